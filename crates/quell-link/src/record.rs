@@ -1,0 +1,161 @@
+//! The result record: one object per run, as JSON, Parquet columns or a data frame. The contract of what programs read.
+
+use serde::{Deserialize, Serialize};
+
+/// Mean, percentiles and maximum of a quantity; the unit is in the name of the field that holds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Arithmetic (or time-weighted) mean, exact.
+    pub mean: f64,
+    /// Median, within 0.8 %.
+    pub p50: f64,
+    /// 95th percentile, within 0.8 %.
+    pub p95: f64,
+    /// 99th percentile, within 0.8 %.
+    pub p99: f64,
+    /// Maximum, exact.
+    pub max: f64,
+}
+
+/// Drops by what caused them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropsByCause {
+    /// A limit was reached.
+    pub overflow: u64,
+    /// The discipline's law (or the `drop` knob).
+    pub early: u64,
+    /// The law would have marked, but could not.
+    pub forced: u64,
+    /// Random loss of the link behind the queue (`loss`); not counted in `drops`.
+    pub link: u64,
+}
+
+/// One flow, or one table of short transfers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flow {
+    /// tcp, cbr, poisson, onoff or web.
+    pub kind: String,
+    /// Congestion control; empty for what has none.
+    pub cc: String,
+    /// Base round trip, ms.
+    pub base_rtt_ms: f64,
+    /// Application bytes delivered, Mbit/s, over the part of the measured time in which the flow ran.
+    pub goodput_mbps: f64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Mean congestion window, packets.
+    pub cwnd_packets: f64,
+    /// Smoothed RTT as the sender sees it.
+    pub rtt_ms: Option<Summary>,
+    /// Completion times of finite transfers, from the start (SYN included) to the last byte's acknowledgement.
+    pub fct_ms: Option<Summary>,
+    /// Finite transfers completed.
+    pub completed: u64,
+}
+
+/// One time series per column, each value the mean (or the rate) over a bin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Width of a bin, seconds. Bin i covers [i, i + 1) times this, from time 0 (the warm-up is in the series).
+    pub bin_s: f64,
+    /// Time-weighted mean backlog, ms of the link's mean rate.
+    pub backlog_ms: Vec<f64>,
+    /// Wire throughput, Mbit/s.
+    pub throughput_mbps: Vec<f64>,
+    /// What the link offered, Mbit/s.
+    pub capacity_mbps: Vec<f64>,
+    /// Mean sojourn of the packets that left in the bin, ms; NaN becomes null.
+    pub sojourn_ms: Vec<Option<f64>>,
+    /// Drops in the bin.
+    pub drops: Vec<u64>,
+    /// Marks in the bin.
+    pub marks: Vec<u64>,
+    /// The limit in force at the end of the bin, packets.
+    pub limit_packets: Vec<f64>,
+    /// The probability in force at the end of the bin.
+    pub probability: Vec<f64>,
+    /// Application goodput of each flow, Mbit/s (outer index: flow).
+    pub goodput_mbps: Vec<Vec<f64>>,
+}
+
+/// A hop behind the first (only where the scenario has any).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hop {
+    /// Position in the path, the first `[[hop]]` being 1.
+    pub hop: u32,
+    /// Queue words.
+    pub queue: String,
+    /// Wire throughput, Mbit/s.
+    pub throughput_mbps: f64,
+    /// Time in this queue.
+    pub sojourn_ms: Summary,
+    /// Drops at this queue.
+    pub drops: u64,
+    /// Marks at this queue.
+    pub marks: u64,
+}
+
+/// One run: one scenario, one queue, one seed. All measures leave the warm-up out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The queue words as run.
+    pub queue: String,
+    /// The run's own seed.
+    pub seed: u64,
+    /// Measured time: duration less warm-up, seconds.
+    pub measured_s: f64,
+    /// Application bytes delivered, retransmissions not counted, Mbit/s, all flows in the bottleneck's direction.
+    pub goodput_mbps: f64,
+    /// Wire bytes through the bottleneck, Mbit/s.
+    pub throughput_mbps: f64,
+    /// What the link offered on average, Mbit/s.
+    pub capacity_mbps: f64,
+    /// Throughput over capacity, 0..1.
+    pub utilisation: f64,
+    /// Time each delivered packet spent in the queue.
+    pub sojourn_ms: Summary,
+    /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200 points.
+    pub sojourn_cdf: Vec<(f64, f64)>,
+    /// Time-weighted backlog.
+    pub backlog_packets: Summary,
+    /// Time-weighted backlog as bytes at the link's mean rate.
+    pub backlog_ms: Summary,
+    /// Time-weighted mean of the limit, where a controller moves it.
+    pub limit_packets: Option<f64>,
+    /// Packets that the bottleneck delivered.
+    pub packets: u64,
+    /// Drops at the bottleneck.
+    pub drops: u64,
+    /// Marks at the bottleneck.
+    pub marks: u64,
+    /// Drops over arrivals.
+    pub loss_rate: f64,
+    /// Marks over departures.
+    pub mark_rate: f64,
+    /// Drops by cause.
+    pub drops_by_cause: DropsByCause,
+    /// Jain's index over the flows active throughout; null with none.
+    pub jain: Option<f64>,
+    /// Smoothed RTT as senders see it (one sample per ACK).
+    pub rtt_ms: Option<Summary>,
+    /// Completion times over all finite transfers.
+    pub fct_ms: Option<Summary>,
+    /// Per flow.
+    pub flows: Vec<Flow>,
+    /// Hops behind the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hops: Vec<Hop>,
+    /// Optional time series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+    /// Events that the simulator handled, warm-up included.
+    pub events: u64,
+    /// Process CPU time of the run alone, seconds.
+    pub cpu_s: f64,
+    /// Bottleneck packets delivered (warm-up included) per CPU-second.
+    pub packets_per_cpu_s: f64,
+    /// Hash over every packet event (time, flow, sequence, fate), for tests of determinism.
+    pub trace_hash: String,
+}

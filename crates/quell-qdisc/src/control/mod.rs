@@ -1,0 +1,44 @@
+//! The control plane: a controller reads a queue's gauges on its cadence and sets its knobs.
+
+use crate::{Gauges, Knobs, NEVER, Nanos, Rng};
+
+/// A controller of one queue.
+pub trait Control {
+    /// Nanoseconds between decisions; `NEVER` for one that decides only on packets.
+    fn period(&self) -> Nanos;
+    /// Called every `period` with fresh gauges; what it returns is set at once.
+    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs;
+    /// The knobs to set before the first packet.
+    fn initial(&mut self) -> Knobs {
+        Knobs::default()
+    }
+}
+
+/// Every controller, as plain data.
+#[derive(Clone, Debug, Default)]
+pub enum Controller {
+    /// Nobody turns the knobs.
+    #[default]
+    None,
+    /// Somebody outside does, every so many nanoseconds: the simulator stops and asks.
+    External(Nanos),
+}
+
+impl Control for Controller {
+    fn period(&self) -> Nanos {
+        match self {
+            Controller::None => NEVER,
+            Controller::External(period) => *period,
+        }
+    }
+    fn decide(&mut self, _gauges: &Gauges, _rng: &mut Rng) -> Knobs {
+        match self {
+            Controller::None | Controller::External(_) => Knobs::default(),
+        }
+    }
+    fn initial(&mut self) -> Knobs {
+        match self {
+            Controller::None | Controller::External(_) => Knobs::default(),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Queue disciplines (the data plane) and the controllers that turn their knobs (the control plane).
+//!
+//! Sans-IO: time is an argument, randomness is handed in, and nothing here reads a clock, opens a file or starts a thread.
+//! The same code runs in virtual time, on real packets and under a fuzzer.
+
+pub mod control;
+pub mod fifo;
+pub mod gauges;
+pub mod packet;
+pub mod qdisc;
+pub mod rng;
+
+pub use gauges::{Gauges, Knobs};
+pub use packet::{DropCause, Drops, Ecn, Got, Packet};
+pub use qdisc::{Discipline, Qdisc};
+pub use rng::Rng;
+
+/// Integer nanoseconds since an epoch that the caller chooses.
+pub type Nanos = u64;
+/// A time that never comes.
+pub const NEVER: Nanos = u64::MAX;
+/// One microsecond.
+pub const US: Nanos = 1_000;
+/// One millisecond.
+pub const MS: Nanos = 1_000_000;
+/// One second.
+pub const SEC: Nanos = 1_000_000_000;
+/// The largest Ethernet frame without VLAN tag or checksum, in bytes: `psched_mtu()` of Linux for an MTU of 1500.
+pub const MTU: u32 = 1514;

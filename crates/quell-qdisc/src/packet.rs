@@ -1,0 +1,134 @@
+//! What a discipline sees of a packet.
+
+use crate::Nanos;
+
+/// The ECN field of the IP header (RFC 3168, section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Ecn {
+    /// The transport does not understand ECN.
+    #[default]
+    NotEct = 0,
+    /// ECN-capable, scalable congestion control (RFC 9331).
+    Ect1 = 1,
+    /// ECN-capable, classic.
+    Ect0 = 2,
+    /// Congestion experienced.
+    Ce = 3,
+}
+
+/// A small descriptor: what queues move around. The payload stays with its owner.
+pub trait Packet: Copy {
+    /// Bytes that count at the link's rate (with link-layer overhead).
+    fn len(&self) -> u32;
+    /// A keyed hash of the packet's flow.
+    fn flow_hash(&self) -> u32;
+    /// The ECN field.
+    fn ecn(&self) -> Ecn;
+    /// Sets Congestion Experienced; called only on ECN-capable packets.
+    fn set_ce(&mut self);
+    /// When the packet entered the discipline.
+    fn enqueued(&self) -> Nanos;
+    /// Notes when the packet entered the discipline.
+    fn set_enqueued(&mut self, now: Nanos);
+
+    /// Marks an ECN-capable packet; false (and untouched) if it is not (`INET_ECN_set_ce` of Linux).
+    #[inline]
+    fn mark(&mut self) -> bool {
+        if self.ecn() == Ecn::NotEct {
+            return false;
+        }
+        self.set_ce();
+        true
+    }
+}
+
+/// Why a packet was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DropCause {
+    /// A limit (packets, bytes or memory) was reached.
+    Overflow = 0,
+    /// The discipline's law chose it.
+    Early = 1,
+    /// The law would have marked, but the packet is not ECN-capable or the queue is beyond marking.
+    Forced = 2,
+}
+
+/// Receives every packet that a discipline gives up.
+pub trait Drops<P> {
+    /// `packet` leaves the discipline here and now.
+    fn drop(&mut self, packet: P, cause: DropCause);
+}
+
+impl<P> Drops<P> for Vec<(P, DropCause)> {
+    fn drop(&mut self, packet: P, cause: DropCause) {
+        self.push((packet, cause));
+    }
+}
+
+/// What `dequeue` gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got<P> {
+    /// The next packet.
+    Packet(P),
+    /// Nothing is queued.
+    Empty,
+    /// Something is queued, but must not leave before this time.
+    NotBefore(Nanos),
+}
+
+/// A plain packet for tests and benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestPacket {
+    /// Bytes.
+    pub len: u32,
+    /// Flow hash.
+    pub hash: u32,
+    /// ECN field.
+    pub ecn: Ecn,
+    /// Time of arrival.
+    pub enqueued: Nanos,
+    /// Serial number, for order.
+    pub id: u64,
+}
+
+impl TestPacket {
+    /// A packet of `len` bytes of flow `hash`.
+    pub fn new(id: u64, len: u32, hash: u32, ecn: Ecn) -> Self {
+        Self {
+            len,
+            hash,
+            ecn,
+            enqueued: 0,
+            id,
+        }
+    }
+}
+
+impl Packet for TestPacket {
+    #[inline]
+    fn len(&self) -> u32 {
+        self.len
+    }
+    #[inline]
+    fn flow_hash(&self) -> u32 {
+        self.hash
+    }
+    #[inline]
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+    #[inline]
+    fn set_ce(&mut self) {
+        self.ecn = Ecn::Ce;
+    }
+    #[inline]
+    fn enqueued(&self) -> Nanos {
+        self.enqueued
+    }
+    #[inline]
+    fn set_enqueued(&mut self, now: Nanos) {
+        self.enqueued = now;
+    }
+}

@@ -1,0 +1,88 @@
+//! The interface of a discipline and the enum that dispatches to them.
+
+use crate::fifo::Fifo;
+use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Rng};
+
+/// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
+pub trait Discipline<P: Packet> {
+    /// Takes `packet` in, or gives it (or others) up to `drops`. Sets the packet's time of arrival.
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D);
+    /// Hands the next packet on.
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P>;
+    /// When `on_timer` is due; `NEVER` without timers.
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        NEVER
+    }
+    /// Periodic work (PIE's update of its probability, say), called with the time `next_timer` gave.
+    #[inline]
+    fn on_timer(&mut self, _now: Nanos) {}
+    /// Packets queued.
+    fn len(&self) -> usize;
+    /// True if nothing is queued.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Bytes queued.
+    fn bytes(&self) -> u64;
+    /// Packets marked CE so far.
+    fn marks(&self) -> u64 {
+        0
+    }
+    /// Fills in what the discipline itself knows: `limit_packets`, `probability`, `head_age` (from `now`), `marks`.
+    /// Its owner counts the rest (arrivals, departures, drops, sojourn, rate).
+    fn gauges(&self, _now: Nanos, _gauges: &mut Gauges) {}
+    /// Turns knobs; those it does not have are ignored.
+    fn set_knobs(&mut self, _knobs: &Knobs) {}
+}
+
+/// Every discipline, as plain data: enum dispatch costs 3 to 4 ns a packet and keeps a world cloneable.
+#[derive(Clone, Debug)]
+pub enum Qdisc<P> {
+    /// `pfifo`, `bfifo` and `fifo`.
+    Fifo(Fifo<P>),
+}
+
+macro_rules! each {
+    ($self:expr, $q:ident => $body:expr) => {
+        match $self {
+            Qdisc::Fifo($q) => $body,
+        }
+    };
+}
+
+impl<P: Packet> Discipline<P> for Qdisc<P> {
+    #[inline]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        each!(self, q => q.enqueue(now, packet, rng, drops))
+    }
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        each!(self, q => q.dequeue(now, rng, drops))
+    }
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        each!(self, q => Discipline::<P>::next_timer(q))
+    }
+    fn on_timer(&mut self, now: Nanos) {
+        each!(self, q => Discipline::<P>::on_timer(q, now))
+    }
+    #[inline]
+    fn len(&self) -> usize {
+        each!(self, q => q.len())
+    }
+    #[inline]
+    fn bytes(&self) -> u64 {
+        each!(self, q => q.bytes())
+    }
+    fn marks(&self) -> u64 {
+        each!(self, q => q.marks())
+    }
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        each!(self, q => q.gauges(now, gauges))
+    }
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        each!(self, q => q.set_knobs(knobs))
+    }
+}

@@ -1,0 +1,4 @@
+//! The network around the queue: events, links, TCP, applications, scenarios, probes.
+
+pub mod cc;
+pub mod scenario;
