@@ -1,7 +1,14 @@
 //! Congestion control: one algorithm, one file. The hooks and their order are those of Linux's `tcp_congestion_ops`, so that
 //! each file can be read beside its kernel twin. Sequence numbers count segments of one MSS; windows count packets.
 
+pub mod cubic;
+pub mod newreno;
+
 use quell_qdisc::Nanos;
+
+use crate::scenario::Cc;
+pub use cubic::Cubic;
+pub use newreno::NewReno;
 
 /// A window that stands for "no limit yet" (`TCP_INFINITE_SSTHRESH`).
 pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
@@ -60,6 +67,12 @@ pub struct Sock {
     pub pacing_rate: u64,
     /// Payload bytes per segment.
     pub mss: u32,
+    /// Most packets that were out at once during the last round (`max_packets_out`).
+    pub max_packets_out: u32,
+    /// When a data packet was last sent (`lsndtime`).
+    pub last_sent: Nanos,
+    /// When the pacer lets the next packet leave (`tcp_wstamp_ns`); in the past or 0: at once.
+    pub edt: Nanos,
     /// State of the sender.
     pub state: CaState,
     /// The window was what held the sender back during the last round (`is_cwnd_limited`).
@@ -67,6 +80,33 @@ pub struct Sock {
 }
 
 impl Sock {
+    /// A fresh connection: nothing sent, nothing measured, initial window `iw`.
+    pub fn new(mss: u32, iw: u32) -> Self {
+        Self {
+            cwnd: iw,
+            cwnd_cnt: 0,
+            ssthresh: INFINITE_SSTHRESH,
+            prior_cwnd: 0,
+            una: 0,
+            nxt: 0,
+            sacked_out: 0,
+            lost_out: 0,
+            retrans_out: 0,
+            delivered: 0,
+            delivered_ce: 0,
+            lost: 0,
+            app_limited: 0,
+            srtt: 0,
+            min_rtt: u64::MAX,
+            pacing_rate: u64::MAX,
+            mss,
+            max_packets_out: 0,
+            last_sent: 0,
+            edt: 0,
+            state: CaState::Open,
+            cwnd_limited: false,
+        }
+    }
     /// Packets in flight (`tcp_packets_in_flight`).
     #[inline]
     pub fn in_flight(&self) -> u32 {
@@ -79,12 +119,8 @@ impl Sock {
     }
     /// `tcp_is_cwnd_limited`: in slow start the window may double what was used.
     #[inline]
-    pub fn is_cwnd_limited(&self, max_packets_out: u32) -> bool {
-        if self.cwnd_limited {
-            true
-        } else {
-            self.in_slow_start() && self.cwnd < 2 * max_packets_out
-        }
+    pub fn is_cwnd_limited(&self) -> bool {
+        self.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * self.max_packets_out)
     }
     /// `tcp_slow_start`: what is left of `acked` once the threshold is reached.
     #[inline]
@@ -153,4 +189,156 @@ pub enum Event {
     CompleteCwr,
     /// A retransmission timeout.
     Loss,
+}
+
+/// How a congestion control wants ECN to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EcnMode {
+    /// If negotiated at all: RFC 3168, ECE until CWR, one reduction per round.
+    Classic,
+    /// RFC 8257: ECT(0), the receiver echoes each change of CE, and the sender never enters CWR for ECE by itself but once per round.
+    Dctcp,
+    /// Accurate feedback and ECT(1) (RFC 9331): the receiver counts CE packets.
+    Accurate,
+}
+
+/// The hooks of a congestion control, named as in Linux's `tcp_congestion_ops` and called at the same places.
+/// `now` is the time of the ACK or timer being processed.
+pub trait Ops {
+    /// The connection is established.
+    fn init(&mut self, _s: &mut Sock, _now: Nanos, _seed: u64) {}
+    /// The slow start threshold after a loss or mark; called once per reduction.
+    fn ssthresh(&mut self, s: &mut Sock, now: Nanos) -> u32;
+    /// Growth, on an ACK outside reductions that newly covers `acked` segments.
+    fn cong_avoid(&mut self, _s: &mut Sock, _now: Nanos, _acked: u32) {}
+    /// The ACK newly covers `acked` segments; `rtt` is its sample, 0 if it has none.
+    fn pkts_acked(&mut self, _s: &mut Sock, _now: Nanos, _acked: u32, _rtt: Nanos) {}
+    /// After each ACK's counters are known.
+    fn in_ack_event(&mut self, _s: &mut Sock, _now: Nanos, _e: &AckEvent) {}
+    /// `Sock::state` is about to become `new` (it still holds the old state).
+    fn set_state(&mut self, _s: &mut Sock, _now: Nanos, _new: CaState) {}
+    /// Something happened.
+    fn event(&mut self, _s: &mut Sock, _now: Nanos, _e: Event) {}
+    /// Window and pacing rate, instead of `cong_avoid` and rate reduction, where `CongestionControl::full_control` says so.
+    fn cong_control(&mut self, _s: &mut Sock, _now: Nanos, _rs: &RateSample) {}
+    /// The window after a reduction that proved spurious (`tcp_reno_undo_cwnd`).
+    fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
+        s.cwnd.max(s.prior_cwnd)
+    }
+}
+
+/// A sender's congestion control. Plain data; hooks that run on every ACK are dispatched by `match`.
+#[derive(Clone, Debug)]
+pub enum CongestionControl {
+    /// RFC 5681.
+    NewReno(NewReno),
+    /// RFC 9438 as Linux has it.
+    Cubic(Cubic),
+}
+
+impl CongestionControl {
+    /// The algorithm that a scenario names.
+    pub fn new(cc: Cc) -> Self {
+        match cc {
+            Cc::Cubic { rfc9438 } => Self::Cubic(Cubic::new(cubic::Params {
+                rfc9438,
+                ..cubic::Params::default()
+            })),
+            _ => Self::NewReno(NewReno),
+        }
+    }
+
+    /// The algorithm behind its hooks, for those that are called rarely.
+    fn ops(&mut self) -> &mut dyn Ops {
+        match self {
+            Self::NewReno(c) => c,
+            Self::Cubic(c) => c,
+        }
+    }
+
+    /// See [`Ops::init`].
+    pub fn init(&mut self, s: &mut Sock, now: Nanos, seed: u64) {
+        self.ops().init(s, now, seed);
+    }
+
+    /// See [`Ops::ssthresh`].
+    pub fn ssthresh(&mut self, s: &mut Sock, now: Nanos) -> u32 {
+        self.ops().ssthresh(s, now)
+    }
+
+    /// See [`Ops::cong_avoid`].
+    #[inline]
+    pub fn cong_avoid(&mut self, s: &mut Sock, now: Nanos, acked: u32) {
+        match self {
+            Self::NewReno(c) => c.cong_avoid(s, now, acked),
+            Self::Cubic(c) => c.cong_avoid(s, now, acked),
+        }
+    }
+
+    /// See [`Ops::pkts_acked`].
+    #[inline]
+    pub fn pkts_acked(&mut self, s: &mut Sock, now: Nanos, acked: u32, rtt: Nanos) {
+        if let Self::Cubic(c) = self {
+            c.pkts_acked(s, now, acked, rtt);
+        }
+    }
+
+    /// See [`Ops::in_ack_event`].
+    #[inline]
+    pub fn in_ack_event(&mut self, _s: &mut Sock, _now: Nanos, _e: &AckEvent) {}
+
+    /// See [`Ops::set_state`].
+    pub fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
+        self.ops().set_state(s, now, new);
+    }
+
+    /// See [`Ops::event`].
+    pub fn event(&mut self, s: &mut Sock, now: Nanos, e: Event) {
+        self.ops().event(s, now, e);
+    }
+
+    /// See [`Ops::cong_control`].
+    #[inline]
+    pub fn cong_control(&mut self, _s: &mut Sock, _now: Nanos, _rs: &RateSample) {}
+
+    /// See [`Ops::undo_cwnd`].
+    pub fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
+        self.ops().undo_cwnd(s)
+    }
+
+    /// `cong_control` replaces growth and proportional rate reduction.
+    #[inline]
+    pub fn full_control(&self) -> bool {
+        false
+    }
+
+    /// Delivery rate samples are worth their cost.
+    #[inline]
+    pub fn needs_rate_sample(&self) -> bool {
+        false
+    }
+
+    /// The sender must pace at `Sock::pacing_rate`.
+    #[inline]
+    pub fn needs_pacing(&self) -> bool {
+        false
+    }
+
+    /// How ECN works for it.
+    #[inline]
+    pub fn ecn_mode(&self) -> EcnMode {
+        EcnMode::Classic
+    }
+}
+
+/// Linux's clock of congestion control: milliseconds (`tcp_jiffies32` at HZ = 1000).
+#[inline]
+pub(crate) fn jiffies(now: Nanos) -> u32 {
+    (now / quell_qdisc::MS) as u32
+}
+
+/// Microseconds (`tcp_mstamp`), as all of Linux's TCP measures; wraps after 71 minutes.
+#[inline]
+pub(crate) fn micros(now: Nanos) -> u32 {
+    (now / quell_qdisc::US) as u32
 }
