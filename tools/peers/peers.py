@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""quell, ns-2 and ns-3 on the same dumbbell: data packets delivered at the bottleneck per second of CPU time.
+
+NewReno with SACK and delayed ACKs, FIFO of 1000 packets, base RTT 20 ms (flow i: + i * 7 us), the first two simulated
+seconds left out, all three in this one run on this one machine. Each cell runs for as long as about one second of CPU
+time takes; the best of three repetitions counts, for each simulator alike.
+
+    tools/peers/peers.py [--repeat N] [--no-quell]
+
+Needs Debian's packages ns2, libns3-dev and g++; as root, installs those that are missing.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+CELLS = [(mbit, flows) for mbit in (10, 100) for flows in (1, 10, 50)]
+WARMUP_S = 2
+CPU_S = 1.0  # aimed at per cell
+NS3_LIBRARIES = ["applications", "point-to-point", "internet", "network", "core"]
+
+
+def fail(message):
+    sys.exit(f"peers: {message}")
+
+
+def have_peers():
+    return shutil.which("ns") and shutil.which("g++") and os.path.exists("/usr/include/ns3/core-module.h")
+
+
+def install():
+    """Debian's packages, where they are missing and may be had."""
+    if have_peers():
+        return
+    packages = "ns2 libns3-dev g++"
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        fail(f"needs ns-2 and ns-3: sudo apt-get install {packages}")
+    env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    print(f"installing {packages} ...", file=sys.stderr)
+    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", *packages.split()]):
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        if done.returncode:
+            fail(f"{' '.join(command)}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+    if not have_peers():
+        fail(f"{packages} are installed, but ns or ns-3's headers are not where Debian 12 has them")
+
+
+def build_ns3(folder):
+    program = os.path.join(folder, "dumbbell")
+    command = ["g++", "-std=c++17", "-O2", "-o", program, os.path.join(HERE, "dumbbell.cc")]
+    done = subprocess.run(command + [f"-lns3-{name}" for name in NS3_LIBRARIES], capture_output=True, text=True)
+    if done.returncode:
+        fail(f"cannot build dumbbell.cc: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+    return program
+
+
+def run(command, mbit, flows, end_s):
+    """One run: packets, CPU seconds, goodput in Mbit/s."""
+    done = subprocess.run([*command, str(mbit), str(flows), str(WARMUP_S), f"{end_s:.0f}"], capture_output=True, text=True)
+    if done.returncode:
+        fail(f"{command[0]}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+    packets, cpu_s, goodput, _ = done.stdout.split()
+    return int(packets), float(cpu_s), float(goodput)
+
+
+def measure(command, mbit, flows, repeat):
+    """The best of some runs: (packets per CPU-second, goodput in Mbit/s)."""
+    length = 5.0
+    packets, cpu_s, _ = run(command, mbit, flows, WARMUP_S + length)
+    while cpu_s < CPU_S / 20:  # too short to tell how long is long enough
+        length *= 10
+        packets, cpu_s, _ = run(command, mbit, flows, WARMUP_S + length)
+    length *= CPU_S / cpu_s
+    best = 0.0
+    for _ in range(repeat):
+        packets, cpu_s, goodput = run(command, mbit, flows, WARMUP_S + length)
+        best = max(best, packets / cpu_s)
+    return best, goodput
+
+
+def quell():
+    """quell's own figures by (Mbit/s, flows), from its benchmark."""
+    command = ["cargo", "bench", "-q", "-p", "quell-sim", "--bench", "speed", "--", "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        fail("quell's own benchmark failed: " + " ".join(command))
+    rows = json.loads(done.stdout)
+    return {(round(row["rate_mbit"]), row["flows"]): row["packets_per_cpu_s"]
+            for row in rows if row["cc"] == "newreno" and row["queue"] == "pfifo limit 1000"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=3, help="runs per cell, of which the best counts (default 3)")
+    parser.add_argument("--no-quell", action="store_true", help="the peers alone")
+    options = parser.parse_args()
+    install()
+    own = {} if options.no_quell else quell()
+    print("Data packets delivered at the bottleneck per CPU-second: NewReno with SACK, pfifo limit 1000, base RTT 20 ms")
+    print(f"{'link':>11} {'flows':>5} {'quell':>12} {'ns-2':>11} {'ns-3':>9} {'to ns-2':>8} {'to ns-3':>8}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        ns2, ns3 = ["ns", os.path.join(HERE, "dumbbell.tcl")], [build_ns3(folder)]
+        for mbit, flows in CELLS:
+            peers = [measure(command, mbit, flows, options.repeat)[0] for command in (ns2, ns3)]
+            mine = own.get((mbit, flows))
+            print(f"{mbit:>4} Mbit/s {flows:>5} {f'{mine:,.0f}' if mine else '-':>12} {peers[0]:>11,.0f} {peers[1]:>9,.0f}"
+                  + "".join(f" {f'{mine / p:,.0f} x' if mine else '-':>8}" for p in peers), flush=True)
+
+
+if __name__ == "__main__":
+    main()
