@@ -1,3 +1,10 @@
 //! What the simulator and the live plane share: units, queue words, link rates, histograms and result records.
 
+pub mod error;
+pub mod hist;
 pub mod record;
+pub mod trace;
+pub mod units;
+
+pub use error::Error;
+pub use hist::Hist;

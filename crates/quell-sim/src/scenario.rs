@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+pub use quell_link::trace::Trace;
 use quell_qdisc::Nanos;
 
 /// A checked scenario with every default filled in.
@@ -48,15 +49,6 @@ pub enum Rate {
     Schedule(Arc<[(Nanos, u64)]>),
     /// Mahimahi's format: the times (ascending, ms resolution) at which 1504 bytes may leave, repeated every `period`.
     Trace(Arc<Trace>),
-}
-
-/// A measured link.
-#[derive(Clone, Debug)]
-pub struct Trace {
-    /// When each opportunity comes, within one period.
-    pub opportunities: Vec<Nanos>,
-    /// The last opportunity's time: the trace starts anew behind it.
-    pub period: Nanos,
 }
 
 /// One queue and the link behind it.

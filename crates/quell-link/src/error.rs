@@ -1,0 +1,170 @@
+//! One line that says where bad input is, what is wrong with it and what would be right.
+
+use std::fmt;
+
+/// Bad input. Its one-line display reads `home.toml:3: link.rate: "15 parsecs" is not a rate; write it as 15mbit`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Error {
+    /// The file, as the user named it.
+    pub file: Option<String>,
+    /// Line in the file, from 1.
+    pub line: Option<usize>,
+    /// The key or option, as in `link.rate`.
+    pub key: Option<String>,
+    /// What is wrong.
+    pub what: String,
+    /// What would be right.
+    pub remedy: Option<String>,
+}
+
+impl Error {
+    /// An error that only says what is wrong.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds what would be right.
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Names the key, if none is named yet.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key.get_or_insert_with(|| key.into());
+        self
+    }
+
+    /// Names the file and the line, if none are named yet.
+    pub fn at(mut self, file: &str, line: Option<usize>) -> Self {
+        if self.file.is_none() && !file.is_empty() {
+            self.file = Some(file.to_owned());
+            self.line = line;
+        }
+        self
+    }
+
+    /// "unknown <sort> `name`", with the nearest known name and the list of all.
+    pub fn unknown<'a>(
+        sort: &str,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str> + Clone,
+    ) -> Self {
+        let list = known.clone().into_iter().collect::<Vec<_>>().join(", ");
+        let what = format!("unknown {sort} `{name}`");
+        Self::new(what).remedy(match nearest(name, known) {
+            Some(near) => format!("did you mean `{near}`? Known: {list}"),
+            None => format!("known: {list}"),
+        })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        let mut text = String::new();
+        if let Some(file) = &self.file {
+            text.push_str(file);
+            if let Some(line) = self.line {
+                write!(text, ":{line}")?;
+            }
+            text.push_str(": ");
+        }
+        if let Some(key) = &self.key {
+            write!(text, "{key}: ")?;
+        }
+        text.push_str(&self.what);
+        if let Some(remedy) = &self.remedy {
+            write!(text, "; {remedy}")?;
+        }
+        // What users wrote is part of the text: it must neither break the line nor speak to the terminal.
+        for c in text.chars() {
+            match c {
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The known name that differs least from `name`, if by no more than a third of its letters.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let length = name.chars().count();
+    if length > 40 {
+        return None;
+    }
+    known
+        .into_iter()
+        .map(|k| (distance(&name, k), k))
+        .filter(|(d, k)| *d <= (length.max(k.len()) / 3).max(1) && *d < length.max(k.len()))
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k)
+}
+
+/// Levenshtein's distance with swapped neighbours counted once.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let same = usize::from(a[i - 1] != b[j - 1]);
+                let mut d = (rows[i - 1][j] + 1)
+                    .min(rows[i][j - 1] + 1)
+                    .min(rows[i - 1][j - 1] + same);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    d = d.min(rows[i - 2][j - 2] + 1);
+                }
+                d
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_reads_as_one_line_with_place_key_and_remedy() {
+        let e = Error::new("\"fast\" is not a rate")
+            .remedy("write it as 15mbit")
+            .key("link.rate")
+            .at("home.toml", Some(3));
+        assert_eq!(
+            e.to_string(),
+            "home.toml:3: link.rate: \"fast\" is not a rate; write it as 15mbit"
+        );
+        assert_eq!(Error::new("a\nb\u{1b}[1m").to_string(), "a\\nb\\u{1b}[1m");
+    }
+
+    #[test]
+    fn the_innermost_place_and_key_stay() {
+        let e = Error::new("x")
+            .key("in")
+            .key("out")
+            .at("a", Some(1))
+            .at("b", None);
+        assert_eq!(e.to_string(), "a:1: in: x");
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_finds_the_name_that_was_meant() {
+        let known = ["codel", "fq_codel", "pie", "pfifo"];
+        assert_eq!(nearest("fqcodel", known), Some("fq_codel"));
+        assert_eq!(nearest("CODLE", known), Some("codel"));
+        assert_eq!(nearest("pi", known), Some("pie"));
+        assert_eq!(nearest("hfsc", known), None);
+        assert_eq!(nearest("", known), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Measured links in Mahimahi's packet-delivery format: one line per opportunity to send 1,504 bytes, its time in milliseconds,
+//! ascending; several lines may name the same millisecond. Behind the last line's time the trace starts over.
+
+use std::path::Path;
+
+use quell_qdisc::{MS, Nanos, SEC};
+
+use crate::error::Error;
+
+/// Bytes that one opportunity may carry.
+pub const OPPORTUNITY_BYTES: u64 = 1504;
+/// 2^48 ns, the simulator's longest time: a trace that lasts longer has a typing error in it.
+const LONGEST: Nanos = 1 << 48;
+
+/// A measured link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// When each opportunity comes, within one period: ascending, none beyond `period`.
+    pub opportunities: Vec<Nanos>,
+    /// The last opportunity's time, above 0: the trace starts anew behind it.
+    pub period: Nanos,
+}
+
+impl Trace {
+    /// Reads the file at `path`; errors name it.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|e| {
+            Error::new(format!("cannot read the trace: {e}"))
+                .remedy("name a file in Mahimahi's format, one time in ms per line")
+                .at(&name, None)
+        })?;
+        Self::parse(&bytes, &name)
+    }
+
+    /// Reads a trace's text; `name` is what errors call it.
+    pub fn parse(text: &[u8], name: &str) -> Result<Self, Error> {
+        let fail = |what: String, line: Option<usize>| {
+            Err(Error::new(what)
+                .remedy("a trace has one line per opportunity, its time in ms, ascending, the last above 0")
+                .at(name, line))
+        };
+        let text = text.trim_ascii_end();
+        if text.is_empty() {
+            return fail("the trace is empty".into(), None);
+        }
+        let mut opportunities = Vec::new();
+        let mut last = 0;
+        for (i, line) in text.split(|b| *b == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            let time = std::str::from_utf8(line)
+                .ok()
+                .filter(|l| l.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|l| l.parse::<u64>().ok())
+                .and_then(|ms| ms.checked_mul(MS))
+                .filter(|ns| *ns <= LONGEST);
+            let Some(time) = time else {
+                let shown: String = String::from_utf8_lossy(line).chars().take(40).collect();
+                return fail(format!("\"{shown}\" is not a time in ms"), Some(i + 1));
+            };
+            if time < last {
+                let what = format!("{} ms comes after {} ms", time / MS, last / MS);
+                return fail(what, Some(i + 1));
+            }
+            last = time;
+            opportunities.push(time);
+        }
+        if last == 0 {
+            return fail("the trace lasts 0 ms".into(), Some(opportunities.len()));
+        }
+        Ok(Self {
+            opportunities,
+            period: last,
+        })
+    }
+
+    /// What the link offers on average, bit/s.
+    pub fn mean_bps(&self) -> u64 {
+        let bits = self.opportunities.len() as u128 * u128::from(OPPORTUNITY_BYTES * 8);
+        ((bits * u128::from(SEC) / u128::from(self.period)) as u64).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_repeats_behind_its_last_line() {
+        let t = Trace::parse(b"0\n1\n1\r\n4\n\n", "t").unwrap();
+        assert_eq!(t.opportunities, [0, MS, MS, 4 * MS]);
+        assert_eq!(t.period, 4 * MS);
+        assert_eq!(t.mean_bps(), 4 * 1504 * 8 * 250); // four opportunities each 4 ms
+    }
+
+    #[test]
+    fn bad_traces_name_file_line_and_remedy() {
+        for (text, place) in [
+            (&b""[..], "cell.up: the trace is empty"),
+            (b"\n \n", "cell.up: the trace is empty"),
+            (b"1\nx\n", "cell.up:2: \"x\""),
+            (b"1\n\n2\n", "cell.up:2: \"\""),
+            (b"1\n-2\n", "cell.up:2: \"-2\""),
+            (b"5\n4\n", "cell.up:2: 4 ms comes after 5 ms"),
+            (b"0\n0\n", "cell.up:2: the trace lasts 0 ms"),
+            (b"1\n\xff\xfe\n", "cell.up:2:"),
+            (b"99999999999999999999\n", "cell.up:1:"),
+            (b"9999999999999\n", "cell.up:1:"),
+        ] {
+            let e = Trace::parse(text, "cell.up").unwrap_err();
+            assert!(e.to_string().starts_with(place), "{e}");
+            assert!(e.remedy.is_some());
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let e = Trace::read(Path::new("no/such.trace"))
+            .unwrap_err()
+            .to_string();
+        assert!(e.starts_with("no/such.trace: cannot read the trace"), "{e}");
+    }
+}

@@ -1,0 +1,376 @@
+//! Rates, times, sizes and probabilities as `tc` writes them: `15mbit`, `1.5gbit`, `20ms`, `500us`, `32mb`, `10%`.
+//!
+//! Prefixes of rates are powers of 1000 (`kibit`, `mibit` ...: of 1024), those of sizes powers of 1024, as in `tc`:
+//! `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from `tc`: a time without a unit is refused, because
+//! `tc` reads `target 5` as 5 us and nobody means that.
+
+use quell_qdisc::Nanos;
+
+use crate::error::Error;
+
+const RATES: &[(&str, f64)] = &[
+    ("bit", 1.0),
+    ("kbit", 1e3),
+    ("mbit", 1e6),
+    ("gbit", 1e9),
+    ("tbit", 1e12),
+    ("kibit", 1024.0),
+    ("mibit", 1_048_576.0),
+    ("gibit", 1_073_741_824.0),
+    ("tibit", 1_099_511_627_776.0),
+    ("bps", 8.0),
+    ("kbps", 8e3),
+    ("mbps", 8e6),
+    ("gbps", 8e9),
+    ("tbps", 8e12),
+    ("kibps", 8.0 * 1024.0),
+    ("mibps", 8.0 * 1_048_576.0),
+    ("gibps", 8.0 * 1_073_741_824.0),
+    ("tibps", 8.0 * 1_099_511_627_776.0),
+];
+
+const TIMES: &[(&str, f64)] = &[
+    ("ns", 1.0),
+    ("nsec", 1.0),
+    ("nsecs", 1.0),
+    ("us", 1e3),
+    ("usec", 1e3),
+    ("usecs", 1e3),
+    ("ms", 1e6),
+    ("msec", 1e6),
+    ("msecs", 1e6),
+    ("s", 1e9),
+    ("sec", 1e9),
+    ("secs", 1e9),
+    ("min", 60e9),
+    ("h", 3600e9),
+];
+
+const SIZES: &[(&str, f64)] = &[
+    ("", 1.0),
+    ("b", 1.0),
+    ("k", 1024.0),
+    ("kb", 1024.0),
+    ("kib", 1024.0),
+    ("m", 1_048_576.0),
+    ("mb", 1_048_576.0),
+    ("mib", 1_048_576.0),
+    ("g", 1_073_741_824.0),
+    ("gb", 1_073_741_824.0),
+    ("gib", 1_073_741_824.0),
+    ("kbit", 125.0),
+    ("mbit", 125e3),
+    ("gbit", 125e6),
+];
+
+/// What one sort of quantity is called and how one writes it.
+struct Sort {
+    article: &'static str,
+    units: &'static [(&'static str, f64)],
+    remedy: &'static str,
+}
+
+const RATE: Sort = Sort {
+    article: "a rate",
+    units: RATES,
+    remedy: "write it as 15mbit, 1.5gbit or 500kbit",
+};
+const TIME: Sort = Sort {
+    article: "a time",
+    units: TIMES,
+    remedy: "write it as 20ms, 500us or 1.5s",
+};
+const SIZE: Sort = Sort {
+    article: "a size",
+    units: SIZES,
+    remedy: "write it as 1514, 64kb or 6MB (bytes)",
+};
+
+/// bit/s. A bare number is in bit/s, as in `tc`; never 0.
+pub fn parse_rate(text: &str) -> Result<u64, Error> {
+    let (number, unit) = split(text);
+    let unit = if unit.is_empty() { "bit" } else { unit };
+    match quantity(text, number, unit, &RATE)? {
+        0 => Err(
+            Error::new(format!("\"{text}\" is less than one bit per second")).remedy(RATE.remedy),
+        ),
+        rate => Ok(rate),
+    }
+}
+
+/// Nanoseconds. Only 0 needs no unit.
+pub fn parse_time(text: &str) -> Result<Nanos, Error> {
+    let (number, unit) = split(text);
+    if unit.is_empty() && number.parse::<f64>().is_ok_and(|x| x == 0.0) {
+        return Ok(0);
+    }
+    if unit.is_empty() && number.parse::<f64>().is_ok() {
+        return Err(Error::new(format!("the time \"{text}\" has no unit"))
+            .remedy(format!("write {number}ms, {number}us or {number}s")));
+    }
+    quantity(text, number, unit, &TIME)
+}
+
+/// Bytes.
+pub fn parse_size(text: &str) -> Result<u64, Error> {
+    let (number, unit) = split(text);
+    quantity(text, number, unit, &SIZE)
+}
+
+/// A whole number, 0 or more, without a unit.
+pub fn parse_count(text: &str) -> Result<u64, Error> {
+    text.parse().map_err(|_| {
+        Error::new(format!("\"{text}\" is not a whole number"))
+            .remedy(format!("write digits only, from 0 to {}", u64::MAX))
+    })
+}
+
+/// A finite number.
+pub fn parse_number(text: &str) -> Result<f64, Error> {
+    match split(text) {
+        (number, "") => number.parse::<f64>().ok(),
+        _ => None,
+    }
+    .filter(|x| x.is_finite())
+    .ok_or_else(|| Error::new(format!("\"{text}\" is not a number")).remedy("write it as 0.5"))
+}
+
+/// 0..1, also as a percentage.
+pub fn parse_probability(text: &str) -> Result<f64, Error> {
+    let remedy = "write a number from 0 to 1, as 0.01, or a percentage, as 1%";
+    let (number, unit) = split(text);
+    let scale = match unit {
+        "" => 1.0,
+        "%" => 0.01,
+        _ => f64::NAN,
+    };
+    let p = number.parse::<f64>().unwrap_or(f64::NAN) * scale;
+    if (0.0..=1.0).contains(&p) {
+        Ok(p)
+    } else {
+        Err(Error::new(format!("\"{text}\" is not a probability")).remedy(remedy))
+    }
+}
+
+/// Separates a number from the unit behind it; "e" belongs to the number only if digits follow.
+fn split(text: &str) -> (&str, &str) {
+    let b = text.as_bytes();
+    let digits = |mut i: usize| {
+        while i < b.len() && (b[i].is_ascii_digit() || b[i] == b'.') {
+            i += 1;
+        }
+        i
+    };
+    let sign = |i: usize| i + usize::from(matches!(b.get(i), Some(b'+' | b'-')));
+    let mut end = digits(sign(0));
+    if matches!(b.get(end), Some(b'e' | b'E')) && end > 0 {
+        let exponent = sign(end + 1);
+        if b.get(exponent).is_some_and(u8::is_ascii_digit) {
+            end = digits(exponent);
+        }
+    }
+    (&text[..end], text[end..].trim_start())
+}
+
+fn quantity(text: &str, number: &str, unit: &str, sort: &Sort) -> Result<u64, Error> {
+    let article = sort.article;
+    let value: f64 = number
+        .parse()
+        .map_err(|_| Error::new(format!("\"{text}\" is not {article}")).remedy(sort.remedy))?;
+    let Some((_, scale)) = sort
+        .units
+        .iter()
+        .find(|(u, _)| u.eq_ignore_ascii_case(unit))
+    else {
+        let what = if unit.is_empty() {
+            format!("{article} needs a unit, \"{text}\" has none")
+        } else {
+            format!("\"{text}\" has an unknown unit \"{unit}\" for {article}")
+        };
+        return Err(Error::new(what).remedy(sort.remedy));
+    };
+    if value < 0.0 {
+        return Err(Error::new(format!("\"{text}\" is negative")).remedy(sort.remedy));
+    }
+    let scaled = libm::round(value * scale);
+    // 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that large.
+    if !(scaled <= 9_007_199_254_740_992.0) {
+        return Err(
+            Error::new(format!("\"{text}\" is too large for {article}")).remedy(sort.remedy)
+        );
+    }
+    Ok(scaled as u64)
+}
+
+/// As `tc` would take it, exactly: `15mbit`, `1.5gbit`.
+pub fn format_rate(bps: u64) -> String {
+    shortest(
+        bps,
+        &[(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit")],
+        "bit",
+    )
+}
+
+/// As `tc` would take it, exactly: `20ms`, `1.5s`.
+pub fn format_time(ns: Nanos) -> String {
+    if ns == 0 {
+        return "0ms".to_owned();
+    }
+    shortest(
+        ns,
+        &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")],
+        "ns",
+    )
+}
+
+/// As `tc` would take it, exactly: `32mb`, `1514`.
+pub fn format_size(bytes: u64) -> String {
+    for (unit, name) in [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")] {
+        if bytes >= unit && bytes % unit == 0 {
+            return format!("{}{name}", bytes / unit);
+        }
+    }
+    bytes.to_string()
+}
+
+/// The largest unit in which at most three decimals are exact.
+fn shortest(value: u64, units: &[(u64, &str)], smallest: &str) -> String {
+    for (unit, name) in units {
+        if value >= *unit && value % (unit / 1000) == 0 {
+            let thousandths = value / (unit / 1000);
+            let decimals = format!("{:03}", thousandths % 1000);
+            let decimals = decimals.trim_end_matches('0');
+            let point = if decimals.is_empty() { "" } else { "." };
+            return format!("{}{point}{decimals}{name}", thousandths / 1000);
+        }
+    }
+    format!("{value}{smallest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_read_as_tc_reads_them() {
+        for (text, bps) in [
+            ("15mbit", 15_000_000),
+            ("1.5gbit", 1_500_000_000),
+            ("1.5Gbit", 1_500_000_000),
+            ("500kbit", 500_000),
+            ("9600", 9600),
+            ("1mbps", 8_000_000), // tc(8): bps are bytes per second
+            ("1mibit", 1_048_576),
+            ("0.1gbit", 100_000_000),
+            ("1e6bit", 1_000_000),
+            ("10 mbit", 10_000_000),
+        ] {
+            assert_eq!(parse_rate(text), Ok(bps), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_powers_of_1024_as_in_tc() {
+        for (text, bytes) in [
+            ("1514", 1514),
+            ("6MB", 6_291_456), // Linux's tcp_rmem[2]
+            ("1MiB", 1_048_576),
+            ("32mb", 33_554_432), // fq_codel's memory_limit
+            ("64k", 65_536),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_need_a_unit_unless_zero() {
+        assert_eq!(parse_time("20ms"), Ok(20_000_000));
+        assert_eq!(parse_time("500us"), Ok(500_000));
+        assert_eq!(parse_time("1.5s"), Ok(1_500_000_000));
+        assert_eq!(parse_time("0"), Ok(0));
+        let e = parse_time("5").unwrap_err().to_string();
+        assert_eq!(e, "the time \"5\" has no unit; write 5ms, 5us or 5s");
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused_with_a_remedy() {
+        for text in [
+            "",
+            "-1mbit",
+            "nan",
+            "inf",
+            "infmbit",
+            "1..5mbit",
+            "mbit",
+            "15 parsecs",
+            "1e400bit",
+            "0bit",
+            "0.4bit",
+            "99999999999tbit",
+            "١mbit",
+            "--1mbit",
+            "1e",
+            "+",
+            "e5mbit",
+        ] {
+            let e = parse_rate(text).expect_err(text);
+            assert!(e.remedy.is_some(), "{text}");
+        }
+        for text in ["", "-1ms", "NaNms", "1e300s", "5 parsecs", "ms", "5mbit"] {
+            assert!(parse_time(text).expect_err(text).remedy.is_some(), "{text}");
+        }
+        for text in ["", "-1", "1.5", "18446744073709551616", "1e3", "x"] {
+            assert!(parse_count(text).is_err(), "{text}");
+        }
+        for text in ["-0.1", "1.1", "101%", "nan", "", "0.5x"] {
+            assert!(parse_probability(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn percentages_are_probabilities() {
+        assert_eq!(parse_probability("1%"), Ok(0.01));
+        assert_eq!(parse_probability("1"), Ok(1.0));
+        assert_eq!(parse_probability("1e-3"), Ok(0.001));
+    }
+
+    #[test]
+    fn what_is_printed_reads_back_exactly() {
+        for value in [
+            1,
+            999,
+            1000,
+            1514,
+            9600,
+            15_000_000,
+            1_500_000_000,
+            123_456_789,
+            1_234_000,
+            48_000_000_000_000,
+        ] {
+            assert_eq!(
+                parse_rate(&format_rate(value)),
+                Ok(value),
+                "{}",
+                format_rate(value)
+            );
+            assert_eq!(
+                parse_time(&format_time(value)),
+                Ok(value),
+                "{}",
+                format_time(value)
+            );
+            assert_eq!(
+                parse_size(&format_size(value)),
+                Ok(value),
+                "{}",
+                format_size(value)
+            );
+        }
+        assert_eq!(format_rate(1_500_000_000), "1.5gbit");
+        assert_eq!(format_rate(15_000_000), "15mbit");
+        assert_eq!(format_time(20_000_000), "20ms");
+        assert_eq!(format_time(0), "0ms");
+        assert_eq!(format_size(33_554_432), "32mb");
+    }
+}
