@@ -194,7 +194,7 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Sort) -> Result<u64, Er
     }
     let scaled = libm::round(value * scale);
     // 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that large.
-    if !(scaled <= 9_007_199_254_740_992.0) {
+    if scaled > 9_007_199_254_740_992.0 {
         return Err(
             Error::new(format!("\"{text}\" is too large for {article}")).remedy(sort.remedy)
         );
@@ -226,7 +226,7 @@ pub fn format_time(ns: Nanos) -> String {
 /// As `tc` would take it, exactly: `32mb`, `1514`.
 pub fn format_size(bytes: u64) -> String {
     for (unit, name) in [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")] {
-        if bytes >= unit && bytes % unit == 0 {
+        if bytes >= unit && bytes.is_multiple_of(unit) {
             return format!("{}{name}", bytes / unit);
         }
     }
@@ -236,7 +236,7 @@ pub fn format_size(bytes: u64) -> String {
 /// The largest unit in which at most three decimals are exact.
 fn shortest(value: u64, units: &[(u64, &str)], smallest: &str) -> String {
     for (unit, name) in units {
-        if value >= *unit && value % (unit / 1000) == 0 {
+        if value >= *unit && value.is_multiple_of(unit / 1000) {
             let thousandths = value / (unit / 1000);
             let decimals = format!("{:03}", thousandths % 1000);
             let decimals = decimals.trim_end_matches('0');

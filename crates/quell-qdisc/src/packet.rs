@@ -18,6 +18,7 @@ pub enum Ecn {
 }
 
 /// A small descriptor: what queues move around. The payload stays with its owner.
+#[allow(clippy::len_without_is_empty)] // no packet is empty
 pub trait Packet: Copy {
     /// Bytes that count at the link's rate (with link-layer overhead).
     fn len(&self) -> u32;
