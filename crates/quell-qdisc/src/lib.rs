@@ -5,6 +5,8 @@
 
 pub mod control;
 pub mod fifo;
+pub mod flows;
+pub mod fq;
 pub mod gauges;
 pub mod packet;
 pub mod qdisc;

@@ -1,6 +1,7 @@
 //! The interface of a discipline and the enum that dispatches to them.
 
 use crate::fifo::Fifo;
+use crate::fq::Fq;
 use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Rng};
 
 /// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
@@ -42,12 +43,15 @@ pub trait Discipline<P: Packet> {
 pub enum Qdisc<P> {
     /// `pfifo`, `bfifo` and `fifo`.
     Fifo(Fifo<P>),
+    /// `fq`.
+    Fq(Fq<P>),
 }
 
 macro_rules! each {
     ($self:expr, $q:ident => $body:expr) => {
         match $self {
             Qdisc::Fifo($q) => $body,
+            Qdisc::Fq($q) => $body,
         }
     };
 }

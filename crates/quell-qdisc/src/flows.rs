@@ -1,0 +1,432 @@
+//! What the fair queues share: buckets that a hash picks, one FIFO of packets per flow, and the two lists of a deficit
+//! round robin, new flows first.
+//!
+//! Sources: RFC 8290, section 4.1 and 4.2; Linux `net/sched/sch_fq_codel.c`, whose scheduler `sch_fq_pie.c` and `sch_fq.c`
+//! repeat. The packets of all flows lie in one slab and are linked by index, so nothing is allocated per packet; a flow
+//! exists from the first packet of its bucket on, so 1024 empty buckets are 4 KB to clone and a walk over the flows
+//! (for the longest one, or for a timer) meets only those ever used.
+//!
+//! A flow carries a state `S` of its discipline's choice (CoDel's variables, a limit of its own). Whoever governs single
+//! flows finds each by its index, which never changes.
+
+use crate::{Nanos, Packet};
+
+/// Index of a flow in [`Flows`]; flows are numbered in the order of their first packets.
+pub type FlowId = u32;
+
+const NONE: u32 = u32::MAX;
+
+/// Bytes of kernel memory that a queued packet takes beyond its length: Linux counts `truesize`, 2304 for a full-size
+/// packet (buffer descriptor, shared info and rounding), where an option limits memory.
+pub const PACKET_MEMORY: u64 = 768;
+
+/// The list that a flow waits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Turn {
+    /// In none: nothing queued, no turn due.
+    #[default]
+    Off,
+    /// Flows that became active a moment ago; served first.
+    New,
+    /// Flows in the rotation.
+    Old,
+    /// Flows that are empty but not yet at rest (CAKE's).
+    Decaying,
+}
+
+/// One flow: its FIFO, its place in a list, its credit.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow<S> {
+    head: u32,
+    tail: u32,
+    packets: u32,
+    bytes: u32,
+    next: u32,
+    prev: u32,
+    /// Bytes that the flow may still send in this round.
+    pub deficit: i32,
+    turn: Turn,
+    /// What the discipline keeps per flow.
+    pub state: S,
+}
+
+impl<S> Flow<S> {
+    /// Packets queued.
+    #[inline]
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+    /// Bytes queued.
+    #[inline]
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+    /// The list that the flow waits in.
+    #[inline]
+    pub fn turn(&self) -> Turn {
+        self.turn
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    const EMPTY: List = List {
+        head: NONE,
+        tail: NONE,
+    };
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node<P> {
+    packet: P,
+    next: u32,
+}
+
+/// Buckets, flows, packets and lists.
+#[derive(Clone, Debug)]
+pub struct Flows<P, S> {
+    buckets: Vec<u32>,
+    flows: Vec<Flow<S>>,
+    nodes: Vec<Node<P>>,
+    free: u32,
+    new: List,
+    old: List,
+    decaying: List,
+    packets: usize,
+    bytes: u64,
+}
+
+impl<P: Packet, S: Default> Flows<P, S> {
+    /// So many empty buckets (at least one).
+    pub fn new(buckets: u32) -> Self {
+        Self {
+            buckets: vec![NONE; buckets.max(1) as usize],
+            flows: Vec::new(),
+            nodes: Vec::new(),
+            free: NONE,
+            new: List::EMPTY,
+            old: List::EMPTY,
+            decaying: List::EMPTY,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The bucket of a hash by multiplication, as `reciprocal_scale` of Linux.
+    #[inline]
+    pub fn scale(&self, hash: u32) -> u32 {
+        ((u64::from(hash) * self.buckets.len() as u64) >> 32) as u32
+    }
+
+    /// The flow of a bucket, made on first use.
+    #[inline]
+    pub fn flow_of(&mut self, bucket: u32) -> FlowId {
+        let id = self.buckets[bucket as usize];
+        if id != NONE {
+            return id;
+        }
+        self.first_use(bucket)
+    }
+
+    #[cold]
+    fn first_use(&mut self, bucket: u32) -> FlowId {
+        let id = self.flows.len() as u32;
+        self.buckets[bucket as usize] = id;
+        self.flows.push(Flow {
+            head: NONE,
+            tail: NONE,
+            packets: 0,
+            bytes: 0,
+            next: NONE,
+            prev: NONE,
+            deficit: 0,
+            turn: Turn::Off,
+            state: S::default(),
+        });
+        id
+    }
+}
+
+impl<P: Packet, S> Flows<P, S> {
+    /// The flow of a bucket, if it was ever used.
+    #[inline]
+    pub fn used(&self, bucket: u32) -> Option<FlowId> {
+        let id = self.buckets[bucket as usize];
+        (id != NONE).then_some(id)
+    }
+
+    /// A flow.
+    #[inline]
+    pub fn get(&self, flow: FlowId) -> &Flow<S> {
+        &self.flows[flow as usize]
+    }
+
+    /// A flow, to change.
+    #[inline]
+    pub fn get_mut(&mut self, flow: FlowId) -> &mut Flow<S> {
+        &mut self.flows[flow as usize]
+    }
+
+    /// Every flow ever used, in the order of first use.
+    pub fn iter(&self) -> impl Iterator<Item = &Flow<S>> {
+        self.flows.iter()
+    }
+
+    /// Every flow ever used, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Flow<S>> {
+        self.flows.iter_mut()
+    }
+
+    /// Packets queued in all flows.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.packets
+    }
+
+    /// True if no flow has a packet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Bytes queued in all flows.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Memory that the queued packets take, as Linux counts it.
+    #[inline]
+    pub fn memory(&self) -> u64 {
+        self.bytes + self.packets as u64 * PACKET_MEMORY
+    }
+
+    /// Appends a packet to a flow's FIFO.
+    #[inline]
+    pub fn push(&mut self, flow: FlowId, packet: P) {
+        let node = Node { packet, next: NONE };
+        let at = if self.free != NONE {
+            let at = self.free;
+            self.free = self.nodes[at as usize].next;
+            self.nodes[at as usize] = node;
+            at
+        } else {
+            self.nodes.push(node);
+            self.nodes.len() as u32 - 1
+        };
+        let f = &mut self.flows[flow as usize];
+        if f.packets == 0 {
+            f.head = at;
+        } else {
+            self.nodes[f.tail as usize].next = at;
+        }
+        f.tail = at;
+        f.packets += 1;
+        f.bytes += packet.len();
+        self.packets += 1;
+        self.bytes += u64::from(packet.len());
+    }
+
+    /// Takes the packet at the head of a flow's FIFO.
+    #[inline]
+    pub fn pop(&mut self, flow: FlowId) -> Option<P> {
+        let f = &mut self.flows[flow as usize];
+        if f.packets == 0 {
+            return None;
+        }
+        let at = f.head;
+        let node = &mut self.nodes[at as usize];
+        let packet = node.packet;
+        f.head = node.next;
+        node.next = self.free;
+        self.free = at;
+        f.packets -= 1;
+        f.bytes -= packet.len();
+        self.packets -= 1;
+        self.bytes -= u64::from(packet.len());
+        Some(packet)
+    }
+
+    /// The packet at the head of a flow's FIFO.
+    #[inline]
+    pub fn front(&self, flow: FlowId) -> Option<&P> {
+        let f = &self.flows[flow as usize];
+        (f.packets > 0).then(|| &self.nodes[f.head as usize].packet)
+    }
+
+    /// The flow with the most bytes queued, the first of equals; `None` before the first packet.
+    pub fn fattest(&self) -> Option<FlowId> {
+        let mut best = None;
+        let mut most = 0;
+        for (id, f) in self.flows.iter().enumerate() {
+            if f.bytes > most {
+                most = f.bytes;
+                best = Some(id as FlowId);
+            }
+        }
+        best
+    }
+
+    /// How long the packet has waited that waits longest of all flows' heads; 0 if nothing is queued.
+    pub fn head_age(&self, now: Nanos) -> Nanos {
+        self.flows
+            .iter()
+            .filter(|f| f.packets > 0)
+            .map(|f| now.saturating_sub(self.nodes[f.head as usize].packet.enqueued()))
+            .max()
+            .unwrap_or(0)
+    }
+
+    #[inline]
+    fn list(&mut self, turn: Turn) -> &mut List {
+        match turn {
+            Turn::New => &mut self.new,
+            Turn::Old => &mut self.old,
+            Turn::Decaying => &mut self.decaying,
+            Turn::Off => unreachable!("Off is no list"),
+        }
+    }
+
+    /// The first flow of a list.
+    #[inline]
+    pub fn first(&self, turn: Turn) -> Option<FlowId> {
+        let head = match turn {
+            Turn::New => self.new.head,
+            Turn::Old => self.old.head,
+            Turn::Decaying => self.decaying.head,
+            Turn::Off => NONE,
+        };
+        (head != NONE).then_some(head)
+    }
+
+    /// Takes a flow out of its list, if it is in one.
+    #[inline]
+    pub fn unlink(&mut self, flow: FlowId) {
+        let Flow {
+            turn, prev, next, ..
+        } = self.flows[flow as usize];
+        if turn == Turn::Off {
+            return;
+        }
+        self.flows[flow as usize].turn = Turn::Off;
+        if prev == NONE {
+            self.list(turn).head = next;
+        } else {
+            self.flows[prev as usize].next = next;
+        }
+        if next == NONE {
+            self.list(turn).tail = prev;
+        } else {
+            self.flows[next as usize].prev = prev;
+        }
+    }
+
+    /// Moves a flow to the end of a list.
+    #[inline]
+    pub fn move_to(&mut self, flow: FlowId, turn: Turn) {
+        self.unlink(flow);
+        if turn == Turn::Off {
+            return;
+        }
+        let list = self.list(turn);
+        let tail = std::mem::replace(&mut list.tail, flow);
+        if tail == NONE {
+            list.head = flow;
+        } else {
+            self.flows[tail as usize].next = flow;
+        }
+        let f = &mut self.flows[flow as usize];
+        f.prev = tail;
+        f.next = NONE;
+        f.turn = turn;
+    }
+
+    /// The flow whose turn it is: new flows before old ones; one without credit gets a quantum and goes to the end of
+    /// the old ones (RFC 8290, section 4.2). `None` if both lists are empty.
+    #[inline]
+    pub fn next_turn(&mut self, quantum: u32) -> Option<FlowId> {
+        loop {
+            let flow = self.first(Turn::New).or_else(|| self.first(Turn::Old))?;
+            let f = &mut self.flows[flow as usize];
+            if f.deficit > 0 {
+                return Some(flow);
+            }
+            f.deficit += quantum as i32;
+            self.move_to(flow, Turn::Old);
+        }
+    }
+
+    /// The flow whose turn it is turned out empty. A new one passes through the old ones first, if there are any, so that
+    /// a flow which sends one packet at a time cannot starve them (RFC 8290, section 4.2); an old one leaves.
+    #[inline]
+    pub fn found_empty(&mut self, flow: FlowId) {
+        let pass = self.get(flow).turn == Turn::New && self.old.head != NONE;
+        self.move_to(flow, if pass { Turn::Old } else { Turn::Off });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Ecn, TestPacket};
+
+    fn packet(id: u64, len: u32) -> TestPacket {
+        TestPacket::new(id, len, 0, Ecn::NotEct)
+    }
+
+    #[test]
+    fn a_flow_is_a_fifo_and_the_slab_reuses_its_nodes() {
+        let mut f: Flows<TestPacket, ()> = Flows::new(8);
+        let (a, b) = (f.flow_of(3), f.flow_of(5));
+        for id in 0..4 {
+            f.push(if id % 2 == 0 { a } else { b }, packet(id, 100));
+        }
+        assert_eq!((f.len(), f.bytes()), (4, 400));
+        assert_eq!(f.pop(a).map(|p| p.id), Some(0));
+        f.push(a, packet(4, 100));
+        assert_eq!(f.nodes.len(), 4, "the freed node is taken again");
+        assert_eq!(f.pop(a).map(|p| p.id), Some(2));
+        assert_eq!(f.pop(a).map(|p| p.id), Some(4));
+        assert_eq!(f.pop(a), None);
+        assert_eq!(f.get(b).packets(), 2);
+    }
+
+    #[test]
+    fn buckets_are_scaled_from_the_high_bits_of_the_hash() {
+        let f: Flows<TestPacket, ()> = Flows::new(1000);
+        assert_eq!(f.scale(0), 0);
+        assert_eq!(f.scale(u32::MAX), 999);
+        assert_eq!(f.scale(1 << 31), 500);
+    }
+
+    #[test]
+    fn unlinking_from_the_middle_keeps_the_others_in_order() {
+        let mut f: Flows<TestPacket, ()> = Flows::new(8);
+        for b in 0..4 {
+            let id = f.flow_of(b);
+            f.move_to(id, Turn::Old);
+        }
+        f.unlink(1);
+        f.move_to(0, Turn::Old);
+        let mut order = Vec::new();
+        while let Some(id) = f.first(Turn::Old) {
+            order.push(id);
+            f.unlink(id);
+        }
+        assert_eq!(order, [2, 3, 0]);
+        assert_eq!(f.old.tail, NONE);
+    }
+
+    #[test]
+    fn an_empty_queue_clones_small() {
+        let f: Flows<TestPacket, [u64; 5]> = Flows::new(1024);
+        assert!(f.flows.is_empty() && f.nodes.is_empty());
+        assert_eq!(f.buckets.len() * size_of::<u32>(), 4096);
+    }
+}
