@@ -4,8 +4,7 @@
 //! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and with `bfifo` while
 //! backlog plus packet stay within it.
 
-use std::collections::VecDeque;
-
+use crate::ring::Ring;
 use crate::{DropCause, Drops, Gauges, Got, Knobs, Nanos, Packet, Qdisc, Rng, qdisc::Discipline};
 
 /// Parameters of [`Fifo`].
@@ -33,7 +32,7 @@ impl Default for Params {
 #[derive(Clone, Debug)]
 pub struct Fifo<P> {
     params: Params,
-    queue: VecDeque<P>,
+    queue: Ring<P>,
     bytes: u64,
 }
 
@@ -42,7 +41,7 @@ impl<P: Packet> Fifo<P> {
     pub fn new(params: Params) -> Self {
         Self {
             params,
-            queue: VecDeque::new(),
+            queue: Ring::new(),
             bytes: 0,
         }
     }
@@ -67,12 +66,12 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         }
         packet.set_enqueued(now);
         self.bytes += u64::from(packet.len());
-        self.queue.push_back(packet);
+        self.queue.push(packet);
     }
 
     #[inline]
     fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
-        match self.queue.pop_front() {
+        match self.queue.pop() {
             Some(packet) => {
                 self.bytes -= u64::from(packet.len());
                 Got::Packet(packet)

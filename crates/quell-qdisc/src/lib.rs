@@ -3,13 +3,16 @@
 //! Sans-IO: time is an argument, randomness is handed in, and nothing here reads a clock, opens a file or starts a thread.
 //! The same code runs in virtual time, on real packets and under a fuzzer.
 
+pub mod codel;
 pub mod control;
 pub mod fifo;
 pub mod flows;
 pub mod fq;
 pub mod gauges;
 pub mod packet;
+pub mod pie;
 pub mod qdisc;
+pub mod ring;
 pub mod rng;
 
 pub use gauges::{Gauges, Knobs};

@@ -1,7 +1,9 @@
 //! The interface of a discipline and the enum that dispatches to them.
 
+use crate::codel::Codel;
 use crate::fifo::Fifo;
 use crate::fq::Fq;
+use crate::pie::Pie;
 use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Rng};
 
 /// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
@@ -45,6 +47,10 @@ pub enum Qdisc<P> {
     Fifo(Fifo<P>),
     /// `fq`.
     Fq(Fq<P>),
+    /// `codel`.
+    Codel(Codel<P>),
+    /// `pie`.
+    Pie(Pie<P>),
 }
 
 macro_rules! each {
@@ -52,6 +58,8 @@ macro_rules! each {
         match $self {
             Qdisc::Fifo($q) => $body,
             Qdisc::Fq($q) => $body,
+            Qdisc::Codel($q) => $body,
+            Qdisc::Pie($q) => $body,
         }
     };
 }
