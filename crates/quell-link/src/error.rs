@@ -38,6 +38,15 @@ impl Error {
         self
     }
 
+    /// Puts `name` before the key.
+    pub fn under(mut self, name: &str) -> Self {
+        self.key = Some(match self.key {
+            Some(key) => format!("{name}: {key}"),
+            None => name.to_owned(),
+        });
+        self
+    }
+
     /// Names the file and the line, if none are named yet.
     pub fn at(mut self, file: &str, line: Option<usize>) -> Self {
         if self.file.is_none() && !file.is_empty() {

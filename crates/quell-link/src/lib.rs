@@ -5,6 +5,8 @@ pub mod hist;
 pub mod record;
 pub mod trace;
 pub mod units;
+pub mod words;
 
 pub use error::Error;
 pub use hist::Hist;
+pub use words::Queue;

@@ -1,0 +1,468 @@
+//! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and defaults, as in
+//! `codel target 5ms interval 100ms ecn`. One table ([`kinds`]) serves the parser, the canonical spelling and the catalogue.
+
+mod kinds;
+
+use std::fmt;
+
+use quell_qdisc::control::Controller;
+use quell_qdisc::{Nanos, Packet, Qdisc};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::units;
+
+pub use kinds::Spec;
+
+/// A queue, parsed and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queue {
+    kind: &'static str,
+    spec: Spec,
+}
+
+/// One kind of queue, for `quell queues`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KindInfo {
+    /// The first word.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// The RFC, paper or Linux file that defines it.
+    pub source: &'static str,
+    /// What may follow.
+    pub options: Vec<OptionInfo>,
+}
+
+/// One option of a kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OptionInfo {
+    /// The word; two words that are each other's opposite are joined by `|`.
+    pub name: String,
+    /// How its value is written; empty for a word that stands alone.
+    pub value: &'static str,
+    /// What holds without it.
+    pub default: String,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+impl Queue {
+    /// Reads queue words; errors list the kinds or options that there are.
+    pub fn parse(words: &str) -> Result<Self, Error> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let Some((name, options)) = words.split_first() else {
+            return Err(Error::new("the queue has no name").remedy(format!("known: {}", known())));
+        };
+        let kind = find(name)
+            .ok_or_else(|| Error::unknown("queue", name, kinds::KINDS.iter().map(|k| k.name())))?;
+        Ok(Self {
+            kind: kind.name(),
+            spec: kind.parse(options).map_err(|e| e.under(name))?,
+        })
+    }
+
+    /// The kind's name.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The parameters.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The queue, empty, and who turns its knobs. `rate_bps` is the link's (mean) rate, from which some kinds take defaults.
+    pub fn build<P: Packet>(&self, rate_bps: u64) -> (Qdisc<P>, Controller) {
+        self.spec.build(rate_bps)
+    }
+
+    /// The shortest words that mean this queue: the kind and what differs from its defaults, in the catalogue's order.
+    pub fn canonical(&self) -> String {
+        let mut words = self.kind.to_owned();
+        if let Some(kind) = find(self.kind) {
+            for word in kind.differing(&self.spec) {
+                words.push(' ');
+                words.push_str(&word);
+            }
+        }
+        words
+    }
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.canonical())
+    }
+}
+
+/// Every kind of queue with its options and defaults.
+pub fn catalogue() -> Vec<KindInfo> {
+    kinds::KINDS.iter().map(|k| k.info()).collect()
+}
+
+fn find(name: &str) -> Option<&'static dyn AnyKind> {
+    kinds::KINDS.iter().find(|k| k.name() == name).copied()
+}
+
+fn known() -> String {
+    let names: Vec<_> = kinds::KINDS.iter().map(|k| k.name()).collect();
+    names.join(", ")
+}
+
+/// A kind whose type of parameters is hidden.
+trait AnyKind: Sync {
+    fn name(&self) -> &'static str;
+    fn parse(&self, words: &[&str]) -> Result<Spec, Error>;
+    /// The options whose values are not the defaults, as words.
+    fn differing(&self, spec: &Spec) -> Vec<String>;
+    fn info(&self) -> KindInfo;
+}
+
+/// A row of the table of kinds.
+struct Kind<T: 'static> {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    default: fn() -> T,
+    options: &'static [Opt<T>],
+    wrap: fn(T) -> Spec,
+    unwrap: fn(&Spec) -> Option<&T>,
+    /// What must hold between options.
+    check: fn(&T) -> Result<(), Error>,
+}
+
+/// An option: its word, what it does, and where its value is kept.
+struct Opt<T: 'static> {
+    name: &'static str,
+    field: Field<T>,
+    meaning: &'static str,
+}
+
+/// A value's type, its field and its range.
+enum Field<T: 'static> {
+    /// A count (packets, flows) from at least to at most.
+    Count(fn(&mut T) -> &mut u32, u32, u32),
+    /// Bytes, from at least to at most.
+    Bytes(fn(&mut T) -> &mut u64, u64, u64),
+    /// The same in 32 bits.
+    Bytes32(fn(&mut T) -> &mut u32, u32, u32),
+    /// Nanoseconds, from at least to at most.
+    Time(fn(&mut T) -> &mut Nanos, Nanos, Nanos),
+    /// 0..1.
+    Probability(fn(&mut T) -> &mut f64),
+    /// A number, from at least to at most.
+    Number(fn(&mut T) -> &mut f64, f64, f64),
+    /// A word alone and its opposite (empty: it has none).
+    Flag(fn(&mut T) -> &mut bool, &'static str),
+    /// Anything else: how it is written, how it is read, and the words for it (empty: none, it is not set).
+    Other {
+        syntax: &'static str,
+        set: fn(&mut T, &str) -> Result<(), Error>,
+        get: fn(&T) -> String,
+    },
+}
+
+impl<T: Clone> Opt<T> {
+    fn matches(&self, word: &str) -> bool {
+        self.name == word
+            || matches!(self.field, Field::Flag(_, off) if off == word && !off.is_empty())
+    }
+
+    fn syntax(&self) -> &'static str {
+        match self.field {
+            Field::Count(..) => "N",
+            Field::Bytes(..) | Field::Bytes32(..) => "BYTES",
+            Field::Time(..) => "TIME",
+            Field::Probability(_) => "P",
+            Field::Number(..) => "X",
+            Field::Flag(..) => "",
+            Field::Other { syntax, .. } => syntax,
+        }
+    }
+
+    fn set(&self, params: &mut T, word: &str, value: &str) -> Result<(), Error> {
+        match self.field {
+            Field::Count(at, low, high) => {
+                // `tc` prints counts of packets as "1000p".
+                let n = units::parse_count(value.strip_suffix('p').unwrap_or(value))?;
+                *at(params) = within(n, low.into(), high.into(), value, |x| x.to_string())? as u32;
+            }
+            Field::Bytes(at, low, high) => {
+                let n = units::parse_size(value)?;
+                *at(params) = within(n, low, high, value, units::format_size)?;
+            }
+            Field::Bytes32(at, low, high) => {
+                let n = units::parse_size(value)?;
+                *at(params) = within(n, low.into(), high.into(), value, units::format_size)? as u32;
+            }
+            Field::Time(at, low, high) => {
+                let n = units::parse_time(value)?;
+                *at(params) = within(n, low, high, value, units::format_time)?;
+            }
+            Field::Probability(at) => *at(params) = units::parse_probability(value)?,
+            Field::Number(at, low, high) => {
+                let x = units::parse_number(value)?;
+                *at(params) = within(x, low, high, value, |x| x.to_string())?;
+            }
+            Field::Flag(at, _) => *at(params) = word == self.name,
+            Field::Other { set, .. } => set(params, value)?,
+        }
+        Ok(())
+    }
+
+    /// The value as one would write it; for a flag the word that holds.
+    fn get(&self, params: &T) -> String {
+        let mut params = params.clone();
+        match self.field {
+            Field::Count(at, ..) => at(&mut params).to_string(),
+            Field::Bytes(at, ..) => units::format_size(*at(&mut params)),
+            Field::Bytes32(at, ..) => units::format_size((*at(&mut params)).into()),
+            Field::Time(at, ..) => units::format_time(*at(&mut params)),
+            Field::Probability(at) | Field::Number(at, ..) => at(&mut params).to_string(),
+            Field::Flag(at, off) => (if *at(&mut params) { self.name } else { off }).to_owned(),
+            Field::Other { get, .. } => get(&params),
+        }
+    }
+}
+
+fn within<V: PartialOrd + Copy>(
+    value: V,
+    low: V,
+    high: V,
+    text: &str,
+    show: fn(V) -> String,
+) -> Result<V, Error> {
+    if value < low || value > high {
+        return Err(
+            Error::new(format!("\"{text}\" is out of range")).remedy(format!(
+                "write {} to {}",
+                show(low),
+                show(high)
+            )),
+        );
+    }
+    Ok(value)
+}
+
+impl<T: Clone> AnyKind for Kind<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn parse(&self, words: &[&str]) -> Result<Spec, Error> {
+        let mut params = (self.default)();
+        let mut given: Vec<&str> = Vec::new();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let Some(option) = self.options.iter().find(|o| o.matches(word)) else {
+                let names = self.options.iter().flat_map(|o| match o.field {
+                    Field::Flag(_, off) if !off.is_empty() => vec![o.name, off],
+                    _ => vec![o.name],
+                });
+                return Err(Error::unknown("option", word, names));
+            };
+            if given.contains(&option.name) {
+                return Err(Error::new("given twice")
+                    .remedy("give it once")
+                    .key(option.name));
+            }
+            given.push(option.name);
+            let value = match option.field {
+                Field::Flag(..) => "",
+                _ => words.next().copied().ok_or_else(|| {
+                    Error::new(format!("`{word}` needs a value"))
+                        .remedy(format!("write {word} {}", option.syntax()))
+                })?,
+            };
+            option
+                .set(&mut params, word, value)
+                .map_err(|e| e.key(option.name))?;
+        }
+        (self.check)(&params)?;
+        Ok((self.wrap)(params))
+    }
+
+    fn differing(&self, spec: &Spec) -> Vec<String> {
+        let Some(params) = (self.unwrap)(spec) else {
+            return Vec::new();
+        };
+        let default = (self.default)();
+        let mut words = Vec::new();
+        for option in self.options {
+            let value = option.get(params);
+            if value == option.get(&default) || value.is_empty() {
+                continue;
+            }
+            words.push(match option.field {
+                Field::Flag(..) => value,
+                _ => format!("{} {value}", option.name),
+            });
+        }
+        words
+    }
+
+    fn info(&self) -> KindInfo {
+        let default = (self.default)();
+        let options = self.options.iter().map(|o| OptionInfo {
+            name: match o.field {
+                Field::Flag(_, off) if !off.is_empty() => format!("{}|{off}", o.name),
+                _ => o.name.to_owned(),
+            },
+            value: o.syntax(),
+            default: match o.get(&default) {
+                d if d.is_empty() => "off".to_owned(),
+                d => d,
+            },
+            meaning: o.meaning,
+        });
+        KindInfo {
+            name: self.name,
+            summary: self.summary,
+            source: self.source,
+            options: options.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use quell_qdisc::packet::TestPacket;
+    use quell_qdisc::{Discipline, Gauges};
+
+    fn error(words: &str) -> String {
+        Queue::parse(words).expect_err(words).to_string()
+    }
+
+    #[test]
+    fn an_unknown_kind_lists_the_known_ones_and_guesses() {
+        let e = error("pfifoo limit 3");
+        assert!(
+            e.starts_with(
+                "unknown queue `pfifoo`; did you mean `pfifo`? Known: pfifo, bfifo, fifo"
+            ),
+            "{e}"
+        );
+        assert!(
+            error("hfsc").contains("; known: pfifo"),
+            "{}",
+            error("hfsc")
+        );
+        assert!(error("").contains("known: pfifo"));
+    }
+
+    #[test]
+    fn an_unknown_option_lists_the_kinds_options() {
+        assert_eq!(
+            error("fifo limt 3"),
+            "fifo: unknown option `limt`; did you mean `limit`? Known: limit, drop"
+        );
+    }
+
+    #[test]
+    fn bad_values_name_the_option_and_the_remedy() {
+        assert_eq!(
+            error("pfifo limit"),
+            "pfifo: `limit` needs a value; write limit N"
+        );
+        assert!(
+            error("pfifo limit 0").starts_with("pfifo: limit: \"0\" is out of range; write 1 to ")
+        );
+        assert!(error("pfifo limit 5000000000").contains("out of range"));
+        assert!(error("pfifo limit -1").contains("not a whole number"));
+        assert!(error("fifo drop 1.5").contains("fifo: drop: \"1.5\" is not a probability"));
+        assert!(error("pfifo limit 3 limit 4").contains("pfifo: limit: given twice"));
+    }
+
+    #[test]
+    fn words_mean_what_they_mean_to_tc() {
+        let gauges = |words: &str| {
+            let (q, _) = Queue::parse(words).unwrap().build::<TestPacket>(1_000_000);
+            let mut g = Gauges::default();
+            q.gauges(0, &mut g);
+            g
+        };
+        assert_eq!(gauges("pfifo limit 100").limit_packets, 100);
+        assert_eq!(gauges("pfifo").limit_packets, 1000);
+        assert_eq!(gauges("fifo limit 7p drop 1%").probability, 0.01);
+        let (mut q, _) = Queue::parse("bfifo limit 3kb").unwrap().build(1_000_000);
+        let mut drops = Vec::new();
+        let mut rng = quell_qdisc::Rng::new(1, "t");
+        for id in 0..4 {
+            let packet = TestPacket::new(id, 1000, 0, quell_qdisc::Ecn::NotEct);
+            q.enqueue(0, packet, &mut rng, &mut drops);
+        }
+        assert_eq!(q.bytes(), 3000); // 3072 bytes hold three
+    }
+
+    #[test]
+    fn the_canonical_spelling_keeps_only_what_differs() {
+        for (words, canonical) in [
+            ("pfifo  limit 1000", "pfifo"),
+            ("fifo drop 1% limit 5", "fifo limit 5 drop 0.01"),
+            ("bfifo limit 1mb", "bfifo limit 1mb"),
+        ] {
+            assert_eq!(Queue::parse(words).unwrap().canonical(), canonical);
+        }
+    }
+
+    #[test]
+    fn every_default_in_the_catalogue_is_what_the_bare_kind_means() {
+        for kind in catalogue() {
+            let bare = Queue::parse(kind.name).unwrap();
+            assert_eq!(bare.canonical(), kind.name);
+            assert!(!kind.summary.is_empty() && !kind.source.is_empty());
+            for o in kind.options {
+                if o.value.is_empty() || o.default == "off" {
+                    continue;
+                }
+                let words = format!("{} {} {}", kind.name, o.name, o.default);
+                assert_eq!(Queue::parse(&words), Ok(bare.clone()), "{words}");
+            }
+        }
+    }
+
+    fn words() -> impl Strategy<Value = String> {
+        let word = prop_oneof![
+            proptest::sample::select(
+                catalogue()
+                    .iter()
+                    .flat_map(|k| k
+                        .options
+                        .iter()
+                        .flat_map(|o| o.name.split('|'))
+                        .chain([k.name]))
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            ),
+            "[0-9]{1,25}(ms|us|s|kb|%|)",
+            "[0-9]\\.[0-9]e?-?[0-9]",
+            ".{0,6}",
+        ];
+        proptest::collection::vec(word, 0..6).prop_map(|w| w.join(" "))
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_words_never_panic_and_canonical_words_mean_the_same(text in words()) {
+            if let Ok(queue) = Queue::parse(&text) {
+                let again = Queue::parse(&queue.canonical());
+                prop_assert_eq!(again.unwrap(), queue.clone());
+                for rate in [1, 15_000_000, 100_000_000_000] {
+                    let _ = queue.build::<TestPacket>(rate);
+                }
+            }
+        }
+
+        #[test]
+        fn arbitrary_text_never_panics(text in ".{0,60}") {
+            let _ = Queue::parse(&text).map_err(|e| prop_assert_line(&e));
+        }
+    }
+
+    fn prop_assert_line(e: &Error) {
+        assert!(!e.to_string().contains('\n'));
+    }
+}
