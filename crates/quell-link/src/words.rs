@@ -6,7 +6,7 @@ mod kinds;
 use std::fmt;
 
 use quell_qdisc::control::Controller;
-use quell_qdisc::{Nanos, Packet, Qdisc};
+use quell_qdisc::{NEVER, Nanos, Packet, Qdisc};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -129,7 +129,7 @@ struct Kind<T: 'static> {
     wrap: fn(T) -> Spec,
     unwrap: fn(&Spec) -> Option<&T>,
     /// What must hold between options.
-    check: fn(&T) -> Result<(), Error>,
+    check: fn(&T) -> Result<(), &'static str>,
 }
 
 /// An option: its word, what it does, and where its value is kept.
@@ -140,6 +140,7 @@ struct Opt<T: 'static> {
 }
 
 /// A value's type, its field and its range.
+#[allow(dead_code)] // some wait for their first kind
 enum Field<T: 'static> {
     /// A count (packets, flows) from at least to at most.
     Count(fn(&mut T) -> &mut u32, u32, u32),
@@ -149,6 +150,8 @@ enum Field<T: 'static> {
     Bytes32(fn(&mut T) -> &mut u32, u32, u32),
     /// Nanoseconds, from at least to at most.
     Time(fn(&mut T) -> &mut Nanos, Nanos, Nanos),
+    /// The same, or none.
+    MaybeTime(fn(&mut T) -> &mut Option<Nanos>, Nanos, Nanos),
     /// 0..1.
     Probability(fn(&mut T) -> &mut f64),
     /// A number, from at least to at most.
@@ -173,7 +176,7 @@ impl<T: Clone> Opt<T> {
         match self.field {
             Field::Count(..) => "N",
             Field::Bytes(..) | Field::Bytes32(..) => "BYTES",
-            Field::Time(..) => "TIME",
+            Field::Time(..) | Field::MaybeTime(..) => "TIME",
             Field::Probability(_) => "P",
             Field::Number(..) => "X",
             Field::Flag(..) => "",
@@ -200,6 +203,10 @@ impl<T: Clone> Opt<T> {
                 let n = units::parse_time(value)?;
                 *at(params) = within(n, low, high, value, units::format_time)?;
             }
+            Field::MaybeTime(at, low, high) => {
+                let n = units::parse_time(value)?;
+                *at(params) = Some(within(n, low, high, value, units::format_time)?);
+            }
             Field::Probability(at) => *at(params) = units::parse_probability(value)?,
             Field::Number(at, low, high) => {
                 let x = units::parse_number(value)?;
@@ -211,14 +218,20 @@ impl<T: Clone> Opt<T> {
         Ok(())
     }
 
-    /// The value as one would write it; for a flag the word that holds.
+    /// The value as one would write it, empty for none; for a flag the word that holds.
     fn get(&self, params: &T) -> String {
         let mut params = params.clone();
         match self.field {
             Field::Count(at, ..) => at(&mut params).to_string(),
             Field::Bytes(at, ..) => units::format_size(*at(&mut params)),
             Field::Bytes32(at, ..) => units::format_size((*at(&mut params)).into()),
-            Field::Time(at, ..) => units::format_time(*at(&mut params)),
+            Field::Time(at, ..) => match *at(&mut params) {
+                NEVER => String::new(),
+                time => units::format_time(time),
+            },
+            Field::MaybeTime(at, ..) => {
+                at(&mut params).map_or_else(String::new, units::format_time)
+            }
             Field::Probability(at) | Field::Number(at, ..) => at(&mut params).to_string(),
             Field::Flag(at, off) => (if *at(&mut params) { self.name } else { off }).to_owned(),
             Field::Other { get, .. } => get(&params),
@@ -279,7 +292,7 @@ impl<T: Clone> AnyKind for Kind<T> {
                 .set(&mut params, word, value)
                 .map_err(|e| e.key(option.name))?;
         }
-        (self.check)(&params)?;
+        (self.check)(&params).map_err(Error::new)?;
         Ok((self.wrap)(params))
     }
 

@@ -1,7 +1,7 @@
 //! The table of kinds: names, options, ranges and what they build. Names, units and defaults are `tc`'s.
 
 use quell_qdisc::control::Controller;
-use quell_qdisc::{MTU, Packet, Qdisc, fifo};
+use quell_qdisc::{MS, MTU, Nanos, Packet, Qdisc, SEC, US, codel, fifo, fq, pie};
 
 use super::{AnyKind, Field, Kind, Opt};
 
@@ -10,43 +10,74 @@ use super::{AnyKind, Field, Kind, Opt};
 pub enum Spec {
     /// `pfifo`, `bfifo` and `fifo`.
     Fifo(fifo::Params),
+    /// `codel`.
+    Codel(codel::Params),
+    /// `pie`.
+    Pie(pie::Params),
+    /// `fq`.
+    Fq(fq::Params),
 }
 
 impl Spec {
     pub(super) fn build<P: Packet>(&self, _rate_bps: u64) -> (Qdisc<P>, Controller) {
-        match self {
-            Spec::Fifo(params) => (fifo::Fifo::new(params.clone()).into(), Controller::None),
-        }
+        let qdisc = match self.clone() {
+            Spec::Fifo(params) => fifo::Fifo::new(params).into(),
+            Spec::Codel(params) => codel::Codel::new(params).into(),
+            Spec::Pie(params) => pie::Pie::new(params).into(),
+            Spec::Fq(params) => fq::Fq::new(params).into(),
+        };
+        (qdisc, Controller::None)
     }
 }
 
-pub(super) static KINDS: &[&dyn AnyKind] = &[&PFIFO, &BFIFO, &FIFO];
+pub(super) static KINDS: &[&dyn AnyKind] = &[&PFIFO, &BFIFO, &FIFO, &CODEL, &PIE, &FQ];
 
 /// Packets that any queue may be told to hold.
 const MANY: u32 = 1_000_000_000;
 /// Bytes that any queue may be told to hold.
 const MUCH: u64 = 1 << 40;
+/// Longest target or interval.
+const LONG: Nanos = 10 * SEC;
+/// Largest quantum, bytes.
+const QUANTUM: u32 = 1 << 20;
 
-fn fifo_of(spec: &Spec) -> Option<&fifo::Params> {
-    match spec {
-        Spec::Fifo(params) => Some(params),
+macro_rules! unwrap {
+    ($variant:ident) => {
+        |spec| match spec {
+            Spec::$variant(params) => Some(params),
+            _ => None,
+        }
+    };
+}
+
+/// A row of a kind's options.
+const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'static str) -> Opt<T> {
+    Opt {
+        name,
+        field,
+        meaning,
     }
 }
 
-const LIMIT_PACKETS: Opt<fifo::Params> = Opt {
-    name: "limit",
-    field: Field::Count(|p| &mut p.limit_packets, 1, MANY),
-    meaning: "packets it holds",
-};
+const LIMIT: &str = "packets it holds";
+const ECN: &str = "mark ECN-capable packets instead of dropping them";
+const TARGET: &str = "delay to hold";
+const CE_THRESHOLD: &str = "mark every ECN-capable packet that waited longer";
+
+const FIFO_LIMIT: Opt<fifo::Params> = opt(
+    "limit",
+    Field::Count(|p| &mut p.limit_packets, 1, MANY),
+    LIMIT,
+);
 
 static PFIFO: Kind<fifo::Params> = Kind {
     name: "pfifo",
     summary: "first in, first out; what arrives when it is full is dropped",
     source: "Linux sch_fifo",
     default: fifo::Params::default,
-    options: &[LIMIT_PACKETS],
+    options: &[FIFO_LIMIT],
     wrap: Spec::Fifo,
-    unwrap: fifo_of,
+    unwrap: unwrap!(Fifo),
     check: |_| Ok(()),
 };
 
@@ -59,13 +90,13 @@ static BFIFO: Kind<fifo::Params> = Kind {
         limit_bytes: 1000 * MTU as u64,
         ..Default::default()
     },
-    options: &[Opt {
-        name: "limit",
-        field: Field::Bytes(|p| &mut p.limit_bytes, 1, MUCH),
-        meaning: "bytes it holds (1000 packets of 1514)",
-    }],
+    options: &[opt(
+        "limit",
+        Field::Bytes(|p| &mut p.limit_bytes, 1, MUCH),
+        "bytes it holds (1000 full-size packets)",
+    )],
     wrap: Spec::Fifo,
-    unwrap: fifo_of,
+    unwrap: unwrap!(Fifo),
     check: |_| Ok(()),
 };
 
@@ -75,14 +106,135 @@ static FIFO: Kind<fifo::Params> = Kind {
     source: "quell; the data plane of LearnQueue, WQM and RL-AQM",
     default: fifo::Params::default,
     options: &[
-        LIMIT_PACKETS,
-        Opt {
-            name: "drop",
-            field: Field::Probability(|p| &mut p.drop),
-            meaning: "probability with which each arrival is dropped",
-        },
+        FIFO_LIMIT,
+        opt(
+            "drop",
+            Field::Probability(|p| &mut p.drop),
+            "probability with which each arrival is dropped",
+        ),
     ],
     wrap: Spec::Fifo,
-    unwrap: fifo_of,
+    unwrap: unwrap!(Fifo),
     check: |_| Ok(()),
+};
+
+static CODEL: Kind<codel::Params> = Kind {
+    name: "codel",
+    summary: "Controlled Delay: drops at the head while the sojourn time stays above target",
+    source: "RFC 8289, Linux sch_codel",
+    default: codel::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT),
+        opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
+        opt(
+            "interval",
+            Field::Time(|p| &mut p.interval, US, LONG),
+            "how long the delay may stay above target: a worst-case round trip",
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),
+        opt(
+            "ce_threshold",
+            Field::MaybeTime(|p| &mut p.ce_threshold, 0, LONG),
+            CE_THRESHOLD,
+        ),
+    ],
+    wrap: Spec::Codel,
+    unwrap: unwrap!(Codel),
+    check: codel::Params::check,
+};
+
+static PIE: Kind<pie::Params> = Kind {
+    name: "pie",
+    summary: "Proportional Integral controller Enhanced: drops arrivals with a probability that steers the delay",
+    source: "RFC 8033, Linux sch_pie",
+    default: pie::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT),
+        opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
+        opt(
+            "tupdate",
+            Field::Time(|p| &mut p.tupdate, MS, LONG),
+            "time between updates of the probability",
+        ),
+        opt(
+            "alpha",
+            Field::Count(|p| &mut p.alpha, 0, 32),
+            "weight of the distance from target, in sixteenths",
+        ),
+        opt(
+            "beta",
+            Field::Count(|p| &mut p.beta, 0, 32),
+            "weight of the change of delay, in sixteenths",
+        ),
+        opt(
+            "ecn",
+            Field::Flag(|p| &mut p.ecn, "noecn"),
+            "mark while the probability is at most ecn_prob",
+        ),
+        opt(
+            "ecn_prob",
+            Field::Count(|p| &mut p.ecn_prob, 0, 100),
+            "percent up to which ecn marks instead of dropping",
+        ),
+        opt(
+            "bytemode",
+            Field::Flag(|p| &mut p.bytemode, "nobytemode"),
+            "scale the probability by packet size",
+        ),
+        opt(
+            "dq_rate_estimator",
+            Field::Flag(|p| &mut p.dq_rate_estimator, "no_dq_rate_estimator"),
+            "delay from queue length and estimated rate instead of timestamps",
+        ),
+    ],
+    wrap: Spec::Pie,
+    unwrap: unwrap!(Pie),
+    check: pie::Params::check,
+};
+
+static FQ: Kind<fq::Params> = Kind {
+    name: "fq",
+    summary: "fair queue: deficit round robin over flows, each drop-tail; without sch_fq's pacing and bands",
+    source: "Linux sch_fq",
+    default: fq::Params::default,
+    options: &[
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.limit, 1, MANY),
+            "packets in the whole queue",
+        ),
+        opt(
+            "flow_limit",
+            Field::Count(|p| &mut p.flow_limit, 1, MANY),
+            "packets of each flow",
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
+            "bytes of each flow per round",
+        ),
+        opt(
+            "initial_quantum",
+            Field::Bytes32(|p| &mut p.initial_quantum, 0, i32::MAX as u32),
+            "bytes that a flow never seen may send at once",
+        ),
+        opt(
+            "refill_delay",
+            Field::Time(|p| &mut p.refill_delay, 0, LONG),
+            "a flow idle for longer starts with at least a quantum",
+        ),
+        opt(
+            "ce_threshold",
+            Field::Time(|p| &mut p.ce_threshold, 0, LONG),
+            CE_THRESHOLD,
+        ),
+        opt(
+            "buckets",
+            Field::Count(|p| &mut p.flows, 1, 65_536),
+            "flows that it can tell apart, a power of two",
+        ),
+    ],
+    wrap: Spec::Fq,
+    unwrap: unwrap!(Fq),
+    check: fq::Params::check,
 };
