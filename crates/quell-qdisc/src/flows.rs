@@ -6,8 +6,8 @@
 //! exists from the first packet of its bucket on, so 1024 empty buckets are 4 KB to clone and a walk over the flows
 //! (for the longest one, or for a timer) meets only those ever used.
 //!
-//! A flow carries a state `S` of its discipline's choice (CoDel's variables, a limit of its own). Whoever governs single
-//! flows finds each by its index, which never changes.
+//! What a discipline keeps per flow (CoDel's variables, a limit of its own) lies in a vector beside, by the flow's index,
+//! which never changes: see [`of_flow`].
 
 use crate::{Nanos, Packet};
 
@@ -37,7 +37,7 @@ pub enum Turn {
 
 /// One flow: its FIFO, its place in a list, its credit.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow<S> {
+pub struct Flow {
     head: u32,
     tail: u32,
     packets: u32,
@@ -47,11 +47,9 @@ pub struct Flow<S> {
     /// Bytes that the flow may still send in this round.
     pub deficit: i32,
     turn: Turn,
-    /// What the discipline keeps per flow.
-    pub state: S,
 }
 
-impl<S> Flow<S> {
+impl Flow {
     /// Packets queued.
     #[inline]
     pub fn packets(&self) -> u32 {
@@ -67,6 +65,16 @@ impl<S> Flow<S> {
     pub fn turn(&self) -> Turn {
         self.turn
     }
+}
+
+/// What a discipline keeps of a flow, in a vector that grows as flows appear.
+#[inline]
+pub fn of_flow<S: Default>(states: &mut Vec<S>, flow: FlowId) -> &mut S {
+    let flow = flow as usize;
+    if flow >= states.len() {
+        states.resize_with(flow + 1, S::default);
+    }
+    &mut states[flow]
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +98,9 @@ struct Node<P> {
 
 /// Buckets, flows, packets and lists.
 #[derive(Clone, Debug)]
-pub struct Flows<P, S> {
+pub struct Flows<P> {
     buckets: Vec<u32>,
-    flows: Vec<Flow<S>>,
+    flows: Vec<Flow>,
     nodes: Vec<Node<P>>,
     free: u32,
     new: List,
@@ -102,7 +110,7 @@ pub struct Flows<P, S> {
     bytes: u64,
 }
 
-impl<P: Packet, S: Default> Flows<P, S> {
+impl<P: Packet> Flows<P> {
     /// So many empty buckets (at least one).
     pub fn new(buckets: u32) -> Self {
         Self {
@@ -147,13 +155,10 @@ impl<P: Packet, S: Default> Flows<P, S> {
             prev: NONE,
             deficit: 0,
             turn: Turn::Off,
-            state: S::default(),
         });
         id
     }
-}
 
-impl<P: Packet, S> Flows<P, S> {
     /// The flow of a bucket, if it was ever used.
     #[inline]
     pub fn used(&self, bucket: u32) -> Option<FlowId> {
@@ -163,23 +168,23 @@ impl<P: Packet, S> Flows<P, S> {
 
     /// A flow.
     #[inline]
-    pub fn get(&self, flow: FlowId) -> &Flow<S> {
+    pub fn get(&self, flow: FlowId) -> &Flow {
         &self.flows[flow as usize]
     }
 
     /// A flow, to change.
     #[inline]
-    pub fn get_mut(&mut self, flow: FlowId) -> &mut Flow<S> {
+    pub fn get_mut(&mut self, flow: FlowId) -> &mut Flow {
         &mut self.flows[flow as usize]
     }
 
     /// Every flow ever used, in the order of first use.
-    pub fn iter(&self) -> impl Iterator<Item = &Flow<S>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Flow> {
         self.flows.iter()
     }
 
     /// Every flow ever used, to change.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Flow<S>> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Flow> {
         self.flows.iter_mut()
     }
 
@@ -205,6 +210,12 @@ impl<P: Packet, S> Flows<P, S> {
     #[inline]
     pub fn memory(&self) -> u64 {
         self.bytes + self.packets as u64 * PACKET_MEMORY
+    }
+
+    /// The same, with one more packet.
+    #[inline]
+    pub fn memory_with(&self, packet: &P) -> u64 {
+        self.memory() + u64::from(packet.len()) + PACKET_MEMORY
     }
 
     /// Appends a packet to a flow's FIFO.
@@ -347,6 +358,16 @@ impl<P: Packet, S> Flows<P, S> {
         f.turn = turn;
     }
 
+    /// A packet came: a flow that waits in no list becomes a new one, with a quantum to spend (RFC 8290, section 4.1).
+    #[inline]
+    pub fn activate(&mut self, flow: FlowId, quantum: u32) {
+        let f = &mut self.flows[flow as usize];
+        if f.turn == Turn::Off {
+            f.deficit = quantum as i32;
+            self.move_to(flow, Turn::New);
+        }
+    }
+
     /// The flow whose turn it is: new flows before old ones; one without credit gets a quantum and goes to the end of
     /// the old ones (RFC 8290, section 4.2). `None` if both lists are empty.
     #[inline]
@@ -382,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_flow_is_a_fifo_and_the_slab_reuses_its_nodes() {
-        let mut f: Flows<TestPacket, ()> = Flows::new(8);
+        let mut f: Flows<TestPacket> = Flows::new(8);
         let (a, b) = (f.flow_of(3), f.flow_of(5));
         for id in 0..4 {
             f.push(if id % 2 == 0 { a } else { b }, packet(id, 100));
@@ -399,7 +420,7 @@ mod tests {
 
     #[test]
     fn buckets_are_scaled_from_the_high_bits_of_the_hash() {
-        let f: Flows<TestPacket, ()> = Flows::new(1000);
+        let f: Flows<TestPacket> = Flows::new(1000);
         assert_eq!(f.scale(0), 0);
         assert_eq!(f.scale(u32::MAX), 999);
         assert_eq!(f.scale(1 << 31), 500);
@@ -407,7 +428,7 @@ mod tests {
 
     #[test]
     fn unlinking_from_the_middle_keeps_the_others_in_order() {
-        let mut f: Flows<TestPacket, ()> = Flows::new(8);
+        let mut f: Flows<TestPacket> = Flows::new(8);
         for b in 0..4 {
             let id = f.flow_of(b);
             f.move_to(id, Turn::Old);
@@ -425,7 +446,7 @@ mod tests {
 
     #[test]
     fn an_empty_queue_clones_small() {
-        let f: Flows<TestPacket, [u64; 5]> = Flows::new(1024);
+        let f: Flows<TestPacket> = Flows::new(1024);
         assert!(f.flows.is_empty() && f.nodes.is_empty());
         assert_eq!(f.buckets.len() * size_of::<u32>(), 4096);
     }

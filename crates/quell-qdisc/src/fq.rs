@@ -7,7 +7,7 @@
 //! - without the fast path, a FIFO of up to eight packets before all flows that fills while no flow has packets: it saves
 //!   a kernel's instructions and lets bursts evade the round robin.
 
-use crate::flows::{FlowId, Flows, Turn};
+use crate::flows::{FlowId, Flows, Turn, of_flow};
 use crate::{
     DropCause, Drops, Gauges, Got, Knobs, MS, MTU, NEVER, Nanos, Packet, Qdisc, Rng,
     qdisc::Discipline,
@@ -74,7 +74,8 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct Fq<P> {
     params: Params,
-    flows: Flows<P, State>,
+    flows: Flows<P>,
+    states: Vec<State>,
     marks: u64,
 }
 
@@ -84,6 +85,7 @@ impl<P: Packet> Fq<P> {
         debug_assert_eq!(params.check(), Ok(()));
         Self {
             flows: Flows::new(params.flows),
+            states: Vec::new(),
             params,
             marks: 0,
         }
@@ -93,11 +95,12 @@ impl<P: Packet> Fq<P> {
     /// was idle for long.
     #[inline]
     fn activate(&mut self, now: Nanos, flow: FlowId) {
+        let state = of_flow(&mut self.states, flow);
         let f = self.flows.get_mut(flow);
-        if !f.state.known {
-            f.state.known = true;
+        if !state.known {
+            state.known = true;
             f.deficit = self.params.initial_quantum as i32;
-        } else if now > f.state.idle_since.saturating_add(self.params.refill_delay) {
+        } else if now > state.idle_since.saturating_add(self.params.refill_delay) {
             f.deficit = f.deficit.max(self.params.quantum as i32);
         }
         self.flows.move_to(flow, Turn::New);
@@ -111,7 +114,7 @@ impl<P: Packet> Fq<P> {
             self.flows.move_to(flow, Turn::Old);
         } else {
             self.flows.unlink(flow);
-            self.flows.get_mut(flow).state.idle_since = now;
+            of_flow(&mut self.states, flow).idle_since = now;
         }
     }
 }

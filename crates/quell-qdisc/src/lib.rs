@@ -8,6 +8,8 @@ pub mod control;
 pub mod fifo;
 pub mod flows;
 pub mod fq;
+pub mod fq_codel;
+pub mod fq_pie;
 pub mod gauges;
 pub mod packet;
 pub mod pie;

@@ -3,6 +3,8 @@
 use crate::codel::Codel;
 use crate::fifo::Fifo;
 use crate::fq::Fq;
+use crate::fq_codel::FqCodel;
+use crate::fq_pie::FqPie;
 use crate::pie::Pie;
 use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Rng};
 
@@ -47,6 +49,10 @@ pub enum Qdisc<P> {
     Fifo(Fifo<P>),
     /// `fq`.
     Fq(Fq<P>),
+    /// `fq_codel`.
+    FqCodel(FqCodel<P>),
+    /// `fq_pie`.
+    FqPie(FqPie<P>),
     /// `codel`.
     Codel(Codel<P>),
     /// `pie`.
@@ -58,6 +64,8 @@ macro_rules! each {
         match $self {
             Qdisc::Fifo($q) => $body,
             Qdisc::Fq($q) => $body,
+            Qdisc::FqCodel($q) => $body,
+            Qdisc::FqPie($q) => $body,
             Qdisc::Codel($q) => $body,
             Qdisc::Pie($q) => $body,
         }
