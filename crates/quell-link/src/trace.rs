@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use quell_qdisc::{MS, Nanos, SEC};
+use quell_qdisc::{MS, Nanos, Rng, SEC};
 
 use crate::error::Error;
 
@@ -15,6 +15,8 @@ const LONGEST: Nanos = 1 << 48;
 /// A measured link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
+    /// Where it is from: the path as it was opened, or the name of a built-in trace.
+    pub name: String,
     /// When each opportunity comes, within one period: ascending, none beyond `period`.
     pub opportunities: Vec<Nanos>,
     /// The last opportunity's time, above 0: the trace starts anew behind it.
@@ -69,9 +71,59 @@ impl Trace {
             return fail("the trace lasts 0 ms".into(), Some(opportunities.len()));
         }
         Ok(Self {
+            name: name.to_owned(),
             opportunities,
             period: last,
         })
+    }
+
+    /// A built-in trace, made up anew each time but always alike. `lte`: a phone in a moving car as one might measure it,
+    /// two minutes long, 12 Mbit/s on average; `lte-up`: its way back, 6 Mbit/s.
+    pub fn built_in(name: &str) -> Option<Self> {
+        let mean = match name {
+            "lte" => 12e6,
+            "lte-up" => 6e6,
+            _ => return None,
+        };
+        Some(Self::lte_like(name, mean, 120 * SEC))
+    }
+
+    /// An invented cellular link. Its rate is the exponential of a process that wanders and returns (10 s for the terrain,
+    /// 300 ms for fading), so that it is log-normal about the mean as measured traces are; now and then a handover takes all
+    /// of it for 50 to 300 ms. Opportunities within a rate come in bursts, one millisecond's worth at a time.
+    fn lte_like(name: &str, mean_bps: f64, period: Nanos) -> Self {
+        let mut rng = Rng::new(1, name);
+        // Twelve uniform numbers sum up to something close to normal, with simple arithmetic only.
+        let mut normal = || (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
+        let (mut terrain, mut fading, mut credit) = (0.0, 0.0, 0.0);
+        let mut dark_until = 0;
+        let mut opportunities = Vec::new();
+        for ms in 1..=period / MS {
+            // An Ornstein-Uhlenbeck step of 1 ms: standard deviation 0.6 over 10 s, 0.35 over 300 ms.
+            terrain += -terrain / 10_000.0 + 0.6 * libm::sqrt(2.0 / 10_000.0) * normal();
+            fading += -fading / 300.0 + 0.35 * libm::sqrt(2.0 / 300.0) * normal();
+            // A handover each 20 s on average.
+            if ms >= dark_until && normal().abs() > 3.9 {
+                dark_until = ms + 50 + (normal().abs() * 80.0) as u64;
+            }
+            if ms < dark_until {
+                continue;
+            }
+            // The correction by half the variance keeps the mean of the log-normal rate.
+            let rate = mean_bps * libm::exp(terrain + fading - (0.36 + 0.1225) / 2.0);
+            credit += rate / 1000.0 / (8.0 * OPPORTUNITY_BYTES as f64);
+            while credit >= 1.0 {
+                credit -= 1.0;
+                opportunities.push(ms * MS);
+            }
+        }
+        // The last opportunity ends the period.
+        opportunities.push(period);
+        Self {
+            name: name.to_owned(),
+            opportunities,
+            period,
+        }
     }
 
     /// What the link offers on average, bit/s.
@@ -110,6 +162,34 @@ mod tests {
             let e = Trace::parse(text, "cell.up").unwrap_err();
             assert!(e.to_string().starts_with(place), "{e}");
             assert!(e.remedy.is_some());
+        }
+    }
+
+    #[test]
+    fn the_built_in_trace_looks_like_a_measured_one() {
+        for (name, mean) in [("lte", 12e6), ("lte-up", 6e6)] {
+            let t = Trace::built_in(name).unwrap();
+            assert_eq!(t, Trace::built_in(name).unwrap());
+            assert!(t.opportunities.is_sorted());
+            assert_eq!(t.opportunities.last(), Some(&t.period));
+            let off = t.mean_bps() as f64 / mean;
+            assert!((0.8..1.25).contains(&off), "{name}: {} bit/s", t.mean_bps());
+            let mut seconds = vec![0u32; (t.period / SEC) as usize + 1];
+            t.opportunities
+                .iter()
+                .for_each(|o| seconds[(o / SEC) as usize] += 1);
+            let (low, high) = (
+                seconds[..120].iter().min().unwrap(),
+                seconds.iter().max().unwrap(),
+            );
+            assert!(high > &(low * 5), "{name}: {low} to {high} a second");
+            let gap = t
+                .opportunities
+                .windows(2)
+                .map(|w| w[1] - w[0])
+                .max()
+                .unwrap();
+            assert!((50 * MS..SEC).contains(&gap), "{name}: {gap}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Rates, times, sizes and probabilities as `tc` writes them: `15mbit`, `1.5gbit`, `20ms`, `500us`, `32mb`, `10%`.
 //!
 //! Prefixes of rates are powers of 1000 (`kibit`, `mibit` ...: of 1024), those of sizes powers of 1024, as in `tc`:
-//! `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from `tc`: a time without a unit is refused, because
-//! `tc` reads `target 5` as 5 us and nobody means that.
+//! `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from `tc`: a time or a rate without a unit is refused,
+//! because `tc` reads `target 5` as 5 us and `rate 15` as 15 bit/s and nobody means that.
 
 use quell_qdisc::Nanos;
 
@@ -86,10 +86,13 @@ const SIZE: Sort = Sort {
     remedy: "write it as 1514, 64kb or 6MB (bytes)",
 };
 
-/// bit/s. A bare number is in bit/s, as in `tc`; never 0.
+/// bit/s; never 0.
 pub fn parse_rate(text: &str) -> Result<u64, Error> {
     let (number, unit) = split(text);
-    let unit = if unit.is_empty() { "bit" } else { unit };
+    if unit.is_empty() && number.parse::<f64>().is_ok() {
+        return Err(Error::new(format!("the rate \"{text}\" has no unit"))
+            .remedy(format!("write {number}mbit, {number}kbit or {number}bit")));
+    }
     match quantity(text, number, unit, &RATE)? {
         0 => Err(
             Error::new(format!("\"{text}\" is less than one bit per second")).remedy(RATE.remedy),
@@ -258,7 +261,7 @@ mod tests {
             ("1.5gbit", 1_500_000_000),
             ("1.5Gbit", 1_500_000_000),
             ("500kbit", 500_000),
-            ("9600", 9600),
+            ("9600bit", 9600),
             ("1mbps", 8_000_000), // tc(8): bps are bytes per second
             ("1mibit", 1_048_576),
             ("0.1gbit", 100_000_000),
@@ -296,6 +299,7 @@ mod tests {
     fn what_is_no_quantity_is_refused_with_a_remedy() {
         for text in [
             "",
+            "15",
             "-1mbit",
             "nan",
             "inf",
