@@ -5,6 +5,7 @@
 
 pub mod codel;
 pub mod control;
+pub mod dualpi2;
 pub mod fifo;
 pub mod flows;
 pub mod fq;

@@ -1,6 +1,7 @@
 //! The interface of a discipline and the enum that dispatches to them.
 
 use crate::codel::Codel;
+use crate::dualpi2::DualPi2;
 use crate::fifo::Fifo;
 use crate::fq::Fq;
 use crate::fq_codel::FqCodel;
@@ -57,6 +58,8 @@ pub enum Qdisc<P> {
     Codel(Codel<P>),
     /// `pie`.
     Pie(Pie<P>),
+    /// `dualpi2`.
+    DualPi2(DualPi2<P>),
 }
 
 macro_rules! each {
@@ -68,6 +71,7 @@ macro_rules! each {
             Qdisc::FqPie($q) => $body,
             Qdisc::Codel($q) => $body,
             Qdisc::Pie($q) => $body,
+            Qdisc::DualPi2($q) => $body,
         }
     };
 }
