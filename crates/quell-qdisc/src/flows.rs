@@ -103,9 +103,8 @@ pub struct Flows<P> {
     flows: Vec<Flow>,
     nodes: Vec<Node<P>>,
     free: u32,
-    new: List,
-    old: List,
-    decaying: List,
+    /// By [`Turn`]; that of `Off` stays empty.
+    lists: [List; 4],
     packets: usize,
     bytes: u64,
 }
@@ -118,9 +117,7 @@ impl<P: Packet> Flows<P> {
             flows: Vec::new(),
             nodes: Vec::new(),
             free: NONE,
-            new: List::EMPTY,
-            old: List::EMPTY,
-            decaying: List::EMPTY,
+            lists: [List::EMPTY; 4],
             packets: 0,
             bytes: 0,
         }
@@ -294,25 +291,10 @@ impl<P: Packet> Flows<P> {
             .unwrap_or(0)
     }
 
-    #[inline]
-    fn list(&mut self, turn: Turn) -> &mut List {
-        match turn {
-            Turn::New => &mut self.new,
-            Turn::Old => &mut self.old,
-            Turn::Decaying => &mut self.decaying,
-            Turn::Off => unreachable!("Off is no list"),
-        }
-    }
-
     /// The first flow of a list.
     #[inline]
     pub fn first(&self, turn: Turn) -> Option<FlowId> {
-        let head = match turn {
-            Turn::New => self.new.head,
-            Turn::Old => self.old.head,
-            Turn::Decaying => self.decaying.head,
-            Turn::Off => NONE,
-        };
+        let head = self.lists[turn as usize].head;
         (head != NONE).then_some(head)
     }
 
@@ -327,12 +309,12 @@ impl<P: Packet> Flows<P> {
         }
         self.flows[flow as usize].turn = Turn::Off;
         if prev == NONE {
-            self.list(turn).head = next;
+            self.lists[turn as usize].head = next;
         } else {
             self.flows[prev as usize].next = next;
         }
         if next == NONE {
-            self.list(turn).tail = prev;
+            self.lists[turn as usize].tail = prev;
         } else {
             self.flows[next as usize].prev = prev;
         }
@@ -345,7 +327,7 @@ impl<P: Packet> Flows<P> {
         if turn == Turn::Off {
             return;
         }
-        let list = self.list(turn);
+        let list = &mut self.lists[turn as usize];
         let tail = std::mem::replace(&mut list.tail, flow);
         if tail == NONE {
             list.head = flow;
@@ -379,7 +361,10 @@ impl<P: Packet> Flows<P> {
                 return Some(flow);
             }
             f.deficit += quantum as i32;
-            self.move_to(flow, Turn::Old);
+            // A lone flow is at the end already.
+            if f.turn != Turn::Old || f.next != NONE {
+                self.move_to(flow, Turn::Old);
+            }
         }
     }
 
@@ -387,7 +372,7 @@ impl<P: Packet> Flows<P> {
     /// a flow which sends one packet at a time cannot starve them (RFC 8290, section 4.2); an old one leaves.
     #[inline]
     pub fn found_empty(&mut self, flow: FlowId) {
-        let pass = self.get(flow).turn == Turn::New && self.old.head != NONE;
+        let pass = self.get(flow).turn == Turn::New && self.first(Turn::Old).is_some();
         self.move_to(flow, if pass { Turn::Old } else { Turn::Off });
     }
 }
@@ -441,7 +426,7 @@ mod tests {
             f.unlink(id);
         }
         assert_eq!(order, [2, 3, 0]);
-        assert_eq!(f.old.tail, NONE);
+        assert_eq!(f.lists[Turn::Old as usize].tail, NONE);
     }
 
     #[test]

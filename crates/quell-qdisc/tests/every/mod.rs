@@ -1,0 +1,150 @@
+//! Every discipline, in the variants that take different paths, small enough that tests reach their limits.
+
+#![allow(dead_code)] // each test that includes this uses a part of it
+
+use quell_qdisc::packet::TestPacket;
+use quell_qdisc::{MS, Qdisc, codel, fifo, fq, fq_codel, fq_pie, pie};
+
+/// How full a discipline may get.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound {
+    /// The packets that its gauge says.
+    Packets,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// How many kinds of discipline there are.
+pub const KINDS: usize = 6;
+
+/// A number per kind. A new kind is added here and to [`every`].
+pub fn index(q: &Qdisc<TestPacket>) -> usize {
+    match q {
+        Qdisc::Fifo(_) => 0,
+        Qdisc::Fq(_) => 1,
+        Qdisc::FqCodel(_) => 2,
+        Qdisc::FqPie(_) => 3,
+        Qdisc::Codel(_) => 4,
+        Qdisc::Pie(_) => 5,
+    }
+}
+
+/// Whether it may make packets wait.
+pub fn shapes(_q: &Qdisc<TestPacket>) -> bool {
+    false
+}
+
+/// Name, discipline, bound.
+pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
+    let fifo = fifo::Params {
+        limit_packets: 40,
+        ..fifo::Params::default()
+    };
+    let fq = fq::Params {
+        limit: 60,
+        flow_limit: 20,
+        ce_threshold: 2 * MS,
+        ..fq::Params::default()
+    };
+    // Short times, so that the laws act within a few operations.
+    let codel = codel::Params {
+        limit: 50,
+        target: MS,
+        interval: 5 * MS,
+        ..codel::Params::default()
+    };
+    let codel_ecn = codel::Params {
+        ecn: true,
+        ce_threshold: Some(3 * MS),
+        ..codel.clone()
+    };
+    let pie = pie::Params {
+        limit: 60,
+        target: MS,
+        ..pie::Params::default()
+    };
+    let pie_ecn = pie::Params {
+        ecn: true,
+        bytemode: true,
+        dq_rate_estimator: true,
+        ..pie.clone()
+    };
+    let fq_codel = fq_codel::Params {
+        limit: 60,
+        drop_batch: 8,
+        codel: codel.clone(),
+        ..fq_codel::Params::default()
+    };
+    let fq_pie = fq_pie::Params {
+        limit: 60,
+        pie: pie.clone(),
+        ..fq_pie::Params::default()
+    };
+    vec![
+        (
+            "pfifo",
+            fifo::Fifo::new(fifo.clone()).into(),
+            Bound::Packets,
+        ),
+        (
+            "bfifo",
+            fifo::Fifo::new(fifo::Params {
+                limit_packets: u32::MAX,
+                limit_bytes: 60_000,
+                ..fifo.clone()
+            })
+            .into(),
+            Bound::Bytes(60_000),
+        ),
+        (
+            "fifo drop",
+            fifo::Fifo::new(fifo::Params { drop: 0.2, ..fifo }).into(),
+            Bound::Packets,
+        ),
+        ("codel", codel::Codel::new(codel).into(), Bound::Packets),
+        (
+            "codel ecn",
+            codel::Codel::new(codel_ecn.clone()).into(),
+            Bound::Packets,
+        ),
+        ("pie", pie::Pie::new(pie).into(), Bound::Packets),
+        (
+            "pie ecn",
+            pie::Pie::new(pie_ecn.clone()).into(),
+            Bound::Packets,
+        ),
+        ("fq", fq::Fq::new(fq).into(), Bound::Packets),
+        (
+            "fq_codel",
+            fq_codel::FqCodel::new(fq_codel.clone()).into(),
+            Bound::Packets,
+        ),
+        (
+            "fq_codel ecn, two buckets",
+            fq_codel::FqCodel::new(fq_codel::Params {
+                flows: 2,
+                memory_limit: 80_000,
+                codel: codel_ecn,
+                ..fq_codel
+            })
+            .into(),
+            Bound::Packets,
+        ),
+        (
+            "fq_pie",
+            fq_pie::FqPie::new(fq_pie.clone()).into(),
+            Bound::Packets,
+        ),
+        (
+            "fq_pie ecn, two buckets",
+            fq_pie::FqPie::new(fq_pie::Params {
+                flows: 2,
+                memory_limit: 80_000,
+                pie: pie_ecn,
+                ..fq_pie
+            })
+            .into(),
+            Bound::Packets,
+        ),
+    ]
+}

@@ -1,0 +1,265 @@
+//! What holds for every discipline under any sequence of calls: no packet is lost, invented or reordered within its flow,
+//! limits hold, a packet that is not ECN-capable is never marked, a clone continues alike, and nothing panics.
+
+mod every;
+
+use every::{Bound, every, index};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use quell_qdisc::packet::TestPacket;
+use quell_qdisc::{
+    Discipline, DropCause, Ecn, Gauges, Got, Knobs, MS, Nanos, Packet, Qdisc, Rng, US,
+};
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Enqueue { flow: u32, len: u32, ecn: u8 },
+    Burst { flow: u32, packets: u8, ecn: u8 },
+    Dequeue,
+    Drain { packets: u8 },
+    Wait(Nanos),
+    Limit(u32),
+    Drop(f64),
+    BaseProbability(f64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let flow = 0u32..7;
+    prop_oneof![
+        10 => (flow.clone(), 20u32..=9000, 0u8..4)
+            .prop_map(|(flow, len, ecn)| Op::Enqueue { flow, len, ecn }),
+        3 => (flow, 1u8..60, 0u8..4)
+            .prop_map(|(flow, packets, ecn)| Op::Burst { flow, packets, ecn }),
+        10 => Just(Op::Dequeue),
+        2 => (1u8..40).prop_map(|packets| Op::Drain { packets }),
+        8 => (0..5 * MS).prop_map(Op::Wait),
+        2 => (0..300 * MS).prop_map(Op::Wait),
+        2 => (0..2 * US).prop_map(Op::Wait),
+        1 => (0u32..80).prop_map(Op::Limit),
+        1 => (0.0..=1.0).prop_map(Op::Drop),
+        1 => (0.0..=1.0).prop_map(Op::BaseProbability),
+    ]
+}
+
+const ECN: [Ecn; 4] = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce];
+
+/// A discipline with its surroundings, and what must be true of it.
+#[derive(Clone)]
+struct World {
+    q: Qdisc<TestPacket>,
+    bound: Bound,
+    rng: Rng,
+    now: Nanos,
+    /// What was offered, by id.
+    offered: Vec<TestPacket>,
+    /// Whether each has left, by dequeue or as a drop.
+    gone: Vec<bool>,
+    packets: usize,
+    bytes: u64,
+    /// Per flow, one more than the id that left last by dequeue.
+    last: [u64; 8],
+    /// Packets that came back with a mark they had not brought.
+    marked: u64,
+    /// Everything that came out.
+    log: Vec<(TestPacket, Option<DropCause>)>,
+}
+
+impl World {
+    fn new(q: Qdisc<TestPacket>, bound: Bound) -> Self {
+        Self {
+            q,
+            bound,
+            rng: Rng::new(1, "properties"),
+            now: 0,
+            offered: Vec::new(),
+            gone: Vec::new(),
+            packets: 0,
+            bytes: 0,
+            last: [0; 8],
+            marked: 0,
+            log: Vec::new(),
+        }
+    }
+
+    fn left(&mut self, packet: TestPacket, cause: Option<DropCause>) {
+        let id = packet.id as usize;
+        let was = self.offered[id];
+        assert!(!self.gone[id], "packet {id} left twice");
+        self.gone[id] = true;
+        assert_eq!((packet.len, packet.hash), (was.len, was.hash));
+        if packet.ecn != was.ecn {
+            assert_eq!(packet.ecn, Ecn::Ce, "the ECN field only ever becomes CE");
+            assert_ne!(was.ecn, Ecn::NotEct, "CE on a packet that is not ECT");
+            self.marked += 1;
+        }
+        self.packets -= 1;
+        self.bytes -= u64::from(packet.len);
+        self.log.push((packet, cause));
+    }
+
+    /// Takes in what was dropped and compares the books.
+    fn settle(&mut self, drops: Vec<(TestPacket, DropCause)>) {
+        for (packet, cause) in drops {
+            self.left(packet, Some(cause));
+        }
+        assert_eq!(self.q.len(), self.packets, "in = out + dropped + queued");
+        assert_eq!(self.q.bytes(), self.bytes, "the same in bytes");
+        assert_eq!(self.q.is_empty(), self.packets == 0);
+        assert!(self.marked <= self.q.marks());
+    }
+
+    fn limit(&self) -> u64 {
+        let mut gauges = Gauges::default();
+        self.q.gauges(self.now, &mut gauges);
+        assert!((0.0..=1.0).contains(&gauges.probability), "{gauges:?}");
+        assert!(gauges.head_age <= self.now);
+        assert!(!self.q.is_empty() || gauges.head_age == 0);
+        u64::from(gauges.limit_packets)
+    }
+
+    fn enqueue(&mut self, flow: u32, len: u32, ecn: u8) {
+        let id = self.offered.len() as u64;
+        // Spread, so that neither masks nor multiplication put all flows in one bucket; 0 and 6 collide in some.
+        let hash = (flow % 6).wrapping_mul(0x9e37_79b9);
+        let packet = TestPacket::new(id, len, hash, ECN[usize::from(ecn)]);
+        self.offered.push(packet);
+        self.gone.push(false);
+        let (packets, bytes) = (self.packets as u64, self.bytes);
+        self.packets += 1;
+        self.bytes += u64::from(len);
+        let mut drops = Vec::new();
+        self.q.enqueue(self.now, packet, &mut self.rng, &mut drops);
+        self.settle(drops);
+        // A limit that a knob has put below the backlog is only not exceeded further.
+        match self.bound {
+            Bound::Packets => assert!(self.packets as u64 <= self.limit().max(packets)),
+            Bound::Bytes(most) => assert!(self.bytes <= most.max(bytes)),
+        }
+    }
+
+    fn dequeue(&mut self) {
+        let before = self.packets;
+        let mut drops = Vec::new();
+        let got = self.q.dequeue(self.now, &mut self.rng, &mut drops);
+        match got {
+            Got::Packet(packet) => {
+                self.in_order(&packet);
+                assert!(packet.enqueued() <= self.now);
+                self.left(packet, None);
+            }
+            Got::Empty => assert_eq!(before, 0, "Empty with {before} packets queued"),
+            Got::NotBefore(time) => {
+                assert!(time > self.now && before > 0);
+                assert!(every::shapes(&self.q), "only a shaper makes packets wait");
+            }
+        }
+        self.settle(drops);
+    }
+
+    fn in_order(&mut self, packet: &TestPacket) {
+        let flow = (0..6u32)
+            .position(|f| f.wrapping_mul(0x9e37_79b9) == packet.hash)
+            .expect("a hash of ours");
+        assert!(packet.id >= self.last[flow], "reordered within flow {flow}");
+        self.last[flow] = packet.id + 1;
+    }
+
+    fn timers(&mut self) {
+        while self.q.next_timer() <= self.now {
+            let due = self.q.next_timer();
+            self.q.on_timer(due);
+            assert!(self.q.next_timer() > due);
+        }
+    }
+
+    fn step(&mut self, op: Op) {
+        self.timers();
+        match op {
+            Op::Enqueue { flow, len, ecn } => self.enqueue(flow, len, ecn),
+            Op::Burst { flow, packets, ecn } => {
+                for _ in 0..packets {
+                    self.enqueue(flow, 1514, ecn);
+                }
+            }
+            Op::Dequeue => self.dequeue(),
+            Op::Drain { packets } => {
+                for _ in 0..packets {
+                    self.dequeue();
+                }
+            }
+            Op::Wait(time) => self.now += time,
+            Op::Limit(limit) => self.q.set_knobs(&Knobs {
+                limit_packets: Some(limit),
+                ..Knobs::default()
+            }),
+            Op::Drop(p) => self.q.set_knobs(&Knobs {
+                drop: Some(p),
+                ..Knobs::default()
+            }),
+            Op::BaseProbability(p) => self.q.set_knobs(&Knobs {
+                base_probability: Some(p),
+                ..Knobs::default()
+            }),
+        }
+    }
+
+    /// Everything queued comes out in finite time.
+    fn drain(&mut self) {
+        for _ in 0..=self.packets {
+            if self.packets == 0 {
+                break;
+            }
+            self.now += 100 * MS;
+            self.timers();
+            self.dequeue();
+        }
+        assert_eq!((self.packets, self.bytes), (0, 0));
+        assert!(self.gone.iter().all(|&gone| gone));
+    }
+}
+
+fn hold(q: &Qdisc<TestPacket>, bound: Bound) {
+    let mut runner = TestRunner::new(Config {
+        cases: 256,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let ops = (vec(op(), 1..400), any::<prop::sample::Index>());
+    let outcome = runner.run(&ops, |(ops, fork)| {
+        let mut world = World::new(q.clone(), bound);
+        let fork = fork.index(ops.len());
+        for &op in &ops[..fork] {
+            world.step(op);
+        }
+        let mut twin = world.clone();
+        for &op in &ops[fork..] {
+            world.step(op);
+            twin.step(op);
+        }
+        world.drain();
+        twin.drain();
+        prop_assert_eq!(&world.log, &twin.log);
+        prop_assert_eq!(format!("{:?}", world.q), format!("{:?}", twin.q));
+        Ok(())
+    });
+    if let Err(why) = outcome {
+        panic!("{why}");
+    }
+}
+
+#[test]
+fn the_properties_hold_for_every_discipline() {
+    for (name, q, bound) in every() {
+        println!("{name}");
+        hold(&q, bound);
+    }
+}
+
+#[test]
+fn every_discipline_is_in_the_list() {
+    let mut seen: Vec<usize> = every().iter().map(|(_, q, _)| index(q)).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, (0..every::KINDS).collect::<Vec<_>>());
+}
