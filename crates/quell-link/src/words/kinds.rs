@@ -1,9 +1,10 @@
 //! The table of kinds: names, options, ranges and what they build. Names, units and defaults are `tc`'s.
 
 use quell_qdisc::control::Controller;
-use quell_qdisc::{MS, MTU, Nanos, Packet, Qdisc, SEC, US, codel, fifo, fq, pie};
+use quell_qdisc::{MS, MTU, Nanos, Packet, Qdisc, SEC, US, codel, fifo, fq, fq_codel, fq_pie, pie};
 
 use super::{AnyKind, Field, Kind, Opt};
+use crate::error::Error;
 
 /// The parameters of a queue and, where it has one, of its controller.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,10 @@ pub enum Spec {
     Pie(pie::Params),
     /// `fq`.
     Fq(fq::Params),
+    /// `fq_codel`.
+    FqCodel(fq_codel::Params),
+    /// `fq_pie`.
+    FqPie(fq_pie::Params),
 }
 
 impl Spec {
@@ -25,12 +30,15 @@ impl Spec {
             Spec::Codel(params) => codel::Codel::new(params).into(),
             Spec::Pie(params) => pie::Pie::new(params).into(),
             Spec::Fq(params) => fq::Fq::new(params).into(),
+            Spec::FqCodel(params) => fq_codel::FqCodel::new(params).into(),
+            Spec::FqPie(params) => fq_pie::FqPie::new(params).into(),
         };
         (qdisc, Controller::None)
     }
 }
 
-pub(super) static KINDS: &[&dyn AnyKind] = &[&PFIFO, &BFIFO, &FIFO, &CODEL, &PIE, &FQ];
+pub(super) static KINDS: &[&dyn AnyKind] =
+    &[&PFIFO, &BFIFO, &FIFO, &CODEL, &PIE, &FQ, &FQ_CODEL, &FQ_PIE];
 
 /// Packets that any queue may be told to hold.
 const MANY: u32 = 1_000_000_000;
@@ -60,6 +68,18 @@ const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'static str) -> O
 }
 
 const LIMIT: &str = "packets it holds";
+const LIMIT_ALL: &str = "packets in the whole queue";
+const FLOWS: &str = "flows that it can tell apart";
+const MEMORY: &str = "bytes in the whole queue";
+const QUANTUM_MEANS: &str = "bytes of each flow per round";
+const INTERVAL: &str = "how long the delay may stay above target: a worst-case round trip";
+const TUPDATE: &str = "time between updates of the probability";
+const ALPHA: &str = "weight of the distance from target, in sixteenths";
+const BETA: &str = "weight of the change of delay, in sixteenths";
+const PIE_ECN: &str = "mark instead of dropping while the probability is at most ecn_prob";
+const ECN_PROB: &str = "percent up to which ecn marks";
+const BYTEMODE: &str = "scale the probability by packet size";
+const ESTIMATOR: &str = "delay from queue length and estimated rate instead of timestamps";
 const ECN: &str = "mark ECN-capable packets instead of dropping them";
 const TARGET: &str = "delay to hold";
 const CE_THRESHOLD: &str = "mark every ECN-capable packet that waited longer";
@@ -129,7 +149,7 @@ static CODEL: Kind<codel::Params> = Kind {
         opt(
             "interval",
             Field::Time(|p| &mut p.interval, US, LONG),
-            "how long the delay may stay above target: a worst-case round trip",
+            INTERVAL,
         ),
         opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),
         opt(
@@ -154,37 +174,25 @@ static PIE: Kind<pie::Params> = Kind {
         opt(
             "tupdate",
             Field::Time(|p| &mut p.tupdate, MS, LONG),
-            "time between updates of the probability",
+            TUPDATE,
         ),
-        opt(
-            "alpha",
-            Field::Count(|p| &mut p.alpha, 0, 32),
-            "weight of the distance from target, in sixteenths",
-        ),
-        opt(
-            "beta",
-            Field::Count(|p| &mut p.beta, 0, 32),
-            "weight of the change of delay, in sixteenths",
-        ),
-        opt(
-            "ecn",
-            Field::Flag(|p| &mut p.ecn, "noecn"),
-            "mark while the probability is at most ecn_prob",
-        ),
+        opt("alpha", Field::Count(|p| &mut p.alpha, 0, 32), ALPHA),
+        opt("beta", Field::Count(|p| &mut p.beta, 0, 32), BETA),
+        opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), PIE_ECN),
         opt(
             "ecn_prob",
             Field::Count(|p| &mut p.ecn_prob, 0, 100),
-            "percent up to which ecn marks instead of dropping",
+            ECN_PROB,
         ),
         opt(
             "bytemode",
             Field::Flag(|p| &mut p.bytemode, "nobytemode"),
-            "scale the probability by packet size",
+            BYTEMODE,
         ),
         opt(
             "dq_rate_estimator",
             Field::Flag(|p| &mut p.dq_rate_estimator, "no_dq_rate_estimator"),
-            "delay from queue length and estimated rate instead of timestamps",
+            ESTIMATOR,
         ),
     ],
     wrap: Spec::Pie,
@@ -198,11 +206,7 @@ static FQ: Kind<fq::Params> = Kind {
     source: "Linux sch_fq",
     default: fq::Params::default,
     options: &[
-        opt(
-            "limit",
-            Field::Count(|p| &mut p.limit, 1, MANY),
-            "packets in the whole queue",
-        ),
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
         opt(
             "flow_limit",
             Field::Count(|p| &mut p.flow_limit, 1, MANY),
@@ -211,7 +215,7 @@ static FQ: Kind<fq::Params> = Kind {
         opt(
             "quantum",
             Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
-            "bytes of each flow per round",
+            QUANTUM_MEANS,
         ),
         opt(
             "initial_quantum",
@@ -237,4 +241,119 @@ static FQ: Kind<fq::Params> = Kind {
     wrap: Spec::Fq,
     unwrap: unwrap!(Fq),
     check: fq::Params::check,
+};
+
+static FQ_CODEL: Kind<fq_codel::Params> = Kind {
+    name: "fq_codel",
+    summary: "flow queues with CoDel each: deficit round robin, new flows first",
+    source: "RFC 8290, Linux sch_fq_codel",
+    default: fq_codel::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
+        opt(
+            "target",
+            Field::Time(|p| &mut p.codel.target, 0, LONG),
+            TARGET,
+        ),
+        opt(
+            "interval",
+            Field::Time(|p| &mut p.codel.interval, US, LONG),
+            INTERVAL,
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 256, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.codel.ecn, "noecn"), ECN),
+        opt(
+            "ce_threshold",
+            Field::MaybeTime(|p| &mut p.codel.ce_threshold, 0, LONG),
+            CE_THRESHOLD,
+        ),
+        opt(
+            "ce_threshold_selector",
+            Field::Other {
+                syntax: "VALUE/MASK",
+                set: |p, text| {
+                    let two_bits = |s: &str| s.parse::<u8>().ok().filter(|b| *b < 4);
+                    let pair = text.split_once('/');
+                    let pair = pair.and_then(|(v, m)| Some((two_bits(v)?, two_bits(m)?)));
+                    (p.codel.ce_selector, p.codel.ce_mask) = pair.ok_or_else(|| {
+                        Error::new(format!("\"{text}\" does not select an ECN field"))
+                            .remedy("write VALUE/MASK, each 0 to 3: 1/3 selects ECT(1)")
+                    })?;
+                    Ok(())
+                },
+                get: |p| format!("{}/{}", p.codel.ce_selector, p.codel.ce_mask),
+            },
+            "ce_threshold is for packets whose ECN field under the mask has the value (1/3: ECT(1))",
+        ),
+        opt(
+            "memory_limit",
+            Field::Bytes(|p| &mut p.memory_limit, 1, MUCH),
+            MEMORY,
+        ),
+        opt(
+            "drop_batch",
+            Field::Count(|p| &mut p.drop_batch, 1, MANY),
+            "packets that are dropped at once, at most, from the fattest flow of a full queue",
+        ),
+    ],
+    wrap: Spec::FqCodel,
+    unwrap: unwrap!(FqCodel),
+    check: fq_codel::Params::check,
+};
+
+static FQ_PIE: Kind<fq_pie::Params> = Kind {
+    name: "fq_pie",
+    summary: "flow queues with PIE each: deficit round robin, new flows first",
+    source: "Linux sch_fq_pie",
+    default: fq_pie::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
+        opt(
+            "target",
+            Field::Time(|p| &mut p.pie.target, 0, LONG),
+            TARGET,
+        ),
+        opt(
+            "tupdate",
+            Field::Time(|p| &mut p.pie.tupdate, MS, LONG),
+            TUPDATE,
+        ),
+        opt("alpha", Field::Count(|p| &mut p.pie.alpha, 0, 32), ALPHA),
+        opt("beta", Field::Count(|p| &mut p.pie.beta, 0, 32), BETA),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt(
+            "memory_limit",
+            Field::Bytes(|p| &mut p.memory_limit, 1, MUCH),
+            MEMORY,
+        ),
+        opt(
+            "ecn_prob",
+            Field::Count(|p| &mut p.pie.ecn_prob, 0, 100),
+            ECN_PROB,
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.pie.ecn, "noecn"), PIE_ECN),
+        opt(
+            "bytemode",
+            Field::Flag(|p| &mut p.pie.bytemode, "nobytemode"),
+            BYTEMODE,
+        ),
+        opt(
+            "dq_rate_estimator",
+            Field::Flag(|p| &mut p.pie.dq_rate_estimator, "no_dq_rate_estimator"),
+            ESTIMATOR,
+        ),
+    ],
+    wrap: Spec::FqPie,
+    unwrap: unwrap!(FqPie),
+    check: fq_pie::Params::check,
 };
