@@ -25,7 +25,7 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let flow = 0u32..7;
+    let flow = 0u32..6;
     prop_oneof![
         10 => (flow.clone(), 20u32..=9000, 0u8..4)
             .prop_map(|(flow, len, ecn)| Op::Enqueue { flow, len, ecn }),
@@ -40,6 +40,11 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0.0..=1.0).prop_map(Op::Drop),
         1 => (0.0..=1.0).prop_map(Op::BaseProbability),
     ]
+}
+
+/// Spread, so that neither masks nor multiplication put all flows in one bucket.
+fn hash(flow: u32) -> u32 {
+    flow.wrapping_mul(0x9e37_79b9)
 }
 
 const ECN: [Ecn; 4] = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce];
@@ -57,8 +62,8 @@ struct World {
     gone: Vec<bool>,
     packets: usize,
     bytes: u64,
-    /// Per flow, one more than the id that left last by dequeue.
-    last: [u64; 8],
+    /// Per flow and, where that decides, ECN field: one more than the id that left last by dequeue.
+    last: [[u64; 4]; 6],
     /// Packets that came back with a mark they had not brought.
     marked: u64,
     /// Everything that came out.
@@ -76,7 +81,7 @@ impl World {
             gone: Vec::new(),
             packets: 0,
             bytes: 0,
-            last: [0; 8],
+            last: [[0; 4]; 6],
             marked: 0,
             log: Vec::new(),
         }
@@ -120,8 +125,7 @@ impl World {
 
     fn enqueue(&mut self, flow: u32, len: u32, ecn: u8) {
         let id = self.offered.len() as u64;
-        // Spread, so that neither masks nor multiplication put all flows in one bucket; 0 and 6 collide in some.
-        let hash = (flow % 6).wrapping_mul(0x9e37_79b9);
+        let hash = hash(flow);
         let packet = TestPacket::new(id, len, hash, ECN[usize::from(ecn)]);
         self.offered.push(packet);
         self.gone.push(false);
@@ -159,10 +163,16 @@ impl World {
 
     fn in_order(&mut self, packet: &TestPacket) {
         let flow = (0..6u32)
-            .position(|f| f.wrapping_mul(0x9e37_79b9) == packet.hash)
+            .position(|f| hash(f) == packet.hash)
             .expect("a hash of ours");
-        assert!(packet.id >= self.last[flow], "reordered within flow {flow}");
-        self.last[flow] = packet.id + 1;
+        let ecn = if every::parts_flows(&self.q) {
+            self.offered[packet.id as usize].ecn as usize
+        } else {
+            0
+        };
+        let last = &mut self.last[flow][ecn];
+        assert!(packet.id >= *last, "reordered within flow {flow}");
+        *last = packet.id + 1;
     }
 
     fn timers(&mut self) {

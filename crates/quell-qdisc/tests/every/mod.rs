@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test that includes this uses a part of it
 
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{MS, Qdisc, codel, fifo, fq, fq_codel, fq_pie, pie};
+use quell_qdisc::{MS, Qdisc, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie};
 
 /// How full a discipline may get.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 6;
+pub const KINDS: usize = 7;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -26,12 +26,18 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::FqPie(_) => 3,
         Qdisc::Codel(_) => 4,
         Qdisc::Pie(_) => 5,
+        Qdisc::DualPi2(_) => 6,
     }
 }
 
 /// Whether it may make packets wait.
 pub fn shapes(_q: &Qdisc<TestPacket>) -> bool {
     false
+}
+
+/// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
+pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
+    matches!(q, Qdisc::DualPi2(_))
 }
 
 /// Name, discipline, bound.
@@ -68,6 +74,12 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         bytemode: true,
         dq_rate_estimator: true,
         ..pie.clone()
+    };
+    let dualpi2 = dualpi2::Params {
+        limit: 60,
+        target: MS,
+        tupdate: MS,
+        ..dualpi2::Params::default()
     };
     let fq_codel = fq_codel::Params {
         limit: 60,
@@ -142,6 +154,23 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
                 memory_limit: 80_000,
                 pie: pie_ecn,
                 ..fq_pie
+            })
+            .into(),
+            Bound::Packets,
+        ),
+        (
+            "dualpi2",
+            dualpi2::DualPi2::new(dualpi2.clone()).into(),
+            Bound::Packets,
+        ),
+        (
+            "dualpi2 any_ect drop_enqueue",
+            dualpi2::DualPi2::new(dualpi2::Params {
+                classifier: dualpi2::Classifier::AnyEct,
+                drop_enqueue: true,
+                drop_on_overload: false,
+                step_thresh: dualpi2::Step::Packets(5),
+                ..dualpi2
             })
             .into(),
             Bound::Packets,
