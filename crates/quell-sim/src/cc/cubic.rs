@@ -10,7 +10,7 @@
 
 use quell_qdisc::{MS, Nanos, US};
 
-use super::{CaState, Event, Ops, Sock, jiffies, micros};
+use super::{CaState, Event, Ops, Sock, after, jiffies, micros};
 
 /// Options; the defaults are Linux's module parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -257,12 +257,6 @@ fn ack_delay_us(s: &Sock) -> u32 {
     (BURSTS / rate).min(1_000) as u32
 }
 
-/// Sequence comparison.
-#[inline]
-fn after(a: u32, b: u32) -> bool {
-    (b.wrapping_sub(a) as i32) < 0
-}
-
 /// The largest x with x³ <= a (a < 2^63), bit by bit.
 fn cubic_root(a: u64) -> u32 {
     let mut x = 0u64;
@@ -343,5 +337,215 @@ impl Ops for Cubic {
                 self.epoch_start_ms = start.min(jiffies(now)).max(1);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CongestionControl;
+    use super::super::testpath::{Path, rate};
+    use super::*;
+    use quell_qdisc::SEC;
+
+    /// A sender that has just reduced its window from `max`, with a base RTT.
+    fn after_loss_at(max: u32, params: Params, rtt: Nanos) -> (Cubic, Sock) {
+        let mut c = Cubic::new(params);
+        let mut s = Sock {
+            cwnd_limited: true,
+            srtt: rtt,
+            ..Sock::new(1448, max)
+        };
+        s.prior_cwnd = max;
+        c.pkts_acked(&mut s, 0, 1, rtt);
+        s.ssthresh = c.ssthresh(&mut s, 0);
+        s.cwnd = s.ssthresh;
+        (c, s)
+    }
+
+    /// Acknowledges a window per round for `time`, evenly spaced.
+    fn grow(c: &mut Cubic, s: &mut Sock, from: Nanos, time: Nanos, rtt: Nanos) {
+        let mut now = from;
+        while now < from + time {
+            c.cong_avoid(s, now, 1);
+            now += rtt / u64::from(s.cwnd);
+        }
+    }
+
+    #[test]
+    fn the_window_follows_the_rfcs_cubic() {
+        let rtt = 100 * MS;
+        let (mut c, mut s) = after_loss_at(1000, Params::default(), rtt);
+        assert_eq!(s.cwnd, 700); // 1000 * 717 / 1024
+        let start = SEC;
+        for step in 1..=14u64 {
+            grow(&mut c, &mut s, start + (step - 1) * SEC, SEC, rtt);
+            // RFC 9438, equations 1 and 2: K = cbrt(300 / 0.4) s.
+            let k = libm::cbrt(300.0 / 0.4);
+            let t = step as f64 - k;
+            let w = 0.4 * t * t * t + 1000.0;
+            let error = (f64::from(s.cwnd) / w - 1.0).abs();
+            assert!(error < 0.015, "after {step} s: {} for {w}", s.cwnd);
+        }
+    }
+
+    #[test]
+    fn with_a_small_bandwidth_delay_product_it_is_as_fast_as_reno_with_its_beta() {
+        let rtt = 10 * MS;
+        let (mut c, mut s) = after_loss_at(40, Params::default(), rtt);
+        let w0 = s.cwnd;
+        let rounds = 50;
+        grow(&mut c, &mut s, SEC, rounds * rtt, rtt);
+        // RFC 9438, section 4.3: alpha = 3 (1 - β) / (1 + β) = 0.529 packets per round.
+        let expected = f64::from(w0) + 0.529 * rounds as f64;
+        assert!(
+            (f64::from(s.cwnd) - expected).abs() <= 2.0,
+            "{} for {expected}",
+            s.cwnd
+        );
+    }
+
+    #[test]
+    fn the_rfcs_estimate_gains_a_packet_per_round_above_the_window_of_the_last_loss() {
+        let rtt = 10 * MS;
+        let params = Params {
+            rfc9438: true,
+            ..Params::default()
+        };
+        let (mut c, mut s) = after_loss_at(40, params, rtt);
+        let rounds = 60;
+        grow(&mut c, &mut s, SEC, rounds * rtt, rtt);
+        // 12 packets at 0.529 per round take 23 rounds; the other 37 gain a packet each.
+        let expected = 40.0 + 37.0;
+        assert!((f64::from(s.cwnd) - expected).abs() <= 3.0, "{}", s.cwnd);
+    }
+
+    #[test]
+    fn loss_takes_three_tenths_and_fast_convergence_remembers_less() {
+        let (mut c, mut s) = after_loss_at(1000, Params::default(), 20 * MS);
+        assert_eq!((s.ssthresh, c.last_max_cwnd), (700, 1000));
+        s.cwnd = 900;
+        c.ssthresh(&mut s, 0);
+        assert_eq!(c.last_max_cwnd, 900 * (1024 + 717) / 2048);
+        let params = Params {
+            fast_convergence: false,
+            ..Params::default()
+        };
+        let (mut c, mut s) = after_loss_at(1000, params, 20 * MS);
+        s.cwnd = 900;
+        c.ssthresh(&mut s, 0);
+        assert_eq!(c.last_max_cwnd, 900);
+    }
+
+    #[test]
+    fn without_a_known_maximum_it_gains_five_percent_per_round() {
+        let mut c = Cubic::new(Params::default());
+        let mut s = Sock {
+            cwnd_limited: true,
+            ssthresh: 100,
+            ..Sock::new(1448, 100)
+        };
+        grow(&mut c, &mut s, SEC, 100 * MS, 100 * MS);
+        assert!((104..=106).contains(&s.cwnd), "{}", s.cwnd);
+    }
+
+    #[test]
+    fn growth_never_exceeds_half_a_window_per_round() {
+        let (mut c, mut s) = after_loss_at(20, Params::default(), 100 * MS);
+        c.cong_avoid(&mut s, SEC, 1);
+        // Ten minutes later the cubic asks for millions.
+        c.cong_avoid(&mut s, 600 * SEC, 1);
+        assert_eq!(c.cnt, 2);
+    }
+
+    #[test]
+    fn a_timeout_forgets_the_epoch_and_the_maximum() {
+        let (mut c, mut s) = after_loss_at(1000, Params::default(), 20 * MS);
+        c.set_state(&mut s, SEC, CaState::Loss);
+        assert_eq!(
+            (c.last_max_cwnd, c.epoch_start_ms, c.delay_min_us),
+            (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn idle_time_does_not_count() {
+        let rtt = 100 * MS;
+        let (mut c, mut s) = after_loss_at(1000, Params::default(), rtt);
+        grow(&mut c, &mut s, SEC, SEC, rtt);
+        let before = s.cwnd;
+        s.last_sent = 2 * SEC;
+        c.event(&mut s, 60 * SEC, Event::TxStart);
+        grow(&mut c, &mut s, 60 * SEC, rtt, rtt);
+        assert!(s.cwnd < before + before / 20, "{before} to {}", s.cwnd);
+    }
+
+    #[test]
+    fn hystart_leaves_slow_start_when_the_delay_rises() {
+        // ACK trains never last: each round is one ACK, a round apart.
+        let mut c = Cubic::new(Params::default());
+        let mut s = Sock {
+            srtt: 80 * MS,
+            ..Sock::new(1448, 20)
+        };
+        c.init(&mut s, 0, 0);
+        c.pkts_acked(&mut s, 0, 1, 80 * MS);
+        let mut samples = |delay: Nanos, c: &mut Cubic, at: Nanos| {
+            s.una += 1;
+            s.nxt = s.una + 20;
+            for n in 0..10 {
+                c.pkts_acked(&mut s, at + n * 3 * MS, 1, delay);
+            }
+            s.una = s.nxt;
+            s.in_slow_start()
+        };
+        // An eighth of 80 ms is 10 ms.
+        assert!(samples(89 * MS, &mut c, SEC));
+        assert!(!samples(91 * MS, &mut c, 2 * SEC));
+        assert!(c.found);
+    }
+
+    #[test]
+    fn hystart_needs_eight_samples_of_a_round() {
+        let mut c = Cubic::new(Params::default());
+        let mut s = Sock {
+            srtt: 80 * MS,
+            ..Sock::new(1448, 20)
+        };
+        c.init(&mut s, 0, 0);
+        c.delay_min_us = 80_000;
+        for n in 0..8 {
+            c.pkts_acked(&mut s, SEC + n * 3 * MS, 1, 120 * MS);
+        }
+        assert!(!c.found);
+        c.pkts_acked(&mut s, SEC + 30 * MS, 1, 120 * MS);
+        assert!(c.found);
+    }
+
+    #[test]
+    fn hystart_leaves_slow_start_by_the_train_before_the_queue_is_long() {
+        let cc = CongestionControl::Cubic(Cubic::new(Params::default()));
+        let mut p = Path::new(cc, rate(100), 40 * MS);
+        while p.s.in_slow_start() && p.now < 3 * SEC {
+            p.run_for(MS);
+        }
+        // The BDP is 333 packets; the train of half a round trip is reached well before two.
+        assert!((150..700).contains(&p.s.cwnd), "{}", p.s.cwnd);
+        assert!(p.now < 2 * SEC);
+    }
+
+    #[test]
+    fn cubic_root_is_exact() {
+        for x in [0u64, 1, 2, 3, 10, 1023, 1024, 99_999, 2_097_151] {
+            assert_eq!(cubic_root(x * x * x), x as u32);
+            if x > 1 {
+                assert_eq!(cubic_root(x * x * x - 1), x as u32 - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn undo_restores_the_window_before_the_reduction() {
+        let (mut c, mut s) = after_loss_at(1000, Params::default(), 20 * MS);
+        assert_eq!(c.undo_cwnd(&mut s), 1000);
     }
 }

@@ -1,14 +1,25 @@
 //! Congestion control: one algorithm, one file. The hooks and their order are those of Linux's `tcp_congestion_ops`, so that
 //! each file can be read beside its kernel twin. Sequence numbers count segments of one MSS; windows count packets.
 
+pub mod bbr;
+pub mod bic;
 pub mod cubic;
+pub mod dctcp;
 pub mod newreno;
+pub mod prague;
+#[cfg(test)]
+mod testpath;
+pub mod windowed_max;
 
 use quell_qdisc::Nanos;
 
-use crate::scenario::Cc;
+use crate::scenario::{Cc, Tcp};
+pub use bbr::Bbr;
+pub use bic::Bic;
 pub use cubic::Cubic;
+pub use dctcp::Dctcp;
 pub use newreno::NewReno;
+pub use prague::Prague;
 
 /// A window that stands for "no limit yet" (`TCP_INFINITE_SSTHRESH`).
 pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
@@ -196,7 +207,7 @@ pub enum Event {
 pub enum EcnMode {
     /// If negotiated at all: RFC 3168, ECE until CWR, one reduction per round.
     Classic,
-    /// RFC 8257: ECT(0), the receiver echoes each change of CE, and the sender never enters CWR for ECE by itself but once per round.
+    /// RFC 8257: ECT(0), and the receiver echoes each change of CE instead of latching ECE until CWR.
     Dctcp,
     /// Accurate feedback and ECT(1) (RFC 9331): the receiver counts CE packets.
     Accurate,
@@ -234,17 +245,37 @@ pub enum CongestionControl {
     NewReno(NewReno),
     /// RFC 9438 as Linux has it.
     Cubic(Cubic),
+    /// Binary increase.
+    Bic(Bic),
+    /// Version 1.
+    Bbr(Bbr),
+    /// RFC 8257.
+    Dctcp(Dctcp),
+    /// Scalable, for L4S.
+    Prague(Prague),
 }
 
 impl CongestionControl {
     /// The algorithm that a scenario names.
     pub fn new(cc: Cc) -> Self {
         match cc {
+            Cc::NewReno => Self::NewReno(NewReno),
             Cc::Cubic { rfc9438 } => Self::Cubic(Cubic::new(cubic::Params {
                 rfc9438,
                 ..cubic::Params::default()
             })),
-            _ => Self::NewReno(NewReno),
+            Cc::Bic { beta } => Self::Bic(Bic::new(bic::Params::with_beta(beta))),
+            Cc::Bbr => Self::Bbr(Bbr::new()),
+            Cc::Dctcp => Self::Dctcp(Dctcp::new()),
+            Cc::Prague => Self::Prague(Prague::new()),
+        }
+    }
+
+    /// The algorithm that a sender with these options runs: what needs ECN falls back to NewReno without it, as in Linux.
+    pub fn of(tcp: &Tcp) -> Self {
+        match tcp.cc {
+            Cc::Dctcp | Cc::Prague if !tcp.ecn => Self::NewReno(NewReno),
+            cc => Self::new(cc),
         }
     }
 
@@ -253,6 +284,10 @@ impl CongestionControl {
         match self {
             Self::NewReno(c) => c,
             Self::Cubic(c) => c,
+            Self::Bic(c) => c,
+            Self::Bbr(c) => c,
+            Self::Dctcp(c) => c,
+            Self::Prague(c) => c,
         }
     }
 
@@ -272,20 +307,29 @@ impl CongestionControl {
         match self {
             Self::NewReno(c) => c.cong_avoid(s, now, acked),
             Self::Cubic(c) => c.cong_avoid(s, now, acked),
+            Self::Bic(c) => c.cong_avoid(s, now, acked),
+            Self::Dctcp(c) => c.cong_avoid(s, now, acked),
+            Self::Bbr(_) | Self::Prague(_) => {}
         }
     }
 
     /// See [`Ops::pkts_acked`].
     #[inline]
     pub fn pkts_acked(&mut self, s: &mut Sock, now: Nanos, acked: u32, rtt: Nanos) {
-        if let Self::Cubic(c) = self {
-            c.pkts_acked(s, now, acked, rtt);
+        match self {
+            Self::Cubic(c) => c.pkts_acked(s, now, acked, rtt),
+            Self::Bic(c) => c.pkts_acked(s, now, acked, rtt),
+            _ => {}
         }
     }
 
     /// See [`Ops::in_ack_event`].
     #[inline]
-    pub fn in_ack_event(&mut self, _s: &mut Sock, _now: Nanos, _e: &AckEvent) {}
+    pub fn in_ack_event(&mut self, s: &mut Sock, now: Nanos, e: &AckEvent) {
+        if let Self::Dctcp(c) = self {
+            c.in_ack_event(s, now, e);
+        }
+    }
 
     /// See [`Ops::set_state`].
     pub fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
@@ -299,35 +343,55 @@ impl CongestionControl {
 
     /// See [`Ops::cong_control`].
     #[inline]
-    pub fn cong_control(&mut self, _s: &mut Sock, _now: Nanos, _rs: &RateSample) {}
+    pub fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+        match self {
+            Self::Bbr(c) => c.cong_control(s, now, rs),
+            Self::Prague(c) => c.cong_control(s, now, rs),
+            _ => {}
+        }
+    }
 
     /// See [`Ops::undo_cwnd`].
     pub fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
         self.ops().undo_cwnd(s)
     }
 
-    /// `cong_control` replaces growth and proportional rate reduction.
+    /// `cong_control` replaces growth, proportional rate reduction and the end of a reduction (`tcp_cong_control`,
+    /// `tcp_end_cwnd_reduction`).
     #[inline]
     pub fn full_control(&self) -> bool {
-        false
+        matches!(self, Self::Bbr(_) | Self::Prague(_))
     }
 
-    /// Delivery rate samples are worth their cost.
+    /// Delivery rate samples are worth their cost. (Of a sample, Prague reads only `acked_sacked`.)
     #[inline]
     pub fn needs_rate_sample(&self) -> bool {
-        false
+        matches!(self, Self::Bbr(_))
     }
 
     /// The sender must pace at `Sock::pacing_rate`.
     #[inline]
     pub fn needs_pacing(&self) -> bool {
-        false
+        matches!(self, Self::Bbr(_) | Self::Prague(_))
+    }
+
+    /// How many packets the pacer lets go at once (`tcp_tso_autosize`): what the rate sends in about 1 ms, for Prague 0.25 ms.
+    #[inline]
+    pub fn pacing_burst(&self, s: &Sock) -> u32 {
+        match self {
+            Self::Prague(_) => ((s.pacing_rate / u64::from(s.mss)) >> 12).clamp(1, 44) as u32,
+            _ => bbr::tso_segs_goal(s).min(44),
+        }
     }
 
     /// How ECN works for it.
     #[inline]
     pub fn ecn_mode(&self) -> EcnMode {
-        EcnMode::Classic
+        match self {
+            Self::Dctcp(_) => EcnMode::Dctcp,
+            Self::Prague(_) => EcnMode::Accurate,
+            _ => EcnMode::Classic,
+        }
     }
 }
 
@@ -341,4 +405,53 @@ pub(crate) fn jiffies(now: Nanos) -> u32 {
 #[inline]
 pub(crate) fn micros(now: Nanos) -> u32 {
     (now / quell_qdisc::US) as u32
+}
+
+/// Sequence comparison, also of wrapping clocks.
+#[inline]
+pub(crate) fn before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// The opposite of [`before`] for different arguments.
+#[inline]
+pub(crate) fn after(a: u32, b: u32) -> bool {
+    before(b, a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_senders_congestion_control_is_two_cache_lines_at_most() {
+        assert!(size_of::<CongestionControl>() <= 128);
+        assert!(size_of::<Sock>() <= 128);
+    }
+
+    #[test]
+    fn what_needs_ecn_falls_back_to_newreno_without_it() {
+        let tcp = |cc, ecn| Tcp {
+            cc,
+            ecn,
+            bytes: None,
+            ect1: false,
+            mss: 1448,
+            iw: 10,
+            min_rto: 200_000_000,
+            rto_ns3: false,
+            delack: 2,
+            delack_timeout: 40_000_000,
+            sack: true,
+            limited_transmit: true,
+            buffer: 6_000_000,
+            rate: u64::MAX,
+        };
+        for cc in [Cc::Dctcp, Cc::Prague] {
+            let with = CongestionControl::of(&tcp(cc, true));
+            assert_ne!(with.ecn_mode(), EcnMode::Classic);
+            let without = CongestionControl::of(&tcp(cc, false));
+            assert!(matches!(without, CongestionControl::NewReno(_)));
+        }
+    }
 }

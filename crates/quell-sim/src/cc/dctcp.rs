@@ -1,0 +1,178 @@
+//! DCTCP (RFC 8257), as Linux's `net/ipv4/tcp_dctcp.c`: the window shrinks in proportion to the share of marked packets.
+//!
+//! The receiver's half, which echoes each change of CE, belongs to the TCP engine. Growth and timeouts are NewReno's.
+//! Deviations from RFC 8257, both Linux's: alpha counts packets in 1/1024, not bytes; a loss halves (the RFC leaves it open).
+
+use quell_qdisc::Nanos;
+
+use super::{AckEvent, CaState, Event, Ops, Sock, newreno};
+
+/// Alpha's fixed point: 1 is 1024.
+const ONE: u32 = 1024;
+/// g = 1/16 (RFC 8257, section 4.2).
+const SHIFT_G: u32 = 4;
+
+/// One sender's estimate.
+#[derive(Clone, Debug)]
+pub struct Dctcp {
+    /// Moving average of the share of marked packets, of 1024.
+    alpha: u32,
+    /// `Sock::delivered` and `delivered_ce` when this round began, and where it ends.
+    old_delivered: u32,
+    old_delivered_ce: u32,
+    next_seq: u32,
+    /// Window before the last reduction.
+    loss_cwnd: u32,
+}
+
+impl Dctcp {
+    /// Starts at alpha = 1: the first mark halves (RFC 8257, section 4.2).
+    pub fn new() -> Self {
+        Self {
+            alpha: ONE,
+            old_delivered: 0,
+            old_delivered_ce: 0,
+            next_seq: 0,
+            loss_cwnd: 0,
+        }
+    }
+
+    /// The estimate, 0 to 1.
+    pub fn alpha(&self) -> f64 {
+        f64::from(self.alpha) / f64::from(ONE)
+    }
+
+    fn start_round(&mut self, s: &Sock) {
+        self.next_seq = s.nxt;
+        self.old_delivered = s.delivered;
+        self.old_delivered_ce = s.delivered_ce;
+    }
+
+    fn react_to_loss(&mut self, s: &mut Sock) {
+        self.loss_cwnd = s.cwnd;
+        s.ssthresh = newreno::half(s);
+    }
+}
+
+impl Default for Dctcp {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ops for Dctcp {
+    fn init(&mut self, s: &mut Sock, _now: Nanos, _seed: u64) {
+        self.start_round(s);
+    }
+
+    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+        self.loss_cwnd = s.cwnd;
+        // RFC 8257, section 3.3, step 9: cwnd (1 - alpha / 2).
+        (s.cwnd - ((s.cwnd * self.alpha) >> 11)).max(2)
+    }
+
+    #[inline]
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+        newreno::cong_avoid(s, acked);
+    }
+
+    #[inline]
+    fn in_ack_event(&mut self, s: &mut Sock, _now: Nanos, _e: &AckEvent) {
+        if super::before(s.una, self.next_seq) {
+            return;
+        }
+        // RFC 8257, section 3.3, steps 5 to 8. Below 16/1024 the shift would stop the decay: go to zero at once.
+        let decay = self.alpha >> SHIFT_G;
+        self.alpha -= if decay == 0 { self.alpha } else { decay };
+        let marked = s.delivered_ce.wrapping_sub(self.old_delivered_ce);
+        if marked > 0 {
+            let delivered = s.delivered.wrapping_sub(self.old_delivered).max(1);
+            let share = (marked << (10 - SHIFT_G)) / delivered;
+            self.alpha = (self.alpha + share).min(ONE);
+        }
+        self.start_round(s);
+    }
+
+    fn set_state(&mut self, s: &mut Sock, _now: Nanos, new: CaState) {
+        if new == CaState::Recovery && s.state != CaState::Recovery {
+            self.react_to_loss(s);
+        }
+    }
+
+    fn event(&mut self, s: &mut Sock, _now: Nanos, e: Event) {
+        if e == Event::Loss {
+            self.react_to_loss(s);
+        }
+    }
+
+    fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
+        s.cwnd.max(self.loss_cwnd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds of 100 packets of which `marked` carry CE.
+    fn rounds(d: &mut Dctcp, s: &mut Sock, n: u32, marked: u32) {
+        for _ in 0..n {
+            s.una = s.nxt;
+            s.nxt += 100;
+            s.delivered += 100;
+            s.delivered_ce += marked;
+            d.in_ack_event(s, 0, &AckEvent::default());
+        }
+    }
+
+    #[test]
+    fn alpha_converges_to_the_share_of_marks() {
+        let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
+        d.init(&mut s, 0, 0);
+        rounds(&mut d, &mut s, 200, 30);
+        // Fixed point: 16/1024 is the resolution that the shift leaves.
+        assert!((d.alpha() - 0.30).abs() < 0.017, "{}", d.alpha());
+    }
+
+    #[test]
+    fn alpha_decays_by_a_sixteenth_per_round_and_reaches_zero() {
+        let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
+        d.init(&mut s, 0, 0);
+        rounds(&mut d, &mut s, 1, 0);
+        assert_eq!(d.alpha, 960);
+        rounds(&mut d, &mut s, 100, 0);
+        assert_eq!(d.alpha, 0);
+        s.cwnd = 50;
+        assert_eq!(d.ssthresh(&mut s, 0), 50);
+    }
+
+    #[test]
+    fn alpha_moves_once_per_round() {
+        let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 10));
+        s.nxt = 10;
+        d.init(&mut s, 0, 0);
+        for una in 1..10 {
+            s.una = una;
+            d.in_ack_event(&mut s, 0, &AckEvent::default());
+        }
+        assert_eq!(d.alpha, ONE);
+        s.una = 10;
+        d.in_ack_event(&mut s, 0, &AckEvent::default());
+        assert_eq!(d.alpha, 960);
+    }
+
+    #[test]
+    fn a_mark_costs_half_of_alpha_and_a_loss_half_of_the_window() {
+        let (mut d, mut s) = (Dctcp::new(), Sock::new(1448, 100));
+        d.alpha = ONE / 4;
+        assert_eq!(d.ssthresh(&mut s, 0), 88); // 100 - 100 * 256 / 2048, rounded down
+        s.ssthresh = 88;
+        d.set_state(&mut s, 0, CaState::Recovery);
+        assert_eq!(s.ssthresh, 50);
+        s.cwnd = 50;
+        assert_eq!(d.undo_cwnd(&mut s), 100);
+        s.cwnd = 60;
+        d.event(&mut s, 0, Event::Loss);
+        assert_eq!(s.ssthresh, 30);
+    }
+}

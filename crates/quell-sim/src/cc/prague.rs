@@ -1,0 +1,488 @@
+//! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as L4STeam's `tcp_prague.c` 0.7: DCTCP made fit for the Internet.
+//!
+//! A fractional window shrinks by half the share of marked packets, at most once per round, and grows with each unmarked one; the
+//! rate is paced; below a virtual round trip of 25 ms flows of different RTT converge to like rates. At four packets and below
+//! the rate is controlled and the window follows; above, the other way round.
+//! With fixed point as there: alpha in 2^-24 (kept times 16), the window in 2^-20 packets, rates in bytes per second.
+//!
+//! Deviations from 0.7: segments are not made smaller below 1 Mbit/s; bursts are the pacer's; a mark that the first reduction
+//! in slow start follows is found by the counter of CE, which the engine keeps. Like 0.7 (and unlike the Prague requirements of
+//! RFC 9331, section 4.3, point 4), nothing here detects a classic ECN bottleneck.
+//! A connection without ECN runs NewReno (`CongestionControl::of`).
+
+use quell_qdisc::{Nanos, US};
+
+use super::{CaState, Event, Ops, RateSample, Sock, before, micros};
+
+const ALPHA_BITS: u32 = 24;
+const MAX_ALPHA: u64 = 1 << ALPHA_BITS;
+/// g = 1/16.
+const SHIFT_G: u32 = 4;
+const CWND_BITS: u32 = 20;
+const ONE: u64 = 1 << CWND_BITS;
+const MIN_CWND: u64 = 2;
+/// 100 kbit/s.
+const MIN_RATE: u64 = 12_500;
+/// The virtual round trip of RTT independence, which begins this many rounds after slow start and covers up to 100 ms.
+const TARGET_RTT_US: u64 = 25_000;
+const TRANSITION_ROUNDS: u32 = 4;
+const MAX_SCALED_RTT_US: u64 = 100_000;
+/// Largest packet; IP and TCP headers with timestamps.
+const MTU: u64 = 1500;
+const HEADERS: u64 = 52;
+/// The pacing rate is 4/128 higher in the first half of each (virtual) round and lower in the second, so that marks come evenly.
+const RATE_OFFSET: u64 = 4;
+const RATE_OFFSET_BITS: u32 = 7;
+/// Weight of the RTT average that turns rates into windows: 1/128.
+const HSRTT_SHIFT: u32 = 7;
+/// Windows of up to four full packets are controlled by rate.
+const RATE_MODE_BYTES: u64 = 4 * MTU;
+
+/// One sender's state.
+#[derive(Clone, Debug)]
+pub struct Prague {
+    /// Window in 2^-20 packets, and the rate that belongs to it.
+    frac_cwnd: u64,
+    rate: u64,
+    /// The rate before the last loss.
+    loss_rate: u64,
+    /// Slow average of the RTT, µs times 128.
+    hsrtt: u64,
+    /// Moving average of the share of marks, times 16.
+    upscaled_alpha: u32,
+    /// Growth per round for each window of unmarked packets.
+    increase: u32,
+    /// Time of the last reduction for marks, and of the last update of alpha, µs.
+    cwr_us: u32,
+    alpha_us: u32,
+    loss_cwnd: u32,
+    old_delivered: u32,
+    old_delivered_ce: u32,
+    next_seq: u32,
+    /// CE count of the ACK before.
+    seen_ce: u32,
+    /// Rounds since slow start.
+    rounds: u32,
+    saw_ce: bool,
+    in_loss: bool,
+    rate_mode: bool,
+}
+
+impl Prague {
+    /// A fresh one.
+    pub fn new() -> Self {
+        Self {
+            frac_cwnd: 0,
+            rate: MIN_RATE,
+            loss_rate: 0,
+            hsrtt: 0,
+            upscaled_alpha: 0,
+            increase: ONE as u32,
+            cwr_us: 0,
+            alpha_us: 0,
+            loss_cwnd: 0,
+            old_delivered: 0,
+            old_delivered_ce: 0,
+            next_seq: 0,
+            seen_ce: 0,
+            rounds: 0,
+            saw_ce: false,
+            in_loss: false,
+            rate_mode: false,
+        }
+    }
+
+    /// Moving average of the share of marked packets, 0 to 1.
+    pub fn alpha(&self) -> f64 {
+        f64::from(self.upscaled_alpha) / ((MAX_ALPHA << SHIFT_G) as f64)
+    }
+
+    fn rtt_independent(&self, s: &Sock) -> bool {
+        !s.in_slow_start() && self.rounds >= TRANSITION_ROUNDS
+    }
+
+    fn rate_controlled(&self, s: &Sock) -> bool {
+        self.rate_mode && self.rtt_independent(s)
+    }
+
+    /// The window that sends `rate` in a round.
+    fn window_of_rate(&self, s: &Sock) -> u64 {
+        let rtt_us = match self.hsrtt >> HSRTT_SHIFT {
+            0 => s.srtt / US,
+            slow => slow,
+        };
+        let bytes = (u128::from(self.rate) * u128::from(rtt_us)) << CWND_BITS;
+        (bytes / 1_000_000).div_ceil(u128::from(wire(s))) as u64
+    }
+
+    /// The rate that sends the window in a round.
+    fn rate_of_window(&self, s: &Sock) -> u64 {
+        let bytes = (u128::from(self.frac_cwnd) * u128::from(wire(s))) >> CWND_BITS;
+        let rate = bytes * 1_000_000 / u128::from((s.srtt / US).max(1));
+        (rate as u64).max(MIN_RATE)
+    }
+
+    fn packets(&self) -> u32 {
+        self.frac_cwnd.div_ceil(ONE).max(MIN_CWND) as u32
+    }
+
+    fn start_round(&mut self, s: &Sock) {
+        self.next_seq = s.nxt;
+        self.old_delivered = s.delivered;
+        self.old_delivered_ce = s.delivered_ce;
+        if !s.in_slow_start() {
+            self.rounds = self.rounds.saturating_add(1);
+        }
+        self.update_increase(s);
+    }
+
+    /// Short round trips grow as if they took the target: by (rtt/target)² per round.
+    fn update_increase(&mut self, s: &Sock) {
+        let rtt_us = s.srtt / US;
+        let plain = self.rounds < TRANSITION_ROUNDS
+            || rtt_us == 0
+            || rtt_us >= TARGET_RTT_US.min(MAX_SCALED_RTT_US);
+        self.increase = if plain {
+            ONE as u32
+        } else {
+            let target2 = TARGET_RTT_US * TARGET_RTT_US;
+            ((rtt_us * rtt_us * ONE + target2 / 2) / target2) as u32
+        };
+    }
+
+    fn update_alpha(&mut self, s: &Sock, now: Nanos) {
+        // Nothing to learn before there is proof of an AQM.
+        if self.saw_ce {
+            let marked = u64::from(s.delivered_ce.wrapping_sub(self.old_delivered_ce));
+            let delivered = u64::from(s.delivered.wrapping_sub(self.old_delivered)).max(1);
+            let share = (marked << ALPHA_BITS) / delivered;
+            let old = u64::from(self.upscaled_alpha);
+            let alpha = old - (old >> SHIFT_G) + share;
+            self.upscaled_alpha = alpha.min(MAX_ALPHA << SHIFT_G) as u32;
+            self.alpha_us = micros(now);
+        }
+        self.hsrtt = self.hsrtt + s.srtt / US - (self.hsrtt >> HSRTT_SHIFT);
+        self.start_round(s);
+    }
+
+    fn alpha_is_due(&self, s: &Sock, now: Nanos) -> bool {
+        !before(s.una, self.next_seq)
+            && (!self.rtt_independent(s) || self.since_alpha_us(now) >= TARGET_RTT_US)
+    }
+
+    fn since_alpha_us(&self, now: Nanos) -> u64 {
+        u64::from(micros(now).wrapping_sub(self.alpha_us))
+    }
+
+    /// Unmarked packets grow window or rate, whatever the state, except after a loss.
+    fn update_cwnd(&mut self, s: &mut Sock, rs: &RateSample) {
+        let marked = s.delivered_ce.wrapping_sub(self.seen_ce);
+        self.seen_ce = s.delivered_ce;
+        if marked > 0 {
+            if !self.saw_ce {
+                // The first mark ends slow start: half of the last doubling was too much.
+                self.frac_cwnd = self.frac_cwnd.div_ceil(2);
+            }
+            self.saw_ce = true;
+        }
+        let mut acked = rs.acked_sacked.saturating_sub(marked);
+        if acked > 0 && !self.in_loss && s.is_cwnd_limited() {
+            if s.in_slow_start() {
+                acked = s.slow_start(acked);
+                self.frac_cwnd = u64::from(s.cwnd) << CWND_BITS;
+                if acked == 0 {
+                    self.update_increase(s);
+                    return;
+                }
+            }
+            self.grow(s, u64::from(acked));
+        }
+        self.step_cwnd(s);
+    }
+
+    fn grow(&mut self, s: &Sock, acked: u64) {
+        if self.rate_controlled(s) {
+            let rtt_us = (s.srtt / US).max(TARGET_RTT_US);
+            let increase = acked * MTU * 1_000_000 / rtt_us;
+            let window = (self.rate * rtt_us).div_ceil(wire(s) * 1_000_000).max(1);
+            self.rate += (increase + window / 2) / window;
+            self.frac_cwnd = (self.frac_cwnd + acked).max(self.window_of_rate(s));
+        } else {
+            let window = self.frac_cwnd.max(1);
+            let increase = ((acked * u64::from(self.increase)) << CWND_BITS) + window / 2;
+            let increase = increase / window;
+            self.frac_cwnd += (increase * MTU / wire(s)).max(acked);
+            self.rate = (self.rate + acked).max(self.rate_of_window(s));
+        }
+    }
+
+    /// The socket's window follows the fractional one by a packet per ACK.
+    fn step_cwnd(&mut self, s: &mut Sock) {
+        let target = self.packets();
+        if s.cwnd > target {
+            s.cwnd -= 1;
+            s.ssthresh = s.cwnd;
+            self.update_increase(s);
+        } else if s.cwnd < target {
+            s.cwnd += 1;
+            self.update_increase(s);
+        }
+    }
+
+    fn update_pacing_rate(&mut self, s: &mut Sock, now: Nanos) {
+        let mut rate = if self.rate_controlled(s) {
+            let offset = (self.rate * RATE_OFFSET) >> RATE_OFFSET_BITS;
+            let rtt_us = (s.srtt / US).max(TARGET_RTT_US);
+            if self.since_alpha_us(now) >= rtt_us / 2 {
+                self.rate - offset
+            } else {
+                self.rate + offset
+            }
+        } else {
+            let window = (self.frac_cwnd >> CWND_BITS).max(u64::from(s.in_flight()));
+            let per_packet = 1_000_000 * wire(s) / (s.srtt / US).max(1);
+            self.rate = (per_packet * window).max(MIN_RATE);
+            self.rate
+        };
+        if s.cwnd < s.ssthresh / 2 {
+            rate *= 2;
+        }
+        s.pacing_rate = rate;
+    }
+
+    fn choose_mode(&mut self, s: &Sock) {
+        self.rate_mode = self.saw_ce && u64::from(s.cwnd) * wire(s) <= RATE_MODE_BYTES;
+        if self.rate_mode {
+            self.frac_cwnd = self.window_of_rate(s);
+        } else {
+            self.rate = self.rate_of_window(s);
+        }
+    }
+
+    fn enter_loss(&mut self, s: &Sock) {
+        self.loss_cwnd = s.cwnd;
+        self.loss_rate = self.rate;
+        if self.rate_controlled(s) {
+            self.rate -= self.rate / 2;
+            self.frac_cwnd = self.window_of_rate(s);
+        } else {
+            self.frac_cwnd -= self.frac_cwnd / 2;
+            self.rate = self.rate_of_window(s);
+        }
+        self.in_loss = true;
+    }
+
+    /// Half of alpha, at most once per virtual round.
+    fn enter_cwr(&mut self, s: &Sock, now: Nanos) {
+        let since = u64::from(micros(now).wrapping_sub(self.cwr_us));
+        if self.rtt_independent(s) && since < TARGET_RTT_US {
+            return;
+        }
+        self.cwr_us = micros(now);
+        let alpha = u64::from(self.upscaled_alpha >> SHIFT_G);
+        if self.rate_controlled(s) {
+            let less = (u128::from(self.rate) * u128::from(alpha)) >> (ALPHA_BITS + 1);
+            self.rate = (self.rate - less as u64).max(MIN_RATE);
+            self.frac_cwnd = self.window_of_rate(s);
+        } else {
+            let product = u128::from(alpha) * u128::from(self.frac_cwnd) + u128::from(MAX_ALPHA);
+            self.frac_cwnd -= (product >> (ALPHA_BITS + 1)) as u64;
+            self.rate = self.rate_of_window(s);
+        }
+    }
+}
+
+impl Default for Prague {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Bytes of IP per packet.
+fn wire(s: &Sock) -> u64 {
+    u64::from(s.mss) + HEADERS
+}
+
+impl Ops for Prague {
+    fn init(&mut self, s: &mut Sock, now: Nanos, _seed: u64) {
+        *self = Self::new();
+        self.alpha_us = micros(now);
+        self.frac_cwnd = u64::from(s.cwnd) << CWND_BITS;
+        self.seen_ce = s.delivered_ce;
+        // Without a sample: 1 µs, which the average leaves behind.
+        self.hsrtt = (s.srtt / US).max(1) << HSRTT_SHIFT;
+        if s.srtt > 0 {
+            self.update_pacing_rate(s, now);
+        }
+        self.start_round(s);
+    }
+
+    /// Window and threshold are this file's own business.
+    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+        s.ssthresh
+    }
+
+    fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
+        if new == s.state {
+            return;
+        }
+        match new {
+            CaState::Recovery => self.enter_loss(s),
+            CaState::Cwr => self.enter_cwr(s, now),
+            CaState::Open => self.in_loss = false,
+            CaState::Disorder | CaState::Loss => {}
+        }
+    }
+
+    fn event(&mut self, s: &mut Sock, _now: Nanos, e: Event) {
+        if e == Event::Loss {
+            self.enter_loss(s);
+        }
+    }
+
+    fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+        self.update_cwnd(s, rs);
+        if self.alpha_is_due(s, now) {
+            self.update_alpha(s, now);
+        }
+        self.update_pacing_rate(s, now);
+        self.choose_mode(s);
+    }
+
+    fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
+        self.in_loss = false;
+        self.rate = self.rate.max(self.loss_rate);
+        self.frac_cwnd = self.window_of_rate(s);
+        s.cwnd.max(self.loss_cwnd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CongestionControl;
+    use super::super::testpath::{Path, mean, rate};
+    use super::*;
+    use quell_qdisc::{MS, SEC};
+
+    fn path(mbit: u64, rtt: Nanos) -> Path {
+        let mut p = Path::new(CongestionControl::Prague(Prague::new()), rate(mbit), rtt);
+        p.mark_beyond = MS;
+        p
+    }
+
+    fn prague(p: &Path) -> &Prague {
+        match &p.cc {
+            CongestionControl::Prague(c) => c,
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn a_step_of_one_millisecond_keeps_the_link_full_and_the_queue_at_the_step() {
+        let mut p = path(40, 20 * MS);
+        p.run_for(5 * SEC);
+        let before = p.s.delivered;
+        let queue_ms = mean(&mut p, 10 * SEC, |p| {
+            (p.queue() * p.service) as f64 / MS as f64
+        });
+        let share = f64::from(p.s.delivered - before) / (10.0 * rate(40) as f64);
+        assert!(share > 0.95, "{share}");
+        assert!(queue_ms < 2.0, "{queue_ms}");
+        let alpha = prague(&p).alpha();
+        assert!((0.001..0.5).contains(&alpha), "{alpha}");
+    }
+
+    #[test]
+    fn the_first_mark_halves_the_window_and_ends_slow_start() {
+        let mut p = path(40, 20 * MS);
+        while !prague(&p).saw_ce && p.now < 3 * SEC {
+            p.run_for(MS / 10);
+        }
+        let (cwnd, frac) = (p.s.cwnd, prague(&p).frac_cwnd >> CWND_BITS);
+        assert!(frac <= u64::from(cwnd) * 3 / 5, "{frac} of {cwnd}");
+        assert!(!p.s.in_slow_start());
+    }
+
+    #[test]
+    fn short_round_trips_grow_with_the_square_of_their_share_of_25_ms() {
+        let mut c = Prague::new();
+        let mut s = Sock::new(1448, 50);
+        c.rounds = TRANSITION_ROUNDS;
+        for (rtt, share) in [
+            (5 * MS, 1.0 / 25.0),
+            (12_500 * US, 0.25),
+            (25 * MS, 1.0),
+            (80 * MS, 1.0),
+        ] {
+            s.srtt = rtt;
+            c.update_increase(&s);
+            let got = f64::from(c.increase) / ONE as f64;
+            assert!((got - share).abs() < 1e-5, "{rtt}: {got}");
+        }
+    }
+
+    #[test]
+    fn alpha_keeps_shares_of_marks_far_below_a_thousandth() {
+        let mut c = Prague::new();
+        let mut s = Sock::new(1448, 50);
+        c.saw_ce = true;
+        for _ in 0..300 {
+            s.nxt += 10_000;
+            s.una = s.nxt;
+            s.delivered += 10_000;
+            s.delivered_ce += 1;
+            c.update_alpha(&s, 0);
+        }
+        assert!((c.alpha() - 1e-4).abs() < 1e-6, "{}", c.alpha());
+    }
+
+    #[test]
+    fn marks_cost_half_of_alpha_once_per_virtual_round() {
+        let mut c = Prague::new();
+        let mut s = Sock {
+            ssthresh: 10,
+            srtt: 10 * MS,
+            ..Sock::new(1448, 100)
+        };
+        c.init(&mut s, 0, 0);
+        c.rounds = TRANSITION_ROUNDS;
+        c.upscaled_alpha = (MAX_ALPHA << SHIFT_G) as u32 / 4; // alpha 0.25
+        c.set_state(&mut s, SEC, CaState::Cwr);
+        assert_eq!(c.packets(), 88); // 87.5, rounded up
+        c.set_state(&mut s, SEC + 20 * MS, CaState::Cwr);
+        assert_eq!(c.packets(), 88); // 87.5, rounded up
+        c.set_state(&mut s, SEC + 26 * MS, CaState::Cwr);
+        assert_eq!(c.packets(), 77); // 76.6
+    }
+
+    #[test]
+    fn a_loss_halves_stops_growth_until_open_and_undo_restores() {
+        let mut c = Prague::new();
+        let mut s = Sock {
+            ssthresh: 10,
+            srtt: 30 * MS,
+            ..Sock::new(1448, 100)
+        };
+        c.init(&mut s, 0, 0);
+        c.set_state(&mut s, 0, CaState::Recovery);
+        assert_eq!(c.packets(), 50);
+        assert!(c.in_loss);
+        s.cwnd = 60;
+        assert_eq!(c.undo_cwnd(&mut s), 100);
+        assert!(!c.in_loss);
+        assert!((99..=101).contains(&c.packets()), "{}", c.packets());
+    }
+
+    #[test]
+    fn a_link_of_a_few_packets_is_controlled_by_rate_below_two_packets() {
+        // 1 Mbit/s and 5 ms: the BDP is 0.4 packets.
+        let mut p = path(1, 5 * MS);
+        p.mark_beyond = 12 * MS;
+        p.run_for(20 * SEC);
+        assert!(prague(&p).rate_mode);
+        let before = p.s.delivered;
+        p.run_for(20 * SEC);
+        let share = f64::from(p.s.delivered - before) / (20.0 * rate(1) as f64);
+        assert!(share > 0.85, "{share}");
+    }
+}

@@ -1,0 +1,173 @@
+//! One sender over an ideal bottleneck, for the tests of congestion control alone: no loss, in-order ACKs one per packet,
+//! delivery rate samples and pacing as the engine gives them, and optionally a step threshold that marks.
+
+use std::collections::VecDeque;
+
+use quell_qdisc::{MS, NEVER, Nanos, SEC};
+
+use super::{AckEvent, CaState, CongestionControl, RateSample, Sock};
+
+/// What an ACK needs to know of its packet.
+struct Sent {
+    at: Nanos,
+    ack: Nanos,
+    delivered: u32,
+    delivered_at: Nanos,
+    first_sent: Nanos,
+    marked: bool,
+}
+
+pub struct Path {
+    pub cc: CongestionControl,
+    pub s: Sock,
+    pub now: Nanos,
+    /// Time on the wire of a packet, the base round trip, and the sojourn beyond which packets are marked.
+    pub service: Nanos,
+    pub rtt: Nanos,
+    pub mark_beyond: Nanos,
+    free_at: Nanos,
+    out: VecDeque<Sent>,
+    delivered_at: Nanos,
+    first_sent: Nanos,
+    cwr_end: u32,
+}
+
+impl Path {
+    /// `rate` packets per second.
+    pub fn new(cc: CongestionControl, rate: u64, rtt: Nanos) -> Self {
+        let mut p = Self {
+            cc,
+            s: Sock::new(1448, 10),
+            now: SEC,
+            service: SEC / rate,
+            rtt,
+            mark_beyond: NEVER,
+            free_at: 0,
+            out: VecDeque::new(),
+            delivered_at: SEC,
+            first_sent: SEC,
+            cwr_end: 0,
+        };
+        // The handshake gave the first sample.
+        p.s.srtt = rtt;
+        p.s.min_rtt = rtt;
+        p.cc.init(&mut p.s, p.now, 7);
+        p
+    }
+
+    /// Packets in the queue.
+    pub fn queue(&self) -> u64 {
+        self.free_at.saturating_sub(self.now) / self.service
+    }
+
+    pub fn run_for(&mut self, time: Nanos) {
+        let end = self.now + time;
+        loop {
+            self.s.cwnd_limited = self.s.in_flight() >= self.s.cwnd;
+            let may_send = self.s.in_flight() < self.s.cwnd;
+            let send = if may_send {
+                self.s.edt.max(self.now)
+            } else {
+                NEVER
+            };
+            let ack = self.out.front().map_or(NEVER, |p| p.ack);
+            let next = send.min(ack);
+            if next >= end {
+                self.now = end;
+                return;
+            }
+            self.now = next;
+            if ack <= send { self.ack() } else { self.send() }
+        }
+    }
+
+    fn send(&mut self) {
+        if self.out.is_empty() {
+            self.first_sent = self.now;
+            self.delivered_at = self.now;
+        }
+        let start = self.free_at.max(self.now);
+        self.free_at = start + self.service;
+        self.out.push_back(Sent {
+            at: self.now,
+            ack: self.free_at + self.rtt,
+            delivered: self.s.delivered,
+            delivered_at: self.delivered_at,
+            first_sent: self.first_sent,
+            marked: start - self.now > self.mark_beyond,
+        });
+        self.s.nxt += 1;
+        self.s.last_sent = self.now;
+        self.s.max_packets_out = self.s.max_packets_out.max(self.s.in_flight());
+        if self.cc.needs_pacing() {
+            self.s.edt = self.now + u64::from(self.s.mss) * SEC / self.s.pacing_rate;
+        }
+    }
+
+    fn ack(&mut self) {
+        let Some(p) = self.out.pop_front() else {
+            return;
+        };
+        let (s, cc) = (&mut self.s, &mut self.cc);
+        let prior_in_flight = s.in_flight();
+        s.una += 1;
+        s.delivered += 1;
+        s.delivered_ce += u32::from(p.marked);
+        let rtt = self.now - p.at;
+        s.srtt = (7 * s.srtt + rtt) / 8;
+        s.min_rtt = s.min_rtt.min(rtt);
+        cc.pkts_acked(s, self.now, 1, rtt);
+        cc.in_ack_event(s, self.now, &AckEvent::default());
+        if s.state == CaState::Cwr && s.una > self.cwr_end {
+            if !cc.full_control() {
+                s.cwnd = s.ssthresh;
+            }
+            cc.set_state(s, self.now, CaState::Open);
+            s.state = CaState::Open;
+        }
+        if p.marked && s.state == CaState::Open {
+            s.prior_cwnd = s.cwnd;
+            s.ssthresh = cc.ssthresh(s, self.now);
+            cc.set_state(s, self.now, CaState::Cwr);
+            s.state = CaState::Cwr;
+            self.cwr_end = s.nxt;
+            if !cc.full_control() {
+                s.cwnd = s.ssthresh;
+            }
+        }
+        let interval = (p.at - p.first_sent).max(self.now - p.delivered_at);
+        self.delivered_at = self.now;
+        self.first_sent = p.at;
+        let rs = RateSample {
+            prior_delivered: p.delivered,
+            delivered: (s.delivered - p.delivered) as i32,
+            interval,
+            rtt,
+            prior_in_flight,
+            acked_sacked: 1,
+            ..RateSample::default()
+        };
+        if cc.full_control() {
+            cc.cong_control(s, self.now, &rs);
+        } else if s.state != CaState::Cwr {
+            cc.cong_avoid(s, self.now, 1);
+        }
+    }
+}
+
+/// Packets per second of `mbit` Mbit/s of 1500-byte packets.
+pub fn rate(mbit: u64) -> u64 {
+    mbit * 1_000_000 / 12_000
+}
+
+/// The mean of `f` each millisecond for `time`.
+pub fn mean(path: &mut Path, time: Nanos, f: impl Fn(&Path) -> f64) -> f64 {
+    let n = time / MS;
+    let sum: f64 = (0..n)
+        .map(|_| {
+            path.run_for(MS);
+            f(path)
+        })
+        .sum();
+    sum / n as f64
+}
