@@ -3,6 +3,7 @@
 //! Sans-IO: time is an argument, randomness is handed in, and nothing here reads a clock, opens a file or starts a thread.
 //! The same code runs in virtual time, on real packets and under a fuzzer.
 
+pub mod cobalt;
 pub mod codel;
 pub mod control;
 pub mod dualpi2;
@@ -15,6 +16,7 @@ pub mod gauges;
 pub mod packet;
 pub mod pie;
 pub mod qdisc;
+pub mod red;
 pub mod ring;
 pub mod rng;
 

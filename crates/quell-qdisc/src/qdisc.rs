@@ -1,5 +1,6 @@
 //! The interface of a discipline and the enum that dispatches to them.
 
+use crate::cobalt::Cobalt;
 use crate::codel::Codel;
 use crate::dualpi2::DualPi2;
 use crate::fifo::Fifo;
@@ -7,6 +8,7 @@ use crate::fq::Fq;
 use crate::fq_codel::FqCodel;
 use crate::fq_pie::FqPie;
 use crate::pie::Pie;
+use crate::red::Red;
 use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Rng};
 
 /// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
@@ -60,6 +62,10 @@ pub enum Qdisc<P> {
     Pie(Pie<P>),
     /// `dualpi2`.
     DualPi2(DualPi2<P>),
+    /// `red`.
+    Red(Red<P>),
+    /// `cobalt`.
+    Cobalt(Cobalt<P>),
 }
 
 macro_rules! each {
@@ -72,6 +78,8 @@ macro_rules! each {
             Qdisc::Codel($q) => $body,
             Qdisc::Pie($q) => $body,
             Qdisc::DualPi2($q) => $body,
+            Qdisc::Red($q) => $body,
+            Qdisc::Cobalt($q) => $body,
         }
     };
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test that includes this uses a part of it
 
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{MS, Qdisc, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie};
+use quell_qdisc::{MS, Qdisc, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
 
 /// How full a discipline may get.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 7;
+pub const KINDS: usize = 9;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -27,6 +27,8 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::Codel(_) => 4,
         Qdisc::Pie(_) => 5,
         Qdisc::DualPi2(_) => 6,
+        Qdisc::Red(_) => 7,
+        Qdisc::Cobalt(_) => 8,
     }
 }
 
@@ -80,6 +82,21 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         target: MS,
         tupdate: MS,
         ..dualpi2::Params::default()
+    };
+    let red = red::Params {
+        burst: 8,
+        min: 5_000,
+        max: 15_000,
+        limit: 40_000,
+        probability: 0.1,
+        ..red::Params::default()
+    };
+    let cobalt = cobalt::Params {
+        limit: 50,
+        target: MS,
+        interval: 5 * MS,
+        ecn: false,
+        ..cobalt::Params::default()
     };
     let fq_codel = fq_codel::Params {
         limit: 60,
@@ -171,6 +188,36 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
                 drop_on_overload: false,
                 step_thresh: dualpi2::Step::Packets(5),
                 ..dualpi2
+            })
+            .into(),
+            Bound::Packets,
+        ),
+        (
+            "red",
+            red::Red::new(red.clone()).into(),
+            Bound::Bytes(40_000),
+        ),
+        (
+            "red ecn gentle adaptive",
+            red::Red::new(red::Params {
+                ecn: true,
+                gentle: true,
+                adaptive: true,
+                ..red
+            })
+            .into(),
+            Bound::Bytes(40_000),
+        ),
+        (
+            "cobalt",
+            cobalt::Cobalt::new(cobalt.clone()).into(),
+            Bound::Packets,
+        ),
+        (
+            "cobalt ecn",
+            cobalt::Cobalt::new(cobalt::Params {
+                ecn: true,
+                ..cobalt
             })
             .into(),
             Bound::Packets,
