@@ -1,0 +1,63 @@
+# Everything that quell needs besides Rust, Python 3.11 or newer and a C compiler is put into this checkout:
+# uv (through pip, where the machine has none) into .cache/, Python packages into .venv/, Rust's output into target/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+UV := $(shell command -v uv || echo .cache/uv-bin/bin/uv)
+BIN := .venv/bin
+export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
+export PATH := $(CURDIR)/.cache/uv-bin/bin:$(PATH)
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+unexport VIRTUAL_ENV CONDA_PREFIX
+
+# The lines of these files decide whether the extension module is built again.
+RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
+
+.PHONY: help build demo test bench bench-peers fidelity clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
+
+build: .venv/quell.built ## a working quell at .venv/bin/quell
+
+demo: .venv/quell.built ## compare every queue on the home scenario; writes quell-report.html
+	$(BIN)/quell compare --html quell-report.html
+
+test: .venv/quell.built .venv/dev.installed ## formatting, lints, types, Rust and Python tests, the report in a browser
+	tests/run
+
+bench: .venv/quell.built ## what a packet and a queue operation cost
+	benches/run
+
+bench-peers: .venv/quell.built ## the same dumbbell through ns-2 and ns-3
+	benches/peers
+
+fidelity: .venv/quell.built ## theory, Linux's reference figures and published ones; writes docs/fidelity.md
+	benches/fidelity
+
+clean: ## removes what was built here
+	rm -rf .venv .cache target python/quell/*.so
+
+.cache/uv-bin/bin/uv:
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .cache/uv-bin uv
+
+.venv/bin/python: | $(UV)
+	$(UV) venv --quiet --python $(PYTHON) .venv
+
+# One list installs into the other's place: the short one must not undo the long one.
+.venv/build.installed: requirements/build.txt | $(BIN)/python
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	@touch $@
+
+.venv/dev.installed: requirements/dev.txt .venv/build.installed
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	@touch $@
+
+.venv/quell.built: .venv/build.installed $(RUST_SOURCES)
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
+	@touch $@

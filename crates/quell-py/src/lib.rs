@@ -1,0 +1,36 @@
+//! The extension module `quell._core`: what Python sees of the simulator. Conversion only; every rule lives in the crates below.
+//!
+//! Its types are written down in `python/quell/_core.pyi`; a test compares the two.
+
+mod runs;
+mod scenario;
+mod stub;
+
+use pyo3::prelude::*;
+
+pyo3::create_exception!(
+    _core,
+    InputError,
+    pyo3::exceptions::PyValueError,
+    "Bad input; the message is one line that names the place and what would be right."
+);
+
+/// The simulator behind quell.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::InputError;
+    #[pymodule_export]
+    use crate::runs::run_many;
+    #[pymodule_export]
+    use crate::scenario::{Scenario, queues, scenarios};
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}
+
+/// Any error of the simulator as Python's.
+fn input_error(error: impl std::fmt::Display) -> PyErr {
+    InputError::new_err(error.to_string())
+}

@@ -1,0 +1,74 @@
+//! `quell._core.run_many`: many worlds on all cores, the interpreter's lock released, Ctrl-C answered.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use quell_link::record::Run;
+
+use crate::{input_error, scenario::Scenario, stub};
+
+/// How often a waiting caller looks for a pending signal.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Runs every job `(queue words, seed, width of the series' bins in seconds)` and calls `on_done(index, record as JSON)` from this thread as runs finish, in no
+/// fixed order. On Ctrl-C, or when `on_done` raises, running worlds stop, what had finished is still handed over, and the
+/// exception is raised.
+#[pyfunction]
+#[pyo3(signature = (scenario, jobs, on_done, *, threads = 0, pcap = None))]
+pub fn run_many(
+    py: Python<'_>,
+    scenario: &Scenario,
+    jobs: Vec<(String, u64, Option<f64>)>,
+    on_done: &Bound<'_, PyAny>,
+    threads: usize,
+    pcap: Option<PathBuf>,
+) -> PyResult<()> {
+    let _ = pcap;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(input_error)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, mut receiver) = channel::<(usize, Result<Run, String>)>();
+    for (index, (queue, seed, bin_s)) in jobs.into_iter().enumerate() {
+        let bin = bin_s.map(|s| (s * 1e9).round() as u64);
+        let (scenario, stop, sender) = (scenario.0.clone(), stop.clone(), sender.clone());
+        pool.spawn_fifo(move || {
+            if !stop.load(Ordering::Relaxed) {
+                // The receiver lives until the last sender is gone.
+                let _ = sender.send((index, stub::run(&scenario, &queue, seed, bin, &stop)));
+            }
+        });
+    }
+    drop(sender);
+
+    let mut first_error: Option<PyErr> = None;
+    loop {
+        let message;
+        (receiver, message) = py.detach(move || {
+            let message = receiver.recv_timeout(POLL);
+            (receiver, message)
+        });
+        let outcome = match message {
+            Ok((index, Ok(run))) => hand_over(on_done, index, &run),
+            // A stopped world reports that it was stopped: the reason is already kept.
+            Ok((_, Err(error))) => Err(input_error(error)),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        if let Err(error) = outcome.and_then(|()| py.check_signals()) {
+            stop.store(true, Ordering::Relaxed);
+            first_error.get_or_insert(error);
+        }
+    }
+    first_error.map_or(Ok(()), Err)
+}
+
+fn hand_over(on_done: &Bound<'_, PyAny>, index: usize, run: &Run) -> PyResult<()> {
+    let json = serde_json::to_string(run).map_err(input_error)?;
+    on_done.call1((index, json)).map(drop)
+}

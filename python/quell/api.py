@@ -1,0 +1,138 @@
+"""The library: what `import quell` offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from quell import _core, experiment, frame
+from quell import sweep as _sweep
+from quell._core import Scenario
+from quell.control import Controller, run_controlled
+
+summary = frame.summary
+
+
+def scenario(source: str | Path | Scenario | None = None, **overrides: Any) -> Scenario:
+    """Find and check a scenario: a TOML file, a built-in's name, TOML text, or only overrides (`rate="15mbit"`).
+
+    Overrides are the command line's short cuts as strings: `queue`, `rate`, `rtt`, `trace`, `flows` (a list), `ecn`,
+    `duration`, `warmup`, `seeds`, `seed`.
+
+    Raises InputError, one line that names the file, the key and what would be right.
+    """
+    return experiment.load(source, **_strings(overrides))
+
+
+def run(
+    source: str | Path | Scenario | None = None,
+    aqm: str | None = None,
+    *,
+    controller: Controller | None = None,
+    series: float | None = None,
+    pcap: str | Path | None = None,
+    **overrides: Any,
+) -> pl.DataFrame:
+    """Simulate one scenario with one queue and one seed.
+
+    `aqm` is queue words (`"codel target 5ms"`; None: the scenario's own). `controller` turns the knobs of that queue:
+    an object with `period` (seconds) and `decide(gauges) -> knobs`, see quell.control. `series` is the width in seconds
+    of a time series' bins, `pcap` a file for the bottleneck's packets (pcapng). For the rest see `quell.scenario`.
+
+    Returns a frame of one row, the result record's keys as columns (docs/records.md; rates in Mbit/s, times in ms).
+    Raises InputError; KeyboardInterrupt on Ctrl-C.
+    """
+    checked = scenario(source, **overrides)
+    words, seed = aqm or checked.queue, checked.run_seed(0)
+    if controller is not None:
+        return frame.runs([run_controlled(checked, words, seed, controller, series)])
+    job = experiment.Job(words, seed, series)
+    outcome = experiment.run_jobs(checked, [job], pcap=None if pcap is None else Path(pcap))
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return frame.runs(outcome.records)
+
+
+def compare(
+    source: str | Path | Scenario | None = None,
+    aqm: Sequence[str] | None = None,
+    *,
+    seeds: int | None = None,
+    jobs: int = 0,
+    series: float | None = None,
+    **overrides: Any,
+) -> pl.DataFrame:
+    """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
+
+    `aqm` lists queue words (None: the scenario's own first, then every queue that quell has); `seeds` is the number of
+    runs per queue (None: the scenario's). For the rest see `quell.run`.
+
+    Returns a frame with one row per run; `quell.summary` reduces it to one row per queue. Same input, same figures on
+    any number of cores (`cpu_s` and what follows from it excepted).
+    Raises InputError; KeyboardInterrupt on Ctrl-C.
+    """
+    checked = scenario(source, **overrides)
+    queues = list(aqm) if aqm is not None else experiment.every_queue(checked)
+    work = experiment.plan(checked, queues, seeds, series_bin_s=series)
+    outcome = experiment.run_jobs(checked, work, threads=jobs)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return frame.runs(outcome.records)
+
+
+def optimum(
+    source: str | Path | Scenario | None = None,
+    knob: str = "limit",
+    *,
+    values: Sequence[float] | None = None,
+    reward: str = "power",
+    seeds: int | None = None,
+    jobs: int = 0,
+    **overrides: Any,
+) -> pl.DataFrame:
+    """Sweep a constant knob of a plain FIFO: `limit` (packets) or `drop` (probability of dropping each arrival).
+
+    Returns one row per setting: `value`, mean `reward` (see quell.sweep.REWARDS), `best`, `front` and the means of
+    the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
+    """
+    checked = scenario(source, **overrides)
+    settings = list(values) if values is not None else _sweep.values(knob, None)
+    work = experiment.plan(checked, [_sweep.words(knob, v) for v in settings], seeds)
+    outcome = experiment.run_jobs(checked, work, threads=jobs)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return pl.DataFrame([p.plain() for p in _sweep.judge(knob, settings, outcome.records, reward)])
+
+
+def queues() -> pl.DataFrame:
+    """List the queues: `kind`, `about`, `options` (list of structs `name`, `default`, `meaning`)."""
+    rows = [
+        {
+            "kind": kind,
+            "about": about,
+            "options": [dict(zip(("name", "default", "meaning"), o, strict=True)) for o in options],
+        }
+        for kind, about, options in _core.queues()
+    ]
+    return pl.DataFrame(rows)
+
+
+def scenarios() -> pl.DataFrame:
+    """List the built-in scenarios: `name`, `about`, `toml`."""
+    return pl.DataFrame(_core.scenarios(), schema=["name", "about", "toml"], orient="row")
+
+
+def _strings(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Turn what a Python caller writes (numbers, paths) into the command line's strings."""
+    return {
+        key: [str(v) for v in value]
+        if isinstance(value, list | tuple)
+        else value
+        if isinstance(value, bool)
+        else str(value)
+        for key, value in overrides.items()
+        if value is not None
+    }

@@ -1,0 +1,74 @@
+"""Controllers written in Python: read a queue's gauges on a cadence, set its knobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol, TypedDict
+
+from quell import _core
+from quell._core import InputError, Scenario
+
+
+class Gauges(TypedDict):
+    """Readings of one queue. Counters run from the queue's creation."""
+
+    now: float
+    """When it was read, seconds since the start."""
+    queue: int
+    """Which queue decides: always 0 unless a fair queue shows each of its flows."""
+    backlog_packets: int
+    backlog_bytes: int
+    limit_packets: int
+    sojourn: float
+    """Seconds that the packet that left last had spent in the queue; 0 before the first."""
+    head_age: float
+    """Seconds that the head of the queue has waited; 0 if empty."""
+    rate_bps: int
+    share: float
+    """Share of the link that this queue gets, 0..1."""
+    arrivals: int
+    departures: int
+    departed_bytes: int
+    drops_overflow: int
+    drops_early: int
+    marks: int
+    probability: float
+
+
+class Knobs(TypedDict, total=False):
+    """What a controller sets; a knob left out stays as it is."""
+
+    limit: int
+    """Packets."""
+    drop: float
+    """Probability of dropping each arrival, 0..1."""
+    base_probability: float
+    """p' of coupled queues, 0..1."""
+
+
+class Controller(Protocol):
+    """What `quell.run(controller=...)` takes."""
+
+    period: float
+    """Seconds between decisions, at least 1e-6."""
+
+    def decide(self, gauges: Gauges, /) -> Knobs | None:
+        """Look at the gauges and return the knobs to set; None leaves all as they are."""
+
+
+def run_controlled(
+    scenario: Scenario, queue: str, seed: int, controller: Controller, series_bin_s: float | None
+) -> Mapping[str, Any]:
+    """Simulate one run with a controller from outside; returns the result record."""
+    period = float(controller.period)
+    if not period >= 1e-6:
+        raise InputError(f"controller: period {controller.period!r} is not a number of seconds of at least 1e-6")
+    world = _core.World(scenario, queue, seed, period, series_bin_s)
+    while (gauges := world.step()) is not None:
+        knobs = controller.decide(gauges) or {}
+        if unknown := set(knobs) - set(Knobs.__annotations__):
+            raise InputError(f"controller: unknown knob {min(unknown)!r}; known are {', '.join(Knobs.__annotations__)}")
+        world.set(**knobs)
+    record: Mapping[str, Any] = json.loads(world.finish())
+    return record

@@ -1,0 +1,143 @@
+"""An experiment: one scenario, several queues, several seeds; every run a result record (docs/records.md)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quell import _core, files
+from quell._core import InputError, Scenario
+
+BINS = 300
+"""Bins of a time series where nobody asked for a width."""
+
+
+def load(source: str | Path | Scenario | None = None, **overrides: Any) -> Scenario:
+    """Find and check a scenario.
+
+    `source` is a TOML file, the name of a built-in scenario, TOML text (anything with a line break or `=`), or None:
+    the built-in `home`, or a bare link where `rate` or `trace` says what it is. `overrides` are the command line's
+    short cuts as strings; None means not given.
+
+    Raises InputError, one line that names the file, the key and what would be right.
+    """
+    given = {key: value for key, value in overrides.items() if value not in (None, [], ())}
+    if isinstance(source, Scenario):
+        return Scenario(source.toml(), source.name, **given) if given else source
+    if source is None and ("rate" in given or "trace" in given):
+        name = Path(given["trace"]).name if "trace" in given else given["rate"]
+        return Scenario(f"name = {json.dumps(name)}\n", "command line", **given)
+    text, path = _find("home" if source is None else source)
+    return Scenario(text, path, **given)
+
+
+def _find(source: str | Path) -> tuple[str, str]:
+    if isinstance(source, str) and ("\n" in source or "=" in source):
+        return source, "scenario"
+    built_in = {name: text for name, _, text in _core.scenarios()}
+    path = Path(source)
+    if isinstance(source, str) and source in built_in and not path.is_file():
+        return built_in[source], f"{source}.toml"
+    if path.suffix != ".toml" and not path.exists():
+        raise InputError(f"{source}: no such file, nor a built-in scenario; built in are {', '.join(built_in)}")
+    return files.read_text(path), str(path)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to do."""
+
+    queue: str
+    seed: int
+    series_bin_s: float | None = None
+
+
+@dataclass
+class Outcome:
+    """What came of an experiment."""
+
+    scenario: Scenario
+    jobs: list[Job]
+    by_job: dict[int, dict[str, Any]] = field(default_factory=dict)
+    interrupted: bool = False
+    wall_s: float = 0.0
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The finished runs' records, queue by queue in the order asked for, seeds ascending within."""
+        order = {queue: i for i, queue in enumerate(dict.fromkeys(job.queue for job in self.jobs))}
+        return [self.by_job[i] for i in sorted(self.by_job, key=lambda i: (order[self.jobs[i].queue], i))]
+
+    @property
+    def packets(self) -> float:
+        """Bottleneck packets simulated, warm-up included."""
+        return float(sum(r["packets_per_cpu_s"] * r["cpu_s"] for r in self.by_job.values()))
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of the finished runs."""
+        return float(sum(r["cpu_s"] for r in self.by_job.values()))
+
+
+def every_queue(scenario: Scenario) -> list[str]:
+    """List the scenario's own queue, then one of every kind that decides for itself, with its defaults."""
+    own = scenario.queue
+    kinds = [kind for kind, _, _ in _core.queues()]
+    return [own] + [kind for kind in kinds if kind != own]
+
+
+def plan(
+    scenario: Scenario,
+    queues: Sequence[str],
+    seeds: int | None = None,
+    *,
+    series_bin_s: float | None = None,
+    first_series: bool = False,
+) -> list[Job]:
+    """List the runs, seed by seed, so that an interrupted experiment has seen every queue about as often.
+
+    With `first_series` the runs of the first seed keep a time series for the report even where `series_bin_s` is None.
+    """  # fmt: skip
+    count = scenario.seeds if seeds is None else seeds
+    first = series_bin_s or (scenario.duration_s / BINS if first_series else None)
+    return [
+        Job(queue, scenario.run_seed(k), first if k == 0 else series_bin_s)
+        for k in range(count)
+        for queue in dict.fromkeys(queues)
+    ]
+
+
+def run_jobs(
+    scenario: Scenario,
+    jobs: Sequence[Job],
+    *,
+    threads: int = 0,
+    pcap: Path | None = None,
+    on_record: Callable[[Outcome], object] | None = None,
+) -> Outcome:
+    """Run jobs on `threads` cores (0: all). Ctrl-C ends it early with `interrupted` set and the finished runs kept."""
+    outcome = Outcome(scenario, list(jobs))
+    started = time.monotonic()
+
+    def done(index: int, record: str) -> None:
+        outcome.by_job[index] = json.loads(record)
+        outcome.wall_s = time.monotonic() - started
+        if on_record is not None:
+            on_record(outcome)
+
+    work = [(job.queue, job.seed, job.series_bin_s) for job in jobs]
+    try:
+        _core.run_many(scenario, work, done, threads=threads, pcap=pcap)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    outcome.wall_s = time.monotonic() - started
+    return outcome
+
+
+def without_series(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Copy records, leaving out the time series that only the report wanted."""
+    return [{key: value for key, value in record.items() if key != "series"} for record in records]

@@ -1,0 +1,63 @@
+"""Reading what users name and writing files whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from quell._core import InputError
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file; whatever prevents it becomes one line."""
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; give a scenario file (TOML)") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+
+
+def check_target(option: str, path: Path | None) -> None:
+    """Refuse before hours are simulated what could not be written after them."""
+    if path is None or str(path) == "-":
+        return
+    folder = path.parent
+    if path.is_dir():
+        raise InputError(f"{option} {path}: is a folder; give a file's name")
+    if not folder.is_dir():
+        raise InputError(f"{option} {path}: the folder {folder} does not exist; create it or name another")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{option} {path}: the folder {folder} is not writable")
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then rename it: readers see the old file or the new one, never a part."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    part = Path(name)
+    try:
+        os.close(handle)
+        write(part)
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o666 & ~umask)
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text whole or not at all."""
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))

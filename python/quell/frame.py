@@ -1,0 +1,137 @@
+"""Result records as polars data frames, Parquet and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from quell import files
+from quell.stats import MEASURES, summarise
+
+_SUMMARY = pl.Struct(dict.fromkeys(("mean", "p50", "p95", "p99", "max"), pl.Float64))
+_FLOAT = pl.Float64()
+_COUNT = pl.UInt64()
+_FLOATS = pl.List(pl.Float64)
+_COUNTS = pl.List(pl.UInt64)
+
+_FLOW = pl.Struct(
+    {
+        "kind": pl.String(),
+        "cc": pl.String(),
+        "base_rtt_ms": _FLOAT,
+        "goodput_mbps": _FLOAT,
+        "retransmits": _COUNT,
+        "cwnd_packets": _FLOAT,
+        "rtt_ms": _SUMMARY,
+        "fct_ms": _SUMMARY,
+        "completed": _COUNT,
+    }
+)
+_HOP = pl.Struct(
+    {
+        "hop": pl.UInt32(),
+        "queue": pl.String(),
+        "throughput_mbps": _FLOAT,
+        "sojourn_ms": _SUMMARY,
+        "drops": _COUNT,
+        "marks": _COUNT,
+    }
+)
+_SERIES = pl.Struct(
+    {
+        "bin_s": _FLOAT,
+        "backlog_ms": _FLOATS,
+        "throughput_mbps": _FLOATS,
+        "capacity_mbps": _FLOATS,
+        "sojourn_ms": _FLOATS,
+        "drops": _COUNTS,
+        "marks": _COUNTS,
+        "limit_packets": _FLOATS,
+        "probability": _FLOATS,
+        "goodput_mbps": pl.List(_FLOATS),
+    }
+)
+
+SCHEMA: dict[str, pl.DataType] = {
+    "scenario": pl.String(),
+    "queue": pl.String(),
+    "seed": _COUNT,
+    "measured_s": _FLOAT,
+    "goodput_mbps": _FLOAT,
+    "throughput_mbps": _FLOAT,
+    "capacity_mbps": _FLOAT,
+    "utilisation": _FLOAT,
+    "sojourn_ms": _SUMMARY,
+    "sojourn_cdf": pl.List(_FLOATS),
+    "backlog_packets": _SUMMARY,
+    "backlog_ms": _SUMMARY,
+    "limit_packets": _FLOAT,
+    "packets": _COUNT,
+    "drops": _COUNT,
+    "marks": _COUNT,
+    "loss_rate": _FLOAT,
+    "mark_rate": _FLOAT,
+    "drops_by_cause": pl.Struct(dict.fromkeys(("overflow", "early", "forced", "link"), _COUNT)),
+    "jain": _FLOAT,
+    "rtt_ms": _SUMMARY,
+    "fct_ms": _SUMMARY,
+    "flows": pl.List(_FLOW),
+    "hops": pl.List(_HOP),
+    "series": _SERIES,
+    "events": _COUNT,
+    "cpu_s": _FLOAT,
+    "packets_per_cpu_s": _FLOAT,
+    "trace_hash": pl.String(),
+}
+"""Columns of a frame of runs: the result record's keys, units as in docs/records.md."""
+
+
+def runs(records: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """One row per run, the record's keys as columns; summaries are structs: `pl.col("sojourn_ms").struct["p95"]`."""
+    return pl.DataFrame([dict(r) for r in records], schema=SCHEMA)
+
+
+def summary(frame: pl.DataFrame) -> pl.DataFrame:
+    """Reduce a frame of runs to one row per queue.
+
+    For each measure a column with the mean over runs and `<measure>.ci95`, half the width of its 95 % confidence
+    interval (Student's t; null with one run); `front` says which queues no other beats in goodput and p95 sojourn.
+    """
+    rows: list[dict[str, Any]] = []
+    for row in summarise(frame.to_dicts()):
+        cells: dict[str, Any] = {"queue": row.queue, "runs": row.runs, "front": row.on_front}
+        for measure in MEASURES:
+            value = row.values[measure.key]
+            cells[measure.key] = None if value is None else value.mean / measure.scale
+            cells[f"{measure.key}.ci95"] = None if value is None or value.half is None else value.half / measure.scale
+        rows.append(cells)
+    floats = {f"{m.key}{end}": pl.Float64() for m in MEASURES for end in ("", ".ci95")}
+    return pl.DataFrame(rows, schema={"queue": pl.String(), "runs": pl.Int64(), "front": pl.Boolean(), **floats})
+
+
+def flat(frame: pl.DataFrame) -> pl.DataFrame:
+    """Spread structs into columns named with a dot (`sojourn_ms.p95`) and leave lists out: what a CSV can hold."""
+    columns: list[pl.Expr] = []
+    for name, kind in frame.schema.items():
+        if name == "series" or isinstance(kind, pl.List):
+            continue
+        if isinstance(kind, pl.Struct):
+            columns += [pl.col(name).struct.field(f.name).alias(f"{name}.{f.name}") for f in kind.fields]
+        else:
+            columns.append(pl.col(name))
+    return frame.select(columns)
+
+
+def write_parquet(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write a frame of runs as Parquet, whole or not at all."""
+    frame = runs(records)
+    files.write_whole(path, frame.write_parquet)
+
+
+def write_csv(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write a flat frame of runs as CSV, whole or not at all."""
+    frame = flat(runs(records))
+    files.write_whole(path, frame.write_csv)

@@ -1,0 +1,214 @@
+"""The report: one HTML file that opens offline, with nothing to fetch.
+
+`page.html` is the frame (a `string.Template`), `page.css` its looks, `page.js` its charts, drawn as SVG by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from quell import _core
+from quell.experiment import Outcome
+from quell.stats import MEASURES, Measure, Record, Row, best, summarise
+
+_CDF_POINTS = 120
+_SHOWN_AT_FIRST = 5
+_NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
+"""Columns of the table that a phone shows too."""
+
+
+def page(outcome: Outcome, command: str) -> str:
+    """Return the report of an experiment as HTML; `command` is what repeats it."""
+    records, scenario = outcome.records, outcome.scenario
+    rows = summarise(records)
+    first_seed = scenario.run_seed(0)
+    queues = []
+    for row in rows:
+        runs = [r for r in records if r["queue"] == row.queue]
+        shown = next((r for r in runs if r["seed"] == first_seed), runs[0])
+        queues.append(_queue(row, runs, shown))
+    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": scenario.warmup_s}
+    parts = {
+        "title": escape(scenario.name),
+        "version": escape(_core.__version__),
+        "facts": escape(_facts(outcome, rows)),
+        "notice": _notice(outcome),
+        "finding": _finding(rows),
+        "table": _table(rows),
+        "command": escape(command),
+        "toml": escape(scenario.toml().strip()),
+        "packets": f"{outcome.packets:,.0f}",
+        "wall": f"{outcome.wall_s:.1f}",
+        # `<` is the one character that could end the element that holds the data.
+        "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+    }
+    folder = files(__package__)
+    frame = Template((folder / "page.html").read_text("utf-8"))
+    inlined = {name: (folder / f"page.{name}").read_text("utf-8").strip() for name in ("css", "js")}
+    return frame.substitute(parts, **inlined)
+
+
+def _queue(row: Row, runs: Sequence[Record], shown: Record) -> dict[str, Any]:
+    measures = {
+        m.key: None if (v := row.values[m.key]) is None else [_round(v.mean, 6), _round(v.half, 3)] for m in MEASURES
+    }
+    return {
+        "name": row.queue,
+        "front": row.on_front,
+        "m": measures,
+        "cdf": _pooled_cdf([r["sojourn_cdf"] for r in runs if r["sojourn_cdf"]]),
+        "flows": _flows(runs),
+        "series": _series(shown.get("series")),
+    }
+
+
+def _round(value: float | None, digits: int = 4) -> float | None:
+    """Keep so many significant digits: the page shows no more, and is a third as long."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
+
+
+def _pooled_cdf(cdfs: Sequence[Sequence[Sequence[float]]]) -> list[list[float | None]] | None:
+    """Average the runs' distributions, at times spread evenly over the pooled points."""
+    if not cdfs:
+        return None
+    times = sorted({ms for cdf in cdfs for ms, _ in cdf})
+    if len(times) > _CDF_POINTS:
+        times = [times[round(k * (len(times) - 1) / (_CDF_POINTS - 1))] for k in range(_CDF_POINTS)]
+    split = [([ms for ms, _ in cdf], [share for _, share in cdf]) for cdf in cdfs]
+    shares = [math.fsum(_at(xs, ys, ms) for xs, ys in split) / len(split) for ms in times]
+    return [[_round(v) for v in times], [_round(v) for v in shares]]
+
+
+def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    k = bisect_right(xs, x)
+    if k == 0:
+        return 0.0
+    if k == len(xs):
+        return ys[-1]
+    return ys[k - 1] + (ys[k] - ys[k - 1]) * (x - xs[k - 1]) / (xs[k] - xs[k - 1])
+
+
+def _flows(runs: Sequence[Record]) -> list[list[Any]]:
+    count = min(len(r["flows"]) for r in runs)
+    out: list[list[Any]] = []
+    for k in range(count):
+        flow = runs[0]["flows"][k]
+        label = f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms"
+        mean = math.fsum(r["flows"][k]["goodput_mbps"] for r in runs) / len(runs)
+        out.append([label, _round(mean)])
+    return out
+
+
+def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Shorten a time series; a knob that stands still all the time is left out."""
+    if series is None:
+        return None
+    limit, probability = series["limit_packets"], series["probability"]
+    return {
+        "bin": series["bin_s"],
+        "capacity": [_round(v) for v in series["capacity_mbps"]],
+        "throughput": [_round(v) for v in series["throughput_mbps"]],
+        "backlog": [_round(v) for v in series["backlog_ms"]],
+        "limit": [_round(v) for v in limit] if len(set(limit)) > 1 else None,
+        "probability": [_round(v * 100) for v in probability] if any(probability) else None,
+    }
+
+
+def _shown_at_first(rows: Sequence[Row]) -> list[int]:
+    """Choose the queues of the first look: the file's own, a plain FIFO to measure against, then the front."""
+    wanted = [0] + [i for i, r in enumerate(rows) if r.queue.split()[0] == "pfifo"]
+    wanted += [i for i, r in enumerate(rows) if r.on_front]
+    wanted += range(len(rows))
+    return sorted(list(dict.fromkeys(wanted))[:_SHOWN_AT_FIRST]) if rows else []
+
+
+def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
+    scenario = outcome.scenario
+    runs = max((r.runs for r in rows), default=0)
+    queues = f"{len(rows)} queue{'s' if len(rows) != 1 else ''}"
+    each = f"{runs} run{'s' if runs != 1 else ''} each"
+    return f"{queues}, {each} · {scenario.duration_s:g} s simulated, the first {scenario.warmup_s:g} s left out"
+
+
+def _notice(outcome: Outcome) -> str:
+    if not outcome.interrupted:
+        return ""
+    return f'<p class="notice">Interrupted: {len(outcome.by_job)} of {len(outcome.jobs)} runs had finished.</p>'
+
+
+def _finding(rows: Sequence[Row]) -> str:
+    """Say in a sentence or two what the figures show."""
+    points = [
+        (r.queue, p95, goodput)
+        for r in rows
+        if (p95 := r.mean("sojourn_ms.p95")) is not None and (goodput := r.mean("goodput_mbps")) is not None
+    ]
+    if len(points) < 2:
+        return "".join(
+            f"<b>{escape(q)}</b>: {g:.2f} Mbit/s of goodput, 95 % of packets through the queue within {_ms(p)}."
+            for q, p, g in points
+        )
+    quick = min(points, key=lambda p: (p[1], -p[2]))
+    full = max(points, key=lambda p: (p[2], -p[1]))
+    text = (
+        f"<b>{escape(quick[0])}</b> keeps the queue shortest: 95 % of packets are through within {_ms(quick[1])}, "
+        f"at {quick[2]:.2f} Mbit/s of goodput."
+    )
+    if full[0] == quick[0]:
+        text += " It carries the most as well."
+    else:
+        text += f" <b>{escape(full[0])}</b> carries the most, {full[2]:.2f} Mbit/s, at {_ms(full[1])}."
+    plain = next((p for p in points if p[0].split()[0] == "pfifo"), None)
+    own = points[0]
+    if plain is not None and own[0] != plain[0] and 0 < own[1] < plain[1]:
+        gain, cost = plain[1] / own[1], own[2] / plain[2] - 1
+        text += (
+            f" Against <b>{escape(plain[0])}</b>, <b>{escape(own[0])}</b> cuts that delay by a factor of {gain:.2g} and"
+            f" carries {abs(cost) * 100:.1f} % {'more' if cost > 0 else 'less'}."
+        )
+    return text
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3g} ms"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    measures = [m for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
+    head = "".join(_heading(m) for m in measures)
+    tops = {m.key: best(rows, m) for m in measures}
+    body = "".join(_body_row(r, measures, tops) for r in rows)
+    return f"<table><thead><tr><th>queue</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _heading(measure: Measure) -> str:
+    name = f"sojourn<br>{measure.title}" if measure.key.startswith("sojourn") else measure.title
+    down = ' data-down="1"' if measure.better > 0 else ""
+    return f"<th{_wide(measure)}{down}>{name}<br>{measure.unit}</th>"
+
+
+def _body_row(row: Row, measures: Sequence[Measure], tops: Mapping[str, set[str]]) -> str:
+    mark = '<span class="d" title="on the front">◆</span>' if row.on_front else ""
+    cells = f"<tr><td>{escape(row.queue)}{mark}</td>"
+    for m in measures:
+        value = row.values[m.key]
+        if value is None:
+            cells += f'<td{_wide(m)} data-v="">–</td>'
+            continue
+        half = "" if value.half is None else f" <small>±{value.half:.{m.digits}f}</small>"
+        text = f"{value.mean:.{m.digits}f}"
+        if row.queue in tops[m.key]:
+            text = f'<span class="best">{text}</span>'
+        cells += f'<td{_wide(m)} data-v="{value.mean:.9g}">{text}{half}</td>'
+    return cells + "</tr>"
+
+
+def _wide(measure: Measure) -> str:
+    return "" if measure.key in _NARROW else ' class="wide"'

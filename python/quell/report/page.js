@@ -1,0 +1,435 @@
+"use strict";
+// The report's charts: plain SVG, drawn anew at every width. No library.
+(() => {
+const D = JSON.parse(document.getElementById("data").textContent);
+const Q = D.queues;
+const $ = id => document.getElementById(id);
+const NS = "http://www.w3.org/2000/svg";
+const shown = new Set(D.shown);
+let scale = "log", zoom = null;
+
+// ---- small helpers
+const el = (tag, attrs = {}, ...kids) => {
+  const e = document.createElementNS(NS, tag);
+  for (const k in attrs) if (attrs[k] != null) e.setAttribute(k, attrs[k]);
+  e.append(...kids);
+  return e;
+};
+const html = (tag, attrs = {}, ...kids) => {
+  const e = document.createElement(tag);
+  for (const k in attrs) if (attrs[k] != null) e.setAttribute(k, attrs[k]);
+  e.append(...kids);
+  return e;
+};
+const colour = i => `var(--c${i % 8})`;
+const dash = i => [null, "7 3", "2 3", "9 3 2 3"][Math.floor(i / 8) % 4];
+const num = (v, d) => v == null ? "–" : v.toFixed(d);
+const short = v => {
+  const a = Math.abs(v);
+  if (a >= 1e6) return +(v / 1e6).toPrecision(3) + " M";
+  if (a >= 1e4) return +(v / 1e3).toPrecision(3) + " k";
+  return String(+v.toPrecision(3));
+};
+const extent = values => {
+  let lo = Infinity, hi = -Infinity;
+  for (const v of values) if (v != null) { if (v < lo) lo = v; if (v > hi) hi = v; }
+  return [lo, hi];
+};
+
+// Markers in five shapes, so that colour is never the only sign.
+const SHAPES = [
+  r => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0z`,
+  r => `M${-r * .88},${-r * .88}h${1.76 * r}v${1.76 * r}h${-1.76 * r}z`,
+  r => `M0,${-1.15 * r}L${1.1 * r},${.8 * r}H${-1.1 * r}z`,
+  r => `M0,${-1.25 * r}L${1.25 * r},0L0,${1.25 * r}L${-1.25 * r},0z`,
+  r => `M0,${1.15 * r}L${1.1 * r},${-.8 * r}H${-1.1 * r}z`,
+];
+const marker = (i, x, y, r = 6) => el("path", {
+  d: SHAPES[i % 5](r), transform: `translate(${x},${y})`, class: "dot", fill: colour(i), stroke: "var(--paper)", "data-q": i,
+});
+
+// ---- scales
+const linear = (lo, hi, a, b) => {
+  const f = v => a + (v - lo) / ((hi - lo) || 1) * (b - a);
+  f.back = p => lo + (p - a) / (b - a) * (hi - lo);
+  f.ticks = n => {
+    const raw = (hi - lo) / Math.max(n, 1) || 1, p = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 5, 10].find(m => m * p >= raw * .999) * p, out = [];
+    for (let t = Math.ceil(lo / step - 1e-9) * step; t <= hi + step * 1e-9; t += step) out.push(+t.toPrecision(12));
+    return out;
+  };
+  return f;
+};
+const log = (lo, hi, a, b) => {
+  const l = Math.log10(lo), h = Math.log10(hi), f = v => a + (Math.log10(Math.max(v, lo)) - l) / ((h - l) || 1) * (b - a);
+  f.back = p => 10 ** (l + (p - a) / (b - a) * (h - l));
+  f.ticks = n => {
+    for (const set of [[1, 2, 5], [1, 3], [1]]) {
+      const out = [];
+      for (let e = Math.floor(l); e <= h; e++) for (const m of set) { const t = m * 10 ** e; if (t >= lo * .999 && t <= hi * 1.001) out.push(t); }
+      if (out.length <= n || set.length === 1) return out;
+    }
+  };
+  return f;
+};
+
+// ---- a plot's frame: grid, numbers, titles
+const frame = (svg, box, x, y, xTitle, yTitle, o = {}) => {
+  const g = el("g");
+  for (const t of y.ticks(o.ny || Math.max(2, Math.floor((box.b - box.t) / 46)))) {
+    g.append(el("line", { class: "grid", x1: box.l, x2: box.r, y1: y(t), y2: y(t) }),
+      el("text", { x: box.l - 7, y: y(t) + 4, "text-anchor": "end" }, (o.yText || short)(t)));
+  }
+  for (const t of x.ticks(o.nx || Math.max(2, Math.floor((box.r - box.l) / 72)))) {
+    g.append(el("line", { class: "grid", x1: x(t), x2: x(t), y1: box.t, y2: box.b }));
+    if (xTitle != null) g.append(el("text", { x: x(t), y: box.b + 17, "text-anchor": "middle" }, short(t)));
+  }
+  g.append(el("line", { class: "axis", x1: box.l, x2: box.r, y1: box.b, y2: box.b }));
+  if (xTitle) g.append(el("text", { class: "title", x: box.r, y: box.b + 35, "text-anchor": "end" }, xTitle));
+  if (yTitle) g.append(el("text", { class: "title", x: o.titleX ?? 0, y: box.t - 10 }, yTitle));
+  svg.append(g);
+};
+const canvas = (id, height, label) => {
+  const figure = $(id), width = figure.clientWidth;
+  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label });
+  figure.replaceChildren(svg);
+  return [svg, width];
+};
+
+// ---- tooltip and emphasis
+const tip = $("tip");
+const say = (event, ...kids) => {
+  tip.replaceChildren(...kids);
+  tip.hidden = false;
+  const w = tip.offsetWidth, h = tip.offsetHeight;
+  const x = event.clientX + 16 + w > innerWidth ? Math.max(4, event.clientX - w - 14) : event.clientX + 16;
+  tip.style.left = x + "px";
+  tip.style.top = Math.max(4, Math.min(innerHeight - h - 4, event.clientY - h / 2)) + "px";
+};
+const hush = () => { tip.hidden = true; warm(null); };
+const warm = hot => {
+  for (const e of document.querySelectorAll("svg [data-q]")) e.classList.toggle("dim", hot != null && +e.dataset.q !== hot);
+};
+const rows = pairs => {
+  const t = html("table");
+  for (const [a, b, i] of pairs) {
+    const name = html("td", {}, a);
+    if (i != null) name.style.color = colour(i);
+    t.append(html("tr", {}, name, html("td", {}, b)));
+  }
+  return t;
+};
+const pm = (q, key, d) => {
+  const v = q.m[key];
+  return v ? num(v[0], d) + (v[1] != null ? " ± " + num(v[1], d) : "") : "–";
+};
+const card = (event, i) => {
+  const q = Q[i], b = html("b", {}, q.name);
+  b.style.color = colour(i);
+  say(event, b, rows([
+    ["goodput", pm(q, "goodput_mbps", 2) + " Mbit/s"], ["link used", pm(q, "utilisation", 1) + " %"],
+    ["sojourn mean", pm(q, "sojourn_ms.mean", 2) + " ms"], ["sojourn p95", pm(q, "sojourn_ms.p95", 2) + " ms"],
+    ["sojourn p99", pm(q, "sojourn_ms.p99", 2) + " ms"], ["loss", pm(q, "loss_rate", 2) + " %"], ["marks", pm(q, "mark_rate", 2) + " %"],
+    ...(q.front ? [["◆ on the front", ""]] : []),
+  ]));
+  warm(i);
+};
+// Pointer events that a mouse and a finger both send.
+const track = (svg, move) => {
+  svg.addEventListener("pointermove", move);
+  svg.addEventListener("pointerdown", move);
+  svg.addEventListener("pointerleave", hush);
+};
+const at = (svg, event) => {
+  const r = svg.getBoundingClientRect();
+  return [event.clientX - r.left, event.clientY - r.top];
+};
+
+// ---- delay against throughput
+const scatter = () => {
+  const [svg, W] = canvas("scatter", Math.min(520, Math.max(360, innerWidth * .46)), "Goodput against 95th percentile of the sojourn time");
+  const H = +svg.getAttribute("height"), box = { l: 46, r: W - 14, t: 30, b: H - 44 };
+  const P = Q.map(q => ({ x: q.m["sojourn_ms.p95"], y: q.m.goodput_mbps }));
+  const floor = .01, [x0, x1] = extent(P.flatMap(p => [Math.max(p.x[0], floor)]));
+  const [y0, y1] = extent(P.flatMap(p => [p.y[0] - (p.y[1] || 0), p.y[0] + (p.y[1] || 0)]));
+  const pad = Math.max((y1 - y0) * .12, y1 * .004, 1e-6);
+  const x = log(x0 / 1.35, x1 * 1.5, box.l, box.r), y = linear(Math.max(0, y0 - pad), y1 + pad, box.b, box.t);
+  frame(svg, box, x, y, "sojourn time, 95th percentile, ms (log)", "goodput, Mbit/s");
+  svg.append(el("text", { x: box.l + 10, y: box.t + 16, class: "title" }, "↖ better"));
+
+  const front = Q.map((q, i) => i).filter(i => Q[i].front).sort((a, b) => P[a].x[0] - P[b].x[0]);
+  let d = "";
+  for (const i of front) {
+    const px = x(Math.max(P[i].x[0], floor)), py = y(P[i].y[0]);
+    d += d ? `H${px}V${py}` : `M${px},${box.b}V${py}`;
+  }
+  if (d) svg.append(el("path", { class: "front", d: d + `H${box.r}` }));
+
+  const spots = [], dots = el("g");
+  Q.forEach((q, i) => {
+    const p = P[i], px = x(Math.max(p.x[0], floor)), py = y(p.y[0]), off = shown.has(i) ? "" : " off";
+    const bars = el("g", { stroke: colour(i), "data-q": i, class: off.trim() || null });
+    if (p.x[1] != null) bars.append(el("line", { x1: x(Math.max(p.x[0] - p.x[1], x.back(box.l))), x2: Math.min(box.r, x(p.x[0] + p.x[1])), y1: py, y2: py }));
+    if (p.y[1] != null) bars.append(el("line", { x1: px, x2: px, y1: y(p.y[0] - p.y[1]), y2: y(p.y[0] + p.y[1]) }));
+    const m = marker(i, px, py, 7);
+    if (off) m.classList.add("off");
+    dots.append(bars, m);
+    spots.push({ i, px, py });
+  });
+  svg.append(dots);
+
+  // Names: each takes the first free place around its dot; a name without one stays out (hover tells it).
+  const taken = spots.map(s => [s.px - 8, s.py - 8, s.px + 8, s.py + 8]);
+  const free = b => b[0] >= box.l - 2 && b[2] <= W && b[1] >= box.t - 14 && b[3] <= box.b && taken.every(t => b[2] < t[0] || b[0] > t[2] || b[3] < t[1] || b[1] > t[3]);
+  const order = [...spots].sort((a, b) => (shown.has(b.i) - shown.has(a.i)) || (Q[b.i].front - Q[a.i].front));
+  for (const s of order) {
+    const name = Q[s.i].name, w = Math.min(name.length, 24) * 7 + 4;
+    for (const [dx, dy, anchor] of [[11, 4, "start"], [-11, 4, "end"], [0, -13, "middle"], [0, 22, "middle"], [11, -9, "start"], [11, 17, "start"], [-11, -9, "end"], [-11, 17, "end"]]) {
+      const left = s.px + dx - (anchor === "end" ? w : anchor === "middle" ? w / 2 : 0);
+      const b = [left, s.py + dy - 11, left + w, s.py + dy + 4];
+      if (!free(b)) continue;
+      taken.push(b);
+      const t = el("text", { x: s.px + dx, y: s.py + dy, "text-anchor": anchor, class: "label" + (shown.has(s.i) ? "" : " off"), "data-q": s.i }, name.length > 24 ? name.slice(0, 23) + "…" : name);
+      t.style.fill = colour(s.i);
+      svg.append(t);
+      break;
+    }
+  }
+  track(svg, e => {
+    const [mx, my] = at(svg, e);
+    const near = spots.map(s => [Math.hypot(s.px - mx, s.py - my), s.i]).sort((a, b) => a[0] - b[0])[0];
+    near && near[0] < 48 ? card(e, near[1]) : hush();
+  });
+  svg.addEventListener("click", e => {
+    const [mx, my] = at(svg, e);
+    const near = spots.map(s => [Math.hypot(s.px - mx, s.py - my), s.i]).sort((a, b) => a[0] - b[0])[0];
+    if (near && near[0] < 20) toggle(near[1]);
+  });
+};
+
+// ---- distribution of the sojourn time
+const cdf = () => {
+  const [svg, W] = canvas("cdf", 350, "Cumulative distribution of the sojourn time"), H = 350;
+  const box = { l: 40, r: W - 8, t: 30, b: H - 44 }, list = [...shown].filter(i => Q[i].cdf).sort((a, b) => a - b);
+  const [, hi] = extent(list.flatMap(i => Q[i].cdf[0])), low = list.flatMap(i => Q[i].cdf[0].filter((v, k) => v > 0 && Q[i].cdf[1][k] >= .01));
+  const x = log(Math.max(.01, Math.min(extent(low)[0], hi / 10) || .01), Math.max(hi, .1) * 1.15, box.l, box.r), y = linear(0, 100, box.b, box.t);
+  frame(svg, box, x, y, "time in the queue, ms (log)", "share of packets, %", { yText: v => String(v) });
+  const hair = el("line", { class: "hair", x1: box.l, x2: box.r, visibility: "hidden" });
+  svg.append(hair);
+  for (const i of list) {
+    const [ms, share] = Q[i].cdf;
+    let d = "";
+    ms.forEach((v, k) => { d += (d ? "L" : "M") + x(v).toFixed(1) + "," + y(share[k] * 100).toFixed(1); });
+    svg.append(el("path", { class: "mark", d: d + `H${box.r}`, stroke: colour(i), "stroke-dasharray": dash(i), "data-q": i }));
+  }
+  track(svg, e => {
+    const share = Math.min(99.9, Math.max(1, y.back(at(svg, e)[1]))) / 100;
+    hair.setAttribute("y1", y(share * 100)); hair.setAttribute("y2", y(share * 100)); hair.setAttribute("visibility", "visible");
+    const found = list.map(i => [i, quantile(Q[i].cdf, share)]).sort((a, b) => a[1] - b[1]);
+    say(e, html("b", {}, `${(share * 100).toFixed(1)} % waited at most`), rows(found.map(([i, v]) => [Q[i].name, num(v, v < 10 ? 2 : 1) + " ms", i])));
+  });
+  svg.addEventListener("pointerleave", () => hair.setAttribute("visibility", "hidden"));
+};
+const quantile = ([ms, share], s) => {
+  let k = share.findIndex(v => v >= s);
+  if (k < 0) return ms[ms.length - 1];
+  if (k === 0) return ms[0];
+  const f = (s - share[k - 1]) / ((share[k] - share[k - 1]) || 1);
+  return ms[k - 1] + f * (ms[k] - ms[k - 1]);
+};
+
+// ---- goodput of each flow
+const flows = () => {
+  const list = Q.map((q, i) => i).filter(i => Q[i].flows.length && shown.has(i));
+  const step = list.length > 10 ? 25 : 30, H = 30 + Math.max(list.length, 1) * step + 46;
+  const [svg, W] = canvas("flows", Math.max(H, 160), "Goodput of each flow");
+  const gutter = Math.min(128, W * .32), box = { l: gutter, r: W - 46, t: 30, b: +svg.getAttribute("height") - 44 };
+  const [, hi] = extent(list.flatMap(i => Q[i].flows.map(f => f[1])));
+  const x = linear(0, Math.max(hi, 1e-6) * 1.06, box.l, box.r), y = v => box.t + (v + .5) * step;
+  y.ticks = () => [];
+  frame(svg, box, x, y, "goodput, Mbit/s", null);
+  svg.append(el("text", { x: W, y: 20, "text-anchor": "end" }, "Jain"));
+  const kinds = [...new Set(list.flatMap(i => Q[i].flows.map(f => f[0])))], spots = [];
+  list.forEach((i, k) => {
+    const q = Q[i], cy = y(k), jain = q.m.jain, fit = Math.floor(gutter / 7.2);
+    svg.append(el("text", { x: 0, y: cy + 4, class: "name", "data-q": i }, q.name.length > fit ? q.name.slice(0, fit - 1) + "…" : q.name),
+      el("line", { class: "grid", x1: box.l, x2: box.r, y1: cy, y2: cy }), el("text", { x: W, y: cy + 4, "text-anchor": "end" }, num(jain && jain[0], 3)));
+    const equal = q.flows.reduce((s, f) => s + f[1], 0) / q.flows.length;
+    svg.append(el("line", { class: "axis", x1: x(equal), x2: x(equal), y1: cy - 8, y2: cy + 8 }));
+    q.flows.forEach((f, n) => {
+      const kind = kinds.indexOf(f[0]), cx = x(f[1]);
+      svg.append(el("path", { d: SHAPES[kind % 5](5), transform: `translate(${cx},${cy})`, fill: colour(i), "fill-opacity": q.flows.length > 30 ? .35 : .75, "data-q": i }));
+      spots.push({ i, cx, cy, text: `${f[0]}, flow ${n + 1}`, value: f[1] });
+    });
+  });
+  if (kinds.length > 1) {
+    let cx = 0;
+    kinds.forEach((kind, k) => {
+      svg.append(el("path", { d: SHAPES[k % 5](4.5), transform: `translate(${cx + 5},15)`, fill: "var(--soft)" }), el("text", { x: cx + 14, y: 19 }, kind));
+      cx += 26 + kind.length * 6.6;
+    });
+  }
+  track(svg, e => {
+    const [mx, my] = at(svg, e), near = spots.map(s => [Math.hypot(s.cx - mx, (s.cy - my) * 1.5), s]).sort((a, b) => a[0] - b[0])[0];
+    if (!near || near[0] > 40) return hush();
+    const b = html("b", {}, Q[near[1].i].name);
+    b.style.color = colour(near[1].i);
+    say(e, b, rows([[near[1].text, num(near[1].value, 3) + " Mbit/s"]]));
+    warm(near[1].i);
+  });
+};
+
+// ---- time series
+const withSeries = Q.map((q, i) => i).filter(i => Q[i].series);
+const moves = (i, key) => { const s = Q[i].series; return s && s[key] != null; };
+const ride = () => {
+  const list = [...shown].filter(i => Q[i].series).sort((a, b) => a - b), first = Q[withSeries[0]].series, bin = first.bin;
+  const end = first.capacity.length * bin, from = zoom ? zoom[0] : 0, to = zoom ? zoom[1] : end;
+  const knobs = [["limit", "limit, packets"], ["probability", "drop or mark probability, %"]].filter(([key]) => list.some(i => moves(i, key)));
+  const panels = [["throughput", "rate, Mbit/s", 170], ["backlog", `backlog, ms (${scale})`, 170], ...knobs.map(([k, t]) => [k, t, 120])];
+  const H = panels.reduce((s, p) => s + p[2] + 34, 0) + 44, [svg, W] = canvas("ride", H, "Time series of rate, backlog and knobs");
+  const L = 50, R = W - 8, x = linear(from, to, L, R);
+  svg.append(el("defs", {}, el("clipPath", { id: "plot" }, el("rect", { x: L, y: -20, width: Math.max(R - L, 1), height: H }))));
+  const k0 = Math.max(0, Math.floor(from / bin)), k1 = Math.min(first.capacity.length, Math.ceil(to / bin));
+  let top = 30;
+  panels.forEach(([key, title, h], n) => {
+    const box = { l: L, r: R, t: top, b: top + h }, drawn = key in { limit: 1, probability: 1 } ? list.filter(i => moves(i, key)) : list;
+    let [lo, hi] = extent(drawn.flatMap(i => Q[i].series[key].slice(k0, k1)));
+    if (key === "throughput") hi = Math.max(hi, extent(first.capacity.slice(k0, k1))[1]);
+    const y = key === "backlog" && scale === "log" ? log(Math.max(.1, Math.min(lo, hi / 100)) || .1, Math.max(hi, 1) * 1.2, box.b, box.t) : linear(0, (hi > 0 ? hi : 1) * 1.06, box.b, box.t);
+    frame(svg, box, x, y, n === panels.length - 1 ? "time, s" : null, title, { ny: Math.floor(h / 36) });
+    const g = el("g", { "clip-path": "url(#plot)" });
+    if (key === "throughput") {
+      g.append(el("path", { class: "capacity", d: steps(first.capacity, bin, k0, k1, x, y) + `V${box.b}H${x(k0 * bin)}z` }));
+      svg.append(el("text", { x: R, y: box.t - 10, "text-anchor": "end" }, "shaded: what the link offered"));
+    }
+    for (const i of drawn) g.append(el("path", { class: "mark", d: line(Q[i].series[key], bin, k0, k1, x, y), stroke: colour(i), "stroke-dasharray": dash(i), "stroke-width": 1.5, "data-q": i }));
+    svg.append(g);
+    top += h + 34;
+  });
+  if (D.warmup > from) svg.append(el("line", { class: "hair", x1: x(D.warmup), x2: x(D.warmup), y1: 30, y2: top - 34 }), el("text", { x: x(D.warmup) + 4, y: 42 }, W > 600 ? "statistics from here" : ""));
+  const hair = el("line", { class: "axis", y1: 30, y2: top - 34, visibility: "hidden" }), brush = el("rect", { class: "brush", y: 30, height: Math.max(top - 64, 0), visibility: "hidden" });
+  svg.append(brush, hair);
+  let start = null;
+  track(svg, e => {
+    const mx = Math.min(R, Math.max(L, at(svg, e)[0])), k = Math.min(first.capacity.length - 1, Math.floor(x.back(mx) / bin));
+    hair.setAttribute("x1", mx); hair.setAttribute("x2", mx); hair.setAttribute("visibility", "visible");
+    if (start != null) { brush.setAttribute("x", Math.min(start, mx)); brush.setAttribute("width", Math.abs(mx - start)); brush.setAttribute("visibility", "visible"); }
+    const found = list.map(i => [i, Q[i].series.backlog[k], Q[i].series.throughput[k]]).sort((a, b) => a[1] - b[1]);
+    say(e, html("b", {}, `${(k * bin).toFixed(bin < .1 ? 2 : 1)} s`), ` · link ${num(first.capacity[k], 2)} Mbit/s`, html("hr"),
+      rows(found.map(([i, b, t]) => [Q[i].name, `${num(b, 1)} ms · ${num(t, 2)} Mbit/s` + (moves(i, "limit") ? ` · limit ${num(Q[i].series.limit[k], 0)}` : "") + (moves(i, "probability") ? ` · ${num(Q[i].series.probability[k], 2)} %` : ""), i])));
+  });
+  svg.addEventListener("pointerleave", () => { hair.setAttribute("visibility", "hidden"); start = null; brush.setAttribute("visibility", "hidden"); });
+  svg.addEventListener("pointerdown", e => { if (e.pointerType === "mouse") start = Math.min(R, Math.max(L, at(svg, e)[0])); });
+  svg.addEventListener("pointerup", e => {
+    if (start == null) return;
+    const a = x.back(start), b = x.back(Math.min(R, Math.max(L, at(svg, e)[0])));
+    start = null;
+    if (Math.abs(b - a) > 4 * bin) { zoom = [Math.min(a, b), Math.max(a, b)]; hush(); ride(); } else brush.setAttribute("visibility", "hidden");
+  });
+  svg.addEventListener("dblclick", () => { zoom = null; ride(); });
+};
+const line = (values, bin, k0, k1, x, y) => {
+  let d = "", pen = "M";
+  for (let k = k0; k < k1; k++) {
+    if (values[k] == null) { pen = "M"; continue; }
+    d += pen + x((k + .5) * bin).toFixed(1) + "," + y(values[k]).toFixed(1);
+    pen = "L";
+  }
+  return d;
+};
+const steps = (values, bin, k0, k1, x, y) => {
+  let d = "";
+  for (let k = k0; k < k1; k++) d += (d ? "V" : `M${x(k * bin).toFixed(1)},`) + y(values[k]).toFixed(1) + "H" + x((k + 1) * bin).toFixed(1);
+  return d;
+};
+
+// Every queue by itself, on common scales.
+const small = () => {
+  const rate = extent(withSeries.flatMap(i => Q[i].series.throughput.concat(Q[i].series.capacity)))[1] * 1.03;
+  const most = Math.max(1, extent(withSeries.flatMap(i => Q[i].series.backlog))[1]);
+  $("small").replaceChildren(...withSeries.map(i => {
+    const q = Q[i], s = q.series, n = s.capacity.length, W = 200, H = 104;
+    const b = html("button", { type: "button", "aria-pressed": shown.has(i), title: "show or hide in the charts above" });
+    b.style.color = colour(i);
+    b.append(html("b", {}, q.name), html("i", {}, `${num(q.m.goodput_mbps[0], 2)} Mbit/s, p95 ${num(q.m["sojourn_ms.p95"][0], 1)} ms`));
+    const svg = el("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", height: H, role: "img", "aria-label": `${q.name}: rate above, backlog below` });
+    const x = linear(0, n * s.bin, 0, W), y = linear(0, rate, 58, 2), z = log(.3, Math.max(most, 3), H, 64);
+    svg.append(el("path", { class: "capacity", d: steps(s.capacity, s.bin, 0, n, x, y) + "V58H0z" }),
+      el("path", { class: "mark", "stroke-width": 1.2, stroke: colour(i), "vector-effect": "non-scaling-stroke", d: line(s.throughput, s.bin, 0, n, x, y) }),
+      el("line", { class: "axis", x1: 0, x2: W, y1: 58, y2: 58, "vector-effect": "non-scaling-stroke" }),
+      el("path", { fill: colour(i), "fill-opacity": .5, d: steps(s.backlog, s.bin, 0, n, x, z) + `V${H}H0z` }));
+    b.append(svg);
+    b.addEventListener("click", () => toggle(i));
+    return b;
+  }));
+};
+
+// ---- legend and what follows a change
+const legend = () => {
+  const set = (text, chosen) => {
+    const b = html("button", { type: "button", class: "all" }, text);
+    b.addEventListener("click", () => { shown.clear(); chosen.forEach(i => shown.add(i)); draw(); });
+    return b;
+  };
+  $("legend").replaceChildren(...Q.map((q, i) => {
+    const b = html("button", { type: "button", "aria-pressed": shown.has(i), title: q.name });
+    b.append(el("svg", { viewBox: "0 0 22 12" }, el("line", { x1: 0, x2: 22, y1: 6, y2: 6, stroke: colour(i), "stroke-width": 2, "stroke-dasharray": dash(i) }), marker(i, 11, 6, 4.5)), html("span", {}, q.name));
+    b.addEventListener("click", () => toggle(i));
+    b.addEventListener("pointerenter", () => warm(i));
+    b.addEventListener("pointerleave", () => warm(null));
+    return b;
+  }), set("all", Q.map((q, i) => i)), set("front", Q.map((q, i) => i).filter(i => Q[i].front)), set("none", []));
+};
+const toggle = i => { shown.has(i) ? shown.delete(i) : shown.add(i); draw(); };
+const draw = () => {
+  const at = $("legend").scrollLeft;
+  legend();
+  $("legend").scrollLeft = at;
+  scatter(); cdf(); flows();
+  if (withSeries.length) { ride(); small(); }
+  for (const b of document.querySelectorAll("[data-scale]")) b.setAttribute("aria-pressed", b.dataset.scale === scale);
+};
+
+// ---- the page around the charts
+if (!withSeries.length) $("ride-section").remove();
+if (!Q.some(q => q.flows.length)) $("flows-section").remove(), flowsOff();
+function flowsOff() { for (const s of document.querySelectorAll(".half")) s.classList.remove("half"); }
+for (const b of document.querySelectorAll("[data-scale]")) b.addEventListener("click", () => { scale = b.dataset.scale; draw(); });
+$("theme").addEventListener("click", () => {
+  const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+});
+$("copy").addEventListener("click", () => {
+  const done = () => { $("copy").textContent = "copied"; setTimeout(() => { $("copy").textContent = "copy"; }, 1500); };
+  // A page opened from a file may have no clipboard: select the text instead.
+  const select = () => getSelection().selectAllChildren($("command"));
+  navigator.clipboard ? navigator.clipboard.writeText($("command").textContent).then(done, select) : select();
+});
+document.querySelectorAll("th").forEach((th, column) => {
+  th.tabIndex = 0;
+  const sort = () => {
+    const up = th.getAttribute("aria-sort") === (th.dataset.down ? "descending" : "ascending") ? -1 : 1, body = th.closest("table").tBodies[0];
+    const value = tr => { const c = tr.cells[column]; return c.dataset.v === undefined ? c.textContent : c.dataset.v === "" ? Infinity : +c.dataset.v; };
+    const sign = th.dataset.down ? -up : up;
+    [...body.rows].sort((a, b) => { const p = value(a), q = value(b); return sign * (p < q ? -1 : p > q ? 1 : 0); }).forEach(r => body.append(r));
+    document.querySelectorAll("th[aria-sort]").forEach(t => t.removeAttribute("aria-sort"));
+    th.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+  };
+  th.addEventListener("click", sort);
+  th.addEventListener("keydown", e => { if (e.key === "Enter") sort(); });
+});
+const toml = $("toml"), parts = toml.textContent.split("\n").map(row => {
+  const span = (c, t) => html("span", { class: c }, t);
+  if (/^\s*\[/.test(row)) return [span("h", row)];
+  if (/^\s*#/.test(row)) return [span("r", row)];
+  const m = /^(\s*[\w.]+)(\s*=\s*)(.*)$/.exec(row);
+  return m ? [span("k", m[1]), m[2], span("s", m[3])] : [row];
+});
+toml.replaceChildren(...parts.flatMap((p, i) => i ? ["\n", ...p] : p));
+
+let width = 0;
+new ResizeObserver(() => { if (innerWidth !== width) { width = innerWidth; draw(); } }).observe(document.body);
+draw();
+document.documentElement.dataset.ready = "1";
+})();

@@ -1,0 +1,134 @@
+"""Means over seeds, their confidence intervals and the Pareto front: plain Python, a table needs no data frames."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Record = Mapping[str, Any]
+
+# Student's t, 0.975 quantile, for 1 to 30 degrees of freedom (any statistics table).
+_T975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def t975(degrees: int) -> float:
+    """0.975 quantile of Student's t. Beyond 30 degrees of freedom Fisher's expansion around the normal quantile."""
+    if degrees <= len(_T975):
+        return _T975[degrees - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over runs. `half` is half the width of its 95 % confidence interval; None with fewer than two runs."""
+
+    mean: float
+    half: float | None
+    runs: int
+
+
+def estimate(values: Iterable[float | None]) -> Estimate | None:
+    """Mean and confidence interval of what is not None; None where nothing is."""
+    present = [v for v in values if v is not None]
+    if not present:
+        return None
+    n = len(present)
+    mean = math.fsum(present) / n
+    if n < 2:
+        return Estimate(mean, None, n)
+    variance = math.fsum((v - mean) ** 2 for v in present) / (n - 1)
+    return Estimate(mean, t975(n - 1) * math.sqrt(variance / n), n)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One column: how it is named, written and judged."""
+
+    key: str
+    title: str
+    unit: str
+    digits: int
+    better: int
+    """+1: more is better, -1: less is better, 0: neither."""
+    scale: float = 1.0
+
+    def of(self, record: Record) -> float | None:
+        """Read the value of one record in this measure's unit; None where the record has none."""
+        value: Any = record
+        for part in self.key.split("."):
+            if value is None:
+                return None
+            value = value.get(part)
+        return None if value is None else float(value) * self.scale
+
+
+MEASURES = (
+    Measure("goodput_mbps", "goodput", "Mbit/s", 2, +1),
+    Measure("utilisation", "used", "%", 1, +1, 100.0),
+    Measure("sojourn_ms.mean", "mean", "ms", 1, -1),
+    Measure("sojourn_ms.p95", "p95", "ms", 1, -1),
+    Measure("sojourn_ms.p99", "p99", "ms", 1, -1),
+    Measure("loss_rate", "loss", "%", 2, -1, 100.0),
+    Measure("mark_rate", "marks", "%", 2, 0, 100.0),
+    Measure("jain", "Jain", "0..1", 3, +1),
+    Measure("rtt_ms.p95", "RTT p95", "ms", 1, -1),
+    Measure("fct_ms.p95", "FCT p95", "ms", 0, -1),
+)
+"""What a table can show, in this order. Keys are paths into the result record."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One queue's means over its runs."""
+
+    queue: str
+    runs: int
+    values: dict[str, Estimate | None]
+    on_front: bool
+
+    def mean(self, key: str) -> float | None:
+        """Return the mean of a measure; None where no run has it."""
+        value = self.values[key]
+        return None if value is None else value.mean
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Which points (gain, cost) no other beats in one without losing in the other."""
+
+    def beaten(p: tuple[float, float]) -> bool:
+        return any(q[0] >= p[0] and q[1] <= p[1] and q != p for q in points)
+
+    return [not beaten(p) for p in points]
+
+
+def summarise(records: Iterable[Record]) -> list[Row]:
+    """One row per queue, in order of first appearance; the front is goodput against p95 sojourn."""
+    by_queue: dict[str, list[Record]] = {}
+    for record in records:
+        by_queue.setdefault(record["queue"], []).append(record)
+    tables = {queue: {m.key: estimate(m.of(r) for r in runs) for m in MEASURES} for queue, runs in by_queue.items()}
+    front = pareto([(_mean(t["goodput_mbps"]), _mean(t["sojourn_ms.p95"])) for t in tables.values()])
+    return [
+        Row(queue, len(by_queue[queue]), tables[queue], on_front) for queue, on_front in zip(tables, front, strict=True)
+    ]
+
+
+def _mean(value: Estimate | None) -> float:
+    return math.nan if value is None else value.mean
+
+
+def best(rows: Sequence[Row], measure: Measure) -> set[str]:
+    """Queues whose mean is the best as far as the printed digits show; none where all are alike."""
+    shown = {r.queue: round(m, measure.digits) for r in rows if (m := r.mean(measure.key)) is not None}
+    if not measure.better or len(set(shown.values())) < 2:
+        return set()
+    choose: Callable[[Iterable[float]], float] = max if measure.better > 0 else min
+    top = choose(shown.values())
+    return {queue for queue, value in shown.items() if value == top}

@@ -1,0 +1,150 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from quell.stats import MEASURES, Estimate, Measure, Row, best
+from quell.sweep import Point
+
+_BEST = "bold green"
+_FRONT = "◆"
+# What goes first where the terminal is narrow.
+_SPARE = ("rtt_ms.p95", "mark_rate", "sojourn_ms.p99", "fct_ms.p95", "jain", "sojourn_ms.mean")
+
+
+def compare(rows: Sequence[Row], width: int) -> Table:
+    """Lay out the comparison; columns that do not fit into `width` characters are left out, the least telling first."""
+    present = [m for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
+    hidden = {m.key for m in present if m.key == "mark_rate" and not any(r.mean(m.key) for r in rows)}
+    for spare in ("", *_SPARE):
+        hidden.add(spare)
+        measures = [m for m in present if m.key not in hidden]
+        table = _lay_out(rows, measures)
+        if table.__rich_measure__(Console(width=1000), Console(width=1000).options).maximum <= width:
+            break
+    return table
+
+
+def _lay_out(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("")
+    table.add_column("queue", overflow="fold", max_width=26)
+    for m in measures:
+        table.add_column(_title(m), justify="right", no_wrap=True)
+    tops = {m.key: best(rows, m) for m in measures}
+    for row in rows:
+        cells = [_cell(row.values[m.key], m, row.queue in tops[m.key]) for m in measures]
+        table.add_row(Text(_FRONT, "cyan") if row.on_front else "", row.queue, *cells)
+    return table
+
+
+def _title(measure: Measure) -> str:
+    name = {"sojourn_ms.mean": "sojourn\nmean", "sojourn_ms.p95": "sojourn\np95", "sojourn_ms.p99": "sojourn\np99"}
+    first = name.get(
+        measure.key, f"{measure.title}\n" if " " not in measure.title else measure.title.replace(" ", "\n")
+    )
+    return f"{first} {measure.unit}".replace("\n ", "\n") if measure.unit != "0..1" else f"{measure.title}\n0..1"
+
+
+def _cell(value: Estimate | None, measure: Measure, is_best: bool) -> Text:
+    if value is None:
+        return Text("–", "dim")
+    text = Text(f"{value.mean:.{measure.digits}f}", _BEST if is_best else "")
+    if value.half is not None and measure.key in ("goodput_mbps", "sojourn_ms.p95"):
+        text.append(f" ±{value.half:.{measure.digits}f}", "dim")
+    return text
+
+
+def legend(rows: Sequence[Row]) -> Text:
+    """Explain the marks of the comparison."""
+    runs = max((r.runs for r in rows), default=0)
+    text = Text("sojourn: time in the queue. ", "dim")
+    text.append(_FRONT, "cyan")
+    text.append(" no queue here beats it in goodput and p95 sojourn. ", "dim")
+    text.append("best", _BEST)
+    text.append(" of its column.", "dim")
+    if runs > 1:
+        text.append(f" ±: 95 % confidence over {runs} runs.", "dim")
+    return text
+
+
+def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
+    """List the flows of one run."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in (
+        "flow",
+        "goodput\nMbit/s",
+        "RTT mean\nms",
+        "RTT p95\nms",
+        "cwnd\npackets",
+        "resent\nsegments",
+        "FCT p50\nms",
+    ):
+        table.add_column(title, justify="left" if title == "flow" else "right", no_wrap=True)
+    for flow in record["flows"][:at_most]:
+        rtt, fct = flow["rtt_ms"] or {}, flow["fct_ms"] or {}
+        tcp = bool(flow["cc"])
+        table.add_row(
+            f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms" + (" web" if flow["kind"] == "web" else ""),
+            f"{flow['goodput_mbps']:.3f}",
+            *(f"{rtt[k]:.1f}" if k in rtt else "–" for k in ("mean", "p95")),
+            f"{flow['cwnd_packets']:.1f}" if tcp else "–",
+            f"{flow['retransmits']}" if tcp else "–",
+            f"{fct['p50']:.0f}" if "p50" in fct else "–",
+        )
+    if (more := len(record["flows"]) - at_most) > 0:
+        table.add_row(f"… {more} more")
+    return table
+
+
+def sweep(points: Sequence[Point], reward: str) -> Table:
+    """List a sweep's settings; the best for the reward is marked."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    knob = points[0].knob if points else ""
+    shown = [
+        m
+        for m in MEASURES
+        if m.key in ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "loss_rate")
+    ]
+    for title in (
+        "",
+        f"{knob}\n{'packets' if knob == 'limit' else 'probability'}",
+        *map(_title, shown),
+        f"reward\n{reward}",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    for p in points:
+        mark = Text("▶" if p.best else _FRONT if p.row.on_front else "", _BEST if p.best else "cyan")
+        cells = [_cell(p.row.values[m.key], m, False) for m in shown]
+        value = "–" if p.reward is None else f"{p.reward.mean:.4g}"
+        table.add_row(mark, f"{p.value:g}", *cells, Text(value, _BEST if p.best else ""))
+    return table
+
+
+def queues(known: Sequence[tuple[str, str, Sequence[tuple[str, str, str]]]]) -> Table:
+    """List queue kinds with their options."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in ("queue", "option", "default", "meaning"):
+        table.add_column(title, no_wrap=title != "meaning")
+    for kind, about, options in known:
+        table.add_row(Text(kind, "bold"), "", "", Text(about, "italic"))
+        for name, default, meaning in options:
+            table.add_row("", name, default, meaning)
+    return table
+
+
+def scenarios(known: Sequence[tuple[str, str]]) -> Table:
+    """List built-in scenarios."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in ("scenario", "what it is"):
+        table.add_column(title, no_wrap=title == "scenario")
+    for name, about in known:
+        table.add_row(Text(name, "bold"), about)
+    return table
