@@ -66,5 +66,11 @@ def run_many(
 def scenarios() -> list[tuple[str, str, str]]:
     """List the built-in scenarios: name, a line about it, its TOML."""
 
-def queues() -> list[tuple[str, str, list[tuple[str, str, str]]]]:
-    """List the queues: kind, a line about it, its options (name, default, meaning)."""
+def queue(words: str) -> str:
+    """Check queue words and return them as short as they can be written."""
+
+def queues() -> str:
+    """List the kinds of queues as JSON: objects `name`, `summary`, `source`, `options`.
+
+    An option has `name`, `value` (how it is written; empty for a word that stands alone), `default` and `meaning`.
+    """

@@ -108,16 +108,8 @@ def optimum(
 
 
 def queues() -> pl.DataFrame:
-    """List the queues: `kind`, `about`, `options` (list of structs `name`, `default`, `meaning`)."""
-    rows = [
-        {
-            "kind": kind,
-            "about": about,
-            "options": [dict(zip(("name", "default", "meaning"), o, strict=True)) for o in options],
-        }
-        for kind, about, options in _core.queues()
-    ]
-    return pl.DataFrame(rows)
+    """List the kinds of queues: `name`, `summary`, `source`, `options` (`name`, `value`, `default`, `meaning`)."""
+    return pl.DataFrame(experiment.known_queues())
 
 
 def scenarios() -> pl.DataFrame:

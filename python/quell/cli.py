@@ -367,17 +367,12 @@ def queues(
 ) -> int:
     """List the queue disciplines with their options and defaults."""
     targets = Targets(json)
-    known = _core.queues()
-    chosen = [q for q in known if kind in (None, q[0])]
+    known = experiment.known_queues()
+    chosen = [q for q in known if kind in (None, q["name"])]
     if not chosen:
-        raise InputError(f"{kind}: unknown queue; known are {', '.join(q[0] for q in known)}")
+        raise InputError(f"{kind}: unknown queue; known are {', '.join(q['name'] for q in known)}")
     if json is not None:
-        keys = ("name", "default", "meaning")
-        plain = [
-            {"kind": k, "about": about, "options": [dict(zip(keys, o, strict=True)) for o in options]}
-            for k, about, options in chosen
-        ]
-        _write_json(targets, plain)
+        _write_json(targets, chosen)
     if not targets.quiet:
         out.print(table.queues(chosen))
     return OK

@@ -83,11 +83,20 @@ class Outcome:
         return float(sum(r["cpu_s"] for r in self.by_job.values()))
 
 
+def known_queues() -> list[dict[str, Any]]:
+    """List the kinds of queues: `name`, `summary`, `source` and `options` (`name`, `value`, `default`, `meaning`)."""
+    kinds: list[dict[str, Any]] = json.loads(_core.queues())
+    return kinds
+
+
 def every_queue(scenario: Scenario) -> list[str]:
-    """List the scenario's own queue, then one of every kind that decides for itself, with its defaults."""
+    """List the scenario's own queue, then one of every other kind with its defaults.
+
+    `fifo` stays out: unless a knob is turned it is `pfifo`.
+    """
     own = scenario.queue
-    kinds = [kind for kind, _, _ in _core.queues()]
-    return [own] + [kind for kind in kinds if kind != own]
+    kinds = [kind["name"] for kind in known_queues()]
+    return [own] + [kind for kind in kinds if kind not in (own, "fifo")]
 
 
 def plan(

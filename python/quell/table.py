@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -128,16 +129,19 @@ def sweep(points: Sequence[Point], reward: str) -> Table:
     return table
 
 
-def queues(known: Sequence[tuple[str, str, Sequence[tuple[str, str, str]]]]) -> Table:
+def queues(known: Sequence[Mapping[str, Any]]) -> Group:
     """List queue kinds with their options."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("queue", "option", "default", "meaning"):
-        table.add_column(title, no_wrap=title != "meaning")
-    for kind, about, options in known:
-        table.add_row(Text(kind, "bold"), "", "", Text(about, "italic"))
-        for name, default, meaning in options:
-            table.add_row("", name, default, meaning)
-    return table
+    parts: list[RenderableType] = []
+    for kind in known:
+        head = Text.assemble((kind["name"], "bold cyan"), f"  {kind['summary']} ", (f"({kind['source']})", "dim"))
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for width in (27, 14):
+            table.add_column(width=width, overflow="fold")
+        table.add_column(overflow="fold")
+        for option in kind["options"]:
+            table.add_row(f"{option['name']} {option['value']}".strip(), option["default"], option["meaning"])
+        parts += [head, Padding(table, (0, 0, 1, 4))]
+    return Group(*parts)
 
 
 def scenarios(known: Sequence[tuple[str, str]]) -> Table:

@@ -62,7 +62,9 @@ def build_ns3(folder):
 
 def run(command, mbit, flows, end_s):
     """One run: packets, CPU seconds, goodput in Mbit/s."""
-    done = subprocess.run([*command, str(mbit), str(flows), str(WARMUP_S), f"{end_s:.0f}"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, str(mbit), str(flows), str(WARMUP_S), f"{end_s:.0f}"], capture_output=True, text=True
+    )
     if done.returncode:
         fail(f"{command[0]}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
     packets, cpu_s, goodput, _ = done.stdout.split()
@@ -91,8 +93,11 @@ def quell():
     if done.returncode:
         fail("quell's own benchmark failed: " + " ".join(command))
     rows = json.loads(done.stdout)
-    return {(round(row["rate_mbit"]), row["flows"]): row["packets_per_cpu_s"]
-            for row in rows if row["cc"] == "newreno" and row["queue"] == "pfifo limit 1000"}
+    return {
+        (round(row["rate_mbit"]), row["flows"]): row["packets_per_cpu_s"]
+        for row in rows
+        if row["cc"] == "newreno" and row["queue"] == "pfifo limit 1000"
+    }
 
 
 def main():
@@ -102,15 +107,20 @@ def main():
     options = parser.parse_args()
     install()
     own = {} if options.no_quell else quell()
-    print("Data packets delivered at the bottleneck per CPU-second: NewReno with SACK, pfifo limit 1000, base RTT 20 ms")
+    print(
+        "Data packets delivered at the bottleneck per CPU-second: NewReno with SACK, pfifo limit 1000, base RTT 20 ms"
+    )
     print(f"{'link':>11} {'flows':>5} {'quell':>12} {'ns-2':>11} {'ns-3':>9} {'to ns-2':>8} {'to ns-3':>8}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         ns2, ns3 = ["ns", os.path.join(HERE, "dumbbell.tcl")], [build_ns3(folder)]
         for mbit, flows in CELLS:
             peers = [measure(command, mbit, flows, options.repeat)[0] for command in (ns2, ns3)]
             mine = own.get((mbit, flows))
-            print(f"{mbit:>4} Mbit/s {flows:>5} {f'{mine:,.0f}' if mine else '-':>12} {peers[0]:>11,.0f} {peers[1]:>9,.0f}"
-                  + "".join(f" {f'{mine / p:,.0f} x' if mine else '-':>8}" for p in peers), flush=True)
+            print(
+                f"{mbit:>4} Mbit/s {flows:>5} {f'{mine:,.0f}' if mine else '-':>12} {peers[0]:>11,.0f} {peers[1]:>9,.0f}"
+                + "".join(f" {f'{mine / p:,.0f} x' if mine else '-':>8}" for p in peers),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ mod _core {
     #[pymodule_export]
     use crate::runs::run_many;
     #[pymodule_export]
-    use crate::scenario::{Scenario, queues, scenarios};
+    use crate::scenario::{Scenario, queue, queues, scenarios};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

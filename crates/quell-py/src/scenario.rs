@@ -78,13 +78,16 @@ pub fn scenarios() -> Vec<(String, String, String)> {
     )]
 }
 
-/// The queues: kind, a line about it, its options (name, default, meaning).
+/// The kinds of queues with their options, as JSON (`quell_link::words::KindInfo`).
 #[pyfunction]
-#[allow(clippy::type_complexity)]
-pub fn queues() -> Vec<(
-    &'static str,
-    &'static str,
-    Vec<(&'static str, &'static str, &'static str)>,
-)> {
-    stub::catalogue()
+pub fn queues() -> PyResult<String> {
+    serde_json::to_string(&quell_link::words::catalogue()).map_err(crate::input_error)
+}
+
+/// Checks queue words and gives them back as short as they can be written.
+#[pyfunction]
+pub fn queue(words: &str) -> PyResult<String> {
+    quell_link::Queue::parse(words)
+        .map(|q| q.canonical())
+        .map_err(crate::input_error)
 }
