@@ -9,7 +9,6 @@ pub mod newreno;
 pub mod prague;
 #[cfg(test)]
 mod testpath;
-pub mod windowed_max;
 
 use quell_qdisc::Nanos;
 

@@ -15,11 +15,6 @@ pub struct WindowedMax {
 }
 
 impl WindowedMax {
-    /// Forgets all but this sample.
-    pub fn reset(&mut self, t: u32, v: u32) {
-        self.s = [Sample { t, v }; 3];
-    }
-
     /// The present maximum.
     #[inline]
     pub fn get(&self) -> u32 {

@@ -1,0 +1,104 @@
+//! How many more packets come back at once than the bandwidth explains (Wi-Fi, offloads, thinned ACKs): the silence between such
+//! bursts of ACKs needs as many packets more in flight.
+
+use quell_qdisc::Nanos;
+
+use super::super::{Sock, micros};
+use super::BW_SCALE;
+
+/// Rounds of each half of the maximum's window.
+const ROUNDS: u8 = 5;
+/// An epoch of this many packets is begun anew.
+const EPOCH_MAX: u32 = 1 << 20;
+/// The longest silence provided for, µs.
+const SILENCE_US: u64 = 100_000;
+
+/// The estimate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Aggregation {
+    epoch_start_us: u32,
+    epoch_acked: u32,
+    /// Largest excess of the present and the last half window.
+    excess: [u16; 2],
+    half: u8,
+    rounds: u8,
+}
+
+impl Aggregation {
+    /// Counts from here.
+    pub fn start_epoch(&mut self, now: Nanos) {
+        self.epoch_start_us = micros(now);
+        self.epoch_acked = 0;
+    }
+
+    /// Takes an ACK of `acked` packets, at a bandwidth of `bw`.
+    #[inline]
+    pub fn update(&mut self, s: &Sock, now: Nanos, acked: u32, bw: u32, round_start: bool) {
+        if round_start {
+            self.rounds += 1;
+            if self.rounds >= ROUNDS {
+                self.rounds = 0;
+                self.half ^= 1;
+                self.excess[usize::from(self.half)] = 0;
+            }
+        }
+        let epoch_us = micros(now).wrapping_sub(self.epoch_start_us);
+        let mut expected = ((u64::from(bw) * u64::from(epoch_us)) >> BW_SCALE) as u32;
+        if self.epoch_acked <= expected || self.epoch_acked + acked >= EPOCH_MAX {
+            self.start_epoch(now);
+            expected = 0;
+        }
+        self.epoch_acked = (self.epoch_acked + acked).min(EPOCH_MAX - 1);
+        let excess = (self.epoch_acked - expected)
+            .min(s.cwnd)
+            .min(u32::from(u16::MAX)) as u16;
+        let best = &mut self.excess[usize::from(self.half)];
+        *best = excess.max(*best);
+    }
+
+    /// Packets to add to the window.
+    #[inline]
+    pub fn extra_cwnd(&self, bw: u32) -> u32 {
+        let most = ((u64::from(bw) * SILENCE_US) >> BW_SCALE) as u32;
+        u32::from(self.excess[0].max(self.excess[1])).min(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::BW_UNIT;
+    use super::*;
+    use quell_qdisc::{MS, SEC};
+
+    /// One packet per ms.
+    const BW: u32 = (BW_UNIT / 1000) as u32;
+
+    #[test]
+    fn bursts_of_acks_are_provided_for() {
+        let (mut a, s) = (Aggregation::default(), Sock::new(1448, 100));
+        for n in 0..20 {
+            // Every 16 ms, 16 packets at once.
+            a.update(&s, SEC + n * 16 * MS, 16, BW, true);
+        }
+        // A burst, and what the bandwidth's rounding adds.
+        assert!((16..=17).contains(&a.extra_cwnd(BW)));
+    }
+
+    #[test]
+    fn the_excess_is_kept_for_five_rounds_and_forgotten_after_ten() {
+        let (mut a, s) = (Aggregation::default(), Sock::new(1448, 100));
+        a.update(&s, SEC, 40, BW, true);
+        for n in 1..=10 {
+            a.update(&s, SEC + n * 200 * MS, 1, BW, true);
+            assert!(n > 5 || a.extra_cwnd(BW) == 40, "round {n}");
+        }
+        assert_eq!(a.extra_cwnd(BW), 1);
+    }
+
+    #[test]
+    fn no_more_than_a_tenth_of_a_second_is_provided_for() {
+        let (mut a, s) = (Aggregation::default(), Sock::new(1448, 1000));
+        a.update(&s, SEC, 800, BW, true);
+        assert_eq!(a.extra_cwnd(BW), 99); // 100 ms, rounded down twice
+    }
+}

@@ -1,0 +1,195 @@
+//! Long-term sampling: BBR's answer to token-bucket policers, which let a burst through and then drop all above their rate. Two
+//! lossy intervals of like throughput look like one; its rate then stands for the bandwidth for a while, without probing.
+
+use quell_qdisc::Nanos;
+
+use super::super::{RateSample, Sock, jiffies};
+use super::{BW_UNIT, UNIT, bytes_per_second};
+
+/// An interval takes at least this many rounds, and is given up after four times as many.
+const ROUNDS: u8 = 4;
+/// Share of loss, of 256, that makes an interval lossy.
+const LOSS: u64 = 50;
+/// Two intervals agree within an eighth or 4 kbit/s.
+const RATIO: u64 = UNIT as u64 / 8;
+const DIFF_BYTES: u64 = 4000 / 8;
+/// Rounds for which a policer's rate is believed.
+const USE_ROUNDS: u8 = 48;
+
+/// The sampler.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LongTerm {
+    /// Bandwidth of the last interval, or of the policer.
+    bw: u32,
+    last_delivered: u32,
+    last_lost: u32,
+    last_stamp_ms: u32,
+    /// Rounds of this interval, or of use.
+    rounds: u8,
+    sampling: bool,
+    in_use: bool,
+}
+
+impl LongTerm {
+    /// The policer's rate, if there seems to be one.
+    #[inline]
+    pub fn bandwidth(&self) -> Option<u32> {
+        self.in_use.then_some(self.bw)
+    }
+
+    /// Takes an ACK's sample; true when the policer's rate has been used long enough and probing must begin again.
+    #[inline]
+    pub fn sample(
+        &mut self,
+        s: &Sock,
+        now: Nanos,
+        rs: &RateSample,
+        round_start: bool,
+        probing: bool,
+    ) -> bool {
+        if self.in_use {
+            if !probing || !round_start {
+                return false;
+            }
+            self.rounds += 1;
+            if self.rounds < USE_ROUNDS {
+                return false;
+            }
+            self.reset(s, now);
+            return true;
+        }
+        // The first loss says that the policer's tokens are used up.
+        if !self.sampling {
+            if rs.losses == 0 {
+                return false;
+            }
+            self.start_interval(s, now);
+            self.sampling = true;
+        }
+        self.continue_interval(s, now, rs, round_start);
+        false
+    }
+
+    fn continue_interval(&mut self, s: &Sock, now: Nanos, rs: &RateSample, round_start: bool) {
+        // Without enough data the throughput says nothing.
+        if rs.app_limited {
+            self.reset(s, now);
+            return;
+        }
+        self.rounds += u8::from(round_start);
+        if self.rounds < ROUNDS {
+            return;
+        }
+        if self.rounds > 4 * ROUNDS {
+            self.reset(s, now);
+            return;
+        }
+        // An interval ends as it began, with a loss.
+        if rs.losses > 0 {
+            self.end_interval(s, now);
+        }
+    }
+
+    fn end_interval(&mut self, s: &Sock, now: Nanos) {
+        let lost = u64::from(s.lost.wrapping_sub(self.last_lost));
+        let delivered = u64::from(s.delivered.wrapping_sub(self.last_delivered));
+        let ms = jiffies(now).wrapping_sub(self.last_stamp_ms);
+        if delivered == 0 || lost << 8 < LOSS * delivered || ms == 0 {
+            return;
+        }
+        if ms >= u32::MAX / 1000 {
+            self.reset(s, now);
+            return;
+        }
+        let bw = (delivered * BW_UNIT / (u64::from(ms) * 1000)) as u32;
+        let diff = bw.abs_diff(self.bw);
+        let close = u64::from(diff) * u64::from(UNIT) <= RATIO * u64::from(self.bw)
+            || bytes_per_second(s, diff, UNIT) <= DIFF_BYTES;
+        if self.bw != 0 && close {
+            self.bw = ((u64::from(bw) + u64::from(self.bw)) / 2) as u32;
+            self.in_use = true;
+            self.rounds = 0;
+        } else {
+            self.bw = bw;
+            self.start_interval(s, now);
+        }
+    }
+
+    fn start_interval(&mut self, s: &Sock, now: Nanos) {
+        self.last_stamp_ms = jiffies(now);
+        self.last_delivered = s.delivered;
+        self.last_lost = s.lost;
+        self.rounds = 0;
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self, s: &Sock, now: Nanos) {
+        *self = Self::default();
+        self.start_interval(s, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_qdisc::{MS, SEC};
+
+    /// Twelve rounds of 100 ms with 100 packets delivered and `lost` lost.
+    fn after_rounds(lost: u32) -> (LongTerm, Sock, Nanos) {
+        let (mut l, mut s) = (LongTerm::default(), Sock::new(1448, 100));
+        let mut now = SEC;
+        for _ in 0..12 {
+            let rs = RateSample {
+                losses: lost,
+                ..RateSample::default()
+            };
+            l.sample(&s, now, &rs, true, false);
+            s.delivered += 100;
+            s.lost += lost;
+            now += 100 * MS;
+        }
+        (l, s, now)
+    }
+
+    #[test]
+    fn two_lossy_intervals_alike_are_taken_for_a_policer() {
+        let (l, ..) = after_rounds(30);
+        // 100 packets in 100 ms.
+        let expected = (BW_UNIT / 1000) as f64;
+        let bw = f64::from(l.bandwidth().unwrap());
+        assert!((bw / expected - 1.0).abs() < 0.02, "{bw}");
+    }
+
+    #[test]
+    fn a_fifth_must_be_lost() {
+        // The threshold is 50/256 = 19.5 %.
+        assert!(after_rounds(20).0.bandwidth().is_some());
+        assert!(after_rounds(19).0.bandwidth().is_none());
+    }
+
+    #[test]
+    fn a_policers_rate_is_believed_for_48_rounds_of_probing() {
+        let (mut l, s, now) = after_rounds(30);
+        let rs = RateSample::default();
+        let rounds = (1..).find(|_| l.sample(&s, now, &rs, true, true)).unwrap();
+        assert_eq!(rounds, 48);
+        assert!(l.bandwidth().is_none());
+    }
+
+    #[test]
+    fn running_out_of_data_ends_the_interval() {
+        let (mut l, s, now) = (LongTerm::default(), Sock::new(1448, 10), SEC);
+        let loss = RateSample {
+            losses: 1,
+            ..RateSample::default()
+        };
+        l.sample(&s, now, &loss, true, false);
+        assert!(l.sampling);
+        let idle = RateSample {
+            app_limited: true,
+            ..RateSample::default()
+        };
+        l.sample(&s, now, &idle, true, false);
+        assert!(!l.sampling);
+    }
+}
