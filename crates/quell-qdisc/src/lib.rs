@@ -3,6 +3,7 @@
 //! Sans-IO: time is an argument, randomness is handed in, and nothing here reads a clock, opens a file or starts a thread.
 //! The same code runs in virtual time, on real packets and under a fuzzer.
 
+pub mod cake;
 pub mod cobalt;
 pub mod codel;
 pub mod control;

@@ -1,5 +1,6 @@
 //! The interface of a discipline and the enum that dispatches to them.
 
+use crate::cake::Cake;
 use crate::cobalt::Cobalt;
 use crate::codel::Codel;
 use crate::dualpi2::DualPi2;
@@ -50,6 +51,8 @@ pub trait Discipline<P: Packet> {
 pub enum Qdisc<P> {
     /// `pfifo`, `bfifo` and `fifo`.
     Fifo(Fifo<P>),
+    /// `cake`.
+    Cake(Cake<P>),
     /// `fq`.
     Fq(Fq<P>),
     /// `fq_codel`.
@@ -72,6 +75,7 @@ macro_rules! each {
     ($self:expr, $q:ident => $body:expr) => {
         match $self {
             Qdisc::Fifo($q) => $body,
+            Qdisc::Cake($q) => $body,
             Qdisc::Fq($q) => $body,
             Qdisc::FqCodel($q) => $body,
             Qdisc::FqPie($q) => $body,

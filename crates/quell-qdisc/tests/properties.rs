@@ -7,6 +7,7 @@ use every::{Bound, every, index};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use quell_qdisc::flows::PACKET_MEMORY;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
     Discipline, DropCause, Ecn, Gauges, Got, Knobs, MS, Nanos, Packet, Qdisc, Rng, US,
@@ -139,6 +140,9 @@ impl World {
         match self.bound {
             Bound::Packets => assert!(self.packets as u64 <= self.limit().max(packets)),
             Bound::Bytes(most) => assert!(self.bytes <= most.max(bytes)),
+            Bound::Memory(most) => {
+                assert!(self.bytes + self.packets as u64 * PACKET_MEMORY <= most);
+            }
         }
     }
 
@@ -229,7 +233,7 @@ impl World {
     }
 }
 
-fn hold(q: &Qdisc<TestPacket>, bound: Bound) {
+fn hold(name: &str, q: &Qdisc<TestPacket>, bound: Bound) {
     let mut runner = TestRunner::new(Config {
         cases: 256,
         failure_persistence: None,
@@ -254,15 +258,14 @@ fn hold(q: &Qdisc<TestPacket>, bound: Bound) {
         Ok(())
     });
     if let Err(why) = outcome {
-        panic!("{why}");
+        panic!("{name}: {why}");
     }
 }
 
 #[test]
 fn the_properties_hold_for_every_discipline() {
     for (name, q, bound) in every() {
-        println!("{name}");
-        hold(&q, bound);
+        hold(name, &q, bound);
     }
 }
 

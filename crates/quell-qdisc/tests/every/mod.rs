@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test that includes this uses a part of it
 
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{MS, Qdisc, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
+use quell_qdisc::{MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
 
 /// How full a discipline may get.
 #[derive(Clone, Copy, Debug)]
@@ -12,10 +12,12 @@ pub enum Bound {
     Packets,
     /// So many bytes.
     Bytes(u64),
+    /// So many bytes of memory, as Linux counts it.
+    Memory(u64),
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 9;
+pub const KINDS: usize = 10;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -29,12 +31,13 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::DualPi2(_) => 6,
         Qdisc::Red(_) => 7,
         Qdisc::Cobalt(_) => 8,
+        Qdisc::Cake(_) => 9,
     }
 }
 
 /// Whether it may make packets wait.
-pub fn shapes(_q: &Qdisc<TestPacket>) -> bool {
-    false
+pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
+    matches!(q, Qdisc::Cake(_))
 }
 
 /// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
@@ -76,6 +79,11 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         bytemode: true,
         dq_rate_estimator: true,
         ..pie.clone()
+    };
+    let cake = cake::Params {
+        rtt: 5 * MS,
+        memory_limit: 100_000,
+        ..cake::Params::default()
     };
     let dualpi2 = dualpi2::Params {
         limit: 60,
@@ -221,6 +229,22 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
             })
             .into(),
             Bound::Packets,
+        ),
+        (
+            "cake",
+            cake::Cake::new(cake.clone()).into(),
+            Bound::Memory(100_000),
+        ),
+        (
+            "cake shaping",
+            cake::Cake::new(cake::Params {
+                bandwidth: Some(20_000_000),
+                overhead: Some(44),
+                mpu: 84,
+                ..cake
+            })
+            .into(),
+            Bound::Memory(100_000),
         ),
     ]
 }
