@@ -8,7 +8,7 @@
 //! the first epoch without a known maximum gains at least 5 % per round; the Reno estimate keeps its slope above the window
 //! of the last loss. `Params::rfc9438` takes the RFC's side in all three.
 
-use quell_qdisc::{MS, Nanos, US};
+use quell_qdisc::Nanos;
 
 use super::{CaState, Event, Ops, Sock, after, jiffies, micros};
 
@@ -236,21 +236,10 @@ impl Cubic {
     }
 }
 
-/// How long the sender's own bursts may stretch a train, µs: four segmentation-offload bursts at the pacing rate, at most 1 ms.
+/// How long the sender's own bursts may stretch a train, µs: four full bursts at the pacing rate, at most 1 ms.
 fn ack_delay_us(s: &Sock) -> u32 {
     const BURSTS: u64 = 4 * 65_536 * 1_000_000;
-    let rate = if s.pacing_rate == u64::MAX {
-        // What tcp_update_pacing_rate would pace at: twice the window per round in slow start.
-        let gain = if s.cwnd < s.ssthresh / 2 {
-            2_000
-        } else {
-            1_200
-        };
-        let window = u64::from(s.cwnd.max(s.nxt - s.una)) * u64::from(s.mss);
-        window * gain * (MS / US) / (s.srtt / US).max(1)
-    } else {
-        s.pacing_rate
-    };
+    let rate = s.rate_to_pace_at();
     if rate == 0 {
         return 0;
     }
@@ -345,7 +334,7 @@ mod tests {
     use super::super::CongestionControl;
     use super::super::testpath::{Path, rate};
     use super::*;
-    use quell_qdisc::SEC;
+    use quell_qdisc::{MS, SEC};
 
     /// A sender that has just reduced its window from `max`, with a base RTT.
     fn after_loss_at(max: u32, params: Params, rtt: Nanos) -> (Cubic, Sock) {

@@ -132,6 +132,19 @@ impl Sock {
     pub fn is_cwnd_limited(&self) -> bool {
         self.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * self.max_packets_out)
     }
+    /// The pacing rate, or what it would be if the sender paced (`tcp_update_pacing_rate`): two windows per round in early slow start, 1.2 later.
+    pub fn rate_to_pace_at(&self) -> u64 {
+        if self.pacing_rate != u64::MAX {
+            return self.pacing_rate;
+        }
+        let gain = if self.cwnd < self.ssthresh / 2 {
+            2_000_000
+        } else {
+            1_200_000
+        };
+        let window = u64::from(self.cwnd.max(self.nxt - self.una)) * u64::from(self.mss);
+        window * gain / (self.srtt / quell_qdisc::US).max(1)
+    }
     /// `tcp_slow_start`: what is left of `acked` once the threshold is reached.
     #[inline]
     pub fn slow_start(&mut self, acked: u32) -> u32 {
@@ -374,13 +387,21 @@ impl CongestionControl {
         matches!(self, Self::Bbr(_) | Self::Prague(_))
     }
 
-    /// How many packets the pacer lets go at once (`tcp_tso_autosize`): what the rate sends in about 1 ms, for Prague 0.25 ms.
+    /// How many packets leave as one burst (`tcp_tso_segs`; software segmentation keeps them together even where devices do not offload): what
+    /// the pacing rate sends in about 1 ms, and more on short paths; Prague's bursts last 0.25 ms.
     #[inline]
-    pub fn pacing_burst(&self, s: &Sock) -> u32 {
-        match self {
-            Self::Prague(_) => ((s.pacing_rate / u64::from(s.mss)) >> 12).clamp(1, 44) as u32,
-            _ => bbr::tso_segs_goal(s).min(44),
-        }
+    pub fn tso_segs(&self, s: &Sock) -> u32 {
+        const MOST_BYTES: u64 = 65_536 - 321;
+        let rate = s.rate_to_pace_at();
+        let (bytes, least) = match self {
+            Self::Prague(_) => return ((rate / u64::from(s.mss)) >> 12).clamp(1, 45) as u32,
+            Self::Bbr(_) if rate < bbr::MIN_TSO_RATE => (rate >> 10, 1),
+            _ => (rate >> 10, 2),
+        };
+        // 64 KiB, halved for each half millisecond of the lowest RTT.
+        let short = (s.min_rtt / quell_qdisc::US) >> 9;
+        let extra = if short < 32 { MOST_BYTES >> short } else { 0 };
+        ((((bytes + extra).min(MOST_BYTES)) as u32) / s.mss).max(least)
     }
 
     /// How ECN works for it.
@@ -426,6 +447,25 @@ mod tests {
     fn a_senders_congestion_control_is_two_cache_lines_at_most() {
         assert!(size_of::<CongestionControl>() <= 128);
         assert!(size_of::<Sock>() <= 128);
+    }
+
+    #[test]
+    fn bursts_last_a_millisecond_and_are_two_packets_at_least() {
+        let cc = CongestionControl::new(Cc::NewReno);
+        let mut s = Sock {
+            ssthresh: 100,
+            srtt: 20_000_000,
+            min_rtt: 20_000_000,
+            ..Sock::new(1448, 173)
+        };
+        // 1.2 * 173 packets in 20 ms are 10.4 per ms of 1/1024 s.
+        assert_eq!(cc.tso_segs(&s), 10);
+        s.cwnd = 17;
+        s.ssthresh = 10;
+        assert_eq!(cc.tso_segs(&s), 2);
+        // 2 ms >> 9 is 3: an eighth of 64 KiB more.
+        s.min_rtt = 2_000_000;
+        assert_eq!(cc.tso_segs(&s), 6);
     }
 
     #[test]

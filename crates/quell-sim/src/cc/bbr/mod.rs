@@ -45,7 +45,7 @@ const FULL_BW_GAIN: u64 = UNIT as u64 * 5 / 4;
 const FULL_BW_ROUNDS: u8 = 3;
 
 /// Below this pacing rate (bytes per second; 1.2 Mbit/s) bursts are single packets.
-const MIN_TSO_RATE: u64 = 1_200_000 / 8;
+pub(super) const MIN_TSO_RATE: u64 = 1_200_000 / 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -337,7 +337,7 @@ fn bytes_per_second(s: &Sock, bw: u32, gain: u16) -> u64 {
 
 /// Packets that the sender lets go in one burst: a millisecond's worth at the pacing rate.
 #[inline]
-pub(crate) fn tso_segs_goal(s: &Sock) -> u32 {
+fn tso_segs_goal(s: &Sock) -> u32 {
     // A GSO packet of 64 KiB less the room for headers.
     const MOST: u64 = 65_536 - 1 - 320;
     let least = if s.pacing_rate < MIN_TSO_RATE { 1 } else { 2 };
