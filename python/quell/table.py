@@ -17,7 +17,16 @@ from quell.sweep import Point
 _BEST = "bold green"
 _FRONT = "◆"
 # What goes first where the terminal is narrow.
-_SPARE = ("rtt_ms.p95", "mark_rate", "sojourn_ms.p99", "fct_ms.p95", "jain", "sojourn_ms.mean")
+_SPARE = (
+    "rtt_ms.p95",
+    "mark_rate",
+    "sojourn_ms.p99",
+    "fct_ms.p95",
+    "jain",
+    "sojourn_ms.mean",
+    "utilisation",
+    "loss_rate",
+)
 
 
 def compare(rows: Sequence[Row], width: int) -> Table:

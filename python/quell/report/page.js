@@ -184,7 +184,7 @@ const scatter = () => {
   const order = [...spots].sort((a, b) => (shown.has(b.i) - shown.has(a.i)) || (Q[b.i].front - Q[a.i].front));
   for (const s of order) {
     const name = Q[s.i].name, w = Math.min(name.length, 24) * 7 + 4;
-    for (const [dx, dy, anchor] of [[11, 4, "start"], [-11, 4, "end"], [0, -13, "middle"], [0, 22, "middle"], [11, -9, "start"], [11, 17, "start"], [-11, -9, "end"], [-11, 17, "end"]]) {
+    for (const [dx, dy, anchor] of [[9, -8, "start"], [9, 17, "start"], [-9, -8, "end"], [-9, 17, "end"], [0, -13, "middle"], [0, 22, "middle"], [12, 4, "start"], [-12, 4, "end"]]) {
       const left = s.px + dx - (anchor === "end" ? w : anchor === "middle" ? w / 2 : 0);
       const b = [left, s.py + dy - 11, left + w, s.py + dy + 4];
       if (!free(b)) continue;
@@ -352,7 +352,7 @@ const small = () => {
     const q = Q[i], s = q.series, n = s.capacity.length, W = 200, H = 104;
     const b = html("button", { type: "button", "aria-pressed": shown.has(i), title: "show or hide in the charts above" });
     b.style.color = colour(i);
-    b.append(html("b", {}, q.name), html("i", {}, `${num(q.m.goodput_mbps[0], 2)} Mbit/s, p95 ${num(q.m["sojourn_ms.p95"][0], 1)} ms`));
+    b.append(html("b", {}, q.name), html("i", {}, `${short(q.m.goodput_mbps[0])} Mbit/s · ${short(q.m["sojourn_ms.p95"][0])} ms`));
     const svg = el("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", height: H, role: "img", "aria-label": `${q.name}: rate above, backlog below` });
     const x = linear(0, n * s.bin, 0, W), y = linear(0, rate, 58, 2), z = log(.3, Math.max(most, 3), H, 64);
     svg.append(el("path", { class: "capacity", d: steps(s.capacity, s.bin, 0, n, x, y) + "V58H0z" }),

@@ -1,0 +1,119 @@
+"""What several tests need: the command as a user runs it, and made-up result records."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quell.experiment import Job, Outcome, load
+
+ROOT = Path(__file__).resolve().parent.parent
+QUELL = Path(sys.executable).parent / "quell"
+
+Quell = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def quell(tmp_path: Path) -> Quell:
+    """Run `quell ARGUMENTS` in an empty folder."""
+
+    def call(*arguments: str, columns: int = 100) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"COLUMNS": str(columns)}
+        return subprocess.run(
+            [QUELL, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        )
+
+    return call
+
+
+def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 20.0, **more: Any) -> dict[str, Any]:
+    """Make up a record with every key of the contract."""
+    summary = {"mean": p95 / 2, "p50": p95 / 2, "p95": p95, "p99": p95 * 1.3, "max": p95 * 2}
+    bins = 40
+    flow = {
+        "kind": "tcp",
+        "cc": "cubic",
+        "base_rtt_ms": 20.0,
+        "goodput_mbps": goodput / 2,
+        "retransmits": 3,
+        "cwnd_packets": 12.5,
+        "rtt_ms": summary,
+        "fct_ms": None,
+        "completed": 0,
+    }
+    record = {
+        "scenario": "made up",
+        "queue": queue,
+        "seed": seed,
+        "measured_s": 55.0,
+        "goodput_mbps": goodput,
+        "throughput_mbps": goodput * 1.05,
+        "capacity_mbps": 15.0,
+        "utilisation": goodput * 1.05 / 15,
+        "sojourn_ms": summary,
+        "sojourn_cdf": [[0.1 * k * p95, min(1.0, 0.1 * k)] for k in range(12)],
+        "backlog_packets": summary,
+        "backlog_ms": summary,
+        "limit_packets": None,
+        "packets": 50_000,
+        "drops": 100,
+        "marks": 0,
+        "loss_rate": 0.002,
+        "mark_rate": 0.0,
+        "drops_by_cause": {"overflow": 0, "early": 100, "forced": 0, "link": 0},
+        "jain": 0.98,
+        "rtt_ms": summary,
+        "fct_ms": None,
+        "flows": [flow, flow | {"cc": "bbr"}],
+        "series": {
+            "bin_s": 1.5,
+            "backlog_ms": [p95 / 2 + k % 7 for k in range(bins)],
+            "throughput_mbps": [goodput + k % 3 for k in range(bins)],
+            "capacity_mbps": [15.0] * bins,
+            "sojourn_ms": [None] + [p95 / 2] * (bins - 1),
+            "drops": [2] * bins,
+            "marks": [0] * bins,
+            "limit_packets": [float(30 + k % 5) for k in range(bins)] if queue == "learnqueue" else [1000.0] * bins,
+            "probability": [0.01 * (k % 4) for k in range(bins)] if queue == "pie" else [0.0] * bins,
+            "goodput_mbps": [[goodput / 2] * bins] * 2,
+        },
+        "events": 300_000,
+        "cpu_s": 0.01,
+        "packets_per_cpu_s": 5e6,
+        "trace_hash": "00",
+    }
+    return record | more
+
+
+QUEUES = {  # queue words: goodput, p95 sojourn; fq_codel, pie and pfifo are the front
+    "fq_codel": (13.0, 8.0),
+    "pfifo": (14.5, 400.0),
+    "codel": (12.9, 12.0),
+    "pie": (13.4, 24.0),
+    "fq limit 100 flow_limit 20 & <b>": (12.5, 60.0),
+    "learnqueue": (13.3, 30.0),
+    "red": (13.1, 90.0),
+    "dualpi2": (12.0, 9.0),
+    "cake": (12.7, 10.0),
+}
+
+
+@pytest.fixture
+def outcome() -> Outcome:
+    """Nine queues, three runs each, with series in the first."""
+    scenario = load('[link]\nrate = "15mbit"\n')
+    jobs = [Job(queue, scenario.run_seed(k)) for k in range(3) for queue in QUEUES]
+    records = {}
+    for i, job in enumerate(jobs):
+        k = i // len(QUEUES)
+        goodput, p95 = QUEUES[job.queue]
+        records[i] = make_record(job.queue, job.seed, goodput + 0.1 * (k - 1), p95 * (1 + 0.05 * (k - 1)))
+        if k:
+            del records[i]["series"]
+    return Outcome(scenario, jobs, records, wall_s=1.0)

@@ -1,0 +1,184 @@
+"""The report in a real browser: headless Chromium, driven through chromedriver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUEUES
+from quell.experiment import Outcome
+from quell.report import page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if not (CHROMIUM and DRIVER):
+        reason = "no chromium and chromedriver here; on Debian: apt-get install chromium chromium-driver"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """A report, opened from its file."""
+
+    def __init__(self, driver: Any, path: Path) -> None:
+        self.driver, self.path = driver, path
+
+    def open(self, width: int, dark: bool = False) -> None:
+        screen = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get(self.path.as_uri())
+        deadline = time.monotonic() + 20
+        while not self.js("return document.documentElement.dataset.ready"):
+            assert time.monotonic() < deadline, f"the page's script did not finish: {self.errors()}"
+            time.sleep(0.02)
+
+    def js(self, script: str, *arguments: object) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def errors(self) -> list[str]:
+        return [e["message"] for e in self.driver.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
+
+    def count(self, selector: str) -> int:
+        return int(self.js("return document.querySelectorAll(arguments[0]).length", selector))
+
+    def move(self, selector: str, x: float, y: float) -> None:
+        """Move the mouse to a place within an element, given as shares of its width and height."""
+        self.js("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
+        box = self.js("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector)
+        where = {"type": "mouseMoved", "x": box["left"] + x * box["width"], "y": box["top"] + y * box["height"]}
+        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", where)
+
+
+@pytest.fixture
+def report(browser: Any, outcome: Outcome, tmp_path: Path) -> Page:
+    path = tmp_path / "report.html"
+    path.write_text(page(outcome, "quell compare --html report.html"), encoding="utf-8")
+    return Page(browser, path)
+
+
+@pytest.mark.parametrize("width", [390, 820, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_page_draws_without_errors_or_sideways_scrolling(report: Page, width: int, dark: bool) -> None:
+    report.open(width, dark)
+    assert report.errors() == []
+    assert report.js("return document.documentElement.scrollWidth") <= width
+    for chart in ("scatter", "cdf", "flows", "ride"):
+        box = report.js("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", f"#{chart} svg")
+        assert 300 < box["width"] <= width, chart
+        assert box["height"] > 150, chart
+    drawn = report.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
+    assert "NaN" not in drawn
+    assert "undefined" not in drawn
+
+
+def test_every_queue_has_its_mark_in_the_scatter_and_its_own_time_series(report: Page) -> None:
+    report.open(1280)
+    for i in range(len(QUEUES)):
+        assert report.count(f"#scatter path.dot[data-q='{i}']") == 1
+    assert report.count("#scatter path.front") == 1
+    assert report.count("#small button") == len(QUEUES)
+    assert report.count("tbody tr") == len(QUEUES)
+
+
+def test_legend_shows_and_hides_queues(report: Page) -> None:
+    report.open(1280)
+    report.js("[...document.querySelectorAll('#legend .all')].find(b => b.textContent === 'all').click()")
+    assert report.count("#cdf path.mark") == len(QUEUES)
+    report.js("document.querySelector('#legend button').click()")
+    assert report.count("#cdf path.mark") == len(QUEUES) - 1
+    assert report.count("#cdf path.mark[data-q='0']") == 0
+    report.js("[...document.querySelectorAll('#legend .all')].find(b => b.textContent === 'none').click()")
+    assert report.count("#cdf path.mark") == 0
+    report.js("[...document.querySelectorAll('#legend .all')].find(b => b.textContent === 'front').click()")
+    assert report.count("#cdf path.mark") == 3
+    assert report.errors() == []
+
+
+def test_knobs_of_controllers_have_their_panels(report: Page) -> None:
+    report.open(1280)
+    report.js("[...document.querySelectorAll('#legend .all')].find(b => b.textContent === 'all').click()")
+    titles = report.js("return [...document.querySelectorAll('#ride .title')].map(t => t.textContent)")
+    assert "limit, packets" in titles
+    assert "drop or mark probability, %" in titles
+    assert "rate, Mbit/s" in titles
+    assert "time, s" in titles
+
+
+def test_hovering_tells_values(report: Page) -> None:
+    report.open(1280)
+    report.move("#scatter path.dot[data-q='3']", 0.5, 0.5)
+    assert "pie" in report.js("return document.getElementById('tip').innerText")
+    assert "13.40" in report.js("return document.getElementById('tip').innerText")
+    report.move("#cdf svg", 0.5, 0.5)
+    assert "waited at most" in report.js("return document.getElementById('tip').innerText")
+    report.move("#ride svg", 0.5, 0.3)
+    assert "link 15.00 Mbit/s" in report.js("return document.getElementById('tip').innerText")
+    assert report.errors() == []
+
+
+def test_headings_sort_the_table(report: Page) -> None:
+    report.open(1280)
+    first = "return document.querySelector('tbody td').textContent"
+    report.js("document.querySelectorAll('th')[1].click()")
+    assert "pfifo" in report.js(first)  # most goodput
+    report.js("document.querySelectorAll('th')[1].click()")
+    assert "dualpi2" in report.js(first)  # least
+    report.js("document.querySelectorAll('th')[4].click()")
+    assert "fq_codel" in report.js(first)  # least p95
+
+
+def test_light_and_dark_differ_and_can_be_switched(report: Page) -> None:
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    report.open(1280)
+    light = report.js(paper)
+    report.js("document.getElementById('theme').click()")
+    assert report.js(paper) != light
+    report.open(1280, dark=True)
+    dark = report.js(paper)
+    assert dark != light
+    report.js("document.getElementById('theme').click()")
+    assert report.js(paper) == light
+
+
+def test_page_is_drawn_anew_at_another_width(report: Page) -> None:
+    report.open(1280)
+    report.open(390)
+    assert report.count("#scatter path.dot") == len(QUEUES)
+    assert report.js("return document.querySelector('#scatter svg').viewBox.baseVal.width") < 390

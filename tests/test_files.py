@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from quell import files
+from quell._core import InputError
+from quell.experiment import load
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("old")
+
+    def fail(part: Path) -> None:
+        part.write_text("half of the ne")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(InputError, match=r"out\.json: cannot be written: No space left on device"):
+        files.write_whole(target, fail)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_written_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "a", "text")
+    (tmp_path / "b").write_text("text")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfname = 'x'")
+    assert files.read_text(tmp_path / "a.toml") == "name = 'x'"
+
+
+def test_invalid_utf8_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(b'name = "x"\n[link]\nrate = "15mbit" # \xff\n')
+    with pytest.raises(InputError, match=r"a\.toml:3: byte \d+ is not UTF-8; save the file as UTF-8"):
+        load(path)

@@ -1,0 +1,79 @@
+import json
+import re
+
+from conftest import QUEUES
+from quell.experiment import Outcome
+from quell.report import page
+
+
+def data(text: str) -> dict[str, object]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found
+    parsed: dict[str, object] = json.loads(found[1])
+    return parsed
+
+
+def test_page_needs_nothing_from_outside(outcome: Outcome) -> None:
+    text = page(outcome, "quell compare")
+    addresses = set(re.findall(r"https?://[^\s\"'`)]+", text))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a namespace, never fetched
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=(?!\"data:)", text)
+    assert "@import" not in text
+    assert "url(" not in text.replace("url(#", "")
+
+
+def test_page_is_small_and_the_same_each_time(outcome: Outcome) -> None:
+    first, second = page(outcome, "quell compare"), page(outcome, "quell compare")
+    assert first == second
+    assert len(first) < 200_000
+
+
+def test_page_carries_scenario_command_and_every_queue(outcome: Outcome) -> None:
+    text = page(outcome, "quell compare 'a file.toml' --aqm 'fq & <b>'")
+    assert "quell compare &#x27;a file.toml&#x27; --aqm &#x27;fq &amp; &lt;b&gt;&#x27;" in text
+    assert [q["name"] for q in data(text)["queues"]] == list(QUEUES)  # type: ignore[attr-defined]
+    assert "15mbit" in text
+
+
+def test_words_of_users_are_text_never_markup(outcome: Outcome) -> None:
+    text = page(outcome, "quell </script><script>alert(1)</script>")
+    assert "<script>alert" not in text
+    assert "& <b>" not in text
+
+
+def test_knobs_that_stand_still_are_left_out(outcome: Outcome) -> None:
+    series = {q["name"]: q["series"] for q in data(page(outcome, "x"))["queues"]}  # type: ignore[attr-defined]
+    assert series["learnqueue"]["limit"] is not None
+    assert series["pie"]["probability"] is not None
+    assert series["fq_codel"]["limit"] is None
+    assert series["fq_codel"]["probability"] is None
+
+
+def test_pooled_distribution_is_the_mean_of_the_runs(outcome: Outcome) -> None:
+    queues = {q["name"]: q for q in data(page(outcome, "x"))["queues"]}  # type: ignore[attr-defined]
+    ms, share = queues["fq_codel"]["cdf"]
+    assert ms == sorted(ms)
+    assert share == sorted(share)
+    # Three runs whose distributions are straight lines to 1 at 7.6, 8 and 8.4 ms; at 4 ms: 4/7.6, 4/8 and 4/8.4 of 1.
+    at_4 = next(s for m, s in zip(ms, share, strict=True) if m == 4.0)
+    assert abs(at_4 - (4 / 7.6 + 4 / 8 + 4 / 8.4) / 3) < 1e-3
+
+
+def test_finding_compares_the_scenarios_queue_with_a_plain_fifo(outcome: Outcome) -> None:
+    text = page(outcome, "x")
+    # 400 ms over 8 ms; 13.0 against 14.5 Mbit/s.
+    assert "cuts that delay by a factor of 50 and" in text
+    assert "carries 10.3 % less" in text
+
+
+def test_an_interrupted_experiment_says_so(outcome: Outcome) -> None:
+    outcome.interrupted = True
+    del outcome.by_job[26]
+    assert "Interrupted: 26 of 27 runs had finished." in page(outcome, "x")
+
+
+def test_records_without_flows_distribution_or_series_still_make_a_page(outcome: Outcome) -> None:
+    for record in outcome.by_job.values():
+        record.update(flows=[], sojourn_cdf=[], series=None, jain=None, rtt_ms=None)
+    text = page(outcome, "x")
+    assert all(q["series"] is None and q["cdf"] is None for q in data(text)["queues"])  # type: ignore[attr-defined]

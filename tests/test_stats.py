@@ -1,0 +1,53 @@
+from pytest import approx
+
+from conftest import make_record
+from quell import stats
+
+
+def test_student_t_agrees_with_tables() -> None:
+    # Abramowitz and Stegun, table 26.10.
+    assert stats.t975(1) == 12.706
+    assert stats.t975(30) == 2.042
+    assert stats.t975(40) == approx(2.021, abs=5e-4)
+    assert stats.t975(120) == approx(1.980, abs=5e-4)
+
+
+def test_interval_of_a_small_sample_is_students() -> None:
+    # 4, 5, 6: standard deviation 1, t(2) = 4.303, so half the width is 4.303 / sqrt(3).
+    e = stats.estimate([4, 5, 6])
+    assert e is not None
+    assert e.mean == 5
+    assert e.half == approx(4.303 / 3**0.5)
+
+
+def test_one_run_has_no_interval_and_none_no_mean() -> None:
+    assert stats.estimate([3.0]) == stats.Estimate(3.0, None, 1)
+    assert stats.estimate([None, None]) is None
+    assert stats.estimate([None, 2.0, 4.0]) == stats.estimate([2.0, 4.0])
+
+
+def test_front_keeps_what_nothing_beats_and_ties_stay_together() -> None:
+    # (goodput, delay)
+    points = [(10.0, 5.0), (12.0, 20.0), (11.0, 30.0), (9.0, 5.0), (12.0, 20.0), (8.0, 1.0)]
+    assert stats.pareto(points) == [True, True, False, False, True, True]
+
+
+def test_rows_come_in_order_of_first_appearance() -> None:
+    records = [make_record(q, seed) for seed in (1, 2) for q in ("pie", "codel")]
+    rows = stats.summarise(records)
+    assert [(r.queue, r.runs) for r in rows] == [("pie", 2), ("codel", 2)]
+
+
+def test_best_is_judged_on_printed_digits_and_absent_where_all_are_alike() -> None:
+    goodput = next(m for m in stats.MEASURES if m.key == "goodput_mbps")
+    rows = stats.summarise(
+        [make_record("a", goodput=10.001), make_record("b", goodput=10.0), make_record("c", goodput=9)]
+    )
+    assert stats.best(rows, goodput) == {"a", "b"}
+    assert stats.best(rows[:2], goodput) == set()
+
+
+def test_a_measure_that_a_record_lacks_is_absent() -> None:
+    [row] = stats.summarise([make_record("a", rtt_ms=None, jain=None)])
+    assert row.values["rtt_ms.p95"] is None
+    assert row.mean("jain") is None

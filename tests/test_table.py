@@ -1,0 +1,62 @@
+import pytest
+from rich.console import Console
+
+from conftest import QUEUES, make_record
+from quell import stats, sweep, table
+from quell.experiment import Outcome
+
+
+def render(what: object, width: int) -> str:
+    console = Console(width=width, color_system="truecolor", force_terminal=True)
+    with console.capture() as captured:
+        console.print(what)
+    return captured.get()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_table_fits_its_terminal(outcome: Outcome, width: int) -> None:
+    rows = stats.summarise(outcome.records)
+    console = Console(width=1000)
+    laid_out = table.compare(rows, width)
+    assert laid_out.__rich_measure__(console, console.options).maximum <= width
+
+
+def test_hundred_columns_show_goodput_with_interval_and_three_sojourns(outcome: Outcome) -> None:
+    titles = [c.header for c in table.compare(stats.summarise(outcome.records), 100).columns]
+    text = " ".join(str(t).replace("\n", " ") for t in titles)
+    for title in ("goodput Mbit/s", "sojourn mean ms", "sojourn p95 ms", "loss %"):
+        assert title in text
+
+
+def test_front_and_best_are_marked(outcome: Outcome) -> None:
+    whole = render(table.compare(stats.summarise(outcome.records), 100), 100)
+    marked = {q for q in QUEUES for line in whole.splitlines() if f" {q.split()[0]} " in line and "◆" in line}
+    assert marked == {"fq_codel", "pfifo", "pie"}
+    best_goodput = next(line for line in whole.splitlines() if " pfifo " in line)
+    assert "\x1b[1;32m14.50" in best_goodput
+
+
+def test_marks_are_shown_only_where_something_was_marked() -> None:
+    plain = stats.summarise([make_record("a"), make_record("b")])
+    marked = stats.summarise([make_record("a"), make_record("b", mark_rate=0.01)])
+    assert "marks" not in render(table.compare(plain, 140), 140)
+    assert "marks" in render(table.compare(marked, 140), 140)
+
+
+def test_many_flows_are_cut_short() -> None:
+    record = make_record("a")
+    record["flows"] = record["flows"] * 15
+    text = render(table.flows(record), 100)
+    assert text.count("cubic 20 ms") + text.count("bbr 20 ms") == 20
+    assert "… 10 more" in text
+
+
+def test_sweep_marks_the_best_setting() -> None:
+    # Power is goodput over mean RTT, here half of p95: 500, 1200 and 700 Mbit/s per second.
+    settings = {8.0: (5.0, 20.0), 16.0: (12.0, 20.0), 32.0: (14.0, 40.0)}
+    records = [make_record(f"fifo limit {v:.0f}", goodput=g, p95=d) for v, (g, d) in settings.items()]
+    points = sweep.judge("limit", list(settings), records, "power")
+    assert [p.value for p in points if p.best] == [16.0]
+    assert points[0].reward is not None
+    assert points[0].reward.mean == pytest.approx(500)
+    assert next(line for line in render(table.sweep(points, "power"), 100).splitlines() if "▶" in line).count("16") >= 1
