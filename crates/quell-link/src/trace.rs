@@ -24,13 +24,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads the file at `path`; errors name it.
+    /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|e| {
-            Error::new(format!("cannot read the trace: {e}"))
+            Error::new(format!("cannot read the trace {name}: {e}"))
                 .remedy("name a file in Mahimahi's format, one time in ms per line")
-                .at(&name, None)
         })?;
         Self::parse(&bytes, &name)
     }
@@ -198,6 +197,9 @@ mod tests {
         let e = Trace::read(Path::new("no/such.trace"))
             .unwrap_err()
             .to_string();
-        assert!(e.starts_with("no/such.trace: cannot read the trace"), "{e}");
+        assert!(
+            e.starts_with("cannot read the trace no/such.trace: "),
+            "{e}"
+        );
     }
 }

@@ -1,0 +1,44 @@
+//! The scenarios that quell brings along.
+
+/// A scenario that needs no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// What `quell run` takes in place of a file.
+    pub name: &'static str,
+    /// One line: the file's first comment.
+    pub summary: &'static str,
+    /// The file.
+    pub toml: &'static str,
+}
+
+const FILES: [(&str, &str); 9] = [
+    ("home", include_str!("../scenarios/home.toml")),
+    ("cable", include_str!("../scenarios/cable.toml")),
+    ("fibre", include_str!("../scenarios/fibre.toml")),
+    ("lte", include_str!("../scenarios/lte.toml")),
+    ("satellite", include_str!("../scenarios/satellite.toml")),
+    ("datacenter", include_str!("../scenarios/datacenter.toml")),
+    ("lfq", include_str!("../scenarios/lfq.toml")),
+    ("rl-aqm", include_str!("../scenarios/rl-aqm.toml")),
+    ("l4s", include_str!("../scenarios/l4s.toml")),
+];
+
+/// Every built-in scenario.
+pub fn scenarios() -> Vec<BuiltIn> {
+    FILES.iter().map(|(name, toml)| entry(name, toml)).collect()
+}
+
+/// The one of this name.
+pub(super) fn find(name: &str) -> Option<BuiltIn> {
+    let file = FILES.iter().find(|(n, _)| *n == name);
+    file.map(|(name, toml)| entry(name, toml))
+}
+
+fn entry(name: &'static str, toml: &'static str) -> BuiltIn {
+    let first = toml.lines().next().unwrap_or_default();
+    BuiltIn {
+        name,
+        summary: first.trim_start_matches(['#', ' ']),
+        toml,
+    }
+}
