@@ -143,15 +143,15 @@ fn apply(overrides: &Overrides, file: &mut Table) -> Result<(), Error> {
             file.set(key, text);
         }
     }
-    if o.rate.is_some() || o.trace.is_some() || o.queue.is_some() {
-        if let Some(link) = file.table_mut("link") {
-            for (key, text) in [("rate", &o.rate), ("trace", &o.trace), ("queue", &o.queue)] {
-                let Some(text) = text else { continue };
-                if RATE_KEYS.contains(&key) {
-                    RATE_KEYS.iter().for_each(|k| link.remove(k));
-                }
-                link.set(key, text);
+    if (o.rate.is_some() || o.trace.is_some() || o.queue.is_some())
+        && let Some(link) = file.table_mut("link")
+    {
+        for (key, text) in [("rate", &o.rate), ("trace", &o.trace), ("queue", &o.queue)] {
+            let Some(text) = text else { continue };
+            if RATE_KEYS.contains(&key) {
+                RATE_KEYS.iter().for_each(|k| link.remove(k));
             }
+            link.set(key, text);
         }
     }
     if !o.flows.is_empty() {
@@ -162,10 +162,10 @@ fn apply(overrides: &Overrides, file: &mut Table) -> Result<(), Error> {
     }
     let from_file = o.flows.is_empty();
     for flow in file.tables_mut("flow") {
-        if let Some(rtt) = &o.rtt {
-            if from_file || !flow.has("rtt") {
-                flow.set("rtt", rtt);
-            }
+        if let Some(rtt) = &o.rtt
+            && (from_file || !flow.has("rtt"))
+        {
+            flow.set("rtt", rtt);
         }
         let tcp = matches!(flow.peek("kind"), None | Some("tcp" | "web"));
         if o.ecn && tcp && (from_file || !flow.has("ecn")) {
