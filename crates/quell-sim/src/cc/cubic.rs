@@ -2,22 +2,23 @@
 //! Fixed point throughout: time in 1/1024 s, the window in packets, C = 410/1024.
 //!
 //! Deviations from Linux: the cubic root is exact (Linux: one Newton step from a table, within 0.2 %); the cubic's offset is clamped
-//! at 300 s, beyond which Linux's product overflows; a sender without pacing computes the rate that Linux would pace at where
-//! HyStart asks for it.
+//! at 300 s, beyond which Linux's product overflows.
 //! Deviations from RFC 9438 in both: the window follows the cubic at most once per millisecond and, unchanged, every 32 ms;
 //! the first epoch without a known maximum gains at least 5 % per round; the Reno estimate keeps its slope above the window
-//! of the last loss. `Params::rfc9438` takes the RFC's side in all three.
+//! of the last loss; slow start ends by HyStart. `Params::rfc9438` takes the RFC's side in all four (HyStart++ in the last).
 
 use quell_qdisc::Nanos;
 
-use super::{CaState, Event, Ops, Sock, after, jiffies, micros};
+use super::hystart::HyStart;
+use super::hystart_plus::HyStartPlus;
+use super::{CaState, Event, Ops, Sock, jiffies, micros};
 
 /// Options; the defaults are Linux's module parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
     /// Give way to newcomers: remember less than the window that met the loss if it was below the last one (RFC 9438, section 4.7).
     pub fast_convergence: bool,
-    /// Leave slow start by ACK trains and delay rises.
+    /// Leave slow start before the queue overflows.
     pub hystart: bool,
     /// Follow RFC 9438 where Linux differs.
     pub rfc9438: bool,
@@ -45,14 +46,13 @@ const RENO_SCALE: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
 /// Longest offset from the plateau, 1/1024 s (see the file header).
 const MAX_OFFSET: u64 = 300 << HZ_SHIFT;
 
-/// HyStart looks from this window on.
-const HYSTART_LOW_WINDOW: u32 = 16;
-/// RTT samples before the delay of a round counts.
-const HYSTART_MIN_SAMPLES: u8 = 8;
-/// Bounds of the rise in delay that ends slow start, µs.
-const HYSTART_DELAY_US: (u32, u32) = (4_000, 16_000);
-/// ACKs of one train are at most this far apart, µs.
-const HYSTART_ACK_DELTA_US: i32 = 2_000;
+/// How slow start ends, apart from losses.
+#[derive(Clone, Debug)]
+enum SlowStart {
+    Plain,
+    HyStart(HyStart),
+    Plus(HyStartPlus),
+}
 
 /// One sender's CUBIC. Times named `_ms` are Linux's jiffies at HZ = 1000.
 #[derive(Clone, Debug)]
@@ -76,14 +76,7 @@ pub struct Cubic {
     ack_cnt: u32,
     /// The Reno estimate (W_est).
     reno_cwnd: u32,
-    /// HyStart's round: its start, its last ACK of the train, its end and its lowest RTT.
-    round_start_us: u32,
-    last_ack_us: u32,
-    end_seq: u32,
-    curr_rtt_us: u32,
-    samples: u8,
-    /// HyStart ended slow start.
-    found: bool,
+    slow_start: SlowStart,
     params: Params,
 }
 
@@ -101,22 +94,9 @@ impl Cubic {
             epoch_start_ms: 0,
             ack_cnt: 0,
             reno_cwnd: 0,
-            round_start_us: 0,
-            last_ack_us: 0,
-            end_seq: 0,
-            curr_rtt_us: u32::MAX,
-            samples: 0,
-            found: false,
+            slow_start: SlowStart::Plain,
             params,
         }
-    }
-
-    fn start_round(&mut self, s: &Sock, now: Nanos) {
-        self.round_start_us = micros(now);
-        self.last_ack_us = self.round_start_us;
-        self.end_seq = s.nxt;
-        self.curr_rtt_us = u32::MAX;
-        self.samples = 0;
     }
 
     /// Sets `cnt` for a window of `cwnd` after `acked` more packets.
@@ -201,49 +181,6 @@ impl Cubic {
             self.cnt = self.cnt.min(s.cwnd / (self.reno_cwnd - s.cwnd));
         }
     }
-
-    /// Ends slow start when ACKs keep coming for half the base RTT, or when the RTT has risen.
-    fn hystart_update(&mut self, s: &mut Sock, now: Nanos, delay_us: u32) {
-        if after(s.una, self.end_seq) {
-            self.start_round(s, now);
-        }
-        if s.cwnd < HYSTART_LOW_WINDOW {
-            return;
-        }
-        let now_us = micros(now);
-        if now_us.wrapping_sub(self.last_ack_us) as i32 <= HYSTART_ACK_DELTA_US {
-            self.last_ack_us = now_us;
-            let mut threshold = self.delay_min_us + ack_delay_us(s);
-            // A paced train is spread over up to a round by the sender itself.
-            if s.pacing_rate == u64::MAX {
-                threshold >>= 1;
-            }
-            if now_us.wrapping_sub(self.round_start_us) > threshold {
-                self.found = true;
-                s.ssthresh = s.cwnd;
-            }
-        }
-        self.curr_rtt_us = self.curr_rtt_us.min(delay_us);
-        if self.samples < HYSTART_MIN_SAMPLES {
-            self.samples += 1;
-        } else {
-            let rise = (self.delay_min_us >> 3).clamp(HYSTART_DELAY_US.0, HYSTART_DELAY_US.1);
-            if self.curr_rtt_us > self.delay_min_us + rise {
-                self.found = true;
-                s.ssthresh = s.cwnd;
-            }
-        }
-    }
-}
-
-/// How long the sender's own bursts may stretch a train, µs: four full bursts at the pacing rate, at most 1 ms.
-fn ack_delay_us(s: &Sock) -> u32 {
-    const BURSTS: u64 = 4 * 65_536 * 1_000_000;
-    let rate = s.rate_to_pace_at();
-    if rate == 0 {
-        return 0;
-    }
-    (BURSTS / rate).min(1_000) as u32
 }
 
 /// The largest x with x³ <= a (a < 2^63), bit by bit.
@@ -260,11 +197,18 @@ fn cubic_root(a: u64) -> u32 {
 
 impl Ops for Cubic {
     fn init(&mut self, s: &mut Sock, now: Nanos, _seed: u64) {
-        self.start_round(s, now);
+        self.slow_start = match (self.params.hystart, self.params.rfc9438) {
+            (false, _) => SlowStart::Plain,
+            (true, false) => SlowStart::HyStart(HyStart::new(s, now)),
+            (true, true) => SlowStart::Plus(HyStartPlus::new(s)),
+        };
     }
 
     fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
         self.epoch_start_ms = 0;
+        if self.params.rfc9438 {
+            self.slow_start = SlowStart::Plain;
+        }
         self.last_max_cwnd = if s.cwnd < self.last_max_cwnd && self.params.fast_convergence {
             // RFC 9438, section 4.7: W_max = cwnd (1 + β) / 2.
             s.cwnd * (BETA_SCALE + BETA) / (2 * BETA_SCALE)
@@ -281,7 +225,10 @@ impl Ops for Cubic {
         }
         let mut left = acked;
         if s.in_slow_start() {
-            left = s.slow_start(acked);
+            left = match &mut self.slow_start {
+                SlowStart::Plus(h) => h.grow(s, acked),
+                _ => s.slow_start(acked),
+            };
             if left == 0 {
                 return;
             }
@@ -304,16 +251,23 @@ impl Ops for Cubic {
         if self.delay_min_us == 0 || self.delay_min_us > delay_us {
             self.delay_min_us = delay_us;
         }
-        if !self.found && s.in_slow_start() && self.params.hystart {
-            self.hystart_update(s, now, delay_us);
+        if s.in_slow_start() {
+            match &mut self.slow_start {
+                SlowStart::Plain => {}
+                SlowStart::HyStart(h) => h.update(s, now, delay_us, self.delay_min_us),
+                SlowStart::Plus(h) => h.sample(s, delay_us),
+            }
         }
     }
 
     fn set_state(&mut self, s: &mut Sock, now: Nanos, new: CaState) {
         if new == CaState::Loss {
             // RFC 9438, section 4.8: after a timeout all is learned anew.
+            let plain = matches!(self.slow_start, SlowStart::Plain);
             *self = Self::new(self.params);
-            self.start_round(s, now);
+            if !plain {
+                self.init(s, now, 0);
+            }
         }
     }
 
@@ -466,48 +420,6 @@ mod tests {
         c.event(&mut s, 60 * SEC, Event::TxStart);
         grow(&mut c, &mut s, 60 * SEC, rtt, rtt);
         assert!(s.cwnd < before + before / 20, "{before} to {}", s.cwnd);
-    }
-
-    #[test]
-    fn hystart_leaves_slow_start_when_the_delay_rises() {
-        // ACK trains never last: each round is one ACK, a round apart.
-        let mut c = Cubic::new(Params::default());
-        let mut s = Sock {
-            srtt: 80 * MS,
-            ..Sock::new(1448, 20)
-        };
-        c.init(&mut s, 0, 0);
-        c.pkts_acked(&mut s, 0, 1, 80 * MS);
-        let mut samples = |delay: Nanos, c: &mut Cubic, at: Nanos| {
-            s.una += 1;
-            s.nxt = s.una + 20;
-            for n in 0..10 {
-                c.pkts_acked(&mut s, at + n * 3 * MS, 1, delay);
-            }
-            s.una = s.nxt;
-            s.in_slow_start()
-        };
-        // An eighth of 80 ms is 10 ms.
-        assert!(samples(89 * MS, &mut c, SEC));
-        assert!(!samples(91 * MS, &mut c, 2 * SEC));
-        assert!(c.found);
-    }
-
-    #[test]
-    fn hystart_needs_eight_samples_of_a_round() {
-        let mut c = Cubic::new(Params::default());
-        let mut s = Sock {
-            srtt: 80 * MS,
-            ..Sock::new(1448, 20)
-        };
-        c.init(&mut s, 0, 0);
-        c.delay_min_us = 80_000;
-        for n in 0..8 {
-            c.pkts_acked(&mut s, SEC + n * 3 * MS, 1, 120 * MS);
-        }
-        assert!(!c.found);
-        c.pkts_acked(&mut s, SEC + 30 * MS, 1, 120 * MS);
-        assert!(c.found);
     }
 
     #[test]

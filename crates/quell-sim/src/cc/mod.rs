@@ -5,6 +5,8 @@ pub mod bbr;
 pub mod bic;
 pub mod cubic;
 pub mod dctcp;
+pub mod hystart;
+pub mod hystart_plus;
 pub mod newreno;
 pub mod prague;
 #[cfg(test)]

@@ -1,0 +1,169 @@
+//! HyStart (Ha and Rhee, "Taming the elephants: new TCP slow start", Computer Networks 55, 2011) as Linux's `tcp_cubic.c` has it: slow start ends
+//! before the queue overflows, when a train of ACKs gets as long as half the base RTT, or when the RTT rises.
+//!
+//! Deviation from Linux: a sender without pacing computes the rate that Linux would pace at when it is asked for, Linux on the
+//! ACK before.
+
+use quell_qdisc::Nanos;
+
+use super::{Sock, after, micros};
+
+/// It looks from this window on.
+const LOW_WINDOW: u32 = 16;
+/// RTT samples before the delay of a round counts.
+const MIN_SAMPLES: u8 = 8;
+/// Bounds of the rise in delay that ends slow start, µs.
+const DELAY_US: (u32, u32) = (4_000, 16_000);
+/// ACKs of one train are at most this far apart, µs.
+const ACK_DELTA_US: i32 = 2_000;
+
+/// The present round of a sender in slow start.
+#[derive(Clone, Debug)]
+pub struct HyStart {
+    start_us: u32,
+    /// Last ACK of the train.
+    last_ack_us: u32,
+    end_seq: u32,
+    rtt_us: u32,
+    samples: u8,
+    found: bool,
+}
+
+impl HyStart {
+    /// Its first round begins now.
+    pub fn new(s: &Sock, now: Nanos) -> Self {
+        Self {
+            start_us: micros(now),
+            last_ack_us: micros(now),
+            end_seq: s.nxt,
+            rtt_us: u32::MAX,
+            samples: 0,
+            found: false,
+        }
+    }
+
+    /// Takes an ACK in slow start; sets the threshold if slow start is to end.
+    pub fn update(&mut self, s: &mut Sock, now: Nanos, delay_us: u32, delay_min_us: u32) {
+        if self.found {
+            return;
+        }
+        if after(s.una, self.end_seq) {
+            *self = Self::new(s, now);
+        }
+        if s.cwnd < LOW_WINDOW {
+            return;
+        }
+        let train = self.train_is_long(s, now, delay_min_us);
+        let rise = self.delay_has_risen(delay_us, delay_min_us);
+        if train || rise {
+            self.found = true;
+            s.ssthresh = s.cwnd;
+        }
+    }
+
+    fn train_is_long(&mut self, s: &Sock, now: Nanos, delay_min_us: u32) -> bool {
+        let now_us = micros(now);
+        if now_us.wrapping_sub(self.last_ack_us) as i32 > ACK_DELTA_US {
+            return false;
+        }
+        self.last_ack_us = now_us;
+        let mut threshold = delay_min_us + ack_delay_us(s);
+        // A paced train is spread over up to a round by the sender itself.
+        if s.pacing_rate == u64::MAX {
+            threshold >>= 1;
+        }
+        now_us.wrapping_sub(self.start_us) > threshold
+    }
+
+    fn delay_has_risen(&mut self, delay_us: u32, delay_min_us: u32) -> bool {
+        self.rtt_us = self.rtt_us.min(delay_us);
+        if self.samples < MIN_SAMPLES {
+            self.samples += 1;
+            return false;
+        }
+        let rise = (delay_min_us >> 3).clamp(DELAY_US.0, DELAY_US.1);
+        self.rtt_us > delay_min_us + rise
+    }
+}
+
+/// How long the sender's own bursts may stretch a train, µs: four full bursts at the pacing rate, at most 1 ms.
+fn ack_delay_us(s: &Sock) -> u32 {
+    const BURSTS: u64 = 4 * 65_536 * 1_000_000;
+    let rate = s.rate_to_pace_at().max(1);
+    (BURSTS / rate).min(1_000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_qdisc::{MS, SEC};
+
+    fn start(cwnd: u32, rtt: Nanos) -> (HyStart, Sock) {
+        let s = Sock {
+            srtt: rtt,
+            ..Sock::new(1448, cwnd)
+        };
+        (HyStart::new(&s, 0), s)
+    }
+
+    /// A round of ten ACKs 3 ms apart (no train) with this RTT; whether slow start goes on.
+    fn round(h: &mut HyStart, s: &mut Sock, at: Nanos, delay_ms: u32) -> bool {
+        s.una += 1;
+        s.nxt = s.una + 20;
+        for n in 0..10 {
+            h.update(s, at + n * 3 * MS, delay_ms * 1000, 80_000);
+        }
+        s.una = s.nxt;
+        s.in_slow_start()
+    }
+
+    #[test]
+    fn slow_start_ends_when_the_delay_rises_by_an_eighth() {
+        let (mut h, mut s) = start(20, 80 * MS);
+        assert!(round(&mut h, &mut s, SEC, 89));
+        assert!(!round(&mut h, &mut s, 2 * SEC, 91));
+    }
+
+    #[test]
+    fn the_delay_of_a_round_counts_after_eight_samples() {
+        let (mut h, mut s) = start(20, 80 * MS);
+        (s.una, s.nxt) = (1, 40);
+        for n in 0..8 {
+            h.update(&mut s, SEC + n * 3 * MS, 120_000, 80_000);
+        }
+        assert!(s.in_slow_start());
+        h.update(&mut s, SEC + 30 * MS, 120_000, 80_000);
+        assert!(!s.in_slow_start());
+    }
+
+    #[test]
+    fn windows_below_sixteen_are_left_alone() {
+        let (mut h, mut s) = start(15, 80 * MS);
+        assert!(round(&mut h, &mut s, SEC, 200));
+    }
+
+    #[test]
+    fn a_train_of_half_the_base_rtt_ends_slow_start_unless_the_sender_paces() {
+        for (pacing_rate, end_ms) in [(u64::MAX, 41), (1_000_000, 82)] {
+            let (mut h, mut s) = start(20, 80 * MS);
+            s.pacing_rate = pacing_rate;
+            (s.una, s.nxt) = (1, 100);
+            // ACKs each ms. The threshold is 80 ms and 1 ms for bursts, halved without pacing.
+            let last = (0..200u64).find(|&n| {
+                h.update(&mut s, SEC + n * MS, 80_000, 80_000);
+                !s.in_slow_start()
+            });
+            assert_eq!(last, Some(end_ms));
+        }
+    }
+
+    #[test]
+    fn a_gap_of_more_than_two_milliseconds_breaks_the_train() {
+        let (mut h, mut s) = start(20, 80 * MS);
+        (s.una, s.nxt) = (1, 100);
+        for n in 0..40 {
+            h.update(&mut s, SEC + n * 3 * MS, 80_000, 80_000);
+        }
+        assert!(s.in_slow_start());
+    }
+}
