@@ -27,13 +27,8 @@ def test_written_files_have_the_usual_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfname = 'x'")
-    assert files.read_text(tmp_path / "a.toml") == "name = 'x'"
-
-
 def test_invalid_utf8_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_bytes(b'name = "x"\n[link]\nrate = "15mbit" # \xff\n')
-    with pytest.raises(InputError, match=r"a\.toml:3: byte \d+ is not UTF-8; save the file as UTF-8"):
+    with pytest.raises(InputError, match=r"a\.toml:3: not UTF-8 text; save the file as UTF-8"):
         load(path)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import final
 
-from quell.control import Gauges
+from quell.control import Gauges, Knobs
 
 __version__: str
 
@@ -22,32 +22,32 @@ class Scenario:
     duration_s: float
     warmup_s: float
 
-    def __new__(cls, text: str, path: str, **overrides: str | list[str]) -> Scenario:
-        """Read TOML; `path` names it in errors; `overrides` are the command line's strings."""
+    def __new__(
+        cls,
+        name: str | None = None,
+        *,
+        text: str | None = None,
+        queue: str | None = None,
+        rate: str | None = None,
+        rtt: str | None = None,
+        trace: str | None = None,
+        flows: Sequence[str] = ...,
+        ecn: bool = False,
+        duration: str | None = None,
+        warmup: str | None = None,
+        seeds: str | None = None,
+        seed: str | None = None,
+    ) -> Scenario:
+        """Read a scenario file or a built-in one, or `text`, which `name` names in errors.
+
+        The rest are the command line's strings, which stand over the file or in its place.
+        """
 
     def toml(self) -> str:
         """Every key with its value, defaults filled in, as a scenario file."""
 
     def run_seed(self, k: int) -> int:
         """Seed of run `k`."""
-
-@final
-class World:
-    """One simulation whose queue is controlled from outside: it stops at every decision and asks."""
-
-    def __new__(
-        cls, scenario: Scenario, queue: str, seed: int, period_s: float, series_bin_s: float | None = None
-    ) -> World: ...
-    def step(self) -> Gauges | None:
-        """Run to the next decision and return the gauges; None at the end."""
-
-    def set(
-        self, *, limit: int | None = None, drop: float | None = None, base_probability: float | None = None
-    ) -> None:
-        """Set knobs of the queue that asked."""
-
-    def finish(self) -> str:
-        """Return the result record as JSON."""
 
 def run_many(
     scenario: Scenario,
@@ -61,6 +61,20 @@ def run_many(
 
     `on_done(index, record)` is called from this thread with JSON as runs finish, in no fixed order. On Ctrl-C, or when
     `on_done` raises, running worlds stop, what had finished is still handed over, and the exception is raised.
+    """
+
+def run_controlled(
+    scenario: Scenario,
+    queue: str,
+    seed: int,
+    period_s: float,
+    decide: Callable[[Gauges], Knobs | None],
+    *,
+    series_bin_s: float | None = None,
+) -> str:
+    """Run one world, asking `decide` for the knobs every `period_s` seconds; return the record as JSON.
+
+    What `decide` raises ends the run.
     """
 
 def scenarios() -> list[tuple[str, str, str]]:

@@ -46,7 +46,7 @@ def run(
     Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
     checked = scenario(source, **overrides)
-    words, seed = aqm or checked.queue, checked.run_seed(0)
+    words, seed = _core.queue(aqm) if aqm is not None else checked.queue, checked.run_seed(0)
     if controller is not None:
         return frame.runs([run_controlled(checked, words, seed, controller, series)])
     job = experiment.Job(words, seed, series)
@@ -74,9 +74,9 @@ def compare(
     any number of cores (`cpu_s` and what follows from it excepted).
     Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
-    checked = scenario(source, **overrides)
-    queues = list(aqm) if aqm is not None else experiment.every_queue(checked)
-    work = experiment.plan(checked, queues, seeds, series_bin_s=series)
+    checked = scenario(source, seeds=seeds, **overrides)
+    queues = [_core.queue(words) for words in aqm] if aqm is not None else experiment.every_queue(checked)
+    work = experiment.plan(checked, queues, series_bin_s=series)
     outcome = experiment.run_jobs(checked, work, threads=jobs)
     if outcome.interrupted:
         raise KeyboardInterrupt
@@ -98,9 +98,9 @@ def optimum(
     Returns one row per setting: `value`, mean `reward` (see quell.sweep.REWARDS), `best`, `front` and the means of
     the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
-    checked = scenario(source, **overrides)
+    checked = scenario(source, seeds=seeds, **overrides)
     settings = list(values) if values is not None else _sweep.values(knob, None)
-    work = experiment.plan(checked, [_sweep.words(knob, v) for v in settings], seeds)
+    work = experiment.plan(checked, [_sweep.words(knob, v) for v in settings])
     outcome = experiment.run_jobs(checked, work, threads=jobs)
     if outcome.interrupted:
         raise KeyboardInterrupt
@@ -113,18 +113,12 @@ def queues() -> pl.DataFrame:
 
 
 def scenarios() -> pl.DataFrame:
-    """List the built-in scenarios: `name`, `about`, `toml`."""
-    return pl.DataFrame(_core.scenarios(), schema=["name", "about", "toml"], orient="row")
+    """List the built-in scenarios: `name`, `summary`, `toml`."""
+    return pl.DataFrame(_core.scenarios(), schema=["name", "summary", "toml"], orient="row")
 
 
 def _strings(overrides: dict[str, Any]) -> dict[str, Any]:
     """Turn what a Python caller writes (numbers, paths) into the command line's strings."""
     return {
-        key: [str(v) for v in value]
-        if isinstance(value, list | tuple)
-        else value
-        if isinstance(value, bool)
-        else str(value)
-        for key, value in overrides.items()
-        if value is not None
+        key: value if key in ("flows", "ecn") else str(value) for key, value in overrides.items() if value is not None
     }

@@ -71,6 +71,7 @@ Warmup = Annotated[
 Seed = Annotated[
     str | None, typer.Option(metavar="N", help="Seed from which each run's is derived.", rich_help_panel=_LINK)
 ]
+Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own seed.")]
 Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: one per core.")]
 Json = Annotated[
     str | None,
@@ -182,6 +183,13 @@ def _simulate(
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap)
 
 
+def _queue(words: str) -> str:
+    try:
+        return _core.queue(words)
+    except InputError as error:
+        raise InputError(f"--aqm: {error}") from None
+
+
 def _heading(scenario: Scenario, runs: int) -> None:
     out.print(
         f"[bold]{scenario.name}[/bold]  [dim]{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out; "
@@ -214,7 +222,7 @@ def compare(
             metavar="WORDS", help="Queue words as in tc; repeatable. Default: every queue, the file's own first."
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", min=1, max=100_000, help="Runs per queue.")] = None,
+    seeds: Seeds = None,
     jobs: Jobs = 0,
     rate: Rate = None,
     rtt: Rtt = None,
@@ -233,10 +241,19 @@ def compare(
     """Put queue disciplines side by side on one bottleneck: a table, a report, result records."""
     targets = Targets(json, html, parquet, csv)
     scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn or None, duration=duration, warmup=warmup, seed=seed
+        file,
+        rate=rate,
+        rtt=rtt,
+        trace=trace,
+        flows=flow,
+        ecn=ecn,
+        duration=duration,
+        warmup=warmup,
+        seeds=seeds,
+        seed=seed,
     )
-    queues = aqm or experiment.every_queue(scenario)
-    work = experiment.plan(scenario, queues, seeds, series_bin_s=series, first_series=html is not None)
+    queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(scenario)
+    work = experiment.plan(scenario, queues, series_bin_s=series, first_series=html is not None)
     outcome = _simulate(scenario, work, jobs, targets.quiet)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
@@ -285,10 +302,10 @@ def run(
     targets = Targets(json, html, parquet, csv)
     files.check_target("--pcap", pcap)
     scenario = experiment.load(
-        file, queue=aqm, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn or None, duration=duration, warmup=warmup,
-        seed=seed,
+        file, queue=aqm, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn, duration=duration, warmup=warmup,
+        seeds="1", seed=seed,
     )  # fmt: skip
-    work = experiment.plan(scenario, [scenario.queue], 1, series_bin_s=series, first_series=html is not None)
+    work = experiment.plan(scenario, [_core.queue(scenario.queue)], series_bin_s=series, first_series=html is not None)
     if pcap is None:
         outcome = _simulate(scenario, work, 1, targets.quiet)
     else:
@@ -323,7 +340,7 @@ def optimum(
     cc: Annotated[
         str | None, typer.Option(metavar="CC", help="Shorthand for one --flow of this congestion control.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", min=1, max=100_000, help="Runs per setting.")] = None,
+    seeds: Seeds = None,
     jobs: Jobs = 0,
     rate: Rate = None,
     rtt: Rtt = None,
@@ -346,10 +363,10 @@ def optimum(
     settings = sweep.values(knob, values)
     targets = Targets(json, html)
     scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, flows=[cc] if cc else flow, ecn=ecn or None, duration=duration,
-        warmup=warmup, seed=seed,
+        file, rate=rate, rtt=rtt, trace=trace, flows=[cc] if cc else flow, ecn=ecn, duration=duration, warmup=warmup,
+        seeds=seeds, seed=seed,
     )  # fmt: skip
-    work = experiment.plan(scenario, [sweep.words(knob, v) for v in settings], seeds, first_series=html is not None)
+    work = experiment.plan(scenario, [sweep.words(knob, v) for v in settings], first_series=html is not None)
     outcome = _simulate(scenario, work, jobs, targets.quiet)
     points = sweep.judge(knob, settings, outcome.records, reward)
     if not targets.quiet:
@@ -392,7 +409,7 @@ def scenarios(
     if not chosen:
         raise InputError(f"{name}: unknown scenario; built in are {', '.join(s[0] for s in known)}")
     if json is not None:
-        _write_json(targets, [dict(zip(("name", "about", "toml"), s, strict=True)) for s in chosen])
+        _write_json(targets, [dict(zip(("name", "summary", "toml"), s, strict=True)) for s in chosen])
     elif name is not None:
         sys.stdout.write(chosen[0][2])
     if not targets.quiet and (name is None):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypedDict
 
 from quell import _core
-from quell._core import InputError, Scenario
+from quell._core import Scenario
 
 
 class Gauges(TypedDict):
@@ -15,8 +15,6 @@ class Gauges(TypedDict):
 
     now: float
     """When it was read, seconds since the start."""
-    queue: int
-    """Which queue decides: always 0 unless a fair queue shows each of its flows."""
     backlog_packets: int
     backlog_bytes: int
     limit_packets: int
@@ -62,13 +60,6 @@ def run_controlled(
 ) -> Mapping[str, Any]:
     """Simulate one run with a controller from outside; returns the result record."""
     period = float(controller.period)
-    if not period >= 1e-6:
-        raise InputError(f"controller: period {controller.period!r} is not a number of seconds of at least 1e-6")
-    world = _core.World(scenario, queue, seed, period, series_bin_s)
-    while (gauges := world.step()) is not None:
-        knobs = controller.decide(gauges) or {}
-        if unknown := set(knobs) - set(Knobs.__annotations__):
-            raise InputError(f"controller: unknown knob {min(unknown)!r}; known are {', '.join(Knobs.__annotations__)}")
-        world.set(**knobs)
-    record: Mapping[str, Any] = json.loads(world.finish())
+    text = _core.run_controlled(scenario, queue, seed, period, controller.decide, series_bin_s=series_bin_s)
+    record: Mapping[str, Any] = json.loads(text)
     return record

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quell import _core, files
-from quell._core import InputError, Scenario
+from quell import _core
+from quell._core import Scenario
 
 BINS = 300
 """Bins of a time series where nobody asked for a width."""
@@ -25,26 +25,12 @@ def load(source: str | Path | Scenario | None = None, **overrides: Any) -> Scena
 
     Raises InputError, one line that names the file, the key and what would be right.
     """
-    given = {key: value for key, value in overrides.items() if value not in (None, [], ())}
+    given = {key: value for key, value in overrides.items() if value is not None}
     if isinstance(source, Scenario):
-        return Scenario(source.toml(), source.name, **given) if given else source
-    if source is None and ("rate" in given or "trace" in given):
-        name = Path(given["trace"]).name if "trace" in given else given["rate"]
-        return Scenario(f"name = {json.dumps(name)}\n", "command line", **given)
-    text, path = _find("home" if source is None else source)
-    return Scenario(text, path, **given)
-
-
-def _find(source: str | Path) -> tuple[str, str]:
+        return Scenario(source.name, text=source.toml(), **given) if given else source
     if isinstance(source, str) and ("\n" in source or "=" in source):
-        return source, "scenario"
-    built_in = {name: text for name, _, text in _core.scenarios()}
-    path = Path(source)
-    if isinstance(source, str) and source in built_in and not path.is_file():
-        return built_in[source], f"{source}.toml"
-    if path.suffix != ".toml" and not path.exists():
-        raise InputError(f"{source}: no such file, nor a built-in scenario; built in are {', '.join(built_in)}")
-    return files.read_text(path), str(path)
+        return Scenario(text=source, **given)
+    return Scenario(None if source is None else str(source), **given)
 
 
 @dataclass(frozen=True)
@@ -94,28 +80,22 @@ def every_queue(scenario: Scenario) -> list[str]:
 
     `fifo` stays out: unless a knob is turned it is `pfifo`.
     """
-    own = scenario.queue
+    own = _core.queue(scenario.queue)
     kinds = [kind["name"] for kind in known_queues()]
     return [own] + [kind for kind in kinds if kind not in (own, "fifo")]
 
 
 def plan(
-    scenario: Scenario,
-    queues: Sequence[str],
-    seeds: int | None = None,
-    *,
-    series_bin_s: float | None = None,
-    first_series: bool = False,
+    scenario: Scenario, queues: Sequence[str], *, series_bin_s: float | None = None, first_series: bool = False
 ) -> list[Job]:
     """List the runs, seed by seed, so that an interrupted experiment has seen every queue about as often.
 
     With `first_series` the runs of the first seed keep a time series for the report even where `series_bin_s` is None.
-    """  # fmt: skip
-    count = scenario.seeds if seeds is None else seeds
+    """
     first = series_bin_s or (scenario.duration_s / BINS if first_series else None)
     return [
         Job(queue, scenario.run_seed(k), first if k == 0 else series_bin_s)
-        for k in range(count)
+        for k in range(scenario.seeds)
         for queue in dict.fromkeys(queues)
     ]
 

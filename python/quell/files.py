@@ -1,4 +1,4 @@
-"""Reading what users name and writing files whole or not at all."""
+"""Writing files whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,21 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quell._core import InputError
-
-
-def read_text(path: Path) -> str:
-    """Read a UTF-8 file; whatever prevents it becomes one line."""
-    try:
-        data = path.read_bytes()
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a folder; give a scenario file (TOML)") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
 
 
 def check_target(option: str, path: Path | None) -> None:

@@ -100,14 +100,10 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
     For each measure a column with the mean over runs and `<measure>.ci95`, half the width of its 95 % confidence
     interval (Student's t; null with one run); `front` says which queues no other beats in goodput and p95 sojourn.
     """
-    rows: list[dict[str, Any]] = []
-    for row in summarise(frame.to_dicts()):
-        cells: dict[str, Any] = {"queue": row.queue, "runs": row.runs, "front": row.on_front}
-        for measure in MEASURES:
-            value = row.values[measure.key]
-            cells[measure.key] = None if value is None else value.mean / measure.scale
-            cells[f"{measure.key}.ci95"] = None if value is None or value.half is None else value.half / measure.scale
-        rows.append(cells)
+    rows = [
+        {"queue": row.queue, "runs": row.runs, "front": row.on_front, **row.plain()}
+        for row in summarise(frame.to_dicts())
+    ]
     floats = {f"{m.key}{end}": pl.Float64() for m in MEASURES for end in ("", ".ci95")}
     return pl.DataFrame(rows, schema={"queue": pl.String(), "runs": pl.Int64(), "front": pl.Boolean(), **floats})
 

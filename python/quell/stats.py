@@ -98,6 +98,15 @@ class Row:
         value = self.values[key]
         return None if value is None else value.mean
 
+    def plain(self) -> dict[str, float | None]:
+        """Return all means and, as `KEY.ci95`, half the widths of their intervals, in the record's units."""
+        out: dict[str, float | None] = {}
+        for m in MEASURES:
+            value = self.values[m.key]
+            out[m.key] = None if value is None else value.mean / m.scale
+            out[f"{m.key}.ci95"] = None if value is None or value.half is None else value.half / m.scale
+        return out
+
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
     """Which points (gain, cost) no other beats in one without losing in the other."""

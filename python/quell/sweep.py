@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quell import _core
 from quell._core import InputError
 from quell.stats import Estimate, Record, Row, estimate, summarise
 
@@ -48,10 +49,17 @@ class Point:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        means = {key: self.row.mean(key) for key in self.row.values}
         reward = None if self.reward is None else self.reward.mean
-        return {"knob": self.knob, "value": self.value, "queue": self.row.queue, "runs": self.row.runs,
-                "reward": reward, "best": self.best, "front": self.row.on_front, **means}  # fmt: skip
+        return {
+            "knob": self.knob,
+            "value": self.value,
+            "queue": self.row.queue,
+            "runs": self.row.runs,
+            "reward": reward,
+            "best": self.best,
+            "front": self.row.on_front,
+            **self.row.plain(),
+        }
 
 
 def values(knob: str, given: str | None) -> list[float]:
@@ -76,7 +84,7 @@ def values(knob: str, given: str | None) -> list[float]:
 
 def words(knob: str, value: float) -> str:
     """Queue words of a FIFO with the knob held still."""
-    return f"fifo limit {int(value)}" if knob == "limit" else f"fifo drop {value:g}"
+    return _core.queue(f"fifo limit {int(value)}" if knob == "limit" else f"fifo drop {value:g}")
 
 
 def judge(knob: str, settings: Sequence[float], records: Sequence[Record], reward: str) -> list[Point]:

@@ -1,7 +1,8 @@
 //! The extension module `quell._core`: what Python sees of the simulator. Conversion only; every rule lives in the crates below.
 //!
-//! Its types are written down in `python/quell/_core.pyi`; a test compares the two.
+//! Its types are written down in `python/quell/_core.pyi`.
 
+mod control;
 mod runs;
 mod scenario;
 mod stub;
@@ -21,6 +22,8 @@ mod _core {
     #[pymodule_export]
     use super::InputError;
     #[pymodule_export]
+    use crate::control::run_controlled;
+    #[pymodule_export]
     use crate::runs::run_many;
     #[pymodule_export]
     use crate::scenario::{Scenario, queue, queues, scenarios};
@@ -33,4 +36,15 @@ mod _core {
 /// Any error of the simulator as Python's.
 fn input_error(error: impl std::fmt::Display) -> PyErr {
     InputError::new_err(error.to_string())
+}
+
+/// Seconds as Python has them, in nanoseconds.
+fn nanos(seconds: f64) -> PyResult<u64> {
+    let nanos = seconds * 1e9;
+    if !(1.0..1e18).contains(&nanos) {
+        return Err(input_error(format!(
+            "{seconds} s is not a time between 1 ns and 30 years"
+        )));
+    }
+    Ok(nanos.round() as u64)
 }

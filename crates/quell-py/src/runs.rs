@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use crate::stub::RunOptions;
 use pyo3::prelude::*;
-use quell_link::record::Run;
+use quell_sim::scenario::Scenario as Checked;
 
-use crate::{input_error, scenario::Scenario, stub};
+use crate::scenario::Scenario;
+use crate::{input_error, nanos};
 
 /// How often a waiting caller looks for a pending signal.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs every job `(queue words, seed, width of the series' bins in seconds)` and calls `on_done(index, record as JSON)` from this thread as runs finish, in no
-/// fixed order. On Ctrl-C, or when `on_done` raises, running worlds stop, what had finished is still handed over, and the
-/// exception is raised.
+/// Runs every job `(queue words, seed, width of the series' bins in seconds)` and calls `on_done(index, record as JSON)` from
+/// this thread as runs finish, in no fixed order. On Ctrl-C, or when `on_done` raises, running worlds stop, what had finished
+/// is still handed over, and the exception is raised.
 #[pyfunction]
 #[pyo3(signature = (scenario, jobs, on_done, *, threads = 0, pcap = None))]
 pub fn run_many(
@@ -27,20 +29,22 @@ pub fn run_many(
     threads: usize,
     pcap: Option<PathBuf>,
 ) -> PyResult<()> {
-    let _ = pcap;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
         .map_err(input_error)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let (sender, mut receiver) = channel::<(usize, Result<Run, String>)>();
+    let (sender, mut receiver) = channel();
     for (index, (queue, seed, bin_s)) in jobs.into_iter().enumerate() {
-        let bin = bin_s.map(|s| (s * 1e9).round() as u64);
+        let options = RunOptions {
+            series_bin: bin_s.map(nanos).transpose()?,
+            pcap: pcap.clone(),
+        };
         let (scenario, stop, sender) = (scenario.0.clone(), stop.clone(), sender.clone());
         pool.spawn_fifo(move || {
             if !stop.load(Ordering::Relaxed) {
                 // The receiver lives until the last sender is gone.
-                let _ = sender.send((index, stub::run(&scenario, &queue, seed, bin, &stop)));
+                let _ = sender.send((index, record(&scenario, &queue, seed, &options, &stop)));
             }
         });
     }
@@ -54,7 +58,7 @@ pub fn run_many(
             (receiver, message)
         });
         let outcome = match message {
-            Ok((index, Ok(run))) => hand_over(on_done, index, &run),
+            Ok((index, Ok(json))) => on_done.call1((index, json)).map(drop),
             // A stopped world reports that it was stopped: the reason is already kept.
             Ok((_, Err(error))) => Err(input_error(error)),
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -68,7 +72,13 @@ pub fn run_many(
     first_error.map_or(Ok(()), Err)
 }
 
-fn hand_over(on_done: &Bound<'_, PyAny>, index: usize, run: &Run) -> PyResult<()> {
-    let json = serde_json::to_string(run).map_err(input_error)?;
-    on_done.call1((index, json)).map(drop)
+fn record(
+    scenario: &Checked,
+    queue: &str,
+    seed: u64,
+    options: &RunOptions,
+    stop: &AtomicBool,
+) -> Result<String, String> {
+    let run = crate::stub::run(scenario, queue, seed, options, stop).map_err(|e| e.to_string())?;
+    serde_json::to_string(&run).map_err(|e| e.to_string())
 }

@@ -3,91 +3,119 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use quell_link::words;
+use quell_sim::scenario::{self, Overrides};
 
-use crate::stub;
+use crate::input_error;
 
 /// A checked scenario. Immutable.
 #[pyclass(frozen, module = "quell._core")]
-pub struct Scenario(pub Arc<stub::Scenario>);
+pub struct Scenario(pub Arc<scenario::Scenario>);
 
 #[pymethods]
 impl Scenario {
-    /// Reads TOML; `path` names it in errors; `overrides` are the command line's strings.
+    /// Reads a scenario file or a built-in one, or `text`, which `name` names in errors. The rest are the command line's
+    /// strings, which stand over the file or in its place.
     #[new]
-    #[pyo3(signature = (text, path, **overrides))]
+    #[pyo3(signature = (name = None, *, text = None, queue = None, rate = None, rtt = None, trace = None, flows = vec![],
+        ecn = false, duration = None, warmup = None, seeds = None, seed = None))]
+    #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
-        text: String,
-        path: &str,
-        overrides: Option<std::collections::HashMap<String, Py<PyAny>>>,
+        name: Option<&str>,
+        text: Option<&str>,
+        queue: Option<String>,
+        rate: Option<String>,
+        rtt: Option<String>,
+        trace: Option<String>,
+        flows: Vec<String>,
+        ecn: bool,
+        duration: Option<String>,
+        warmup: Option<String>,
+        seeds: Option<String>,
+        seed: Option<String>,
     ) -> PyResult<Self> {
-        let _ = overrides;
-        if text.contains("rtae") {
-            return Err(crate::input_error(format!(
-                "{path}: line 3: unknown key `rtae`; known: rate, delay"
-            )));
-        }
-        Ok(Self(Arc::new(stub::Scenario {
-            name: "home".into(),
-            text,
-            queue: "fq_codel".into(),
-            seeds: 3,
-            seed: 1,
-            duration: 60_000_000_000,
-            warmup: 5_000_000_000,
-        })))
+        let overrides = Overrides {
+            queue,
+            rate,
+            rtt,
+            trace,
+            flows,
+            ecn,
+            duration,
+            warmup,
+            seeds,
+            seed,
+        };
+        let scenario = match text {
+            Some(text) => scenario::Scenario::parse(text, name.unwrap_or(""), &overrides),
+            None => scenario::Scenario::load(name, &overrides),
+        };
+        Ok(Self(Arc::new(scenario.map_err(input_error)?)))
     }
+
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
+
+    /// The bottleneck's queue words.
     #[getter]
     fn queue(&self) -> &str {
-        &self.0.queue
+        &self.0.link.queue
     }
+
+    /// Runs per queue.
     #[getter]
     fn seeds(&self) -> u32 {
         self.0.seeds
     }
+
+    /// The seed from which each run's is derived.
     #[getter]
     fn seed(&self) -> u64 {
         self.0.seed
     }
+
     #[getter]
     fn duration_s(&self) -> f64 {
         self.0.duration as f64 / 1e9
     }
+
     #[getter]
     fn warmup_s(&self) -> f64 {
         self.0.warmup as f64 / 1e9
     }
+
+    /// Seed of run `k`.
     fn run_seed(&self, k: u32) -> u64 {
-        self.0.seed + u64::from(k)
+        self.0.run_seed(k)
     }
+
+    /// Every key with its value, defaults filled in, as a scenario file.
     fn toml(&self) -> String {
-        self.0.text.clone()
+        self.0.to_toml()
     }
 }
 
 /// The built-in scenarios: name, a line about it, its TOML.
 #[pyfunction]
-pub fn scenarios() -> Vec<(String, String, String)> {
-    vec![(
-        "home".into(),
-        "a home's ADSL line".into(),
-        "[link]\nrate = \"15mbit\"\n".into(),
-    )]
+pub fn scenarios() -> Vec<(&'static str, &'static str, &'static str)> {
+    scenario::scenarios()
+        .into_iter()
+        .map(|s| (s.name, s.summary, s.toml))
+        .collect()
 }
 
 /// The kinds of queues with their options, as JSON (`quell_link::words::KindInfo`).
 #[pyfunction]
 pub fn queues() -> PyResult<String> {
-    serde_json::to_string(&quell_link::words::catalogue()).map_err(crate::input_error)
+    serde_json::to_string(&words::catalogue()).map_err(input_error)
 }
 
 /// Checks queue words and gives them back as short as they can be written.
 #[pyfunction]
 pub fn queue(words: &str) -> PyResult<String> {
-    quell_link::Queue::parse(words)
+    words::Queue::parse(words)
         .map(|q| q.canonical())
-        .map_err(crate::input_error)
+        .map_err(input_error)
 }

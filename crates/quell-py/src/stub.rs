@@ -1,18 +1,36 @@
 //! A stand-in for the engine until `quell_sim::run` lands: records of the right shape with made-up numbers.
 
 use quell_link::record::{Flow, Run, Series, Summary};
+use quell_sim::scenario::Scenario;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub struct Scenario {
-    pub name: String,
-    pub text: String,
-    pub queue: String,
-    pub seeds: u32,
-    pub seed: u64,
-    pub duration: u64,
-    pub warmup: u64,
+#[allow(dead_code)]
+pub struct RunOptions {
+    pub series_bin: Option<u64>,
+    pub pcap: Option<std::path::PathBuf>,
 }
-
+pub type Outside<'a> = (
+    u64,
+    &'a mut dyn FnMut(&quell_qdisc::Gauges) -> Result<quell_qdisc::Knobs, quell_link::Error>,
+);
+pub fn run_controlled(
+    s: &Scenario,
+    queue: &str,
+    seed: u64,
+    o: &RunOptions,
+    stop: &AtomicBool,
+    outside: Option<Outside>,
+) -> Result<Run, quell_link::Error> {
+    if let Some((period, ask)) = outside {
+        for k in 1..s.duration / period {
+            ask(&quell_qdisc::Gauges {
+                now: k * period,
+                ..Default::default()
+            })?;
+        }
+    }
+    run(s, queue, seed, o, stop)
+}
 fn noise(x: u64) -> f64 {
     let mut z = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -24,16 +42,17 @@ pub fn run(
     s: &Scenario,
     queue: &str,
     seed: u64,
-    bin: Option<u64>,
+    options: &RunOptions,
     stop: &AtomicBool,
-) -> Result<Run, String> {
+) -> Result<Run, quell_link::Error> {
+    let bin = options.series_bin;
     let kind = queue.split(' ').next().unwrap_or("");
-    quell_link::Queue::parse(queue).map_err(|e| e.to_string())?;
+    quell_link::Queue::parse(queue)?;
     let i = kind.bytes().map(usize::from).sum::<usize>() % 13;
     for _ in 0..(noise(seed) * 10.0) as u32 {
         std::thread::sleep(std::time::Duration::from_millis(10));
         if stop.load(Ordering::Relaxed) {
-            return Err("stopped".into());
+            return Err(quell_link::Error::new("stopped"));
         }
     }
     let delay = 3.0 * 1.45f64.powi(((i * 7) % 13) as i32) * (1.0 + 0.1 * noise(seed + 1));
