@@ -1,7 +1,11 @@
 //! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and defaults, as in
 //! `codel target 5ms interval 100ms ecn`. One table ([`kinds`]) serves the parser, the canonical spelling and the catalogue.
 
+mod fair;
 mod kinds;
+mod red;
+mod rows;
+mod single;
 
 use std::fmt;
 
@@ -77,6 +81,11 @@ impl Queue {
         self.spec.build(rate_bps)
     }
 
+    /// What is wrong with it on a link of this rate, where that matters.
+    pub fn check(&self, rate_bps: u64) -> Result<(), Error> {
+        self.spec.check(rate_bps).map_err(|e| e.under(self.kind))
+    }
+
     /// The shortest words that mean this queue: the kind and what differs from its defaults, in the catalogue's order.
     pub fn canonical(&self) -> String {
         let mut words = self.kind.to_owned();
@@ -140,7 +149,6 @@ struct Opt<T: 'static> {
 }
 
 /// A value's type, its field and its range.
-#[allow(dead_code)] // some wait for their first kind
 enum Field<T: 'static> {
     /// A count (packets, flows) from at least to at most.
     Count(fn(&mut T) -> &mut u32, u32, u32),
@@ -148,6 +156,10 @@ enum Field<T: 'static> {
     Bytes(fn(&mut T) -> &mut u64, u64, u64),
     /// The same in 32 bits.
     Bytes32(fn(&mut T) -> &mut u32, u32, u32),
+    /// Optional ones.
+    MaybeCount(fn(&mut T) -> &mut Option<u32>, u32, u32),
+    MaybeBytes(fn(&mut T) -> &mut Option<u64>, u64, u64),
+    MaybeRate(fn(&mut T) -> &mut Option<u64>, u64, u64),
     /// Nanoseconds, from at least to at most.
     Time(fn(&mut T) -> &mut Nanos, Nanos, Nanos),
     /// The same, or none.
@@ -158,6 +170,12 @@ enum Field<T: 'static> {
     Number(fn(&mut T) -> &mut f64, f64, f64),
     /// A word alone and its opposite (empty: it has none).
     Flag(fn(&mut T) -> &mut bool, &'static str),
+    /// A flag that is not kept as a bool.
+    Switch {
+        off: &'static str,
+        set: fn(&mut T, bool),
+        get: fn(&T) -> bool,
+    },
     /// Anything else: how it is written, how it is read, and the words for it (empty: none, it is not set).
     Other {
         syntax: &'static str,
@@ -168,18 +186,31 @@ enum Field<T: 'static> {
 
 impl<T: Clone> Opt<T> {
     fn matches(&self, word: &str) -> bool {
-        self.name == word
-            || matches!(self.field, Field::Flag(_, off) if off == word && !off.is_empty())
+        self.name == word || self.off() == Some(word)
+    }
+
+    /// Does the word stand alone?
+    fn is_flag(&self) -> bool {
+        matches!(self.field, Field::Flag(..) | Field::Switch { .. })
+    }
+
+    /// A flag's opposite, if it has one.
+    fn off(&self) -> Option<&'static str> {
+        match self.field {
+            Field::Flag(_, off) | Field::Switch { off, .. } => Some(off).filter(|o| !o.is_empty()),
+            _ => None,
+        }
     }
 
     fn syntax(&self) -> &'static str {
         match self.field {
-            Field::Count(..) => "N",
-            Field::Bytes(..) | Field::Bytes32(..) => "BYTES",
+            Field::Count(..) | Field::MaybeCount(..) => "N",
+            Field::MaybeRate(..) => "RATE",
+            Field::Bytes(..) | Field::Bytes32(..) | Field::MaybeBytes(..) => "BYTES",
             Field::Time(..) | Field::MaybeTime(..) => "TIME",
             Field::Probability(_) => "P",
             Field::Number(..) => "X",
-            Field::Flag(..) => "",
+            Field::Flag(..) | Field::Switch { .. } => "",
             Field::Other { syntax, .. } => syntax,
         }
     }
@@ -207,15 +238,39 @@ impl<T: Clone> Opt<T> {
                 let n = units::parse_time(value)?;
                 *at(params) = Some(within(n, low, high, value, units::format_time)?);
             }
+            Field::MaybeCount(at, low, high) => {
+                let n = units::parse_count(value.strip_suffix('p').unwrap_or(value))?;
+                *at(params) =
+                    Some(within(n, low.into(), high.into(), value, |x| x.to_string())? as u32);
+            }
+            Field::MaybeBytes(at, low, high) => {
+                let n = units::parse_size(value)?;
+                *at(params) = Some(within(n, low, high, value, units::format_size)?);
+            }
+            Field::MaybeRate(at, low, high) => {
+                let n = units::parse_rate(value)?;
+                *at(params) = Some(within(n, low, high, value, units::format_rate)?);
+            }
             Field::Probability(at) => *at(params) = units::parse_probability(value)?,
             Field::Number(at, low, high) => {
                 let x = units::parse_number(value)?;
                 *at(params) = within(x, low, high, value, |x| x.to_string())?;
             }
             Field::Flag(at, _) => *at(params) = word == self.name,
+            Field::Switch { set, .. } => set(params, word == self.name),
             Field::Other { set, .. } => set(params, value)?,
         }
         Ok(())
+    }
+
+    /// The word that holds.
+    fn flag(&self, on: bool) -> String {
+        (if on {
+            self.name
+        } else {
+            self.off().unwrap_or_default()
+        })
+        .to_owned()
     }
 
     /// The value as one would write it, empty for none; for a flag the word that holds.
@@ -233,7 +288,17 @@ impl<T: Clone> Opt<T> {
                 at(&mut params).map_or_else(String::new, units::format_time)
             }
             Field::Probability(at) | Field::Number(at, ..) => at(&mut params).to_string(),
-            Field::Flag(at, off) => (if *at(&mut params) { self.name } else { off }).to_owned(),
+            Field::MaybeCount(at, ..) => {
+                at(&mut params).map_or_else(String::new, |n| n.to_string())
+            }
+            Field::MaybeBytes(at, ..) => {
+                at(&mut params).map_or_else(String::new, units::format_size)
+            }
+            Field::MaybeRate(at, ..) => {
+                at(&mut params).map_or_else(String::new, units::format_rate)
+            }
+            Field::Flag(at, _) => self.flag(*at(&mut params)),
+            Field::Switch { get, .. } => self.flag(get(&params)),
             Field::Other { get, .. } => get(&params),
         }
     }
@@ -269,10 +334,8 @@ impl<T: Clone> AnyKind for Kind<T> {
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let Some(option) = self.options.iter().find(|o| o.matches(word)) else {
-                let names = self.options.iter().flat_map(|o| match o.field {
-                    Field::Flag(_, off) if !off.is_empty() => vec![o.name, off],
-                    _ => vec![o.name],
-                });
+                let names = self.options.iter();
+                let names = names.flat_map(|o| [Some(o.name), o.off()]).flatten();
                 return Err(Error::unknown("option", word, names));
             };
             if given.contains(&option.name) {
@@ -281,12 +344,13 @@ impl<T: Clone> AnyKind for Kind<T> {
                     .key(option.name));
             }
             given.push(option.name);
-            let value = match option.field {
-                Field::Flag(..) => "",
-                _ => words.next().copied().ok_or_else(|| {
+            let value = if option.is_flag() {
+                ""
+            } else {
+                words.next().copied().ok_or_else(|| {
                     Error::new(format!("`{word}` needs a value"))
                         .remedy(format!("write {word} {}", option.syntax()))
-                })?,
+                })?
             };
             option
                 .set(&mut params, word, value)
@@ -307,9 +371,10 @@ impl<T: Clone> AnyKind for Kind<T> {
             if value == option.get(&default) || value.is_empty() {
                 continue;
             }
-            words.push(match option.field {
-                Field::Flag(..) => value,
-                _ => format!("{} {value}", option.name),
+            words.push(if option.is_flag() {
+                value
+            } else {
+                format!("{} {value}", option.name)
             });
         }
         words
@@ -318,9 +383,9 @@ impl<T: Clone> AnyKind for Kind<T> {
     fn info(&self) -> KindInfo {
         let default = (self.default)();
         let options = self.options.iter().map(|o| OptionInfo {
-            name: match o.field {
-                Field::Flag(_, off) if !off.is_empty() => format!("{}|{off}", o.name),
-                _ => o.name.to_owned(),
+            name: match o.off() {
+                Some(off) => format!("{}|{off}", o.name),
+                None => o.name.to_owned(),
             },
             value: o.syntax(),
             default: match o.get(&default) {
@@ -411,11 +476,57 @@ mod tests {
     }
 
     #[test]
+    fn red_without_parameters_takes_them_from_the_links_rate() {
+        let Spec::Red(words) = Queue::parse("red").unwrap().spec else {
+            panic!()
+        };
+        let p = words.params(8_000_000);
+        assert_eq!((p.max, p.min, p.limit), (30_000, 10_000, 120_000)); // 30 ms of 1 MB/s; max / 3; 4 max
+        assert_eq!(p.burst, 16); // tc-red(8): (2 * min + max) / (3 * avpkt)
+        let Spec::Red(words) = Queue::parse("red limit 60000").unwrap().spec else {
+            panic!()
+        };
+        assert_eq!(words.params(8_000_000).max, 15_000); // tc-red(8): limit / 4
+        let e = Queue::parse("red burst 5")
+            .unwrap()
+            .check(100_000_000)
+            .unwrap_err();
+        assert_eq!(e.to_string(), "red: burst must be above min / avpkt");
+    }
+
+    #[test]
+    fn dualpi2s_round_trips_set_its_gains() {
+        let Spec::DualPi2(p) = Queue::parse("dualpi2 max_rtt 100ms typical_rtt 15ms")
+            .unwrap()
+            .spec
+        else {
+            panic!()
+        };
+        // RFC 9332, appendix A.1: alpha = 0.1 Tupdate / RTT_max^2, beta = 0.3 / RTT_max
+        assert!(
+            (p.alpha - 0.15).abs() < 1e-9 && (p.beta - 3.0).abs() < 1e-9,
+            "{p:?}"
+        );
+        let Spec::DualPi2(q) = Queue::parse("dualpi2 typical_rtt 15ms").unwrap().spec else {
+            panic!()
+        };
+        assert_eq!((q.target, q.beta), (15_000_000, p.beta));
+    }
+
+    #[test]
     fn the_canonical_spelling_keeps_only_what_differs() {
         for (words, canonical) in [
             ("pfifo  limit 1000", "pfifo"),
             ("fifo drop 1% limit 5", "fifo limit 5 drop 0.01"),
             ("bfifo limit 1mb", "bfifo limit 1mb"),
+            ("cake besteffort rtt 100ms", "cake"),
+            (
+                "dualpi2 l4s_ect drop_dequeue step_thresh 5p",
+                "dualpi2 step_thresh 5pkt",
+            ),
+            ("dualpi2 any_ect overflow", "dualpi2 any_ect overflow"),
+            ("fq_codel noecn", "fq_codel noecn"),
+            ("red limit 60kb ecn gentle", "red limit 60kb ecn gentle"),
         ] {
             assert_eq!(Queue::parse(words).unwrap().canonical(), canonical);
         }

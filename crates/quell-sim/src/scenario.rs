@@ -704,7 +704,8 @@ mod tests {
 
     #[test]
     fn bad_overrides_name_themselves_and_no_file() {
-        let cases: [(fn(&mut Overrides), &str); 11] = [
+        type Case = (fn(&mut Overrides), &'static str);
+        let cases: [Case; 11] = [
             (|o| o.rate = Some("x".into()), "rate: \"x\" is not a rate"),
             (
                 |o| o.rtt = Some("5".into()),

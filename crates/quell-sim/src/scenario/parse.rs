@@ -191,6 +191,7 @@ fn link(table: &mut Table, dir: &Path) -> Result<Link, Error> {
         }
     }
     let rate = rate(table, dir)?;
+    let mean_bps = rate.mean_bps(LONGEST);
     let overhead = if matches!(rate, Rate::Trace(_)) {
         4
     } else {
@@ -215,7 +216,7 @@ fn link(table: &mut Table, dir: &Path) -> Result<Link, Error> {
         nic: table.read_or("nic", 0, |t| count(t, 0, 1_000_000))? as u32,
         loss: table.read_or("loss", 0.0, units::parse_probability)?,
         queue: table.read_or("queue", "fq_codel".to_owned(), |t| {
-            Queue::parse(t)?;
+            Queue::parse(t)?.check(mean_bps)?;
             Ok(t.split_whitespace().collect::<Vec<_>>().join(" "))
         })?,
     })

@@ -1,0 +1,227 @@
+//! The kinds with a queue for each flow.
+
+use quell_qdisc::{MS, SEC, US, cake, fq, fq_codel, fq_pie};
+
+use super::rows::*;
+use super::{Field, Kind, Spec};
+use crate::error::Error;
+
+pub(super) static FQ: Kind<fq::Params> = Kind {
+    name: "fq",
+    summary: "fair queue: deficit round robin over flows, each drop-tail; without sch_fq's pacing and bands",
+    source: "Linux sch_fq",
+    default: fq::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "flow_limit",
+            Field::Count(|p| &mut p.flow_limit, 1, MANY),
+            "packets of each flow",
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt(
+            "initial_quantum",
+            Field::Bytes32(|p| &mut p.initial_quantum, 0, i32::MAX as u32),
+            "bytes that a flow never seen may send at once",
+        ),
+        opt(
+            "refill_delay",
+            Field::Time(|p| &mut p.refill_delay, 0, LONG),
+            "a flow idle for longer starts with at least a quantum",
+        ),
+        opt(
+            "ce_threshold",
+            Field::Time(|p| &mut p.ce_threshold, 0, LONG),
+            CE_THRESHOLD,
+        ),
+        opt(
+            "buckets",
+            Field::Count(|p| &mut p.flows, 1, 65_536),
+            "flows that it can tell apart, a power of two",
+        ),
+    ],
+    wrap: Spec::Fq,
+    unwrap: unwrap!(Fq),
+    check: fq::Params::check,
+};
+
+pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
+    name: "fq_codel",
+    summary: "flow queues with CoDel each: deficit round robin, new flows first",
+    source: "RFC 8290, Linux sch_fq_codel",
+    default: fq_codel::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
+        opt(
+            "target",
+            Field::Time(|p| &mut p.codel.target, 0, LONG),
+            TARGET,
+        ),
+        opt(
+            "interval",
+            Field::Time(|p| &mut p.codel.interval, US, LONG),
+            INTERVAL,
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 256, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.codel.ecn, "noecn"), ECN),
+        opt(
+            "ce_threshold",
+            Field::MaybeTime(|p| &mut p.codel.ce_threshold, 0, LONG),
+            CE_THRESHOLD,
+        ),
+        opt(
+            "ce_threshold_selector",
+            Field::Other {
+                syntax: "VALUE/MASK",
+                set: |p, text| {
+                    let two_bits = |s: &str| s.parse::<u8>().ok().filter(|b| *b < 4);
+                    let pair = text.split_once('/');
+                    let pair = pair.and_then(|(v, m)| Some((two_bits(v)?, two_bits(m)?)));
+                    (p.codel.ce_selector, p.codel.ce_mask) = pair.ok_or_else(|| {
+                        Error::new(format!("\"{text}\" does not select an ECN field"))
+                            .remedy("write VALUE/MASK, each 0 to 3: 1/3 selects ECT(1)")
+                    })?;
+                    Ok(())
+                },
+                get: |p| format!("{}/{}", p.codel.ce_selector, p.codel.ce_mask),
+            },
+            "ce_threshold is for packets whose ECN field under the mask has the value (1/3: ECT(1))",
+        ),
+        opt(
+            "memory_limit",
+            Field::Bytes(|p| &mut p.memory_limit, 1, MUCH),
+            MEMORY,
+        ),
+        opt(
+            "drop_batch",
+            Field::Count(|p| &mut p.drop_batch, 1, MANY),
+            "packets that are dropped at once, at most, from the fattest flow of a full queue",
+        ),
+    ],
+    wrap: Spec::FqCodel,
+    unwrap: unwrap!(FqCodel),
+    check: fq_codel::Params::check,
+};
+
+pub(super) static FQ_PIE: Kind<fq_pie::Params> = Kind {
+    name: "fq_pie",
+    summary: "flow queues with PIE each: deficit round robin, new flows first",
+    source: "Linux sch_fq_pie",
+    default: fq_pie::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt("flows", Field::Count(|p| &mut p.flows, 1, 65_536), FLOWS),
+        opt(
+            "target",
+            Field::Time(|p| &mut p.pie.target, 0, LONG),
+            TARGET,
+        ),
+        opt(
+            "tupdate",
+            Field::Time(|p| &mut p.pie.tupdate, MS, LONG),
+            TUPDATE,
+        ),
+        opt("alpha", Field::Count(|p| &mut p.pie.alpha, 0, 32), ALPHA),
+        opt("beta", Field::Count(|p| &mut p.pie.beta, 0, 32), BETA),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt(
+            "memory_limit",
+            Field::Bytes(|p| &mut p.memory_limit, 1, MUCH),
+            MEMORY,
+        ),
+        opt(
+            "ecn_prob",
+            Field::Count(|p| &mut p.pie.ecn_prob, 0, 100),
+            ECN_PROB,
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.pie.ecn, "noecn"), PIE_ECN),
+        opt(
+            "bytemode",
+            Field::Flag(|p| &mut p.pie.bytemode, "nobytemode"),
+            BYTEMODE,
+        ),
+        opt(
+            "dq_rate_estimator",
+            Field::Flag(|p| &mut p.pie.dq_rate_estimator, "no_dq_rate_estimator"),
+            ESTIMATOR,
+        ),
+    ],
+    wrap: Spec::FqPie,
+    unwrap: unwrap!(FqPie),
+    check: fq_pie::Params::check,
+};
+
+pub(super) static CAKE: Kind<cake::Params> = Kind {
+    name: "cake",
+    summary: "Common Applications Kept Enhanced, best effort: set-associative flow queues with cobalt each",
+    source: "Linux sch_cake",
+    default: cake::Params::default,
+    options: &[
+        opt(
+            "bandwidth",
+            Field::MaybeRate(|p| &mut p.bandwidth, 512, 1 << 50),
+            "rate of its own shaper (default: the link is its shaper)",
+        ),
+        opt(
+            "besteffort",
+            Field::Switch {
+                off: "",
+                set: |_, _| (),
+                get: |_| true,
+            },
+            "one priority for all: the only mode here",
+        ),
+        opt(
+            "rtt",
+            Field::Time(|p| &mut p.rtt, US, 4 * SEC),
+            "round trip of the paths behind: cobalt's interval",
+        ),
+        opt(
+            "target",
+            Field::MaybeTime(|p| &mut p.target, 0, 4 * SEC),
+            "delay to hold (default: a twentieth of rtt)",
+        ),
+        opt(
+            "overhead",
+            Field::Other {
+                syntax: "BYTES",
+                set: |p, text| {
+                    let overhead = text.parse().ok().filter(|o| (-64..=256).contains(o));
+                    let error = || {
+                        Error::new(format!("\"{text}\" is no overhead")).remedy("write -64 to 256")
+                    };
+                    p.overhead = Some(overhead.ok_or_else(error)?);
+                    Ok(())
+                },
+                get: |p| p.overhead.map_or_else(String::new, |o| o.to_string()),
+            },
+            "bytes that the link adds to an IP packet (default: packets count as they are)",
+        ),
+        opt(
+            "mpu",
+            Field::Count(|p| &mut p.mpu, 0, 256),
+            "bytes that a packet counts at least",
+        ),
+        opt(
+            "memlimit",
+            Field::Bytes(|p| &mut p.memory_limit, 0, MUCH),
+            "bytes in the whole queue, 0 for what suits bandwidth and rtt",
+        ),
+    ],
+    wrap: Spec::Cake,
+    unwrap: unwrap!(Cake),
+    check: cake::Params::check,
+};

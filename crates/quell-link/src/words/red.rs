@@ -1,0 +1,152 @@
+//! `red`: like `tc`, it takes what is not given from what is, and in the last resort from the link's rate.
+
+use quell_qdisc::red::{Params, default_burst};
+
+use super::rows::*;
+use super::{Field, Kind, Spec};
+
+/// What was given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Words {
+    limit: Option<u64>,
+    min: Option<u64>,
+    max: Option<u64>,
+    avpkt: u32,
+    burst: Option<u32>,
+    bandwidth: Option<u64>,
+    probability: f64,
+    ecn: bool,
+    harddrop: bool,
+    nodrop: bool,
+    adaptive: bool,
+    gentle: bool,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        let p = Params::default();
+        Self {
+            limit: None,
+            min: None,
+            max: None,
+            avpkt: p.avpkt,
+            burst: None,
+            bandwidth: None,
+            probability: p.probability,
+            ecn: p.ecn,
+            harddrop: p.harddrop,
+            nodrop: p.nodrop,
+            adaptive: p.adaptive,
+            gentle: p.gentle,
+        }
+    }
+}
+
+impl Words {
+    /// The parameters on a link of this rate. As in tc-red(8) max is a quarter of limit and min a third of max; a queue of
+    /// 30 ms where neither is given.
+    pub fn params(&self, rate_bps: u64) -> Params {
+        let by_rate = Params::for_rate(rate_bps.max(8));
+        let max = self.max.or(self.limit.map(|l| l / 4));
+        let max = max.or(self.min.map(|m| 3 * m)).unwrap_or(by_rate.max);
+        let max = max.clamp(2, u32::MAX.into());
+        let min = self.min.unwrap_or((max / 3).max(1));
+        Params {
+            limit: self.limit.unwrap_or(4 * max),
+            min,
+            max,
+            avpkt: self.avpkt,
+            burst: self
+                .burst
+                .unwrap_or_else(|| default_burst(min, max, self.avpkt)),
+            probability: self.probability,
+            bandwidth_bps: self.bandwidth.unwrap_or(rate_bps).max(8),
+            ecn: self.ecn,
+            harddrop: self.harddrop,
+            nodrop: self.nodrop,
+            adaptive: self.adaptive,
+            gentle: self.gentle,
+        }
+    }
+
+    /// What is wrong on any link.
+    fn check(&self) -> Result<(), &'static str> {
+        let whole = self.min.is_some() || self.max.is_some() || self.limit.is_some();
+        let mut checked = self.clone();
+        if !whole {
+            // The thresholds follow from the rate, and with them whether a burst is long enough.
+            checked.burst = None;
+        }
+        checked.params(10_000_000).check()
+    }
+}
+
+const BYTES: u64 = u32::MAX as u64;
+
+pub(super) static RED: Kind<Words> = Kind {
+    name: "red",
+    summary: "Random Early Detection: drops arrivals by chance that grows with the average queue length",
+    source: "Floyd and Jacobson 1993, Linux sch_red",
+    default: Words::default,
+    options: &[
+        opt(
+            "limit",
+            Field::MaybeBytes(|p| &mut p.limit, 1, MUCH),
+            "bytes it holds (default: 4 max)",
+        ),
+        opt(
+            "min",
+            Field::MaybeBytes(|p| &mut p.min, 1, BYTES),
+            "average length in bytes at which dropping begins (default: max / 3)",
+        ),
+        opt(
+            "max",
+            Field::MaybeBytes(|p| &mut p.max, 1, BYTES),
+            "average length in bytes of the greatest probability (default: limit / 4, or the bytes of 30ms)",
+        ),
+        opt(
+            "avpkt",
+            Field::Bytes32(|p| &mut p.avpkt, 1, 65_535),
+            "bytes of an average packet",
+        ),
+        opt(
+            "burst",
+            Field::MaybeCount(|p| &mut p.burst, 1, MANY),
+            "packets that may come at once (default: (2 min + max) / (3 avpkt))",
+        ),
+        opt(
+            "bandwidth",
+            Field::MaybeRate(|p| &mut p.bandwidth, 8, 1 << 50),
+            "rate at which the average falls in idle periods (default: the link's)",
+        ),
+        opt(
+            "probability",
+            Field::Probability(|p| &mut p.probability),
+            "probability at max",
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),
+        opt(
+            "harddrop",
+            Field::Flag(|p| &mut p.harddrop, ""),
+            "above max drop even ECN-capable packets",
+        ),
+        opt(
+            "nodrop",
+            Field::Flag(|p| &mut p.nodrop, ""),
+            "with ecn, mark where possible and else let pass",
+        ),
+        opt(
+            "adaptive",
+            Field::Flag(|p| &mut p.adaptive, ""),
+            "move the probability so that the average stays in the middle",
+        ),
+        opt(
+            "gentle",
+            Field::Flag(|p| &mut p.gentle, ""),
+            "between max and twice max let the probability rise to 1",
+        ),
+    ],
+    wrap: Spec::Red,
+    unwrap: unwrap!(Red),
+    check: Words::check,
+};

@@ -1,0 +1,54 @@
+//! What the rows of the tables share: ranges, meanings and short ways to write a row.
+
+use quell_qdisc::{Nanos, SEC};
+
+use super::{Field, Opt};
+
+/// Packets that any queue may be told to hold.
+pub(super) const MANY: u32 = 1_000_000_000;
+/// Bytes that any queue may be told to hold.
+pub(super) const MUCH: u64 = 1 << 40;
+/// Longest target or interval.
+pub(super) const LONG: Nanos = 10 * SEC;
+/// Largest quantum, bytes.
+pub(super) const QUANTUM: u32 = 1 << 20;
+
+macro_rules! unwrap {
+    ($variant:ident) => {
+        |spec| match spec {
+            Spec::$variant(params) => Some(params),
+            _ => None,
+        }
+    };
+}
+
+/// A row of a kind's options.
+pub(super) const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'static str) -> Opt<T> {
+    Opt {
+        name,
+        field,
+        meaning,
+    }
+}
+
+pub(super) const LIMIT: &str = "packets it holds";
+pub(super) const LIMIT_ALL: &str = "packets in the whole queue";
+pub(super) const FLOWS: &str = "flows that it can tell apart";
+pub(super) const MEMORY: &str = "bytes in the whole queue";
+pub(super) const QUANTUM_MEANS: &str = "bytes of each flow per round";
+pub(super) const INTERVAL: &str =
+    "how long the delay may stay above target: a worst-case round trip";
+pub(super) const TUPDATE: &str = "time between updates of the probability";
+pub(super) const ALPHA: &str = "weight of the distance from target, in sixteenths";
+pub(super) const BETA: &str = "weight of the change of delay, in sixteenths";
+pub(super) const PIE_ECN: &str =
+    "mark instead of dropping while the probability is at most ecn_prob";
+pub(super) const ECN_PROB: &str = "percent up to which ecn marks";
+pub(super) const BYTEMODE: &str = "scale the probability by packet size";
+pub(super) const ESTIMATOR: &str =
+    "delay from queue length and estimated rate instead of timestamps";
+pub(super) const ECN: &str = "mark ECN-capable packets instead of dropping them";
+pub(super) const TARGET: &str = "delay to hold";
+pub(super) const CE_THRESHOLD: &str = "mark every ECN-capable packet that waited longer";
+
+pub(super) use unwrap;
