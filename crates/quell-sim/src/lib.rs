@@ -1,5 +1,22 @@
 //! The network around the queue: events, links, TCP, applications, scenarios, probes.
 
 pub mod cc;
+pub mod heap;
+pub mod packet;
 pub mod pcap;
+pub mod pipe;
+pub mod probe;
+pub mod run;
 pub mod scenario;
+pub mod server;
+pub mod tcp;
+pub mod world;
+
+mod build;
+mod measure;
+mod net;
+mod port;
+mod slot;
+
+pub use run::{RunOptions, run, run_controlled};
+pub use world::{Status, World};

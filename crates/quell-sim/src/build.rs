@@ -1,0 +1,285 @@
+//! Who is in the world: makes flows from the scenario's tables, and short transfers as they come and go.
+
+use std::hash::Hasher;
+
+use quell_link::error::Error;
+use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
+use siphasher::sip::SipHasher13;
+
+use crate::cc::{CongestionControl, EcnMode};
+use crate::measure::Report;
+use crate::packet::FlowId;
+use crate::scenario::{Direction, Flow, FlowKind, Scenario, Tcp};
+use crate::slot::{Connection, Datagrams, Path, Slot, Web};
+use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
+use crate::world::{World, arm};
+
+/// Flow slots, and so live flows, that a world can hold.
+const MAX_SLOTS: usize = u16::MAX as usize;
+/// IP and TCP headers with timestamps.
+const TCP_HEADERS: u32 = 52;
+
+impl World {
+    /// Fills the flow table.
+    pub(crate) fn populate(&mut self) -> Result<(), Error> {
+        let scenario = self.scenario.clone();
+        for port in 0..self.net.ports.len() {
+            // The wire from this port to the next of a path.
+            let delay = self.net.ports[port].delay;
+            let class = self.class(|net| net.wires.class(delay, port as u8 + 1))?;
+            self.measures.hop_wires.push(class);
+        }
+        for (table, flow) in scenario.flows.iter().enumerate() {
+            let path = self.path(&scenario, flow)?;
+            let mut rng = Rng::new(self.seed, &format!("flow {table}"));
+            for k in 0..flow.count {
+                let start = flow.start + path.offset + (rng.f64() * flow.stagger as f64) as u64;
+                let stop = flow.stop.map_or(NEVER, |s| s + path.offset);
+                self.add(
+                    flow,
+                    path,
+                    (start, stop),
+                    Rng::new(rng.u64(), &format!("source {k}")),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn class(
+        &mut self,
+        make: impl FnOnce(&mut crate::net::Net) -> Option<u16>,
+    ) -> Result<u16, Error> {
+        make(&mut self.net).ok_or_else(|| {
+            Error::new("more than 65,535 different delays")
+                .remedy("let flows share round-trip times")
+        })
+    }
+
+    /// The way of a table's packets, and the wires that make up its round trip.
+    fn path(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
+        let hops = (flow.hops.0 as u8, flow.hops.1 as u8);
+        let up = scenario
+            .up
+            .as_ref()
+            .map(|_| (self.net.ports.len() - 1) as u8);
+        let (data, acks) = match (flow.direction, up) {
+            (Direction::Down, None) => (hops, None),
+            (Direction::Down, Some(up)) => (hops, Some((up, up))),
+            (Direction::Up, Some(up)) => ((up, up), Some(hops)),
+            (Direction::Up, None) => {
+                return Err(Error::new(
+                    "a flow with direction = \"up\" needs a [link.up] table",
+                ));
+            }
+        };
+        let delay = |range: (u8, u8)| -> Nanos {
+            (range.0..=range.1)
+                .map(|p| self.net.ports[usize::from(p)].delay)
+                .sum()
+        };
+        let last = |range: (u8, u8)| self.net.ports[usize::from(range.1)].delay;
+        let inner = delay(data) - last(data);
+        let rest = flow.rtt.saturating_sub(inner);
+        let one_way = delay(data);
+        let extra = flow.rtt.saturating_sub(2 * one_way);
+        let (turn, home) = match acks {
+            None => (None, rest),
+            Some(a) => {
+                let inner = delay(a) - last(a);
+                let rest = rest.saturating_sub(inner);
+                let turn = (last(data) + extra / 2).min(rest);
+                (Some((turn, a.0)), rest - turn)
+            }
+        };
+        let turn = match turn {
+            Some((delay, port)) => self.class(|net| net.wires.class(delay, port))?,
+            None => 0,
+        };
+        let home = self.class(|net| net.acks.class(home, 0))?;
+        Ok(Path {
+            data,
+            acks,
+            turn,
+            home,
+            offset: extra / 2,
+        })
+    }
+
+    fn add(
+        &mut self,
+        flow: &Flow,
+        path: Path,
+        span: (Nanos, Nanos),
+        rng: Rng,
+    ) -> Result<(), Error> {
+        let report = self.measures.reports.len() as u16;
+        self.measures.reports.push(Report::new(flow, span));
+        match &flow.kind {
+            FlowKind::Tcp(tcp) => {
+                self.connect(tcp, tcp.bytes, path, span, report)?;
+            }
+            FlowKind::Web { .. } => {
+                if let Some(web) = Web::new(&flow.kind, path, rng, span, report) {
+                    let at = web.at;
+                    let slot = self.slot(Slot::Web(Box::new(web)))?;
+                    self.net.timers.push(at, slot.slot);
+                }
+            }
+            kind => {
+                let slot = self.slot(Slot::Free)?;
+                let hash = self.hash(0);
+                let d = Datagrams::new(slot, hash, path, kind.clone(), rng, span, report);
+                self.net.timers.push(d.at, slot.slot);
+                self.slots[slot.index()] = Slot::Udp(Box::new(d));
+            }
+        }
+        Ok(())
+    }
+
+    /// A free entry of the flow table.
+    fn slot(&mut self, content: Slot) -> Result<FlowId, Error> {
+        if let Some(slot) = self.free.pop() {
+            self.slots[usize::from(slot)] = content;
+            return Ok(FlowId {
+                slot,
+                generation: self.generations[usize::from(slot)],
+            });
+        }
+        if self.slots.len() >= MAX_SLOTS {
+            return Err(Error::new("more than 65,535 live flows")
+                .remedy("lower count, or the arrivals of web flows"));
+        }
+        self.slots.push(content);
+        self.generations.push(0);
+        Ok(FlowId {
+            slot: (self.slots.len() - 1) as u16,
+            generation: 0,
+        })
+    }
+
+    /// Keyed hash of a fresh flow (0) or of the other direction of the flow made last (1).
+    fn hash(&mut self, direction: u8) -> u32 {
+        self.next_id += u64::from(direction == 0);
+        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
+        hasher.write_u64(self.next_id);
+        hasher.write_u8(direction);
+        hasher.finish() as u32
+    }
+
+    /// A TCP connection that starts at `span.0`.
+    fn connect(
+        &mut self,
+        tcp: &Tcp,
+        bytes: Option<u64>,
+        path: Path,
+        span: (Nanos, Nanos),
+        report: u16,
+    ) -> Result<(), Error> {
+        let id = self.slot(Slot::Free)?;
+        let (hash, ack_hash) = (self.hash(0), self.hash(1));
+        let cc = CongestionControl::new(tcp.cc);
+        let mode = cc.ecn_mode();
+        let ect = match (tcp.ecn, tcp.ect1 || mode == EcnMode::Accurate) {
+            (false, _) => Ecn::NotEct,
+            (true, true) => Ecn::Ect1,
+            (true, false) => Ecn::Ect0,
+        };
+        let mss = u64::from(tcp.mss);
+        let end = bytes.map_or(u32::MAX, |b| {
+            b.div_ceil(mss).clamp(1, u64::from(u32::MAX - 1)) as u32
+        });
+        let short_by = bytes.map_or(0, |b| {
+            (u64::from(end) * mss).saturating_sub(b.max(1)) as u32
+        });
+        let overhead = self.net.ports[usize::from(path.data.0)].overhead;
+        let offer_ns = if tcp.rate == u64::MAX {
+            0
+        } else {
+            (u128::from(mss * 8 * SEC) / u128::from(tcp.rate)) as u64
+        };
+        let config = sender::Config {
+            flow: id,
+            hash,
+            mss: tcp.mss,
+            wire_bytes: tcp.mss + TCP_HEADERS + overhead,
+            ect,
+            window: (tcp.buffer / mss).clamp(1, 1 << 24) as u32,
+            end,
+            last_short: short_by,
+            offer_ns,
+            iw: tcp.iw,
+            sack: tcp.sack,
+            limited_transmit: tcp.limited_transmit,
+        };
+        let rtt = Rtt::new(tcp.min_rto, tcp.rto_ns3);
+        let base = self.measures.reports[usize::from(report)].rtt_ns;
+        let receiver = Receiver::new(
+            id,
+            receiver::Config {
+                delack: tcp.delack,
+                delack_timeout: tcp.delack_timeout,
+                sack: tcp.sack,
+                ecn: mode,
+                rtt: base,
+                quiet: base + tcp.min_rto,
+            },
+        );
+        let sender = Sender::new(config, rtt, &cc);
+        let mut c = Box::new(Connection {
+            sender,
+            cc,
+            receiver,
+            path,
+            pending: NEVER,
+            start: span.0,
+            began: span.0,
+            stop: span.1,
+            report,
+            ack_hash,
+        });
+        arm(&mut c, &mut self.net, id.slot);
+        self.slots[id.index()] = Slot::Tcp(c);
+        Ok(())
+    }
+
+    /// The next short transfer begins.
+    pub(crate) fn on_web(&mut self, slot: u16) {
+        let now = self.now;
+        let Slot::Web(web) = &mut self.slots[usize::from(slot)] else {
+            return;
+        };
+        if web.at >= web.stop {
+            return;
+        }
+        let bytes = web.next();
+        let (at, tcp, path, report, stop) =
+            (web.at, web.tcp.clone(), web.path, web.report, web.stop);
+        self.net.timers.push(at, slot);
+        if self
+            .connect(&tcp, Some(bytes), path, (now, stop), report)
+            .is_err()
+        {
+            self.measures.refused += 1;
+        }
+    }
+
+    /// A transfer is complete.
+    pub(crate) fn finish(&mut self, slot: u16) {
+        let Slot::Tcp(c) = &self.slots[usize::from(slot)] else {
+            return;
+        };
+        self.measures.completed(self.now, c);
+        self.close(slot);
+    }
+
+    /// A connection ends; packets of it that are still under way find nobody.
+    pub(crate) fn close(&mut self, slot: u16) {
+        let i = usize::from(slot);
+        let Slot::Tcp(c) = &self.slots[i] else { return };
+        self.measures.closed(c);
+        self.slots[i] = Slot::Free;
+        self.generations[i] = self.generations[i].wrapping_add(1);
+        self.free.push(slot);
+    }
+}

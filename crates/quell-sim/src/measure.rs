@@ -1,0 +1,279 @@
+//! What is measured over a whole world: per flow, and as time series.
+
+use quell_link::hist::Hist;
+use quell_link::record::Series;
+use quell_qdisc::{Gauges, MS, NEVER, Nanos, SEC};
+
+use crate::probe::Counters;
+use crate::scenario::{Cc, Direction, Flow, FlowKind, Scenario};
+use crate::slot::{Connection, Slot};
+use crate::world::World;
+
+/// Up to so many flows get quantiles of their own RTT.
+const DETAILED: usize = 100;
+
+/// One flow's results, or one table of short transfers'.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// tcp, cbr, poisson, onoff or web.
+    pub kind: &'static str,
+    /// Congestion control; empty without.
+    pub cc: &'static str,
+    /// Base round trip.
+    pub rtt_ns: Nanos,
+    /// In the bottleneck's direction.
+    pub down: bool,
+    /// First packet, and when the application goes.
+    pub span: (Nanos, Nanos),
+    /// A transfer that ends by itself.
+    pub finite: bool,
+    /// Completion times.
+    pub fct: Option<Box<Hist>>,
+    /// Smoothed RTT, one value per ACK.
+    pub rtt: Option<Box<Hist>>,
+    acks: u64,
+    cwnd_sum: u64,
+    closed_bytes: u64,
+    closed_retransmits: u64,
+    warm_bytes: u64,
+    warm_retransmits: u64,
+    bin_bytes: u64,
+}
+
+impl Report {
+    /// Nothing measured yet.
+    pub fn new(flow: &Flow, span: (Nanos, Nanos)) -> Self {
+        let (kind, tcp) = match &flow.kind {
+            FlowKind::Tcp(t) => ("tcp", Some(t)),
+            FlowKind::Web { tcp, .. } => ("web", Some(tcp)),
+            FlowKind::Cbr { .. } => ("cbr", None),
+            FlowKind::Poisson { .. } => ("poisson", None),
+            FlowKind::OnOff { .. } => ("onoff", None),
+        };
+        let finite = kind == "web" || tcp.is_some_and(|t| t.bytes.is_some());
+        Self {
+            kind,
+            cc: tcp.map_or("", |t| cc_name(t.cc)),
+            rtt_ns: flow.rtt,
+            down: flow.direction == Direction::Down,
+            span,
+            finite,
+            fct: finite.then(Box::default),
+            rtt: None,
+            acks: 0,
+            cwnd_sum: 0,
+            closed_bytes: 0,
+            closed_retransmits: 0,
+            warm_bytes: 0,
+            warm_retransmits: 0,
+            bin_bytes: 0,
+        }
+    }
+
+    /// Mean window over ACKs, packets.
+    pub fn cwnd(&self) -> f64 {
+        self.cwnd_sum as f64 / self.acks.max(1) as f64
+    }
+}
+
+fn cc_name(cc: Cc) -> &'static str {
+    match cc {
+        Cc::NewReno => "newreno",
+        Cc::Cubic { .. } => "cubic",
+        Cc::Bic { .. } => "bic",
+        Cc::Bbr => "bbr",
+        Cc::Dctcp => "dctcp",
+        Cc::Prague => "prague",
+    }
+}
+
+/// Everything that is measured outside of the queues.
+#[derive(Clone, Debug)]
+pub struct Measures {
+    /// Per flow.
+    pub reports: Vec<Report>,
+    /// Smoothed RTT of all flows, one value per ACK.
+    pub rtt: Hist,
+    /// Short transfers that found no free slot.
+    pub refused: u64,
+    /// Wire from each port to the next one of a path.
+    pub hop_wires: Vec<u16>,
+    /// When the present bin ends; `NEVER` without series.
+    pub bin_at: Nanos,
+    /// The series so far.
+    pub series: Option<Box<Series>>,
+    /// Bottleneck counters when the warm-up ended, marks, and per hop.
+    pub warm: Vec<(Counters, u64)>,
+    warm_now: Nanos,
+    bin: Nanos,
+    bin_mark: (Counters, u64, u128, f64),
+    measuring: bool,
+    detailed: bool,
+}
+
+impl Measures {
+    /// Nothing measured yet; `bin` asks for series.
+    pub fn new(scenario: &Scenario, bin: Option<Nanos>) -> Self {
+        let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
+        Self {
+            reports: Vec::new(),
+            rtt: Hist::new(),
+            refused: 0,
+            hop_wires: Vec::new(),
+            bin_at: bin.unwrap_or(NEVER),
+            series: bin.map(|b| {
+                Box::new(Series {
+                    bin_s: b as f64 / SEC as f64,
+                    ..Series::default()
+                })
+            }),
+            warm: Vec::new(),
+            warm_now: 0,
+            bin: bin.unwrap_or(NEVER),
+            bin_mark: (Counters::default(), 0, 0, 0.0),
+            measuring: false,
+            detailed: flows <= DETAILED as u64,
+        }
+    }
+
+    /// When the warm-up ended.
+    pub fn warm_at(&self) -> Nanos {
+        self.warm_now
+    }
+
+    /// A sender handled an ACK.
+    #[inline]
+    pub fn note_ack(&mut self, report: u16, srtt: Nanos, cwnd: u32) {
+        if !self.measuring {
+            return;
+        }
+        self.rtt.record(srtt);
+        let r = &mut self.reports[usize::from(report)];
+        r.acks += 1;
+        r.cwnd_sum += u64::from(cwnd);
+        if let Some(h) = &mut r.rtt {
+            h.record(srtt);
+        }
+    }
+
+    /// A finite transfer is done.
+    pub fn completed(&mut self, now: Nanos, c: &Connection) {
+        if self.measuring
+            && let Some(h) = &mut self.reports[usize::from(c.report)].fct
+        {
+            h.record(now - c.began);
+        }
+    }
+
+    /// What a connection that is gone leaves behind.
+    pub fn closed(&mut self, c: &Connection) {
+        let r = &mut self.reports[usize::from(c.report)];
+        r.closed_bytes += delivered(c);
+        r.closed_retransmits += c.sender.retransmits;
+    }
+}
+
+/// Application bytes that arrived in order.
+fn delivered(c: &Connection) -> u64 {
+    let next = c.receiver.next;
+    if next == 0 {
+        return 0;
+    }
+    let full = u64::from(next - 1) * u64::from(c.sender.s.mss);
+    full + u64::from(c.sender.payload(next - 1))
+}
+
+impl World {
+    /// Bytes and retransmissions of each report so far.
+    pub(crate) fn totals(&self) -> Vec<(u64, u64)> {
+        let mut totals: Vec<(u64, u64)> = self
+            .measures
+            .reports
+            .iter()
+            .map(|r| (r.closed_bytes, r.closed_retransmits))
+            .collect();
+        for slot in &self.slots {
+            match slot {
+                Slot::Tcp(c) => {
+                    let t = &mut totals[usize::from(c.report)];
+                    t.0 += delivered(c);
+                    t.1 += c.sender.retransmits;
+                }
+                Slot::Udp(d) => totals[usize::from(d.report)].0 += d.received,
+                Slot::Free | Slot::Web(_) => {}
+            }
+        }
+        totals
+    }
+
+    /// Bytes and retransmissions of each report since the warm-up.
+    pub(crate) fn measured(&self) -> Vec<(u64, u64)> {
+        let reports = &self.measures.reports;
+        let totals = self.totals();
+        totals
+            .iter()
+            .zip(reports)
+            .map(|(t, r)| (t.0 - r.warm_bytes, t.1 - r.warm_retransmits))
+            .collect()
+    }
+
+    /// The warm-up is over: statistics begin.
+    pub(crate) fn end_warmup(&mut self) {
+        let now = self.now;
+        let totals = self.totals();
+        for (r, t) in self.measures.reports.iter_mut().zip(totals) {
+            (r.warm_bytes, r.warm_retransmits) = t;
+            if self.measures.detailed && !r.cc.is_empty() {
+                r.rtt = Some(Box::default());
+            }
+        }
+        self.measures.warm.clear();
+        for port in &mut self.net.ports {
+            port.restart(now);
+            self.measures.warm.push((port.probe.counters, port.marks()));
+        }
+        self.measures.warm_now = now;
+        self.measures.measuring = true;
+    }
+
+    /// A bin of the series is full.
+    pub(crate) fn close_bin(&mut self) {
+        let now = self.now;
+        self.measures.bin_at = now + self.measures.bin;
+        let totals = self.totals();
+        let port = &mut self.net.ports[0];
+        port.settle(now);
+        let mut g = Gauges::default();
+        port.knobs(now, &mut g);
+        let c = port.probe.counters;
+        let (offered, byte_ns, marks) =
+            (port.offered_bytes(now), port.probe.byte_ns(), port.marks());
+        let mean_bps = port.mean_bps as f64;
+        let m = &mut self.measures;
+        let Some(s) = &mut m.series else { return };
+        let (was, was_marks, was_byte_ns, was_offered) = m.bin_mark;
+        let bin = m.bin as f64;
+        let mbps = |bytes: f64| bytes * 8e3 / bin;
+        // The warm-up's end restarts the integral.
+        let held = byte_ns.checked_sub(was_byte_ns).unwrap_or(byte_ns) as f64 / bin;
+        let left = c.departures - was.departures;
+        let drops = |c: &Counters| c.drops.overflow + c.drops.early + c.drops.forced;
+        s.backlog_ms.push(held * 8e3 / mean_bps);
+        s.throughput_mbps
+            .push(mbps((c.departed_bytes - was.departed_bytes) as f64));
+        s.capacity_mbps.push(mbps(offered - was_offered));
+        s.sojourn_ms.push(
+            (left > 0).then(|| (c.sojourn_sum - was.sojourn_sum) as f64 / left as f64 / MS as f64),
+        );
+        s.drops.push(drops(&c) - drops(&was));
+        s.marks.push(marks - was_marks);
+        s.limit_packets.push(f64::from(g.limit_packets));
+        s.probability.push(g.probability);
+        s.goodput_mbps.resize(m.reports.len(), Vec::new());
+        for (k, (r, t)) in m.reports.iter_mut().zip(totals).enumerate() {
+            s.goodput_mbps[k].push(mbps((t.0 - r.bin_bytes) as f64));
+            r.bin_bytes = t.0;
+        }
+        m.bin_mark = (c, marks, byte_ns, offered);
+    }
+}

@@ -1,0 +1,167 @@
+//! What travels: a 32-byte packet descriptor, and what an ACK says.
+
+use quell_qdisc::{Ecn, Nanos, Packet};
+
+/// A slot of the flow table with its generation: a packet of a connection that is gone no longer finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct FlowId {
+    /// Index into the flow table.
+    pub slot: u16,
+    /// How many connections used the slot before.
+    pub generation: u16,
+}
+
+impl FlowId {
+    /// The index into the flow table.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.slot as usize
+    }
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A TCP segment with data.
+    Data,
+    /// A TCP connection request.
+    Syn,
+    /// A pure ACK; `seq` is its place in the store of ACKs under way.
+    Ack,
+    /// A datagram.
+    Udp,
+}
+
+/// The packet descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Pkt {
+    enqueued: Nanos,
+    /// Segment number (data), serial number (datagram) or place of the ACK.
+    pub seq: u32,
+    /// The sender's clock when it was sent, µs (RFC 7323's TSval).
+    pub tsval: u32,
+    hash: u32,
+    /// Whose it is.
+    pub flow: FlowId,
+    len: u16,
+    /// What it is.
+    pub kind: Kind,
+    ecn: Ecn,
+    /// TCP's CWR flag.
+    pub cwr: bool,
+    /// It was sent before.
+    pub again: bool,
+    /// Payload bytes (datagrams and data).
+    pub payload: u16,
+}
+
+impl Pkt {
+    /// A packet of `len` bytes as the link counts them.
+    #[inline]
+    pub fn new(
+        kind: Kind,
+        flow: FlowId,
+        hash: u32,
+        seq: u32,
+        len: u32,
+        payload: u32,
+        ecn: Ecn,
+    ) -> Self {
+        Self {
+            enqueued: 0,
+            seq,
+            tsval: 0,
+            hash,
+            flow,
+            len: len as u16,
+            kind,
+            ecn,
+            cwr: false,
+            again: false,
+            payload: payload as u16,
+        }
+    }
+
+    /// For another link, whose overhead differs by `delta` bytes.
+    #[inline]
+    pub fn resize(&mut self, delta: i32) {
+        self.len = (i32::from(self.len) + delta) as u16;
+    }
+}
+
+impl Packet for Pkt {
+    #[inline]
+    fn len(&self) -> u32 {
+        u32::from(self.len)
+    }
+    #[inline]
+    fn flow_hash(&self) -> u32 {
+        self.hash
+    }
+    #[inline]
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+    #[inline]
+    fn set_ce(&mut self) {
+        self.ecn = Ecn::Ce;
+    }
+    #[inline]
+    fn enqueued(&self) -> Nanos {
+        self.enqueued
+    }
+    #[inline]
+    fn set_enqueued(&mut self, now: Nanos) {
+        self.enqueued = now;
+    }
+}
+
+/// At most so many SACK blocks fit beside a timestamp (RFC 2018, section 3).
+pub const SACK_BLOCKS: usize = 3;
+
+/// What an ACK says. Segment numbers; a block covers `start..end`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ack {
+    /// Whose it is.
+    pub flow: FlowId,
+    /// Everything before this arrived.
+    pub cumulative: u32,
+    /// The echoed timestamp, µs.
+    pub tsecr: u32,
+    /// Packets that arrived with CE, in all (accurate ECN feedback).
+    pub ce: u32,
+    /// The first `count` are valid; the first is a D-SACK if `dsack`.
+    pub blocks: [(u32, u32); SACK_BLOCKS],
+    /// Valid blocks.
+    pub count: u8,
+    /// The first block reports a duplicate (RFC 2883).
+    pub dsack: bool,
+    /// TCP's ECE flag.
+    pub ece: bool,
+    /// Answers a SYN.
+    pub syn: bool,
+}
+
+impl Ack {
+    /// Bytes of IP and TCP: 20 + 20 + 12 (timestamps), and 8n + 4 with n SACK blocks.
+    #[inline]
+    pub fn ip_bytes(&self) -> u32 {
+        if self.count == 0 {
+            52
+        } else {
+            56 + 8 * u32::from(self.count)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_half_a_cache_line() {
+        assert_eq!(size_of::<Pkt>(), 32);
+        assert!(size_of::<Ack>() <= 44);
+    }
+}

@@ -1,0 +1,313 @@
+//! A queue and the link behind it: the discipline, its controller, the shaper and the instruments.
+
+use std::collections::VecDeque;
+
+use quell_link::words::Queue;
+use quell_qdisc::control::{Control, Controller};
+use quell_qdisc::{Discipline, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng, SEC};
+
+use crate::packet::Pkt;
+use crate::probe::Probe;
+use crate::scenario::{Link, Shaper};
+use crate::server::{Server, mean_bps};
+
+/// One queue with its link.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// What is measured here.
+    pub probe: Probe,
+    /// When something happens here next; `NEVER` if idle.
+    pub next: Nanos,
+    /// When the controller is due; `NEVER` without one.
+    pub decide_at: Nanos,
+    /// Link-layer bytes per packet.
+    pub overhead: u32,
+    /// Delay behind the queue.
+    pub delay: Nanos,
+    /// Mean rate, bit/s.
+    pub mean_bps: u64,
+    qdisc: Qdisc<Pkt>,
+    controller: Controller,
+    server: Server,
+    shaper: Shaper,
+    rng: Rng,
+    in_service: Option<Pkt>,
+    nic: VecDeque<Pkt>,
+    nic_limit: usize,
+    loss: f64,
+    // Token bucket: what it holds (in time) when it was last charged, and when it is out of debt.
+    tokens: i64,
+    charged: Nanos,
+    limit_sum: f64,
+    limit_since: (Nanos, Nanos),
+    moves_limit: bool,
+}
+
+impl Port {
+    /// An idle port.
+    pub fn new(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
+        let mean = mean_bps(&link.rate, duration);
+        let (mut qdisc, mut controller) = queue.build::<Pkt>(mean);
+        let knobs = controller.initial();
+        qdisc.set_knobs(&knobs);
+        let period = controller.period();
+        Self {
+            probe: Probe::new(1514 * 8 * SEC / mean),
+            next: NEVER,
+            decide_at: if period == NEVER { NEVER } else { period },
+            overhead: link.overhead,
+            delay: link.delay,
+            mean_bps: mean,
+            qdisc,
+            moves_limit: !matches!(controller, Controller::None),
+            controller,
+            server: Server::new(&link.rate),
+            shaper: link.shaper,
+            rng: Rng::new(seed, name),
+            in_service: None,
+            nic: VecDeque::new(),
+            nic_limit: link.nic as usize,
+            loss: link.loss,
+            tokens: i64::MAX / 4,
+            charged: 0,
+            limit_sum: 0.0,
+            limit_since: (0, 0),
+        }
+    }
+
+    /// A packet arrives.
+    #[inline]
+    pub fn enqueue(&mut self, now: Nanos, packet: Pkt) {
+        self.run_timers(now);
+        self.probe.counters.arrivals += 1;
+        self.qdisc
+            .enqueue(now, packet, &mut self.rng, &mut self.probe);
+        self.note_backlog(now);
+        if self.next == NEVER {
+            self.kick(now);
+        }
+    }
+
+    #[inline]
+    fn note_backlog(&mut self, now: Nanos) {
+        self.probe
+            .backlog(now, self.qdisc.len(), self.qdisc.bytes());
+    }
+
+    #[inline]
+    fn run_timers(&mut self, now: Nanos) {
+        loop {
+            let due = self.qdisc.next_timer();
+            if due > now {
+                break;
+            }
+            self.qdisc.on_timer(due);
+        }
+    }
+
+    /// The port is idle and may have something to send.
+    #[inline]
+    fn kick(&mut self, now: Nanos) {
+        match self.shaper {
+            Shaper::Line => self.serve(now),
+            Shaper::Htb { .. } => {
+                if self.qdisc.len() > 0 {
+                    self.next = now.max(self.charged.saturating_add_signed((-self.tokens).max(0)));
+                }
+            }
+        }
+    }
+
+    /// `next` is due: the packet that is through the link now, if any.
+    #[inline]
+    pub fn event(&mut self, now: Nanos) -> Option<Pkt> {
+        self.run_timers(now);
+        match self.shaper {
+            Shaper::Line => {
+                let through = self.in_service.take();
+                self.serve(now);
+                through.filter(|_| !self.lost())
+            }
+            Shaper::Htb { burst } => self.send_by_tokens(now, burst),
+        }
+    }
+
+    #[inline]
+    fn lost(&mut self) -> bool {
+        let lost = self.loss > 0.0 && self.rng.f64() < self.loss;
+        self.probe.counters.drops.link += u64::from(lost);
+        lost
+    }
+
+    #[inline]
+    fn take(&mut self, now: Nanos) -> Got<Pkt> {
+        let got = self.qdisc.dequeue(now, &mut self.rng, &mut self.probe);
+        if let Got::Packet(p) = &got {
+            self.probe.departure(now, p);
+        }
+        self.note_backlog(now);
+        got
+    }
+
+    /// Puts the next packet on the line.
+    #[inline]
+    fn serve(&mut self, now: Nanos) {
+        let got = if self.nic_limit == 0 {
+            self.take(now)
+        } else {
+            self.take_through_nic(now)
+        };
+        self.next = match got {
+            Got::Packet(p) => {
+                self.in_service = Some(p);
+                self.server.finish(now, p.len())
+            }
+            Got::Empty => NEVER,
+            Got::NotBefore(t) => t.max(now + 1),
+        };
+    }
+
+    /// The device queue takes what fits; the discipline no longer sees it.
+    fn take_through_nic(&mut self, now: Nanos) -> Got<Pkt> {
+        let first = self.nic.pop_front();
+        let mut blocked = Got::Empty;
+        let wanted = self.nic_limit + usize::from(first.is_none());
+        while self.nic.len() < wanted {
+            match self.take(now) {
+                Got::Packet(p) => self.nic.push_back(p),
+                other => {
+                    blocked = other;
+                    break;
+                }
+            }
+        }
+        match first.or_else(|| self.nic.pop_front()) {
+            Some(p) => Got::Packet(p),
+            None => blocked,
+        }
+    }
+
+    /// Linux's HTB: a packet leaves at once when the bucket is not in debt, and is charged for.
+    fn send_by_tokens(&mut self, now: Nanos, burst: u32) -> Option<Pkt> {
+        match self.take(now) {
+            Got::Packet(p) => {
+                let cost = self.server.cost(now, p.len()) as i64;
+                let full = self.server.cost(now, burst) as i64;
+                let held = self
+                    .tokens
+                    .saturating_add((now - self.charged) as i64)
+                    .min(full);
+                self.tokens = held - cost;
+                self.charged = now;
+                self.next = if self.qdisc.len() > 0 {
+                    now + (-self.tokens).max(0) as u64
+                } else {
+                    NEVER
+                };
+                (!self.lost()).then_some(p)
+            }
+            Got::Empty => {
+                self.next = NEVER;
+                None
+            }
+            Got::NotBefore(t) => {
+                self.next = t.max(now + 1);
+                None
+            }
+        }
+    }
+
+    /// Readings for a controller.
+    pub fn gauges(&self, now: Nanos) -> Gauges {
+        let c = &self.probe.counters;
+        let mut g = Gauges {
+            now,
+            backlog_packets: self.qdisc.len() as u32,
+            backlog_bytes: self.qdisc.bytes(),
+            sojourn: self.probe.sojourn,
+            rate_bps: self.server.rate_bps(now),
+            share: 1.0,
+            arrivals: c.arrivals,
+            departures: c.departures,
+            departed_bytes: c.departed_bytes,
+            drops_overflow: c.drops.overflow,
+            drops_early: c.drops.early + c.drops.forced,
+            marks: self.qdisc.marks(),
+            ..Gauges::default()
+        };
+        self.qdisc.gauges(now, &mut g);
+        g
+    }
+
+    /// Only the knobs' positions, for the series.
+    pub fn knobs(&self, now: Nanos, g: &mut Gauges) {
+        self.qdisc.gauges(now, g);
+    }
+
+    /// Turns knobs.
+    pub fn set_knobs(&mut self, now: Nanos, knobs: &Knobs) {
+        self.settle_limit(now);
+        self.qdisc.set_knobs(knobs);
+    }
+
+    /// The controller's turn at `decide_at`; true if somebody outside has to answer.
+    pub fn decide(&mut self, now: Nanos) -> bool {
+        self.run_timers(now);
+        self.decide_at = now + self.controller.period();
+        if matches!(self.controller, Controller::External(_)) {
+            return true;
+        }
+        let gauges = self.gauges(now);
+        let knobs = self.controller.decide(&gauges, &mut self.rng);
+        self.set_knobs(now, &knobs);
+        false
+    }
+
+    /// Hands the queue to a controller outside, which decides every `period`.
+    pub fn set_external(&mut self, period: Nanos) {
+        self.controller = Controller::External(period);
+        self.decide_at = period;
+        self.moves_limit = true;
+    }
+
+    fn settle_limit(&mut self, now: Nanos) {
+        if self.moves_limit {
+            let mut g = Gauges::default();
+            self.qdisc.gauges(now, &mut g);
+            self.limit_sum += f64::from(g.limit_packets) * (now - self.limit_since.1) as f64;
+            self.limit_since.1 = now;
+        }
+    }
+
+    /// Time-weighted mean of the limit since `restart`, where a controller moves it.
+    pub fn mean_limit(&mut self, now: Nanos) -> Option<f64> {
+        self.settle_limit(now);
+        self.moves_limit
+            .then(|| self.limit_sum / (now - self.limit_since.0).max(1) as f64)
+    }
+
+    /// Forgets the warm-up.
+    pub fn restart(&mut self, now: Nanos) {
+        self.run_timers(now);
+        self.probe.restart(now);
+        self.settle_limit(now);
+        self.limit_sum = 0.0;
+        self.limit_since = (now, now);
+    }
+
+    /// Brings timers and integrals up to `now`, for a reading.
+    pub fn settle(&mut self, now: Nanos) {
+        self.run_timers(now);
+        self.probe.settle(now);
+    }
+
+    /// Packets marked since the start.
+    pub fn marks(&self) -> u64 {
+        self.qdisc.marks()
+    }
+
+    /// Bytes that the link offered before `now`.
+    pub fn offered_bytes(&self, now: Nanos) -> f64 {
+        self.server.offered_bytes(now)
+    }
+}

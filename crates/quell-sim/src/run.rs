@@ -1,0 +1,267 @@
+//! One run: a scenario, a queue and a seed in, a result record out.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quell_link::error::Error;
+use quell_link::record::{self, DropsByCause, Run, Summary};
+use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
+
+use crate::measure::Report;
+use crate::probe::Counters;
+use crate::scenario::Scenario;
+use crate::world::{Status, World};
+
+/// What a run is asked for beside its record.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Bin width of the time series; None: no series.
+    pub series_bin: Option<Nanos>,
+    /// Where to write a capture of the bottleneck.
+    pub pcap: Option<PathBuf>,
+}
+
+/// Points of the sojourn's cumulative distribution.
+const CDF_POINTS: usize = 200;
+/// Simulated time between two looks at the stop flag.
+const SLICE: Nanos = 20 * MS;
+
+/// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
+pub fn run(
+    scenario: &Scenario,
+    queue: &str,
+    seed: u64,
+    options: &RunOptions,
+    stop: &AtomicBool,
+) -> Result<Run, Error> {
+    run_controlled(scenario, queue, seed, options, stop, None)
+}
+
+/// A controller that is not part of the queue: its period, and what it decides.
+pub type Outside<'a> = (Nanos, &'a mut dyn FnMut(&Gauges) -> Result<Knobs, Error>);
+
+/// As `run`, with a controller outside at the bottleneck.
+pub fn run_controlled(
+    scenario: &Scenario,
+    queue: &str,
+    seed: u64,
+    options: &RunOptions,
+    stop: &AtomicBool,
+    mut outside: Option<Outside>,
+) -> Result<Run, Error> {
+    let mut world = World::new(Arc::new(scenario.clone()), queue, seed, options.series_bin)?;
+    if let Some((period, _)) = &outside {
+        world.set_external(0, *period);
+    }
+    let clock = cpu_time::ThreadTime::now();
+    let mut until = 0;
+    while until < scenario.duration {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::new("interrupted"));
+        }
+        until = (until + SLICE).min(scenario.duration);
+        while let Status::Decide { queue, gauges } = world.run_until(until) {
+            if let Some((_, decide)) = &mut outside {
+                let knobs = decide(&gauges)?;
+                world.set_knobs(queue, &knobs);
+            }
+        }
+    }
+    Ok(world.record(clock.elapsed().as_secs_f64()))
+}
+
+impl World {
+    /// The result record of what was measured so far.
+    pub fn record(&mut self, cpu_s: f64) -> Run {
+        let now = self.now;
+        for port in &mut self.net.ports {
+            port.settle(now);
+        }
+        let span = (now - self.measures.warm_at()).max(1);
+        let warm = self.measures.warm.first().copied().unwrap_or_default();
+        let limit_packets = self.net.ports[0].mean_limit(now);
+        let flows = self.flow_records(now);
+        let port = &self.net.ports[0];
+        let c = since(&port.probe.counters, &warm.0);
+        let marks = port.marks() - warm.1;
+        let offered = port.offered_bytes(now) - port.offered_bytes(self.measures.warm_at());
+        let drops = c.drops.overflow + c.drops.early + c.drops.forced;
+        let ms = 1.0 / MS as f64;
+        let byte_ms = 8e3 / port.mean_bps as f64;
+        let (mean, max) = port.probe.packets_mean_max();
+        let packets = exact(port.probe.packets.summary(1.0 / 1024.0), mean, max);
+        let mean_bytes = port.probe.byte_ns() as f64 / span as f64;
+        let max_bytes = port.probe.max_bytes() as f64;
+        let delay = exact(
+            port.probe.bytes.summary(byte_ms),
+            mean_bytes * byte_ms,
+            max_bytes * byte_ms,
+        );
+        let total = port.probe.counters.departures;
+        let down: f64 = flows
+            .iter()
+            .zip(&self.measures.reports)
+            .filter(|(_, r)| r.down)
+            .map(|(f, r)| {
+                f.goodput_mbps * active(r, self.measures.warm_at(), now) as f64 / span as f64
+            })
+            .sum();
+        Run {
+            scenario: self.scenario.name.clone(),
+            queue: self.queue.clone(),
+            seed: self.seed,
+            measured_s: span as f64 / SEC as f64,
+            goodput_mbps: down,
+            throughput_mbps: mbps(c.departed_bytes as f64, span),
+            capacity_mbps: mbps(offered, span),
+            utilisation: if offered > 0.0 {
+                c.departed_bytes as f64 / offered
+            } else {
+                0.0
+            },
+            sojourn_ms: port.probe.sojourns.summary(ms),
+            sojourn_cdf: port.probe.sojourns.cdf(CDF_POINTS, ms),
+            backlog_packets: packets,
+            backlog_ms: delay,
+            limit_packets,
+            packets: c.departures,
+            drops,
+            marks,
+            loss_rate: ratio(drops, c.arrivals),
+            mark_rate: ratio(marks, c.departures),
+            drops_by_cause: c.drops,
+            jain: self.jain(&flows),
+            rtt_ms: (self.measures.rtt.count() > 0).then(|| self.measures.rtt.summary(ms)),
+            fct_ms: self.fct(),
+            flows,
+            hops: self.hop_records(span),
+            series: self.measures.series.as_deref().cloned(),
+            events: self.events(),
+            cpu_s,
+            packets_per_cpu_s: if cpu_s > 0.0 {
+                total as f64 / cpu_s
+            } else {
+                0.0
+            },
+            trace_hash: format!("{:016x}", self.trace_hash()),
+        }
+    }
+
+    fn flow_records(&self, now: Nanos) -> Vec<record::Flow> {
+        let ms = 1.0 / MS as f64;
+        let measured = self.measured();
+        let one = |(r, (bytes, retransmits)): (&Report, (u64, u64))| record::Flow {
+            kind: r.kind.into(),
+            cc: r.cc.into(),
+            base_rtt_ms: r.rtt_ns as f64 * ms,
+            goodput_mbps: mbps(bytes as f64, active(r, self.measures.warm_at(), now).max(1)),
+            retransmits,
+            cwnd_packets: r.cwnd(),
+            rtt_ms: r
+                .rtt
+                .as_ref()
+                .filter(|h| h.count() > 0)
+                .map(|h| h.summary(ms)),
+            fct_ms: r
+                .fct
+                .as_ref()
+                .filter(|h| h.count() > 0)
+                .map(|h| h.summary(ms)),
+            completed: r.fct.as_ref().map_or(0, |h| h.count()),
+        };
+        self.measures
+            .reports
+            .iter()
+            .zip(measured)
+            .map(one)
+            .collect()
+    }
+
+    fn jain(&self, flows: &[record::Flow]) -> Option<f64> {
+        let throughout = |r: &Report| {
+            r.kind == "tcp"
+                && r.down
+                && !r.finite
+                && r.span.0 <= self.measures.warm_at().max(SEC)
+                && r.span.1 >= self.scenario.duration
+        };
+        let rates: Vec<f64> = flows
+            .iter()
+            .zip(&self.measures.reports)
+            .filter(|(_, r)| throughout(r))
+            .map(|(f, _)| f.goodput_mbps)
+            .collect();
+        let (sum, squares) = rates
+            .iter()
+            .fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
+        (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
+    }
+
+    fn fct(&self) -> Option<Summary> {
+        let mut all = quell_link::hist::Hist::new();
+        for r in &self.measures.reports {
+            if let Some(h) = &r.fct {
+                all.merge(h);
+            }
+        }
+        (all.count() > 0).then(|| all.summary(1.0 / MS as f64))
+    }
+
+    fn hop_records(&self, span: Nanos) -> Vec<record::Hop> {
+        let zero = Default::default();
+        let one = |(i, hop): (usize, &crate::scenario::Link)| {
+            let port = &self.net.ports[i + 1];
+            let warm = self.measures.warm.get(i + 1).unwrap_or(&zero);
+            let c = since(&port.probe.counters, &warm.0);
+            record::Hop {
+                hop: i as u32 + 1,
+                queue: hop.queue.clone(),
+                throughput_mbps: mbps(c.departed_bytes as f64, span),
+                sojourn_ms: port.probe.sojourns.summary(1.0 / MS as f64),
+                drops: c.drops.overflow + c.drops.early + c.drops.forced,
+                marks: port.marks() - warm.1,
+            }
+        };
+        self.scenario.hops.iter().enumerate().map(one).collect()
+    }
+}
+
+/// How long a flow was there in the measured time.
+fn active(r: &Report, warm: Nanos, now: Nanos) -> Nanos {
+    r.span.1.min(now).saturating_sub(r.span.0.max(warm))
+}
+
+fn mbps(bytes: f64, span: Nanos) -> f64 {
+    bytes * 8e3 / span as f64
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+fn exact(mut s: Summary, mean: f64, max: f64) -> Summary {
+    s.mean = mean;
+    s.max = max;
+    s
+}
+
+fn since(c: &Counters, warm: &Counters) -> Counters {
+    let (a, b) = (&c.drops, &warm.drops);
+    Counters {
+        arrivals: c.arrivals - warm.arrivals,
+        departures: c.departures - warm.departures,
+        departed_bytes: c.departed_bytes - warm.departed_bytes,
+        drops: DropsByCause {
+            overflow: a.overflow - b.overflow,
+            early: a.early - b.early,
+            forced: a.forced - b.forced,
+            link: a.link - b.link,
+        },
+        sojourn_sum: c.sojourn_sum - warm.sojourn_sum,
+    }
+}

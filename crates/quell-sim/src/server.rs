@@ -1,0 +1,237 @@
+//! What a link offers and when a packet is through: constant rates, schedules and traces.
+
+use std::sync::Arc;
+
+use quell_link::trace::OPPORTUNITY_BYTES;
+use quell_qdisc::{MS, NEVER, Nanos, SEC};
+
+use crate::scenario::{Rate, Trace};
+
+/// Fixed point of the time per byte.
+const SHIFT: u32 = 24;
+
+/// The serving end of a link.
+#[derive(Clone, Debug)]
+pub struct Server {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Nanoseconds per byte in fixed point, and what truncation left over.
+    Constant { bps: u64, per_byte: u64, rest: u64 },
+    Schedule {
+        steps: Arc<[(Nanos, u64)]>,
+        at: usize,
+    },
+    Trace {
+        trace: Arc<Trace>,
+        at: usize,
+        start: Nanos,
+        credit: u64,
+    },
+}
+
+impl Server {
+    /// A server of this rate.
+    pub fn new(rate: &Rate) -> Self {
+        let kind = match rate {
+            Rate::Constant(bps) => Kind::Constant {
+                bps: *bps,
+                per_byte: ((u128::from(8 * SEC) << SHIFT) / u128::from(*bps)) as u64,
+                rest: 0,
+            },
+            Rate::Schedule(steps) => Kind::Schedule {
+                steps: steps.clone(),
+                at: 0,
+            },
+            Rate::Trace(trace) => Kind::Trace {
+                trace: trace.clone(),
+                at: 0,
+                start: 0,
+                credit: 0,
+            },
+        };
+        Self { kind }
+    }
+
+    /// Starts to send `bytes` at `now`: when they are through.
+    #[inline]
+    pub fn finish(&mut self, now: Nanos, bytes: u32) -> Nanos {
+        match &mut self.kind {
+            Kind::Constant { per_byte, rest, .. } => {
+                let t = u64::from(bytes) * *per_byte + *rest;
+                *rest = t & ((1 << SHIFT) - 1);
+                now + (t >> SHIFT)
+            }
+            Kind::Schedule { steps, at } => {
+                while *at + 1 < steps.len() && steps[*at + 1].0 <= now {
+                    *at += 1;
+                }
+                finish_schedule(steps, *at, now, bytes)
+            }
+            Kind::Trace {
+                trace,
+                at,
+                start,
+                credit,
+            } => {
+                let mut need = u64::from(bytes);
+                loop {
+                    let time = *start + trace.opportunities[*at];
+                    if time >= now {
+                        if *credit >= need {
+                            *credit -= need;
+                            return time;
+                        }
+                        need -= *credit;
+                    }
+                    *at += 1;
+                    if *at == trace.opportunities.len() {
+                        *at = 0;
+                        *start += trace.period;
+                    }
+                    *credit = OPPORTUNITY_BYTES;
+                }
+            }
+        }
+    }
+
+    /// Time that `bytes` take at the present rate (what a token bucket charges).
+    #[inline]
+    pub fn cost(&mut self, now: Nanos, bytes: u32) -> Nanos {
+        match &self.kind {
+            Kind::Constant { per_byte, .. } => (u64::from(bytes) * per_byte) >> SHIFT,
+            _ => self.finish(now, bytes) - now,
+        }
+    }
+
+    /// The rate now, bit/s; for a trace that of the last 100 ms.
+    pub fn rate_bps(&self, now: Nanos) -> u64 {
+        match &self.kind {
+            Kind::Constant { bps, .. } => *bps,
+            Kind::Schedule { steps, .. } => {
+                let at = steps.partition_point(|s| s.0 <= now);
+                steps[at.saturating_sub(1)].1
+            }
+            Kind::Trace { trace, .. } => {
+                let from = now.saturating_sub(100 * MS);
+                let bytes = offered(trace, now) - offered(trace, from);
+                (u128::from(bytes) * u128::from(8 * SEC) / u128::from((now - from).max(MS))) as u64
+            }
+        }
+    }
+
+    /// Bytes that the link has offered before `now`, since time 0.
+    pub fn offered_bytes(&self, now: Nanos) -> f64 {
+        match &self.kind {
+            Kind::Constant { bps, .. } => now as f64 * *bps as f64 / (8.0 * SEC as f64),
+            Kind::Schedule { steps, .. } => {
+                let mut sum = 0.0;
+                for (k, &(from, bps)) in steps.iter().enumerate() {
+                    let to = steps.get(k + 1).map_or(NEVER, |s| s.0).min(now);
+                    if to > from {
+                        sum += (to - from) as f64 * bps as f64 / (8.0 * SEC as f64);
+                    }
+                }
+                sum
+            }
+            Kind::Trace { trace, .. } => offered(trace, now) as f64,
+        }
+    }
+}
+
+/// Bytes of the opportunities before `now`.
+fn offered(trace: &Trace, now: Nanos) -> u64 {
+    let rounds = now / trace.period;
+    let within = trace
+        .opportunities
+        .partition_point(|&t| t < now % trace.period) as u64;
+    (rounds * trace.opportunities.len() as u64 + within) * OPPORTUNITY_BYTES
+}
+
+#[cold]
+fn finish_schedule(steps: &[(Nanos, u64)], mut at: usize, mut now: Nanos, bytes: u32) -> Nanos {
+    let mut bits = f64::from(bytes) * 8.0;
+    loop {
+        let end = steps.get(at + 1).map_or(NEVER, |s| s.0);
+        let ns = (bits * SEC as f64 / steps[at].1 as f64) as u64;
+        if end == NEVER || now + ns <= end {
+            return now + ns;
+        }
+        bits -= (end - now) as f64 * steps[at].1 as f64 / SEC as f64;
+        now = end;
+        at += 1;
+    }
+}
+
+/// The mean rate, bit/s: what turns bytes of backlog into milliseconds.
+pub fn mean_bps(rate: &Rate, duration: Nanos) -> u64 {
+    match rate {
+        Rate::Constant(bps) => *bps,
+        Rate::Schedule(_) => {
+            let bytes = Server::new(rate).offered_bytes(duration);
+            (bytes * 8.0 * SEC as f64 / duration.max(1) as f64) as u64
+        }
+        Rate::Trace(trace) => trace.mean_bps(),
+    }
+    .max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_rate_loses_no_fraction_of_a_nanosecond() {
+        let mut s = Server::new(&Rate::Constant(10_000_000_000));
+        let mut now = 0;
+        for _ in 0..1_000_000 {
+            now = s.finish(now, 1514);
+        }
+        assert_eq!(
+            now.div_ceil(1000),
+            1_211_200,
+            "1514 bytes at 10 Gbit/s are 1211.2 ns"
+        );
+    }
+
+    #[test]
+    fn a_packet_that_straddles_a_step_is_sent_at_both_rates() {
+        let steps: Arc<[(Nanos, u64)]> = Arc::new([(0, 8_000_000), (MS, 16_000_000)]);
+        let mut s = Server::new(&Rate::Schedule(steps));
+        assert_eq!(
+            s.finish(0, 2000),
+            MS + MS / 2,
+            "1000 bytes in the first ms, 1000 at twice the rate"
+        );
+        assert_eq!(s.finish(2 * MS, 2000), 3 * MS);
+    }
+
+    #[test]
+    fn an_opportunity_carries_1504_bytes_and_is_lost_on_an_empty_queue() {
+        let trace = Trace {
+            name: "t".into(),
+            opportunities: vec![MS, 2 * MS, 2 * MS, 5 * MS],
+            period: 5 * MS,
+        };
+        let mut s = Server::new(&Rate::Trace(Arc::new(trace)));
+        assert_eq!(s.finish(0, 1504), MS);
+        assert_eq!(s.finish(MS, 752), 2 * MS, "half of the next");
+        assert_eq!(
+            s.finish(2 * MS, 1504),
+            2 * MS,
+            "the other half and half of its twin"
+        );
+        assert_eq!(
+            s.finish(3 * MS, 752),
+            5 * MS,
+            "what was left at 2 ms is gone"
+        );
+        assert_eq!(
+            s.finish(5 * MS, 1504),
+            6 * MS,
+            "752 bytes at 5 ms, the rest in the next round"
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! What fills the flow table: TCP connections, datagram sources, and sources of short transfers.
+
+use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
+
+use crate::cc::CongestionControl;
+use crate::packet::FlowId;
+use crate::scenario::{FlowKind, Tcp};
+use crate::tcp::{Receiver, Sender};
+
+/// The way of a flow's packets and of the ACKs that come back.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    /// First and last port of the data.
+    pub data: (u8, u8),
+    /// First and last port of the ACKs; None: they meet no queue.
+    pub acks: Option<(u8, u8)>,
+    /// Class of the wire from the receiver to the ACKs' first port.
+    pub turn: u16,
+    /// Class of the wire on which an ACK reaches the sender.
+    pub home: u16,
+    /// From the sender's clock to that of the first port: what folding shifted.
+    pub offset: Nanos,
+}
+
+/// One entry of the flow table.
+#[derive(Clone, Debug)]
+pub enum Slot {
+    /// Nobody, and how many used it.
+    Free,
+    /// A connection.
+    Tcp(Box<Connection>),
+    /// A source of datagrams.
+    Udp(Box<Datagrams>),
+    /// A source of connections.
+    Web(Box<Web>),
+}
+
+/// A TCP connection with both its ends.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The sending end.
+    pub sender: Sender,
+    /// Its congestion control.
+    pub cc: CongestionControl,
+    /// The receiving end.
+    pub receiver: Receiver,
+    /// Where its packets go.
+    pub path: Path,
+    /// When its entry in the timer heap is due; `NEVER` if it has none.
+    pub pending: Nanos,
+    /// The SYN leaves; `NEVER` once it did.
+    pub start: Nanos,
+    /// When that was to be, for completion times.
+    pub began: Nanos,
+    /// The application goes away; `NEVER` if it stays.
+    pub stop: Nanos,
+    /// Where its results go.
+    pub report: u16,
+    /// Flow hash of its ACKs.
+    pub ack_hash: u32,
+}
+
+impl Connection {
+    /// When it wants to be called again.
+    #[inline]
+    pub fn deadline(&self) -> Nanos {
+        self.sender
+            .deadline()
+            .min(self.receiver.deadline())
+            .min(self.stop)
+            .min(self.start)
+    }
+}
+
+/// A source of datagrams.
+#[derive(Clone, Debug)]
+pub struct Datagrams {
+    /// Its identity.
+    pub id: FlowId,
+    /// Flow hash of its packets.
+    pub hash: u32,
+    /// Where its packets go.
+    pub path: Path,
+    /// The next datagram leaves.
+    pub at: Nanos,
+    /// The last leaves before this.
+    pub stop: Nanos,
+    /// Its place in the results.
+    pub report: u16,
+    /// Datagrams sent.
+    pub sent: u32,
+    /// Payload bytes that arrived.
+    pub received: u64,
+    kind: FlowKind,
+    rng: Rng,
+    start: Nanos,
+}
+
+/// IP and UDP headers: what a datagram does not carry for its application.
+pub const UDP_HEADERS: u32 = 28;
+/// The least IP packet with a UDP header.
+const LEAST: u32 = UDP_HEADERS;
+
+impl Datagrams {
+    /// A source that starts at `start`.
+    pub fn new(
+        id: FlowId,
+        hash: u32,
+        path: Path,
+        kind: FlowKind,
+        rng: Rng,
+        (start, stop): (Nanos, Nanos),
+        report: u16,
+    ) -> Self {
+        let mut d = Self {
+            id,
+            hash,
+            path,
+            at: start,
+            stop,
+            report,
+            sent: 0,
+            received: 0,
+            kind,
+            rng,
+            start,
+        };
+        if !matches!(d.kind, FlowKind::Cbr { .. }) {
+            d.at = start + d.gap(start);
+        }
+        d
+    }
+
+    /// Size of the IP packet that leaves now.
+    pub fn size(&mut self) -> u32 {
+        match self.kind {
+            FlowKind::Cbr { size, .. } | FlowKind::OnOff { size, .. } => size,
+            FlowKind::Poisson {
+                size, exponential, ..
+            } => {
+                if exponential {
+                    // Whole bytes; beyond 65,000 the tail is cut (e^-43 of all at the mean of 1500).
+                    (self.rng.exp(f64::from(size)) as u32).clamp(LEAST, 65_000)
+                } else {
+                    size
+                }
+            }
+            _ => LEAST,
+        }
+    }
+
+    /// ECN field of its packets.
+    pub fn ecn(&self) -> Ecn {
+        match self.kind {
+            FlowKind::Cbr { ecn: true, .. }
+            | FlowKind::Poisson { ecn: true, .. }
+            | FlowKind::OnOff { ecn: true, .. } => Ecn::Ect0,
+            _ => Ecn::NotEct,
+        }
+    }
+
+    /// Goes on to the next datagram.
+    pub fn advance(&mut self) {
+        self.at = match self.kind {
+            // From the start, so that rounding does not add up.
+            FlowKind::Cbr { rate, size, .. } => {
+                let bits = u128::from(self.sent) * u128::from(size) * 8 * u128::from(SEC);
+                self.start + (bits / u128::from(rate)) as u64
+            }
+            _ => self.at + self.gap(self.at),
+        };
+    }
+
+    fn gap(&mut self, now: Nanos) -> Nanos {
+        match self.kind {
+            FlowKind::Poisson { rate, size, .. } => {
+                self.rng
+                    .exp(f64::from(size) * 8.0 * SEC as f64 / rate as f64) as u64
+            }
+            FlowKind::OnOff {
+                on,
+                off,
+                gap_on,
+                gap_off,
+                ..
+            } => {
+                let phase = (now - self.start) % (on + off).max(1);
+                let (mean, rest) = if phase < on {
+                    (gap_on, on - phase)
+                } else {
+                    (gap_off, on + off - phase)
+                };
+                let gap = self.rng.exp(mean as f64) as u64;
+                if gap <= rest {
+                    return gap;
+                }
+                // Memoryless: at the change of phase the gap is drawn anew with the other mean.
+                let next = if phase < on { gap_off } else { gap_on };
+                rest + self.rng.exp(next as f64) as u64
+            }
+            _ => NEVER,
+        }
+    }
+}
+
+/// A source of short transfers.
+#[derive(Clone, Debug)]
+pub struct Web {
+    /// How they are sent.
+    pub tcp: Tcp,
+    /// The next one starts.
+    pub at: Nanos,
+    /// The last one starts before this.
+    pub stop: Nanos,
+    /// Its place in the results.
+    pub report: u16,
+    /// Where their packets go.
+    pub path: Path,
+    /// Draws.
+    pub rng: Rng,
+    size: u64,
+    exponential: bool,
+    mean_gap: f64,
+}
+
+impl Web {
+    /// A source that starts at `start`; None if `kind` is something else.
+    pub fn new(
+        kind: &FlowKind,
+        path: Path,
+        mut rng: Rng,
+        span: (Nanos, Nanos),
+        report: u16,
+    ) -> Option<Self> {
+        let FlowKind::Web {
+            tcp,
+            size,
+            exponential,
+            arrivals,
+        } = kind
+        else {
+            return None;
+        };
+        let mean_gap = SEC as f64 / arrivals;
+        let at = span.0 + rng.exp(mean_gap) as u64;
+        Some(Self {
+            tcp: tcp.clone(),
+            at,
+            stop: span.1,
+            report,
+            path,
+            rng,
+            size: *size,
+            exponential: *exponential,
+            mean_gap,
+        })
+    }
+
+    /// Bytes of the transfer that starts now; goes on to the next.
+    pub fn next(&mut self) -> u64 {
+        self.at += self.rng.exp(self.mean_gap) as u64;
+        if self.exponential {
+            (self.rng.exp(self.size as f64) as u64).max(1)
+        } else {
+            self.size
+        }
+    }
+}

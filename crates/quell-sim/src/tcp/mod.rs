@@ -1,0 +1,13 @@
+//! TCP as Linux has it, by segments of one MSS. A sender and a receiver know nothing of queues: the world hands them what
+//! arrives and asks when they want to be called again.
+
+pub mod output;
+pub mod rack;
+pub mod receiver;
+pub mod recovery;
+pub mod rtt;
+pub mod segments;
+pub mod sender;
+
+pub use receiver::Receiver;
+pub use sender::Sender;

@@ -1,0 +1,573 @@
+//! What leaves a sender and when: new data, retransmissions, probes, pacing (`tcp_output.c` and `tcp_timer.c` of Linux), and the
+//! samples of the delivery rate that BBR lives on.
+
+use quell_qdisc::{Ecn, NEVER, Nanos, SEC};
+
+use super::rtt::{INITIAL_RTO, MAX_RTO};
+use super::segments::{EVER, LOST, RETRANS, SACKED};
+use super::sender::{Rexmit, Sender, Wire};
+use crate::cc::{CaState, CongestionControl, Event, RateSample};
+use crate::packet::{Kind, Pkt};
+
+/// A SYN with its options: 20 bytes of IP, 40 of TCP.
+pub const SYN_BYTES: u32 = 60;
+/// `TCP_TIMEOUT_MIN`: two jiffies.
+const TIMEOUT_MIN: Nanos = 2_000_000;
+/// Segments before pacing begins (`tcp_update_skb_after_send`).
+const UNPACED: u32 = 10;
+
+/// What the sender's one timer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Nothing.
+    None,
+    /// Retransmission timeout.
+    Rto,
+    /// Tail loss probe.
+    Probe,
+    /// RACK's reordering window.
+    Reorder,
+}
+
+/// What the sender knew of deliveries when it sent a segment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Snapshot {
+    first_sent: Nanos,
+    delivered_at: Nanos,
+    delivered: u32,
+    app_limited: bool,
+}
+
+/// Delivery-rate state, only for congestion controls that ask for it.
+#[derive(Clone, Debug, Default)]
+pub struct RateRing {
+    slots: Vec<Snapshot>,
+    first_sent: Nanos,
+    delivered_at: Nanos,
+    sample_at: Nanos,
+    sample_end: u32,
+}
+
+impl Sender {
+    /// When `on_timer` is due.
+    #[inline]
+    pub fn deadline(&self) -> Nanos {
+        self.timer_at.min(self.pace_at).min(self.offer_at)
+    }
+
+    #[inline]
+    pub(super) fn set_timer(&mut self, kind: Timer, at: Nanos) {
+        self.timer = kind;
+        self.timer_at = at;
+    }
+
+    /// Begins with a SYN.
+    pub fn connect<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+        self.started = now;
+        self.send_syn(now, wire);
+    }
+
+    fn send_syn<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+        let overhead = self.c.wire_bytes - self.c.mss - 52;
+        let mut p = Pkt::new(
+            Kind::Syn,
+            self.c.flow,
+            self.c.hash,
+            0,
+            SYN_BYTES + overhead,
+            0,
+            Ecn::NotEct,
+        );
+        p.tsval = (now / 1000) as u32;
+        self.s.last_sent = now;
+        self.set_timer(
+            Timer::Rto,
+            now + (INITIAL_RTO << self.backoff.min(7)).min(MAX_RTO),
+        );
+        wire.send(now, p);
+    }
+
+    pub(super) fn on_connected<W: Wire>(
+        &mut self,
+        now: Nanos,
+        cc: &mut CongestionControl,
+        wire: &mut W,
+    ) {
+        self.connected = true;
+        self.timer_at = NEVER;
+        self.timer = Timer::None;
+        if self.backoff == 0 {
+            let rtt = now - self.s.last_sent;
+            self.rtt.update_min(now, rtt, &mut self.s.min_rtt);
+            self.rtt.sample(rtt, 0, 0);
+            self.s.srtt = self.rtt.srtt();
+        } else {
+            self.s.cwnd = 1; // RFC 5681, section 3.1: a lost SYN
+        }
+        self.backoff = 0;
+        let seed = u64::from(self.c.hash) << 16 | u64::from(self.c.flow.generation);
+        cc.init(&mut self.s, now, seed);
+        self.write_xmit(now, cc, wire, false);
+    }
+
+    /// Segments that the application has offered so far.
+    #[inline]
+    fn offered(&self, now: Nanos) -> u32 {
+        if self.c.offer_ns == 0 {
+            return self.c.end;
+        }
+        let count = (now - self.started) / self.c.offer_ns;
+        count.min(u64::from(self.c.end)) as u32
+    }
+
+    #[inline]
+    pub(super) fn has_new_data(&self, now: Nanos) -> bool {
+        self.s.nxt < self.offered(now) && self.packets_out() < self.c.window
+    }
+
+    /// `tcp_write_xmit`: sends new data as windows, pacing and the application allow. `probe` forces one segment out.
+    #[inline]
+    pub(super) fn write_xmit<W: Wire>(
+        &mut self,
+        now: Nanos,
+        cc: &mut CongestionControl,
+        wire: &mut W,
+        mut probe: bool,
+    ) {
+        let paced = cc.needs_pacing();
+        let offered = self.offered(now);
+        let mut sent = 0;
+        let mut limited = false;
+        let probing = probe;
+        let mut in_flight = self.in_flight();
+        if paced {
+            self.pace_at = NEVER;
+        }
+        loop {
+            if self.s.nxt >= offered {
+                self.on_application_limited(now, in_flight);
+                break;
+            }
+            if paced && self.s.edt > now {
+                self.pace_at = self.s.edt;
+                break;
+            }
+            if in_flight >= self.s.cwnd {
+                if !probe {
+                    limited = true;
+                    break;
+                }
+                probe = false;
+            }
+            if self.packets_out() >= self.c.window {
+                break;
+            }
+            if self.s.nxt == self.s.una {
+                self.on_pipe_empty(now, cc);
+            }
+            self.send_new(now, paced, wire);
+            sent += 1;
+            in_flight += 1;
+            if probing {
+                break;
+            }
+        }
+        limited |= in_flight >= self.s.cwnd;
+        if sent > 0 || limited {
+            self.validate_cwnd(limited);
+        }
+        if sent > 0 {
+            if matches!(self.s.state, CaState::Cwr | CaState::Recovery) {
+                self.prr_out += sent;
+            }
+            if !probing {
+                self.schedule_probe(now, false);
+            }
+        }
+    }
+
+    /// Packets in flight; without limited transmit the first duplicate ACKs do not count as departures (RFC 3042).
+    #[inline]
+    fn in_flight(&self) -> u32 {
+        if !self.c.limited_transmit && self.s.state <= CaState::Disorder {
+            return self.packets_out();
+        }
+        self.s.in_flight()
+    }
+
+    /// First data after the pipe was empty (`tcp_cwnd_restart` after a long silence, CA_EVENT_TX_START).
+    #[cold]
+    fn on_pipe_empty(&mut self, now: Nanos, cc: &mut CongestionControl) {
+        let rto = self.rtt.rto;
+        if self.s.nxt > 0 && !cc.full_control() && now - self.s.last_sent > rto {
+            self.s.ssthresh = self.s.ssthresh.max((self.s.cwnd >> 1) + (self.s.cwnd >> 2));
+            let restart = self.c.iw.min(self.s.cwnd);
+            let mut idle = now - self.s.last_sent;
+            let mut cwnd = self.s.cwnd;
+            while idle > rto && cwnd > restart {
+                idle -= rto;
+                cwnd >>= 1;
+            }
+            self.s.cwnd = cwnd.max(restart);
+        }
+        cc.event(&mut self.s, now, Event::TxStart);
+    }
+
+    /// `tcp_rate_check_app_limited`, and when the application will offer more.
+    #[inline]
+    fn on_application_limited(&mut self, now: Nanos, in_flight: u32) {
+        if self.rate.is_some() && in_flight < self.s.cwnd && self.s.lost_out <= self.s.retrans_out {
+            self.s.app_limited = (self.s.delivered + in_flight).max(1);
+        }
+        self.offer_at = if self.c.offer_ns > 0 && self.s.nxt < self.c.end {
+            (self.started + (u64::from(self.s.nxt) + 1) * self.c.offer_ns).max(now)
+        } else {
+            NEVER
+        };
+    }
+
+    #[inline]
+    fn send_new<W: Wire>(&mut self, now: Nanos, paced: bool, wire: &mut W) {
+        let seq = self.s.nxt;
+        let was_empty = seq == self.s.una;
+        self.segs.reserve(self.s.una, self.packets_out() + 1);
+        self.segs.set(seq, now, 0);
+        if self.rate.is_some() {
+            self.rate_sent(now, seq, was_empty);
+        }
+        let mut p = self.packet(now, seq, self.c.ect);
+        p.cwr = self.cwr && self.c.ect != Ecn::NotEct;
+        self.cwr = false;
+        self.s.nxt = seq + 1;
+        self.s.last_sent = now;
+        if paced {
+            self.pace(now);
+        }
+        if was_empty || self.timer == Timer::Probe {
+            self.rearm_rto(now);
+        }
+        wire.send(now, p);
+    }
+
+    #[inline]
+    fn packet(&self, now: Nanos, seq: u32, ecn: Ecn) -> Pkt {
+        let payload = self.payload(seq);
+        let bytes = self.c.wire_bytes - (self.c.mss - payload);
+        let mut p = Pkt::new(
+            Kind::Data,
+            self.c.flow,
+            self.c.hash,
+            seq,
+            bytes,
+            payload,
+            ecn,
+        );
+        p.tsval = (now / 1000) as u32;
+        p
+    }
+
+    fn pace(&mut self, now: Nanos) {
+        let start = self.s.edt.max(now);
+        let credit = start - self.s.edt.min(start);
+        self.s.edt = start;
+        let rate = self.s.pacing_rate;
+        if rate != u64::MAX && rate > 0 && self.s.nxt + self.retransmits as u32 >= UNPACED {
+            let gap = u64::from(self.c.mss + 52) * SEC / rate;
+            self.s.edt += gap - credit.min(gap / 2);
+        }
+    }
+
+    /// `tcp_cwnd_validate`: was the window what held the sender back in this round?
+    #[inline]
+    fn validate_cwnd(&mut self, limited: bool) {
+        let out = self.packets_out();
+        if self.s.una >= self.usage_seq
+            || limited
+            || !self.s.cwnd_limited && out > self.s.max_packets_out
+        {
+            self.s.cwnd_limited = limited;
+            self.s.max_packets_out = out;
+            self.usage_seq = self.s.nxt;
+        }
+    }
+
+    /// `tcp_xmit_recovery`.
+    pub(super) fn xmit_recovery<W: Wire>(
+        &mut self,
+        now: Nanos,
+        what: Rexmit,
+        cc: &mut CongestionControl,
+        wire: &mut W,
+    ) {
+        if what == Rexmit::New {
+            self.write_xmit(now, cc, wire, false);
+            if self.s.nxt > self.high_seq {
+                return;
+            }
+            self.frto = false;
+        }
+        self.retransmit_lost(now, cc, wire);
+    }
+
+    /// `tcp_xmit_retransmit_queue`: what is marked lost, in order, as the window allows.
+    fn retransmit_lost<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+        let paced = cc.needs_pacing();
+        let mut seq = self.hint.max(self.s.una);
+        while seq < self.s.nxt && self.s.retrans_out < self.s.lost_out {
+            if self.s.in_flight() >= self.s.cwnd {
+                break;
+            }
+            if paced && self.s.edt > now {
+                self.pace_at = self.s.edt;
+                break;
+            }
+            let flags = self.segs.flags(seq);
+            if flags & LOST != 0 && flags & (SACKED | RETRANS) == 0 {
+                self.retransmit(now, seq, paced, wire);
+                if matches!(self.s.state, CaState::Cwr | CaState::Recovery) {
+                    self.prr_out += 1;
+                }
+                if seq == self.s.una && self.timer != Timer::Reorder {
+                    self.set_timer(Timer::Rto, now + self.rto());
+                }
+            }
+            seq += 1;
+        }
+        self.hint = seq;
+    }
+
+    /// `tcp_retransmit_skb`.
+    fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
+        let flags = self.segs.flags(seq) | RETRANS | EVER;
+        self.segs.set(seq, now, flags);
+        self.again.push_back((seq, now));
+        self.again_end = self.again_end.max(seq + 1);
+        self.s.retrans_out += 1;
+        self.retransmits += 1;
+        if self.retrans_stamp == 0 {
+            self.retrans_stamp = now;
+        }
+        self.undo_retrans = self.undo_retrans.max(0) + 1;
+        if self.rate.is_some() {
+            self.rate_sent(now, seq, false);
+        }
+        self.s.last_sent = now;
+        if paced {
+            self.pace(now);
+        }
+        let mut p = self.packet(now, seq, Ecn::NotEct); // RFC 3168, section 6.1.5
+        p.again = true;
+        wire.send(now, p);
+    }
+
+    /// RTO with exponential backoff (RFC 6298, section 5.5).
+    fn rto(&self) -> Nanos {
+        (self.rtt.rto << self.backoff.min(16)).min(MAX_RTO)
+    }
+
+    pub(super) fn sent_recently(&self, now: Nanos, seq: u32) -> bool {
+        self.s.srtt > 0 && self.segs.sent(seq) + self.s.srtt > now
+    }
+
+    /// `tcp_rearm_rto`: after a probe or reordering timer the RTO counts from the head's transmission.
+    fn rearm_rto(&mut self, now: Nanos) {
+        if self.packets_out() == 0 {
+            self.set_timer(Timer::None, NEVER);
+            return;
+        }
+        let mut at = now + self.rto();
+        if matches!(self.timer, Timer::Probe | Timer::Reorder) {
+            at = (self.segs.sent(self.s.una) + self.rto()).max(now + TIMEOUT_MIN / 2);
+        }
+        self.set_timer(Timer::Rto, at);
+    }
+
+    /// `tcp_set_xmit_timer`.
+    #[inline]
+    pub(super) fn set_xmit_timer(&mut self, now: Nanos) {
+        if !self.schedule_probe(now, true) {
+            self.rearm_rto(now);
+        }
+    }
+
+    /// `tcp_schedule_loss_probe` (RFC 8985, section 7.2).
+    #[inline]
+    fn schedule_probe(&mut self, now: Nanos, advancing: bool) -> bool {
+        let out = self.packets_out();
+        if !self.c.sack
+            || out == 0
+            || !matches!(self.s.state, CaState::Open | CaState::Cwr)
+            || self.s.sacked_out > 0
+        {
+            return false;
+        }
+        let mut timeout = if self.s.srtt > 0 {
+            2 * self.s.srtt
+                + if out == 1 {
+                    self.rtt.min_rto()
+                } else {
+                    TIMEOUT_MIN
+                }
+        } else {
+            INITIAL_RTO
+        };
+        let rto = if advancing {
+            self.rtt.rto
+        } else {
+            (self.segs.sent(self.s.una) + self.rtt.rto).saturating_sub(now)
+        };
+        if rto > 0 {
+            timeout = timeout.min(rto);
+        }
+        self.set_timer(Timer::Probe, now + timeout);
+        true
+    }
+
+    /// A deadline passed.
+    pub fn on_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+        if self.offer_at <= now {
+            self.offer_at = NEVER;
+            self.write_xmit(now, cc, wire, false);
+        }
+        if self.pace_at <= now {
+            self.pace_at = NEVER;
+            if self.s.lost_out > self.s.retrans_out {
+                self.retransmit_lost(now, cc, wire);
+            }
+            if self.pace_at == NEVER {
+                self.write_xmit(now, cc, wire, false);
+            }
+        }
+        if self.timer_at > now {
+            return;
+        }
+        self.timer_at = NEVER;
+        match self.timer {
+            Timer::None => {}
+            _ if !self.connected => {
+                self.backoff += 1;
+                self.send_syn(now, wire);
+            }
+            Timer::Rto => self.on_rto(now, cc, wire),
+            Timer::Probe => self.on_probe_timer(now, cc, wire),
+            Timer::Reorder => {
+                let lost = self.s.lost;
+                if self.on_reorder_timer(now) {
+                    if self.s.state != CaState::Recovery {
+                        self.enter_recovery(now, false, cc);
+                        if !cc.full_control() {
+                            self.cwnd_reduction(1, self.s.lost - lost, false);
+                        }
+                    }
+                    self.retransmit_lost(now, cc, wire);
+                }
+                if self.timer_at == NEVER {
+                    self.rearm_rto(now);
+                }
+            }
+        }
+    }
+
+    /// `tcp_retransmit_timer`.
+    fn on_rto<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+        if self.packets_out() == 0 {
+            return;
+        }
+        self.enter_loss(now, cc);
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.forget_copy(self.s.una);
+        self.retransmit(now, self.s.una, cc.needs_pacing(), wire);
+        self.backoff = self.backoff.saturating_add(1);
+        self.set_timer(Timer::Rto, now + self.rto());
+    }
+
+    /// `tcp_send_loss_probe` (RFC 8985, section 7.3): new data if there are any, else the last segment again.
+    fn on_probe_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+        if self.tlp_high == 0 && self.packets_out() > 0 {
+            self.tlp_again = false;
+            let nxt = self.s.nxt;
+            if self.has_new_data(now) {
+                self.write_xmit(now, cc, wire, true);
+            } else if self.segs.flags(nxt - 1) & (SACKED | RETRANS) == 0 {
+                self.retransmit(now, nxt - 1, cc.needs_pacing(), wire);
+                self.tlp_again = true;
+            }
+            if self.s.nxt > nxt || self.tlp_again {
+                self.tlp_high = self.s.nxt;
+            }
+        }
+        self.timer = Timer::Probe;
+        self.rearm_rto(now);
+    }
+
+    /// `tcp_rate_skb_sent`.
+    fn rate_sent(&mut self, now: Nanos, seq: u32, was_empty: bool) {
+        let Some(r) = &mut self.rate else { return };
+        let need = (self.s.nxt + 1 - self.s.una) as usize;
+        if need > r.slots.len() {
+            let old = std::mem::take(&mut r.slots);
+            r.slots = vec![Snapshot::default(); need.next_power_of_two().max(16)];
+            let mask = r.slots.len() - 1;
+            if !old.is_empty() {
+                for seq in self.s.una..self.s.nxt {
+                    r.slots[seq as usize & mask] = old[seq as usize & (old.len() - 1)];
+                }
+            }
+        }
+        if was_empty {
+            r.first_sent = now;
+            r.delivered_at = now;
+        }
+        let mask = r.slots.len() - 1;
+        r.slots[seq as usize & mask] = Snapshot {
+            first_sent: r.first_sent,
+            delivered_at: r.delivered_at,
+            delivered: self.s.delivered,
+            app_limited: self.s.app_limited != 0,
+        };
+    }
+
+    /// `tcp_rate_skb_delivered`: the most recently sent of the delivered segments makes the sample.
+    pub(super) fn rate_delivered(&mut self, seq: u32, known: bool, rs: &mut RateSample) {
+        let sent = self.segs.sent(seq);
+        let Some(r) = &mut self.rate else { return };
+        if known {
+            return;
+        }
+        let mask = r.slots.len() - 1;
+        let snap = r.slots[seq as usize & mask];
+        if r.sample_at == 0 || sent > r.first_sent || sent == r.first_sent && seq + 1 > r.sample_end
+        {
+            rs.prior_delivered = snap.delivered;
+            rs.app_limited = snap.app_limited;
+            rs.interval = sent - snap.first_sent;
+            r.sample_at = snap.delivered_at;
+            r.sample_end = seq + 1;
+            r.first_sent = sent;
+        }
+    }
+
+    /// `tcp_rate_gen`.
+    pub(super) fn rate_gen(&mut self, now: Nanos, delivered: u32, lost: u32, rs: &mut RateSample) {
+        let Some(r) = &mut self.rate else { return };
+        if self.s.app_limited != 0 && self.s.delivered > self.s.app_limited {
+            self.s.app_limited = 0;
+        }
+        if delivered > 0 {
+            r.delivered_at = now;
+        }
+        rs.acked_sacked = delivered;
+        rs.losses = lost;
+        if r.sample_at == 0 {
+            rs.delivered = -1;
+            rs.interval = 0;
+            return;
+        }
+        rs.delivered = (self.s.delivered - rs.prior_delivered) as i32;
+        rs.interval = rs.interval.max(now - r.sample_at);
+        r.sample_at = 0;
+        if rs.interval < self.s.min_rtt {
+            rs.interval = 0;
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! RACK: a segment is lost if one sent sufficiently later arrived (RFC 8985, section 6.2; Linux `tcp_recovery.c`).
+//!
+//! Segments that were sent once lie in order of sending already; retransmissions are kept in a queue of their own.
+
+use quell_qdisc::Nanos;
+
+use super::output::Timer;
+use super::segments::{EVER, LOST, RETRANS, SACKED};
+use super::sender::{Flags, Sender};
+use crate::cc::CaState;
+
+/// `TCP_RACK_RECOVERY_THRESH`: recoveries for which a widened window lasts.
+const PERSIST: u8 = 16;
+
+/// The most recently sent segment that arrived, and the reordering window.
+#[derive(Clone, Debug)]
+pub struct Rack {
+    sent: Nanos,
+    rtt: Nanos,
+    end: u32,
+    edge: u32,
+    round: u32,
+    steps: u8,
+    persist: u8,
+    /// A D-SACK came in this round.
+    pub(super) dsack_seen: bool,
+}
+
+impl Default for Rack {
+    fn default() -> Self {
+        Self {
+            sent: 0,
+            rtt: 0,
+            end: 0,
+            edge: 0,
+            round: 0,
+            steps: 1,
+            persist: 0,
+            dsack_seen: false,
+        }
+    }
+}
+
+impl Rack {
+    /// `tcp_rack_advance`.
+    #[inline]
+    pub(super) fn advance(&mut self, now: Nanos, sent: Nanos, end: u32) {
+        self.rtt = now - sent;
+        if sent > self.sent || sent == self.sent && end > self.end {
+            self.sent = sent;
+            self.end = end;
+        }
+    }
+
+    fn sent_after(&self, sent: Nanos, end: u32) -> bool {
+        self.sent > sent || self.sent == sent && self.end > end
+    }
+
+    /// Everything is to be looked at again from `una` on.
+    pub(super) fn restart(&mut self, una: u32) {
+        self.edge = una;
+    }
+}
+
+impl Sender {
+    /// `tcp_rack_reo_wnd`: no waiting once three segments were SACKed or recovery began.
+    fn reordering_window(&self) -> Nanos {
+        if self.s.state >= CaState::Recovery || self.s.sacked_out >= 3 {
+            return 0;
+        }
+        (self.s.min_rtt / 4 * u64::from(self.rack.steps)).min(self.s.srtt)
+    }
+
+    /// `tcp_rack_update_reo_wnd`: a D-SACK widens the window by a quarter of the lowest RTT, once a round.
+    pub(super) fn update_reordering_window(&mut self, f: &Flags) {
+        let r = &mut self.rack;
+        if f.prior_una < r.round {
+            r.dsack_seen = false;
+        }
+        if r.dsack_seen {
+            r.steps = r.steps.saturating_add(1);
+            r.dsack_seen = false;
+            r.round = self.s.nxt;
+            r.persist = PERSIST;
+        } else if r.persist == 0 {
+            r.steps = 1;
+        }
+    }
+
+    /// A recovery ended: the widened window lasts one less.
+    pub(super) fn recovery_ended(&mut self) {
+        self.rack.persist = self.rack.persist.saturating_sub(1);
+    }
+
+    /// `tcp_rack_mark_lost`: marks what is lost and sets the reordering timer for what may be. True if it set it.
+    pub(super) fn rack_mark_lost(&mut self, now: Nanos) -> bool {
+        let wait = self.rack_detect(now);
+        if wait > 0 {
+            self.set_timer(Timer::Reorder, now + wait);
+        }
+        wait > 0
+    }
+
+    /// `tcp_rack_detect_loss`: how long the last of the suspicious segments may still take; 0 if none.
+    fn rack_detect(&mut self, now: Nanos) -> Nanos {
+        let window = self.reordering_window();
+        let deadline = self.rack.rtt + window;
+        let mut wait = 0;
+        let mut seq = self.rack.edge.max(self.s.una);
+        let mut settled = true;
+        while seq < self.s.nxt {
+            let flags = self.segs.flags(seq);
+            if flags & (SACKED | LOST | RETRANS | EVER) == 0 {
+                let sent = self.segs.sent(seq);
+                if !self.rack.sent_after(sent, seq + 1) {
+                    break;
+                }
+                if sent + deadline <= now {
+                    self.mark_lost(seq);
+                } else {
+                    wait = wait.max(sent + deadline - now);
+                    settled = false;
+                }
+            }
+            seq += 1;
+            if settled {
+                self.rack.edge = seq;
+            }
+        }
+        while let Some(&(seq, sent)) = self.again.front() {
+            let live = seq >= self.s.una
+                && self.segs.sent(seq) == sent
+                && self.segs.flags(seq) & (SACKED | RETRANS) == RETRANS;
+            if live {
+                if !self.rack.sent_after(sent, seq + 1) {
+                    break;
+                }
+                if sent + deadline > now {
+                    wait = wait.max(sent + deadline - now);
+                    break;
+                }
+                self.mark_lost(seq);
+            }
+            self.again.pop_front();
+        }
+        wait
+    }
+
+    /// `tcp_mark_skb_lost`.
+    pub(super) fn mark_lost(&mut self, seq: u32) {
+        let flags = self.segs.flags(seq);
+        if flags & SACKED != 0 {
+            return;
+        }
+        self.hint = self.hint.min(seq);
+        if flags & LOST == 0 {
+            self.s.lost_out += 1;
+            self.s.lost += 1;
+            self.segs.set_flags(seq, flags | LOST);
+        } else if flags & RETRANS != 0 {
+            self.segs.set_flags(seq, flags & !RETRANS);
+            self.s.retrans_out -= 1;
+            self.s.lost += 1;
+        }
+    }
+
+    /// `tcp_rack_reo_timeout`.
+    pub(super) fn on_reorder_timer(&mut self, now: Nanos) -> bool {
+        let prior = self.s.in_flight();
+        self.rack_detect(now);
+        prior != self.s.in_flight()
+    }
+}

@@ -1,0 +1,395 @@
+//! The receiving half of a connection: reassembly, SACK blocks, delayed and compressed ACKs, ECN echo.
+//!
+//! Linux `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`); RFC 5681 section 4.2, RFC 2018, RFC 2883,
+//! RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the receive window's autotuning (it is `buffer` from the start) and
+//! PSH (one segment in 45 of a bulk transfer would be acknowledged by itself).
+
+use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US};
+
+use crate::cc::EcnMode;
+use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS};
+
+/// `TCP_MAX_QUICKACKS`.
+const MAX_QUICKACKS: u8 = 16;
+/// `TCP_NUM_SACKS`: ranges remembered for reporting.
+const SACKS: usize = 4;
+/// `tcp_comp_sack_nr`.
+const COMPRESSED: u8 = 44;
+/// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_slack_ns`: the timer fires at the end of its slack.
+const COMPRESSION_DELAY: Nanos = MS;
+const COMPRESSION_SLACK: Nanos = 100 * US;
+
+/// What a receiver is told when the connection is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Segments per ACK.
+    pub delack: u32,
+    /// How long an ACK may wait.
+    pub delack_timeout: Nanos,
+    /// Blocks are reported.
+    pub sack: bool,
+    /// How CE is echoed.
+    pub ecn: EcnMode,
+    /// Base round trip: SACK compression waits a third of it, 1 ms at most.
+    pub rtt: Nanos,
+    /// A gap longer than this restarts quick ACKs (the receiver's own RTO).
+    pub quiet: Nanos,
+}
+
+/// The receiver.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    /// Next segment in order (`rcv_nxt`).
+    pub next: u32,
+    acked: u32,
+    ts_recent: u32,
+    ce: u32,
+    last_arrival: Nanos,
+    delack_at: Nanos,
+    compressed_at: Nanos,
+    quick: u8,
+    compressed: u8,
+    dup_acks: u8,
+    sack_count: u8,
+    echo: bool,
+    ce_state: bool,
+    ack_now: bool,
+    compressed_next: u32,
+    config: Config,
+    flow: FlowId,
+    dsack: Option<(u32, u32)>,
+    sacks: [(u32, u32); SACKS],
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Receiver {
+    /// A receiver that waits for segment 0.
+    pub fn new(flow: FlowId, config: Config) -> Self {
+        Self {
+            next: 0,
+            acked: 0,
+            ts_recent: 0,
+            ce: 0,
+            last_arrival: NEVER,
+            delack_at: NEVER,
+            compressed_at: NEVER,
+            quick: 0,
+            compressed: 0,
+            dup_acks: 0,
+            sack_count: 0,
+            echo: false,
+            ce_state: false,
+            ack_now: false,
+            compressed_next: 0,
+            config,
+            flow,
+            dsack: None,
+            sacks: [(0, 0); SACKS],
+            ranges: Vec::new(),
+        }
+    }
+
+    /// When `on_timer` is due.
+    #[inline]
+    pub fn deadline(&self) -> Nanos {
+        self.delack_at.min(self.compressed_at)
+    }
+
+    /// A segment arrives. What comes back is an ACK that owes nothing to this segment (DCTCP's, for the state before it);
+    /// ask `ack_due` for this segment's own.
+    #[inline]
+    pub fn on_data(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
+        let before = self.on_ecn(now, p);
+        if p.seq <= self.acked {
+            self.ts_recent = p.tsval; // RFC 7323, section 4.3: of the segment that spans the last ACK
+        }
+        if p.seq == self.next {
+            self.on_gap(now);
+            self.next += 1;
+            if !self.ranges.is_empty() {
+                self.fill();
+            }
+        } else if p.seq < self.next {
+            self.dsack = Some((p.seq, p.seq + 1));
+            self.quick = self.quick.max(MAX_QUICKACKS);
+            self.ack_now = true;
+        } else {
+            self.on_gap(now);
+            self.out_of_order(p.seq);
+        }
+        before
+    }
+
+    /// `tcp_event_data_recv`: quick ACKs at the start and after a long silence.
+    #[inline]
+    fn on_gap(&mut self, now: Nanos) {
+        if self.last_arrival == NEVER || now - self.last_arrival > self.config.quiet {
+            self.quick = self.quick.max(MAX_QUICKACKS);
+        }
+        self.last_arrival = now;
+    }
+
+    #[inline]
+    fn on_ecn(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
+        let ce = p.ecn() == Ecn::Ce;
+        self.ce += u32::from(ce);
+        match self.config.ecn {
+            EcnMode::Classic => {
+                if p.cwr {
+                    self.echo = false;
+                }
+                if ce && !self.echo {
+                    self.echo = true;
+                    self.quick = self.quick.max(2);
+                }
+            }
+            EcnMode::Dctcp => {
+                // RFC 8257, section 3.2: a change of CE sends at once an ACK that still says the old state.
+                if ce != self.ce_state {
+                    let owes = self.delack_at != NEVER;
+                    self.echo = self.ce_state;
+                    let ack = owes.then(|| self.ack(now));
+                    self.ce_state = ce;
+                    self.echo = ce;
+                    self.ack_now = true;
+                    return ack;
+                }
+            }
+            EcnMode::Accurate => {}
+        }
+        None
+    }
+
+    /// The segment closed (part of) the first hole.
+    #[cold]
+    fn fill(&mut self) {
+        if self.ranges[0].0 <= self.next {
+            self.next = self.next.max(self.ranges[0].1);
+            self.ranges.remove(0);
+            if self.ranges.is_empty() {
+                self.ack_now = true; // RFC 5681, section 4.2
+            }
+        }
+        let (next, mut kept) = (self.next, 0);
+        for i in 0..usize::from(self.sack_count) {
+            if self.sacks[i].0 >= next {
+                self.sacks[kept] = self.sacks[i];
+                kept += 1;
+            }
+        }
+        self.sack_count = kept as u8;
+    }
+
+    #[cold]
+    fn out_of_order(&mut self, seq: u32) {
+        let place = self.ranges.partition_point(|r| r.1 < seq);
+        let block = match self.ranges.get_mut(place) {
+            Some(r) if seq >= r.0 && seq < r.1 => {
+                self.dsack = Some((seq, seq + 1));
+                self.quick = self.quick.max(MAX_QUICKACKS);
+                self.ack_now = true;
+                return;
+            }
+            Some(r) if r.1 == seq => {
+                r.1 = seq + 1;
+                if let Some(&next) = self.ranges.get(place + 1)
+                    && next.0 == seq + 1
+                {
+                    self.ranges[place].1 = next.1;
+                    self.ranges.remove(place + 1);
+                }
+                self.ranges[place]
+            }
+            Some(r) if r.0 == seq + 1 => {
+                r.0 = seq;
+                *r
+            }
+            _ => {
+                self.ranges.insert(place, (seq, seq + 1));
+                (seq, seq + 1)
+            }
+        };
+        // RFC 2018, section 4: the block of the segment just received comes first.
+        let (mut kept, old, count) = (1, self.sacks, usize::from(self.sack_count));
+        for s in &old[..count] {
+            let inside = s.0 >= block.0 && s.1 <= block.1;
+            if !inside && kept < SACKS {
+                self.sacks[kept] = *s;
+                kept += 1;
+            }
+        }
+        self.sacks[0] = block;
+        self.sack_count = kept as u8;
+    }
+
+    /// After `on_data`: whether an ACK leaves now; otherwise a timer may have been set.
+    #[inline]
+    pub fn ack_due(&mut self, now: Nanos) -> bool {
+        if self.next - self.acked >= self.config.delack || self.quick > 0 || self.ack_now {
+            return true;
+        }
+        if self.ranges.is_empty() {
+            if self.delack_at == NEVER {
+                self.delack_at = now + self.config.delack_timeout;
+            }
+            return false;
+        }
+        self.compress(now)
+    }
+
+    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then at most one each millisecond.
+    fn compress(&mut self, now: Nanos) -> bool {
+        if !self.config.sack || self.compressed >= COMPRESSED {
+            return true;
+        }
+        if self.compressed_next != self.next {
+            self.compressed_next = self.next;
+            self.dup_acks = 0;
+        }
+        if self.dup_acks < 3 {
+            self.dup_acks += 1;
+            return true;
+        }
+        self.compressed += 1;
+        if self.compressed_at == NEVER {
+            let delay = COMPRESSION_DELAY.min(self.config.rtt / 3);
+            self.compressed_at = now + delay + COMPRESSION_SLACK;
+        }
+        false
+    }
+
+    /// A timer fired: whether an ACK leaves.
+    pub fn on_timer(&mut self, now: Nanos) -> bool {
+        self.deadline() <= now
+    }
+
+    /// The ACK that leaves now.
+    #[inline]
+    pub fn ack(&mut self, _now: Nanos) -> Ack {
+        self.quick = self.quick.saturating_sub(1);
+        self.acked = self.next;
+        self.delack_at = NEVER;
+        self.compressed_at = NEVER;
+        self.compressed = 0;
+        self.ack_now = false;
+        let mut ack = Ack {
+            flow: self.flow,
+            cumulative: self.next,
+            tsecr: self.ts_recent,
+            ce: self.ce,
+            ece: self.echo,
+            ..Ack::default()
+        };
+        if self.config.sack && (self.sack_count > 0 || self.dsack.is_some()) {
+            self.blocks(&mut ack);
+        }
+        self.dsack = None;
+        ack
+    }
+
+    #[cold]
+    fn blocks(&mut self, ack: &mut Ack) {
+        let mut n = 0;
+        if let Some(block) = self.dsack {
+            ack.blocks[0] = block;
+            ack.dsack = true;
+            n = 1;
+        }
+        for block in &self.sacks[..usize::from(self.sack_count)] {
+            if n < SACK_BLOCKS {
+                ack.blocks[n] = *block;
+                n += 1;
+            }
+        }
+        ack.count = n as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Kind;
+
+    fn receiver() -> Receiver {
+        let mut r = Receiver::new(
+            FlowId::default(),
+            Config {
+                delack: 2,
+                delack_timeout: 40 * MS,
+                sack: true,
+                ecn: EcnMode::Classic,
+                rtt: 20 * MS,
+                quiet: 220 * MS,
+            },
+        );
+        for seq in 0..16 {
+            assert!(
+                get(&mut r, 0, seq).is_some(),
+                "a quick ACK for each of the first 16 segments"
+            );
+        }
+        r
+    }
+
+    fn get(r: &mut Receiver, now: Nanos, seq: u32) -> Option<Ack> {
+        let p = Pkt::new(
+            Kind::Data,
+            FlowId::default(),
+            0,
+            seq,
+            1514,
+            1448,
+            Ecn::NotEct,
+        );
+        r.on_data(now, &p);
+        r.ack_due(now).then(|| r.ack(now))
+    }
+
+    #[test]
+    fn every_second_segment_is_acknowledged_and_a_lone_one_after_40_ms() {
+        let mut r = receiver();
+        assert!(get(&mut r, 0, 16).is_none());
+        assert_eq!(r.deadline(), 40 * MS);
+        assert_eq!(get(&mut r, MS, 17).unwrap().cumulative, 18);
+        assert_eq!(r.deadline(), NEVER);
+    }
+
+    #[test]
+    fn the_newest_block_comes_first_and_blocks_merge() {
+        let mut r = receiver();
+        assert_eq!(get(&mut r, 0, 18).unwrap().blocks[0], (18, 19));
+        let ack = get(&mut r, 0, 20).unwrap();
+        assert_eq!(
+            (ack.count, ack.blocks[0], ack.blocks[1]),
+            (2, (20, 21), (18, 19))
+        );
+        let ack = get(&mut r, 0, 19).unwrap();
+        assert_eq!((ack.count, ack.blocks[0]), (1, (18, 21)));
+    }
+
+    #[test]
+    fn filling_the_last_hole_is_acknowledged_at_once() {
+        let mut r = receiver();
+        get(&mut r, 0, 17);
+        let ack = get(&mut r, 0, 16).unwrap();
+        assert_eq!((ack.cumulative, ack.count), (18, 0));
+    }
+
+    #[test]
+    fn a_duplicate_is_reported_by_dsack() {
+        let mut r = receiver();
+        let ack = get(&mut r, 0, 3).unwrap();
+        assert!(ack.dsack);
+        assert_eq!(ack.blocks[0], (3, 4));
+    }
+
+    #[test]
+    fn acks_of_a_hole_are_compressed_after_the_third() {
+        let mut r = receiver();
+        for k in 0..3 {
+            assert!(get(&mut r, 0, 17 + k).is_some());
+        }
+        assert!(get(&mut r, 0, 20).is_none());
+        assert_eq!(r.deadline(), 1100 * US);
+    }
+}

@@ -1,0 +1,128 @@
+//! Round-trip time and retransmission timeout: RFC 6298 with Linux's estimator (`tcp_rtt_estimator`), in microseconds.
+
+use quell_qdisc::{Nanos, SEC, US};
+
+/// `TCP_RTO_MAX`.
+pub const MAX_RTO: Nanos = 120 * SEC;
+/// `TCP_TIMEOUT_INIT`.
+pub const INITIAL_RTO: Nanos = SEC;
+/// Window of the lowest RTT (`tcp_min_rtt_wlen`).
+const MIN_RTT_WINDOW: Nanos = 300 * SEC;
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct Rtt {
+    /// Eight times the smoothed RTT, µs; 0 before the first sample.
+    srtt8: u32,
+    mdev4: u32,
+    mdev_max: u32,
+    rttvar: u32,
+    round: u32,
+    min_rto: u32,
+    ns3: bool,
+    min_at: Nanos,
+    /// RTO without backoff.
+    pub rto: Nanos,
+}
+
+impl Rtt {
+    /// No sample yet. `ns3` takes RTO = max(srtt + 4 rttvar, min_rto) (RFC 6298, section 2.4) instead of Linux's
+    /// srtt + max(4 rttvar, min_rto).
+    pub fn new(min_rto: Nanos, ns3: bool) -> Self {
+        Self {
+            srtt8: 0,
+            mdev4: 0,
+            mdev_max: 0,
+            rttvar: 0,
+            round: 0,
+            min_rto: (min_rto / US) as u32,
+            ns3,
+            min_at: 0,
+            rto: INITIAL_RTO,
+        }
+    }
+
+    /// The smoothed RTT; 0 before the first sample.
+    #[inline]
+    pub fn srtt(&self) -> Nanos {
+        u64::from(self.srtt8) * (US / 8)
+    }
+
+    /// The least RTO.
+    pub fn min_rto(&self) -> Nanos {
+        u64::from(self.min_rto) * US
+    }
+
+    /// A new lowest RTT is due (the old one left the window), or this is lower.
+    #[inline]
+    pub fn update_min(&mut self, now: Nanos, rtt: Nanos, min: &mut Nanos) {
+        if rtt <= *min || now - self.min_at > MIN_RTT_WINDOW {
+            *min = rtt.max(US);
+            self.min_at = now;
+        }
+    }
+
+    /// One sample, of an ACK that moved `una`; `nxt` ends the present round.
+    #[inline]
+    pub fn sample(&mut self, rtt: Nanos, una: u32, nxt: u32) {
+        let floor = if self.ns3 { 0 } else { self.min_rto };
+        let m = ((rtt / US) as u32).max(1);
+        if self.srtt8 == 0 {
+            self.srtt8 = m << 3;
+            self.mdev4 = m << 1;
+            self.rttvar = self.mdev4.max(floor);
+            self.mdev_max = self.rttvar;
+            self.round = nxt;
+        } else {
+            let mut error = m as i32 - (self.srtt8 >> 3) as i32;
+            self.srtt8 = self.srtt8.wrapping_add_signed(error);
+            if error < 0 {
+                error = -error - (self.mdev4 >> 2) as i32;
+                if error > 0 {
+                    error >>= 3; // a falling RTT must not raise the RTO
+                }
+            } else {
+                error -= (self.mdev4 >> 2) as i32;
+            }
+            self.mdev4 = self.mdev4.wrapping_add_signed(error);
+            if self.mdev4 > self.mdev_max {
+                self.mdev_max = self.mdev4;
+                self.rttvar = self.rttvar.max(self.mdev_max);
+            }
+            if una > self.round {
+                if self.mdev_max < self.rttvar {
+                    self.rttvar -= (self.rttvar - self.mdev_max) >> 2;
+                }
+                self.round = nxt;
+                self.mdev_max = floor;
+            }
+        }
+        let rto = (self.srtt8 >> 3) + self.rttvar;
+        self.rto = (u64::from(rto.max(self.min_rto)) * US).min(MAX_RTO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_qdisc::MS;
+
+    #[test]
+    fn a_steady_rtt_gives_srtt_plus_min_rto() {
+        let mut r = Rtt::new(200 * MS, false);
+        for k in 0..100 {
+            r.sample(30 * MS, k, k + 10);
+        }
+        assert_eq!(r.srtt(), 30 * MS);
+        assert_eq!(r.rto, 230 * MS);
+    }
+
+    #[test]
+    fn ns3_option_takes_the_larger_of_rto_and_minimum() {
+        let mut r = Rtt::new(SEC, true);
+        for k in 0..100 {
+            r.sample(30 * MS, k, k + 10);
+        }
+        assert_eq!(r.rto, SEC);
+    }
+}

@@ -1,0 +1,95 @@
+//! The sender's scoreboard: for each segment in flight when it was last sent and what became of it, eight bytes in all.
+
+use quell_qdisc::Nanos;
+
+/// SACKed by the receiver.
+pub const SACKED: u8 = 1;
+/// Retransmitted, and that copy is believed to be under way.
+pub const RETRANS: u8 = 2;
+/// Believed lost.
+pub const LOST: u8 = 4;
+/// Ever retransmitted.
+pub const EVER: u8 = 8;
+
+/// A ring over the segments from the first unacknowledged to the last sent.
+#[derive(Clone, Debug)]
+pub struct Segments {
+    slots: Vec<u64>,
+}
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self { slots: vec![0; 16] }
+    }
+}
+
+impl Segments {
+    #[inline]
+    fn at(&self, seq: u32) -> usize {
+        seq as usize & (self.slots.len() - 1)
+    }
+
+    /// Makes room for `count` segments from `una` on.
+    #[inline]
+    pub fn reserve(&mut self, una: u32, count: u32) {
+        if count as usize > self.slots.len() {
+            self.grow(una, count);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, una: u32, count: u32) {
+        let size = (count as usize).next_power_of_two();
+        let old = std::mem::replace(&mut self.slots, vec![0; size]);
+        for k in 0..old.len() as u32 {
+            let seq = una.wrapping_add(k);
+            let place = self.at(seq);
+            self.slots[place] = old[seq as usize & (old.len() - 1)];
+        }
+    }
+
+    /// When the segment was last sent.
+    #[inline]
+    pub fn sent(&self, seq: u32) -> Nanos {
+        self.slots[self.at(seq)] >> 8
+    }
+
+    /// Its flags.
+    #[inline]
+    pub fn flags(&self, seq: u32) -> u8 {
+        self.slots[self.at(seq)] as u8
+    }
+
+    /// Notes a transmission at `now`, with these flags from now on.
+    #[inline]
+    pub fn set(&mut self, seq: u32, now: Nanos, flags: u8) {
+        let place = self.at(seq);
+        self.slots[place] = now << 8 | u64::from(flags);
+    }
+
+    /// Replaces the flags.
+    #[inline]
+    pub fn set_flags(&mut self, seq: u32, flags: u8) {
+        let place = self.at(seq);
+        self.slots[place] = self.slots[place] & !0xff | u64::from(flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growing_keeps_what_is_in_flight() {
+        let mut s = Segments::default();
+        for seq in 100..116 {
+            s.set(seq, u64::from(seq) * 1000, SACKED);
+        }
+        s.reserve(100, 17);
+        for seq in 100..116 {
+            assert_eq!((s.sent(seq), s.flags(seq)), (u64::from(seq) * 1000, SACKED));
+        }
+        s.set_flags(105, LOST | EVER);
+        assert_eq!((s.sent(105), s.flags(105)), (105_000, LOST | EVER));
+    }
+}

@@ -1,0 +1,539 @@
+//! The sending half of a connection: what an ACK does (`tcp_ack` of Linux), with the scoreboard.
+//!
+//! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree (paths of quell keep order, so `reord_seen`
+//! never becomes true); no SACK reneging; the receive window is constant.
+
+use std::collections::VecDeque;
+
+use quell_qdisc::{Ecn, NEVER, Nanos};
+
+use super::output::Timer;
+use super::rack::Rack;
+use super::rtt::Rtt;
+use super::segments::{EVER, LOST, RETRANS, SACKED, Segments};
+use crate::cc::{AckEvent, CaState, CongestionControl, EcnMode, RateSample, Sock};
+use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS};
+
+/// Where a sender's packets go.
+pub trait Wire {
+    /// `packet` leaves the sender now.
+    fn send(&mut self, now: Nanos, packet: Pkt);
+}
+
+/// What a sender is told when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Whose it is.
+    pub flow: FlowId,
+    /// Flow hash of its packets.
+    pub hash: u32,
+    /// Payload bytes per segment.
+    pub mss: u32,
+    /// Bytes a full segment takes on its first link.
+    pub wire_bytes: u32,
+    /// ECN field of new data.
+    pub ect: Ecn,
+    /// Receive window, segments.
+    pub window: u32,
+    /// Segments to send; `u32::MAX`: without end.
+    pub end: u32,
+    /// Bytes missing in the last of them to a full segment.
+    pub last_short: u32,
+    /// Nanoseconds in which the application offers one segment; 0: all at once.
+    pub offer_ns: u64,
+    /// Initial window.
+    pub iw: u32,
+    /// SACK with RACK-TLP.
+    pub sack: bool,
+    /// RFC 3042.
+    pub limited_transmit: bool,
+}
+
+/// The sender.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// What congestion control sees.
+    pub s: Sock,
+    /// Round-trip times.
+    pub rtt: Rtt,
+    /// Segments sent again.
+    pub retransmits: u64,
+    pub(super) c: Config,
+    pub(super) segs: Segments,
+    pub(super) rack: Rack,
+    pub(super) again: VecDeque<(u32, Nanos)>,
+    pub(super) rate: Option<Box<super::output::RateRing>>,
+    pub(super) timer: Timer,
+    pub(super) timer_at: Nanos,
+    pub(super) pace_at: Nanos,
+    pub(super) offer_at: Nanos,
+    pub(super) started: Nanos,
+    pub(super) retrans_stamp: Nanos,
+    pub(super) high_seq: u32,
+    pub(super) undo_marker: Option<u32>,
+    pub(super) undo_retrans: i32,
+    pub(super) prior_ssthresh: u32,
+    pub(super) prr_delivered: u32,
+    pub(super) prr_out: u32,
+    pub(super) hint: u32,
+    pub(super) again_end: u32,
+    pub(super) usage_seq: u32,
+    pub(super) tlp_high: u32,
+    pub(super) tlp_again: bool,
+    pub(super) frto: bool,
+    pub(super) cwr: bool,
+    pub(super) connected: bool,
+    pub(super) timeouts: u8,
+    pub(super) backoff: u8,
+    seen: [(u32, u32); SACK_BLOCKS],
+    ce_seen: u32,
+}
+
+/// What one ACK turned out to say (the FLAG_ bits of `tcp_ack`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flags {
+    /// New segments were acknowledged cumulatively.
+    pub acked: bool,
+    /// New segments were SACKed.
+    pub sacked: bool,
+    /// Never-retransmitted segments below `high_seq` arrived.
+    pub orig_sacked: bool,
+    /// Some of the acknowledged segments had been retransmitted.
+    pub retrans_acked: bool,
+    pub ece: bool,
+    pub dsack: bool,
+    /// The D-SACK answers the tail loss probe.
+    pub dsack_tlp: bool,
+    /// A retransmission was lost.
+    pub lost_retrans: bool,
+    /// The timer is to be set anew.
+    pub set_timer: bool,
+    pub prior_una: u32,
+    pub tsecr: u32,
+}
+
+/// What to send after an ACK (`REXMIT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rexmit {
+    None,
+    Lost,
+    New,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct SackTimes {
+    pub first: Nanos,
+    pub last: Nanos,
+}
+
+impl Sender {
+    /// A sender that has not connected.
+    pub fn new(c: Config, rtt: Rtt, cc: &CongestionControl) -> Self {
+        Self {
+            s: Sock::new(c.mss, c.iw),
+            rtt,
+            retransmits: 0,
+            c,
+            segs: Segments::default(),
+            rack: Rack::default(),
+            again: VecDeque::new(),
+            rate: cc.needs_rate_sample().then(Box::default),
+            timer: Timer::None,
+            timer_at: NEVER,
+            pace_at: NEVER,
+            offer_at: NEVER,
+            started: 0,
+            retrans_stamp: 0,
+            high_seq: 0,
+            undo_marker: None,
+            undo_retrans: 0,
+            prior_ssthresh: 0,
+            prr_delivered: 0,
+            prr_out: 0,
+            hint: 0,
+            again_end: 0,
+            usage_seq: 0,
+            tlp_high: 0,
+            tlp_again: false,
+            frto: false,
+            cwr: false,
+            connected: false,
+            timeouts: 0,
+            backoff: 0,
+            seen: [(0, 0); SACK_BLOCKS],
+            ce_seen: 0,
+        }
+    }
+
+    /// Everything was sent and acknowledged.
+    #[inline]
+    pub fn finished(&self) -> bool {
+        self.s.una == self.c.end
+    }
+
+    /// Payload of a segment.
+    #[inline]
+    pub fn payload(&self, seq: u32) -> u32 {
+        if seq + 1 == self.c.end {
+            self.c.mss - self.c.last_short
+        } else {
+            self.c.mss
+        }
+    }
+
+    /// Packets sent and not yet cumulatively acknowledged (`packets_out`).
+    #[inline]
+    pub(super) fn packets_out(&self) -> u32 {
+        self.s.nxt - self.s.una
+    }
+
+    /// An ACK arrives.
+    #[inline]
+    pub fn on_ack<W: Wire>(
+        &mut self,
+        now: Nanos,
+        a: &Ack,
+        cc: &mut CongestionControl,
+        wire: &mut W,
+    ) {
+        if !self.connected {
+            if a.syn {
+                self.on_connected(now, cc, wire);
+            }
+            return;
+        }
+        let prior_una = self.s.una;
+        if a.cumulative < prior_una || a.syn {
+            return; // from before: the paths keep order, so it says nothing new
+        }
+        let mut f = Flags {
+            prior_una,
+            tsecr: a.tsecr,
+            ..Flags::default()
+        };
+        let prior_delivered = self.s.delivered;
+        let prior_lost = self.s.lost;
+        let mut rs = RateSample::default();
+        if self.rate.is_some() {
+            rs.prior_in_flight = self.s.in_flight();
+        }
+        let mut rexmit = Rexmit::None;
+        let prior_out = self.packets_out();
+        f.ece = a.ece && cc.ecn_mode() == EcnMode::Classic;
+        let clean = a.count == 0 && self.s.sacked_out == 0 && prior_una >= self.again_end;
+        if a.cumulative > prior_una {
+            self.timeouts = 0;
+            f.acked = true;
+        }
+        if prior_out > 0 {
+            if clean {
+                if f.acked {
+                    self.clean_fast(now, a.cumulative, cc, &mut rs);
+                    f.set_timer = true;
+                    f.orig_sacked = true;
+                }
+            } else {
+                self.clean_slow(now, a, cc, &mut f, &mut rs);
+            }
+        }
+        let delivered = self.s.delivered - prior_delivered;
+        self.on_ecn_feedback(now, a, cc, delivered);
+        if prior_out > 0 {
+            if self.tlp_high != 0 {
+                self.process_tlp_ack(now, a.cumulative, &f, cc);
+            }
+            if !f.acked || f.sacked || f.ece || f.dsack || self.s.state != CaState::Open {
+                rexmit = self.alert(now, &mut f, cc);
+            }
+            if f.set_timer {
+                self.set_xmit_timer(now);
+            }
+            let lost = self.s.lost - prior_lost;
+            if cc.full_control() || self.rate.is_some() {
+                self.rate_gen(now, delivered, lost, &mut rs);
+            }
+            if cc.full_control() {
+                cc.cong_control(&mut self.s, now, &rs);
+            } else if matches!(self.s.state, CaState::Cwr | CaState::Recovery) {
+                self.cwnd_reduction(delivered, lost, f.acked);
+            } else if f.acked {
+                cc.cong_avoid(&mut self.s, now, delivered);
+            }
+            if rexmit != Rexmit::None {
+                self.xmit_recovery(now, rexmit, cc, wire);
+            }
+        }
+        self.write_xmit(now, cc, wire, false);
+    }
+
+    /// `tcp_clean_rtx_queue` where nothing was ever lost, SACKed or resent among what is acknowledged.
+    #[inline]
+    fn clean_fast(
+        &mut self,
+        now: Nanos,
+        cumulative: u32,
+        cc: &mut CongestionControl,
+        rs: &mut RateSample,
+    ) {
+        let acked = cumulative - self.s.una;
+        let first = self.segs.sent(self.s.una);
+        let last = self.segs.sent(cumulative - 1);
+        if self.rate.is_some() {
+            for seq in self.s.una..cumulative {
+                self.rate_delivered(seq, false, rs);
+            }
+        }
+        self.s.delivered += acked;
+        self.s.una = cumulative;
+        let ca_rtt = now - last;
+        self.rack.advance(now, last, cumulative);
+        self.update_rtt(now, now - first, ca_rtt);
+        rs.rtt = ca_rtt;
+        cc.pkts_acked(&mut self.s, now, acked, ca_rtt);
+    }
+
+    #[inline]
+    fn update_rtt(&mut self, now: Nanos, rtt: Nanos, ca_rtt: Nanos) {
+        self.rtt.update_min(now, ca_rtt, &mut self.s.min_rtt);
+        self.rtt.sample(rtt, self.s.una, self.s.nxt);
+        self.s.srtt = self.rtt.srtt();
+        self.backoff = 0;
+    }
+
+    /// SACK blocks, then what is acknowledged, one segment at a time.
+    #[cold]
+    fn clean_slow(
+        &mut self,
+        now: Nanos,
+        a: &Ack,
+        cc: &mut CongestionControl,
+        f: &mut Flags,
+        rs: &mut RateSample,
+    ) {
+        let mut sack = SackTimes::default();
+        if a.count > 0 {
+            self.sacktag(now, a, f, rs, &mut sack);
+        } else if !self.c.sack && !f.acked {
+            // RFC 6582: each duplicate ACK stands for a segment that left.
+            if self.s.sacked_out + self.s.lost_out < self.packets_out() {
+                self.s.sacked_out += 1;
+                self.s.delivered += 1;
+            }
+        }
+        let (mut first, mut last, mut acked) = (0, 0, 0);
+        let end = a.cumulative;
+        for seq in self.s.una..end {
+            let flags = self.segs.flags(seq);
+            let sent = self.segs.sent(seq);
+            acked += 1;
+            if flags & (RETRANS | EVER) != 0 {
+                if flags & RETRANS != 0 {
+                    self.s.retrans_out -= 1;
+                }
+                f.retrans_acked = true;
+            } else if flags & SACKED == 0 {
+                last = sent;
+                if first == 0 {
+                    first = sent;
+                }
+                if seq < self.high_seq {
+                    f.orig_sacked = true;
+                }
+            }
+            if flags & SACKED != 0 {
+                self.s.sacked_out -= 1;
+            } else {
+                self.s.delivered += 1;
+                if flags & (RETRANS | EVER) == 0 || now - sent >= self.s.min_rtt {
+                    self.rack.advance(now, sent, seq + 1);
+                }
+            }
+            if flags & LOST != 0 {
+                self.s.lost_out -= 1;
+            }
+            if self.rate.is_some() {
+                self.rate_delivered(seq, flags & SACKED != 0, rs);
+            }
+        }
+        if !self.c.sack && acked > 0 {
+            // `tcp_remove_reno_sacks`: the first acknowledged segment was the hole.
+            let gone = self.s.sacked_out.min(acked - 1);
+            self.s.sacked_out -= gone;
+            self.s.delivered -= gone;
+        }
+        self.s.una = end;
+        self.hint = self.hint.max(end);
+        if acked > 0 {
+            f.set_timer = true;
+        }
+        self.slow_rtt(now, f, first, last, &sack, rs);
+        cc.pkts_acked(&mut self.s, now, acked, rs.rtt);
+    }
+
+    /// `tcp_ack_update_rtt`: Karn's rule, with SACK times and timestamps where the acknowledged data give no sample.
+    fn slow_rtt(
+        &mut self,
+        now: Nanos,
+        f: &mut Flags,
+        first: Nanos,
+        last: Nanos,
+        sack: &SackTimes,
+        rs: &mut RateSample,
+    ) {
+        let (mut rtt, mut ca_rtt) = (0, 0);
+        if first != 0 && !f.retrans_acked {
+            (rtt, ca_rtt) = (now - first, now - last);
+        }
+        let sack_rtt = if sack.first == 0 { 0 } else { now - sack.first };
+        if sack_rtt != 0 {
+            ca_rtt = now - sack.last;
+        }
+        if rtt == 0 {
+            rtt = sack_rtt;
+        }
+        if rtt == 0 && f.acked && f.tsecr != 0 {
+            rtt = u64::from((now / 1000) as u32 - f.tsecr) * 1000;
+            ca_rtt = rtt;
+        }
+        if rtt == 0 {
+            return;
+        }
+        rs.rtt = ca_rtt;
+        self.update_rtt(now, rtt, ca_rtt);
+        if !f.acked
+            && sack_rtt > 0
+            && self.packets_out() > 0
+            && sack_rtt > now - self.segs.sent(self.s.una)
+        {
+            f.set_timer = true;
+        }
+    }
+
+    /// `tcp_sacktag_write_queue`: only what the last ACK's blocks did not cover is looked at.
+    fn sacktag(
+        &mut self,
+        now: Nanos,
+        a: &Ack,
+        f: &mut Flags,
+        rs: &mut RateSample,
+        times: &mut SackTimes,
+    ) {
+        let blocks = &a.blocks[..usize::from(a.count)];
+        let mut seen = [(0, 0); SACK_BLOCKS];
+        for (k, &(start, end)) in blocks.iter().enumerate() {
+            if k == 0 && a.dsack {
+                self.on_dsack(a.blocks[0], f);
+                continue;
+            }
+            seen[k] = (start, end);
+            let end = end.min(self.s.nxt);
+            let mut seq = start.max(self.s.una);
+            while seq < end {
+                if let Some(known) = self.seen.iter().find(|b| b.0 <= seq && seq < b.1) {
+                    seq = known.1;
+                    continue;
+                }
+                self.sack_one(now, seq, f, rs, times);
+                seq += 1;
+            }
+        }
+        self.seen = seen;
+    }
+
+    /// `tcp_sacktag_one`.
+    fn sack_one(
+        &mut self,
+        now: Nanos,
+        seq: u32,
+        f: &mut Flags,
+        rs: &mut RateSample,
+        times: &mut SackTimes,
+    ) {
+        let mut flags = self.segs.flags(seq);
+        if flags & SACKED != 0 {
+            return;
+        }
+        let sent = self.segs.sent(seq);
+        if flags & (RETRANS | EVER) == 0 || now - sent >= self.s.min_rtt {
+            self.rack.advance(now, sent, seq + 1);
+        }
+        if flags & RETRANS != 0 {
+            // Not marked lost: the retransmission may still be under way.
+            if flags & LOST != 0 {
+                flags &= !(LOST | RETRANS);
+                self.s.lost_out -= 1;
+                self.s.retrans_out -= 1;
+            }
+        } else {
+            if flags & EVER == 0 {
+                if seq < self.high_seq {
+                    f.orig_sacked = true;
+                }
+                if times.first == 0 {
+                    times.first = sent;
+                }
+                times.last = sent;
+            }
+            if flags & LOST != 0 {
+                flags &= !LOST;
+                self.s.lost_out -= 1;
+            }
+        }
+        self.segs.set_flags(seq, flags | SACKED);
+        f.sacked = true;
+        self.s.sacked_out += 1;
+        self.s.delivered += 1;
+        if self.rate.is_some() {
+            self.rate_delivered(seq, false, rs);
+        }
+    }
+
+    /// `tcp_check_dsack`, `tcp_dsack_seen`: a retransmission was not needed.
+    fn on_dsack(&mut self, block: (u32, u32), f: &mut Flags) {
+        f.dsack = true;
+        self.rack.dsack_seen = true;
+        if self.tlp_high != 0 && self.tlp_again && block.1 == self.tlp_high {
+            f.dsack_tlp = true;
+        }
+        if let Some(marker) = self.undo_marker
+            && self.undo_retrans > 0
+            && block.1 > marker
+        {
+            self.undo_retrans = (self.undo_retrans - (block.1 - block.0) as i32).max(0);
+        }
+        for seq in block.0.max(self.s.una)..block.1.min(self.s.nxt) {
+            let flags = self.segs.flags(seq);
+            if flags & RETRANS != 0 && flags & SACKED != 0 {
+                self.segs.set_flags(seq, flags & !RETRANS);
+                self.s.retrans_out -= 1;
+            }
+        }
+    }
+
+    /// ECN feedback (`tcp_newly_delivered`, `tcp_in_ack_event`).
+    #[inline]
+    fn on_ecn_feedback(&mut self, now: Nanos, a: &Ack, cc: &mut CongestionControl, delivered: u32) {
+        let mode = cc.ecn_mode();
+        let ce = if mode == EcnMode::Accurate {
+            let fresh = (a.ce - self.ce_seen).min(delivered);
+            self.ce_seen = a.ce;
+            fresh
+        } else if a.ece {
+            delivered
+        } else {
+            0
+        };
+        self.s.delivered_ce += ce;
+        if mode != EcnMode::Classic {
+            cc.in_ack_event(
+                &mut self.s,
+                now,
+                &AckEvent {
+                    delivered,
+                    delivered_ce: ce,
+                    ece: a.ece || ce > 0,
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! A world: one simulation, as plain data. A clone continues bit for bit like the original.
+//!
+//! Time is folded: a packet enters its first queue at the instant it is sent, a receiver runs at the instant of the departure
+//! that reaches it, and the rest of the round trip is one wire (docs/performance.md). Events at the same instant happen in this
+//! order: control (end of the warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow.
+
+use std::sync::Arc;
+
+use quell_link::error::Error;
+use quell_link::words::Queue;
+use quell_qdisc::{Gauges, Knobs, NEVER, Nanos};
+
+use crate::measure::Measures;
+use crate::net::{Entry, Net};
+use crate::packet::{Ack, Kind, Pkt};
+use crate::port::Port;
+use crate::scenario::Scenario;
+use crate::slot::{Connection, Slot};
+
+/// Why `run_until` came back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Status {
+    /// The time asked for is reached.
+    Done,
+    /// A controller outside is to set the knobs of this queue (0: the bottleneck) and go on.
+    Decide {
+        /// Which queue.
+        queue: usize,
+        /// Its readings.
+        gauges: Gauges,
+    },
+}
+
+/// One simulation.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub(crate) now: Nanos,
+    pub(crate) net: Net,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) generations: Vec<u16>,
+    pub(crate) free: Vec<u16>,
+    pub(crate) next_id: u64,
+    pub(crate) key: (u64, u64),
+    pub(crate) measures: Measures,
+    pub(crate) scenario: Arc<Scenario>,
+    pub(crate) seed: u64,
+    pub(crate) queue: String,
+    /// The earliest of what `control` sees to.
+    control_at: Nanos,
+    warm_at: Nanos,
+    events: u64,
+}
+
+impl World {
+    /// Builds the world of a scenario with this queue at the bottleneck.
+    pub fn new(
+        scenario: Arc<Scenario>,
+        queue: &str,
+        seed: u64,
+        bin: Option<Nanos>,
+    ) -> Result<Self, Error> {
+        let words = Queue::parse(queue)?;
+        let mut ports = vec![Port::new(
+            &scenario.link,
+            &words,
+            scenario.duration,
+            seed,
+            "link",
+        )];
+        for (i, hop) in scenario.hops.iter().enumerate() {
+            let words = Queue::parse(&hop.queue)?;
+            ports.push(Port::new(
+                hop,
+                &words,
+                scenario.duration,
+                seed,
+                &format!("hop{i}"),
+            ));
+        }
+        if let Some(up) = &scenario.up {
+            let words = Queue::parse(&up.queue)?;
+            ports.push(Port::new(up, &words, scenario.duration, seed, "up"));
+        }
+        let mut world = Self {
+            now: 0,
+            net: Net {
+                ports,
+                ..Net::default()
+            },
+            slots: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            next_id: 0,
+            key: (seed, seed ^ 0x05ee_d0ff_10e5),
+            measures: Measures::new(&scenario, bin),
+            warm_at: scenario.warmup,
+            scenario,
+            seed,
+            queue: words.canonical(),
+            control_at: 0,
+            events: 0,
+        };
+        world.populate()?;
+        Ok(world)
+    }
+
+    /// The present.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Events handled so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Packets that left the bottleneck's queue so far.
+    pub fn packets(&self) -> u64 {
+        self.net.ports[0].probe.counters.departures
+    }
+
+    /// The hash over every packet event of every queue so far.
+    pub fn trace_hash(&self) -> u64 {
+        self.net
+            .ports
+            .iter()
+            .fold(0, |h, p| h.rotate_left(7) ^ p.probe.hash)
+    }
+
+    /// Turns knobs of a queue.
+    pub fn set_knobs(&mut self, queue: usize, knobs: &Knobs) {
+        let now = self.now;
+        self.net.ports[queue].set_knobs(now, knobs);
+    }
+
+    /// Readings of a queue.
+    pub fn gauges(&self, queue: usize) -> Gauges {
+        self.net.ports[queue].gauges(self.now)
+    }
+
+    /// Hands a queue to a controller outside: `run_until` then stops every `period` and asks.
+    pub fn set_external(&mut self, queue: usize, period: Nanos) {
+        self.net.ports[queue].set_external(period);
+        self.control_at = 0;
+    }
+
+    /// Runs on to `limit` (the scenario's end at most).
+    pub fn run_until(&mut self, limit: Nanos) -> Status {
+        let limit = limit.min(self.scenario.duration);
+        self.control_at = 0;
+        loop {
+            let (departure, port) = self.net.next_port();
+            let ack = self.net.acks.time();
+            let wire = self.net.wires.time();
+            let timer = self.net.timers.time();
+            let next = departure.min(ack).min(wire).min(timer);
+            if self.control_at <= next {
+                match self.control(next, limit) {
+                    Some(status) => return status,
+                    None => continue,
+                }
+            }
+            self.now = next;
+            self.events += 1;
+            if departure == next {
+                self.on_departure(port);
+            } else if ack == next {
+                if let Some((ack, _)) = self.net.acks.pop() {
+                    self.on_ack(&ack);
+                }
+            } else if wire == next {
+                if let Some((p, port)) = self.net.wires.pop() {
+                    let port = usize::from(port);
+                    self.net.enter(next, port, p);
+                    self.net.forget_acks(port);
+                }
+            } else if let Some((_, slot)) = self.net.timers.top() {
+                self.net.timers.pop();
+                self.on_timer(slot);
+            }
+        }
+    }
+
+    /// What is due before the event at `next` that is no packet's business; Some if the caller is wanted.
+    #[cold]
+    fn control(&mut self, next: Nanos, limit: Nanos) -> Option<Status> {
+        let due = self.control_due(limit);
+        if due > next {
+            self.control_at = due;
+            return None;
+        }
+        self.now = due;
+        if self.warm_at <= due {
+            self.warm_at = NEVER;
+            self.end_warmup();
+        } else if self.measures.bin_at <= due {
+            self.close_bin();
+        } else if let Some(queue) =
+            (0..self.net.ports.len()).find(|&q| self.net.ports[q].decide_at <= due)
+            && due < limit
+        {
+            if self.net.ports[queue].decide(due) {
+                let gauges = self.net.ports[queue].gauges(due);
+                return Some(Status::Decide { queue, gauges });
+            }
+        } else {
+            return Some(Status::Done);
+        }
+        self.control_at = self.control_due(limit);
+        None
+    }
+
+    fn control_due(&self, limit: Nanos) -> Nanos {
+        let decide = self
+            .net
+            .ports
+            .iter()
+            .map(|p| p.decide_at)
+            .min()
+            .unwrap_or(NEVER);
+        limit
+            .min(self.warm_at)
+            .min(self.measures.bin_at)
+            .min(decide)
+    }
+
+    #[inline]
+    fn on_departure(&mut self, port: usize) {
+        let through = self.net.ports[port].event(self.now);
+        self.net.forget_acks(port);
+        let Some(p) = through else { return };
+        if self.generations[p.flow.index()] != p.flow.generation {
+            if p.kind == Kind::Ack {
+                self.net.store.take(p.seq);
+            }
+            return;
+        }
+        match &mut self.slots[p.flow.index()] {
+            Slot::Tcp(c) => {
+                let last = if p.kind == Kind::Ack {
+                    c.path.acks.map_or(0, |a| a.1)
+                } else {
+                    c.path.data.1
+                };
+                if port != usize::from(last) {
+                    let class = self.measures.hop_wires[port];
+                    return forward(&mut self.net, self.now, port, class, p);
+                }
+                match p.kind {
+                    Kind::Data => on_data(c, &mut self.net, self.now, &p),
+                    Kind::Syn => {
+                        let ack = Ack {
+                            flow: p.flow,
+                            tsecr: p.tsval,
+                            syn: true,
+                            ..Ack::default()
+                        };
+                        self.net.send_ack(self.now, &c.path, c.ack_hash, ack);
+                    }
+                    Kind::Ack => {
+                        let ack = self.net.store.take(p.seq);
+                        self.net.acks.push(self.now, c.path.home, ack);
+                    }
+                    Kind::Udp => {}
+                }
+            }
+            Slot::Udp(d) => {
+                if port != usize::from(d.path.data.1) {
+                    let class = self.measures.hop_wires[port];
+                    return forward(&mut self.net, self.now, port, class, p);
+                }
+                d.received += u64::from(p.payload);
+            }
+            Slot::Free | Slot::Web(_) => {}
+        }
+    }
+
+    #[inline]
+    fn on_ack(&mut self, ack: &Ack) {
+        let i = ack.flow.index();
+        if self.generations[i] != ack.flow.generation {
+            return;
+        }
+        let Slot::Tcp(c) = &mut self.slots[i] else {
+            return;
+        };
+        let mut entry = Entry {
+            net: &mut self.net,
+            port: usize::from(c.path.data.0),
+        };
+        c.sender.on_ack(self.now, ack, &mut c.cc, &mut entry);
+        self.measures
+            .note_ack(c.report, c.sender.s.srtt, c.sender.s.cwnd);
+        if c.sender.finished() {
+            return self.finish(ack.flow.slot);
+        }
+        arm(c, &mut self.net, ack.flow.slot);
+    }
+
+    /// An entry of the timer heap is due; stale ones are known by their time.
+    fn on_timer(&mut self, slot: u16) {
+        let now = self.now;
+        match &mut self.slots[usize::from(slot)] {
+            Slot::Tcp(c) => {
+                if c.pending != now {
+                    return;
+                }
+                c.pending = NEVER;
+                if c.stop <= now {
+                    return self.close(slot);
+                }
+                if c.start <= now {
+                    c.start = NEVER;
+                    let mut entry = Entry {
+                        net: &mut self.net,
+                        port: usize::from(c.path.data.0),
+                    };
+                    c.sender.connect(now, &mut entry);
+                }
+                if c.receiver.deadline() <= now && c.receiver.on_timer(now) {
+                    let ack = c.receiver.ack(now);
+                    self.net.send_ack(now, &c.path, c.ack_hash, ack);
+                }
+                if c.sender.deadline() <= now {
+                    let mut entry = Entry {
+                        net: &mut self.net,
+                        port: usize::from(c.path.data.0),
+                    };
+                    c.sender.on_timer(now, &mut c.cc, &mut entry);
+                }
+                arm(c, &mut self.net, slot);
+            }
+            Slot::Udp(d) => {
+                if d.at >= d.stop {
+                    return;
+                }
+                let port = usize::from(d.path.data.0);
+                let size = d.size();
+                let bytes = size + self.net.ports[port].overhead;
+                let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
+                let p = Pkt::new(Kind::Udp, d.id, d.hash, d.sent, bytes, payload, d.ecn());
+                d.sent = d.sent.wrapping_add(1);
+                d.advance();
+                let at = d.at;
+                self.net.timers.push(at, slot);
+                self.net.enter(now, port, p);
+            }
+            Slot::Web(_) => self.on_web(slot),
+            Slot::Free => {}
+        }
+    }
+}
+
+/// On to the next hop, whose link may count other overhead.
+fn forward(net: &mut Net, now: Nanos, port: usize, class: u16, mut p: Pkt) {
+    let (here, there) = (net.ports[port].overhead, net.ports[port + 1].overhead);
+    p.resize(there as i32 - here as i32);
+    net.wires.push(now, class, p);
+}
+
+#[inline]
+fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
+    if let Some(ack) = c.receiver.on_data(now, p) {
+        net.send_ack(now, &c.path, c.ack_hash, ack);
+    }
+    if c.receiver.ack_due(now) {
+        let ack = c.receiver.ack(now);
+        net.send_ack(now, &c.path, c.ack_hash, ack);
+    } else {
+        let at = c.receiver.deadline();
+        if at < c.pending {
+            c.pending = at;
+            net.timers.push(at, p.flow.slot);
+        }
+    }
+}
+
+/// One pending entry per flow: a later deadline waits for the entry that is there, an earlier one needs a second.
+#[inline]
+pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16) {
+    let at = c.deadline();
+    if at < c.pending {
+        c.pending = at;
+        net.timers.push(at, slot);
+    }
+}
