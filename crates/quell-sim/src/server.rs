@@ -49,7 +49,7 @@ impl Server {
                 trace: trace.clone(),
                 at: 0,
                 start: 0,
-                credit: 0,
+                credit: OPPORTUNITY_BYTES,
             },
         };
         Self { kind }
