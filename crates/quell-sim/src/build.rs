@@ -178,7 +178,7 @@ impl World {
     ) -> Result<(), Error> {
         let id = self.slot(Slot::Free)?;
         let (hash, ack_hash) = (self.hash(0), self.hash(1));
-        let cc = CongestionControl::new(tcp.cc);
+        let cc = CongestionControl::of(tcp);
         let mode = cc.ecn_mode();
         let ect = match (tcp.ecn, tcp.ect1 || mode == EcnMode::Accurate) {
             (false, _) => Ecn::NotEct,

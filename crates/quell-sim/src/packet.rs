@@ -39,7 +39,7 @@ pub struct Pkt {
     enqueued: Nanos,
     /// Segment number (data), serial number (datagram) or place of the ACK.
     pub seq: u32,
-    /// The sender's clock when it was sent, µs (RFC 7323's TSval).
+    /// The sender's clock when it was sent, ms (RFC 7323's TSval).
     pub tsval: u32,
     hash: u32,
     /// Whose it is.
@@ -127,7 +127,7 @@ pub struct Ack {
     pub flow: FlowId,
     /// Everything before this arrived.
     pub cumulative: u32,
-    /// The echoed timestamp, µs.
+    /// The echoed timestamp, ms.
     pub tsecr: u32,
     /// Packets that arrived with CE, in all (accurate ECN feedback).
     pub ce: u32,

@@ -1,7 +1,7 @@
 //! What leaves a sender and when: new data, retransmissions, probes, pacing (`tcp_output.c` and `tcp_timer.c` of Linux), and the
 //! samples of the delivery rate that BBR lives on.
 
-use quell_qdisc::{Ecn, NEVER, Nanos, SEC};
+use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
@@ -12,9 +12,15 @@ use crate::packet::{Kind, Pkt};
 /// A SYN with its options: 20 bytes of IP, 40 of TCP.
 pub const SYN_BYTES: u32 = 60;
 /// `TCP_TIMEOUT_MIN`: two jiffies.
-const TIMEOUT_MIN: Nanos = 2_000_000;
+pub(super) const TIMEOUT_MIN: Nanos = 2 * MS;
 /// Segments before pacing begins (`tcp_update_skb_after_send`).
 const UNPACED: u32 = 10;
+
+/// TSval: milliseconds, as Linux's, and never 0.
+#[inline]
+pub(super) fn timestamp(now: Nanos) -> u32 {
+    (now / MS) as u32 + 1
+}
 
 /// What the sender's one timer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +84,7 @@ impl Sender {
             0,
             Ecn::NotEct,
         );
-        p.tsval = (now / 1000) as u32;
+        p.tsval = timestamp(now);
         self.s.last_sent = now;
         self.set_timer(
             Timer::Rto,
@@ -132,14 +138,14 @@ impl Sender {
         now: Nanos,
         cc: &mut CongestionControl,
         wire: &mut W,
-        mut probe: bool,
+        probe: bool,
     ) {
         let paced = cc.needs_pacing();
         let offered = self.offered(now);
         let mut sent = 0;
         let mut limited = false;
-        let probing = probe;
         let mut in_flight = self.in_flight();
+        let mut burst = 0;
         if paced {
             self.pace_at = NEVER;
         }
@@ -152,23 +158,42 @@ impl Sender {
                 self.pace_at = self.s.edt;
                 break;
             }
-            if in_flight >= self.s.cwnd {
+            let mut quota = self.s.cwnd.saturating_sub(in_flight);
+            if quota == 0 {
                 if !probe {
                     limited = true;
                     break;
                 }
-                probe = false;
+                quota = 1;
             }
-            if self.packets_out() >= self.c.window {
+            let room = self
+                .c
+                .window
+                .saturating_sub(self.packets_out())
+                .min(offered - self.s.nxt);
+            if room == 0 {
+                break;
+            }
+            if burst == 0 {
+                burst = if probe { 1 } else { cc.tso_segs(&self.s) };
+            }
+            if !probe && room > 1 && quota < burst && self.defers(now, quota) {
+                limited = true;
                 break;
             }
             if self.s.nxt == self.s.una {
                 self.on_pipe_empty(now, cc);
             }
-            self.send_new(now, paced, wire);
-            sent += 1;
-            in_flight += 1;
-            if probing {
+            let count = quota.min((self.s.cwnd / 2).max(1)).min(burst).min(room);
+            for _ in 0..count {
+                self.send_new(now, wire);
+            }
+            if paced {
+                self.pace(now, count);
+            }
+            sent += count;
+            in_flight += count;
+            if probe {
                 break;
             }
         }
@@ -180,7 +205,7 @@ impl Sender {
             if matches!(self.s.state, CaState::Cwr | CaState::Recovery) {
                 self.prr_out += sent;
             }
-            if !probing {
+            if !probe {
                 self.schedule_probe(now, false);
             }
         }
@@ -193,6 +218,20 @@ impl Sender {
             return self.packets_out();
         }
         self.s.in_flight()
+    }
+
+    /// `tcp_tso_should_defer`: less than a burst may leave, and the next ACK is near enough to make it whole.
+    #[inline]
+    fn defers(&self, now: Nanos, quota: u32) -> bool {
+        if self.s.state >= CaState::Recovery
+            || now - self.s.last_sent > MS
+            || 3 * quota >= self.s.cwnd
+            || self.packets_out() == 0
+        {
+            return false;
+        }
+        let expected = self.segs.sent(self.s.una) + self.s.srtt;
+        expected <= now + (self.s.srtt / 2).min(MS)
     }
 
     /// First data after the pipe was empty (`tcp_cwnd_restart` after a long silence, CA_EVENT_TX_START).
@@ -227,7 +266,7 @@ impl Sender {
     }
 
     #[inline]
-    fn send_new<W: Wire>(&mut self, now: Nanos, paced: bool, wire: &mut W) {
+    fn send_new<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
         let seq = self.s.nxt;
         let was_empty = seq == self.s.una;
         self.segs.reserve(self.s.una, self.packets_out() + 1);
@@ -240,9 +279,6 @@ impl Sender {
         self.cwr = false;
         self.s.nxt = seq + 1;
         self.s.last_sent = now;
-        if paced {
-            self.pace(now);
-        }
         if was_empty || self.timer == Timer::Probe {
             self.rearm_rto(now);
         }
@@ -262,17 +298,18 @@ impl Sender {
             payload,
             ecn,
         );
-        p.tsval = (now / 1000) as u32;
+        p.tsval = timestamp(now);
         p
     }
 
-    fn pace(&mut self, now: Nanos) {
+    /// `tcp_update_skb_after_send`: what was just sent takes its time at the pacing rate, less what the pacer was late.
+    fn pace(&mut self, now: Nanos, count: u32) {
         let start = self.s.edt.max(now);
         let credit = start - self.s.edt.min(start);
         self.s.edt = start;
         let rate = self.s.pacing_rate;
         if rate != u64::MAX && rate > 0 && self.s.nxt + self.retransmits as u32 >= UNPACED {
-            let gap = u64::from(self.c.mss + 52) * SEC / rate;
+            let gap = u64::from(self.c.mss * count) * SEC / rate;
             self.s.edt += gap - credit.min(gap / 2);
         }
     }
@@ -353,7 +390,7 @@ impl Sender {
         }
         self.s.last_sent = now;
         if paced {
-            self.pace(now);
+            self.pace(now, 1);
         }
         let mut p = self.packet(now, seq, Ecn::NotEct); // RFC 3168, section 6.1.5
         p.again = true;

@@ -4,7 +4,7 @@
 
 use quell_qdisc::Nanos;
 
-use super::output::Timer;
+use super::output::{TIMEOUT_MIN, Timer};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::sender::{Flags, Sender};
 use crate::cc::CaState;
@@ -96,7 +96,7 @@ impl Sender {
     pub(super) fn rack_mark_lost(&mut self, now: Nanos) -> bool {
         let wait = self.rack_detect(now);
         if wait > 0 {
-            self.set_timer(Timer::Reorder, now + wait);
+            self.set_timer(Timer::Reorder, now + wait + TIMEOUT_MIN);
         }
         wait > 0
     }

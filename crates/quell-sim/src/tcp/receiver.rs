@@ -53,6 +53,7 @@ pub struct Receiver {
     sack_count: u8,
     echo: bool,
     ce_state: bool,
+    ect_seen: bool,
     ack_now: bool,
     compressed_next: u32,
     config: Config,
@@ -79,6 +80,7 @@ impl Receiver {
             sack_count: 0,
             echo: false,
             ce_state: false,
+            ect_seen: false,
             ack_now: false,
             compressed_next: 0,
             config,
@@ -137,7 +139,12 @@ impl Receiver {
             EcnMode::Classic => {
                 if p.cwr {
                     self.echo = false;
+                    self.ack_now = true; // `tcp_ecn_accept_cwr`
                 }
+                if self.ect_seen && p.ecn() == Ecn::NotEct {
+                    self.quick = self.quick.max(2); // probably a retransmission
+                }
+                self.ect_seen |= p.ecn() != Ecn::NotEct;
                 if ce && !self.echo {
                     self.echo = true;
                     self.quick = self.quick.max(2);

@@ -3,6 +3,7 @@
 
 use quell_qdisc::Nanos;
 
+use super::output::timestamp;
 use super::segments::{LOST, RETRANS, SACKED};
 use super::sender::{Flags, Rexmit, Sender};
 use crate::cc::{CaState, CongestionControl, Event, INFINITE_SSTHRESH};
@@ -256,7 +257,7 @@ impl Sender {
 
     /// `tcp_packet_delayed`: the ACK echoes a timestamp from before the first retransmission.
     fn packet_delayed(&self, f: &Flags) -> bool {
-        self.retrans_stamp != 0 && f.tsecr != 0 && f.tsecr < (self.retrans_stamp / 1000) as u32
+        self.retrans_stamp != 0 && f.tsecr != 0 && f.tsecr < timestamp(self.retrans_stamp)
     }
 
     fn may_undo(&self, f: &Flags) -> bool {

@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Ecn, NEVER, Nanos};
+use quell_qdisc::{Ecn, MS, NEVER, Nanos};
 
-use super::output::Timer;
+use super::output::{Timer, timestamp};
 use super::rack::Rack;
 use super::rtt::Rtt;
 use super::segments::{EVER, LOST, RETRANS, SACKED, Segments};
@@ -219,7 +219,6 @@ impl Sender {
         }
         let mut rexmit = Rexmit::None;
         let prior_out = self.packets_out();
-        f.ece = a.ece && cc.ecn_mode() == EcnMode::Classic;
         let clean = a.count == 0 && self.s.sacked_out == 0 && prior_una >= self.again_end;
         if a.cumulative > prior_una {
             self.timeouts = 0;
@@ -237,7 +236,7 @@ impl Sender {
             }
         }
         let delivered = self.s.delivered - prior_delivered;
-        self.on_ecn_feedback(now, a, cc, delivered);
+        f.ece = self.on_ecn_feedback(now, a, cc, delivered);
         if prior_out > 0 {
             if self.tlp_high != 0 {
                 self.process_tlp_ack(now, a.cumulative, &f, cc);
@@ -392,7 +391,7 @@ impl Sender {
             rtt = sack_rtt;
         }
         if rtt == 0 && f.acked && f.tsecr != 0 {
-            rtt = u64::from((now / 1000) as u32 - f.tsecr) * 1000;
+            rtt = u64::from(timestamp(now).saturating_sub(f.tsecr)).max(1) * MS;
             ca_rtt = rtt;
         }
         if rtt == 0 {
@@ -510,9 +509,18 @@ impl Sender {
         }
     }
 
-    /// ECN feedback (`tcp_newly_delivered`, `tcp_in_ack_event`).
+    /// ECN feedback (`tcp_newly_delivered`, `tcp_in_ack_event`): whether the ACK tells of marks.
     #[inline]
-    fn on_ecn_feedback(&mut self, now: Nanos, a: &Ack, cc: &mut CongestionControl, delivered: u32) {
+    fn on_ecn_feedback(
+        &mut self,
+        now: Nanos,
+        a: &Ack,
+        cc: &mut CongestionControl,
+        delivered: u32,
+    ) -> bool {
+        if self.c.ect == Ecn::NotEct {
+            return false;
+        }
         let mode = cc.ecn_mode();
         let ce = if mode == EcnMode::Accurate {
             let fresh = (a.ce - self.ce_seen).min(delivered);
@@ -535,5 +543,6 @@ impl Sender {
                 },
             );
         }
+        a.ece || ce > 0
     }
 }
