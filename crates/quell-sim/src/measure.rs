@@ -254,8 +254,7 @@ impl World {
         let (was, was_marks, was_byte_ns, was_offered) = m.bin_mark;
         let bin = m.bin as f64;
         let mbps = |bytes: f64| bytes * 8e3 / bin;
-        // The warm-up's end restarts the integral.
-        let held = byte_ns.checked_sub(was_byte_ns).unwrap_or(byte_ns) as f64 / bin;
+        let held = (byte_ns - was_byte_ns) as f64 / bin;
         let left = c.departures - was.departures;
         let drops = |c: &Counters| c.drops.overflow + c.drops.early + c.drops.forced;
         s.backlog_ms.push(held * 8e3 / mean_bps);

@@ -47,6 +47,7 @@ pub struct Probe {
     /// Time integrals: packet-nanoseconds, byte-nanoseconds.
     packet_ns: u128,
     byte_ns: u128,
+    warm_byte_ns: u128,
     max_packets: u64,
     max_bytes: u64,
     since: Nanos,
@@ -71,6 +72,7 @@ impl Probe {
             bytes: Hist::new(),
             packet_ns: 0,
             byte_ns: 0,
+            warm_byte_ns: 0,
             max_packets: 0,
             max_bytes: 0,
             since: 0,
@@ -113,9 +115,18 @@ impl Probe {
         self.next_sample += count * self.grid;
     }
 
-    /// Byte-nanoseconds up to the last `settle`.
+    /// Byte-nanoseconds from the start up to the last `settle`.
     pub fn byte_ns(&self) -> u128 {
         self.byte_ns
+    }
+
+    /// Time-weighted mean and maximum of the backlog in bytes since `restart`.
+    pub fn bytes_mean_max(&self) -> (f64, f64) {
+        let span = (self.last - self.since).max(1) as f64;
+        (
+            (self.byte_ns - self.warm_byte_ns) as f64 / span,
+            self.max_bytes as f64,
+        )
     }
 
     /// A packet leaves the queue for the link.
@@ -146,6 +157,7 @@ impl Probe {
         self.packets.clear();
         self.bytes.clear();
         self.packet_ns = 0;
+        self.warm_byte_ns = self.byte_ns;
         self.max_packets = self.held_packets;
         self.max_bytes = self.held_bytes;
         self.since = now;
@@ -155,11 +167,6 @@ impl Probe {
     pub fn packets_mean_max(&self) -> (f64, f64) {
         let span = (self.last - self.since).max(1) as f64;
         (self.packet_ns as f64 / span, self.max_packets as f64)
-    }
-
-    /// The maximum of the backlog in bytes since `restart`.
-    pub fn max_bytes(&self) -> u64 {
-        self.max_bytes
     }
 }
 

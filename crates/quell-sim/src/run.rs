@@ -91,8 +91,7 @@ impl World {
         let byte_ms = 8e3 / port.mean_bps as f64;
         let (mean, max) = port.probe.packets_mean_max();
         let packets = exact(port.probe.packets.summary(1.0 / 1024.0), mean, max);
-        let mean_bytes = port.probe.byte_ns() as f64 / span as f64;
-        let max_bytes = port.probe.max_bytes() as f64;
+        let (mean_bytes, max_bytes) = port.probe.bytes_mean_max();
         let delay = exact(
             port.probe.bytes.summary(byte_ms),
             mean_bytes * byte_ms,
