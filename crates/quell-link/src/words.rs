@@ -1,6 +1,7 @@
 //! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and defaults, as in
 //! `codel target 5ms interval 100ms ecn`. One table ([`kinds`]) serves the parser, the canonical spelling and the catalogue.
 
+mod controlled;
 mod fair;
 mod kinds;
 mod red;
@@ -164,8 +165,12 @@ enum Field<T: 'static> {
     Time(fn(&mut T) -> &mut Nanos, Nanos, Nanos),
     /// The same, or none.
     MaybeTime(fn(&mut T) -> &mut Option<Nanos>, Nanos, Nanos),
+    /// bit/s, from at least to at most.
+    Rate(fn(&mut T) -> &mut u64, u64, u64),
     /// 0..1.
     Probability(fn(&mut T) -> &mut f64),
+    /// The same, or none.
+    MaybeProbability(fn(&mut T) -> &mut Option<f64>),
     /// A number, from at least to at most.
     Number(fn(&mut T) -> &mut f64, f64, f64),
     /// A word alone and its opposite (empty: it has none).
@@ -205,10 +210,10 @@ impl<T: Clone> Opt<T> {
     fn syntax(&self) -> &'static str {
         match self.field {
             Field::Count(..) | Field::MaybeCount(..) => "N",
-            Field::MaybeRate(..) => "RATE",
+            Field::Rate(..) | Field::MaybeRate(..) => "RATE",
             Field::Bytes(..) | Field::Bytes32(..) | Field::MaybeBytes(..) => "BYTES",
             Field::Time(..) | Field::MaybeTime(..) => "TIME",
-            Field::Probability(_) => "P",
+            Field::Probability(_) | Field::MaybeProbability(_) => "P",
             Field::Number(..) => "X",
             Field::Flag(..) | Field::Switch { .. } => "",
             Field::Other { syntax, .. } => syntax,
@@ -251,6 +256,11 @@ impl<T: Clone> Opt<T> {
                 let n = units::parse_rate(value)?;
                 *at(params) = Some(within(n, low, high, value, units::format_rate)?);
             }
+            Field::Rate(at, low, high) => {
+                let n = units::parse_rate(value)?;
+                *at(params) = within(n, low, high, value, units::format_rate)?;
+            }
+            Field::MaybeProbability(at) => *at(params) = Some(units::parse_probability(value)?),
             Field::Probability(at) => *at(params) = units::parse_probability(value)?,
             Field::Number(at, low, high) => {
                 let x = units::parse_number(value)?;
@@ -296,6 +306,10 @@ impl<T: Clone> Opt<T> {
             }
             Field::MaybeRate(at, ..) => {
                 at(&mut params).map_or_else(String::new, units::format_rate)
+            }
+            Field::Rate(at, ..) => units::format_rate(*at(&mut params)),
+            Field::MaybeProbability(at) => {
+                at(&mut params).map_or_else(String::new, |p| p.to_string())
             }
             Field::Flag(at, _) => self.flag(*at(&mut params)),
             Field::Switch { get, .. } => self.flag(get(&params)),
@@ -495,6 +509,28 @@ mod tests {
     }
 
     #[test]
+    fn controlled_queues_start_with_their_controllers_knobs() {
+        for (words, limit) in [
+            ("learnqueue", 400),
+            ("learnqueue initial 20 max 100", 20),
+            ("wqm", 62), // 15 Mbit/s times 50 ms in packets of 1500
+            ("wqm min 80", 80),
+            ("fixed limit 7 drop 0.1", 7),
+            ("fixed", 1000),
+        ] {
+            let (q, _) = Queue::parse(words).unwrap().build::<TestPacket>(15_000_000);
+            let mut g = Gauges::default();
+            q.gauges(0, &mut g);
+            assert_eq!(g.limit_packets, limit, "{words}");
+        }
+        let e = error("learnqueue max 50 initial 60");
+        assert_eq!(
+            e,
+            "learnqueue: initial must be at least 1 packet and at most max"
+        );
+    }
+
+    #[test]
     fn dualpi2s_round_trips_set_its_gains() {
         let Spec::DualPi2(p) = Queue::parse("dualpi2 max_rtt 100ms typical_rtt 15ms")
             .unwrap()
@@ -526,6 +562,10 @@ mod tests {
             ),
             ("dualpi2 any_ect overflow", "dualpi2 any_ect overflow"),
             ("fq_codel noecn", "fq_codel noecn"),
+            (
+                "learnqueue eta 0.5 as_published",
+                "learnqueue literal_update printed_gamma bytes_max_delay fixed_point",
+            ),
             ("red limit 60kb ecn gentle", "red limit 60kb ecn gentle"),
         ] {
             assert_eq!(Queue::parse(words).unwrap().canonical(), canonical);

@@ -1,10 +1,12 @@
 //! Every kind: what its words parse into and what they build. Names, units and defaults are `tc`'s.
 
-use quell_qdisc::control::Controller;
-use quell_qdisc::{Packet, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie};
+use quell_qdisc::control::{Control, Controller, fixed, learnqueue, wqm};
+use quell_qdisc::{
+    Discipline, Packet, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie,
+};
 
 use super::red::{self, RED};
-use super::{AnyKind, fair, single};
+use super::{AnyKind, controlled, fair, single};
 use crate::error::Error;
 
 /// The parameters of a queue and, where it has one, of its controller.
@@ -30,10 +32,22 @@ pub enum Spec {
     Cake(cake::Params),
     /// `dualpi2`.
     DualPi2(dualpi2::Params),
+    /// `fixed`.
+    Fixed(fixed::Params),
+    /// `learnqueue`.
+    LearnQueue(learnqueue::Params),
+    /// `wqm`.
+    Wqm(wqm::Params),
 }
 
 impl Spec {
     pub(super) fn build<P: Packet>(&self, rate_bps: u64) -> (Qdisc<P>, Controller) {
+        let mut controller = match self.clone() {
+            Spec::Fixed(params) => Controller::Fixed(fixed::Fixed::new(params)),
+            Spec::LearnQueue(params) => Controller::LearnQueue(learnqueue::LearnQueue::new(params)),
+            Spec::Wqm(params) => Controller::Wqm(wqm::Wqm::new(params, rate_bps)),
+            _ => Controller::None,
+        };
         let qdisc = match self.clone() {
             Spec::Fifo(params) => fifo::Fifo::new(params).into(),
             Spec::Red(words) => quell_qdisc::red::Red::new(words.params(rate_bps)).into(),
@@ -51,8 +65,13 @@ impl Spec {
                 cake::Cake::new(params).into()
             }
             Spec::DualPi2(params) => dualpi2::DualPi2::new(params).into(),
+            Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::Wqm(_) => {
+                let mut fifo = fifo::Fifo::new(fifo::Params::default());
+                fifo.set_knobs(&controller.initial());
+                fifo.into()
+            }
         };
-        (qdisc, Controller::None)
+        (qdisc, controller)
     }
 
     /// What only a link's rate can show to be wrong.
@@ -88,4 +107,7 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &single::COBALT,
     &fair::CAKE,
     &single::DUALPI2,
+    &controlled::FIXED,
+    &controlled::LEARNQUEUE,
+    &controlled::WQM,
 ];

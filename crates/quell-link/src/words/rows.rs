@@ -47,6 +47,7 @@ pub(super) const ECN_PROB: &str = "percent up to which ecn marks";
 pub(super) const BYTEMODE: &str = "scale the probability by packet size";
 pub(super) const ESTIMATOR: &str =
     "delay from queue length and estimated rate instead of timestamps";
+pub(super) const PERIOD: &str = "time between decisions";
 pub(super) const ECN: &str = "mark ECN-capable packets instead of dropping them";
 pub(super) const TARGET: &str = "delay to hold";
 pub(super) const CE_THRESHOLD: &str = "mark every ECN-capable packet that waited longer";

@@ -1,5 +1,13 @@
 //! The control plane: a controller reads a queue's gauges on its cadence and sets its knobs.
 
+pub mod fixed;
+pub mod learnqueue;
+pub mod wqm;
+
+use fixed::Fixed;
+use learnqueue::LearnQueue;
+use wqm::Wqm;
+
 use crate::{Gauges, Knobs, NEVER, Nanos, Rng};
 
 /// A controller of one queue.
@@ -22,6 +30,12 @@ pub enum Controller {
     None,
     /// Somebody outside does, every so many nanoseconds: the simulator stops and asks.
     External(Nanos),
+    /// Knobs set once.
+    Fixed(Fixed),
+    /// LearnQueue.
+    LearnQueue(LearnQueue),
+    /// WQM, reconstructed.
+    Wqm(Wqm),
 }
 
 impl Control for Controller {
@@ -29,16 +43,25 @@ impl Control for Controller {
         match self {
             Controller::None => NEVER,
             Controller::External(period) => *period,
+            Controller::Fixed(c) => c.period(),
+            Controller::LearnQueue(c) => c.period(),
+            Controller::Wqm(c) => c.period(),
         }
     }
-    fn decide(&mut self, _gauges: &Gauges, _rng: &mut Rng) -> Knobs {
+    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
         match self {
             Controller::None | Controller::External(_) => Knobs::default(),
+            Controller::Fixed(c) => c.decide(gauges, rng),
+            Controller::LearnQueue(c) => c.decide(gauges, rng),
+            Controller::Wqm(c) => c.decide(gauges, rng),
         }
     }
     fn initial(&mut self) -> Knobs {
         match self {
             Controller::None | Controller::External(_) => Knobs::default(),
+            Controller::Fixed(c) => c.initial(),
+            Controller::LearnQueue(c) => c.initial(),
+            Controller::Wqm(c) => c.initial(),
         }
     }
 }

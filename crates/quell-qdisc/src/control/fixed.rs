@@ -1,0 +1,73 @@
+//! Knobs set once and left alone: the constants that sweeps of a knob compare controllers with.
+
+use super::Control;
+use crate::{Gauges, Knobs, NEVER, Nanos, Rng};
+
+/// Parameters of [`Fixed`]: what is set before the first packet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Params {
+    /// Limit in packets, at least 1 (default: the queue's own).
+    pub limit: Option<u32>,
+    /// Drop probability, 0..1 (default: the queue's own).
+    pub drop: Option<f64>,
+}
+
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.limit == Some(0) {
+            return Err("limit must be at least 1 packet");
+        }
+        if self.drop.is_some_and(|p| !(0.0..=1.0).contains(&p)) {
+            return Err("drop must be between 0 and 1");
+        }
+        Ok(())
+    }
+}
+
+/// The controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fixed {
+    params: Params,
+}
+
+impl Fixed {
+    /// Holds these knobs.
+    pub fn new(params: Params) -> Self {
+        Self { params }
+    }
+}
+
+impl Control for Fixed {
+    fn period(&self) -> Nanos {
+        NEVER
+    }
+
+    fn decide(&mut self, _gauges: &Gauges, _rng: &mut Rng) -> Knobs {
+        Knobs::default()
+    }
+
+    fn initial(&mut self) -> Knobs {
+        Knobs {
+            limit_packets: self.params.limit,
+            drop: self.params.drop,
+            base_probability: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_knobs_are_set_once_and_never_again() {
+        let mut fixed = Fixed::new(Params {
+            limit: Some(50),
+            drop: None,
+        });
+        assert_eq!(fixed.initial().limit_packets, Some(50));
+        assert_eq!(fixed.initial().drop, None);
+        assert_eq!(fixed.period(), NEVER);
+    }
+}

@@ -1,0 +1,671 @@
+//! LearnQueue: tabular Q-learning of a queue's limit, one packet up or down every 15 ms.
+//!
+//! Source: Bouacida and Shihada, "Practical and Dynamic Buffer Sizing Using LearnQueue", IEEE Transactions on Mobile
+//! Computing 2019, sections 3.2 and 3.3, algorithm 1. The state is the limit, the actions are one packet less and one more.
+//!
+//! Deviations, each with the printed reading as an option:
+//! - Algorithm 1, line 47 leaves α out in front of the bracket, which diverges for any useful α; the text behind equation 8
+//!   has it. Default: the text; `literal_update`: as printed, held within the range of a 32-bit integer.
+//! - γ ← 1 − 0.995γ jumps from 0.1 to 0.9005 at once. Default: 1 − γ ← 0.995 (1 − γ), the mirror of ε; `printed_gamma`.
+//! - Equation 13 divides bytes by a bit rate. Default: bits; `bytes_max_delay`: as printed.
+//! - "queue size" in equation 13 may be the current limit (default) or the largest (`fixed_max_delay`).
+//! - Algorithm 1 credits the period that just ended to the action taken now (default, as printed); `delayed_credit` credits
+//!   it to the action that caused it.
+//! - The paper leaves open α, the first γ, the first limit and Q: 0.1 (or 1/visits), 0.1, 400 and 0.
+//! - `fixed_point`: the Q table in integer microseconds, α and γ in 1024ths, as on the paper's radio boards.
+
+use super::Control;
+use crate::{Gauges, Knobs, MS, Nanos, Rng, SEC};
+
+/// Parameters of [`LearnQueue`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Time between decisions (default 15 ms, 1 us..10 s).
+    pub period: Nanos,
+    /// Largest limit, packets (default 400, 2..65536).
+    pub max_size: u32,
+    /// First limit, packets (default 400: the hardware's; at most `max_size`).
+    pub initial: u32,
+    /// Weight of the delay in the reward (default 0.5, 0..1000).
+    pub delta: f64,
+    /// Weight of the enqueue rate in the reward (default 0.5, 0..1000).
+    pub eta: f64,
+    /// Delay to hold (default 30 ms).
+    pub target: Nanos,
+    /// Bytes of a packet in `max_delay` (default 1500).
+    pub packet_bytes: u32,
+    /// The basic rate of `max_delay`, bit/s (default 6.5 Mbit/s).
+    pub basic_bps: u64,
+    /// Rate of learning (default 0.1, above 0, at most 1).
+    pub alpha: f64,
+    /// α = 1 / visits of the pair instead, for which Q-learning is proved to converge.
+    pub alpha_visits: bool,
+    /// First probability of exploring (default 0.9).
+    pub epsilon: f64,
+    /// Where its decay ends (default 0.1).
+    pub epsilon_min: f64,
+    /// Factor on ε, and on 1 − γ, for every pair discovered (default 0.995).
+    pub decay: f64,
+    /// First discount (default 0.1).
+    pub gamma: f64,
+    /// Where its growth ends (default 0.9).
+    pub gamma_max: f64,
+    /// See the file's header.
+    pub literal_update: bool,
+    /// See the file's header.
+    pub printed_gamma: bool,
+    /// See the file's header.
+    pub bytes_max_delay: bool,
+    /// See the file's header.
+    pub fixed_max_delay: bool,
+    /// See the file's header.
+    pub delayed_credit: bool,
+    /// See the file's header.
+    pub fixed_point: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            period: 15 * MS,
+            max_size: 400,
+            initial: 400,
+            delta: 0.5,
+            eta: 0.5,
+            target: 30 * MS,
+            packet_bytes: 1500,
+            basic_bps: 6_500_000,
+            alpha: 0.1,
+            alpha_visits: false,
+            epsilon: 0.9,
+            epsilon_min: 0.1,
+            decay: 0.995,
+            gamma: 0.1,
+            gamma_max: 0.9,
+            literal_update: false,
+            printed_gamma: false,
+            bytes_max_delay: false,
+            fixed_max_delay: false,
+            delayed_credit: false,
+            fixed_point: false,
+        }
+    }
+}
+
+impl Params {
+    /// Everything as algorithm 1 and equation 13 print it, in the integers of the paper's boards.
+    pub fn as_published(mut self) -> Self {
+        self.literal_update = true;
+        self.printed_gamma = true;
+        self.bytes_max_delay = true;
+        self.fixed_point = true;
+        self
+    }
+
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let share = |x: f64| (0.0..=1.0).contains(&x);
+        if !(1000..=10 * SEC).contains(&self.period) || self.target > 10 * SEC {
+            return Err("period must be 1us to 10s, target at most 10s");
+        }
+        if !(2..=65_536).contains(&self.max_size) {
+            return Err("max must be 2 to 65536 packets");
+        }
+        if !(1..=self.max_size).contains(&self.initial) {
+            return Err("initial must be at least 1 packet and at most max");
+        }
+        if ![self.delta, self.eta]
+            .iter()
+            .all(|w| (0.0..=1000.0).contains(w))
+        {
+            return Err("delta and eta must be 0 to 1000");
+        }
+        if self.packet_bytes == 0 || self.packet_bytes > 65_535 || self.basic_bps < 1000 {
+            return Err("packet must be 1 to 65535 bytes, basic_rate at least 1kbit");
+        }
+        if !(share(self.alpha) && self.alpha > 0.0 && share(self.decay)) {
+            return Err("alpha must be above 0 and at most 1, decay 0 to 1");
+        }
+        if ![self.epsilon, self.epsilon_min, self.gamma, self.gamma_max]
+            .into_iter()
+            .all(share)
+        {
+            return Err("epsilon and gamma must be 0 to 1");
+        }
+        Ok(())
+    }
+
+    /// The time that `limit` packets take at the basic rate, ms (equation 13).
+    pub fn max_delay_ms(&self, limit: u32) -> f64 {
+        let limit = if self.fixed_max_delay {
+            self.max_size
+        } else {
+            limit
+        };
+        let bits = if self.bytes_max_delay { 1.0 } else { 8.0 };
+        f64::from(self.packet_bytes) * bits * f64::from(limit) / self.basic_bps as f64 * 1000.0
+    }
+
+    /// What a period is worth, ms (equations 11, 12 and 14).
+    pub fn reward(&self, limit: u32, delay_ms: f64, enqueue_rate: f64) -> f64 {
+        let target_ms = self.target as f64 / MS as f64;
+        let delay = self.delta * (target_ms - delay_ms);
+        let enqueue = self.eta * (self.max_delay_ms(limit) - target_ms) * enqueue_rate;
+        delay + enqueue
+    }
+}
+
+/// An action in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pair {
+    limit: u32,
+    /// 0: one packet less, 1: one more.
+    action: usize,
+    /// The action would have left the range: it did nothing and is punished.
+    bounded: bool,
+}
+
+/// Q in ms, or in integer microseconds.
+#[derive(Clone, Debug, PartialEq)]
+enum Table {
+    Float(Vec<[f64; 2]>),
+    Fixed(Vec<[i32; 2]>),
+}
+
+/// The controller of one queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnQueue {
+    params: Params,
+    limit: u32,
+    epsilon: f64,
+    gamma: f64,
+    q: Table,
+    visits: Vec<[u32; 2]>,
+    discovered: u32,
+    pending: Option<Pair>,
+    /// Counters at the last decision.
+    arrivals: u64,
+    departures: u64,
+    drops: u64,
+}
+
+impl LearnQueue {
+    /// Knows nothing yet.
+    pub fn new(params: Params) -> Self {
+        let size = params.max_size as usize;
+        let q = match params.fixed_point {
+            true => Table::Fixed(vec![[0; 2]; size]),
+            false => Table::Float(vec![[0.0; 2]; size]),
+        };
+        Self {
+            limit: params.initial,
+            epsilon: params.epsilon,
+            gamma: params.gamma,
+            q,
+            visits: vec![[0; 2]; size],
+            discovered: 0,
+            pending: None,
+            arrivals: 0,
+            departures: 0,
+            drops: 0,
+            params,
+        }
+    }
+
+    /// The limit in force.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The present probability of exploring.
+    pub fn epsilon(&self) -> f64 {
+        self.epsilon
+    }
+
+    /// The present discount.
+    pub fn gamma(&self) -> f64 {
+        self.gamma
+    }
+
+    /// How many of the pairs were ever tried.
+    pub fn discovered(&self) -> u32 {
+        self.discovered
+    }
+
+    /// What the queue has learned of one packet less (action 0) or more (1) at a limit from 1 to `max_size`, ms.
+    pub fn q(&self, limit: u32, action: usize) -> f64 {
+        let row = limit as usize - 1;
+        match &self.q {
+            Table::Float(q) => q[row][action],
+            Table::Fixed(q) => f64::from(q[row][action]) / 1000.0,
+        }
+    }
+
+    /// Delay (ms) and enqueue rate of the period that just ended.
+    fn observe(&mut self, gauges: &Gauges) -> (f64, f64) {
+        let arrivals = gauges.arrivals - self.arrivals;
+        let drops = gauges.drops_overflow - self.drops;
+        let delay = match gauges.departures > self.departures {
+            true => gauges.sojourn,
+            false if gauges.backlog_packets > 0 => gauges.head_age,
+            false => 0,
+        };
+        (self.arrivals, self.drops) = (gauges.arrivals, gauges.drops_overflow);
+        self.departures = gauges.departures;
+        let rate = match arrivals {
+            0 => 1.0,
+            n => n.saturating_sub(drops) as f64 / n as f64,
+        };
+        (delay as f64 / MS as f64, rate)
+    }
+
+    /// ε-greedy; a tie is an increase (algorithm 1, lines 6 to 15).
+    fn choose(&self, rng: &mut Rng) -> Pair {
+        let limit = self.limit;
+        let action = if rng.f64() < self.epsilon {
+            rng.below(2) as usize
+        } else {
+            usize::from(self.q(limit, 0) <= self.q(limit, 1))
+        };
+        let bounded = match action {
+            0 => limit == 1,
+            _ => limit == self.params.max_size,
+        };
+        Pair {
+            limit,
+            action,
+            bounded,
+        }
+    }
+
+    /// Counts the visit; a discovery tunes ε and γ (lines 37 to 44).
+    fn visit(&mut self, pair: Pair) {
+        let visits = &mut self.visits[pair.limit as usize - 1][pair.action];
+        *visits = visits.saturating_add(1);
+        if *visits > 1 {
+            return;
+        }
+        self.discovered += 1;
+        let p = &self.params;
+        if self.epsilon > p.epsilon_min {
+            self.epsilon *= p.decay;
+        }
+        if self.gamma < p.gamma_max {
+            self.gamma = match p.printed_gamma {
+                true => 1.0 - p.decay * self.gamma,
+                false => 1.0 - p.decay * (1.0 - self.gamma),
+            };
+        }
+    }
+
+    /// Lines 46 and 47.
+    fn learn(&mut self, pair: Pair, reward_ms: f64, next: u32) {
+        let (row, next, action) = (pair.limit as usize - 1, next as usize - 1, pair.action);
+        let alpha = match self.params.alpha_visits {
+            true => 1.0 / f64::from(self.visits[row][action].max(1)),
+            false => self.params.alpha,
+        };
+        let literal = self.params.literal_update;
+        match &mut self.q {
+            Table::Float(q) => {
+                let best = q[next][0].max(q[next][1]);
+                let old = q[row][action];
+                let goal = reward_ms + self.gamma * best;
+                // The literal form has no fixed point to settle at; the range is that of the integers.
+                let bound = f64::from(i32::MAX) / 1000.0;
+                q[row][action] = match literal {
+                    true => ((1.0 - alpha) * old + goal).clamp(-bound, bound),
+                    false => old + alpha * (goal - old),
+                };
+            }
+            Table::Fixed(q) => {
+                let in_1024ths = |x: f64| libm::round(x * 1024.0) as i64;
+                let (alpha, gamma) = (in_1024ths(alpha), in_1024ths(self.gamma));
+                let best = i64::from(q[next][0].max(q[next][1]));
+                let old = i64::from(q[row][action]);
+                let goal = libm::round(reward_ms * 1000.0) as i64 + gamma * best / 1024;
+                let new = match literal {
+                    true => (1024 - alpha) * old / 1024 + goal,
+                    false => old + alpha * (goal - old) / 1024,
+                };
+                q[row][action] = new.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)) as i32;
+            }
+        }
+    }
+
+    fn reward(&self, pair: Pair, in_force: u32, delay_ms: f64, enqueue_rate: f64) -> f64 {
+        match pair.bounded {
+            true => -self.params.max_delay_ms(pair.limit),
+            false => self.params.reward(in_force, delay_ms, enqueue_rate),
+        }
+    }
+}
+
+impl Control for LearnQueue {
+    fn period(&self) -> Nanos {
+        self.params.period
+    }
+
+    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
+        let (delay, rate) = self.observe(gauges);
+        if let Some(last) = self.pending.take() {
+            let reward = self.reward(last, self.limit, delay, rate);
+            self.learn(last, reward, self.limit);
+        }
+        let pair = self.choose(rng);
+        let next = match (pair.bounded, pair.action) {
+            (true, _) => pair.limit,
+            (false, 0) => pair.limit - 1,
+            (false, _) => pair.limit + 1,
+        };
+        self.limit = next;
+        self.visit(pair);
+        if self.params.delayed_credit {
+            self.pending = Some(pair);
+        } else {
+            let reward = self.reward(pair, pair.limit, delay, rate);
+            self.learn(pair, reward, next);
+        }
+        self.initial()
+    }
+
+    fn initial(&mut self) -> Knobs {
+        Knobs {
+            limit_packets: Some(self.limit),
+            ..Knobs::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn greedy(params: Params) -> LearnQueue {
+        LearnQueue::new(Params {
+            epsilon: 0.0,
+            epsilon_min: 0.0,
+            ..params
+        })
+    }
+
+    fn idle() -> Gauges {
+        Gauges::default()
+    }
+
+    #[test]
+    fn the_reward_is_zero_when_the_delay_is_the_maximum_and_nothing_is_dropped() {
+        // Section 3.3: "using equal scaling weights, the obtained total reward is equal to zero".
+        let p = Params::default();
+        for limit in [1, 17, 400] {
+            assert!(p.reward(limit, p.max_delay_ms(limit), 1.0).abs() < 1e-9);
+        }
+        assert!(p.reward(400, p.max_delay_ms(400), 0.9) < 0.0);
+    }
+
+    #[test]
+    fn the_maximum_delay_is_that_of_the_basic_rate() {
+        // 1500 bytes at 6.5 Mbit/s take 1.846 ms, 400 of them 738.5 ms; 30 ms are 16.25 packets.
+        let p = Params::default();
+        assert!((p.max_delay_ms(1) - 1.846).abs() < 0.001);
+        assert!((p.max_delay_ms(400) - 738.46).abs() < 0.01);
+        assert!(p.max_delay_ms(16) < 30.0 && p.max_delay_ms(17) > 30.0);
+        let fixed = Params {
+            fixed_max_delay: true,
+            ..Params::default()
+        };
+        assert_eq!(fixed.max_delay_ms(1), p.max_delay_ms(400));
+        assert_eq!(
+            Params::default().as_published().max_delay_ms(8),
+            p.max_delay_ms(1)
+        );
+    }
+
+    #[test]
+    fn four_hundred_and_thirty_nine_discoveries_end_exploration_and_open_the_horizon() {
+        // ln(9) / -ln(0.995) = 438.4
+        let mut lq = LearnQueue::new(Params::default());
+        for n in 0..439 {
+            assert!(lq.epsilon() > 0.1 && lq.gamma() < 0.9, "{n}");
+            lq.visit(Pair {
+                limit: n / 2 + 1,
+                action: n as usize % 2,
+                bounded: false,
+            });
+            assert!((lq.epsilon() + lq.gamma() - 1.0).abs() < 1e-12);
+        }
+        assert!(lq.epsilon() <= 0.1 && lq.gamma() >= 0.9);
+        assert_eq!(lq.discovered(), 439);
+        let (epsilon, gamma) = (lq.epsilon(), lq.gamma());
+        lq.visit(Pair {
+            limit: 400,
+            action: 0,
+            bounded: false,
+        });
+        assert_eq!((lq.epsilon(), lq.gamma()), (epsilon, gamma));
+    }
+
+    #[test]
+    fn a_pair_seen_before_changes_neither_epsilon_nor_gamma() {
+        let mut lq = LearnQueue::new(Params::default());
+        let pair = Pair {
+            limit: 9,
+            action: 1,
+            bounded: false,
+        };
+        lq.visit(pair);
+        let after_one = lq.clone();
+        lq.visit(pair);
+        assert_eq!((lq.epsilon(), lq.discovered()), (after_one.epsilon(), 1));
+    }
+
+    #[test]
+    fn the_printed_rule_takes_gamma_to_its_end_at_once() {
+        let mut lq = LearnQueue::new(Params {
+            printed_gamma: true,
+            ..Params::default()
+        });
+        lq.visit(Pair {
+            limit: 1,
+            action: 1,
+            bounded: false,
+        });
+        assert!((lq.gamma() - 0.9005).abs() < 1e-12); // 1 - 0.995 * 0.1
+    }
+
+    #[test]
+    fn a_tie_is_an_increase() {
+        let mut lq = greedy(Params {
+            initial: 7,
+            ..Params::default()
+        });
+        let knobs = lq.decide(&idle(), &mut Rng::new(1, "t"));
+        assert_eq!(knobs.limit_packets, Some(8));
+        assert_eq!(lq.limit(), 8);
+    }
+
+    #[test]
+    fn leaving_the_range_is_punished_with_the_maximum_delay_and_does_nothing() {
+        let mut lq = greedy(Params::default());
+        let knobs = lq.decide(&idle(), &mut Rng::new(1, "t"));
+        assert_eq!(knobs.limit_packets, Some(400));
+        // Q of the new pair: alpha * (reward + gamma * 0).
+        assert!(
+            (lq.q(400, 1) + 0.1 * 738.4615).abs() < 1e-3,
+            "{}",
+            lq.q(400, 1)
+        );
+        // Now the other action is better.
+        assert_eq!(
+            lq.decide(&idle(), &mut Rng::new(1, "t")).limit_packets,
+            Some(399)
+        );
+    }
+
+    #[test]
+    fn the_update_is_that_of_q_learning() {
+        let mut lq = greedy(Params {
+            initial: 20,
+            ..Params::default()
+        });
+        let busy = Gauges {
+            departures: 1,
+            sojourn: 10 * MS,
+            arrivals: 4,
+            drops_overflow: 1,
+            ..idle()
+        };
+        lq.decide(&busy, &mut Rng::new(1, "t"));
+        // 0.5 (30 - 10) + 0.5 (36.923 - 30) 0.75 = 12.596; times alpha.
+        assert!((lq.q(20, 1) - 1.2596).abs() < 1e-4, "{}", lq.q(20, 1));
+        let mut literal = greedy(Params {
+            initial: 20,
+            literal_update: true,
+            ..Params::default()
+        });
+        literal.decide(&busy, &mut Rng::new(1, "t"));
+        assert!((literal.q(20, 1) - 12.596).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_delay_is_the_last_sojourn_or_the_heads_age_or_nothing() {
+        let mut lq = LearnQueue::new(Params::default());
+        let mut g = Gauges {
+            departures: 3,
+            sojourn: 4 * MS,
+            head_age: 9 * MS,
+            backlog_packets: 2,
+            ..idle()
+        };
+        assert_eq!(lq.observe(&g).0, 4.0);
+        assert_eq!(lq.observe(&g).0, 9.0); // nothing left since
+        g.backlog_packets = 0;
+        assert_eq!(lq.observe(&g), (0.0, 1.0)); // no arrivals: rate 1
+    }
+
+    #[test]
+    fn only_overflow_counts_against_the_enqueue_rate_and_only_of_this_period() {
+        let mut lq = LearnQueue::new(Params::default());
+        let mut g = Gauges {
+            arrivals: 10,
+            drops_overflow: 5,
+            drops_early: 3,
+            ..idle()
+        };
+        assert_eq!(lq.observe(&g).1, 0.5);
+        g.arrivals = 20;
+        assert_eq!(lq.observe(&g).1, 1.0);
+    }
+
+    #[test]
+    fn delayed_credit_goes_to_the_action_that_caused_the_period() {
+        let mut lq = greedy(Params {
+            initial: 20,
+            delayed_credit: true,
+            ..Params::default()
+        });
+        let mut rng = Rng::new(1, "t");
+        lq.decide(&idle(), &mut rng);
+        assert_eq!(lq.q(20, 1), 0.0);
+        let busy = Gauges {
+            departures: 1,
+            sojourn: 10 * MS,
+            ..idle()
+        };
+        lq.decide(&busy, &mut rng);
+        // In force was 21: 0.5 (30 - 10) + 0.5 (38.769 - 30) = 14.385.
+        assert!((lq.q(20, 1) - 1.4385).abs() < 1e-4, "{}", lq.q(20, 1));
+        assert_eq!(lq.q(21, 1), 0.0);
+    }
+
+    #[test]
+    fn integers_learn_what_floating_point_learns() {
+        let run = |fixed_point| {
+            let mut lq = LearnQueue::new(Params {
+                fixed_point,
+                // Exploring only, both walk the same way.
+                epsilon: 1.0,
+                epsilon_min: 1.0,
+                initial: 20,
+                max_size: 40,
+                ..Params::default()
+            });
+            let mut rng = Rng::new(3, "t");
+            let mut g = idle();
+            for i in 0..2000u64 {
+                g.departures += 1;
+                g.sojourn = (i * 7919 % 60) * MS;
+                lq.decide(&g, &mut rng);
+            }
+            lq
+        };
+        let (float, fixed) = (run(false), run(true));
+        for action in 0..2 {
+            let (a, b) = (float.q(20, action), fixed.q(20, action));
+            assert!((a - b).abs() < 0.3 + a.abs() * 0.05, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn the_literal_update_runs_to_the_ends_of_its_range_but_not_beyond() {
+        let mut lq = LearnQueue::new(
+            Params {
+                initial: 3,
+                max_size: 4,
+                ..Params::default()
+            }
+            .as_published(),
+        );
+        let mut rng = Rng::new(3, "t");
+        let late = Gauges {
+            backlog_packets: 1,
+            head_age: 5 * SEC,
+            ..idle()
+        };
+        for _ in 0..100_000 {
+            lq.decide(&late, &mut rng);
+        }
+        for limit in 1..=4 {
+            assert!(lq.q(limit, 0).abs() <= 2_147_483.648 && lq.q(limit, 1).abs() <= 2_147_483.648);
+        }
+    }
+
+    #[test]
+    fn one_over_visits_makes_the_first_reward_the_value() {
+        let mut lq = greedy(Params {
+            initial: 20,
+            alpha_visits: true,
+            ..Params::default()
+        });
+        let busy = Gauges {
+            departures: 1,
+            sojourn: 10 * MS,
+            ..idle()
+        };
+        lq.decide(&busy, &mut Rng::new(1, "t"));
+        assert!((lq.q(20, 1) - 13.4615).abs() < 1e-3); // 0.5 (30 - 10) + 0.5 (36.923 - 30)
+    }
+
+    #[test]
+    fn on_a_link_that_is_late_above_ten_packets_the_limit_comes_down() {
+        let mut lq = LearnQueue::new(Params {
+            max_size: 60,
+            initial: 60,
+            ..Params::default()
+        });
+        let mut rng = Rng::new(5, "t");
+        let mut g = idle();
+        let mut sum = 0;
+        for i in 0..60_000 {
+            // A full queue on 1 Mbit/s: 12 ms a packet.
+            g.departures += 1;
+            g.arrivals += 1;
+            g.sojourn = u64::from(lq.limit()) * 12 * MS;
+            lq.decide(&g, &mut rng);
+            if i >= 40_000 {
+                sum += u64::from(lq.limit());
+            }
+        }
+        assert!(sum / 20_000 < 10, "mean limit {}", sum / 20_000);
+    }
+}
