@@ -590,9 +590,9 @@ mod tests {
 
     #[test]
     fn overflow_drops_at_the_head_of_the_longest_flow_one_by_one() {
-        // Ten packets of 1514 + 768 bytes fit.
+        // Ten packets of 1514 + 790 bytes fit.
         let mut q = Cake::new(Params {
-            memory_limit: 22_820,
+            memory_limit: 23_040,
             ..Params::default()
         });
         assert!(put(&mut q, 0, 1, 8, 1514).is_empty());
@@ -607,7 +607,7 @@ mod tests {
     #[test]
     fn overflow_wakes_blue_of_the_longest_flow_only() {
         let mut q = Cake::new(Params {
-            memory_limit: 22_820,
+            memory_limit: 23_040,
             ..Params::default()
         });
         put(&mut q, 10 * MS, 1, 12, 1514);

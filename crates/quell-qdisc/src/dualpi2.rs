@@ -765,7 +765,7 @@ mod tests {
             ..Params::default()
         });
         bed.add(0, 10, Ecn::Ect0);
-        // 1514 + 768 bytes each.
+        // 1514 + 790 bytes each.
         assert_eq!((bed.q.len(), bed.dropped.len()), (4, 6));
         assert!(bed.dropped.iter().all(|d| d.1 == DropCause::Overflow));
     }

@@ -16,9 +16,9 @@ pub type FlowId = u32;
 
 const NONE: u32 = u32::MAX;
 
-/// Bytes of kernel memory that a queued packet takes beyond its length: Linux counts `truesize`, 2304 for a full-size
-/// packet (buffer descriptor, shared info and rounding), where an option limits memory.
-pub const PACKET_MEMORY: u64 = 768;
+/// Bytes of kernel memory that a queued packet takes beyond its length where an option limits memory. Linux counts
+/// `truesize` (buffer, its descriptor and rounding): 2304 for a packet of 1514 bytes.
+pub const PACKET_MEMORY: u64 = 790;
 
 /// The list that a flow waits in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -374,9 +374,9 @@ mod tests {
 
     #[test]
     fn memory_is_limited_too() {
-        // 20 packets of 1514 + 768 bytes are 45640.
+        // 20 packets of 1514 + 790 bytes are 46080.
         let mut q = FqCodel::new(Params {
-            memory_limit: 45_640,
+            memory_limit: 46_080,
             ..Params::default()
         });
         assert!(put(&mut q, 0, A, 20, 1514).is_empty());

@@ -303,9 +303,9 @@ mod tests {
 
     #[test]
     fn memory_is_limited_too() {
-        // Ten packets of 1514 + 768 bytes.
+        // Ten packets of 1514 + 790 bytes.
         let mut q = FqPie::new(Params {
-            memory_limit: 22_820,
+            memory_limit: 23_040,
             ..Params::default()
         });
         let drops = put(&mut q, 0, A, 11, Ecn::NotEct, &mut Rng::new(1, ""));
