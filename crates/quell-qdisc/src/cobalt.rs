@@ -273,14 +273,13 @@ impl<P: Packet> From<Cobalt<P>> for Qdisc<P> {
 
 impl<P: Packet> Discipline<P> for Cobalt<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.ring.len() >= self.params.limit as usize {
             self.state.queue_full(&self.params, now);
             return drops.drop(packet, DropCause::Overflow);
         }
-        packet.set_enqueued(now);
         self.bytes += u64::from(packet.len());
-        self.ring.push(packet);
+        self.ring.push(packet).set_enqueued(now);
     }
 
     #[inline]

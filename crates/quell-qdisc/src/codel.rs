@@ -365,13 +365,12 @@ impl<P: Packet> From<Codel<P>> for Qdisc<P> {
 
 impl<P: Packet> Discipline<P> for Codel<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.queue.ring.len() >= self.params.limit as usize {
             return drops.drop(packet, DropCause::Overflow);
         }
-        packet.set_enqueued(now);
         self.queue.bytes += u64::from(packet.len());
-        self.queue.ring.push(packet);
+        self.queue.ring.push(packet).set_enqueued(now);
     }
 
     #[inline]

@@ -340,16 +340,15 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
             }
             self.stats.marks += u64::from(marked);
         }
-        packet.set_enqueued(now);
         self.bytes += u64::from(packet.len());
         self.memory += memory;
         if low {
             self.stats.packets_in_l += 1;
             let step = self.low.len() >= self.params.min_qlen_step as usize;
-            self.low.push((packet, step));
+            self.low.push((packet, step)).0.set_enqueued(now);
         } else {
             self.stats.packets_in_c += 1;
-            self.classic.push(packet);
+            self.classic.push(packet).set_enqueued(now);
         }
     }
 

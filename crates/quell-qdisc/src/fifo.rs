@@ -55,7 +55,7 @@ impl<P: Packet> From<Fifo<P>> for Qdisc<P> {
 
 impl<P: Packet> Discipline<P> for Fifo<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
         if self.queue.len() >= self.params.limit_packets as usize
             || self.bytes + u64::from(packet.len()) > self.params.limit_bytes
         {
@@ -64,9 +64,8 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         if self.params.drop > 0.0 && rng.f64() < self.params.drop {
             return drops.drop(packet, DropCause::Early);
         }
-        packet.set_enqueued(now);
         self.bytes += u64::from(packet.len());
-        self.queue.push(packet);
+        self.queue.push(packet).set_enqueued(now);
     }
 
     #[inline]

@@ -361,9 +361,8 @@ impl<P: Packet> Discipline<P> for Pie<P> {
             }
             self.marks += 1;
         }
-        packet.set_enqueued(now);
         self.bytes += u64::from(packet.len());
-        self.ring.push(packet);
+        self.ring.push(packet).set_enqueued(now);
     }
 
     #[inline]

@@ -329,9 +329,8 @@ impl<P: Packet> Discipline<P> for Red<P> {
         if self.bytes + u64::from(packet.len()) > self.params.limit {
             return drops.drop(packet, DropCause::Overflow);
         }
-        packet.set_enqueued(now);
         self.bytes += u64::from(packet.len());
-        self.ring.push(packet);
+        self.ring.push(packet).set_enqueued(now);
     }
 
     #[inline]

@@ -4,8 +4,10 @@
 /// First in, first out.
 #[derive(Clone, Debug)]
 pub struct Ring<P> {
-    /// Empty, or a power of two of slots; those outside `head..head + len` hold stale copies.
+    /// Used from 0 on up to `mask` + 1 slots, the first time round by pushing; slots outside the queue hold stale copies.
     slots: Vec<P>,
+    /// Slots that there will be, less one.
+    mask: usize,
     head: usize,
     len: usize,
 }
@@ -14,6 +16,7 @@ impl<P> Default for Ring<P> {
     fn default() -> Self {
         Self {
             slots: Vec::new(),
+            mask: 0,
             head: 0,
             len: 0,
         }
@@ -38,15 +41,22 @@ impl<P: Copy> Ring<P> {
         self.len == 0
     }
 
-    /// Appends at the tail.
+    /// Appends at the tail. What must still be changed in the packet is changed best in its place: a narrow store to a copy
+    /// that is then moved on with wide loads would stall the processor. (For the same reason no function that is not inlined
+    /// gets the packet here.)
     #[inline]
-    pub fn push(&mut self, packet: P) {
-        if self.len == self.slots.len() {
-            self.grow(packet);
+    pub fn push(&mut self, packet: P) -> &mut P {
+        if self.len > self.mask || self.slots.is_empty() {
+            self.grow();
         }
-        let slot = (self.head + self.len) & (self.slots.len() - 1);
-        self.slots[slot] = packet;
+        let slot = (self.head + self.len) & self.mask;
         self.len += 1;
+        if slot >= self.slots.len() {
+            self.slots.push(packet);
+        } else {
+            self.slots[slot] = packet;
+        }
+        &mut self.slots[slot]
     }
 
     /// Takes from the head.
@@ -56,7 +66,7 @@ impl<P: Copy> Ring<P> {
             return None;
         }
         let packet = self.slots[self.head];
-        self.head = (self.head + 1) & (self.slots.len() - 1);
+        self.head = (self.head + 1) & self.mask;
         self.len -= 1;
         Some(packet)
     }
@@ -70,15 +80,15 @@ impl<P: Copy> Ring<P> {
         Some(&self.slots[self.head])
     }
 
-    /// Doubles; `filler` is any packet, since there is no empty one.
+    /// Doubles the room and moves the head to slot 0.
     #[cold]
-    fn grow(&mut self, filler: P) {
-        let old = self.slots.len();
-        let mut slots = Vec::with_capacity((2 * old).max(8));
+    fn grow(&mut self) {
+        let room = (2 * self.slots.len()).max(8);
+        let mut slots = Vec::with_capacity(room);
         slots.extend_from_slice(&self.slots[self.head..]);
         slots.extend_from_slice(&self.slots[..self.head]);
-        slots.resize(slots.capacity().next_power_of_two(), filler);
         self.slots = slots;
+        self.mask = room - 1;
         self.head = 0;
     }
 }

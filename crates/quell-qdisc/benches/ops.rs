@@ -1,0 +1,212 @@
+//! What one packet costs in each discipline: enqueue plus dequeue at a standing backlog, in nanoseconds of process CPU time.
+//!
+//! `cargo bench -p quell-qdisc --bench ops [-- WORD]`: only the rows whose name contains WORD.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use cpu_time::ProcessTime;
+use quell_qdisc::packet::TestPacket;
+use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Got, MS, Nanos, Qdisc, Rng};
+use quell_qdisc::{cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
+
+/// Counts what is dropped.
+#[derive(Default)]
+struct Count(u64);
+
+impl Drops<TestPacket> for Count {
+    #[inline]
+    fn drop(&mut self, _packet: TestPacket, _cause: DropCause) {
+        self.0 += 1;
+    }
+}
+
+/// What is offered: a packet leaves per `gap`, one comes for it (two, each tenth time, on `overload`), of each flow in turn.
+struct Load {
+    /// Packets queued at the start; what stands throughout, without overload.
+    backlog: usize,
+    gap: Nanos,
+    flows: u32,
+    ecn: Ecn,
+    overload: bool,
+}
+
+/// One measured row.
+#[derive(Clone, Copy)]
+struct Cost {
+    ns: f64,
+    dropped: f64,
+}
+
+/// Hash of a flow as the simulator would give it: spread over 32 bits.
+fn hash(flow: u32) -> u32 {
+    flow.wrapping_mul(0x9e37_79b1)
+}
+
+/// CPU time per packet that comes out; the best of five.
+fn measure<Q: Discipline<TestPacket> + Clone>(fresh: &Q, load: &Load) -> Cost {
+    let mut best = Cost {
+        ns: f64::INFINITY,
+        dropped: 0.0,
+    };
+    for _ in 0..5 {
+        let mut bed = Bed {
+            q: fresh.clone(),
+            rng: Rng::new(1, "ops"),
+            drops: Count::default(),
+            flows: (0..load.flows).map(hash).collect(),
+            ecn: load.ecn,
+            now: 0,
+            id: 0,
+        };
+        (0..load.backlog).for_each(|_| bed.offer());
+        bed.run(200_000, load);
+        let (start, mut n) = (ProcessTime::now(), 0u32);
+        let mut spent = Duration::ZERO;
+        while spent < Duration::from_millis(100) {
+            bed.run(200_000, load);
+            n += 200_000;
+            spent = start.elapsed();
+        }
+        let ns = spent.as_nanos() as f64 / f64::from(n);
+        if ns < best.ns {
+            best = Cost {
+                ns,
+                dropped: bed.drops.0 as f64 / bed.id as f64,
+            };
+        }
+    }
+    best
+}
+
+struct Bed<Q> {
+    q: Q,
+    rng: Rng,
+    drops: Count,
+    /// Hashes; as many as a power of two.
+    flows: Vec<u32>,
+    ecn: Ecn,
+    now: Nanos,
+    id: u64,
+}
+
+impl<Q: Discipline<TestPacket>> Bed<Q> {
+    #[inline]
+    fn offer(&mut self) {
+        let hash = self.flows[self.id as usize & (self.flows.len() - 1)];
+        let p = TestPacket::new(self.id, 1514, hash, self.ecn);
+        self.id += 1;
+        self.q.enqueue(self.now, p, &mut self.rng, &mut self.drops);
+    }
+
+    #[inline(never)]
+    fn run(&mut self, steps: u32, load: &Load) {
+        for step in 0..steps {
+            self.now += load.gap;
+            if self.q.next_timer() <= self.now {
+                self.q.on_timer(self.now);
+            }
+            let arrivals = 1 + u32::from(load.overload && step % 10 == 0);
+            for _ in 0..arrivals {
+                self.offer();
+            }
+            if let Got::Packet(p) = self.q.dequeue(self.now, &mut self.rng, &mut self.drops) {
+                black_box(p.id);
+            }
+        }
+    }
+}
+
+/// Measures a discipline by itself and in the enum.
+fn both<Q>(q: Q) -> impl Fn(&Load) -> [Cost; 2]
+where
+    Q: Discipline<TestPacket> + Clone + Into<Qdisc<TestPacket>>,
+{
+    let any: Qdisc<TestPacket> = q.clone().into();
+    move |load| [measure(&q, load), measure(&any, load)]
+}
+
+fn main() {
+    let word = std::env::args()
+        .skip(1)
+        .find(|a| !a.starts_with('-'))
+        .unwrap_or_default();
+    println!(
+        "{:<16} {:<20} {:>9} {:>9} {:>8}",
+        "discipline", "load", "static ns", "enum ns", "dropped"
+    );
+    let row = |name: &str, load: &Load, what: &str, q: &dyn Fn(&Load) -> [Cost; 2]| {
+        if name.contains(&word) {
+            let [fixed, any] = q(load);
+            println!(
+                "{name:<16} {what:<20} {:>9.2} {:>9.2} {:>7.2}%",
+                fixed.ns,
+                any.ns,
+                100.0 * any.dropped
+            );
+        }
+    };
+    // A standing backlog that waits 4 ms, below each law's target: what packets cost on a link whose queue is in hand.
+    let standing = |backlog: usize, flows: u32, ecn| Load {
+        backlog,
+        gap: 4 * MS / backlog as u64,
+        flows,
+        ecn,
+        overload: false,
+    };
+    // A tenth too much on 100 Mbit/s: the law must drop one packet in eleven.
+    let overload = |flows: u32| Load {
+        backlog: 50,
+        gap: 121_120,
+        flows,
+        ecn: Ecn::NotEct,
+        overload: true,
+    };
+    let single = |name: &str, ecn: Ecn, q: &dyn Fn(&Load) -> [Cost; 2]| {
+        for backlog in [1, 100, 800] {
+            row(
+                name,
+                &standing(backlog, 1, ecn),
+                &format!("{backlog} queued"),
+                q,
+            );
+        }
+        row(name, &overload(1), "110 % load", q);
+    };
+    let (not, l4s) = (Ecn::NotEct, Ecn::Ect1);
+    single(
+        "pfifo",
+        not,
+        &both(fifo::Fifo::new(fifo::Params::default())),
+    );
+    single(
+        "codel",
+        not,
+        &both(codel::Codel::new(codel::Params::default())),
+    );
+    single("pie", not, &both(pie::Pie::new(pie::Params::default())));
+    let params = red::Params::for_rate(100_000_000);
+    single("red", not, &both(red::Red::new(params)));
+    single(
+        "cobalt",
+        not,
+        &both(cobalt::Cobalt::new(cobalt::Params::default())),
+    );
+    let q = both(dualpi2::DualPi2::new(dualpi2::Params::default()));
+    single("dualpi2", not, &q);
+    single("dualpi2 l4s", l4s, &q);
+    let fair = |name: &str, q: &dyn Fn(&Load) -> [Cost; 2]| {
+        row(name, &standing(100, 1, not), "100 queued, 1 flow", q);
+        row(name, &standing(2048, 1024, not), "2048, 1024 flows", q);
+        row(name, &overload(1024), "110 %, 1024 flows", q);
+    };
+    fair("fq", &both(fq::Fq::new(fq::Params::default())));
+    fair(
+        "fq_codel",
+        &both(fq_codel::FqCodel::new(fq_codel::Params::default())),
+    );
+    fair(
+        "fq_pie",
+        &both(fq_pie::FqPie::new(fq_pie::Params::default())),
+    );
+}
