@@ -135,12 +135,10 @@ impl Receiver {
     fn on_ecn(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
         let ce = p.ecn() == Ecn::Ce;
         self.ce += u32::from(ce);
+        self.ack_now |= p.cwr; // the sender's window may be tiny (`tcp_ecn_accept_cwr`)
         match self.config.ecn {
             EcnMode::Classic => {
-                if p.cwr {
-                    self.echo = false;
-                    self.ack_now = true; // `tcp_ecn_accept_cwr`
-                }
+                self.echo &= !p.cwr;
                 if self.ect_seen && p.ecn() == Ecn::NotEct {
                     self.quick = self.quick.max(2); // probably a retransmission
                 }
