@@ -27,6 +27,20 @@ def test_written_files_have_the_usual_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
 
+def test_a_device_is_written_and_stays_a_device() -> None:
+    with pytest.raises(InputError, match="/dev/full: cannot be written: No space left on device"):
+        files.write_text(Path("/dev/full"), "text")
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_links_target_is_replaced_not_the_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    files.write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
 def test_invalid_utf8_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_bytes(b'name = "x"\n[link]\nrate = "15mbit" # \xff\n')

@@ -7,11 +7,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from quell._core import InputError, Scenario, __version__
-
+# Importing typing costs more than all else here; type checkers know the name.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from quell._core import InputError, Scenario, __version__
     from quell.api import compare, optimum, queues, run, scenario, scenarios, summary
 
 __all__ = [
@@ -28,10 +27,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load the library on first use: the command line starts without data frames."""
+def __getattr__(name: str) -> object:
+    """Load on first use: the command line starts without data frames, and answers Ctrl-C from the start."""
     if name not in __all__:
         raise AttributeError(f"module 'quell' has no attribute {name!r}")
-    from quell import api
+    from importlib import import_module
 
-    return getattr(api, name)
+    home = "quell._core" if name in ("InputError", "Scenario", "__version__") else "quell.api"
+    found: object = getattr(import_module(home), name)
+    return found

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+
+# While modules load there is nothing to save: Ctrl-C just ends the process, until `main` asks for the exception.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main() -> None:
@@ -11,13 +15,20 @@ def main() -> None:
     try:
         from quell.cli import call
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         status = call(sys.argv[1:])
     except KeyboardInterrupt:
+        print("quell: interrupted", file=sys.stderr)
         status = 130
     except BrokenPipeError:
         # Whoever read standard output has gone (`quell queues | head`); keep the interpreter from writing the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    if status == 130:
+        # Somebody waits for the prompt: leave without taking the interpreter apart.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     sys.exit(status)
 
 

@@ -114,7 +114,9 @@ class Targets:
         return self.json == "-"
 
     def write(self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None) -> None:
-        """Write what was asked for; `json` replaces the records in the JSON file."""
+        """Write what was asked for; `json` replaces the records in the JSON file. Without a finished run, nothing."""
+        if not outcome.by_job:
+            return
         records = outcome.records if series else experiment.without_series(outcome.records)
         if self.json is not None:
             what = json if json is not None else records[0] if single and records else records
@@ -444,7 +446,12 @@ def _usage(error: typer.TyperException) -> str:
     """Say in one line what was wrong with the command line, and where help is."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "quell"
-    return f"{' '.join(error.format_message().split())} (see `{path} --help`)"
+    return f"{_one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
+
+
+def _one_line(text: str) -> str:
+    """Spell out what would break the line or speak to the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def call(arguments: Sequence[str]) -> int:
@@ -452,7 +459,7 @@ def call(arguments: Sequence[str]) -> int:
     try:
         status = app(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
     except InputError as error:
-        err.print(f"quell: {error}", markup=False, soft_wrap=True)
+        err.print(f"quell: {_one_line(str(error))}", markup=False, soft_wrap=True)
         return BAD_INPUT
     except typer.TyperException as error:
         err.print(f"quell: {_usage(error)}", markup=False, soft_wrap=True)

@@ -24,11 +24,21 @@ def check_target(option: str, path: Path | None) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then rename it: readers see the old file or the new one, never a part."""
+    """Let `write` fill a file beside `path`, then rename it: readers see the old file or the new one, never a part.
+
+    A device or a pipe is written as it is: a file must not take its place. A link's target is replaced, not the link.
+    """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if path.exists() and not path.is_file():
+            write(path)
+        else:
+            _write_and_rename(path.resolve(), write)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     part = Path(name)
     try:
         os.close(handle)
@@ -37,8 +47,6 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.umask(umask)
         part.chmod(0o666 & ~umask)
         part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
 

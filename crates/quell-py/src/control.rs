@@ -2,12 +2,12 @@
 
 use std::sync::atomic::AtomicBool;
 
-use crate::stub::RunOptions;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quell_link::Error;
 use quell_qdisc::{Gauges, Knobs};
+use quell_sim::RunOptions;
 
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
@@ -40,7 +40,7 @@ pub fn run_controlled(
             })
     };
     let outside = Some((nanos(period_s)?, &mut ask as _));
-    let run = crate::stub::run_controlled(
+    let run = quell_sim::run_controlled(
         &scenario.0,
         queue,
         seed,

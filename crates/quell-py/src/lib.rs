@@ -5,7 +5,6 @@
 mod control;
 mod runs;
 mod scenario;
-mod stub;
 
 use pyo3::prelude::*;
 

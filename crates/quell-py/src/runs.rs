@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::stub::RunOptions;
 use pyo3::prelude::*;
+use quell_sim::RunOptions;
 use quell_sim::scenario::Scenario as Checked;
 
 use crate::scenario::Scenario;
@@ -79,6 +79,6 @@ fn record(
     options: &RunOptions,
     stop: &AtomicBool,
 ) -> Result<String, String> {
-    let run = crate::stub::run(scenario, queue, seed, options, stop).map_err(|e| e.to_string())?;
+    let run = quell_sim::run(scenario, queue, seed, options, stop).map_err(|e| e.to_string())?;
     serde_json::to_string(&run).map_err(|e| e.to_string())
 }

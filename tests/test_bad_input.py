@@ -1,0 +1,112 @@
+"""Bad input gets one line that names the place and the remedy, exit status 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import Quell
+
+GOOD = '[link]\nrate = "15mbit"\n'
+
+# What is wrong: the file's text, further arguments, and what the line has to say.
+CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
+    "a wrong key": ('[link]\nrtae = "15mbit"\n', [], ["bad.toml:2", "rtae", "rate"]),
+    "a wrong key in a flow": (GOOD + '[[flow]]\ncc = "cubic"\nrt = "20ms"\n', [], ["bad.toml:5", "rt", "rtt"]),
+    "a wrong unit": ('[link]\nrate = "15parsec"\n', [], ["bad.toml:2", "rate", "15mbit"]),
+    "no unit": ('[link]\nrate = "15"\n', [], ["bad.toml:2", "rate", "15mbit"]),
+    "a time that is a rate": (GOOD + 'delay = "5mbit"\n', [], ["bad.toml:3", "delay", "20ms"]),
+    "a negative rate": ('[link]\nrate = "-15mbit"\n', [], ["bad.toml:2", "rate", "-15mbit"]),
+    "a rate of nothing": ('[link]\nrate = "0mbit"\n', [], ["bad.toml:2", "rate"]),
+    "no rate at all": ('name = "x"\n', [], ["bad.toml", "rate"]),
+    "zero flows": (GOOD + "[[flow]]\ncount = 0\n", [], ["bad.toml:4", "count", "1"]),
+    "an unknown queue": (GOOD + 'queue = "fqcodel"\n', [], ["bad.toml:3", "fqcodel", "fq_codel"]),
+    "an unknown option of a queue": (GOOD + 'queue = "codel targt 5ms"\n', [], ["bad.toml:3", "targt", "target"]),
+    "an unknown congestion control": (GOOD + '[[flow]]\ncc = "cubik"\n', [], ["bad.toml:4", "cubik", "cubic"]),
+    "an overflowing rate": ('[link]\nrate = "99999999999999999999gbit"\n', [], ["bad.toml:2", "rate"]),
+    "an overflowing number": (GOOD + "[[flow]]\ncount = 99999999999999999999\n", [], ["bad.toml:4"]),
+    "an overflowing time": (GOOD + '[[flow]]\nrtt = "1e300s"\n', [], ["bad.toml:4", "rtt"]),
+    "a missing trace": ('[link]\ntrace = "nowhere.down"\n', [], ["bad.toml:2", "trace", "nowhere.down"]),
+    "an empty trace": ('[link]\ntrace = "empty.down"\n', [], ["empty.down", "trace"]),
+    "a trace of words": ('[link]\ntrace = "words.down"\n', [], ["words.down"]),
+    "a rate and a trace": ('[link]\nrate = "1mbit"\ntrace = "empty.down"\n', [], ["bad.toml", "trace"]),
+    "text that is not UTF-8": (b'[link]\nrate = "15mbit" # \xff\n', [], ["bad.toml:2", "UTF-8"]),
+    "text that is not TOML": ("[link\nrate = 3", [], ["bad.toml:1"]),
+    "bytes of a program": (bytes(range(256)), [], ["bad.toml"]),
+    "a warm-up longer than the run": ('duration = "5s"\nwarmup = "9s"\n' + GOOD, [], ["bad.toml", "warmup"]),
+    "a short cut with a wrong unit": (GOOD, ["--rtt", "20parsec"], ["rtt", "20ms"]),
+    "a negative duration": (GOOD, ["--duration=-3s"], ["duration", "-3s"]),
+    "a flow that is none": (GOOD, ["--flow", "cubic:x"], ["flow", "cubic:x"]),
+    "an unknown queue to compare": (GOOD, ["--aqm", "foo"], ["--aqm", "foo", "known"]),
+    "no number of seeds": (GOOD, ["--seeds", "many"], ["seeds", "many"]),
+    "zero seeds": (GOOD, ["--seeds", "0"], ["seeds", "1"]),
+    "no number of jobs": (GOOD, ["--jobs", "x"], ["--jobs"]),
+    "an unknown option": (GOOD, ["--sedes", "3"], ["--sedes", "--seeds"]),
+    "JSON into a missing folder": (
+        GOOD,
+        ["--json", "nowhere/a.json"],
+        ["--json nowhere/a.json", "nowhere does not exist"],
+    ),
+    "a report into a missing folder": (GOOD, ["--html", "nowhere/a.html"], ["--html", "does not exist"]),
+    "Parquet onto a folder": (GOOD, ["--parquet", "."], ["--parquet", "is a folder"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_gets_one_line_and_status_2(case: str, quell: Quell, tmp_path: Path) -> None:
+    text, arguments, pieces = CASES[case]
+    (tmp_path / "bad.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (tmp_path / "empty.down").write_text("")
+    (tmp_path / "words.down").write_text("12\nthirteen\n")
+    before = sorted(tmp_path.iterdir())
+    done = quell("compare", "bad.toml", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("quell: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for piece in pieces:
+        assert piece in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pieces"),
+    [
+        (["run", "--aqm", "foo"], ["foo", "fq_codel"]),
+        (["compare", "nowhere.toml"], ["nowhere.toml", "home"]),
+        (["compare", "."], ["."]),
+        (["optimum", "--knob", "rate"], ["--knob", "limit", "drop"]),
+        (["optimum", "--values", "8,x"], ["--values", "'x'", "number"]),
+        (["optimum", "--values", "0.5"], ["--values", "0.5", "packets"]),
+        (["optimum", "--knob", "drop", "--values", "2"], ["--values", "probability"]),
+        (["optimum", "--reward", "fame"], ["--reward", "fame", "power"]),
+        (["queues", "foo"], ["foo", "fq_codel"]),
+        (["scenarios", "foo"], ["foo", "home"]),
+        (["nonsense"], ["nonsense", "quell --help"]),
+        (["run", "--pcap", "nowhere/x.pcapng"], ["--pcap", "nowhere does not exist"]),
+        (["compare", "--trace", "nowhere.down"], ["trace", "nowhere.down"]),
+    ],
+)
+def test_bad_arguments_get_one_line_and_status_2(arguments: list[str], pieces: list[str], quell: Quell) -> None:
+    done = quell(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    for piece in pieces:
+        assert piece in done.stderr
+
+
+def test_a_word_with_control_characters_does_not_reach_the_terminal_raw(quell: Quell) -> None:
+    done = quell("run", "--aqm", "foo\x1b[31m\nbar")
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_in_the_end_says_so_without_a_traceback(quell: Quell, tmp_path: Path) -> None:
+    done = quell("compare", "--duration", "6s", "--seeds", "1", "--aqm", "pfifo", "--json", "/dev/full")
+    assert done.returncode in (1, 2)
+    assert "/dev/full" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,183 @@
+"""What the commands print and write."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from conftest import ROOT, Quell
+from quell import experiment, frame
+
+SHORT = ["--duration", "6s", "--warmup", "1s", "--seeds", "2", "--aqm", "pfifo", "--aqm", "fq_codel"]
+
+
+def test_compare_prints_a_table_that_fits_its_columns(quell: Quell) -> None:
+    for columns in (80, 100):
+        done = quell("compare", *SHORT, columns=columns)
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, done.stdout.splitlines())) <= columns
+        assert "pfifo" in done.stdout
+        assert "±" in done.stdout
+        assert "◆" in done.stdout
+
+
+def test_compare_takes_every_queue_by_default_the_files_own_first(quell: Quell) -> None:
+    done = quell("compare", "--duration", "6s", "--warmup", "1s", "--seeds", "1", "--json", "-")
+    queues = [record["queue"] for record in json.loads(done.stdout)]
+    assert queues[0] == "fq_codel"
+    assert set(queues) == {kind["name"] for kind in experiment.known_queues()} - {"fifo"}
+
+
+def test_json_on_standard_output_stands_alone_and_has_the_contracts_keys(quell: Quell) -> None:
+    done = quell("compare", *SHORT, "--json", "-")
+    records = json.loads(done.stdout)
+    assert [(r["queue"], r["seed"]) for r in records] == [
+        (queue, seed) for queue in ("pfifo", "fq_codel") for seed in (records[0]["seed"], records[1]["seed"])
+    ]
+    contract = set(frame.SCHEMA) - {"hops", "series"}
+    assert set(records[0]) >= contract
+    assert "series" not in records[0]
+    one = json.loads(quell("run", "--duration", "6s", "--warmup", "1s", "--json", "-", "--series", "0.5").stdout)
+    assert one["queue"] == "fq_codel"
+    assert one["series"]["bin_s"] == 0.5
+    assert len(one["series"]["backlog_ms"]) == 12
+
+
+def test_files_say_the_same_in_every_format(quell: Quell, tmp_path: Path) -> None:
+    done = quell("compare", *SHORT, "--json", "a.json", "--parquet", "a.parquet", "--csv", "a.csv", "--html", "a.html")
+    assert done.returncode == 0, done.stderr
+    records = json.loads((tmp_path / "a.json").read_text())
+    parquet = pl.read_parquet(tmp_path / "a.parquet")
+    assert parquet.columns == list(frame.SCHEMA)
+    assert parquet["goodput_mbps"].to_list() == [r["goodput_mbps"] for r in records]
+    assert [s["p95"] for s in parquet["sojourn_ms"].to_list()] == [r["sojourn_ms"]["p95"] for r in records]
+    csv = pl.read_csv(tmp_path / "a.csv")
+    assert csv["sojourn_ms.p95"].to_list() == pytest.approx([r["sojourn_ms"]["p95"] for r in records])
+    assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_report_repeats_its_command_and_its_scenario(quell: Quell, tmp_path: Path) -> None:
+    quell("compare", *SHORT, "--json", "a.json", "--html", "a.html")
+    html = (tmp_path / "a.html").read_text()
+    found = re.search(r'<code id="command">(.*?)</code>', html)
+    assert found
+    assert shlex.split(found[1])[1:] == ["compare", *SHORT, "--json", "a.json", "--html", "a.html"]
+    toml = re.search(r'<pre id="toml">(.*?)</pre>', html, re.S)
+    assert toml
+    (tmp_path / "again.toml").write_text(toml[1].replace("&quot;", '"').replace("&#x27;", "'"))
+    again = quell("compare", "again.toml", "--aqm", "pfifo", "--aqm", "fq_codel", "--json", "-")
+    first = json.loads((tmp_path / "a.json").read_text())
+    assert [r["trace_hash"] for r in json.loads(again.stdout)] == [r["trace_hash"] for r in first]
+
+
+def test_the_number_of_jobs_changes_nothing(quell: Quell) -> None:
+    hashes = [
+        [r["trace_hash"] for r in json.loads(quell("compare", *SHORT, "--jobs", jobs, "--json", "-").stdout)]
+        for jobs in ("1", "2")
+    ]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0])) == 4
+
+
+def test_one_run_can_be_repeated_by_its_seed(quell: Quell) -> None:
+    records = json.loads(quell("compare", *SHORT, "--json", "-").stdout)
+    for record in records[:2]:
+        again = quell("run", *SHORT[:4], "--aqm", record["queue"], "--seed", str(record["seed"]), "--json", "-")
+        assert json.loads(again.stdout)["trace_hash"] == record["trace_hash"]
+
+
+def test_short_cuts_take_the_place_of_a_file(quell: Quell) -> None:
+    arguments = ["--rate", "10mbit", "--rtt", "30ms", "--flow", "cubic:2", "--flow", "newreno@rtt=60ms", "--ecn"]
+    record = json.loads(quell("run", *arguments, "--duration", "6s", "--json", "-").stdout)
+    assert [(f["cc"], f["base_rtt_ms"]) for f in record["flows"]] == [("cubic", 30), ("cubic", 30), ("newreno", 60)]
+    assert record["capacity_mbps"] == pytest.approx(10, rel=1e-3)
+
+
+def test_a_made_up_cellular_trace_runs(quell: Quell, tmp_path: Path) -> None:
+    import sys
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    from lte_trace import trace
+
+    times = trace(seconds=20, mean_mbps=9.0, seed=1)
+    assert times == sorted(times)
+    assert trace(seconds=20, mean_mbps=9.0, seed=1) == times
+    assert times[-1] == 20_000
+    (tmp_path / "lte.down").write_text("".join(f"{t}\n" for t in times))
+    arguments = [
+        "compare",
+        "--trace",
+        "lte.down",
+        "--rtt",
+        "40ms",
+        "--flow",
+        "cubic:2",
+        "--duration",
+        "20s",
+        "--seeds",
+        "1",
+    ]
+    done = quell(*arguments, "--html", "lte.html", "--json", "lte.json")
+    assert done.returncode == 0, done.stderr
+    offered = len(times) * 1504 * 8 / 20e6
+    for record in json.loads((tmp_path / "lte.json").read_text()):
+        assert record["capacity_mbps"] == pytest.approx(offered, rel=0.2)  # the warm-up's share is left out
+        assert record["utilisation"] > 0.3
+
+
+def test_optimum_sweeps_a_knob_and_names_the_best(quell: Quell) -> None:
+    link = ["--rate", "10mbit", "--rtt", "40ms", "--cc", "newreno", "--duration", "20s", "--seeds", "1"]
+    points = json.loads(quell("optimum", *link, "--values", "1,32,1000", "--json", "-").stdout)
+    assert [p["value"] for p in points] == [1, 32, 1000]
+    # 10 Mbit/s times 40 ms are 33 packets: with a buffer of as many, one NewReno flow keeps the link full.
+    assert [p["best"] for p in points] == [False, True, False]
+    drops = json.loads(quell("optimum", *link, "--knob", "drop", "--values", "0,0.3", "--json", "-").stdout)
+    assert drops[0]["goodput_mbps"] > 2 * drops[1]["goodput_mbps"]
+    assert "▶" in quell("optimum", *link, "--values", "1,32").stdout
+
+
+def test_pcap_is_written_whole(quell: Quell, tmp_path: Path) -> None:
+    done = quell("run", "--rate", "10mbit", "--duration", "6s", "--pcap", "a.pcapng")
+    assert done.returncode == 0, done.stderr
+    # Section header block, pcapng's magic.
+    assert (tmp_path / "a.pcapng").read_bytes()[:4] == b"\x0a\x0d\x0d\x0a"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.pcapng"]
+
+
+def test_lists_of_queues_and_scenarios(quell: Quell) -> None:
+    everything = quell("queues").stdout
+    for kind in experiment.known_queues():
+        assert kind["name"] in everything
+    assert "interval TIME" in quell("queues", "codel").stdout
+    assert "pfifo" not in quell("queues", "codel").stdout
+    listed = quell("scenarios").stdout
+    names = [s["name"] for s in json.loads(quell("scenarios", "--json", "-").stdout)]
+    assert {"home", "cable", "fibre", "lte", "satellite", "datacenter"} <= set(names)
+    for name in names:
+        assert name in listed
+        assert f'name = "{name}"' in quell("scenarios", name).stdout
+
+
+def test_every_built_in_scenario_reads_back_from_its_own_toml() -> None:
+    from quell import _core
+
+    for name, _, _ in _core.scenarios():
+        scenario = _core.Scenario(name)
+        assert _core.Scenario(text=scenario.toml()).toml() == scenario.toml()
+
+
+def test_help_has_examples_and_completion_exists(quell: Quell) -> None:
+    for command in ("compare", "run", "optimum", "queues", "scenarios"):
+        text = quell(command, "--help")
+        assert text.returncode == 0
+        assert "Examples" in text.stdout
+        assert f"quell {command}" in text.stdout
+    assert "compare" in quell().stdout
+    assert "complete" in quell("--show-completion", "bash").stdout + quell("--show-completion").stdout
+    assert quell("--version").stdout.startswith("quell ")

@@ -1,0 +1,76 @@
+"""Ctrl-C: answered at once, what was finished is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL
+
+
+def interrupt(arguments: list[str], folder: Path, after: float | None) -> tuple[float, int, str, str]:
+    """Start quell, send what Ctrl-C sends; return seconds to the end, exit status, output, errors.
+
+    The signal comes `after` so many seconds, or if that is None, a little after the simulation's threads have started.
+    """
+    process = subprocess.Popen(
+        [QUELL, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        if after is None:
+            deadline = time.monotonic() + 30
+            while len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        time.sleep(0.4 if after is None else after)
+        assert process.poll() is None, "it ended before it could be interrupted"
+        assert list(folder.glob("*.json")) == [], "nothing is written before the end"
+        process.send_signal(signal.SIGINT)
+        sent = time.monotonic()
+        out, err = process.communicate(timeout=30)
+        return time.monotonic() - sent, process.returncode, out, err
+    finally:
+        process.kill()
+
+
+LONG = ["compare", "--rate", "100mbit", "--aqm", "pfifo", "--aqm", "codel", "--seeds", "20000", "--duration", "6s"]
+
+
+def test_finished_runs_are_reported_and_saved(tmp_path: Path) -> None:
+    _, status, out, err = interrupt([*LONG, "--json", "runs.json", "--html", "report.html"], tmp_path, after=None)
+    assert status == 130, err
+    assert "Traceback" not in err
+    assert "interrupted" in err
+    assert "pfifo" in out
+    records = json.loads((tmp_path / "runs.json").read_text())
+    assert f"{len(records)} of 40000 runs had finished" in err
+    assert len(records) > 0
+    assert "Interrupted" in (tmp_path / "report.html").read_text()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "runs.json"]
+
+
+def test_a_long_run_is_left_at_once(tmp_path: Path) -> None:
+    # The best of some tries counts: other work on the machine is not quell's delay.
+    arguments = ["run", "--rate", "1gbit", "--duration", "100000s", "--json", "run.json"]
+    waits: list[float] = []
+    while not waits or (min(waits) >= 0.2 and len(waits) < 10):
+        wait, status, _, err = interrupt(arguments, tmp_path, after=None)
+        assert status == 130
+        assert err == "quell: interrupted: 0 of 1 runs had finished and were kept\n"
+        waits.append(wait)
+    assert min(waits) < 0.2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("after", [0.02, 0.05, 0.1, 0.2])
+def test_an_early_interrupt_leaves_no_traceback(tmp_path: Path, after: float) -> None:
+    _, status, _, err = interrupt(LONG, tmp_path, after)
+    # Before quell's first line runs, Python answers; while modules load, the signal itself ends the process.
+    assert status in (130, -signal.SIGINT, 1)
+    assert not re.search(r"python/quell/(?!__init__|__main__)", err)
