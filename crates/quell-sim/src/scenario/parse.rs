@@ -15,6 +15,9 @@ pub(super) const LONGEST: Nanos = 1 << 48;
 /// JSON's readers keep 53 bits.
 const SEEDS: u64 = (1 << 53) - 1;
 const RATE_KEYS: [&str; 3] = ["rate", "schedule", "trace"];
+const LINK_KEYS: [&str; 10] = [
+    "rate", "schedule", "trace", "delay", "shaper", "burst", "overhead", "nic", "loss", "queue",
+];
 
 pub(super) fn scenario(text: &str, path: &str, overrides: &Overrides) -> Result<Scenario, Error> {
     let in_file = |e: Error| {
@@ -180,6 +183,8 @@ fn link(table: &mut Table, dir: &Path) -> Result<Link, Error> {
     let given: Vec<&str> = RATE_KEYS.into_iter().filter(|k| table.has(k)).collect();
     match given[..] {
         [] => {
+            // A misspelt `rate` is the likeliest reason.
+            table.known_only("[link]", &LINK_KEYS)?;
             let error = Error::new("it has no rate")
                 .remedy("write rate = \"15mbit\", or a schedule, or the path of a trace");
             return Err(table.complain("", error));

@@ -322,11 +322,17 @@ impl Table {
 
     /// Complains about the first key that nobody asked for.
     pub fn finish(self, sort: &str) -> Result<(), Error> {
-        let Some(entry) = self.entries.first() else {
+        self.known_only(sort, &self.asked)
+    }
+
+    /// Complains about the first key left that is not in the list.
+    pub fn known_only(&self, sort: &str, known: &[&str]) -> Result<(), Error> {
+        let stranger = |e: &&Entry| !known.contains(&e.key.as_str());
+        let Some(entry) = self.entries.iter().find(stranger) else {
             return Ok(());
         };
         let sort = format!("key in {sort}");
-        let error = Error::unknown(&sort, &entry.key, self.asked.iter().copied());
+        let error = Error::unknown(&sort, &entry.key, known.iter().copied());
         Err(self.error("", entry.line, error))
     }
 }
