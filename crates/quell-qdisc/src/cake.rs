@@ -45,7 +45,7 @@ pub struct Params {
     pub mpu: u32,
     /// Link-layer bytes that [`Packet::len`] holds (default 14, Ethernet's).
     pub header: u32,
-    /// Bytes of memory, 0 for what suits `bandwidth` and `rtt` (default 0).
+    /// Bytes of memory, at most 2^31; 0 for what suits `bandwidth` and `rtt` (default 0).
     pub memory_limit: u64,
 }
 
@@ -78,6 +78,9 @@ impl Params {
         }
         if self.overhead.is_some_and(|o| !(-64..=256).contains(&o)) {
             return Err("overhead must be -64 to 256 bytes");
+        }
+        if self.memory_limit > 1 << 31 {
+            return Err("memory_limit must be at most 2147483648 bytes");
         }
         if self.mpu > 256 {
             return Err("mpu must be at most 256 bytes");

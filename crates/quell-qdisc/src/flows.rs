@@ -42,7 +42,6 @@ pub struct Flow {
     head: u32,
     tail: u32,
     packets: u32,
-    bytes: u32,
     next: u32,
     prev: u32,
     /// Bytes that the flow may still send in this round.
@@ -50,16 +49,13 @@ pub struct Flow {
     turn: Turn,
 }
 
+const _: () = assert!(size_of::<Flow>() == 32);
+
 impl Flow {
     /// Packets queued.
     #[inline]
     pub fn packets(&self) -> u32 {
         self.packets
-    }
-    /// Bytes queued.
-    #[inline]
-    pub fn bytes(&self) -> u32 {
-        self.bytes
     }
     /// The list that the flow waits in.
     #[inline]
@@ -107,6 +103,8 @@ struct Node<P> {
 pub struct Flows<P> {
     buckets: Vec<u32>,
     flows: Vec<Flow>,
+    /// Bytes of each flow, dense, because the search for the fattest reads them all.
+    backlogs: Vec<u32>,
     slab: Vec<Node<P>>,
     free: u32,
     /// By [`Turn`]; that of `Off` stays empty.
@@ -121,6 +119,7 @@ impl<P: Packet> Flows<P> {
         Self {
             buckets: vec![NONE; buckets.max(1) as usize],
             flows: Vec::new(),
+            backlogs: Vec::new(),
             slab: Vec::new(),
             free: NONE,
             lists: [List::EMPTY; 4],
@@ -149,11 +148,11 @@ impl<P: Packet> Flows<P> {
     fn first_use(&mut self, bucket: u32) -> FlowId {
         let id = self.flows.len() as u32;
         self.buckets[bucket as usize] = id;
+        self.backlogs.push(0);
         self.flows.push(Flow {
             head: NONE,
             tail: NONE,
             packets: 0,
-            bytes: 0,
             next: NONE,
             prev: NONE,
             deficit: 0,
@@ -186,9 +185,15 @@ impl<P: Packet> Flows<P> {
         self.flows.iter()
     }
 
-    /// Every flow ever used, to change.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Flow> {
-        self.flows.iter_mut()
+    /// Bytes queued in a flow.
+    #[inline]
+    pub fn backlog(&self, flow: FlowId) -> u32 {
+        self.backlogs[flow as usize]
+    }
+
+    /// The same of every flow ever used.
+    pub fn backlogs(&self) -> &[u32] {
+        &self.backlogs
     }
 
     /// Packets queued in all flows.
@@ -252,7 +257,7 @@ impl<P: Packet> Flows<P> {
         }
         f.tail = at;
         f.packets += 1;
-        f.bytes += packet.len();
+        self.backlogs[flow as usize] += packet.len();
         self.packets += 1;
         self.bytes += u64::from(packet.len());
     }
@@ -270,7 +275,7 @@ impl<P: Packet> Flows<P> {
         f.head = std::mem::replace(&mut node.next, self.free);
         self.free = at;
         f.packets -= 1;
-        f.bytes -= packet.len();
+        self.backlogs[flow as usize] -= packet.len();
         self.packets -= 1;
         self.bytes -= u64::from(packet.len());
         Some(packet)
@@ -283,17 +288,12 @@ impl<P: Packet> Flows<P> {
         (f.packets > 0).then(|| &self.slab[f.head as usize].packet)
     }
 
-    /// The flow with the most bytes queued, the first of equals; `None` before the first packet.
+    /// The flow with the most bytes queued, the first of equals; `None` before the first packet ever.
     pub fn fattest(&self) -> Option<FlowId> {
-        let mut best = None;
-        let mut most = 0;
-        for (id, f) in self.flows.iter().enumerate() {
-            if f.bytes > most {
-                most = f.bytes;
-                best = Some(id as FlowId);
-            }
-        }
-        best
+        // Two passes of a plain kind, which vectorise.
+        let most = self.backlogs.iter().copied().max()?;
+        let flow = self.backlogs.iter().position(|&bytes| bytes == most)?;
+        Some(flow as FlowId)
     }
 
     /// How long the packet has waited that waits longest of all flows' heads; 0 if nothing is queued.

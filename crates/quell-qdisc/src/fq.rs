@@ -18,7 +18,7 @@ use crate::{
 pub struct Params {
     /// Packets in the whole queue (default 10000).
     pub limit: u32,
-    /// Packets per flow (default 100).
+    /// Packets per flow, at most 65535 (default 100).
     pub flow_limit: u32,
     /// Bytes per flow and round, 1..=2^20 (default 3028, two full-size packets).
     pub quantum: u32,
@@ -51,6 +51,9 @@ impl Params {
     pub fn check(&self) -> Result<(), &'static str> {
         if self.quantum == 0 || self.quantum > 1 << 20 {
             return Err("quantum must be 1 to 1048576 bytes");
+        }
+        if self.flow_limit > 65_535 {
+            return Err("flow_limit must be at most 65535 packets");
         }
         if self.initial_quantum > i32::MAX as u32 {
             return Err("initial_quantum must be below 2^31 bytes");

@@ -19,7 +19,7 @@ pub struct Params {
     pub flows: u32,
     /// Bytes per flow and round, 256 to 2^20 (default 1514, one full-size packet).
     pub quantum: u32,
-    /// Bytes of memory in the whole queue (default 32 MiB).
+    /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
     /// At most so many packets are dropped at once when the queue is full (default 64, at least 1).
     pub drop_batch: u32,
@@ -54,6 +54,9 @@ impl Params {
         }
         if self.quantum < 256 || self.quantum > 1 << 20 {
             return Err("quantum must be 256 to 1048576 bytes");
+        }
+        if self.memory_limit > 1 << 31 {
+            return Err("memory_limit must be at most 2147483648 bytes");
         }
         if self.drop_batch == 0 {
             return Err("drop_batch must be at least 1 packet");
@@ -119,7 +122,7 @@ impl<P: Packet> FqCodel<P> {
         let Some(fat) = self.flows.fattest() else {
             return;
         };
-        let half = self.flows.get(fat).bytes() / 2;
+        let half = self.flows.backlog(fat) / 2;
         let (mut packets, mut bytes) = (0, 0);
         while let Some(packet) = self.flows.pop(fat) {
             packets += 1;

@@ -20,7 +20,7 @@ pub struct Params {
     pub flows: u32,
     /// Bytes per flow and round, 1 to 2^20 (default 1514, one full-size packet).
     pub quantum: u32,
-    /// Bytes of memory in the whole queue (default 32 MiB).
+    /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
     /// PIE's, as by default (ECN off, `ecn_prob` 10 %); its `limit` is not used.
     pub pie: pie::Params,
@@ -49,6 +49,9 @@ impl Params {
         }
         if self.quantum == 0 || self.quantum > 1 << 20 {
             return Err("quantum must be 1 to 1048576 bytes");
+        }
+        if self.memory_limit > 1 << 31 {
+            return Err("memory_limit must be at most 2147483648 bytes");
         }
         self.pie.check()
     }
@@ -106,7 +109,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
             law.accu_prob = 0;
             return drops.drop(packet, DropCause::Overflow);
         }
-        let backlog = u64::from(self.flows.get(flow).bytes());
+        let backlog = u64::from(self.flows.backlog(flow));
         if law.drop_early(&self.params.pie, backlog, packet.len(), rng) {
             if !(law.may_mark(&self.params.pie) && packet.mark()) {
                 law.accu_prob = 0;
@@ -131,9 +134,8 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
                 self.flows.found_empty(flow);
                 continue;
             };
-            let f = self.flows.get_mut(flow);
-            f.deficit -= packet.len() as i32;
-            let backlog = u64::from(f.bytes());
+            self.flows.get_mut(flow).deficit -= packet.len() as i32;
+            let backlog = u64::from(self.flows.backlog(flow));
             of_flow(&mut self.laws, flow).process_dequeue(
                 &self.params.pie,
                 now,
@@ -152,8 +154,8 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
     }
 
     fn on_timer(&mut self, now: Nanos) {
-        for (law, flow) in self.laws.iter_mut().zip(self.flows.iter()) {
-            law.calculate_probability(&self.params.pie, u64::from(flow.bytes()));
+        for (law, &backlog) in self.laws.iter_mut().zip(self.flows.backlogs()) {
+            law.calculate_probability(&self.params.pie, u64::from(backlog));
         }
         self.next_update = now + self.params.pie.tupdate;
     }
