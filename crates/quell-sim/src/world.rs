@@ -60,6 +60,7 @@ impl World {
         bin: Option<Nanos>,
     ) -> Result<Self, Error> {
         let words = Queue::parse(queue)?;
+        words.check(scenario.link.rate.mean_bps(scenario.duration))?;
         let mut ports = vec![Port::new(
             &scenario.link,
             &words,
