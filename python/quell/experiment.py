@@ -78,11 +78,11 @@ def known_queues() -> list[dict[str, Any]]:
 def every_queue(scenario: Scenario) -> list[str]:
     """List the scenario's own queue, then one of every other kind with its defaults.
 
-    `fifo` stays out: unless a knob is turned it is `pfifo`.
+    `fifo` and `fixed` stay out: while nobody turns a knob they are `pfifo`.
     """
     own = _core.queue(scenario.queue)
     kinds = [kind["name"] for kind in known_queues()]
-    return [own] + [kind for kind in kinds if kind not in (own, "fifo")]
+    return [own] + [kind for kind in kinds if kind not in (own, "fifo", "fixed")]
 
 
 def plan(

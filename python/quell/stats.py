@@ -133,6 +133,12 @@ def _mean(value: Estimate | None) -> float:
     return math.nan if value is None else value.mean
 
 
+def shown_measures(rows: Sequence[Row]) -> list[Measure]:
+    """List the measures that tell something: some run has it, and marks only where something was marked."""
+    present = [m for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
+    return [m for m in present if m.key != "mark_rate" or any(r.mean(m.key) for r in rows)]
+
+
 def best(rows: Sequence[Row], measure: Measure) -> set[str]:
     """Queues whose mean is the best as far as the printed digits show; none where all are alike."""
     shown = {r.queue: round(m, measure.digits) for r in rows if (m := r.mean(measure.key)) is not None}

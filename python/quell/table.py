@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from quell.stats import MEASURES, Estimate, Measure, Row, best
+from quell.stats import MEASURES, Estimate, Measure, Row, best, shown_measures
 from quell.sweep import Point
 
 _BEST = "bold green"
@@ -31,11 +31,9 @@ _SPARE = (
 
 def compare(rows: Sequence[Row], width: int) -> Table:
     """Lay out the comparison; columns that do not fit into `width` characters are left out, the least telling first."""
-    present = [m for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
-    hidden = {m.key for m in present if m.key == "mark_rate" and not any(r.mean(m.key) for r in rows)}
+    measures = shown_measures(rows)
     for spare in ("", *_SPARE):
-        hidden.add(spare)
-        measures = [m for m in present if m.key not in hidden]
+        measures = [m for m in measures if m.key != spare]
         table = _lay_out(rows, measures)
         if table.__rich_measure__(Console(width=1000), Console(width=1000).options).maximum <= width:
             break

@@ -663,7 +663,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             (s.name.as_str(), s.duration, s.warmup),
-            ("custom", 8 * SEC, 2 * SEC)
+            ("10mbit", 8 * SEC, 2 * SEC)
         );
         let [cubic, udp, bbr] = &s.flows[..] else {
             panic!()

@@ -16,7 +16,7 @@ from typing import Any
 
 from quell import _core
 from quell.experiment import Outcome
-from quell.stats import MEASURES, Measure, Record, Row, best, summarise
+from quell.stats import MEASURES, Measure, Record, Row, best, shown_measures, summarise
 
 _CDF_POINTS = 120
 _SHOWN_AT_FIRST = 5
@@ -122,11 +122,21 @@ def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _shown_at_first(rows: Sequence[Row]) -> list[int]:
-    """Choose the queues of the first look: the file's own, a plain FIFO to measure against, then the front."""
-    wanted = [0] + [i for i, r in enumerate(rows) if r.queue.split()[0] == "pfifo"]
-    wanted += [i for i, r in enumerate(rows) if r.on_front]
-    wanted += range(len(rows))
+    """Choose the queues of the first look: the file's own, a plain FIFO to measure against, then the front's middle."""
+    goodput = [row.mean("goodput_mbps") or 0.0 for row in rows]
+    delay = [math.log(max(row.mean("sojourn_ms.p95") or 0.0, 0.01)) for row in rows]
+
+    def distance_from_worst(i: int) -> float:
+        return _share(goodput, i) + 1 - _share(delay, i)
+
+    wanted = [0] + [i for i, row in enumerate(rows) if row.queue.split()[0] == "pfifo"]
+    wanted += sorted(range(len(rows)), key=lambda i: (not rows[i].on_front, -distance_from_worst(i)))
     return sorted(list(dict.fromkeys(wanted))[:_SHOWN_AT_FIRST]) if rows else []
+
+
+def _share(values: Sequence[float], i: int) -> float:
+    """Place of a value between the least, 0, and the greatest, 1."""
+    return (values[i] - min(values)) / ((max(values) - min(values)) or 1.0)
 
 
 def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
@@ -177,11 +187,11 @@ def _finding(rows: Sequence[Row]) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{value:.3g} ms"
+    return f"{value:.3g} ms" if value < 999.5 else f"{value / 1000:.3g} s"
 
 
 def _table(rows: Sequence[Row]) -> str:
-    measures = [m for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
+    measures = shown_measures(rows)
     head = "".join(_heading(m) for m in measures)
     tops = {m.key: best(rows, m) for m in measures}
     body = "".join(_body_row(r, measures, tops) for r in rows)

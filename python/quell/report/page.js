@@ -21,8 +21,11 @@ const html = (tag, attrs = {}, ...kids) => {
   e.append(...kids);
   return e;
 };
-const colour = i => `var(--c${i % 8})`;
-const dash = i => [null, "7 3", "2 3", "9 3 2 3"][Math.floor(i / 8) % 4];
+// Eight colours, then the same with other dashes; what is shown at first comes first, each in a colour of its own.
+const slots = [...D.shown, ...Q.keys()].filter((q, k, all) => all.indexOf(q) === k);
+const slot = Q.map((q, i) => slots.indexOf(i));
+const colour = i => `var(--c${slot[i] % 8})`;
+const dash = i => [null, "7 3", "2 3", "9 3 2 3"][Math.floor(slot[i] / 8) % 4];
 const num = (v, d) => v == null ? "–" : v.toFixed(d);
 const short = v => {
   const a = Math.abs(v);
@@ -45,7 +48,7 @@ const SHAPES = [
   r => `M0,${1.15 * r}L${1.1 * r},${-.8 * r}H${-1.1 * r}z`,
 ];
 const marker = (i, x, y, r = 6) => el("path", {
-  d: SHAPES[i % 5](r), transform: `translate(${x},${y})`, class: "dot", fill: colour(i), stroke: "var(--paper)", "data-q": i,
+  d: SHAPES[slot[i] % 5](r), transform: `translate(${x},${y})`, class: "dot", fill: colour(i), stroke: "var(--paper)", "data-q": i,
 });
 
 // ---- scales
@@ -217,9 +220,12 @@ const cdf = () => {
   const hair = el("line", { class: "hair", x1: box.l, x2: box.r, visibility: "hidden" });
   svg.append(hair);
   for (const i of list) {
-    const [ms, share] = Q[i].cdf;
+    const [ms, share] = Q[i].cdf, left = x.back(box.l);
     let d = "";
-    ms.forEach((v, k) => { d += (d ? "L" : "M") + x(v).toFixed(1) + "," + y(share[k] * 100).toFixed(1); });
+    ms.forEach((v, k) => {
+      if (v < left) return;
+      d += (d ? "L" : "M") + x(v).toFixed(1) + "," + y(share[k] * 100).toFixed(1);
+    });
     svg.append(el("path", { class: "mark", d: d + `H${box.r}`, stroke: colour(i), "stroke-dasharray": dash(i), "data-q": i }));
   }
   track(svg, e => {
@@ -240,8 +246,8 @@ const quantile = ([ms, share], s) => {
 
 // ---- goodput of each flow
 const flows = () => {
-  const list = Q.map((q, i) => i).filter(i => Q[i].flows.length && shown.has(i));
-  const step = list.length > 10 ? 25 : 30, H = 30 + Math.max(list.length, 1) * step + 46;
+  const list = Q.map((q, i) => i).filter(i => Q[i].flows.length), off = i => shown.has(i) ? "" : " off";
+  const step = Math.max(20, Math.min(34, 276 / list.length)), H = 30 + list.length * step + 44;
   const [svg, W] = canvas("flows", Math.max(H, 160), "Goodput of each flow");
   const gutter = Math.min(128, W * .32), box = { l: gutter, r: W - 46, t: 30, b: +svg.getAttribute("height") - 44 };
   const [, hi] = extent(list.flatMap(i => Q[i].flows.map(f => f[1])));
@@ -252,13 +258,13 @@ const flows = () => {
   const kinds = [...new Set(list.flatMap(i => Q[i].flows.map(f => f[0])))], spots = [];
   list.forEach((i, k) => {
     const q = Q[i], cy = y(k), jain = q.m.jain, fit = Math.floor(gutter / 7.2);
-    svg.append(el("text", { x: 0, y: cy + 4, class: "name", "data-q": i }, q.name.length > fit ? q.name.slice(0, fit - 1) + "…" : q.name),
+    svg.append(el("text", { x: 0, y: cy + 4, class: off(i), "data-q": i }, q.name.length > fit ? q.name.slice(0, fit - 1) + "…" : q.name),
       el("line", { class: "grid", x1: box.l, x2: box.r, y1: cy, y2: cy }), el("text", { x: W, y: cy + 4, "text-anchor": "end" }, num(jain && jain[0], 3)));
     const equal = q.flows.reduce((s, f) => s + f[1], 0) / q.flows.length;
     svg.append(el("line", { class: "axis", x1: x(equal), x2: x(equal), y1: cy - 8, y2: cy + 8 }));
     q.flows.forEach((f, n) => {
       const kind = kinds.indexOf(f[0]), cx = x(f[1]);
-      svg.append(el("path", { d: SHAPES[kind % 5](5), transform: `translate(${cx},${cy})`, fill: colour(i), "fill-opacity": q.flows.length > 30 ? .35 : .75, "data-q": i }));
+      svg.append(el("path", { d: SHAPES[kind % 5](5), transform: `translate(${cx},${cy})`, fill: colour(i), "fill-opacity": q.flows.length > 30 ? .35 : .75, class: off(i), "data-q": i }));
       spots.push({ i, cx, cy, text: `${f[0]}, flow ${n + 1}`, value: f[1] });
     });
   });
@@ -303,7 +309,7 @@ const ride = () => {
       g.append(el("path", { class: "capacity", d: steps(first.capacity, bin, k0, k1, x, y) + `V${box.b}H${x(k0 * bin)}z` }));
       svg.append(el("text", { x: R, y: box.t - 10, "text-anchor": "end" }, "shaded: what the link offered"));
     }
-    for (const i of drawn) g.append(el("path", { class: "mark", d: line(Q[i].series[key], bin, k0, k1, x, y), stroke: colour(i), "stroke-dasharray": dash(i), "stroke-width": 1.5, "data-q": i }));
+    for (const i of drawn) g.append(el("path", { class: "mark thin", d: line(Q[i].series[key], bin, k0, k1, x, y), stroke: colour(i), "stroke-dasharray": dash(i), "data-q": i }));
     svg.append(g);
     top += h + 34;
   });
@@ -356,9 +362,9 @@ const small = () => {
     const svg = el("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", height: H, role: "img", "aria-label": `${q.name}: rate above, backlog below` });
     const x = linear(0, n * s.bin, 0, W), y = linear(0, rate, 58, 2), z = log(.3, Math.max(most, 3), H, 64);
     svg.append(el("path", { class: "capacity", d: steps(s.capacity, s.bin, 0, n, x, y) + "V58H0z" }),
-      el("path", { class: "mark", "stroke-width": 1.2, stroke: colour(i), "vector-effect": "non-scaling-stroke", d: line(s.throughput, s.bin, 0, n, x, y) }),
+      el("path", { fill: colour(i), "fill-opacity": .55, d: steps(s.throughput, s.bin, 0, n, x, y) + "V58H0z" }),
       el("line", { class: "axis", x1: 0, x2: W, y1: 58, y2: 58, "vector-effect": "non-scaling-stroke" }),
-      el("path", { fill: colour(i), "fill-opacity": .5, d: steps(s.backlog, s.bin, 0, n, x, z) + `V${H}H0z` }));
+      el("path", { fill: colour(i), "fill-opacity": .8, d: steps(s.backlog, s.bin, 0, n, x, z) + `V${H}H0z` }));
     b.append(svg);
     b.addEventListener("click", () => toggle(i));
     return b;

@@ -33,10 +33,20 @@ pub(super) fn scenario(text: &str, path: &str, overrides: &Overrides) -> Result<
     })
 }
 
+/// The file's stem; without a file, the trace's or the rate as it is written.
+fn default_name(file: &mut Table, path: &Path) -> Option<String> {
+    if let Some(stem) = path.file_stem() {
+        return Some(stem.to_string_lossy().into_owned());
+    }
+    let link = file.table_mut("link")?;
+    let what = link.peek("trace").or_else(|| link.peek("rate"))?;
+    let name = Path::new(what).file_name()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
 fn read(mut file: Table, path: &str) -> Result<Scenario, Error> {
     let path = Path::new(path);
-    let stem = path.file_stem().and_then(|s| s.to_str());
-    let default = stem.unwrap_or("custom").to_owned();
+    let default = default_name(&mut file, path).unwrap_or_else(|| "custom".to_owned());
     let name = file.read_or("name", default, |t| match t.trim() {
         "" => Err(Error::new("empty").remedy("leave it out or give a name")),
         t => Ok(t.to_owned()),
