@@ -88,7 +88,7 @@ def measure(command, mbit, flows, repeat):
 
 def quell():
     """quell's own figures by (Mbit/s, flows), from its benchmark."""
-    command = ["cargo", "bench", "-q", "-p", "quell-sim", "--bench", "speed", "--", "--json"]
+    command = ["cargo", "bench", "-q", "-p", "quell-sim", "--bench", "speed", "--", "--json", "--quick"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         fail("quell's own benchmark failed: " + " ".join(command))

@@ -1,0 +1,239 @@
+//! The grid of bottlenecks that real Linux was measured on (`tests/data/linux`), the same in quell, and the verdict between them.
+
+use quell_link::record::Run;
+use quell_sim::scenario::{Overrides, Scenario};
+
+const GRID: &str = include_str!("../../tests/data/linux/grid.csv");
+
+/// The three measures that are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Measures {
+    /// Application bytes of the TCP flows, Mbit/s.
+    pub goodput_mbit: f64,
+    /// Mean backlog as time at the link's rate, ms.
+    pub backlog_ms: f64,
+    /// 95th percentile of the same.
+    pub p95_ms: f64,
+    /// Drops at the bottleneck, for the reader.
+    pub drops: f64,
+    /// CE marks at the bottleneck, for the reader.
+    pub marks: f64,
+}
+
+/// One bottleneck with one discipline and one kind of traffic, and what Linux did on it, seed by seed.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Name in the grid.
+    pub name: String,
+    /// Link rate, Mbit/s.
+    pub rate_mbit: u64,
+    /// Base round trip, ms.
+    pub rtt_ms: u64,
+    /// Queue words.
+    pub queue: String,
+    /// Congestion control of the flows.
+    pub cc: String,
+    /// How many of them.
+    pub flows: u32,
+    /// ECN negotiated.
+    pub ecn: bool,
+    /// One entry per seed of Linux.
+    pub linux: Vec<Measures>,
+}
+
+impl Cell {
+    /// What was sent through it: cells that differ in their discipline alone have this in common.
+    pub fn traffic(&self) -> String {
+        let ecn = if self.ecn { " with ECN" } else { "" };
+        format!("{} Mbit/s, {} {}{ecn}", self.rate_mbit, self.flows, self.cc)
+    }
+
+    /// The kind of discipline, without its options.
+    pub fn kind(&self) -> &str {
+        let options = [" noecn", " ecn"];
+        options
+            .iter()
+            .find_map(|o| self.queue.strip_suffix(o))
+            .unwrap_or(&self.queue)
+    }
+
+    /// The cell as a scenario of quell's; the pings are a sparse flow of their own, as they were in Linux.
+    pub fn scenario(&self) -> Scenario {
+        let Self {
+            name,
+            rate_mbit,
+            rtt_ms,
+            queue,
+            cc,
+            flows,
+            ecn,
+            ..
+        } = self;
+        let one_way_us = rtt_ms * 500;
+        let text = format!(
+            r#"
+            name = "{name}"
+            duration = "30s"
+            warmup = "5s"
+            [link]
+            rate = "{rate_mbit}mbit"
+            delay = "{one_way_us}us"
+            shaper = "htb"
+            overhead = 14
+            queue = "{queue}"
+            [[flow]]
+            kind = "tcp"
+            cc = "{cc}"
+            count = {flows}
+            rtt = "{rtt_ms}ms"
+            stagger = "100ms"
+            ecn = {ecn}
+            [[flow]]
+            kind = "cbr"
+            count = 1
+            rate = "13440bit"
+            size = 84
+            "#
+        );
+        Scenario::parse(&text, name, &Overrides::default())
+            .expect("the grid's scenarios are well-formed")
+    }
+}
+
+/// All cells, in the order of the file.
+pub fn cells() -> Vec<Cell> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for line in GRID.lines().skip(1) {
+        let f: Vec<&str> = line.split(',').collect();
+        let number = |i: usize| -> f64 { f[i].parse().expect("a number") };
+        if cells.last().is_none_or(|cell| cell.name != f[0]) {
+            cells.push(Cell {
+                name: f[0].into(),
+                rate_mbit: number(1) as u64,
+                rtt_ms: number(2) as u64,
+                queue: f[3].into(),
+                cc: f[4].into(),
+                flows: number(5) as u32,
+                ecn: f[6] == "1",
+                linux: Vec::new(),
+            });
+        }
+        let cell = cells.last_mut().expect("just pushed");
+        cell.linux.push(Measures {
+            goodput_mbit: number(8),
+            backlog_ms: number(11),
+            p95_ms: number(12),
+            drops: number(16),
+            marks: number(17),
+        });
+    }
+    cells
+}
+
+/// The measures of one run of quell's.
+pub fn measures(run: &Run) -> Measures {
+    let tcp = run.flows.iter().filter(|flow| flow.kind == "tcp");
+    Measures {
+        goodput_mbit: tcp.map(|flow| flow.goodput_mbps).sum(),
+        backlog_ms: run.backlog_ms.mean,
+        p95_ms: run.backlog_ms.p95,
+        drops: run.drops as f64,
+        marks: run.marks as f64,
+    }
+}
+
+/// How one measure compares: the mean over Linux's seeds, that over quell's, and whether they agree.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    /// Mean over Linux's seeds.
+    pub linux: f64,
+    /// Mean over quell's seeds.
+    pub quell: f64,
+    /// Within the tolerance.
+    pub close: bool,
+    /// Inside the range of Linux's own seeds, widened by half of it.
+    pub in_range: bool,
+}
+
+impl Compared {
+    fn new(linux: &[f64], quell: &[f64], tolerance: f64) -> Self {
+        let (l, q) = (mean(linux), mean(quell));
+        let min = linux.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = linux.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let half = (max - min) / 2.0;
+        Self {
+            linux: l,
+            quell: q,
+            close: (q - l).abs() <= tolerance * l,
+            in_range: (min - half..=max + half).contains(&q),
+        }
+    }
+
+    /// The comparison holds.
+    pub fn holds(&self) -> bool {
+        self.close || self.in_range
+    }
+
+    /// By how much quell differs, in per cent of Linux.
+    pub fn percent(&self) -> f64 {
+        (self.quell / self.linux - 1.0) * 100.0
+    }
+}
+
+/// The three comparisons of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict {
+    /// Within 2 %.
+    pub goodput: Compared,
+    /// Within 15 %.
+    pub backlog: Compared,
+    /// Within 25 %.
+    pub p95: Compared,
+}
+
+impl Verdict {
+    /// Judges the means over quell's seeds against Linux's.
+    pub fn new(cell: &Cell, quell: &[Measures]) -> Self {
+        let compare = |f: fn(&Measures) -> f64, tolerance| {
+            let all = |runs: &[Measures]| runs.iter().map(f).collect::<Vec<_>>();
+            Compared::new(&all(&cell.linux), &all(quell), tolerance)
+        };
+        Self {
+            goodput: compare(|m| m.goodput_mbit, 0.02),
+            backlog: compare(|m| m.backlog_ms, BACKLOG_TOLERANCE),
+            p95: compare(|m| m.p95_ms, 0.25),
+        }
+    }
+
+    /// All three hold.
+    pub fn holds(&self) -> bool {
+        self.goodput.holds() && self.backlog.holds() && self.p95.holds()
+    }
+}
+
+/// How far mean backlogs may lie apart: between Linux and quell, and between two disciplines that count as tied.
+pub const BACKLOG_TOLERANCE: f64 = 0.15;
+
+/// The disciplines that stand the other way round in quell than in Linux, by mean backlog under the same traffic.
+/// Two disciplines within the tolerance of each other, in Linux or in quell, are tied: neither order is wrong.
+pub fn inversions(group: &[(&Cell, Verdict)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (i, (a, va)) in group.iter().enumerate() {
+        for (b, vb) in &group[i + 1..] {
+            let (linux, quell) = (
+                (va.backlog.linux, vb.backlog.linux),
+                (va.backlog.quell, vb.backlog.quell),
+            );
+            let tied = |(x, y): (f64, f64)| (x - y).abs() <= BACKLOG_TOLERANCE * x.max(y);
+            if !tied(linux) && !tied(quell) && (linux.0 < linux.1) != (quell.0 < quell.1) {
+                wrong.push(format!("{} and {}", a.kind(), b.kind()));
+            }
+        }
+    }
+    wrong
+}
+
+/// Arithmetic mean.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

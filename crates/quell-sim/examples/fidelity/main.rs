@@ -1,0 +1,252 @@
+//! Does quell tell the truth? Compares it with theory, with real Linux and with published logs, and writes `docs/fidelity.md`.
+//!
+//! `make fidelity`, or
+//! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--markdown FILE]`
+
+mod grid;
+mod lfq;
+mod theory;
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use grid::{Cell, Compared, Measures, Verdict};
+use quell_sim::RunOptions;
+use theory::Row;
+
+/// The command line.
+struct Options {
+    /// Runs per cell.
+    seeds: u64,
+    /// Only cells whose name has this in it, and nothing but the grid.
+    cells: Option<String>,
+    /// The document whose marked parts are written anew.
+    markdown: Option<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options {
+        seeds: 20,
+        cells: None,
+        markdown: None,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--quick" => options.seeds = 3,
+            "--seeds" => {
+                options.seeds = value()?
+                    .parse()
+                    .map_err(|_| "--seeds needs a whole number".to_string())?
+            }
+            "--cells" => options.cells = Some(value()?),
+            "--markdown" => options.markdown = Some(value()?),
+            _ => {
+                return Err(format!(
+                    "unknown option {arg}: --quick, --seeds N, --cells TEXT, --markdown FILE"
+                ));
+            }
+        }
+    }
+    if options.seeds == 0 {
+        return Err("--seeds needs at least 1".into());
+    }
+    Ok(options)
+}
+
+/// Every cell with every seed, on all cores; the result depends on neither their number nor their order.
+fn measure(cells: &[Cell], seeds: u64) -> Vec<Vec<Measures>> {
+    let scenarios: Vec<_> = cells.iter().map(Cell::scenario).collect();
+    let jobs: Vec<(usize, u64)> = (0..cells.len())
+        .flat_map(|c| (1..=seeds).map(move |s| (c, s)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let never = AtomicBool::new(false);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(&(c, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let run = quell_sim::run(
+                        &scenarios[c],
+                        &cells[c].queue,
+                        seed,
+                        &RunOptions::default(),
+                        &never,
+                    )
+                    .unwrap_or_else(|error| panic!("{}: {error}", cells[c].name));
+                    done.lock()
+                        .expect("no thread panicked")
+                        .push((c, seed, grid::measures(&run)));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no thread panicked");
+    done.sort_by_key(|&(c, seed, _)| (c, seed));
+    let of = |c| done.iter().filter(|d| d.0 == c).map(|d| d.2).collect();
+    (0..cells.len()).map(of).collect()
+}
+
+/// `9.55 → 9.56 (+0.1 %)`, with a sign where it is not within the tolerance.
+fn compared(c: &Compared, digits: usize) -> String {
+    let sign = match (c.close, c.in_range) {
+        (true, _) => "",
+        (false, true) => " ≈",
+        (false, false) => " ✗",
+    };
+    let percent = (c.percent() * 10.0).round() / 10.0 + 0.0; // no -0.0
+    format!(
+        "{:.digits$} → {:.digits$} ({percent:+.1} %){sign}",
+        c.linux, c.quell
+    )
+}
+
+fn grid_table(cells: &[Cell], quell: &[Vec<Measures>], verdicts: &[Verdict], seeds: u64) -> String {
+    let mut out = String::new();
+    let held = verdicts.iter().filter(|v| v.holds()).count();
+    let _ = writeln!(
+        out,
+        "{held} of {} cells agree ({seeds} seeds of quell's each).\n",
+        cells.len()
+    );
+    let mut traffics: Vec<String> = cells.iter().map(Cell::traffic).collect();
+    traffics.dedup();
+    for traffic in traffics {
+        let group: Vec<(&Cell, Verdict)> = cells
+            .iter()
+            .zip(verdicts)
+            .filter(|(cell, _)| cell.traffic() == traffic)
+            .map(|(cell, v)| (cell, *v))
+            .collect();
+        let _ = writeln!(out, "**{traffic}**\n");
+        let _ = writeln!(
+            out,
+            "| queue | goodput, Mbit/s | mean backlog, ms | p95 backlog, ms | drops | marks | |"
+        );
+        let _ = writeln!(out, "|---|---|---|---|---|---|---|");
+        for (cell, v) in &group {
+            let index = cells
+                .iter()
+                .position(|c| c.name == cell.name)
+                .expect("a cell of the grid");
+            let count = |f: fn(&Measures) -> f64| {
+                let all = |runs: &[Measures]| grid::mean(&runs.iter().map(f).collect::<Vec<_>>());
+                format!("{:.0} → {:.0}", all(&cell.linux), all(&quell[index]))
+            };
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {} | {} | {} | {} |",
+                cell.queue,
+                compared(&v.goodput, 2),
+                compared(&v.backlog, 2),
+                compared(&v.p95, 1),
+                count(|m| m.drops),
+                count(|m| m.marks),
+                if v.holds() { "agrees" } else { "**miss**" }
+            );
+        }
+        let wrong = grid::inversions(&group);
+        let order = if wrong.is_empty() {
+            "the same".into()
+        } else {
+            format!("**not the same**: {}", wrong.join(", "))
+        };
+        let _ = writeln!(out, "\nOrder by mean backlog: {order}.\n");
+    }
+    out
+}
+
+fn row_table(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| quantity | unit | expected | quell | difference | allowed | |\n|---|---|---|---|---|---|---|\n",
+    );
+    let share = |x: f64, row: &Row| {
+        if row.expected == 0.0 {
+            format!("{x:.2}")
+        } else {
+            format!("{:.2} %", x / row.expected * 100.0)
+        }
+    };
+    for row in rows {
+        let number = |x: f64| {
+            if x.abs() < 1000.0 {
+                format!("{x:.4}")
+            } else {
+                format!("{x:.0}")
+            }
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            row.what,
+            row.unit,
+            number(row.expected),
+            number(row.measured),
+            share(row.measured - row.expected, row),
+            share(row.tolerance, row),
+            if row.holds() { "agrees" } else { "**miss**" }
+        );
+    }
+    out
+}
+
+/// Puts `text` between the document's markers `<!-- NAME -->` and `<!-- /NAME -->`.
+fn replace(document: &str, name: &str, text: &str) -> Result<String, String> {
+    let (open, close) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+    let from = document
+        .find(&open)
+        .ok_or(format!("no line {}", open.trim()))?
+        + open.len();
+    let to = document.find(&close).ok_or(format!("no line {close}"))?;
+    Ok(format!("{}{text}{}", &document[..from], &document[to..]))
+}
+
+fn main() -> ExitCode {
+    match try_main() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fidelity: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_main() -> Result<(), String> {
+    let options = options()?;
+    let mut cells = grid::cells();
+    if let Some(part) = &options.cells {
+        cells.retain(|cell| cell.name.contains(part));
+    }
+    let quell = measure(&cells, options.seeds);
+    let verdicts: Vec<Verdict> = cells
+        .iter()
+        .zip(&quell)
+        .map(|(cell, runs)| Verdict::new(cell, runs))
+        .collect();
+    let mut parts = vec![(
+        "linux",
+        grid_table(&cells, &quell, &verdicts, options.seeds),
+    )];
+    if options.cells.is_none() {
+        parts.push(("theory", row_table(&theory::all())));
+        parts.push(("lfq", row_table(&lfq::all())));
+    }
+    for (name, text) in &parts {
+        println!("## {name}\n\n{text}");
+    }
+    if let Some(path) = &options.markdown {
+        let mut document =
+            std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        for (name, text) in &parts {
+            document =
+                replace(&document, name, text).map_err(|error| format!("{path}: {error}"))?;
+        }
+        std::fs::write(path, document).map_err(|error| format!("{path}: {error}"))?;
+    }
+    Ok(())
+}
