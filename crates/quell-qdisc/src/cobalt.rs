@@ -272,7 +272,7 @@ impl<P: Packet> From<Cobalt<P>> for Qdisc<P> {
 }
 
 impl<P: Packet> Discipline<P> for Cobalt<P> {
-    #[inline]
+    #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.ring.len() >= self.params.limit as usize {
             self.state.queue_full(&self.params, now);

@@ -162,7 +162,7 @@ impl State {
 }
 
 /// Takes the next packet that may leave, dropping (or marking) as the law says.
-#[inline]
+#[inline(always)] // what follows a packet in good time is a dozen instructions; the rest is apart
 pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
     state: &mut State,
@@ -171,41 +171,28 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     source: &mut S,
     drops: &mut D,
 ) -> Option<P> {
-    let Some(mut packet) = source.pop() else {
+    let Some(packet) = source.pop() else {
         state.dropping = false;
         return None;
     };
     let over = state.should_drop(params, &packet, source.backlog_bytes(), now);
-    let mut marked = false;
-    if over {
-        let mut run = Run {
-            params,
-            state,
-            stats,
-            now,
-            source,
-            drops,
-        };
-        (packet, marked) = if run.state.dropping {
-            run.go_on(packet)?
-        } else {
-            run.begin(packet)?
-        };
-    } else {
-        state.dropping = false;
+    state.dropping &= over;
+    let due = over && (!state.dropping || now >= state.drop_next);
+    if !due && state.ldelay <= params.ce_threshold.unwrap_or(Nanos::MAX) {
+        return Some(packet);
     }
-    if let Some(threshold) = params.ce_threshold
-        && state.ldelay > threshold
-        && packet.ecn() as u8 & params.ce_mask == params.ce_selector
-        && packet.mark()
-        && !marked
-    {
-        stats.ce_marks += 1;
-    }
-    Some(packet)
+    let run = Run {
+        params,
+        state,
+        stats,
+        now,
+        source,
+        drops,
+    };
+    run.act(packet, due)
 }
 
-/// One [`dequeue`] whose first packet was over target.
+/// One [`dequeue`] that has something to do to its first packet.
 struct Run<'a, S, D> {
     params: &'a Params,
     state: &'a mut State,
@@ -216,6 +203,31 @@ struct Run<'a, S, D> {
 }
 
 impl<S, D> Run<'_, S, D> {
+    #[inline(never)]
+    fn act<P: Packet>(mut self, mut packet: P, due: bool) -> Option<P>
+    where
+        S: Source<P>,
+        D: Drops<P>,
+    {
+        let mut marked = false;
+        if due {
+            (packet, marked) = if self.state.dropping {
+                self.go_on(packet)?
+            } else {
+                self.begin(packet)?
+            };
+        }
+        if let Some(threshold) = self.params.ce_threshold
+            && self.state.ldelay > threshold
+            && packet.ecn() as u8 & self.params.ce_mask == self.params.ce_selector
+            && packet.mark()
+            && !marked
+        {
+            self.stats.ce_marks += 1;
+        }
+        Some(packet)
+    }
+
     /// Marks or drops `packet` and opens an episode. Gives the packet to send on, and whether it was marked.
     fn begin<P: Packet>(&mut self, mut packet: P) -> Option<(P, bool)>
     where
@@ -364,7 +376,7 @@ impl<P: Packet> From<Codel<P>> for Qdisc<P> {
 }
 
 impl<P: Packet> Discipline<P> for Codel<P> {
-    #[inline]
+    #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.queue.ring.len() >= self.params.limit as usize {
             return drops.drop(packet, DropCause::Overflow);

@@ -2,10 +2,12 @@
 //! `drop` (drop each arrival with probability p).
 //!
 //! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and with `bfifo` while
-//! backlog plus packet stay within it.
+//! backlog plus packet stay within it. A limit that is lowered takes nothing out: what is queued leaves by the link.
 
 use crate::ring::Ring;
-use crate::{DropCause, Drops, Gauges, Got, Knobs, Nanos, Packet, Qdisc, Rng, qdisc::Discipline};
+use crate::{
+    DropCause, Drops, Gauges, Got, Knobs, MTU, Nanos, Packet, Qdisc, Rng, qdisc::Discipline,
+};
 
 /// Parameters of [`Fifo`].
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +30,22 @@ impl Default for Params {
     }
 }
 
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.limit_packets == 0 {
+            return Err("limit must be at least 1 packet");
+        }
+        if self.limit_bytes < u64::from(MTU) {
+            return Err("limit must be at least 1514 bytes, a full packet");
+        }
+        if !(0.0..=1.0).contains(&self.drop) {
+            return Err("drop must be between 0 and 1");
+        }
+        Ok(())
+    }
+}
+
 /// The queue.
 #[derive(Clone, Debug)]
 pub struct Fifo<P> {
@@ -45,6 +63,11 @@ impl<P: Packet> Fifo<P> {
             bytes: 0,
         }
     }
+
+    /// The parameters in force.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
 }
 
 impl<P: Packet> From<Fifo<P>> for Qdisc<P> {
@@ -54,7 +77,7 @@ impl<P: Packet> From<Fifo<P>> for Qdisc<P> {
 }
 
 impl<P: Packet> Discipline<P> for Fifo<P> {
-    #[inline]
+    #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
         if self.queue.len() >= self.params.limit_packets as usize
             || self.bytes + u64::from(packet.len()) > self.params.limit_bytes
@@ -102,5 +125,115 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         if let Some(drop) = knobs.drop {
             self.params.drop = drop;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ecn;
+    use crate::packet::TestPacket;
+
+    fn filled(params: Params, n: u64) -> (Fifo<TestPacket>, Vec<(TestPacket, DropCause)>) {
+        let (mut q, mut drops) = (Fifo::new(params), Vec::new());
+        let mut rng = Rng::new(1, "fifo");
+        for i in 0..n {
+            q.enqueue(
+                i,
+                TestPacket::new(i, 1000, 0, Ecn::Ect0),
+                &mut rng,
+                &mut drops,
+            );
+        }
+        (q, drops)
+    }
+
+    fn take(q: &mut Fifo<TestPacket>) -> Got<TestPacket> {
+        q.dequeue(0, &mut Rng::new(1, "fifo"), &mut Vec::new())
+    }
+
+    #[test]
+    fn packets_leave_in_their_order_with_their_time_of_arrival() {
+        let (mut q, _) = filled(Params::default(), 50);
+        for i in 0..50 {
+            match take(&mut q) {
+                Got::Packet(p) => assert_eq!((p.id, p.enqueued, p.ecn), (i, i, Ecn::Ect0)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((take(&mut q), q.bytes()), (Got::Empty, 0));
+    }
+
+    #[test]
+    fn a_limit_in_packets_is_reached_and_not_passed() {
+        let (q, drops) = filled(Params::default(), 1001);
+        assert_eq!((q.len(), q.bytes()), (1000, 1_000_000));
+        assert_eq!((drops[0].0.id, drops[0].1), (1000, DropCause::Overflow));
+    }
+
+    #[test]
+    fn a_limit_in_bytes_counts_the_arrival() {
+        let bytes = |limit_bytes| Params {
+            limit_packets: u32::MAX,
+            limit_bytes,
+            ..Params::default()
+        };
+        assert_eq!(filled(bytes(10_000), 20).0.len(), 10);
+        assert_eq!(filled(bytes(9_999), 20).0.len(), 9);
+    }
+
+    #[test]
+    fn each_arrival_is_dropped_with_the_probability_of_the_knob() {
+        let (mut q, _) = filled(Params::default(), 0);
+        q.set_knobs(&Knobs {
+            drop: Some(0.3),
+            limit_packets: Some(100_000),
+            ..Knobs::default()
+        });
+        let (mut rng, mut drops) = (Rng::new(1, "fifo"), Vec::new());
+        for i in 0..50_000 {
+            q.enqueue(
+                0,
+                TestPacket::new(i, 1000, 0, Ecn::NotEct),
+                &mut rng,
+                &mut drops,
+            );
+        }
+        let share = drops.len() as f64 / 50_000.0;
+        assert!((share - 0.3).abs() < 0.01, "{share}");
+        assert!(drops.iter().all(|d| d.1 == DropCause::Early));
+    }
+
+    #[test]
+    fn a_lowered_limit_lets_what_is_queued_leave_by_the_link() {
+        let (mut q, mut drops) = filled(Params::default(), 10);
+        q.set_knobs(&Knobs {
+            limit_packets: Some(5),
+            ..Knobs::default()
+        });
+        assert_eq!((q.len(), drops.len()), (10, 0));
+        let p = TestPacket::new(10, 1000, 0, Ecn::NotEct);
+        q.enqueue(0, p, &mut Rng::new(1, "fifo"), &mut drops);
+        assert_eq!((q.len(), drops.len()), (10, 1));
+    }
+
+    #[test]
+    fn the_gauges_show_limit_knob_and_the_age_of_the_head() {
+        let (q, _) = filled(Params::default(), 10);
+        let mut g = Gauges::default();
+        q.gauges(100, &mut g);
+        assert_eq!(
+            (g.limit_packets, g.probability, g.head_age),
+            (1000, 0.0, 100)
+        );
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_told() {
+        let p = Params {
+            drop: f64::NAN,
+            ..Params::default()
+        };
+        assert_eq!(p.check(), Err("drop must be between 0 and 1"));
     }
 }

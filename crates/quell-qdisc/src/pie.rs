@@ -342,7 +342,7 @@ impl<P: Packet> From<Pie<P>> for Qdisc<P> {
 }
 
 impl<P: Packet> Discipline<P> for Pie<P> {
-    #[inline]
+    #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
         if self.ring.len() >= self.params.limit as usize {
             self.vars.accu_prob = 0;

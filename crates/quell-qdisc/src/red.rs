@@ -303,7 +303,7 @@ impl<P: Packet> From<Red<P>> for Qdisc<P> {
 }
 
 impl<P: Packet> Discipline<P> for Red<P> {
-    #[inline]
+    #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
         self.update_average(now);
         let action = self.action(rng);
