@@ -17,7 +17,6 @@ const OCTAVES: usize = 24;
 #[derive(Clone, Debug)]
 pub struct Hist {
     counts: Vec<u64>,
-    count: u64,
     sum: u128,
     max: u64,
 }
@@ -48,7 +47,6 @@ impl Hist {
     pub fn new() -> Self {
         Self {
             counts: Vec::with_capacity(OCTAVES * SUBS),
-            count: 0,
             sum: 0,
             max: 0,
         }
@@ -57,18 +55,23 @@ impl Hist {
     /// Counts one value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        self.record_weighted(value, 1);
+        let i = index(value);
+        match self.counts.get_mut(i) {
+            Some(count) => *count += 1,
+            None => self.grow(i, 1),
+        }
+        self.sum += u128::from(value);
+        self.max = self.max.max(value);
     }
 
     /// Counts a value that held for `weight` (nanoseconds, for time-weighted means).
     #[inline]
     pub fn record_weighted(&mut self, value: u64, weight: u64) {
         let i = index(value);
-        if i >= self.counts.len() {
-            self.grow(i);
+        match self.counts.get_mut(i) {
+            Some(count) => *count += weight,
+            None => self.grow(i, weight),
         }
-        self.counts[i] += weight;
-        self.count += weight;
         self.sum += u128::from(value) * u128::from(weight);
         if value > self.max && weight > 0 {
             self.max = value;
@@ -76,14 +79,15 @@ impl Hist {
     }
 
     #[cold]
-    fn grow(&mut self, index: usize) {
+    fn grow(&mut self, index: usize, weight: u64) {
         self.counts.resize((index / SUBS + 1) * SUBS, 0);
+        self.counts[index] = weight;
     }
 
     /// Forgets everything, keeps the memory.
     pub fn clear(&mut self) {
         self.counts.clear();
-        (self.count, self.sum, self.max) = (0, 0, 0);
+        (self.sum, self.max) = (0, 0);
     }
 
     /// Adds what another histogram counted.
@@ -94,14 +98,13 @@ impl Hist {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
         }
-        self.count += other.count;
         self.sum += other.sum;
         self.max = self.max.max(other.max);
     }
 
     /// How many values (the sum of the weights).
     pub fn count(&self) -> u64 {
-        self.count
+        self.counts.iter().sum()
     }
 
     /// The largest value, exact; 0 if empty.
@@ -111,16 +114,16 @@ impl Hist {
 
     /// The mean, exact; 0 if empty.
     pub fn mean(&self) -> f64 {
-        if self.count == 0 {
-            0.0
-        } else {
-            self.sum as f64 / self.count as f64
+        match self.count() {
+            0 => 0.0,
+            count => self.sum as f64 / count as f64,
         }
     }
 
     /// The value that a share `q` (0..1) of the values does not exceed, to within half a bucket; 0 if empty.
     pub fn quantile(&self, q: f64) -> f64 {
-        let rank = (libm::ceil(q * self.count as f64) as u64).clamp(1, self.count.max(1));
+        let total = self.count();
+        let rank = (libm::ceil(q * total as f64) as u64).clamp(1, total.max(1));
         let mut seen = 0;
         for (i, count) in self.counts.iter().enumerate() {
             seen += count;
@@ -149,6 +152,7 @@ impl Hist {
     /// tail keeps its shape.
     pub fn cdf(&self, max_points: usize, scale: f64) -> Vec<(f64, f64)> {
         let filled = self.counts.iter().filter(|c| **c > 0).count();
+        let total = self.count();
         let max_points = max_points.max(2);
         let half = (max_points - 1) as f64 / 2.0;
         // Each rule alone emits at most half of the points; both steps are nothing where all points fit.
@@ -162,11 +166,11 @@ impl Hist {
         for (i, count) in self.counts.iter().enumerate().filter(|(_, c)| **c > 0) {
             seen += count;
             since += 1.0;
-            let share = seen as f64 / self.count as f64;
-            if seen == self.count || share - share_out >= share_step || since >= bucket_step {
+            let share = seen as f64 / total as f64;
+            if seen == total || share - share_out >= share_step || since >= bucket_step {
                 let (low, width) = bucket(i);
                 let upper = if i == 0 { 0 } else { low + (width - 1) };
-                let value = if seen == self.count { self.max } else { upper };
+                let value = if seen == total { self.max } else { upper };
                 points.push((value as f64 * scale, share));
                 (share_out, since) = (share, 0.0);
             }

@@ -88,7 +88,7 @@ fn measure(cell: &Cell) -> (f64, f64, f64) {
         at += SEC;
         world.run_until(at);
         cpu = clock.elapsed().as_secs_f64();
-        if cpu > 3.0 {
+        if cpu > 3.0 && !std::env::args().any(|a| a == "--only") {
             break;
         }
     }
@@ -158,6 +158,11 @@ fn main() {
                 hops: 0,
             });
         }
+    }
+    // `--only cubic/100/10` picks cells by congestion control, Mbit/s and flows.
+    if let Some(only) = std::env::args().skip_while(|a| a != "--only").nth(1) {
+        let name = |c: &Cell| format!("{}/{}/{}/{}", c.cc, c.rate / 1_000_000, c.flows, c.queue);
+        cells.retain(|c| name(c).starts_with(&only));
     }
     let mut rows = Vec::new();
     if !json {

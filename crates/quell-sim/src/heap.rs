@@ -1,44 +1,64 @@
 //! A 4-ary heap of packed keys: time in the upper 48 bits, source in the lower 16, so that one compare orders by time and then
 //! by source. 48 bits of nanoseconds are 78 hours; 16 bits are 65,535 sources.
+//!
+//! The root is at index 3, so that the four children of a node lie in one aligned group, and what is not used is the largest
+//! key, so that a group is always whole.
 
-use quell_qdisc::{NEVER, Nanos};
+use quell_qdisc::Nanos;
 
-/// The longest time a key can hold.
+/// The longest time a key can hold, which stands for "never".
 pub const MAX_TIME: Nanos = (1 << 48) - 1;
+const ROOT: usize = 3;
+const UNUSED: u64 = u64::MAX;
 
 /// The heap.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Heap {
     keys: Vec<u64>,
+    len: usize,
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self {
+            keys: vec![UNUSED; ROOT + 1],
+            len: 0,
+        }
+    }
 }
 
 #[inline]
 fn pack(time: Nanos, source: u16) -> u64 {
-    debug_assert!(time <= MAX_TIME);
     time << 16 | u64::from(source)
 }
 
 impl Heap {
-    /// The earliest time; `NEVER` if empty.
+    /// The earliest time; `MAX_TIME` if empty.
     #[inline]
     pub fn time(&self) -> Nanos {
-        self.keys.first().map_or(NEVER, |k| k >> 16)
+        self.keys[ROOT] >> 16
     }
 
-    /// The earliest entry.
+    /// The source of the earliest entry. Call only while there is one.
     #[inline]
-    pub fn top(&self) -> Option<(Nanos, u16)> {
-        self.keys.first().map(|&k| (k >> 16, k as u16))
+    pub fn source(&self) -> u16 {
+        self.keys[ROOT] as u16
     }
 
-    /// Adds an entry.
+    /// Adds an entry; one at or after `MAX_TIME` never comes.
     #[inline]
     pub fn push(&mut self, time: Nanos, source: u16) {
-        let key = pack(time.min(MAX_TIME), source);
-        let mut i = self.keys.len();
-        self.keys.push(key);
-        while i > 0 {
-            let parent = (i - 1) / 4;
+        if time >= MAX_TIME {
+            return;
+        }
+        let key = pack(time, source);
+        let mut i = ROOT + self.len;
+        self.len += 1;
+        if i >= self.keys.len() {
+            self.keys.extend([UNUSED; 4]);
+        }
+        while i > ROOT {
+            let parent = i / 4 + 2;
             if self.keys[parent] <= key {
                 break;
             }
@@ -51,9 +71,12 @@ impl Heap {
     /// Takes the earliest entry away.
     #[inline]
     pub fn pop(&mut self) {
-        if let Some(last) = self.keys.pop()
-            && !self.keys.is_empty()
-        {
+        if self.len == 0 {
+            return;
+        }
+        self.len -= 1;
+        let last = std::mem::replace(&mut self.keys[ROOT + self.len], UNUSED);
+        if self.len > 0 {
             self.sift_down(last);
         }
     }
@@ -66,27 +89,22 @@ impl Heap {
 
     #[inline]
     fn sift_down(&mut self, key: u64) {
-        let keys = &mut self.keys[..];
-        let mut i = 0;
+        let mut i = ROOT;
         loop {
-            let first = 4 * i + 1;
-            if first >= keys.len() {
+            let first = 4 * (i - 2);
+            let Some(&[a, b, c, d]) = self.keys.get(first..first + 4) else {
+                break;
+            };
+            let left = if b < a { (b, 1) } else { (a, 0) };
+            let right = if d < c { (d, 3) } else { (c, 2) };
+            let least = if right.0 < left.0 { right } else { left };
+            if least.0 >= key {
                 break;
             }
-            let end = (first + 4).min(keys.len());
-            let mut least = first;
-            for k in first + 1..end {
-                if keys[k] < keys[least] {
-                    least = k;
-                }
-            }
-            if keys[least] >= key {
-                break;
-            }
-            keys[i] = keys[least];
-            i = least;
+            self.keys[i] = least.0;
+            i = first + least.1;
         }
-        keys[i] = key;
+        self.keys[i] = key;
     }
 }
 
@@ -105,7 +123,7 @@ mod tests {
                 model.push((t, s));
             } else {
                 model.sort_unstable_by(|a, b| b.cmp(a));
-                assert_eq!(heap.top(), model.last().copied());
+                assert_eq!((heap.time(), heap.source()), *model.last().unwrap());
                 if round % 2 == 0 {
                     heap.pop();
                     model.pop();

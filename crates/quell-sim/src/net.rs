@@ -89,8 +89,9 @@ impl Net {
     /// Forgets the ACKs that a port dropped.
     #[inline]
     pub fn forget_acks(&mut self, port: usize) {
-        while let Some(place) = self.ports[port].probe.dropped_acks.pop() {
-            self.store.free.push(place);
+        let dropped = &mut self.ports[port].probe.dropped_acks;
+        if !dropped.is_empty() {
+            self.store.free.append(dropped);
         }
     }
 }

@@ -61,7 +61,7 @@ impl<T: Copy> Pipes<T> {
         u16::try_from(place).ok()
     }
 
-    /// When the next item arrives; `NEVER` if none is under way.
+    /// When the next item arrives; `MAX_TIME` if none is under way.
     #[inline]
     pub fn time(&self) -> Nanos {
         self.heads.time()
@@ -96,32 +96,38 @@ impl<T: Copy> Pipes<T> {
         c.tail = place;
     }
 
-    /// Takes the item that arrives next, with its class's target. Call only when `time` is not `NEVER`.
+    /// The item that arrives next with its class's target, in place: copy what is needed, then `pop`. Call only while `time`
+    /// says that there is one.
     #[inline]
-    pub fn pop(&mut self) -> Option<(T, u8)> {
-        let (_, class) = self.heads.top()?;
+    pub fn front(&self) -> (&T, u8) {
+        let c = &self.classes[self.heads.source() as usize];
+        (&self.nodes[c.head as usize].item, c.target)
+    }
+
+    /// Takes the item that arrives next away.
+    #[inline]
+    pub fn pop(&mut self) {
+        let class = self.heads.source();
         let c = &mut self.classes[class as usize];
         let place = c.head;
         let node = &mut self.nodes[place as usize];
-        let item = node.item;
         let next = node.next;
         node.next = self.free;
         self.free = place;
         c.head = next;
-        let target = c.target;
         if next == NIL {
             self.heads.pop();
         } else {
             let due = self.nodes[next as usize].due;
             self.heads.replace_top(due, class);
         }
-        Some((item, target))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::MAX_TIME;
 
     #[test]
     fn items_arrive_in_order_of_time_then_class() {
@@ -134,7 +140,12 @@ mod tests {
         p.push(7, fast, "c");
         p.push(8, fast, "d");
         assert_eq!(p.time(), 10);
-        let order: Vec<_> = std::iter::from_fn(|| p.pop()).collect();
+        let mut order = Vec::new();
+        while p.time() < MAX_TIME {
+            let (item, target) = p.front();
+            order.push((*item, target));
+            p.pop();
+        }
         assert_eq!(order, [("a", 0), ("c", 1), ("b", 0), ("d", 1)]);
     }
 }

@@ -78,30 +78,13 @@ impl Port {
     /// A packet arrives.
     #[inline]
     pub fn enqueue(&mut self, now: Nanos, packet: Pkt) {
-        self.run_timers(now);
         self.probe.counters.arrivals += 1;
-        self.qdisc
-            .enqueue(now, packet, &mut self.rng, &mut self.probe);
-        self.note_backlog(now);
-        if self.next == NEVER {
+        let backlog = self
+            .qdisc
+            .offer(now, packet, &mut self.rng, &mut self.probe);
+        self.probe.backlog(now, backlog);
+        if self.next == NEVER && backlog.packets > 0 {
             self.kick(now);
-        }
-    }
-
-    #[inline]
-    fn note_backlog(&mut self, now: Nanos) {
-        self.probe
-            .backlog(now, self.qdisc.len(), self.qdisc.bytes());
-    }
-
-    #[inline]
-    fn run_timers(&mut self, now: Nanos) {
-        loop {
-            let due = self.qdisc.next_timer();
-            if due > now {
-                break;
-            }
-            self.qdisc.on_timer(due);
         }
     }
 
@@ -111,9 +94,8 @@ impl Port {
         match self.shaper {
             Shaper::Line => self.serve(now),
             Shaper::Htb { .. } => {
-                if self.qdisc.len() > 0 {
-                    self.next = now.max(self.charged.saturating_add_signed((-self.tokens).max(0)));
-                }
+                let debt = (-self.tokens).max(0) as u64;
+                self.next = now.max(self.charged + debt);
             }
         }
     }
@@ -121,12 +103,15 @@ impl Port {
     /// `next` is due: the packet that is through the link now, if any.
     #[inline]
     pub fn event(&mut self, now: Nanos) -> Option<Pkt> {
-        self.run_timers(now);
         match self.shaper {
             Shaper::Line => {
                 let through = self.in_service.take();
                 self.serve(now);
-                through.filter(|_| !self.lost())
+                if self.loss > 0.0 && through.is_some() && self.lost() {
+                    None
+                } else {
+                    through
+                }
             }
             Shaper::Htb { burst } => self.send_by_tokens(now, burst),
         }
@@ -141,11 +126,11 @@ impl Port {
 
     #[inline]
     fn take(&mut self, now: Nanos) -> Got<Pkt> {
-        let got = self.qdisc.dequeue(now, &mut self.rng, &mut self.probe);
+        let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
         if let Got::Packet(p) = &got {
             self.probe.departure(now, p);
         }
-        self.note_backlog(now);
+        self.probe.backlog(now, backlog);
         got
     }
 
@@ -252,7 +237,7 @@ impl Port {
 
     /// The controller's turn at `decide_at`; true if somebody outside has to answer.
     pub fn decide(&mut self, now: Nanos) -> bool {
-        self.run_timers(now);
+        self.qdisc.run_timers(now);
         self.decide_at = now + self.controller.period();
         if matches!(self.controller, Controller::External(_)) {
             return true;
@@ -288,7 +273,7 @@ impl Port {
 
     /// Forgets the warm-up.
     pub fn restart(&mut self, now: Nanos) {
-        self.run_timers(now);
+        self.qdisc.run_timers(now);
         self.probe.restart(now);
         self.settle_limit(now);
         self.limit_sum = 0.0;
@@ -297,7 +282,7 @@ impl Port {
 
     /// Brings timers and integrals up to `now`, for a reading.
     pub fn settle(&mut self, now: Nanos) {
-        self.run_timers(now);
+        self.qdisc.run_timers(now);
         self.probe.settle(now);
     }
 

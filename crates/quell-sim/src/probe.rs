@@ -2,12 +2,13 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::DropsByCause;
-use quell_qdisc::{DropCause, Drops, MS, Nanos, Packet};
+use quell_qdisc::qdisc::Backlog;
+use quell_qdisc::{DropCause, Drops, MS, Nanos, Packet, US};
 
 use crate::packet::{Kind, Pkt};
 
-/// Quantiles of the backlog come from samples on this grid (finer where 16 packets pass more quickly); its mean and maximum are exact.
-const GRID: Nanos = MS;
+/// Quantiles of the backlog come from samples every fourth packet time, within these bounds; its mean and maximum are exact.
+const GRID: (Nanos, Nanos) = (10 * US, 4 * MS);
 
 /// The histogram is linear below 1024: packets are counted in units of 1/1024.
 const PACKET_SHIFT: u32 = 10;
@@ -48,20 +49,18 @@ pub struct Probe {
     packet_ns: u128,
     byte_ns: u128,
     warm_byte_ns: u128,
-    max_packets: u64,
-    max_bytes: u64,
+    max: Backlog,
     since: Nanos,
     last: Nanos,
     next_sample: Nanos,
     grid: Nanos,
-    held_packets: u64,
-    held_bytes: u64,
+    held: Backlog,
 }
 
 impl Probe {
     /// Instruments for a link on which a full packet takes `packet_time`.
     pub fn new(packet_time: Nanos) -> Self {
-        let grid = (16 * packet_time).clamp(1000, GRID);
+        let grid = (4 * packet_time).clamp(GRID.0, GRID.1);
         Self {
             counters: Counters::default(),
             sojourn: 0,
@@ -73,33 +72,30 @@ impl Probe {
             packet_ns: 0,
             byte_ns: 0,
             warm_byte_ns: 0,
-            max_packets: 0,
-            max_bytes: 0,
+            max: Backlog::default(),
             since: 0,
             last: 0,
             next_sample: grid,
             grid,
-            held_packets: 0,
-            held_bytes: 0,
+            held: Backlog::default(),
         }
     }
 
     /// The queue holds this much from now on.
     #[inline]
-    pub fn backlog(&mut self, now: Nanos, packets: usize, bytes: u64) {
+    pub fn backlog(&mut self, now: Nanos, held: Backlog) {
         self.settle(now);
-        self.held_packets = packets as u64;
-        self.held_bytes = bytes;
-        self.max_packets = self.max_packets.max(packets as u64);
-        self.max_bytes = self.max_bytes.max(bytes);
+        self.held = held;
+        self.max.packets = self.max.packets.max(held.packets);
+        self.max.bytes = self.max.bytes.max(held.bytes);
     }
 
     /// Brings the integrals up to `now`.
     #[inline]
     pub fn settle(&mut self, now: Nanos) {
         let dt = now - self.last;
-        self.packet_ns += u128::from(self.held_packets * dt);
-        self.byte_ns += u128::from(self.held_bytes) * u128::from(dt);
+        self.packet_ns += u128::from(self.held.packets as u64 * dt);
+        self.byte_ns += u128::from(self.held.bytes) * u128::from(dt);
         self.last = now;
         if now >= self.next_sample {
             self.sample(now);
@@ -110,8 +106,8 @@ impl Probe {
     fn sample(&mut self, now: Nanos) {
         let count = (now - self.next_sample) / self.grid + 1;
         self.packets
-            .record_weighted(self.held_packets << PACKET_SHIFT, count);
-        self.bytes.record_weighted(self.held_bytes, count);
+            .record_weighted((self.held.packets as u64) << PACKET_SHIFT, count);
+        self.bytes.record_weighted(self.held.bytes, count);
         self.next_sample += count * self.grid;
     }
 
@@ -125,7 +121,7 @@ impl Probe {
         let span = (self.last - self.since).max(1) as f64;
         (
             (self.byte_ns - self.warm_byte_ns) as f64 / span,
-            self.max_bytes as f64,
+            self.max.bytes as f64,
         )
     }
 
@@ -158,15 +154,14 @@ impl Probe {
         self.bytes.clear();
         self.packet_ns = 0;
         self.warm_byte_ns = self.byte_ns;
-        self.max_packets = self.held_packets;
-        self.max_bytes = self.held_bytes;
+        self.max = self.held;
         self.since = now;
     }
 
     /// Time-weighted mean and maximum of the backlog in packets since `restart`.
     pub fn packets_mean_max(&self) -> (f64, f64) {
         let span = (self.last - self.since).max(1) as f64;
-        (self.packet_ns as f64 / span, self.max_packets as f64)
+        (self.packet_ns as f64 / span, self.max.packets as f64)
     }
 }
 

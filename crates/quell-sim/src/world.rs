@@ -166,16 +166,16 @@ impl World {
             if departure == next {
                 self.on_departure(port);
             } else if ack == next {
-                if let Some((ack, _)) = self.net.acks.pop() {
-                    self.on_ack(&ack);
-                }
+                let ack = *self.net.acks.front().0;
+                self.net.acks.pop();
+                self.on_ack(&ack);
             } else if wire == next {
-                if let Some((p, port)) = self.net.wires.pop() {
-                    let port = usize::from(port);
-                    self.net.enter(next, port, p);
-                    self.net.forget_acks(port);
-                }
-            } else if let Some((_, slot)) = self.net.timers.top() {
+                let (&p, port) = self.net.wires.front();
+                self.net.wires.pop();
+                self.net.enter(next, usize::from(port), p);
+                self.net.forget_acks(usize::from(port));
+            } else {
+                let slot = self.net.timers.source();
                 self.net.timers.pop();
                 self.on_timer(slot);
             }

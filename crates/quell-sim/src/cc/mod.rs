@@ -147,6 +147,19 @@ impl Sock {
         let window = u64::from(self.cwnd.max(self.nxt - self.una)) * u64::from(self.mss);
         window * gain / (self.srtt / quell_qdisc::US).max(1)
     }
+    /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find, without its divisions.
+    #[inline]
+    fn sends_pairs(&self) -> bool {
+        let gain = if self.cwnd < self.ssthresh / 2 {
+            2_000_000
+        } else {
+            1_200_000
+        };
+        let window = u64::from(self.cwnd.max(self.nxt - self.una));
+        let ms = quell_qdisc::MS;
+        window * gain < 3 * 1024 * (self.srtt / quell_qdisc::US)
+            && self.min_rtt >= 16 * ms + 384 * quell_qdisc::US
+    }
     /// `tcp_slow_start`: what is left of `acked` once the threshold is reached.
     #[inline]
     pub fn slow_start(&mut self, acked: u32) -> u32 {
@@ -393,6 +406,9 @@ impl CongestionControl {
     /// the pacing rate sends in about 1 ms, and more on short paths; Prague's bursts last 0.25 ms.
     #[inline]
     pub fn tso_segs(&self, s: &Sock) -> u32 {
+        if matches!(self, Self::NewReno(_) | Self::Cubic(_)) && s.sends_pairs() {
+            return 2;
+        }
         const MOST_BYTES: u64 = 65_536 - 321;
         let rate = s.rate_to_pace_at();
         let (bytes, least) = match self {

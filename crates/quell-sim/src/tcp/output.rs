@@ -146,6 +146,7 @@ impl Sender {
         let mut limited = false;
         let mut in_flight = self.in_flight();
         let mut burst = 0;
+        let mut was_empty = false;
         if paced {
             self.pace_at = NEVER;
         }
@@ -182,6 +183,7 @@ impl Sender {
                 break;
             }
             if self.s.nxt == self.s.una {
+                was_empty = true;
                 self.on_pipe_empty(now, cc);
             }
             let count = quota.min((self.s.cwnd / 2).max(1)).min(burst).min(room);
@@ -205,8 +207,10 @@ impl Sender {
             if matches!(self.s.state, CaState::Cwr | CaState::Recovery) {
                 self.prr_out += sent;
             }
-            if !probe {
-                self.schedule_probe(now, false);
+            if (probe || !self.schedule_probe(now, false))
+                && (was_empty || self.timer == Timer::Probe)
+            {
+                self.rearm_rto(now);
             }
         }
     }
@@ -279,9 +283,6 @@ impl Sender {
         self.cwr = false;
         self.s.nxt = seq + 1;
         self.s.last_sent = now;
-        if was_empty || self.timer == Timer::Probe {
-            self.rearm_rto(now);
-        }
         wire.send(now, p);
     }
 

@@ -101,7 +101,11 @@ impl Receiver {
     /// ask `ack_due` for this segment's own.
     #[inline]
     pub fn on_data(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
-        let before = self.on_ecn(now, p);
+        let before = if p.ecn() == Ecn::NotEct && !self.ect_seen {
+            None
+        } else {
+            self.on_ecn(now, p)
+        };
         if p.seq <= self.acked {
             self.ts_recent = p.tsval; // RFC 7323, section 4.3: of the segment that spans the last ACK
         }
@@ -131,18 +135,17 @@ impl Receiver {
         self.last_arrival = now;
     }
 
-    #[inline]
     fn on_ecn(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
         let ce = p.ecn() == Ecn::Ce;
         self.ce += u32::from(ce);
+        self.ect_seen = true;
         self.ack_now |= p.cwr; // the sender's window may be tiny (`tcp_ecn_accept_cwr`)
         match self.config.ecn {
             EcnMode::Classic => {
                 self.echo &= !p.cwr;
-                if self.ect_seen && p.ecn() == Ecn::NotEct {
-                    self.quick = self.quick.max(2); // probably a retransmission
+                if p.ecn() == Ecn::NotEct {
+                    self.quick = self.quick.max(2); // after ECT: probably a retransmission
                 }
-                self.ect_seen |= p.ecn() != Ecn::NotEct;
                 if ce && !self.echo {
                     self.echo = true;
                     self.quick = self.quick.max(2);
