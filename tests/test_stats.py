@@ -32,6 +32,12 @@ def test_front_keeps_what_nothing_beats_and_ties_stay_together() -> None:
     assert stats.pareto(points) == [True, True, False, False, True, True]
 
 
+def test_front_is_judged_on_printed_digits() -> None:
+    # 0.003 Mbit/s more goodput at nearly twice the delay is noise, not a trade.
+    rows = stats.summarise([make_record("a", goodput=14.331, p95=12.0), make_record("b", goodput=14.334, p95=23.0)])
+    assert [r.on_front for r in rows] == [True, False]
+
+
 def test_rows_come_in_order_of_first_appearance() -> None:
     records = [make_record(q, seed) for seed in (1, 2) for q in ("pie", "codel")]
     rows = stats.summarise(records)
