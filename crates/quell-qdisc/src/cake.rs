@@ -310,14 +310,13 @@ impl<P: Packet> From<Cake<P>> for Qdisc<P> {
 
 impl<P: Packet> Discipline<P> for Cake<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         // Time that passed with nothing queued is no credit; a debt of the last packet is still to be paid.
         if self.flows.is_empty() && self.next < now {
             self.next = now;
         }
         let flow = self.classify(packet.flow_hash());
-        packet.set_enqueued(now);
-        self.flows.push(flow, packet);
+        self.flows.push(flow, packet).set_enqueued(now);
         let f = self.flows.get_mut(flow);
         if matches!(f.turn(), Turn::Off | Turn::Decaying) {
             f.deficit = self.config.quantum as i32;

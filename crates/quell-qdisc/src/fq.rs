@@ -130,7 +130,7 @@ impl<P: Packet> From<Fq<P>> for Qdisc<P> {
 
 impl<P: Packet> Discipline<P> for Fq<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.flows.len() >= self.params.limit as usize {
             return drops.drop(packet, DropCause::Overflow);
         }
@@ -143,8 +143,7 @@ impl<P: Packet> Discipline<P> for Fq<P> {
         if self.flows.get(flow).turn() == Turn::Off {
             self.activate(now, flow);
         }
-        packet.set_enqueued(now);
-        self.flows.push(flow, packet);
+        self.flows.push(flow, packet).set_enqueued(now);
     }
 
     #[inline]

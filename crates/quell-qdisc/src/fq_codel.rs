@@ -145,11 +145,10 @@ impl<P: Packet> From<FqCodel<P>> for Qdisc<P> {
 
 impl<P: Packet> Discipline<P> for FqCodel<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         let bucket = self.flows.scale(packet.flow_hash());
         let flow = self.flows.flow_of(bucket);
-        packet.set_enqueued(now);
-        self.flows.push(flow, packet);
+        self.flows.push(flow, packet).set_enqueued(now);
         self.flows.activate(flow, self.params.quantum);
         if self.full() {
             self.drop_batch(drops);

@@ -122,8 +122,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
             }
             self.marks += 1;
         }
-        packet.set_enqueued(now);
-        self.flows.push(flow, packet);
+        self.flows.push(flow, packet).set_enqueued(now);
         self.flows.activate(flow, self.params.quantum);
     }
 
