@@ -54,9 +54,9 @@ def test_pooled_distribution_is_the_mean_of_the_runs(outcome: Outcome) -> None:
     ms, share = queues["fq_codel"]["cdf"]
     assert ms == sorted(ms)
     assert share == sorted(share)
-    # Three runs whose distributions are straight lines to 1 at 7.6, 8 and 8.4 ms; at 4 ms: 4/7.6, 4/8 and 4/8.4 of 1.
+    # Three runs with a tenth of their packets at each tenth of 7.6, 8 and 8.4 ms: 5, 5 and 4 tenths have come by 4 ms.
     at_4 = next(s for m, s in zip(ms, share, strict=True) if m == 4.0)
-    assert abs(at_4 - (4 / 7.6 + 4 / 8 + 4 / 8.4) / 3) < 1e-3
+    assert abs(at_4 - (0.5 + 0.5 + 0.4) / 3) < 1e-3
 
 
 def test_finding_compares_the_scenarios_queue_with_a_plain_fifo(outcome: Outcome) -> None:

@@ -38,6 +38,19 @@ def test_front_is_judged_on_printed_digits() -> None:
     assert [r.on_front for r in rows] == [True, False]
 
 
+def test_digits_fit_the_values() -> None:
+    def digits(goodput: float, p95: float) -> tuple[int, int]:
+        rows = stats.summarise(
+            [make_record("a", goodput=goodput, p95=p95), make_record("b", goodput=goodput, p95=100.0)]
+        )
+        found = {m.key: m.digits for m in stats.shown_measures(rows)}
+        return found["goodput_mbps"], found["sojourn_ms.p95"]
+
+    assert digits(14.33, 12.0) == (2, 1)
+    assert digits(9560.0, 0.07) == (1, 3)
+    assert digits(100.0, 0.5) == (2, 2)
+
+
 def test_rows_come_in_order_of_first_appearance() -> None:
     records = [make_record(q, seed) for seed in (1, 2) for q in ("pie", "codel")]
     rows = stats.summarise(records)

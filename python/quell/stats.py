@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Record = Mapping[str, Any]
@@ -83,6 +83,9 @@ MEASURES = (
 )
 """What a table can show, in this order. Keys are paths into the result record."""
 
+FRONT = ("goodput_mbps", "sojourn_ms.p95")
+"""What the Pareto front trades."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -126,23 +129,38 @@ def summarise(records: Iterable[Record]) -> list[Row]:
     by_queue: dict[str, list[Record]] = {}
     for record in records:
         by_queue.setdefault(record["queue"], []).append(record)
-    tables = {queue: {m.key: estimate(m.of(r) for r in runs) for m in MEASURES} for queue, runs in by_queue.items()}
-    front = pareto([(_printed(t, "goodput_mbps"), _printed(t, "sojourn_ms.p95")) for t in tables.values()])
-    return [
-        Row(queue, len(by_queue[queue]), tables[queue], on_front) for queue, on_front in zip(tables, front, strict=True)
+    rows = [
+        Row(queue, len(runs), {m.key: estimate(m.of(r) for r in runs) for m in MEASURES}, on_front=False)
+        for queue, runs in by_queue.items()
     ]
+    goodput, delay = (_printed(rows, next(m for m in MEASURES if m.key == key)) for key in FRONT)
+    front = pareto(list(zip(goodput, delay, strict=True)))
+    return [replace(row, on_front=on_front) for row, on_front in zip(rows, front, strict=True)]
 
 
-def _printed(table: Mapping[str, Estimate | None], key: str) -> float:
-    value = table[key]
-    digits = next(m.digits for m in MEASURES if m.key == key)
-    return math.nan if value is None else round(value.mean, digits)
+def _printed(rows: Sequence[Row], measure: Measure) -> list[float]:
+    digits = fitting(measure, rows).digits
+    return [math.nan if (mean := row.mean(measure.key)) is None else round(mean, digits) for row in rows]
 
 
 def shown_measures(rows: Sequence[Row]) -> list[Measure]:
-    """List the measures that tell something: some run has it, and marks only where something was marked."""
-    present = [m for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
+    """List the measures that tell something: some run has it, and marks only where something was marked.
+
+    Their digits fit the values.
+    """
+    present = [fitting(m, rows) for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
     return [m for m in present if m.key != "mark_rate" or any(r.mean(m.key) for r in rows)]
+
+
+def fitting(measure: Measure, rows: Sequence[Row]) -> Measure:
+    """Give a rate or a time about three significant digits: more where some are small, fewer where rates are big."""
+    means = [abs(mean) for row in rows if (mean := row.mean(measure.key))]
+    if not means or measure.unit not in ("Mbit/s", "ms"):
+        return measure
+    small, big = min(means), max(means)
+    extra = 2 if small < 0.1 else 1 if small < 1 else 0
+    less = max(0, math.floor(math.log10(big)) - 2) if measure.unit == "Mbit/s" else 0
+    return replace(measure, digits=max(0, measure.digits + extra - less))
 
 
 def best(rows: Sequence[Row], measure: Measure) -> set[str]:

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from quell.stats import MEASURES, Estimate, Measure, Row, best, shown_measures
+from quell.stats import Estimate, Measure, Row, best, shown_measures
 from quell.sweep import Point
 
 _BEST = "bold green"
@@ -118,7 +118,7 @@ def sweep(points: Sequence[Point], reward: str) -> Table:
     knob = points[0].knob if points else ""
     shown = [
         m
-        for m in MEASURES
+        for m in shown_measures([p.row for p in points])
         if m.key in ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "loss_rate")
     ]
     for title in (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -18,7 +19,7 @@ from quell import _core
 from quell.experiment import Outcome
 from quell.stats import MEASURES, Measure, Record, Row, best, shown_measures, summarise
 
-_CDF_POINTS = 120
+_CDF_POINTS = 160
 _SHOWN_AT_FIRST = 5
 _NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
 """Columns of the table that a phone shows too."""
@@ -75,24 +76,25 @@ def _round(value: float | None, digits: int = 4) -> float | None:
 
 
 def _pooled_cdf(cdfs: Sequence[Sequence[Sequence[float]]]) -> list[list[float | None]] | None:
-    """Average the runs' distributions, at times spread evenly over the pooled points."""
+    """Average the runs' distributions: step functions, at times spread evenly on a logarithmic scale."""
     if not cdfs:
         return None
-    times = sorted({ms for cdf in cdfs for ms, _ in cdf})
-    if len(times) > _CDF_POINTS:
-        times = [times[round(k * (len(times) - 1) / (_CDF_POINTS - 1))] for k in range(_CDF_POINTS)]
+    known = sorted({ms for cdf in cdfs for ms, _ in cdf})
+    positive = [ms for ms in known if ms > 0]
+    apart = (positive[-1] / positive[0]) ** (1 / _CDF_POINTS) if positive else 1.0
+    times = known[:1]
+    for ms in known[1:-1]:
+        if ms >= times[-1] * apart:
+            times.append(ms)
+    times += known[-1:] if len(known) > 1 else []
     split = [([ms for ms, _ in cdf], [share for _, share in cdf]) for cdf in cdfs]
-    shares = [math.fsum(_at(xs, ys, ms) for xs, ys in split) / len(split) for ms in times]
+    shares = [math.fsum(_step(xs, ys, ms) for xs, ys in split) / len(split) for ms in times]
     return [[_round(v) for v in times], [_round(v) for v in shares]]
 
 
-def _at(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+def _step(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     k = bisect_right(xs, x)
-    if k == 0:
-        return 0.0
-    if k == len(xs):
-        return ys[-1]
-    return ys[k - 1] + (ys[k] - ys[k - 1]) * (x - xs[k - 1]) / (xs[k] - xs[k - 1])
+    return ys[k - 1] if k else 0.0
 
 
 def _flows(runs: Sequence[Record]) -> list[list[Any]]:
@@ -100,10 +102,13 @@ def _flows(runs: Sequence[Record]) -> list[list[Any]]:
     out: list[list[Any]] = []
     for k in range(count):
         flow = runs[0]["flows"][k]
-        label = f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms"
         mean = math.fsum(r["flows"][k]["goodput_mbps"] for r in runs) / len(runs)
-        out.append([label, _round(mean)])
+        out.append([_label(flow), _round(mean), 1 if flow["kind"] == "tcp" else 0])
     return out
+
+
+def _label(flow: Mapping[str, Any]) -> str:
+    return f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms"
 
 
 def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -144,7 +149,16 @@ def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
     runs = max((r.runs for r in rows), default=0)
     queues = f"{len(rows)} queue{'s' if len(rows) != 1 else ''}"
     each = f"{runs} run{'s' if runs != 1 else ''} each"
-    return f"{queues}, {each} · {scenario.duration_s:g} s simulated, the first {scenario.warmup_s:g} s left out"
+    first = outcome.records[0] if outcome.by_job else None
+    link = "" if first is None else f"{_rate(first['capacity_mbps'])}, {_traffic(first)} · "
+    return f"{link}{queues}, {each} · {scenario.duration_s:g} s simulated, the first {scenario.warmup_s:g} s left out"
+
+
+def _traffic(record: Record) -> str:
+    """Name the flows, like ones together."""
+    kinds = Counter(_label(flow) for flow in record["flows"])
+    named = [f"{count} × {label}" if count > 1 else label for label, count in kinds.most_common(4)]
+    return " + ".join(named) + (" + …" if len(kinds) > 4 else "")
 
 
 def _notice(outcome: Outcome) -> str:
@@ -162,28 +176,35 @@ def _finding(rows: Sequence[Row]) -> str:
     ]
     if len(points) < 2:
         return "".join(
-            f"<b>{escape(q)}</b>: {g:.2f} Mbit/s of goodput, 95 % of packets through the queue within {_ms(p)}."
+            f"<b>{escape(q)}</b>: {_rate(g)} of goodput, 95 % of packets through the queue within {_ms(p)}."
             for q, p, g in points
         )
     quick = min(points, key=lambda p: (p[1], -p[2]))
     full = max(points, key=lambda p: (p[2], -p[1]))
     text = (
         f"<b>{escape(quick[0])}</b> keeps the queue shortest: 95 % of packets are through within {_ms(quick[1])}, "
-        f"at {quick[2]:.2f} Mbit/s of goodput."
+        f"at {_rate(quick[2])} of goodput."
     )
     if full[0] == quick[0]:
         text += " It carries the most as well."
     else:
-        text += f" <b>{escape(full[0])}</b> carries the most, {full[2]:.2f} Mbit/s, at {_ms(full[1])}."
+        text += f" <b>{escape(full[0])}</b> carries the most, {_rate(full[2])}, at {_ms(full[1])}."
     plain = next((p for p in points if p[0].split()[0] == "pfifo"), None)
     own = points[0]
     if plain is not None and own[0] != plain[0] and 0 < own[1] < plain[1]:
-        gain, cost = plain[1] / own[1], own[2] / plain[2] - 1
+        gain, more = plain[1] / own[1], own[2] / plain[2] - 1
+        amount = f"{abs(more) * 100:.1f} % {'more' if more > 0 else 'less'}" if abs(more) >= 0.0005 else "as much"
         text += (
             f" Against <b>{escape(plain[0])}</b>, <b>{escape(own[0])}</b> cuts that delay by a factor of {gain:.2g} and"
-            f" carries {abs(cost) * 100:.1f} % {'more' if cost > 0 else 'less'}."
+            f" carries {amount}."
         )
     return text
+
+
+def _rate(mbps: float) -> str:
+    if mbps >= 999.5:
+        return f"{mbps / 1000:.3g} Gbit/s"
+    return f"{mbps:.2f} Mbit/s" if mbps < 99.95 else f"{mbps:.1f} Mbit/s"
 
 
 def _ms(value: float) -> str:

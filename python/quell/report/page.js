@@ -59,6 +59,7 @@ const linear = (lo, hi, a, b) => {
     const raw = (hi - lo) / Math.max(n, 1) || 1, p = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].find(m => m * p >= raw * .999) * p, out = [];
     for (let t = Math.ceil(lo / step - 1e-9) * step; t <= hi + step * 1e-9; t += step) out.push(+t.toPrecision(12));
+    f.text = t => t.toFixed(Math.max(0, -Math.floor(Math.log10(step) + 1e-9)));
     return out;
   };
   return f;
@@ -81,11 +82,11 @@ const frame = (svg, box, x, y, xTitle, yTitle, o = {}) => {
   const g = el("g");
   for (const t of y.ticks(o.ny || Math.max(2, Math.floor((box.b - box.t) / 46)))) {
     g.append(el("line", { class: "grid", x1: box.l, x2: box.r, y1: y(t), y2: y(t) }),
-      el("text", { x: box.l - 7, y: y(t) + 4, "text-anchor": "end" }, (o.yText || short)(t)));
+      el("text", { x: box.l - 7, y: y(t) + 4, "text-anchor": "end" }, (y.text || short)(t)));
   }
   for (const t of x.ticks(o.nx || Math.max(2, Math.floor((box.r - box.l) / 72)))) {
     g.append(el("line", { class: "grid", x1: x(t), x2: x(t), y1: box.t, y2: box.b }));
-    if (xTitle != null) g.append(el("text", { x: x(t), y: box.b + 17, "text-anchor": "middle" }, short(t)));
+    if (xTitle != null) g.append(el("text", { x: x(t), y: box.b + 17, "text-anchor": "middle" }, (x.text || short)(t)));
   }
   g.append(el("line", { class: "axis", x1: box.l, x2: box.r, y1: box.b, y2: box.b }));
   if (xTitle) g.append(el("text", { class: "title", x: box.r, y: box.b + 35, "text-anchor": "end" }, xTitle));
@@ -154,8 +155,10 @@ const scatter = () => {
   const H = +svg.getAttribute("height"), box = { l: 46, r: W - 14, t: 30, b: H - 44 };
   const P = Q.map(q => ({ x: q.m["sojourn_ms.p95"], y: q.m.goodput_mbps }));
   const floor = .01, [x0, x1] = extent(P.flatMap(p => [Math.max(p.x[0], floor)]));
-  const [y0, y1] = extent(P.flatMap(p => [p.y[0] - (p.y[1] || 0), p.y[0] + (p.y[1] || 0)]));
-  const pad = Math.max((y1 - y0) * .12, y1 * .004, 1e-6);
+  // The axis follows the means: one wide interval must not press all else together, nor a hair's breadth look like a gulf.
+  const [m0, m1] = extent(P.map(p => p.y[0])), reach = Math.max(m1 - m0, m1 * .05);
+  const [y0, y1] = extent(P.flatMap(p => [p.y[0] - Math.min(p.y[1] || 0, reach), p.y[0] + Math.min(p.y[1] || 0, reach)]));
+  const pad = Math.max((y1 - y0) * .12, (m1 * .1 - (y1 - y0)) / 2, 1e-6);
   const x = log(x0 / 1.35, x1 * 1.5, box.l, box.r), y = linear(Math.max(0, y0 - pad), y1 + pad, box.b, box.t);
   frame(svg, box, x, y, "sojourn time, 95th percentile, ms (log)", "goodput, Mbit/s");
   svg.append(el("text", { x: box.l + 10, y: box.t + 16, class: "title" }, "↖ better"));
@@ -173,7 +176,7 @@ const scatter = () => {
     const p = P[i], px = x(Math.max(p.x[0], floor)), py = y(p.y[0]), off = shown.has(i) ? "" : " off";
     const bars = el("g", { stroke: colour(i), "data-q": i, class: off.trim() || null });
     if (p.x[1] != null) bars.append(el("line", { x1: x(Math.max(p.x[0] - p.x[1], x.back(box.l))), x2: Math.min(box.r, x(p.x[0] + p.x[1])), y1: py, y2: py }));
-    if (p.y[1] != null) bars.append(el("line", { x1: px, x2: px, y1: y(p.y[0] - p.y[1]), y2: y(p.y[0] + p.y[1]) }));
+    if (p.y[1] != null) bars.append(el("line", { x1: px, x2: px, y1: Math.min(box.b, y(p.y[0] - p.y[1])), y2: Math.max(box.t, y(p.y[0] + p.y[1])) }));
     const m = marker(i, px, py, 7);
     if (off) m.classList.add("off");
     dots.append(bars, m);
@@ -214,18 +217,15 @@ const scatter = () => {
 const cdf = () => {
   const [svg, W] = canvas("cdf", 350, "Cumulative distribution of the sojourn time"), H = 350;
   const box = { l: 40, r: W - 8, t: 30, b: H - 44 }, list = [...shown].filter(i => Q[i].cdf).sort((a, b) => a - b);
-  const [, hi] = extent(list.flatMap(i => Q[i].cdf[0])), low = list.flatMap(i => Q[i].cdf[0].filter((v, k) => v > 0 && Q[i].cdf[1][k] >= .01));
+  const [, hi] = extent(list.flatMap(i => Q[i].cdf[0])), low = list.flatMap(i => Q[i].cdf[0].filter((v, k) => v > 0 && Q[i].cdf[1][k] >= .02));
   const x = log(Math.max(.01, Math.min(extent(low)[0], hi / 10) || .01), Math.max(hi, .1) * 1.15, box.l, box.r), y = linear(0, 100, box.b, box.t);
-  frame(svg, box, x, y, "time in the queue, ms (log)", "share of packets, %", { yText: v => String(v) });
+  frame(svg, box, x, y, "time in the queue, ms (log)", "share of packets, %");
   const hair = el("line", { class: "hair", x1: box.l, x2: box.r, visibility: "hidden" });
   svg.append(hair);
   for (const i of list) {
     const [ms, share] = Q[i].cdf, left = x.back(box.l);
-    let d = "";
-    ms.forEach((v, k) => {
-      if (v < left) return;
-      d += (d ? "L" : "M") + x(v).toFixed(1) + "," + y(share[k] * 100).toFixed(1);
-    });
+    let d = `M${box.l},${y(100 * (share[ms.findLastIndex(v => v <= left)] ?? 0)).toFixed(1)}`;
+    ms.forEach((v, k) => { if (v > left) d += `H${x(v).toFixed(1)}V${y(share[k] * 100).toFixed(1)}`; });
     svg.append(el("path", { class: "mark", d: d + `H${box.r}`, stroke: colour(i), "stroke-dasharray": dash(i), "data-q": i }));
   }
   track(svg, e => {
@@ -236,13 +236,7 @@ const cdf = () => {
   });
   svg.addEventListener("pointerleave", () => hair.setAttribute("visibility", "hidden"));
 };
-const quantile = ([ms, share], s) => {
-  let k = share.findIndex(v => v >= s);
-  if (k < 0) return ms[ms.length - 1];
-  if (k === 0) return ms[0];
-  const f = (s - share[k - 1]) / ((share[k] - share[k - 1]) || 1);
-  return ms[k - 1] + f * (ms[k] - ms[k - 1]);
-};
+const quantile = ([ms, share], s) => ms[Math.max(0, share.findIndex(v => v >= s))];
 
 // ---- goodput of each flow
 const flows = () => {
@@ -260,8 +254,8 @@ const flows = () => {
     const q = Q[i], cy = y(k), jain = q.m.jain, fit = Math.floor(gutter / 7.2);
     svg.append(el("text", { x: 0, y: cy + 4, class: off(i), "data-q": i }, q.name.length > fit ? q.name.slice(0, fit - 1) + "…" : q.name),
       el("line", { class: "grid", x1: box.l, x2: box.r, y1: cy, y2: cy }), el("text", { x: W, y: cy + 4, "text-anchor": "end" }, num(jain && jain[0], 3)));
-    const equal = q.flows.reduce((s, f) => s + f[1], 0) / q.flows.length;
-    svg.append(el("line", { class: "axis", x1: x(equal), x2: x(equal), y1: cy - 8, y2: cy + 8 }));
+    const bulk = q.flows.filter(f => f[2]), equal = bulk.reduce((s, f) => s + f[1], 0) / bulk.length;
+    if (bulk.length) svg.append(el("line", { class: "axis", x1: x(equal), x2: x(equal), y1: cy - 8, y2: cy + 8 }));
     q.flows.forEach((f, n) => {
       const kind = kinds.indexOf(f[0]), cx = x(f[1]);
       svg.append(el("path", { d: SHAPES[kind % 5](5), transform: `translate(${cx},${cy})`, fill: colour(i), "fill-opacity": q.flows.length > 30 ? .35 : .75, class: off(i), "data-q": i }));
@@ -302,7 +296,7 @@ const ride = () => {
     const box = { l: L, r: R, t: top, b: top + h }, drawn = key in { limit: 1, probability: 1 } ? list.filter(i => moves(i, key)) : list;
     let [lo, hi] = extent(drawn.flatMap(i => Q[i].series[key].slice(k0, k1)));
     if (key === "throughput") hi = Math.max(hi, extent(first.capacity.slice(k0, k1))[1]);
-    const y = key === "backlog" && scale === "log" ? log(Math.max(.1, Math.min(lo, hi / 100)) || .1, Math.max(hi, 1) * 1.2, box.b, box.t) : linear(0, (hi > 0 ? hi : 1) * 1.06, box.b, box.t);
+    const y = key === "backlog" && scale === "log" ? log(Math.max(hi / 1e4, extent(drawn.flatMap(i => Q[i].series[key].filter(v => v > 0)))[0], 1e-3), Math.max(hi, .01) * 1.2, box.b, box.t) : linear(0, (hi > 0 ? hi : 1) * 1.06, box.b, box.t);
     frame(svg, box, x, y, n === panels.length - 1 ? "time, s" : null, title, { ny: Math.floor(h / 36) });
     const g = el("g", { "clip-path": "url(#plot)" });
     if (key === "throughput") {
@@ -313,7 +307,7 @@ const ride = () => {
     svg.append(g);
     top += h + 34;
   });
-  if (D.warmup > from) svg.append(el("line", { class: "hair", x1: x(D.warmup), x2: x(D.warmup), y1: 30, y2: top - 34 }), el("text", { x: x(D.warmup) + 4, y: 42 }, W > 600 ? "statistics from here" : ""));
+  if (D.warmup > from) svg.append(el("line", { class: "hair", x1: x(D.warmup), x2: x(D.warmup), y1: 30, y2: top - 34 }), el("text", { class: "over", x: x(D.warmup) + 4, y: 42 }, W > 600 ? "statistics from here" : ""));
   const hair = el("line", { class: "axis", y1: 30, y2: top - 34, visibility: "hidden" }), brush = el("rect", { class: "brush", y: 30, height: Math.max(top - 64, 0), visibility: "hidden" });
   svg.append(brush, hair);
   let start = null;
@@ -353,14 +347,14 @@ const steps = (values, bin, k0, k1, x, y) => {
 // Every queue by itself, on common scales.
 const small = () => {
   const rate = extent(withSeries.flatMap(i => Q[i].series.throughput.concat(Q[i].series.capacity)))[1] * 1.03;
-  const most = Math.max(1, extent(withSeries.flatMap(i => Q[i].series.backlog))[1]);
+  const most = Math.max(.01, extent(withSeries.flatMap(i => Q[i].series.backlog))[1]);
   $("small").replaceChildren(...withSeries.map(i => {
     const q = Q[i], s = q.series, n = s.capacity.length, W = 200, H = 104;
     const b = html("button", { type: "button", "aria-pressed": shown.has(i), title: "show or hide in the charts above" });
     b.style.color = colour(i);
     b.append(html("b", {}, q.name), html("i", {}, `${short(q.m.goodput_mbps[0])} Mbit/s · ${short(q.m["sojourn_ms.p95"][0])} ms`));
     const svg = el("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", height: H, role: "img", "aria-label": `${q.name}: rate above, backlog below` });
-    const x = linear(0, n * s.bin, 0, W), y = linear(0, rate, 58, 2), z = log(.3, Math.max(most, 3), H, 64);
+    const x = linear(0, n * s.bin, 0, W), y = linear(0, rate, 58, 2), z = log(most / 3e3, most, H, 64);
     svg.append(el("path", { class: "capacity", d: steps(s.capacity, s.bin, 0, n, x, y) + "V58H0z" }),
       el("path", { fill: colour(i), "fill-opacity": .55, d: steps(s.throughput, s.bin, 0, n, x, y) + "V58H0z" }),
       el("line", { class: "axis", x1: 0, x2: W, y1: 58, y2: 58, "vector-effect": "non-scaling-stroke" }),
