@@ -8,7 +8,7 @@ use std::time::Duration;
 use cpu_time::ProcessTime;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Got, MS, Nanos, Qdisc, Rng};
-use quell_qdisc::{cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
+use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
 
 /// Counts what is dropped.
 #[derive(Default)]
@@ -209,4 +209,5 @@ fn main() {
         "fq_pie",
         &both(fq_pie::FqPie::new(fq_pie::Params::default())),
     );
+    fair("cake", &both(cake::Cake::new(cake::Params::default())));
 }

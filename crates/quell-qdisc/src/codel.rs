@@ -98,6 +98,8 @@ pub struct Stats {
 
 /// What the law takes packets from.
 pub trait Source<P> {
+    /// The packet at the head, left in place.
+    fn head(&self) -> Option<&P>;
     /// Takes the packet at the head out.
     fn pop(&mut self) -> Option<P>;
     /// Bytes still queued, for the law's one-packet floor: of the whole discipline, where this is one flow of it (as Linux).
@@ -121,16 +123,10 @@ impl State {
         t + ((interval * u64::from(self.rec_inv_sqrt)) >> 16)
     }
 
-    /// Looks at the packet just taken out: has the delay been above target for a whole interval (`dodequeue` of the RFC)?
+    /// Looks at a packet with `backlog` bytes behind it: has the delay been above target for a whole interval (`dodequeue` of the RFC)?
     #[inline]
-    fn should_drop<P: Packet>(
-        &mut self,
-        params: &Params,
-        packet: &P,
-        backlog: u64,
-        now: Nanos,
-    ) -> bool {
-        self.ldelay = now - packet.enqueued();
+    fn should_drop(&mut self, params: &Params, enqueued: Nanos, backlog: u64, now: Nanos) -> bool {
+        self.ldelay = now - enqueued;
         if self.ldelay < params.target || backlog <= u64::from(params.mtu) {
             self.first_above_time = 0;
             return false;
@@ -161,8 +157,10 @@ impl State {
     }
 }
 
-/// Takes the next packet that may leave, dropping (or marking) as the law says.
-#[inline(always)] // what follows a packet in good time is a dozen instructions; the rest is apart
+/// Takes the next packet that may leave, dropping (or marking) as the law says. Never [`Got::NotBefore`].
+///
+/// A packet in good time, as most are, is judged in its place and then moved once: moving it costs more than judging it.
+#[inline]
 pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
     state: &mut State,
@@ -170,26 +168,30 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     now: Nanos,
     source: &mut S,
     drops: &mut D,
-) -> Option<P> {
-    let Some(packet) = source.pop() else {
+) -> Got<P> {
+    let Some(head) = source.head() else {
         state.dropping = false;
-        return None;
+        return Got::Empty;
     };
-    let over = state.should_drop(params, &packet, source.backlog_bytes(), now);
+    let behind = source.backlog_bytes() - u64::from(head.len());
+    let over = state.should_drop(params, head.enqueued(), behind, now);
     state.dropping &= over;
     let due = over && (!state.dropping || now >= state.drop_next);
-    if !due && state.ldelay <= params.ce_threshold.unwrap_or(Nanos::MAX) {
-        return Some(packet);
+    if due || state.ldelay > params.ce_threshold.unwrap_or(Nanos::MAX) {
+        let run = Run {
+            params,
+            state,
+            stats,
+            now,
+            source,
+            drops,
+        };
+        return run.act(due);
     }
-    let run = Run {
-        params,
-        state,
-        stats,
-        now,
-        source,
-        drops,
-    };
-    run.act(packet, due)
+    match source.pop() {
+        Some(packet) => Got::Packet(packet),
+        None => Got::Empty,
+    }
 }
 
 /// One [`dequeue`] that has something to do to its first packet.
@@ -204,19 +206,20 @@ struct Run<'a, S, D> {
 
 impl<S, D> Run<'_, S, D> {
     #[inline(never)]
-    fn act<P: Packet>(mut self, mut packet: P, due: bool) -> Option<P>
+    fn act<P: Packet>(mut self, due: bool) -> Got<P>
     where
         S: Source<P>,
         D: Drops<P>,
     {
-        let mut marked = false;
-        if due {
-            (packet, marked) = if self.state.dropping {
-                self.go_on(packet)?
-            } else {
-                self.begin(packet)?
-            };
-        }
+        let first = self.source.pop().map(|packet| (packet, false));
+        let sent = match first {
+            Some((packet, _)) if due && self.state.dropping => self.go_on(packet),
+            Some((packet, _)) if due => self.begin(packet),
+            _ => first,
+        };
+        let Some((mut packet, marked)) = sent else {
+            return Got::Empty;
+        };
         if let Some(threshold) = self.params.ce_threshold
             && self.state.ldelay > threshold
             && packet.ecn() as u8 & self.params.ce_mask == self.params.ce_selector
@@ -225,7 +228,7 @@ impl<S, D> Run<'_, S, D> {
         {
             self.stats.ce_marks += 1;
         }
-        Some(packet)
+        Got::Packet(packet)
     }
 
     /// Marks or drops `packet` and opens an episode. Gives the packet to send on, and whether it was marked.
@@ -305,7 +308,7 @@ impl<S, D> Run<'_, S, D> {
         let backlog = self.source.backlog_bytes();
         let over = self
             .state
-            .should_drop(self.params, &next, backlog, self.now);
+            .should_drop(self.params, next.enqueued(), backlog, self.now);
         Some((next, over))
     }
 }
@@ -327,6 +330,10 @@ struct Backlog<P> {
 }
 
 impl<P: Packet> Source<P> for Backlog<P> {
+    #[inline]
+    fn head(&self) -> Option<&P> {
+        self.ring.front()
+    }
     #[inline]
     fn pop(&mut self) -> Option<P> {
         let packet = self.ring.pop()?;
@@ -393,10 +400,7 @@ impl<P: Packet> Discipline<P> for Codel<P> {
             stats,
             queue,
         } = self;
-        match dequeue(params, state, stats, now, queue, drops) {
-            Some(packet) => Got::Packet(packet),
-            None => Got::Empty,
-        }
+        dequeue(params, state, stats, now, queue, drops)
     }
 
     #[inline]

@@ -82,6 +82,10 @@ struct Source<'a, P> {
 
 impl<P: Packet> codel::Source<P> for Source<'_, P> {
     #[inline]
+    fn head(&self) -> Option<&P> {
+        self.flows.front(self.flow)
+    }
+    #[inline]
     fn pop(&mut self) -> Option<P> {
         self.flows.pop(self.flow)
     }
@@ -158,7 +162,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
     #[inline]
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
-            let packet = codel::dequeue(
+            let got = codel::dequeue(
                 &self.params.codel,
                 of_flow(&mut self.laws, flow),
                 &mut self.stats,
@@ -169,13 +173,11 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
                 },
                 drops,
             );
-            match packet {
-                Some(packet) => {
-                    self.flows.get_mut(flow).deficit -= packet.len() as i32;
-                    return Got::Packet(packet);
-                }
-                None => self.flows.found_empty(flow),
+            if let Got::Packet(packet) = &got {
+                self.flows.get_mut(flow).deficit -= packet.len() as i32;
+                return got;
             }
+            self.flows.found_empty(flow);
         }
         Got::Empty
     }
