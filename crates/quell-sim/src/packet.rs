@@ -50,8 +50,8 @@ pub struct Pkt {
     ecn: Ecn,
     /// TCP's CWR flag.
     pub cwr: bool,
-    /// It was sent before.
-    pub again: bool,
+    /// TCP's PSH flag: it ends a burst.
+    pub push: bool,
     /// Payload bytes (datagrams and data).
     pub payload: u16,
 }
@@ -78,7 +78,7 @@ impl Pkt {
             kind,
             ecn,
             cwr: false,
-            again: false,
+            push: false,
             payload: payload as u16,
         }
     }

@@ -22,6 +22,9 @@ pub use dctcp::Dctcp;
 pub use newreno::NewReno;
 pub use prague::Prague;
 
+/// The largest burst, bytes: 64 KiB with room for headers.
+pub const MOST_BYTES: u64 = 65_536 - 321;
+
 /// A window that stands for "no limit yet" (`TCP_INFINITE_SSTHRESH`).
 pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
@@ -409,7 +412,6 @@ impl CongestionControl {
         if matches!(self, Self::NewReno(_) | Self::Cubic(_)) && s.sends_pairs() {
             return 2;
         }
-        const MOST_BYTES: u64 = 65_536 - 321;
         let rate = s.rate_to_pace_at();
         let (bytes, least) = match self {
             Self::Prague(_) => return ((rate / u64::from(s.mss)) >> 12).clamp(1, 45) as u32,

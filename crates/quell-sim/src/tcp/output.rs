@@ -6,7 +6,7 @@ use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::sender::{Rexmit, Sender, Wire};
-use crate::cc::{CaState, CongestionControl, Event, RateSample};
+use crate::cc::{CaState, CongestionControl, Event, MOST_BYTES, RateSample};
 use crate::packet::{Kind, Pkt};
 
 /// A SYN with its options: 20 bytes of IP, 40 of TCP.
@@ -167,6 +167,9 @@ impl Sender {
                 }
                 quota = 1;
             }
+            while self.s.nxt >= self.buffer_end {
+                self.buffer_end += (MOST_BYTES as u32 / self.c.mss).max(1);
+            }
             let room = self
                 .c
                 .window
@@ -178,7 +181,9 @@ impl Sender {
             if burst == 0 {
                 burst = if probe { 1 } else { cc.tso_segs(&self.s) };
             }
-            if !probe && room > 1 && quota < burst && self.defers(now, quota) {
+            // What is left of the 64 KiB buffer at the head of Linux's queue need not wait for more.
+            let whole = burst.min(self.buffer_end - self.s.nxt);
+            if !probe && room > 1 && quota < whole && self.defers(now, quota) {
                 limited = true;
                 break;
             }
@@ -187,8 +192,8 @@ impl Sender {
                 self.on_pipe_empty(now, cc);
             }
             let count = quota.min((self.s.cwnd / 2).max(1)).min(burst).min(room);
-            for _ in 0..count {
-                self.send_new(now, wire);
+            for k in 1..=count {
+                self.send_new(now, k > 1 && k == count, wire);
             }
             if paced {
                 self.pace(now, count);
@@ -269,8 +274,9 @@ impl Sender {
         };
     }
 
+    /// `push`: it ends a burst of several (`__tcp_transmit_skb` sets PSH on these).
     #[inline]
-    fn send_new<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+    fn send_new<W: Wire>(&mut self, now: Nanos, push: bool, wire: &mut W) {
         let seq = self.s.nxt;
         let was_empty = seq == self.s.una;
         self.segs.reserve(self.s.una, self.packets_out() + 1);
@@ -280,6 +286,7 @@ impl Sender {
         }
         let mut p = self.packet(now, seq, self.c.ect);
         p.cwr = self.cwr && self.c.ect != Ecn::NotEct;
+        p.push = push;
         self.cwr = false;
         self.s.nxt = seq + 1;
         self.s.last_sent = now;
@@ -393,8 +400,7 @@ impl Sender {
         if paced {
             self.pace(now, 1);
         }
-        let mut p = self.packet(now, seq, Ecn::NotEct); // RFC 3168, section 6.1.5
-        p.again = true;
+        let p = self.packet(now, seq, Ecn::NotEct); // RFC 3168, section 6.1.5
         wire.send(now, p);
     }
 

@@ -115,6 +115,8 @@ impl Receiver {
             if !self.ranges.is_empty() {
                 self.fill();
             }
+            // The application reads all there is, which answers a pushed segment at once (`tcp_cleanup_rbuf`).
+            self.ack_now |= p.push && self.ranges.is_empty();
         } else if p.seq < self.next {
             self.dsack = Some((p.seq, p.seq + 1));
             self.quick = self.quick.max(MAX_QUICKACKS);
