@@ -47,7 +47,8 @@ pub struct Pkt {
     len: u16,
     /// What it is.
     pub kind: Kind,
-    ecn: Ecn,
+    /// The bits of the ECN field.
+    ecn: u8,
     /// TCP's CWR flag.
     pub cwr: bool,
     /// TCP's PSH flag: it ends a burst.
@@ -76,7 +77,7 @@ impl Pkt {
             flow,
             len: len as u16,
             kind,
-            ecn,
+            ecn: ecn.bits(),
             cwr: false,
             push: false,
             payload: payload as u16,
@@ -101,11 +102,11 @@ impl Packet for Pkt {
     }
     #[inline]
     fn ecn(&self) -> Ecn {
-        self.ecn
+        Ecn::from_bits(self.ecn)
     }
     #[inline]
     fn set_ce(&mut self) {
-        self.ecn = Ecn::Ce;
+        self.ecn = Ecn::Ce.bits();
     }
     #[inline]
     fn enqueued(&self) -> Nanos {
