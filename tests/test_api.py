@@ -92,7 +92,8 @@ def test_a_controller_that_holds_still_is_the_constant_knob() -> None:
     [
         ({"limt": 3}, quell.InputError, "limt.*limit"),
         ({"drop": 1.5}, quell.InputError, "between 0 and 1"),
-        ({"limit": -1}, OverflowError, ""),
+        ({"limit": -1}, quell.InputError, "limit is -1; .*at least 1"),
+        ({"limit": 2.5}, quell.InputError, "limit is 2.5"),
         ([1], TypeError, "dict"),
     ],
 )

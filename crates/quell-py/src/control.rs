@@ -84,10 +84,12 @@ fn knobs_from_python(answer: &Bound<'_, PyAny>) -> PyResult<Knobs> {
         .cast::<PyDict>()
         .map_err(|_| PyTypeError::new_err("decide() gives a dict of knobs, or None"))?;
     for (name, value) in dict {
-        match name.extract::<&str>()? {
-            "limit" => knobs.limit_packets = Some(value.extract()?),
-            "drop" => knobs.drop = Some(share(&value)?),
-            "base_probability" => knobs.base_probability = Some(share(&value)?),
+        let name: String = name.extract()?;
+        let name = name.as_str();
+        match name {
+            "limit" => knobs.limit_packets = Some(packets(&value)?),
+            "drop" => knobs.drop = Some(share(name, &value)?),
+            "base_probability" => knobs.base_probability = Some(share(name, &value)?),
             other => {
                 return Err(input_error(format!(
                     "unknown knob `{other}`; known: limit, drop, base_probability"
@@ -98,13 +100,20 @@ fn knobs_from_python(answer: &Bound<'_, PyAny>) -> PyResult<Knobs> {
     Ok(knobs)
 }
 
-fn share(value: &Bound<'_, PyAny>) -> PyResult<f64> {
-    let value: f64 = value.extract()?;
-    if (0.0..=1.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(input_error(format!(
-            "a knob's probability is {value}; it must lie between 0 and 1"
-        )))
+fn packets(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    match value.extract() {
+        Ok(packets) if packets > 0 => Ok(packets),
+        _ => Err(input_error(format!(
+            "the knob limit is {value}; it must be a whole number of packets, at least 1"
+        ))),
+    }
+}
+
+fn share(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    match value.extract() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(input_error(format!(
+            "the knob {name} is {value}; it must be a probability between 0 and 1"
+        ))),
     }
 }
