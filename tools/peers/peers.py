@@ -94,9 +94,9 @@ def quell():
         fail("quell's own benchmark failed: " + " ".join(command))
     rows = json.loads(done.stdout)
     return {
-        (round(row["rate_mbit"]), row["flows"]): row["packets_per_cpu_s"]
+        (row["rate_mbps"], row["flows"]): row["packets_per_cpu_s"]
         for row in rows
-        if row["cc"] == "newreno" and row["queue"] == "pfifo limit 1000"
+        if row["cc"] == "newreno" and row["queue"] == "pfifo limit 1000" and row["hops"] == 1
     }
 
 
