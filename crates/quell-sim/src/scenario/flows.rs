@@ -282,5 +282,9 @@ pub(super) fn shortcut(text: &str) -> Result<Table, Error> {
             ));
         }
     }
+    if !table.has("start") && !table.has("stagger") {
+        // Flows that all start at once leave the seeds nothing to draw, and intervals over runs would be empty.
+        table.set("stagger", "100ms");
+    }
     Ok(table)
 }
