@@ -593,6 +593,8 @@ impl Sender {
 
     /// `tcp_rate_gen`.
     pub(super) fn rate_gen(&mut self, now: Nanos, delivered: u32, lost: u32, rs: &mut RateSample) {
+        rs.acked_sacked = delivered;
+        rs.losses = lost;
         let Some(r) = &mut self.rate else { return };
         if self.s.app_limited != 0 && self.s.delivered > self.s.app_limited {
             self.s.app_limited = 0;
@@ -600,8 +602,6 @@ impl Sender {
         if delivered > 0 {
             r.delivered_at = now;
         }
-        rs.acked_sacked = delivered;
-        rs.losses = lost;
         if r.sample_at == 0 {
             rs.delivered = -1;
             rs.interval = 0;
