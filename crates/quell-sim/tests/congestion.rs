@@ -50,7 +50,12 @@ fn measure(case: &Case, seeds: u64) -> (Vec<f64>, f64, f64) {
 /// Goodput within 2 %, mean backlog within 15 %, p95 within 25 %: the bounds of the grid.
 #[track_caller]
 fn agrees(case: &Case) -> Vec<f64> {
-    let (flows, mean, p95) = measure(case, 4);
+    agrees_over(case, 4)
+}
+
+#[track_caller]
+fn agrees_over(case: &Case, seeds: u64) -> Vec<f64> {
+    let (flows, mean, p95) = measure(case, seeds);
     let goodput: f64 = flows.iter().sum();
     let (goodput_is, mean_is, p95_is) = case.linux.expect("figures");
     let off = |ours: f64, linux: f64| (ours / linux - 1.0).abs();
@@ -90,13 +95,15 @@ fn one_bbr_flow_is_as_in_linux() {
 
 #[test]
 fn four_bbr_flows_keep_a_standing_queue_as_in_linux() {
-    agrees(&Case {
+    // Which flow overestimates by how much differs from run to run: p95 is 81 to 165 ms.
+    let case = Case {
         rate: "10mbit",
         one_way_ms: 10,
         queue: "pfifo limit 1000",
         flows: &[("bbr", 4, false)],
         linux: Some((9.53, 80.6, 106.1)),
-    });
+    };
+    agrees_over(&case, 16);
 }
 
 #[test]
