@@ -8,9 +8,11 @@ use quell_qdisc::{MS, Nanos, SEC, US};
 use quell_sim::World;
 use quell_sim::scenario::{Cc, Direction, Flow, FlowKind, Link, Rate, Scenario, Shaper, Tcp};
 
-/// Packets that a cell simulates at least, and CPU time that it takes at least.
+/// Repeats of a cell, packets that each simulates, and its bounds in CPU time.
+const REPEATS: usize = 5;
 const PACKETS: u64 = 2_000_000;
 const LEAST_S: f64 = 0.1;
+const MOST_S: f64 = 0.3;
 
 struct Cell {
     cc: &'static str,
@@ -76,32 +78,45 @@ fn scenario(cell: &Cell) -> Scenario {
     }
 }
 
-fn measure(cell: &Cell) -> (f64, f64, f64) {
+/// Best and median over the repeats, events per packet, loss.
+struct Speed {
+    best: f64,
+    median: f64,
+    events: f64,
+    loss: f64,
+}
+
+fn measure(cell: &Cell) -> Speed {
     let mut world =
         World::new(Arc::new(scenario(cell)), cell.queue, 1, None).expect("a valid scenario");
-    world.run_until(2 * SEC);
-    let (before, events) = (world.packets(), world.events());
-    let clock = cpu_time::ProcessTime::now();
-    let mut at = 2 * SEC;
-    let mut cpu = 0.0;
-    while world.packets() - before < PACKETS || cpu < LEAST_S {
-        at += SEC;
-        world.run_until(at);
-        cpu = clock.elapsed().as_secs_f64();
-        if cpu > 3.0 && !std::env::args().any(|a| a == "--only") {
-            break;
+    let warm = 2 * SEC;
+    world.run_until(warm);
+    let (start, events) = (world.packets(), world.events());
+    let mut at = warm;
+    let mut speeds = Vec::new();
+    for _ in 0..REPEATS {
+        let before = world.packets();
+        let clock = cpu_time::ProcessTime::now();
+        let mut cpu = 0.0;
+        while cpu < LEAST_S || world.packets() - before < PACKETS && cpu < MOST_S {
+            at += SEC / 4;
+            world.run_until(at);
+            cpu = clock.elapsed().as_secs_f64();
         }
+        speeds.push((world.packets() - before) as f64 / cpu);
     }
-    let packets = (world.packets() - before) as f64;
-    let g = world.record(cpu);
-    (
-        packets / cpu,
-        (world.events() - events) as f64 / packets,
-        g.loss_rate,
-    )
+    speeds.sort_by(f64::total_cmp);
+    let packets = (world.packets() - start) as f64;
+    Speed {
+        best: speeds[REPEATS - 1],
+        median: speeds[REPEATS / 2],
+        events: (world.events() - events) as f64 / packets,
+        loss: world.record(0.0).loss_rate,
+    }
 }
 
 fn main() {
+    // cargo hands `--bench` on; everything else is ours.
     let json = std::env::args().any(|a| a == "--json");
     let quick = std::env::args().any(|a| a == "--quick");
     let mut cells = Vec::new();
@@ -167,26 +182,32 @@ fn main() {
     let mut rows = Vec::new();
     if !json {
         println!(
-            "{:8} {:>9} {:>5} {:18} {:>4} | {:>9} {:>8} {:>7}",
-            "cc", "Mbit/s", "flows", "queue", "hops", "M pkt/s", "events/p", "loss"
+            "{:8} {:>6} {:>5} {:16} {:>4} | {:>8} {:>7} {:>8} {:>7}",
+            "cc", "Mbit/s", "flows", "queue", "hops", "M pkt/s", "best", "events/p", "loss"
         );
     }
     for cell in &cells {
-        let (speed, events, loss) = measure(cell);
+        let Speed {
+            best,
+            median,
+            events,
+            loss,
+        } = measure(cell);
         let mbps = cell.rate / 1_000_000;
         if json {
             rows.push(format!(
-                "{{\"cc\":\"{}\",\"rate_mbps\":{mbps},\"flows\":{},\"queue\":\"{}\",\"hops\":{},\"packets_per_cpu_s\":{speed:.0}}}",
+                "{{\"cc\":\"{}\",\"rate_mbps\":{mbps},\"flows\":{},\"queue\":\"{}\",\"hops\":{},\"packets_per_cpu_s\":{median:.0},\"best\":{best:.0}}}",
                 cell.cc, cell.flows, cell.queue, cell.hops + 1
             ));
         } else {
             println!(
-                "{:8} {mbps:>9} {:>5} {:18} {:>4} | {:>9.2} {events:>8.2} {:>6.2}%",
+                "{:8} {mbps:>6} {:>5} {:16} {:>4} | {:>8.2} {:>7.2} {events:>8.2} {:>6.2}%",
                 cell.cc,
                 cell.flows,
                 cell.queue,
                 cell.hops + 1,
-                speed / 1e6,
+                median / 1e6,
+                best / 1e6,
                 loss * 100.0
             );
         }
