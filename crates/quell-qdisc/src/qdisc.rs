@@ -137,6 +137,29 @@ macro_rules! each {
     };
 }
 
+impl<P: Packet> Qdisc<P> {
+    // Out of line, so that the plain FIFO's path does not pay for the registers that all the laws together need.
+    #[inline(never)]
+    fn offer_law<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        packet: P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        each!(self, q => q.offer(now, packet, rng, drops))
+    }
+    #[inline(never)]
+    fn take_law<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> (Got<P>, Backlog) {
+        each!(self, q => q.take(now, rng, drops))
+    }
+}
+
 impl<P: Packet> Discipline<P> for Qdisc<P> {
     #[inline]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
@@ -183,10 +206,16 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
         rng: &mut Rng,
         drops: &mut D,
     ) -> Backlog {
-        each!(self, q => q.offer(now, packet, rng, drops))
+        match self {
+            Qdisc::Fifo(q) => q.offer(now, packet, rng, drops),
+            other => other.offer_law(now, packet, rng, drops),
+        }
     }
     #[inline]
     fn take<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> (Got<P>, Backlog) {
-        each!(self, q => q.take(now, rng, drops))
+        match self {
+            Qdisc::Fifo(q) => q.take(now, rng, drops),
+            other => other.take_law(now, rng, drops),
+        }
     }
 }

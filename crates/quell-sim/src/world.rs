@@ -10,6 +10,7 @@ use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::{Gauges, Knobs, NEVER, Nanos};
 
+use crate::heap::MAX_TIME;
 use crate::measure::Measures;
 use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt};
@@ -150,11 +151,13 @@ impl World {
         let limit = limit.min(self.scenario.duration);
         self.control_at = 0;
         loop {
+            // Time and kind in one key: one comparison orders events of the same instant too.
             let (departure, port) = self.net.next_port();
-            let ack = self.net.acks.time();
-            let wire = self.net.wires.time();
-            let timer = self.net.timers.time();
-            let next = departure.min(ack).min(wire).min(timer);
+            let key = (departure.min(MAX_TIME) << 2)
+                .min(self.net.acks.time() << 2 | 1)
+                .min(self.net.wires.time() << 2 | 2)
+                .min(self.net.timers.time() << 2 | 3);
+            let next = key >> 2;
             if self.control_at <= next {
                 match self.control(next, limit) {
                     Some(status) => return status,
@@ -163,21 +166,24 @@ impl World {
             }
             self.now = next;
             self.events += 1;
-            if departure == next {
-                self.on_departure(port);
-            } else if ack == next {
-                let ack = *self.net.acks.front().0;
-                self.net.acks.pop();
-                self.on_ack(&ack);
-            } else if wire == next {
-                let (&p, port) = self.net.wires.front();
-                self.net.wires.pop();
-                self.net.enter(next, usize::from(port), p);
-                self.net.forget_acks(usize::from(port));
-            } else {
-                let slot = self.net.timers.source();
-                self.net.timers.pop();
-                self.on_timer(slot);
+            match key & 3 {
+                0 => self.on_departure(port),
+                1 => {
+                    let ack = *self.net.acks.front().0;
+                    self.net.acks.pop();
+                    self.on_ack(&ack);
+                }
+                2 => {
+                    let (&p, port) = self.net.wires.front();
+                    self.net.wires.pop();
+                    self.net.enter(next, usize::from(port), p);
+                    self.net.forget_acks(usize::from(port));
+                }
+                _ => {
+                    let slot = self.net.timers.source();
+                    self.net.timers.pop();
+                    self.on_timer(slot);
+                }
             }
         }
     }
