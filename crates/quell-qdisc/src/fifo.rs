@@ -91,7 +91,7 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         self.queue.push(packet).set_enqueued(now);
     }
 
-    #[inline]
+    #[inline(always)]
     fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
         match self.queue.pop() {
             Some(packet) => {

@@ -74,7 +74,7 @@ pub trait Discipline<P: Packet> {
         }
     }
     /// All that a driver does with an arriving packet: due timers, `enqueue`, and a look at what is queued then.
-    #[inline]
+    #[inline(always)]
     fn offer<D: Drops<P>>(
         &mut self,
         now: Nanos,
@@ -87,7 +87,7 @@ pub trait Discipline<P: Packet> {
         self.backlog()
     }
     /// All that a driver does to send: due timers, `dequeue`, and a look at what is queued then.
-    #[inline]
+    #[inline(always)]
     fn take<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> (Got<P>, Backlog) {
         self.run_timers(now);
         let got = self.dequeue(now, rng, drops);
@@ -198,7 +198,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     fn run_timers(&mut self, now: Nanos) {
         each!(self, q => Discipline::<P>::run_timers(q, now))
     }
-    #[inline]
+    #[inline(always)]
     fn offer<D: Drops<P>>(
         &mut self,
         now: Nanos,
@@ -211,7 +211,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
             other => other.offer_law(now, packet, rng, drops),
         }
     }
-    #[inline]
+    #[inline(always)]
     fn take<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> (Got<P>, Backlog) {
         match self {
             Qdisc::Fifo(q) => q.take(now, rng, drops),

@@ -44,7 +44,7 @@ impl<P: Copy> Ring<P> {
     /// Appends at the tail. What must still be changed in the packet is changed best in its place: a narrow store to a copy
     /// that is then moved on with wide loads would stall the processor. (For the same reason no function that is not inlined
     /// gets the packet here.)
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, packet: P) -> &mut P {
         if self.len > self.mask || self.slots.is_empty() {
             self.grow();
@@ -60,7 +60,7 @@ impl<P: Copy> Ring<P> {
     }
 
     /// Takes from the head.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<P> {
         if self.len == 0 {
             return None;

@@ -66,22 +66,24 @@ impl Net {
         best
     }
 
-    /// Sends an ACK on its way back.
+    /// Sends the ACK that `write` writes on its way back.
     #[inline]
-    pub fn send_ack(&mut self, now: Nanos, path: &Path, hash: u32, ack: Ack) {
+    pub fn send_ack(&mut self, now: Nanos, path: &Path, hash: u32, write: impl FnOnce(&mut Ack)) {
         match path.acks {
-            None => self.acks.push(now, path.home, ack),
+            None => write(self.acks.push(now, path.home)),
             Some((first, _)) => {
+                let mut ack = Ack::default();
+                write(&mut ack);
                 let bytes = ack.ip_bytes() + self.ports[first as usize].overhead;
                 let place = self.store.put(ack);
                 let p = Pkt::new(Kind::Ack, ack.flow, hash, place, bytes, 0, Ecn::NotEct);
-                self.wires.push(now, path.turn, p);
+                *self.wires.push(now, path.turn) = p;
             }
         }
     }
 
     /// A packet enters a port; ACKs that it gave up are forgotten.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
         self.ports[port].enqueue(now, p);
     }
@@ -105,7 +107,7 @@ pub struct Entry<'a> {
 }
 
 impl Wire for Entry<'_> {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, now: Nanos, packet: Pkt) {
         self.net.enter(now, self.port, packet);
     }

@@ -20,10 +20,11 @@ impl FlowId {
 }
 
 /// What a packet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Kind {
     /// A TCP segment with data.
+    #[default]
     Data,
     /// A TCP connection request.
     Syn,
@@ -34,7 +35,7 @@ pub enum Kind {
 }
 
 /// The packet descriptor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Pkt {
     enqueued: Nanos,
     /// Segment number (data), serial number (datagram) or place of the ACK.
@@ -59,7 +60,7 @@ pub struct Pkt {
 
 impl Pkt {
     /// A packet of `len` bytes as the link counts them.
-    #[inline]
+    #[inline(always)]
     pub fn new(
         kind: Kind,
         flow: FlowId,

@@ -31,7 +31,7 @@ pub struct Pipes<T> {
     heads: Heap,
 }
 
-impl<T: Copy> Default for Pipes<T> {
+impl<T> Default for Pipes<T> {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
@@ -42,7 +42,7 @@ impl<T: Copy> Default for Pipes<T> {
     }
 }
 
-impl<T: Copy> Pipes<T> {
+impl<T: Copy + Default> Pipes<T> {
     /// The class of wires with this delay and target; None if there are 65,535 already.
     pub fn class(&mut self, delay: Nanos, target: u8) -> Option<u16> {
         let found = self
@@ -67,26 +67,20 @@ impl<T: Copy> Pipes<T> {
         self.heads.time()
     }
 
-    /// Sends `item` off.
+    /// Sends something off: what is written where this points, which holds something old, arrives after the class's delay.
     #[inline]
-    pub fn push(&mut self, now: Nanos, class: u16, item: T) {
+    pub fn push(&mut self, now: Nanos, class: u16) -> &mut T {
         let c = &mut self.classes[class as usize];
-        let node = Node {
-            due: now + c.delay,
-            next: NIL,
-            item,
-        };
-        let due = node.due;
-        let place = if self.free == NIL {
-            self.nodes.push(node);
-            (self.nodes.len() - 1) as u32
-        } else {
-            let place = self.free;
-            let slot = &mut self.nodes[place as usize];
-            self.free = slot.next;
-            *slot = node;
-            place
-        };
+        let due = now + c.delay;
+        if self.free == NIL {
+            self.free = self.nodes.len() as u32;
+            self.nodes.push(Node {
+                due: 0,
+                next: NIL,
+                item: T::default(),
+            });
+        }
+        let place = self.free;
         if c.head == NIL {
             c.head = place;
             self.heads.push(due, class);
@@ -94,6 +88,10 @@ impl<T: Copy> Pipes<T> {
             self.nodes[c.tail as usize].next = place;
         }
         c.tail = place;
+        let node = &mut self.nodes[place as usize];
+        self.free = std::mem::replace(&mut node.next, NIL);
+        node.due = due;
+        &mut node.item
     }
 
     /// The item that arrives next with its class's target, in place: copy what is needed, then `pop`. Call only while `time`
@@ -135,10 +133,10 @@ mod tests {
         let slow = p.class(10, 0).unwrap();
         let fast = p.class(3, 1).unwrap();
         assert_eq!(p.class(10, 0).unwrap(), slow);
-        p.push(0, slow, "a");
-        p.push(1, slow, "b");
-        p.push(7, fast, "c");
-        p.push(8, fast, "d");
+        *p.push(0, slow) = "a";
+        *p.push(1, slow) = "b";
+        *p.push(7, fast) = "c";
+        *p.push(8, fast) = "d";
         assert_eq!(p.time(), 10);
         let mut order = Vec::new();
         while p.time() < MAX_TIME {

@@ -76,7 +76,7 @@ impl Port {
     }
 
     /// A packet arrives.
-    #[inline]
+    #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, packet: Pkt) {
         self.probe.counters.arrivals += 1;
         let backlog = self
@@ -101,7 +101,7 @@ impl Port {
     }
 
     /// `next` is due: the packet that is through the link now, if any.
-    #[inline]
+    #[inline(always)]
     pub fn event(&mut self, now: Nanos) -> Option<Pkt> {
         match self.shaper {
             Shaper::Line => {
@@ -124,7 +124,7 @@ impl Port {
         lost
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, now: Nanos) -> Got<Pkt> {
         let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
         if let Got::Packet(p) = &got {
@@ -135,7 +135,7 @@ impl Port {
     }
 
     /// Puts the next packet on the line.
-    #[inline]
+    #[inline(always)]
     fn serve(&mut self, now: Nanos) {
         let got = if self.nic_limit == 0 {
             self.take(now)

@@ -262,11 +262,12 @@ impl World {
                             syn: true,
                             ..Ack::default()
                         };
-                        self.net.send_ack(self.now, &c.path, c.ack_hash, ack);
+                        self.net
+                            .send_ack(self.now, &c.path, c.ack_hash, |a| *a = ack);
                     }
                     Kind::Ack => {
                         let ack = self.net.store.take(p.seq);
-                        self.net.acks.push(self.now, c.path.home, ack);
+                        *self.net.acks.push(self.now, c.path.home) = ack;
                     }
                     Kind::Udp => {}
                 }
@@ -325,8 +326,8 @@ impl World {
                     c.sender.connect(now, &mut entry);
                 }
                 if c.receiver.deadline() <= now && c.receiver.on_timer(now) {
-                    let ack = c.receiver.ack(now);
-                    self.net.send_ack(now, &c.path, c.ack_hash, ack);
+                    let (receiver, net) = (&mut c.receiver, &mut self.net);
+                    net.send_ack(now, &c.path, c.ack_hash, |a| receiver.write_ack(a));
                 }
                 if c.sender.deadline() <= now {
                     let mut entry = Entry {
@@ -362,17 +363,17 @@ impl World {
 fn forward(net: &mut Net, now: Nanos, port: usize, class: u16, mut p: Pkt) {
     let (here, there) = (net.ports[port].overhead, net.ports[port + 1].overhead);
     p.resize(there as i32 - here as i32);
-    net.wires.push(now, class, p);
+    *net.wires.push(now, class) = p;
 }
 
 #[inline]
 fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
     if let Some(ack) = c.receiver.on_data(now, p) {
-        net.send_ack(now, &c.path, c.ack_hash, ack);
+        net.send_ack(now, &c.path, c.ack_hash, |a| *a = ack);
     }
     if c.receiver.ack_due(now) {
-        let ack = c.receiver.ack(now);
-        net.send_ack(now, &c.path, c.ack_hash, ack);
+        let receiver = &mut c.receiver;
+        net.send_ack(now, &c.path, c.ack_hash, |a| receiver.write_ack(a));
     } else {
         let at = c.receiver.deadline();
         if at < c.pending {

@@ -275,7 +275,7 @@ impl Sender {
     }
 
     /// `push`: it ends a burst of several (`__tcp_transmit_skb` sets PSH on these).
-    #[inline]
+    #[inline(always)]
     fn send_new<W: Wire>(&mut self, now: Nanos, push: bool, wire: &mut W) {
         let seq = self.s.nxt;
         let was_empty = seq == self.s.una;
@@ -293,7 +293,7 @@ impl Sender {
         wire.send(now, p);
     }
 
-    #[inline]
+    #[inline(always)]
     fn packet(&self, now: Nanos, seq: u32, ecn: Ecn) -> Pkt {
         let payload = self.payload(seq);
         let bytes = self.c.wire_bytes - (self.c.mss - payload);

@@ -104,7 +104,7 @@ impl Receiver {
         let before = if p.ecn() == Ecn::NotEct && !self.ect_seen {
             None
         } else {
-            self.on_ecn(now, p)
+            self.on_ecn(p)
         };
         if p.seq <= self.acked {
             self.ts_recent = p.tsval; // RFC 7323, section 4.3: of the segment that spans the last ACK
@@ -137,7 +137,7 @@ impl Receiver {
         self.last_arrival = now;
     }
 
-    fn on_ecn(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
+    fn on_ecn(&mut self, p: &Pkt) -> Option<Ack> {
         let ce = p.ecn() == Ecn::Ce;
         self.ce += u32::from(ce);
         self.ect_seen = true;
@@ -158,7 +158,7 @@ impl Receiver {
                 if ce != self.ce_state {
                     let owes = self.delack_at != NEVER;
                     self.echo = self.ce_state;
-                    let ack = owes.then(|| self.ack(now));
+                    let ack = owes.then(|| self.ack());
                     self.ce_state = ce;
                     self.echo = ce;
                     self.ack_now = true;
@@ -274,27 +274,33 @@ impl Receiver {
     }
 
     /// The ACK that leaves now.
+    pub fn ack(&mut self) -> Ack {
+        let mut ack = Ack::default();
+        self.write_ack(&mut ack);
+        ack
+    }
+
+    /// Writes the ACK that leaves now where it will lie: a copy of what was just written in small pieces would stall.
     #[inline]
-    pub fn ack(&mut self, _now: Nanos) -> Ack {
+    pub fn write_ack(&mut self, ack: &mut Ack) {
         self.quick = self.quick.saturating_sub(1);
         self.acked = self.next;
         self.delack_at = NEVER;
         self.compressed_at = NEVER;
         self.compressed = 0;
         self.ack_now = false;
-        let mut ack = Ack {
-            flow: self.flow,
-            cumulative: self.next,
-            tsecr: self.ts_recent,
-            ce: self.ce,
-            ece: self.echo,
-            ..Ack::default()
-        };
+        ack.flow = self.flow;
+        ack.cumulative = self.next;
+        ack.tsecr = self.ts_recent;
+        ack.ce = self.ce;
+        ack.count = 0;
+        ack.dsack = false;
+        ack.ece = self.echo;
+        ack.syn = false;
         if self.config.sack && (self.sack_count > 0 || self.dsack.is_some()) {
-            self.blocks(&mut ack);
+            self.blocks(ack);
         }
         self.dsack = None;
-        ack
     }
 
     #[cold]
@@ -352,7 +358,7 @@ mod tests {
             Ecn::NotEct,
         );
         r.on_data(now, &p);
-        r.ack_due(now).then(|| r.ack(now))
+        r.ack_due(now).then(|| r.ack())
     }
 
     #[test]
