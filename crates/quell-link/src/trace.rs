@@ -9,8 +9,8 @@ use crate::error::Error;
 
 /// Bytes that one opportunity may carry.
 pub const OPPORTUNITY_BYTES: u64 = 1504;
-/// 2^48 ns, the simulator's longest time: a trace that lasts longer has a typing error in it.
-const LONGEST: Nanos = 1 << 48;
+/// 2^47 ns, the simulator's longest time: a trace that lasts longer has a typing error in it.
+const LONGEST: Nanos = 1 << 47;
 
 /// A measured link.
 #[derive(Clone, Debug, PartialEq, Eq)]

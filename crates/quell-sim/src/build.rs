@@ -10,7 +10,7 @@ use crate::cc::{CongestionControl, EcnMode};
 use crate::measure::Report;
 use crate::packet::FlowId;
 use crate::scenario::{Direction, Flow, FlowKind, Scenario, Tcp};
-use crate::slot::{Connection, Datagrams, Path, Slot, Web};
+use crate::slot::{Connection, Datagrams, End, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
 use crate::world::{World, arm};
 
@@ -123,14 +123,14 @@ impl World {
                 if let Some(web) = Web::new(&flow.kind, path, rng, span, report) {
                     let at = web.at;
                     let slot = self.slot(Slot::Web(Box::new(web)))?;
-                    self.net.timers.push(at, slot.slot);
+                    self.net.timers.push(at, source(slot.slot, End::Sender));
                 }
             }
             kind => {
                 let slot = self.slot(Slot::Free)?;
                 let hash = self.hash(0);
                 let d = Datagrams::new(slot, hash, path, kind.clone(), rng, span, report);
-                self.net.timers.push(d.at, slot.slot);
+                self.net.timers.push(d.at, source(slot.slot, End::Sender));
                 self.slots[slot.index()] = Slot::Udp(Box::new(d));
             }
         }
@@ -231,14 +231,14 @@ impl World {
             cc,
             receiver,
             path,
-            pending: NEVER,
+            pending: [NEVER; 2],
             start: span.0,
             began: span.0,
             stop: span.1,
             report,
             ack_hash,
         });
-        arm(&mut c, &mut self.net, id.slot);
+        arm(&mut c, &mut self.net, id.slot, End::Sender);
         self.slots[id.index()] = Slot::Tcp(c);
         Ok(())
     }
@@ -255,7 +255,7 @@ impl World {
         let bytes = web.next();
         let (at, tcp, path, report, stop) =
             (web.at, web.tcp.clone(), web.path, web.report, web.stop);
-        self.net.timers.push(at, slot);
+        self.net.timers.push(at, source(slot, End::Sender));
         if self
             .connect(&tcp, Some(bytes), path, (now, stop), report)
             .is_err()

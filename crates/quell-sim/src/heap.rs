@@ -1,5 +1,5 @@
-//! A 4-ary heap of packed keys: time in the upper 48 bits, source in the lower 16, so that one compare orders by time and then
-//! by source. 48 bits of nanoseconds are 78 hours; 16 bits are 65,535 sources.
+//! A 4-ary heap of packed keys: time in the upper 47 bits, source in the lower 17, so that one compare orders by time and then
+//! by source. 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of 65,535 flows.
 //!
 //! The root is at index 3, so that the four children of a node lie in one aligned group, and what is not used is the largest
 //! key, so that a group is always whole.
@@ -7,7 +7,8 @@
 use quell_qdisc::Nanos;
 
 /// The longest time a key can hold, which stands for "never".
-pub const MAX_TIME: Nanos = (1 << 48) - 1;
+pub const MAX_TIME: Nanos = (1 << (64 - SOURCE_BITS)) - 1;
+const SOURCE_BITS: u32 = 17;
 const ROOT: usize = 3;
 const UNUSED: u64 = u64::MAX;
 
@@ -28,26 +29,26 @@ impl Default for Heap {
 }
 
 #[inline]
-fn pack(time: Nanos, source: u16) -> u64 {
-    time << 16 | u64::from(source)
+fn pack(time: Nanos, source: u32) -> u64 {
+    time << SOURCE_BITS | u64::from(source)
 }
 
 impl Heap {
     /// The earliest time; `MAX_TIME` if empty.
     #[inline]
     pub fn time(&self) -> Nanos {
-        self.keys[ROOT] >> 16
+        self.keys[ROOT] >> SOURCE_BITS
     }
 
     /// The source of the earliest entry. Call only while there is one.
     #[inline]
-    pub fn source(&self) -> u16 {
-        self.keys[ROOT] as u16
+    pub fn source(&self) -> u32 {
+        (self.keys[ROOT] & ((1 << SOURCE_BITS) - 1)) as u32
     }
 
     /// Adds an entry; one at or after `MAX_TIME` never comes.
     #[inline]
-    pub fn push(&mut self, time: Nanos, source: u16) {
+    pub fn push(&mut self, time: Nanos, source: u32) {
         if time >= MAX_TIME {
             return;
         }
@@ -83,7 +84,7 @@ impl Heap {
 
     /// Replaces the earliest entry: cheaper than `pop` and `push`.
     #[inline]
-    pub fn replace_top(&mut self, time: Nanos, source: u16) {
+    pub fn replace_top(&mut self, time: Nanos, source: u32) {
         self.sift_down(pack(time, source));
     }
 
@@ -118,7 +119,7 @@ mod tests {
         let (mut heap, mut model, mut rng) = (Heap::default(), Vec::new(), Rng::new(1, "heap"));
         for round in 0..20_000 {
             if round % 3 < 2 || model.is_empty() {
-                let (t, s) = (rng.below(500), rng.below(50) as u16);
+                let (t, s) = (rng.below(500), rng.below(50) as u32);
                 heap.push(t, s);
                 model.push((t, s));
             } else {

@@ -83,7 +83,7 @@ impl<T: Copy + Default> Pipes<T> {
         let place = self.free;
         if c.head == NIL {
             c.head = place;
-            self.heads.push(due, class);
+            self.heads.push(due, u32::from(class));
         } else {
             self.nodes[c.tail as usize].next = place;
         }
@@ -117,7 +117,7 @@ impl<T: Copy + Default> Pipes<T> {
             self.heads.pop();
         } else {
             let due = self.nodes[next as usize].due;
-            self.heads.replace_top(due, class);
+            self.heads.replace_top(due, class as u32);
         }
     }
 }

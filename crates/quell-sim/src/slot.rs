@@ -46,8 +46,8 @@ pub struct Connection {
     pub receiver: Receiver,
     /// Where its packets go.
     pub path: Path,
-    /// When its entry in the timer heap is due; `NEVER` if it has none.
-    pub pending: Nanos,
+    /// When the entries of both ends in the timer heap are due; `NEVER` if there is none.
+    pub pending: [Nanos; 2],
     /// The SYN leaves; `NEVER` once it did.
     pub start: Nanos,
     /// When that was to be, for completion times.
@@ -61,15 +61,29 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// When it wants to be called again.
+    /// When an end wants to be called again.
     #[inline]
-    pub fn deadline(&self) -> Nanos {
-        self.sender
-            .deadline()
-            .min(self.receiver.deadline())
-            .min(self.stop)
-            .min(self.start)
+    pub fn deadline(&self, end: End) -> Nanos {
+        match end {
+            End::Sender => self.sender.deadline().min(self.stop).min(self.start),
+            End::Receiver => self.receiver.deadline(),
+        }
     }
+}
+
+/// An end of a connection; each has at most one entry of its own in the timer heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where the data come from.
+    Sender = 0,
+    /// Where they go.
+    Receiver = 1,
+}
+
+/// The timer heap's source for an end of a flow.
+#[inline]
+pub fn source(slot: u16, end: End) -> u32 {
+    u32::from(slot) << 1 | end as u32
 }
 
 /// A source of datagrams.

@@ -2,7 +2,7 @@
 //!
 //! Time is folded: a packet enters its first queue at the instant it is sent, a receiver runs at the instant of the departure
 //! that reaches it, and the rest of the round trip is one wire (docs/performance.md). Events at the same instant happen in this
-//! order: control (end of the warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow.
+//! order: control (end of the warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow (its sender first).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt};
 use crate::port::Port;
 use crate::scenario::Scenario;
-use crate::slot::{Connection, Slot};
+use crate::slot::{Connection, End, Slot, source};
 
 /// Why `run_until` came back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -180,9 +180,14 @@ impl World {
                     self.net.forget_acks(usize::from(port));
                 }
                 _ => {
-                    let slot = self.net.timers.source();
+                    let source = self.net.timers.source();
                     self.net.timers.pop();
-                    self.on_timer(slot);
+                    let end = if source & 1 == 0 {
+                        End::Sender
+                    } else {
+                        End::Receiver
+                    };
+                    self.on_timer((source >> 1) as u16, end);
                 }
             }
         }
@@ -302,18 +307,19 @@ impl World {
         if c.sender.finished() {
             return self.finish(ack.flow.slot);
         }
-        arm(c, &mut self.net, ack.flow.slot);
+        arm(c, &mut self.net, ack.flow.slot, End::Sender);
     }
 
     /// An entry of the timer heap is due; stale ones are known by their time.
-    fn on_timer(&mut self, slot: u16) {
+    fn on_timer(&mut self, slot: u16, end: End) {
         let now = self.now;
         match &mut self.slots[usize::from(slot)] {
             Slot::Tcp(c) => {
-                if c.pending != now {
+                let pending = &mut c.pending[end as usize];
+                if *pending != now {
                     return;
                 }
-                c.pending = NEVER;
+                *pending = NEVER;
                 if c.stop <= now {
                     return self.close(slot);
                 }
@@ -325,18 +331,18 @@ impl World {
                     };
                     c.sender.connect(now, &mut entry);
                 }
-                if c.receiver.deadline() <= now && c.receiver.on_timer(now) {
+                if end == End::Receiver && c.receiver.deadline() <= now {
                     let (receiver, net) = (&mut c.receiver, &mut self.net);
                     net.send_ack(now, &c.path, c.ack_hash, |a| receiver.write_ack(a));
                 }
-                if c.sender.deadline() <= now {
+                if end == End::Sender && c.sender.deadline() <= now {
                     let mut entry = Entry {
                         net: &mut self.net,
                         port: usize::from(c.path.data.0),
                     };
                     c.sender.on_timer(now, &mut c.cc, &mut entry);
                 }
-                arm(c, &mut self.net, slot);
+                arm(c, &mut self.net, slot, end);
             }
             Slot::Udp(d) => {
                 if d.at >= d.stop {
@@ -350,7 +356,7 @@ impl World {
                 d.sent = d.sent.wrapping_add(1);
                 d.advance();
                 let at = d.at;
-                self.net.timers.push(at, slot);
+                self.net.timers.push(at, source(slot, End::Sender));
                 self.net.enter(now, port, p);
             }
             Slot::Web(_) => self.on_web(slot),
@@ -375,20 +381,17 @@ fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
         let receiver = &mut c.receiver;
         net.send_ack(now, &c.path, c.ack_hash, |a| receiver.write_ack(a));
     } else {
-        let at = c.receiver.deadline();
-        if at < c.pending {
-            c.pending = at;
-            net.timers.push(at, p.flow.slot);
-        }
+        arm(c, net, p.flow.slot, End::Receiver);
     }
 }
 
-/// One pending entry per flow: a later deadline waits for the entry that is there, an earlier one needs a second.
+/// One pending entry per end: a later deadline waits for the entry that is there, an earlier one needs a second.
 #[inline]
-pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16) {
-    let at = c.deadline();
-    if at < c.pending {
-        c.pending = at;
-        net.timers.push(at, slot);
+pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16, end: End) {
+    let at = c.deadline(end);
+    let pending = &mut c.pending[end as usize];
+    if at < *pending {
+        *pending = at;
+        net.timers.push(at, source(slot, end));
     }
 }

@@ -10,8 +10,8 @@ use quell_qdisc::{Nanos, SEC};
 use super::tree::{self, Node, Table};
 use super::{Link, Overrides, Rate, Scenario, Shaper, Trace, flows};
 
-/// The simulator's longest time: 2^48 ns, 78 hours.
-pub(super) const LONGEST: Nanos = 1 << 48;
+/// The simulator's longest time: 2^47 ns, 39 hours.
+pub(super) const LONGEST: Nanos = 1 << 47;
 /// JSON's readers keep 53 bits.
 const SEEDS: u64 = (1 << 53) - 1;
 const RATE_KEYS: [&str; 3] = ["rate", "schedule", "trace"];

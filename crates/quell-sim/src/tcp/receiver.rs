@@ -91,7 +91,7 @@ impl Receiver {
         }
     }
 
-    /// When `on_timer` is due.
+    /// When the ACK that is owed must leave; `NEVER` if none is.
     #[inline]
     pub fn deadline(&self) -> Nanos {
         self.delack_at.min(self.compressed_at)
@@ -266,11 +266,6 @@ impl Receiver {
             self.compressed_at = now + delay + COMPRESSION_SLACK;
         }
         false
-    }
-
-    /// A timer fired: whether an ACK leaves.
-    pub fn on_timer(&mut self, now: Nanos) -> bool {
-        self.deadline() <= now
     }
 
     /// The ACK that leaves now.
