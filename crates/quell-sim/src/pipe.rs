@@ -117,7 +117,7 @@ impl<T: Copy + Default> Pipes<T> {
             self.heads.pop();
         } else {
             let due = self.nodes[next as usize].due;
-            self.heads.replace_top(due, class as u32);
+            self.heads.replace_top(due, class);
         }
     }
 }
