@@ -12,9 +12,6 @@ import pytest
 
 from conftest import Quell
 
-# Until the simulator writes captures; then this line goes.
-pytestmark = pytest.mark.xfail(reason="the simulator does not write captures yet", strict=False)
-
 LINK = ["run", "--rate", "10mbit", "--rtt", "20ms", "--flow", "newreno", "--duration", "6s", "--aqm", "pfifo limit 100"]
 
 

@@ -1,5 +1,6 @@
 //! The network around the queue: events, links, TCP, applications, scenarios, probes.
 
+mod capture;
 pub mod cc;
 pub mod heap;
 pub mod packet;

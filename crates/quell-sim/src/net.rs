@@ -31,6 +31,11 @@ impl AckStore {
         }
     }
 
+    /// Looks at an ACK.
+    pub fn get(&self, place: u32) -> &Ack {
+        &self.acks[place as usize]
+    }
+
     /// Takes an ACK out.
     pub fn take(&mut self, place: u32) -> Ack {
         self.free.push(place);

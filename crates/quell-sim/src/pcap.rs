@@ -51,6 +51,8 @@ pub enum Transport<'a> {
 /// The fields of a TCP header; numbers are bytes, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpView<'a> {
+    /// SYN: the connection is asked for or, coming back, granted.
+    pub syn: bool,
     /// First byte of the payload.
     pub seq: u32,
     /// Next byte expected.
@@ -259,13 +261,19 @@ impl<W: Write> Writer<W> {
     }
 
     fn tcp(&mut self, p: &PacketView, t: &TcpView, header: u32) {
+        const SYN: u8 = 0x02;
         const ACK: u8 = 0x10;
+        let kind = match (t.syn, p.data) {
+            (true, true) => SYN,
+            (true, false) => SYN | ACK,
+            (false, _) => ACK,
+        };
         self.ports(p.data);
         let f = &mut self.frame;
         f.extend_from_slice(&t.seq.to_be_bytes());
         f.extend_from_slice(&t.ack.to_be_bytes());
         let offset = ((header / 4) << 4) as u8 | u8::from(t.ae);
-        f.extend_from_slice(&[offset, ACK | u8::from(t.cwr) << 7 | u8::from(t.ece) << 6]);
+        f.extend_from_slice(&[offset, kind | u8::from(t.cwr) << 7 | u8::from(t.ece) << 6]);
         f.extend_from_slice(&t.window.to_be_bytes());
         f.extend_from_slice(&[0; 4]); // checksum, urgent pointer
         f.extend_from_slice(&[1, 1, 8, 10]);

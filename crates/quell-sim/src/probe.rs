@@ -39,6 +39,8 @@ pub struct Probe {
     pub hash: u64,
     /// ACKs that were dropped: their places in the store are to be freed.
     pub dropped_acks: Vec<u32>,
+    /// Packets that left (no cause) or were dropped, for a capture; None: nobody captures.
+    pub capture: Option<Vec<(Option<DropCause>, Pkt)>>,
     /// Sojourn times, ns.
     pub sojourns: Hist,
     /// Backlog samples, packets times 1024.
@@ -66,6 +68,7 @@ impl Probe {
             sojourn: 0,
             hash: 0,
             dropped_acks: Vec::new(),
+            capture: None,
             sojourns: Hist::new(),
             packets: Hist::new(),
             bytes: Hist::new(),
@@ -135,6 +138,9 @@ impl Probe {
         self.counters.departures += 1;
         self.counters.departed_bytes += u64::from(p.len());
         self.event(now, p, 1 + p.ecn() as u64);
+        if let Some(capture) = &mut self.capture {
+            capture.push((None, *p));
+        }
     }
 
     /// Mixes one packet's fate into the hash.
@@ -177,5 +183,8 @@ impl Drops<Pkt> for Probe {
             self.dropped_acks.push(p.seq);
         }
         self.event(p.enqueued(), &p, 8 + cause as u64);
+        if let Some(capture) = &mut self.capture {
+            capture.push((Some(cause), p));
+        }
     }
 }

@@ -8,6 +8,7 @@ use quell_link::error::Error;
 use quell_link::record::{self, DropsByCause, Run, Summary};
 use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
 
+use crate::capture::Capture;
 use crate::measure::Report;
 use crate::probe::Counters;
 use crate::scenario::Scenario;
@@ -54,19 +55,34 @@ pub fn run_controlled(
     if let Some((period, _)) = &outside {
         world.set_external(0, *period);
     }
+    let mut capture = match &options.pcap {
+        Some(path) => Some(Capture::create(path, &mut world)?),
+        None => None,
+    };
     let clock = cpu_time::ThreadTime::now();
     let mut until = 0;
     while until < scenario.duration {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::new("interrupted"));
         }
-        until = (until + SLICE).min(scenario.duration);
+        // A capture has to look after every event; nothing else does.
+        let step = match capture {
+            Some(_) => world.next_event().saturating_add(1),
+            None => until + SLICE,
+        };
+        until = step.min(scenario.duration);
         while let Status::Decide { queue, gauges } = world.run_until(until) {
             if let Some((_, decide)) = &mut outside {
                 let knobs = decide(&gauges)?;
                 world.set_knobs(queue, &knobs);
             }
         }
+        if let Some(capture) = &mut capture {
+            capture.write(until - 1, &mut world)?;
+        }
+    }
+    if let Some(capture) = capture {
+        capture.finish()?;
     }
     Ok(world.record(clock.elapsed().as_secs_f64()))
 }

@@ -146,6 +146,15 @@ impl World {
         self.control_at = 0;
     }
 
+    /// When the next event happens, controllers aside.
+    pub fn next_event(&self) -> Nanos {
+        let (departure, _) = self.net.next_port();
+        departure
+            .min(self.net.acks.time())
+            .min(self.net.wires.time())
+            .min(self.net.timers.time())
+    }
+
     /// Runs on to `limit` (the scenario's end at most).
     pub fn run_until(&mut self, limit: Nanos) -> Status {
         let limit = limit.min(self.scenario.duration);

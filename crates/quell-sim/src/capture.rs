@@ -1,0 +1,165 @@
+//! From a world's packets to a capture of its bottleneck: what a descriptor leaves out is put back from the flow's state.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::Path;
+
+use quell_link::error::Error;
+use quell_qdisc::{Ecn, Nanos, Packet};
+
+use crate::packet::{FlowId, Kind, Pkt};
+use crate::pcap::{Fate, PacketView, TcpView, Transport, Writer};
+use crate::scenario::Direction;
+use crate::slot::Slot;
+use crate::world::World;
+
+/// A capture being written.
+pub struct Capture {
+    writer: Writer<BufWriter<File>>,
+    file: String,
+}
+
+impl Capture {
+    /// Begins a capture in a file.
+    pub fn create(path: &Path, world: &mut World) -> Result<Self, Error> {
+        let file = path.display().to_string();
+        let writer = File::create(path).and_then(|f| Writer::new(BufWriter::new(f)));
+        let writer = writer.map_err(|e| failed(&file, &e))?;
+        world.net.ports[0].probe.capture = Some(Vec::new());
+        Ok(Self { writer, file })
+    }
+
+    /// Writes what happened at the bottleneck at this instant. ACKs are looked up in the store, which keeps them at least so long.
+    pub fn write(&mut self, now: Nanos, world: &mut World) -> Result<(), Error> {
+        let capture = &mut world.net.ports[0].probe.capture;
+        let mut packets = capture.replace(Vec::new()).unwrap_or_default();
+        for (fate, packet) in packets.drain(..) {
+            let fate = match fate {
+                Some(cause) => Fate::Dropped(cause),
+                None if packet.ecn() == Ecn::Ce => Fate::Marked,
+                None => Fate::Sent,
+            };
+            self.packet(now, fate, &packet, world)
+                .map_err(|e| failed(&self.file, &e))?;
+        }
+        world.net.ports[0].probe.capture = Some(packets);
+        Ok(())
+    }
+
+    /// Writes what is still buffered.
+    pub fn finish(self) -> Result<(), Error> {
+        let done = self.writer.finish();
+        done.map(drop).map_err(|e| failed(&self.file, &e))
+    }
+
+    fn packet(&mut self, now: Nanos, fate: Fate, p: &Pkt, world: &World) -> io::Result<()> {
+        let mss = mss(world, p.flow).unwrap_or(u32::from(p.payload));
+        // Segments are numbered from 0; the SYN takes the first byte of the sequence space.
+        let byte = |segment: u32| segment.wrapping_mul(mss).wrapping_add(1);
+        let mut sack = [(0, 0); 3];
+        let transport = match p.kind {
+            Kind::Udp => Transport::Udp,
+            Kind::Syn => Transport::Tcp(TcpView {
+                syn: true,
+                window: u16::MAX,
+                timestamps: (p.tsval, 0),
+                ..TcpView::default()
+            }),
+            Kind::Data => Transport::Tcp(TcpView {
+                seq: byte(p.seq),
+                ack: 1,
+                window: u16::MAX,
+                timestamps: (p.tsval, 0),
+                cwr: p.cwr,
+                ..TcpView::default()
+            }),
+            Kind::Ack => {
+                let ack = world.net.store.get(p.seq);
+                let count = usize::from(ack.count);
+                for (bytes, block) in sack.iter_mut().zip(&ack.blocks[..count]) {
+                    *bytes = (byte(block.0), byte(block.1));
+                }
+                Transport::Tcp(TcpView {
+                    seq: u32::from(!ack.syn),
+                    ack: byte(ack.cumulative),
+                    window: u16::MAX,
+                    sack: &sack[..count],
+                    timestamps: (0, ack.tsecr),
+                    ece: ack.ece,
+                    syn: ack.syn,
+                    ..TcpView::default()
+                })
+            }
+        };
+        let view = PacketView {
+            flow: u32::from(p.flow.slot) | u32::from(p.flow.generation) << 16,
+            data: p.kind != Kind::Ack,
+            direction: Direction::Down,
+            ecn: p.ecn(),
+            payload: u32::from(p.payload),
+            transport,
+        };
+        self.writer.packet(now, fate, &view)
+    }
+}
+
+fn mss(world: &World, flow: FlowId) -> Option<u32> {
+    let same = world.generations[flow.index()] == flow.generation;
+    match &world.slots[flow.index()] {
+        Slot::Tcp(c) if same => Some(c.sender.s.mss),
+        _ => None,
+    }
+}
+
+fn failed(file: &str, error: &io::Error) -> Error {
+    Error::new(format!("the capture cannot be written: {error}"))
+        .remedy("name a file in a folder with room")
+        .at(file, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use crate::scenario::{Overrides, Scenario};
+    use crate::{RunOptions, run};
+
+    #[test]
+    fn a_capture_holds_every_packet_and_changes_nothing() {
+        let text = "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncount = 2\n\
+                    [[flow]]\nkind = \"cbr\"\nrate = \"1mbit\"\n[[flow]]\ndirection = \"up\"\n";
+        let scenario = Scenario::parse(text, "", &Overrides::default()).unwrap();
+        let path =
+            std::env::temp_dir().join(format!("quell-capture-{}.pcapng", std::process::id()));
+        let stop = AtomicBool::new(false);
+        let plain = run(
+            &scenario,
+            "pfifo limit 20",
+            1,
+            &RunOptions::default(),
+            &stop,
+        )
+        .unwrap();
+        let options = RunOptions {
+            series_bin: None,
+            pcap: Some(path.clone()),
+        };
+        let captured = run(&scenario, "pfifo limit 20", 1, &options, &stop).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(plain.trace_hash, captured.trace_hash);
+        assert!(plain.drops > 0);
+        assert_eq!(enhanced_packets(&bytes), plain.packets + plain.drops);
+    }
+
+    /// Blocks of type 6; a block's second word is its length.
+    fn enhanced_packets(mut bytes: &[u8]) -> u64 {
+        let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        let mut count = 0;
+        while !bytes.is_empty() {
+            count += u64::from(word(bytes) == 6);
+            bytes = &bytes[word(&bytes[4..]) as usize..];
+        }
+        count
+    }
+}
