@@ -44,6 +44,7 @@ clean: ## removes what was built here
 	rm -rf .venv .cache target python/quell/*.so
 
 .cache/uv-bin/bin/uv:
+	@$(PYTHON) -m pip --version >/dev/null || { echo "pip is missing; on Debian: apt-get install python3-pip" >&2; exit 1; }
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .cache/uv-bin uv
 
 .venv/bin/python: | $(UV)
