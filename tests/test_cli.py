@@ -173,3 +173,25 @@ def test_help_has_examples_and_completion_exists(quell: Quell) -> None:
     assert "compare" in quell().stdout
     assert "complete" in quell("--show-completion", "bash").stdout + quell("--show-completion").stdout
     assert quell("--version").stdout.startswith("quell ")
+
+
+def test_a_bug_gets_one_line_and_status_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from quell import cli
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("division\nby zero")
+
+    monkeypatch.setattr(experiment, "load", fail)
+    assert cli.call(["run"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "quell: a bug: ZeroDivisionError: division\\nby zero (QUELL_TRACEBACK=1 shows where)\n"
+    )
+
+
+def test_a_scenarios_name_does_not_speak_to_the_terminal(quell: Quell, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('name = "[red]x\\u001b[31m"\nduration = "2s"\n[link]\nrate = "1mbit"\n')
+    done = quell("run", "a.toml")
+    assert done.returncode == 0, done.stderr
+    assert "[red]x" in done.stdout
+    assert "\x1b" not in done.stdout

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import json as _json
 import os
-import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
 from quell import _core, experiment, files, stats, table
 from quell._core import InputError, Scenario
 from quell.experiment import Outcome
+from quell.options import (
+    OUTPUT,
+    Csv,
+    Duration,
+    Ecn,
+    File,
+    Flow,
+    Html,
+    Jobs,
+    Json,
+    Parquet,
+    Rate,
+    Rtt,
+    Seed,
+    Seeds,
+    Series,
+    Trace,
+    Warmup,
+)
+from quell.output import Targets, err, out, progress, si
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    pass
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -32,156 +50,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-err = Console(stderr=True, highlight=False)
-# Piped output has no width of its own; the widest table needs 100 columns.
-out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
 
-
-# What several commands take. -----------------------------------------------------------------------------------------
-
-_LINK, _OUTPUT = "Scenario, over the file or in its place", "Output"
-
-File = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="FILE", help="Scenario file (TOML) or built-in scenario; see `quell scenarios`.", show_default=False
-    ),
-]
-Rate = Annotated[
-    str | None, typer.Option(metavar="RATE", help="Rate of the link, as in tc: 15mbit, 1.5gbit.", rich_help_panel=_LINK)
-]
-Rtt = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Base round trip of every flow: 20ms.", rich_help_panel=_LINK)
-]
-Trace = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Measured link, a file in Mahimahi's format.", rich_help_panel=_LINK)
-]
-Flow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--flow", metavar="CC[:COUNT][@rtt=][@ecn=0|1][@START-STOP]", rich_help_panel=_LINK,
-        help="Flows in place of the file's; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s.",
-    ),
-]  # fmt: skip
-Ecn = Annotated[bool, typer.Option("--ecn", help="Every TCP flow negotiates ECN.", rich_help_panel=_LINK)]
-Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Simulated time: 60s.", rich_help_panel=_LINK)]
-Warmup = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Left out of every statistic: 5s.", rich_help_panel=_LINK)
-]
-Seed = Annotated[
-    str | None, typer.Option(metavar="N", help="Seed from which each run's is derived.", rich_help_panel=_LINK)
-]
-Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own seed.")]
-Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: one per core.")]
-Json = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH|-", help="Result records as JSON; - prints them and nothing else.", rich_help_panel=_OUTPUT
-    ),
-]
-Html = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Report page, one file that opens offline.", rich_help_panel=_OUTPUT)
-]
-Parquet = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Result records as Parquet.", rich_help_panel=_OUTPUT)
-]
-Csv = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Result records as CSV, lists left out.", rich_help_panel=_OUTPUT)
-]
-Series = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS", min=1e-4, help="Keep time series in the records, bins this wide.", rich_help_panel=_OUTPUT
-    ),
-]
-
-
-class Targets:
-    """Where results go; refuses at once what could not be written in the end."""
-
-    def __init__(
-        self, json: str | None = None, html: Path | None = None, parquet: Path | None = None, csv: Path | None = None
-    ) -> None:
-        self.json, self.html, self.parquet, self.csv = json, html, parquet, csv
-        files.check_target("--json", None if json is None else Path(json))
-        files.check_target("--html", html)
-        files.check_target("--parquet", parquet)
-        files.check_target("--csv", csv)
-
-    @property
-    def quiet(self) -> bool:
-        """Standard output belongs to JSON."""
-        return self.json == "-"
-
-    def write(self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None) -> None:
-        """Write what was asked for; `json` replaces the records in the JSON file. Without a finished run, nothing."""
-        if not outcome.by_job:
-            return
-        records = outcome.records if series else experiment.without_series(outcome.records)
-        if self.json is not None:
-            what = json if json is not None else records[0] if single and records else records
-            text = _json.dumps(what, ensure_ascii=False) + "\n"
-            if self.quiet:
-                sys.stdout.write(text)
-                sys.stdout.flush()
-            else:
-                files.write_text(Path(self.json), text)
-        if self.parquet is not None or self.csv is not None:
-            from quell import frame
-
-            if self.parquet is not None:
-                frame.write_parquet(self.parquet, records)
-            if self.csv is not None:
-                frame.write_csv(self.csv, records)
-        if self.html is not None:
-            from quell import report
-
-            files.write_text(self.html, report.page(outcome, command()))
-            err.print(f"Report: {self.html}", style="dim")
-
-
-def command() -> str:
-    """Return the command as a user types it again."""
-    return shlex.join(["quell", *sys.argv[1:]])
-
-
-@contextmanager
-def _progress(total: int, quiet: bool) -> Iterator[Callable[[Outcome], object]]:
-    """Show a bar over runs on standard error, where that is a terminal."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("runs"),
-        TextColumn("[dim]{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("[dim]left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=err, transient=True, disable=quiet or not err.is_terminal) as progress:
-        task = progress.add_task("Simulating", total=total, speed="")
-
-        def update(outcome: Outcome) -> None:
-            speed = outcome.packets / max(outcome.wall_s, 1e-9)
-            progress.update(task, completed=len(outcome.by_job), speed=f"{_si(speed)} packets/s")
-
-        yield update
-
-
-def _si(value: float) -> str:
-    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.0f} "
-
-
-def _simulate(
-    scenario: Scenario, jobs: Sequence[experiment.Job], threads: int, quiet: bool, pcap: Path | None = None
-) -> Outcome:
-    with _progress(len(jobs), quiet) as update:
+def _simulate(scenario: Scenario, jobs: Sequence[experiment.Job], threads: int, pcap: Path | None = None) -> Outcome:
+    with progress(len(jobs)) as update:
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap)
 
 
@@ -193,10 +64,9 @@ def _queue(words: str) -> str:
 
 
 def _heading(scenario: Scenario, runs: int) -> None:
-    out.print(
-        f"[bold]{scenario.name}[/bold]  [dim]{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out; "
-        f"{runs} run{'s' if runs != 1 else ''} per queue[/dim]"
-    )
+    times = f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out"
+    each = f"{runs} run{'s' if runs != 1 else ''} per queue"
+    out.print(Text.assemble((_one_line(scenario.name), "bold"), (f"  {times}; {each}", "dim")), soft_wrap=True)
 
 
 def _status(outcome: Outcome) -> int:
@@ -256,14 +126,14 @@ def compare(
     )
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(scenario)
     work = experiment.plan(scenario, queues, series_bin_s=series, first_series=html is not None)
-    outcome = _simulate(scenario, work, jobs, targets.quiet)
+    outcome = _simulate(scenario, work, jobs)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         _heading(scenario, max((r.runs for r in rows), default=0))
         if rows:
             out.print(table.compare(rows, out.width))
             out.print(table.legend(rows))
-        speed = _si(outcome.packets / max(outcome.wall_s, 1e-9))
+        speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
         err.print(f"{len(outcome.by_job)} runs in {outcome.wall_s:.1f} s, {speed} packets/s", style="dim")
     targets.write(outcome, series=series is not None)
     return _status(outcome)
@@ -296,7 +166,7 @@ def run(
     pcap: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="Packets of the bottleneck as pcapng, for Wireshark.", rich_help_panel=_OUTPUT
+            metavar="PATH", help="Packets of the bottleneck as pcapng, for Wireshark.", rich_help_panel=OUTPUT
         ),
     ] = None,
 ) -> int:
@@ -309,10 +179,10 @@ def run(
     )  # fmt: skip
     work = experiment.plan(scenario, [_core.queue(scenario.queue)], series_bin_s=series, first_series=html is not None)
     if pcap is None:
-        outcome = _simulate(scenario, work, 1, targets.quiet)
+        outcome = _simulate(scenario, work, 1)
     else:
         kept: list[Outcome] = []
-        files.write_whole(pcap, lambda part: kept.append(_simulate(scenario, work, 1, targets.quiet, part)))
+        files.write_whole(pcap, lambda part: kept.append(_simulate(scenario, work, 1, part)))
         outcome = kept[0]
     if not targets.quiet and outcome.records:
         rows = stats.summarise(outcome.records)
@@ -369,7 +239,7 @@ def optimum(
         seeds=seeds, seed=seed,
     )  # fmt: skip
     work = experiment.plan(scenario, [sweep.words(knob, v) for v in settings], first_series=html is not None)
-    outcome = _simulate(scenario, work, jobs, targets.quiet)
+    outcome = _simulate(scenario, work, jobs)
     points = sweep.judge(knob, settings, outcome.records, reward)
     if not targets.quiet:
         _heading(scenario, max((p.row.runs for p in points), default=0))
@@ -467,4 +337,10 @@ def call(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         err.print("quell: interrupted")
         return INTERRUPTED
+    except Exception as error:
+        if "QUELL_TRACEBACK" in os.environ:
+            raise
+        message = _one_line(f"{type(error).__name__}: {error}")
+        err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", markup=False, soft_wrap=True)
+        return FAILED
     return status if isinstance(status, int) else OK

@@ -51,22 +51,14 @@ class Outcome:
     by_job: dict[int, dict[str, Any]] = field(default_factory=dict)
     interrupted: bool = False
     wall_s: float = 0.0
+    packets: float = 0.0
+    """Bottleneck packets simulated, warm-up included."""
 
     @property
     def records(self) -> list[dict[str, Any]]:
         """The finished runs' records, queue by queue in the order asked for, seeds ascending within."""
         order = {queue: i for i, queue in enumerate(dict.fromkeys(job.queue for job in self.jobs))}
         return [self.by_job[i] for i in sorted(self.by_job, key=lambda i: (order[self.jobs[i].queue], i))]
-
-    @property
-    def packets(self) -> float:
-        """Bottleneck packets simulated, warm-up included."""
-        return float(sum(r["packets_per_cpu_s"] * r["cpu_s"] for r in self.by_job.values()))
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU seconds of the finished runs."""
-        return float(sum(r["cpu_s"] for r in self.by_job.values()))
 
 
 def known_queues() -> list[dict[str, Any]]:
@@ -113,7 +105,8 @@ def run_jobs(
     started = time.monotonic()
 
     def done(index: int, record: str) -> None:
-        outcome.by_job[index] = json.loads(record)
+        run = outcome.by_job[index] = json.loads(record)
+        outcome.packets += run["packets_per_cpu_s"] * run["cpu_s"]
         outcome.wall_s = time.monotonic() - started
         if on_record is not None:
             on_record(outcome)

@@ -1,11 +1,13 @@
 //! `quell._core.run_many`: many worlds on all cores, the interpreter's lock released, Ctrl-C answered.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use quell_sim::RunOptions;
 use quell_sim::scenario::Scenario as Checked;
@@ -60,7 +62,7 @@ pub fn run_many(
         let outcome = match message {
             Ok((index, Ok(json))) => on_done.call1((index, json)).map(drop),
             // A stopped world reports that it was stopped: the reason is already kept.
-            Ok((_, Err(error))) => Err(input_error(error)),
+            Ok((_, Err(error))) => Err(error),
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break,
         };
@@ -78,7 +80,15 @@ fn record(
     seed: u64,
     options: &RunOptions,
     stop: &AtomicBool,
-) -> Result<String, String> {
-    let run = quell_sim::run(scenario, queue, seed, options, stop).map_err(|e| e.to_string())?;
-    serde_json::to_string(&run).map_err(|e| e.to_string())
+) -> PyResult<String> {
+    // A panic would end the process, and with it what other runs have found.
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        quell_sim::run(scenario, queue, seed, options, stop)
+    }));
+    let run = run.map_err(|_| {
+        PyRuntimeError::new_err(format!(
+            "the simulator panicked with queue {queue}, seed {seed}"
+        ))
+    })?;
+    serde_json::to_string(&run.map_err(input_error)?).map_err(input_error)
 }

@@ -1,0 +1,65 @@
+"""What several commands of the command line take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LINK, OUTPUT = "Scenario, over the file or in its place", "Output"
+"""Panels of the help."""
+
+File = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE", help="Scenario file (TOML) or built-in scenario; see `quell scenarios`.", show_default=False
+    ),
+]
+Rate = Annotated[
+    str | None, typer.Option(metavar="RATE", help="Rate of the link, as in tc: 15mbit, 1.5gbit.", rich_help_panel=LINK)
+]
+Rtt = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Base round trip of every flow: 20ms.", rich_help_panel=LINK)
+]
+Trace = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Measured link, a file in Mahimahi's format.", rich_help_panel=LINK)
+]
+Flow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--flow", metavar="CC[:COUNT][@rtt=][@ecn=0|1][@START-STOP]", rich_help_panel=LINK,
+        help="Flows in place of the file's; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s.",
+    ),
+]  # fmt: skip
+Ecn = Annotated[bool, typer.Option("--ecn", help="Every TCP flow negotiates ECN.", rich_help_panel=LINK)]
+Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Simulated time: 60s.", rich_help_panel=LINK)]
+Warmup = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Left out of every statistic: 5s.", rich_help_panel=LINK)
+]
+Seed = Annotated[
+    str | None, typer.Option(metavar="N", help="Seed from which each run's is derived.", rich_help_panel=LINK)
+]
+Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own seed.")]
+Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: one per core.")]
+Json = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH|-", help="Result records as JSON; - prints them and nothing else.", rich_help_panel=OUTPUT
+    ),
+]
+Html = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Report page, one file that opens offline.", rich_help_panel=OUTPUT)
+]
+Parquet = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Result records as Parquet.", rich_help_panel=OUTPUT)
+]
+Csv = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Result records as CSV, lists left out.", rich_help_panel=OUTPUT)
+]
+Series = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=1e-4, help="Keep time series in the records, bins this wide.", rich_help_panel=OUTPUT
+    ),
+]

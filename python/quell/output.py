@@ -1,0 +1,106 @@
+"""Where results go: files, standard output, the progress bar."""
+
+from __future__ import annotations
+
+import json as _json
+import os
+import shlex
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from quell import experiment, files
+from quell.experiment import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+err = Console(stderr=True, highlight=False)
+# Piped output has no width of its own; the widest table needs 100 columns.
+out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+
+
+class Targets:
+    """Where results go; refuses at once what could not be written in the end."""
+
+    def __init__(
+        self, json: str | None = None, html: Path | None = None, parquet: Path | None = None, csv: Path | None = None
+    ) -> None:
+        self.json, self.html, self.parquet, self.csv = json, html, parquet, csv
+        files.check_target("--json", None if json is None else Path(json))
+        files.check_target("--html", html)
+        files.check_target("--parquet", parquet)
+        files.check_target("--csv", csv)
+
+    @property
+    def quiet(self) -> bool:
+        """Standard output belongs to JSON."""
+        return self.json == "-"
+
+    def write(self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None) -> None:
+        """Write what was asked for; `json` replaces the records in the JSON file. Without a finished run, nothing."""
+        if not outcome.by_job:
+            return
+        records = outcome.records if series else experiment.without_series(outcome.records)
+        if self.json is not None:
+            what = json if json is not None else records[0] if single and records else records
+            text = _json.dumps(what, ensure_ascii=False) + "\n"
+            if self.quiet:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            else:
+                files.write_text(Path(self.json), text)
+        if self.parquet is not None or self.csv is not None:
+            from quell import frame
+
+            if self.parquet is not None:
+                frame.write_parquet(self.parquet, records)
+            if self.csv is not None:
+                frame.write_csv(self.csv, records)
+        if self.html is not None:
+            from quell import report
+
+            files.write_text(self.html, report.page(outcome, command()))
+            err.print(f"Report: {self.html}", style="dim")
+
+
+def command() -> str:
+    """Return the command as a user types it again."""
+    return shlex.join(["quell", *sys.argv[1:]])
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[Outcome], object]]:
+    """Show a bar over runs on standard error, where that is a terminal."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("runs"),
+        TextColumn("[dim]{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("[dim]left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("Simulating", total=total, speed="")
+
+        def update(outcome: Outcome) -> None:
+            speed = outcome.packets / max(outcome.wall_s, 1e-9)
+            bar.update(task, completed=len(outcome.by_job), speed=f"{si(speed)} packets/s")
+
+        yield update
+
+
+def si(value: float) -> str:
+    """Write a number with three digits and the unit's prefix."""
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} "
