@@ -5,10 +5,11 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use quell_link::error::Error;
-use quell_qdisc::{Ecn, Nanos, Packet};
+use quell_qdisc::{Ecn, MS, Nanos, Packet};
 
-use crate::packet::{FlowId, Kind, Pkt};
-use crate::pcap::{Fate, PacketView, TcpView, Transport, Writer};
+use crate::cc::EcnMode;
+use crate::packet::{Kind, Pkt};
+use crate::pcap::{Fate, PacketView, SCALE, TcpView, Transport, Writer};
 use crate::scenario::Direction;
 use crate::slot::Slot;
 use crate::world::World;
@@ -53,43 +54,48 @@ impl Capture {
     }
 
     fn packet(&mut self, now: Nanos, fate: Fate, p: &Pkt, world: &World) -> io::Result<()> {
-        let mss = mss(world, p.flow).unwrap_or(u32::from(p.payload));
+        let flow = Flow::of(world, p);
         // Segments are numbered from 0; the SYN takes the first byte of the sequence space.
-        let byte = |segment: u32| segment.wrapping_mul(mss).wrapping_add(1);
+        let byte = |segment: u32| segment.wrapping_mul(flow.mss).wrapping_add(1);
         let mut sack = [(0, 0); 3];
-        let transport = match p.kind {
-            Kind::Udp => Transport::Udp,
-            Kind::Syn => Transport::Tcp(TcpView {
-                syn: true,
-                window: u16::MAX,
-                timestamps: (p.tsval, 0),
-                ..TcpView::default()
-            }),
-            Kind::Data => Transport::Tcp(TcpView {
-                seq: byte(p.seq),
-                ack: 1,
-                window: u16::MAX,
-                timestamps: (p.tsval, 0),
-                cwr: p.cwr,
-                ..TcpView::default()
-            }),
+        let mut tcp = TcpView {
+            window: flow.window,
+            cwr: p.cwr,
+            push: p.push,
+            timestamps: (p.tsval, 0),
+            ..TcpView::default()
+        };
+        match p.kind {
+            Kind::Syn => {
+                tcp.syn = true;
+                // RFC 3168, section 6.1.1: both flags ask for ECN; with AE, for accurate feedback (RFC 9768).
+                (tcp.ece, tcp.cwr) = (flow.ecn, flow.ecn);
+                tcp.ae = flow.ecn && flow.accurate;
+            }
+            Kind::Data => (tcp.seq, tcp.ack) = (byte(p.seq), 1),
             Kind::Ack => {
                 let ack = world.net.store.get(p.seq);
                 let count = usize::from(ack.count);
                 for (bytes, block) in sack.iter_mut().zip(&ack.blocks[..count]) {
                     *bytes = (byte(block.0), byte(block.1));
                 }
-                Transport::Tcp(TcpView {
-                    seq: u32::from(!ack.syn),
-                    ack: byte(ack.cumulative),
-                    window: u16::MAX,
-                    sack: &sack[..count],
-                    timestamps: (0, ack.tsecr),
-                    ece: ack.ece,
-                    syn: ack.syn,
-                    ..TcpView::default()
-                })
+                tcp.syn = ack.syn;
+                tcp.seq = u32::from(!ack.syn);
+                tcp.ack = byte(ack.cumulative);
+                tcp.sack = &sack[..count];
+                tcp.timestamps = ((now / MS) as u32 + 1, ack.tsecr);
+                tcp.ece = ack.ece;
+                if flow.accurate && !ack.syn {
+                    // RFC 9768, section 3.2.1: the counter of CE begins at 5.
+                    let ace = ack.ce.wrapping_add(5);
+                    (tcp.ae, tcp.cwr, tcp.ece) = (ace & 4 != 0, ace & 2 != 0, ace & 1 != 0);
+                }
             }
+            Kind::Udp => {}
+        }
+        let transport = match p.kind {
+            Kind::Udp => Transport::Udp,
+            _ => Transport::Tcp(tcp),
         };
         let view = PacketView {
             flow: u32::from(p.flow.slot) | u32::from(p.flow.generation) << 16,
@@ -103,11 +109,36 @@ impl Capture {
     }
 }
 
-fn mss(world: &World, flow: FlowId) -> Option<u32> {
-    let same = world.generations[flow.index()] == flow.generation;
-    match &world.slots[flow.index()] {
-        Slot::Tcp(c) if same => Some(c.sender.s.mss),
-        _ => None,
+/// What a packet's header owes to its connection.
+struct Flow {
+    mss: u32,
+    window: u16,
+    ecn: bool,
+    accurate: bool,
+}
+
+impl Flow {
+    fn of(world: &World, p: &Pkt) -> Self {
+        let same = world.generations[p.flow.index()] == p.flow.generation;
+        match &world.slots[p.flow.index()] {
+            Slot::Tcp(c) if same => {
+                let mss = c.sender.s.mss;
+                let window = u64::from(c.sender.window()) * u64::from(mss);
+                Self {
+                    mss,
+                    window: (window >> SCALE).min(u64::from(u16::MAX)) as u16,
+                    ecn: c.sender.ect() != Ecn::NotEct,
+                    accurate: c.cc.ecn_mode() == EcnMode::Accurate,
+                }
+            }
+            // A datagram, or the connection is gone.
+            _ => Self {
+                mss: u32::from(p.payload),
+                window: u16::MAX,
+                ecn: false,
+                accurate: false,
+            },
+        }
     }
 }
 

@@ -51,8 +51,10 @@ pub enum Transport<'a> {
 /// The fields of a TCP header; numbers are bytes, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpView<'a> {
-    /// SYN: the connection is asked for or, coming back, granted.
+    /// SYN: the connection is asked for, with all of Linux's options (40 bytes of TCP), or, coming back, granted.
     pub syn: bool,
+    /// PSH: it ends a burst.
+    pub push: bool,
     /// First byte of the payload.
     pub seq: u32,
     /// Next byte expected.
@@ -81,6 +83,9 @@ const OUTBOUND: u32 = 2;
 const LINKTYPE_ETHERNET: u16 = 1;
 /// Ethernet, IPv4 and TCP with all options.
 const SNAPLEN: u32 = 14 + 20 + 60;
+
+/// Windows are in units of 128 bytes.
+pub const SCALE: u8 = 7;
 
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
@@ -209,7 +214,7 @@ impl<W: Write> Writer<W> {
         self.frame.clear();
         self.ethernet(p.direction);
         let (protocol, transport) = match p.transport {
-            Transport::Tcp(t) => (6, tcp_header_length(&t)),
+            Transport::Tcp(t) => (6, tcp_header_length(p, &t)),
             Transport::Udp => (17, 8),
         };
         let ip_length = IPV4 as u32 + transport + p.payload;
@@ -273,9 +278,17 @@ impl<W: Write> Writer<W> {
         f.extend_from_slice(&t.seq.to_be_bytes());
         f.extend_from_slice(&t.ack.to_be_bytes());
         let offset = ((header / 4) << 4) as u8 | u8::from(t.ae);
-        f.extend_from_slice(&[offset, kind | u8::from(t.cwr) << 7 | u8::from(t.ece) << 6]);
+        let ecn = u8::from(t.cwr) << 7 | u8::from(t.ece) << 6;
+        f.extend_from_slice(&[offset, kind | ecn | u8::from(t.push) << 3]);
         f.extend_from_slice(&t.window.to_be_bytes());
         f.extend_from_slice(&[0; 4]); // checksum, urgent pointer
+        if kind == SYN {
+            // MSS 1460, window scale, SACK permitted.
+            f.extend_from_slice(&[2, 4, 0x05, 0xb4, 1, 3, 3, SCALE, 4, 2, 8, 10]);
+            f.extend_from_slice(&t.timestamps.0.to_be_bytes());
+            f.extend_from_slice(&[0; 4]);
+            return;
+        }
         f.extend_from_slice(&[1, 1, 8, 10]);
         f.extend_from_slice(&t.timestamps.0.to_be_bytes());
         f.extend_from_slice(&t.timestamps.1.to_be_bytes());
@@ -319,8 +332,11 @@ fn sack_blocks<'a>(t: &TcpView<'a>) -> &'a [(u32, u32)] {
     &t.sack[..t.sack.len().min(3)]
 }
 
-/// 20 bytes, timestamps with padding, SACK with padding.
-fn tcp_header_length(t: &TcpView) -> u32 {
+/// 20 bytes, timestamps with padding, SACK with padding; a SYN has more options.
+fn tcp_header_length(p: &PacketView, t: &TcpView) -> u32 {
+    if t.syn && p.data {
+        return 40;
+    }
     let blocks = sack_blocks(t).len() as u32;
     32 + if blocks > 0 { 4 + 8 * blocks } else { 0 }
 }

@@ -173,6 +173,16 @@ impl Sender {
         self.s.una == self.c.end
     }
 
+    /// Receive window, segments.
+    pub fn window(&self) -> u32 {
+        self.c.window
+    }
+
+    /// ECN field of new data.
+    pub fn ect(&self) -> Ecn {
+        self.c.ect
+    }
+
     /// Payload of a segment.
     #[inline]
     pub fn payload(&self, seq: u32) -> u32 {
