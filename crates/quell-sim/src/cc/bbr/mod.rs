@@ -2,8 +2,9 @@
 //! ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control-00): a model of the path (bottleneck bandwidth and
 //! round trip without queuing) sets pacing rate and window. Bandwidth is in packets per µs, times 2^24; gains are of 256.
 //!
-//! Deviations from Linux: an RTT equal to the lowest does not prolong it (`probe_rtt.rs` says why); times of delivery are the time of the ACK at hand (they differ only for ACKs that deliver nothing); the
-//! phase that PROBE_BW starts in comes from a generator of the flow's own; there is no limit on the window or the rate.
+//! Deviations from Linux: an RTT equal to the lowest does not prolong it (`probe_rtt.rs` says why); times of delivery are the
+//! time of the ACK at hand (they differ only for ACKs that deliver nothing); the phase that PROBE_BW starts in comes from a
+//! generator of the flow's own; there is no limit on the window or the rate.
 
 mod aggregation;
 mod long_term;
