@@ -164,6 +164,15 @@ def test_headings_sort_the_table(report: Page) -> None:
     assert "fq_codel" in report.js(first)  # least p95
 
 
+def test_one_queue_without_flows_or_series_still_makes_a_page(report: Page, outcome: Outcome) -> None:
+    outcome.by_job = {0: outcome.by_job[0] | {"flows": [], "series": None, "rtt_ms": None}}
+    report.path.write_text(page(outcome, "quell run"), encoding="utf-8")
+    report.open(1280)
+    assert report.errors() == []
+    assert report.count("#cdf path.mark") == 1
+    assert report.count("#scatter, #flows, #ride") == 0
+
+
 def test_light_and_dark_differ_and_can_be_switched(report: Page) -> None:
     paper = "return getComputedStyle(document.body).backgroundColor"
     report.open(1280)

@@ -47,8 +47,9 @@ def test_digits_fit_the_values() -> None:
         return found["goodput_mbps"], found["sojourn_ms.p95"]
 
     assert digits(14.33, 12.0) == (2, 1)
-    assert digits(9560.0, 0.07) == (1, 3)
-    assert digits(100.0, 0.5) == (2, 2)
+    assert digits(9560.0, 0.07) == (0, 3)
+    assert digits(100.0, 0.5) == (1, 2)
+    assert digits(0.95, 12.0) == (4, 1)
 
 
 def test_rows_come_in_order_of_first_appearance() -> None:

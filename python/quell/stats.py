@@ -157,10 +157,9 @@ def fitting(measure: Measure, rows: Sequence[Row]) -> Measure:
     means = [abs(mean) for row in rows if (mean := row.mean(measure.key))]
     if not means or measure.unit not in ("Mbit/s", "ms"):
         return measure
-    small, big = min(means), max(means)
-    extra = 2 if small < 0.1 else 1 if small < 1 else 0
-    less = max(0, math.floor(math.log10(big)) - 2) if measure.unit == "Mbit/s" else 0
-    return replace(measure, digits=max(0, measure.digits + extra - less))
+    if measure.unit == "Mbit/s":
+        return replace(measure, digits=min(measure.digits + 2, max(0, 4 - math.floor(math.log10(max(means))) - 1)))
+    return replace(measure, digits=measure.digits + (2 if min(means) < 0.1 else 1 if min(means) < 1 else 0))
 
 
 def best(rows: Sequence[Row], measure: Measure) -> set[str]:

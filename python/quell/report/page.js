@@ -386,15 +386,20 @@ const draw = () => {
   const at = $("legend").scrollLeft;
   legend();
   $("legend").scrollLeft = at;
-  scatter(); cdf(); flows();
+  if (Q.length > 1) scatter();
+  cdf();
+  if ($("flows")) flows();
   if (withSeries.length) { ride(); small(); }
   for (const b of document.querySelectorAll("[data-scale]")) b.setAttribute("aria-pressed", b.dataset.scale === scale);
 };
 
 // ---- the page around the charts
+if (Q.length < 2) $("scatter").closest("section").remove();
 if (!withSeries.length) $("ride-section").remove();
-if (!Q.some(q => q.flows.length)) $("flows-section").remove(), flowsOff();
-function flowsOff() { for (const s of document.querySelectorAll(".half")) s.classList.remove("half"); }
+if (!Q.some(q => q.flows.length)) {
+  $("flows-section").remove();
+  document.querySelector(".half").classList.remove("half");
+}
 for (const b of document.querySelectorAll("[data-scale]")) b.addEventListener("click", () => { scale = b.dataset.scale; draw(); });
 $("theme").addEventListener("click", () => {
   const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""A picture of a report, as docs/images/report.png is: headless Chromium through chromedriver.
+
+    .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark]
+
+Needs Debian's packages chromium and chromium-driver, and selenium (`make test` installs them).
+"""
+
+import argparse
+import base64
+import pathlib
+import tempfile
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--disable-quic", "--hide-scrollbars"]  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("html", type=pathlib.Path)
+    parser.add_argument("png", type=pathlib.Path)
+    parser.add_argument("--width", type=int, default=1180)
+    parser.add_argument("--height", type=int, default=2330, help="0: the whole page")
+    parser.add_argument("--dark", action="store_true")
+    args = parser.parse_args()
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in [*FLAGS, f"--user-data-dir={profile}"]:
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        try:
+            screen = {"width": args.width, "height": 844, "deviceScaleFactor": 1, "mobile": args.width < 600}
+            scheme = {"name": "prefers-color-scheme", "value": "dark" if args.dark else "light"}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+            driver.get(args.html.resolve().as_uri())
+            whole = driver.execute_script("return document.documentElement.scrollHeight")
+            clip = {"x": 0, "y": 0, "width": args.width, "height": min(args.height or whole, whole), "scale": 1}
+            shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+            args.png.write_bytes(base64.b64decode(shot["data"]))
+        finally:
+            driver.quit()
+
+
+if __name__ == "__main__":
+    main()
