@@ -1,9 +1,14 @@
-//! The grid of bottlenecks that real Linux was measured on (`tests/data/linux`), the same in quell, and the verdict between them.
+//! The bottlenecks that real Linux was measured on (`tests/data/linux`), the same in quell, and the verdict between them.
+
+use std::fmt::Write as _;
 
 use quell_link::record::Run;
 use quell_sim::scenario::{Overrides, Scenario};
 
+/// Seven disciplines, two rates, four kinds of traffic.
 const GRID: &str = include_str!("../../tests/data/linux/grid.csv");
+/// What the grid leaves out: other disciplines, congestion controls, round trips, mixtures.
+const BEYOND: &str = include_str!("../../tests/data/linux/beyond.csv");
 
 /// The three measures that are compared.
 #[derive(Clone, Copy, Debug)]
@@ -31,21 +36,27 @@ pub struct Cell {
     pub rtt_ms: u64,
     /// Queue words.
     pub queue: String,
-    /// Congestion control of the flows.
-    pub cc: String,
-    /// How many of them.
-    pub flows: u32,
-    /// ECN negotiated.
-    pub ecn: bool,
+    /// TCP flows: `CC:COUNT[@rtt=TIME][@ecn=1]`, joined by `+`.
+    pub flows: String,
     /// One entry per seed of Linux.
     pub linux: Vec<Measures>,
 }
 
 impl Cell {
-    /// What was sent through it: cells that differ in their discipline alone have this in common.
+    /// What was sent through it: cells of the grid that differ in their discipline alone have this in common.
     pub fn traffic(&self) -> String {
-        let ecn = if self.ecn { " with ECN" } else { "" };
-        format!("{} Mbit/s, {} {}{ecn}", self.rate_mbit, self.flows, self.cc)
+        let flows = self.flows.split('+').map(|words| {
+            let (flow, options) = words.split_once('@').unwrap_or((words, ""));
+            let (cc, count) = flow.split_once(':').expect("CC:COUNT");
+            let options = match options {
+                "" => String::new(),
+                "ecn=1" => " with ECN".into(),
+                _ => format!(" ({options})"),
+            };
+            format!("{count} {cc}{options}")
+        });
+        let flows = flows.collect::<Vec<_>>().join(" + ");
+        format!("{} Mbit/s, {} ms, {flows}", self.rate_mbit, self.rtt_ms)
     }
 
     /// The kind of discipline, without its options.
@@ -59,51 +70,69 @@ impl Cell {
 
     /// The cell as a scenario of quell's; the pings are a sparse flow of their own, as they were in Linux.
     pub fn scenario(&self) -> Scenario {
-        let Self {
-            name,
-            rate_mbit,
-            rtt_ms,
-            queue,
-            cc,
-            flows,
-            ecn,
-            ..
-        } = self;
-        let one_way_us = rtt_ms * 500;
-        let text = format!(
+        let one_way_us = self.rtt_ms * 500;
+        let mut text = format!(
             r#"
-            name = "{name}"
+            name = "{}"
             duration = "30s"
             warmup = "5s"
             [link]
-            rate = "{rate_mbit}mbit"
+            rate = "{}mbit"
             delay = "{one_way_us}us"
             shaper = "htb"
             overhead = 14
-            queue = "{queue}"
-            [[flow]]
-            kind = "tcp"
-            cc = "{cc}"
-            count = {flows}
-            rtt = "{rtt_ms}ms"
-            stagger = "100ms"
-            ecn = {ecn}
+            queue = "{}"
             [[flow]]
             kind = "cbr"
             count = 1
             rate = "13440bit"
             size = 84
-            "#
+            "#,
+            self.name, self.rate_mbit, self.queue
         );
-        Scenario::parse(&text, name, &Overrides::default())
-            .expect("the grid's scenarios are well-formed")
+        for words in self.flows.split('+') {
+            let mut words = words.split('@');
+            let flow = words.next().and_then(|flow| flow.split_once(':'));
+            let (cc, count) = flow.expect("CC:COUNT");
+            let (mut rtt, mut ecn) = (format!("{}ms", self.rtt_ms), false);
+            for option in words {
+                match option.split_once('=') {
+                    Some(("rtt", time)) => rtt = time.into(),
+                    Some(("ecn", value)) => ecn = value == "1",
+                    _ => panic!("{}: unknown option {option}", self.name),
+                }
+            }
+            let _ = write!(
+                text,
+                r#"
+                [[flow]]
+                kind = "tcp"
+                cc = "{cc}"
+                count = {count}
+                rtt = "{rtt}"
+                stagger = "100ms"
+                ecn = {ecn}
+                "#
+            );
+        }
+        Scenario::parse(&text, &self.name, &Overrides::default())
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-/// All cells, in the order of the file.
+/// The grid's cells, in the order of the file.
 pub fn cells() -> Vec<Cell> {
+    read(GRID)
+}
+
+/// The cells beyond the grid.
+pub fn beyond() -> Vec<Cell> {
+    read(BEYOND)
+}
+
+fn read(table: &str) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
-    for line in GRID.lines().skip(1) {
+    for line in table.lines().skip(1) {
         let f: Vec<&str> = line.split(',').collect();
         let number = |i: usize| -> f64 { f[i].parse().expect("a number") };
         if cells.last().is_none_or(|cell| cell.name != f[0]) {
@@ -112,19 +141,17 @@ pub fn cells() -> Vec<Cell> {
                 rate_mbit: number(1) as u64,
                 rtt_ms: number(2) as u64,
                 queue: f[3].into(),
-                cc: f[4].into(),
-                flows: number(5) as u32,
-                ecn: f[6] == "1",
+                flows: f[4].into(),
                 linux: Vec::new(),
             });
         }
         let cell = cells.last_mut().expect("just pushed");
         cell.linux.push(Measures {
-            goodput_mbit: number(8),
-            backlog_ms: number(11),
-            p95_ms: number(12),
-            drops: number(16),
-            marks: number(17),
+            goodput_mbit: number(6),
+            backlog_ms: number(7),
+            p95_ms: number(8),
+            drops: number(9),
+            marks: number(10),
         });
     }
     cells
@@ -216,7 +243,8 @@ pub const BACKLOG_TOLERANCE: f64 = 0.15;
 
 /// The disciplines that stand the other way round in quell than in Linux, by mean backlog under the same traffic.
 /// Two disciplines within the tolerance of each other, in Linux or in quell, are tied: neither order is wrong.
-pub fn inversions(group: &[(&Cell, Verdict)]) -> Vec<String> {
+pub fn inversions<'a>(group: impl Iterator<Item = (&'a Cell, Verdict)>) -> Vec<String> {
+    let group: Vec<_> = group.collect();
     let mut wrong = Vec::new();
     for (i, (a, va)) in group.iter().enumerate() {
         for (b, vb) in &group[i + 1..] {

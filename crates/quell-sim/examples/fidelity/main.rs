@@ -106,57 +106,89 @@ fn compared(c: &Compared, digits: usize) -> String {
     )
 }
 
-fn grid_table(cells: &[Cell], quell: &[Vec<Measures>], verdicts: &[Verdict], seeds: u64) -> String {
-    let mut out = String::new();
-    let held = verdicts.iter().filter(|v| v.holds()).count();
-    let _ = writeln!(
-        out,
-        "{held} of {} cells agree ({seeds} seeds of quell's each).\n",
-        cells.len()
-    );
-    let mut traffics: Vec<String> = cells.iter().map(Cell::traffic).collect();
+/// A cell, quell's runs of it, and what the two compare to.
+type Judged = (Cell, Vec<Measures>, Verdict);
+
+fn judge(mut cells: Vec<Cell>, options: &Options) -> Vec<Judged> {
+    if let Some(part) = &options.cells {
+        cells.retain(|cell| cell.name.contains(part));
+    }
+    let quell = measure(&cells, options.seeds);
+    let pairs = cells.into_iter().zip(quell);
+    pairs
+        .map(|(cell, runs)| {
+            let verdict = Verdict::new(&cell, &runs);
+            (cell, runs, verdict)
+        })
+        .collect()
+}
+
+fn summary(judged: &[Judged], seeds: u64) -> String {
+    let held = judged.iter().filter(|(.., v)| v.holds()).count();
+    let all = judged.len();
+    format!("{held} of {all} cells agree ({seeds} seeds of quell's each).\n\n")
+}
+
+const COLUMNS: &str = "goodput, Mbit/s | mean backlog, ms | p95 backlog, ms | drops | marks | |\n";
+
+/// The columns of one cell.
+fn columns((cell, runs, v): &Judged) -> String {
+    let count = |f: fn(&Measures) -> f64| {
+        let all = |runs: &[Measures]| grid::mean(&runs.iter().map(f).collect::<Vec<_>>());
+        format!("{:.0} → {:.0}", all(&cell.linux), all(runs))
+    };
+    format!(
+        "{} | {} | {} | {} | {} | {} |",
+        compared(&v.goodput, 2),
+        compared(&v.backlog, 2),
+        compared(&v.p95, 1),
+        count(|m| m.drops),
+        count(|m| m.marks),
+        if v.holds() { "agrees" } else { "**miss**" }
+    )
+}
+
+/// One table per kind of traffic, with the order of the disciplines.
+fn grid_tables(judged: &[Judged], seeds: u64) -> String {
+    let mut out = summary(judged, seeds);
+    let mut traffics: Vec<String> = judged.iter().map(|(cell, ..)| cell.traffic()).collect();
     traffics.dedup();
     for traffic in traffics {
-        let group: Vec<(&Cell, Verdict)> = cells
-            .iter()
-            .zip(verdicts)
-            .filter(|(cell, _)| cell.traffic() == traffic)
-            .map(|(cell, v)| (cell, *v))
-            .collect();
-        let _ = writeln!(out, "**{traffic}**\n");
+        let of = |(cell, ..): &&Judged| cell.traffic() == traffic;
+        let group: Vec<&Judged> = judged.iter().filter(of).collect();
         let _ = writeln!(
             out,
-            "| queue | goodput, Mbit/s | mean backlog, ms | p95 backlog, ms | drops | marks | |"
+            "**{traffic}**\n\n| queue | {COLUMNS}|---|---|---|---|---|---|---|"
         );
-        let _ = writeln!(out, "|---|---|---|---|---|---|---|");
-        for (cell, v) in &group {
-            let index = cells
-                .iter()
-                .position(|c| c.name == cell.name)
-                .expect("a cell of the grid");
-            let count = |f: fn(&Measures) -> f64| {
-                let all = |runs: &[Measures]| grid::mean(&runs.iter().map(f).collect::<Vec<_>>());
-                format!("{:.0} → {:.0}", all(&cell.linux), all(&quell[index]))
-            };
-            let _ = writeln!(
-                out,
-                "| {} | {} | {} | {} | {} | {} | {} |",
-                cell.queue,
-                compared(&v.goodput, 2),
-                compared(&v.backlog, 2),
-                compared(&v.p95, 1),
-                count(|m| m.drops),
-                count(|m| m.marks),
-                if v.holds() { "agrees" } else { "**miss**" }
-            );
+        for one in &group {
+            let _ = writeln!(out, "| {} | {}", one.0.queue, columns(one));
         }
-        let wrong = grid::inversions(&group);
+        let wrong = grid::inversions(group.iter().map(|(cell, _, v)| (cell, *v)));
         let order = if wrong.is_empty() {
             "the same".into()
         } else {
             format!("**not the same**: {}", wrong.join(", "))
         };
         let _ = writeln!(out, "\nOrder by mean backlog: {order}.\n");
+    }
+    out
+}
+
+/// One table of everything.
+fn beyond_table(judged: &[Judged], seeds: u64) -> String {
+    let mut out = summary(judged, seeds);
+    let _ = writeln!(
+        out,
+        "| traffic | queue | {COLUMNS}|---|---|---|---|---|---|---|---|"
+    );
+    for one in judged {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {}",
+            one.0.traffic(),
+            one.0.queue,
+            columns(one)
+        );
     }
     out
 }
@@ -218,20 +250,10 @@ fn main() -> ExitCode {
 
 fn try_main() -> Result<(), String> {
     let options = options()?;
-    let mut cells = grid::cells();
-    if let Some(part) = &options.cells {
-        cells.retain(|cell| cell.name.contains(part));
-    }
-    let quell = measure(&cells, options.seeds);
-    let verdicts: Vec<Verdict> = cells
-        .iter()
-        .zip(&quell)
-        .map(|(cell, runs)| Verdict::new(cell, runs))
-        .collect();
-    let mut parts = vec![(
-        "linux",
-        grid_table(&cells, &quell, &verdicts, options.seeds),
-    )];
+    let seeds = options.seeds;
+    let linux = grid_tables(&judge(grid::cells(), &options), seeds);
+    let beyond = beyond_table(&judge(grid::beyond(), &options), seeds);
+    let mut parts = vec![("linux", linux), ("beyond", beyond)];
     if options.cells.is_none() {
         parts.push(("theory", row_table(&theory::all())));
         parts.push(("lfq", row_table(&lfq::all())));
