@@ -8,20 +8,61 @@ use std::sync::atomic::AtomicBool;
 
 use quell_sim::RunOptions;
 
-/// Compares one cell over four seeds; all cells at 10 Mbit/s take little time.
-#[track_caller]
-fn agrees(name: &str) {
-    let cell = grid::cells()
-        .into_iter()
-        .find(|cell| cell.name == name)
-        .expect("a cell of the grid");
+/// The cell over four seeds, and what it compares to.
+fn judge(cell: &grid::Cell) -> grid::Verdict {
     let (scenario, never) = (cell.scenario(), AtomicBool::new(false));
     let run = |seed| {
         quell_sim::run(&scenario, &cell.queue, seed, &RunOptions::default(), &never).expect("a run")
     };
     let quell: Vec<_> = (1..=4).map(|seed| grid::measures(&run(seed))).collect();
-    let verdict = grid::Verdict::new(&cell, &quell);
+    grid::Verdict::new(cell, &quell)
+}
+
+#[track_caller]
+fn agrees(name: &str) {
+    let cells = grid::cells().into_iter().chain(grid::beyond());
+    let cell = cells.into_iter().find(|cell| cell.name == name);
+    let verdict = judge(&cell.expect("a cell of the grid"));
     assert!(verdict.holds(), "{name}: {verdict:#?}");
+}
+
+#[test]
+fn the_disciplines_stand_in_linuxs_order() {
+    let cells = grid::cells();
+    for traffic in ["10 Mbit/s, 20 ms, 4 cubic", "10 Mbit/s, 20 ms, 4 newreno"] {
+        let group: Vec<_> = cells
+            .iter()
+            .filter(|cell| cell.traffic() == traffic)
+            .collect();
+        assert_eq!(group.len(), 7, "{traffic}");
+        let judged = group.into_iter().map(|cell| (cell, judge(cell)));
+        assert_eq!(grid::inversions(judged), Vec::<String>::new(), "{traffic}");
+    }
+}
+
+#[test]
+fn bursts_of_one_fast_flow_fill_the_queue_as_in_linux() {
+    agrees("100mbit-codel-noecn-cubic1");
+}
+
+#[test]
+fn red_is_as_in_linux() {
+    agrees("10mbit-red-cubic4");
+}
+
+#[test]
+fn cake_is_as_in_linux() {
+    agrees("10mbit-cake-cubic4");
+}
+
+#[test]
+fn bbr_is_as_in_linux() {
+    agrees("10mbit-fq_codel-bbr4");
+}
+
+#[test]
+fn dctcp_beside_cubic_is_as_in_linux() {
+    agrees("50mbit-rtt10-dualpi2any-dctcp2+cubic2");
 }
 
 #[test]
