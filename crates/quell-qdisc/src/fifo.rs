@@ -4,6 +4,7 @@
 //! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and with `bfifo` while
 //! backlog plus packet stay within it. A limit that is lowered takes nothing out: what is queued leaves by the link.
 
+use crate::qdisc::Backlog;
 use crate::ring::Ring;
 use crate::{
     DropCause, Drops, Gauges, Got, Knobs, MTU, Nanos, Packet, Qdisc, Rng, qdisc::Discipline,
@@ -55,6 +56,30 @@ pub struct Fifo<P> {
 }
 
 impl<P: Packet> Fifo<P> {
+    /// `offer` of a packet of `len` bytes that is made only where it will lie: copying what was just written in small pieces
+    /// stalls a processor.
+    #[inline(always)]
+    pub fn offer_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        if self.queue.len() >= self.params.limit_packets as usize
+            || self.bytes + u64::from(len) > self.params.limit_bytes
+        {
+            drops.drop(make(), DropCause::Overflow);
+        } else if self.params.drop > 0.0 && rng.f64() < self.params.drop {
+            drops.drop(make(), DropCause::Early);
+        } else {
+            self.bytes += u64::from(len);
+            self.queue.push(make()).set_enqueued(now);
+        }
+        self.backlog()
+    }
+
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         Self {
@@ -79,16 +104,7 @@ impl<P: Packet> From<Fifo<P>> for Qdisc<P> {
 impl<P: Packet> Discipline<P> for Fifo<P> {
     #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
-        if self.queue.len() >= self.params.limit_packets as usize
-            || self.bytes + u64::from(packet.len()) > self.params.limit_bytes
-        {
-            return drops.drop(packet, DropCause::Overflow);
-        }
-        if self.params.drop > 0.0 && rng.f64() < self.params.drop {
-            return drops.drop(packet, DropCause::Early);
-        }
-        self.bytes += u64::from(packet.len());
-        self.queue.push(packet).set_enqueued(now);
+        self.offer_with(now, packet.len(), || packet, rng, drops);
     }
 
     #[inline(always)]

@@ -138,6 +138,21 @@ macro_rules! each {
 }
 
 impl<P: Packet> Qdisc<P> {
+    /// `offer` of a packet of `len` bytes; a plain FIFO makes it where it will lie.
+    #[inline(always)]
+    pub fn offer_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        match self {
+            Qdisc::Fifo(q) => q.offer_with(now, len, make, rng, drops),
+            other => other.offer_law(now, make(), rng, drops),
+        }
+    }
     // Out of line, so that the plain FIFO's path does not pay for the registers that all the laws together need.
     #[inline(never)]
     fn offer_law<D: Drops<P>>(

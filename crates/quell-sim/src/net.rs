@@ -1,6 +1,6 @@
 //! Everything between the endpoints: ports, wires, and the timers of the flows.
 
-use quell_qdisc::Nanos;
+use quell_qdisc::{Ecn, Nanos, Packet};
 
 use crate::heap::Heap;
 use crate::packet::{Ack, Kind, Pkt};
@@ -8,7 +8,6 @@ use crate::pipe::Pipes;
 use crate::port::Port;
 use crate::slot::Path;
 use crate::tcp::sender::Wire;
-use quell_qdisc::Ecn;
 
 /// ACKs that stand in a queue: a packet descriptor holds only their place here.
 #[derive(Clone, Debug, Default)]
@@ -87,10 +86,10 @@ impl Net {
         }
     }
 
-    /// A packet enters a port; ACKs that it gave up are forgotten.
-    #[inline(always)]
+    /// A packet enters a port.
+    #[inline]
     pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
-        self.ports[port].enqueue(now, p);
+        self.ports[port].enqueue(now, p.len(), || p);
     }
 
     /// Forgets the ACKs that a port dropped.
@@ -113,7 +112,7 @@ pub struct Entry<'a> {
 
 impl Wire for Entry<'_> {
     #[inline(always)]
-    fn send(&mut self, now: Nanos, packet: Pkt) {
-        self.net.enter(now, self.port, packet);
+    fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
+        self.net.ports[self.port].enqueue(now, len, make);
     }
 }

@@ -75,13 +75,13 @@ impl Port {
         }
     }
 
-    /// A packet arrives.
+    /// A packet of `len` bytes arrives.
     #[inline(always)]
-    pub fn enqueue(&mut self, now: Nanos, packet: Pkt) {
+    pub fn enqueue(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
         self.probe.counters.arrivals += 1;
         let backlog = self
             .qdisc
-            .offer(now, packet, &mut self.rng, &mut self.probe);
+            .offer_with(now, len, make, &mut self.rng, &mut self.probe);
         self.probe.backlog(now, backlog);
         if self.next == NEVER && backlog.packets > 0 {
             self.kick(now);

@@ -7,7 +7,7 @@ use quell_qdisc::{DropCause, Drops, MS, Nanos, Packet, US};
 
 use crate::packet::{Kind, Pkt};
 
-/// Quantiles of the backlog come from samples every fourth packet time, within these bounds; its mean and maximum are exact.
+/// Quantiles of the backlog come from samples every 16 packet times, within these bounds; its mean and maximum are exact.
 const GRID: (Nanos, Nanos) = (10 * US, 4 * MS);
 
 /// The histogram is linear below 1024: packets are counted in units of 1/1024.
@@ -62,7 +62,7 @@ pub struct Probe {
 impl Probe {
     /// Instruments for a link on which a full packet takes `packet_time`.
     pub fn new(packet_time: Nanos) -> Self {
-        let grid = (4 * packet_time).clamp(GRID.0, GRID.1);
+        let grid = (16 * packet_time).clamp(GRID.0, GRID.1);
         Self {
             counters: Counters::default(),
             sojourn: 0,

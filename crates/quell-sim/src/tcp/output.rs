@@ -90,7 +90,7 @@ impl Sender {
             Timer::Rto,
             now + (INITIAL_RTO << self.backoff.min(7)).min(MAX_RTO),
         );
-        wire.send(now, p);
+        wire.send(now, SYN_BYTES + overhead, || p);
     }
 
     pub(super) fn on_connected<W: Wire>(
@@ -284,30 +284,33 @@ impl Sender {
         if self.rate.is_some() {
             self.rate_sent(now, seq, was_empty);
         }
-        let mut p = self.packet(now, seq, self.c.ect);
-        p.cwr = self.cwr && self.c.ect != Ecn::NotEct;
-        p.push = push;
+        let cwr = self.cwr && self.c.ect != Ecn::NotEct;
         self.cwr = false;
         self.s.nxt = seq + 1;
         self.s.last_sent = now;
-        wire.send(now, p);
+        self.send_data(now, seq, self.c.ect, (cwr, push), wire);
     }
 
+    /// A data segment with its flags CWR and PSH.
     #[inline(always)]
-    fn packet(&self, now: Nanos, seq: u32, ecn: Ecn) -> Pkt {
+    fn send_data<W: Wire>(
+        &self,
+        now: Nanos,
+        seq: u32,
+        ecn: Ecn,
+        (cwr, push): (bool, bool),
+        wire: &mut W,
+    ) {
         let payload = self.payload(seq);
         let bytes = self.c.wire_bytes - (self.c.mss - payload);
-        let mut p = Pkt::new(
-            Kind::Data,
-            self.c.flow,
-            self.c.hash,
-            seq,
-            bytes,
-            payload,
-            ecn,
-        );
-        p.tsval = timestamp(now);
-        p
+        let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
+        wire.send(now, bytes, || {
+            let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
+            p.tsval = tsval;
+            p.cwr = cwr;
+            p.push = push;
+            p
+        });
     }
 
     /// `tcp_update_skb_after_send`: what was just sent takes its time at the pacing rate, less what the pacer was late.
@@ -400,8 +403,7 @@ impl Sender {
         if paced {
             self.pace(now, 1);
         }
-        let p = self.packet(now, seq, Ecn::NotEct); // RFC 3168, section 6.1.5
-        wire.send(now, p);
+        self.send_data(now, seq, Ecn::NotEct, (false, false), wire); // RFC 3168, section 6.1.5
     }
 
     /// RTO with exponential backoff (RFC 6298, section 5.5).

@@ -16,8 +16,8 @@ use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS};
 
 /// Where a sender's packets go.
 pub trait Wire {
-    /// `packet` leaves the sender now.
-    fn send(&mut self, now: Nanos, packet: Pkt);
+    /// The packet of `len` bytes that `make` makes leaves the sender now.
+    fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
 }
 
 /// What a sender is told when it is made.
