@@ -46,6 +46,7 @@ def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 2
         "rtt_ms": summary,
         "fct_ms": None,
         "completed": 0,
+        "refused": 0,
     }
     record = {
         "scenario": "made up",

@@ -28,6 +28,7 @@ _FLOW = pl.Struct(
         "rtt_ms": _SUMMARY,
         "fct_ms": _SUMMARY,
         "completed": _COUNT,
+        "refused": _COUNT,
     }
 )
 _HOP = pl.Struct(

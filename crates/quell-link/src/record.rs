@@ -51,6 +51,9 @@ pub struct Flow {
     pub fct_ms: Option<Summary>,
     /// Finite transfers completed.
     pub completed: u64,
+    /// Short transfers that did not begin, because 65,535 flows were live.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// One time series per column, each value the mean (or the rate) over a bin.

@@ -81,14 +81,19 @@ impl World {
         let last = |range: (u8, u8)| self.net.ports[usize::from(range.1)].delay;
         let inner = delay(data) - last(data);
         let rest = flow.rtt.saturating_sub(inner);
-        let one_way = delay(data);
-        let extra = flow.rtt.saturating_sub(2 * one_way);
+        // On the way back every hop has the delay that it has on the way there, and [link.up] its own.
+        let hops_back = match flow.direction {
+            Direction::Down if data.1 > 0 => delay((data.0.max(1), data.1)),
+            _ => 0,
+        };
+        let back = acks.map_or(delay(data), |a| delay(a) + hops_back);
+        let extra = flow.rtt.saturating_sub(delay(data) + back);
         let (turn, home) = match acks {
             None => (None, rest),
             Some(a) => {
                 let inner = delay(a) - last(a);
                 let rest = rest.saturating_sub(inner);
-                let turn = (last(data) + extra / 2).min(rest);
+                let turn = (last(data) + hops_back + extra / 2).min(rest);
                 (Some((turn, a.0)), rest - turn)
             }
         };
@@ -260,7 +265,7 @@ impl World {
             .connect(&tcp, Some(bytes), path, (now, stop), report)
             .is_err()
         {
-            self.measures.refused += 1;
+            self.measures.refuse(report);
         }
     }
 

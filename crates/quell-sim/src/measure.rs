@@ -31,6 +31,8 @@ pub struct Report {
     pub fct: Option<Box<Hist>>,
     /// Smoothed RTT, one value per ACK.
     pub rtt: Option<Box<Hist>>,
+    /// Short transfers that found no free slot.
+    pub refused: u64,
     acks: u64,
     cwnd_sum: u64,
     closed_bytes: u64,
@@ -60,6 +62,7 @@ impl Report {
             finite,
             fct: finite.then(Box::default),
             rtt: None,
+            refused: 0,
             acks: 0,
             cwnd_sum: 0,
             closed_bytes: 0,
@@ -94,8 +97,6 @@ pub struct Measures {
     pub reports: Vec<Report>,
     /// Smoothed RTT of all flows, one value per ACK.
     pub rtt: Hist,
-    /// Short transfers that found no free slot.
-    pub refused: u64,
     /// Wire from each port to the next one of a path.
     pub hop_wires: Vec<u16>,
     /// When the present bin ends; `NEVER` without series.
@@ -118,7 +119,6 @@ impl Measures {
         Self {
             reports: Vec::new(),
             rtt: Hist::new(),
-            refused: 0,
             hop_wires: Vec::new(),
             bin_at: bin.unwrap_or(NEVER),
             series: bin.map(|b| {
@@ -158,10 +158,21 @@ impl Measures {
 
     /// A finite transfer is done.
     pub fn completed(&mut self, now: Nanos, c: &Connection) {
+        let r = &mut self.reports[usize::from(c.report)];
+        if r.kind == "tcp" {
+            r.span.1 = now;
+        }
         if self.measuring
-            && let Some(h) = &mut self.reports[usize::from(c.report)].fct
+            && let Some(h) = &mut r.fct
         {
             h.record(now - c.began);
+        }
+    }
+
+    /// A short transfer found no free slot.
+    pub fn refuse(&mut self, report: u16) {
+        if self.measuring {
+            self.reports[usize::from(report)].refused += 1;
         }
     }
 

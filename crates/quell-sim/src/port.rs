@@ -83,8 +83,12 @@ impl Port {
             .qdisc
             .offer_with(now, len, make, &mut self.rng, &mut self.probe);
         self.probe.backlog(now, backlog);
-        if self.next == NEVER && backlog.packets > 0 {
-            self.kick(now);
+        if backlog.packets > 0 {
+            if self.next == NEVER {
+                self.kick(now);
+            } else if self.nic_limit > 0 && self.in_service.is_some() {
+                self.fill_nic(now);
+            }
         }
     }
 
@@ -107,10 +111,9 @@ impl Port {
             Shaper::Line => {
                 let through = self.in_service.take();
                 self.serve(now);
-                if self.loss > 0.0 && through.is_some() && self.lost() {
-                    None
-                } else {
-                    through
+                match through {
+                    Some(p) if self.lost(&p) => None,
+                    through => through,
                 }
             }
             Shaper::Htb { burst } => self.send_by_tokens(now, burst),
@@ -118,9 +121,11 @@ impl Port {
     }
 
     #[inline]
-    fn lost(&mut self) -> bool {
+    fn lost(&mut self, p: &Pkt) -> bool {
         let lost = self.loss > 0.0 && self.rng.f64() < self.loss;
-        self.probe.counters.drops.link += u64::from(lost);
+        if lost {
+            self.probe.lost(p);
+        }
         lost
     }
 
@@ -152,23 +157,23 @@ impl Port {
         };
     }
 
-    /// The device queue takes what fits; the discipline no longer sees it.
+    /// The next packet out of the device queue, which then takes as many as fit.
     fn take_through_nic(&mut self, now: Nanos) -> Got<Pkt> {
-        let first = self.nic.pop_front();
-        let mut blocked = Got::Empty;
-        let wanted = self.nic_limit + usize::from(first.is_none());
-        while self.nic.len() < wanted {
+        let first = match self.nic.pop_front() {
+            Some(p) => Got::Packet(p),
+            None => self.take(now),
+        };
+        self.fill_nic(now);
+        first
+    }
+
+    /// The device queue takes what fits; the discipline no longer sees it.
+    fn fill_nic(&mut self, now: Nanos) {
+        while self.nic.len() < self.nic_limit {
             match self.take(now) {
                 Got::Packet(p) => self.nic.push_back(p),
-                other => {
-                    blocked = other;
-                    break;
-                }
+                Got::Empty | Got::NotBefore(_) => break,
             }
-        }
-        match first.or_else(|| self.nic.pop_front()) {
-            Some(p) => Got::Packet(p),
-            None => blocked,
         }
     }
 
@@ -189,7 +194,7 @@ impl Port {
                 } else {
                     NEVER
                 };
-                (!self.lost()).then_some(p)
+                (!self.lost(&p)).then_some(p)
             }
             Got::Empty => {
                 self.next = NEVER;
@@ -249,9 +254,11 @@ impl Port {
     }
 
     /// Hands the queue to a controller outside, which decides every `period`.
-    pub fn set_external(&mut self, period: Nanos) {
+    /// The first time is the next multiple of `period`.
+    pub fn set_external(&mut self, now: Nanos, period: Nanos) {
+        let period = period.max(1);
         self.controller = Controller::External(period);
-        self.decide_at = period;
+        self.decide_at = (now / period + 1) * period;
         self.moves_limit = true;
     }
 

@@ -143,6 +143,15 @@ impl Probe {
         }
     }
 
+    /// The link behind the queue lost a packet.
+    #[cold]
+    pub fn lost(&mut self, p: &Pkt) {
+        self.counters.drops.link += 1;
+        if p.kind == Kind::Ack {
+            self.dropped_acks.push(p.seq);
+        }
+    }
+
     /// Mixes one packet's fate into the hash.
     #[inline]
     fn event(&mut self, now: Nanos, p: &Pkt, fate: u64) {

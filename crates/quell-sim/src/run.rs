@@ -114,20 +114,18 @@ impl World {
             max_bytes * byte_ms,
         );
         let total = port.probe.counters.departures;
-        let down: f64 = flows
-            .iter()
-            .zip(&self.measures.reports)
-            .filter(|(_, r)| r.down)
-            .map(|(f, r)| {
-                f.goodput_mbps * active(r, self.measures.warm_at(), now) as f64 / span as f64
-            })
+        let reports = self.measures.reports.iter();
+        let down: u64 = reports
+            .zip(self.measured())
+            .filter(|(r, _)| r.down)
+            .map(|(_, (bytes, _))| bytes)
             .sum();
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
             seed: self.seed,
             measured_s: span as f64 / SEC as f64,
-            goodput_mbps: down,
+            goodput_mbps: mbps(down as f64, span),
             throughput_mbps: mbps(c.departed_bytes as f64, span),
             capacity_mbps: mbps(offered, span),
             utilisation: if offered > 0.0 {
@@ -170,7 +168,10 @@ impl World {
             kind: r.kind.into(),
             cc: r.cc.into(),
             base_rtt_ms: r.rtt_ns as f64 * ms,
-            goodput_mbps: mbps(bytes as f64, active(r, self.measures.warm_at(), now).max(1)),
+            goodput_mbps: match active(r, self.measures.warm_at(), now) {
+                0 => 0.0,
+                time => mbps(bytes as f64, time),
+            },
             retransmits,
             cwnd_packets: r.cwnd(),
             rtt_ms: r
@@ -184,6 +185,7 @@ impl World {
                 .filter(|h| h.count() > 0)
                 .map(|h| h.summary(ms)),
             completed: r.fct.as_ref().map_or(0, |h| h.count()),
+            refused: r.refused,
         };
         self.measures
             .reports

@@ -566,7 +566,7 @@ mod tests {
             ),
             (
                 "kind = \"poisson\"\nsize = \"exp:1\"",
-                "home.toml:5: flow[1].size: \"1\" is too small; write 28 to 65535, or exp: and a mean",
+                "home.toml:5: flow[1].size: \"1\" is too small; write 28 to 64000, or exp: and a mean",
             ),
             (
                 "kind = \"web\"\narrivals = 0",

@@ -9,6 +9,8 @@ use crate::scenario::{Rate, Trace};
 
 /// Fixed point of the time per byte.
 const SHIFT: u32 = 24;
+/// Slower links, bit/s, do without it.
+const SLOWEST: u64 = 1000;
 
 /// The serving end of a link.
 #[derive(Clone, Debug)]
@@ -36,6 +38,11 @@ impl Server {
     /// A server of this rate.
     pub fn new(rate: &Rate) -> Self {
         let kind = match rate {
+            // The time of a large packet has to fit in 64 bits of fixed point.
+            Rate::Constant(bps) if *bps < SLOWEST => Kind::Schedule {
+                steps: Arc::new([(0, *bps)]),
+                at: 0,
+            },
             Rate::Constant(bps) => Kind::Constant {
                 bps: *bps,
                 per_byte: ((u128::from(8 * SEC) << SHIFT) / u128::from(*bps)) as u64,
@@ -97,11 +104,14 @@ impl Server {
         }
     }
 
-    /// Time that `bytes` take at the present rate (what a token bucket charges).
+    /// Time that `bytes` take at the present rate (what a token bucket charges; a trace has none).
     #[inline]
     pub fn cost(&mut self, now: Nanos, bytes: u32) -> Nanos {
         match &self.kind {
-            Kind::Constant { per_byte, .. } => (u64::from(bytes) * per_byte) >> SHIFT,
+            // A burst of 1 GiB on a slow link does not fit in 64 bits.
+            Kind::Constant { per_byte, .. } => {
+                ((u128::from(bytes) * u128::from(*per_byte)) >> SHIFT) as u64
+            }
             _ => self.finish(now, bytes) - now,
         }
     }

@@ -102,7 +102,7 @@ pub struct Datagrams {
     /// Its place in the results.
     pub report: u16,
     /// Datagrams sent.
-    pub sent: u32,
+    pub sent: u64,
     /// Payload bytes that arrived.
     pub received: u64,
     kind: FlowKind,
@@ -114,6 +114,8 @@ pub struct Datagrams {
 pub const UDP_HEADERS: u32 = 28;
 /// The least IP packet with a UDP header.
 const LEAST: u32 = UDP_HEADERS;
+/// The most: with every overhead, 16 bits hold it.
+const MOST: u32 = 64_000;
 
 impl Datagrams {
     /// A source that starts at `start`.
@@ -153,8 +155,8 @@ impl Datagrams {
                 size, exponential, ..
             } => {
                 if exponential {
-                    // Whole bytes; beyond 65,000 the tail is cut (e^-43 of all at the mean of 1500).
-                    (self.rng.exp(f64::from(size)) as u32).clamp(LEAST, 65_000)
+                    // Whole bytes; beyond 64,000 the tail is cut (e^-42 of all at the mean of 1500).
+                    (self.rng.exp(f64::from(size)) as u32).clamp(LEAST, MOST)
                 } else {
                     size
                 }
@@ -198,21 +200,39 @@ impl Datagrams {
                 gap_off,
                 ..
             } => {
-                let phase = (now - self.start) % (on + off).max(1);
-                let (mean, rest) = if phase < on {
-                    (gap_on, on - phase)
-                } else {
-                    (gap_off, on + off - phase)
-                };
-                let gap = self.rng.exp(mean as f64) as u64;
-                if gap <= rest {
-                    return gap;
-                }
-                // Memoryless: at the change of phase the gap is drawn anew with the other mean.
-                let next = if phase < on { gap_off } else { gap_on };
-                rest + self.rng.exp(next as f64) as u64
+                let period = on + off;
+                let phase = (now - self.start) % period;
+                on_off_gap(self.rng.exp(1.0), phase, [(on, gap_on), (period, gap_off)])
             }
             _ => NEVER,
+        }
+    }
+}
+
+/// How long a Poisson process whose mean gap alternates takes to reach the exponential `draw` (of mean 1). `phase` is where in
+/// its cycle it is; each part of the cycle ends at the first number and has the second as its mean gap.
+fn on_off_gap(mut draw: f64, phase: Nanos, parts: [(Nanos, Nanos); 2]) -> Nanos {
+    let [(on, gap_on), (period, gap_off)] = parts;
+    let mut at = phase;
+    let mut cycles = 0;
+    loop {
+        let (end, mean) = if at < on {
+            (on, gap_on)
+        } else {
+            (period, gap_off)
+        };
+        let expected = (end - at) as f64 / mean as f64;
+        if draw <= expected {
+            return cycles * period + at + (draw * mean as f64) as u64 - phase;
+        }
+        draw -= expected;
+        at = end;
+        if at == period {
+            let whole = on as f64 / gap_on as f64 + (period - on) as f64 / gap_off as f64;
+            let skipped = libm::floor(draw / whole);
+            draw -= skipped * whole;
+            cycles += 1 + skipped as u64;
+            at = 0;
         }
     }
 }

@@ -142,7 +142,7 @@ impl World {
 
     /// Hands a queue to a controller outside: `run_until` then stops every `period` and asks.
     pub fn set_external(&mut self, queue: usize, period: Nanos) {
-        self.net.ports[queue].set_external(period);
+        self.net.ports[queue].set_external(self.now, period);
         self.control_at = 0;
     }
 
@@ -361,8 +361,16 @@ impl World {
                 let size = d.size();
                 let bytes = size + self.net.ports[port].overhead;
                 let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
-                let p = Pkt::new(Kind::Udp, d.id, d.hash, d.sent, bytes, payload, d.ecn());
-                d.sent = d.sent.wrapping_add(1);
+                let p = Pkt::new(
+                    Kind::Udp,
+                    d.id,
+                    d.hash,
+                    d.sent as u32,
+                    bytes,
+                    payload,
+                    d.ecn(),
+                );
+                d.sent += 1;
                 d.advance();
                 let at = d.at;
                 self.net.timers.push(at, source(slot, End::Sender));

@@ -10,6 +10,8 @@ use super::{Cc, Direction, Flow, FlowKind, Scenario, Tcp};
 
 /// The simulator names a flow in 16 bits.
 const MOST_FLOWS: u64 = 65_535;
+/// With TCP's headers and every overhead, 16 bits hold it.
+const MOST_BYTES: u64 = 64_000;
 const KINDS: [&str; 5] = ["tcp", "cbr", "poisson", "onoff", "web"];
 const CCS: [&str; 7] = ["newreno", "reno", "cubic", "bic", "bbr", "dctcp", "prague"];
 /// Keys that a short form may set with `@key=value`.
@@ -141,7 +143,7 @@ fn least_rtt(scenario: &Scenario, hops: (u32, u32)) -> Nanos {
 }
 
 fn kind(word: &str, table: &mut Table) -> Result<FlowKind, Error> {
-    let ip_size = |t: &str| size(t, 28, 65_535);
+    let ip_size = |t: &str| size(t, 28, MOST_BYTES);
     Ok(match word {
         "cbr" => FlowKind::Cbr {
             rate: table.read_or("rate", 1_000_000, units::parse_rate)?,
@@ -150,7 +152,7 @@ fn kind(word: &str, table: &mut Table) -> Result<FlowKind, Error> {
         },
         "poisson" => {
             let (size, exponential) =
-                table.read_or("size", (1500, false), |t| sizes(t, 28, 65_535))?;
+                table.read_or("size", (1500, false), |t| sizes(t, 28, MOST_BYTES))?;
             FlowKind::Poisson {
                 rate: table.read_or("rate", 1_000_000, units::parse_rate)?,
                 size: size as u32,
@@ -217,7 +219,7 @@ fn tcp(table: &mut Table, bulk: bool) -> Result<Tcp, Error> {
     let scalable = matches!(cc, Cc::Dctcp | Cc::Prague);
     let ecn = table.read_or("ecn", scalable, boolean)?;
     let ect = table.read_or("ect", u64::from(cc == Cc::Prague), |t| count(t, 0, 1))?;
-    let mss = table.read_or("mss", 1448, |t| count(t, 88, 65_000))? as u32;
+    let mss = table.read_or("mss", 1448, |t| count(t, 88, MOST_BYTES))? as u32;
     Ok(Tcp {
         cc,
         bytes: if bulk {

@@ -291,7 +291,7 @@ impl Sender {
         self.send_data(now, seq, self.c.ect, (cwr, push), wire);
     }
 
-    /// A data segment with its flags CWR and PSH.
+    /// A data segment with its flags CWR and PSH, which the last of all always has (`tcp_push`): nobody is to wait for more.
     #[inline(always)]
     fn send_data<W: Wire>(
         &self,
@@ -304,6 +304,7 @@ impl Sender {
         let payload = self.payload(seq);
         let bytes = self.c.wire_bytes - (self.c.mss - payload);
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
+        let push = push || seq + 1 == self.c.end;
         wire.send(now, bytes, || {
             let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
             p.tsval = tsval;
@@ -388,7 +389,9 @@ impl Sender {
     fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
         let flags = self.segs.flags(seq) | RETRANS | EVER;
         self.segs.set(seq, now, flags);
-        self.again.push_back((seq, now));
+        if self.c.sack {
+            self.again.push_back((seq, now));
+        }
         self.again_end = self.again_end.max(seq + 1);
         self.s.retrans_out += 1;
         self.retransmits += 1;

@@ -308,7 +308,8 @@ impl Sender {
         cc.cong_avoid(&mut self.s, now, acked);
         let before = self.s.nxt;
         self.write_xmit(now, cc, wire, false);
-        if self.s.nxt == before {
+        // New data set the probe's timer, and without SACK there is none.
+        if self.s.nxt == before || !self.c.sack {
             self.set_xmit_timer(now);
         }
     }

@@ -1,0 +1,219 @@
+//! Applications: what sources offer, when they start and stop, and how results are shared out among them.
+
+use quell_qdisc::{MS, SEC};
+
+use crate::common::{gauges_at, measure, measure_with, near, ns, world};
+
+/// A fast link with a large FIFO, on which nothing is in the way of a source.
+const FAST: &str = "warmup = \"0s\"\n[link]\nrate = \"1gbit\"\nqueue = \"pfifo limit 10000\"\n";
+
+#[test]
+fn a_constant_rate_is_exact() {
+    // 1000 bytes of IP at 3 Mbit/s: one packet each 8/3 ms, the first at the start (half the round trip later here).
+    let mut w = world(&format!(
+        "duration = \"30s\"\n{FAST}[[flow]]\nkind = \"cbr\"\nrate = \"3mbit\"\nsize = 1000\nrtt = \"20ms\"\n"
+    ));
+    for seconds in [1, 7, 29] {
+        let sent = gauges_at(&mut w, 10 * MS + seconds * SEC).arrivals;
+        // One leaves at this very instant, after the gauges were read.
+        assert_eq!(sent, seconds * 375, "after {seconds} s");
+        assert_eq!(
+            gauges_at(&mut w, 10 * MS + seconds * SEC + 1).arrivals,
+            sent + 1
+        );
+    }
+}
+
+#[test]
+fn poisson_traffic_has_its_rate_and_exponential_sizes_their_spread() {
+    let w = |size: &str| {
+        let mut w = world(&format!(
+            "duration = \"100s\"\n{FAST}[[flow]]\nkind = \"poisson\"\nrate = \"8mbit\"\nsize = {size}\n"
+        ));
+        gauges_at(&mut w, 100 * SEC)
+    };
+    // 1000 packets a second for 100 s: the standard deviation of a Poisson count is the root of its mean.
+    let fixed = w("1000");
+    near(fixed.arrivals as f64, 1e5, 4.0 * 1e5f64.sqrt());
+    assert_eq!(fixed.departed_bytes, fixed.departures * 1014);
+    let spread = w("\"exp:1000\"");
+    near(spread.arrivals as f64, 1e5, 4.0 * 1e5f64.sqrt());
+    let mean = spread.departed_bytes as f64 / spread.departures as f64 - 14.0;
+    // An exponential's standard deviation is its mean; the least packet has 28 bytes, and bytes are whole: 1000 - 0.5 + 0.4.
+    near(mean, 999.9, 4.0 * 1000.0 / 1e5f64.sqrt());
+}
+
+#[test]
+fn exponential_sizes_are_memoryless() {
+    // M/M/1 at load 0.5: the mean wait is that of one service, 8 ms here; with sizes that do not vary it would be half of it.
+    let run = |size: &str| {
+        measure(&format!(
+            "duration = \"2000s\"\n[link]\nrate = \"1mbit\"\noverhead = 0\nqueue = \"pfifo limit 10000\"\n\
+             [[flow]]\nkind = \"poisson\"\nrate = \"500kbit\"\nsize = {size}\n"
+        ))
+    };
+    near(run("\"exp:1000\"").sojourn_ms.mean, 8.0, 0.4);
+    near(run("1000").sojourn_ms.mean, 4.0, 0.2);
+}
+
+#[test]
+fn on_off_phases_have_their_mean_gaps() {
+    let mut w = world(&format!(
+        "duration = \"400s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"1s\"\noff = \"1s\"\ngap_on = \"1ms\"\ngap_off = \"10ms\"\nrtt = \"1us\"\n"
+    ));
+    let (mut on, mut off, mut before) = (0, 0, 0);
+    for second in 0..400 {
+        let count = gauges_at(&mut w, (second + 1) * SEC).arrivals;
+        *if second % 2 == 0 { &mut on } else { &mut off } += count - before;
+        before = count;
+    }
+    near(f64::from(on as u32), 2e5, 4.0 * 2e5f64.sqrt());
+    near(f64::from(off as u32), 2e4, 4.0 * 2e4f64.sqrt());
+}
+
+#[test]
+fn on_off_phases_may_be_shorter_than_their_gaps() {
+    // Phases of 2 ms: 2 packets in one with a mean gap of 1 ms, 0.1 in one with 20 ms, and so 525 a second.
+    let mut w = world(&format!(
+        "duration = \"200s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"1ms\"\ngap_off = \"20ms\"\n"
+    ));
+    let count = gauges_at(&mut w, 200 * SEC).arrivals as f64;
+    near(count, 105_000.0, 4.0 * 105_000f64.sqrt());
+    // Whole cycles of nothing: a mean gap of 10 s.
+    let mut w = world(&format!(
+        "duration = \"20000s\"\n{FAST}[[flow]]\nkind = \"onoff\"\non = \"2ms\"\noff = \"2ms\"\ngap_on = \"10s\"\ngap_off = \"10s\"\n"
+    ));
+    let count = gauges_at(&mut w, 20_000 * SEC).arrivals as f64;
+    near(count, 2000.0, 4.0 * 2000f64.sqrt());
+}
+
+#[test]
+fn datagrams_with_ecn_are_marked_where_others_are_dropped() {
+    let run = |ecn: bool| {
+        measure(&format!(
+            "duration = \"5s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\nqueue = \"codel ecn limit 100000\"\n\
+             [[flow]]\nkind = \"cbr\"\nrate = \"11mbit\"\necn = {ecn}\n"
+        ))
+    };
+    let (with, without) = (run(true), run(false));
+    assert!(with.marks > 20 && with.drops == 0, "{}", with.marks);
+    assert!(
+        without.marks == 0 && without.drops > 20,
+        "{}",
+        without.drops
+    );
+}
+
+#[test]
+fn an_application_limited_sender_delivers_what_is_offered() {
+    let r = measure(
+        "duration = \"30s\"\nwarmup = \"2s\"\n[link]\nrate = \"50mbit\"\nqueue = \"fq_codel\"\n\
+         [[flow]]\ncc = \"cubic\"\ncount = 3\nrate = \"2mbit\"\n[[flow]]\ncc = \"bbr\"\ncount = 1\nrate = \"3mbit\"\n\
+         [[flow]]\ncc = \"newreno\"\nsack = false\ncount = 1\nrate = \"800kbit\"\n",
+    );
+    for (flow, mbps) in r.flows.iter().zip([2.0, 2.0, 2.0, 3.0, 0.8]) {
+        near(flow.goodput_mbps, mbps, 0.002 * mbps);
+        assert_eq!(flow.retransmits, 0);
+    }
+}
+
+#[test]
+fn flows_live_from_start_to_stop() {
+    let text = "duration = \"10s\"\nwarmup = \"1s\"\n[link]\nrate = \"100mbit\"\nqueue = \"pfifo\"\n\
+        [[flow]]\nkind = \"cbr\"\nrate = \"12mbit\"\nsize = 1500\nstart = \"2s\"\nstop = \"4s\"\n\
+        [[flow]]\ncc = \"newreno\"\ncount = 1\nrate = \"10mbit\"\nstart = \"3s\"\nstop = \"7s\"\n";
+    let r = measure_with(text, 1, Some(SEC));
+    // 1000 packets a second of 1472 bytes of payload, over its two seconds.
+    near(r.flows[0].goodput_mbps, 11.776, 0.02);
+    // The first round trips of its four seconds carry nothing.
+    near(r.flows[1].goodput_mbps, 10.0, 0.15);
+    near(
+        r.goodput_mbps,
+        (11.776 * 2.0 + 10.0 * 4.0) / 9.0,
+        0.15 * 4.0 / 9.0,
+    );
+    let s = r.series.expect("a series");
+    let busy = |flow: usize| -> Vec<usize> {
+        let bins = s.goodput_mbps[flow].iter().enumerate();
+        bins.filter(|(_, x)| **x > 0.05).map(|(k, _)| k).collect()
+    };
+    // The datagram flow's packets arrive half a round trip (10 ms) after they were sent, the last one in second 4.
+    assert_eq!(busy(0), [2, 3, 4]);
+    assert!(s.goodput_mbps[0][4] < 0.13, "{:?}", s.goodput_mbps[0]);
+    assert_eq!(busy(1)[..4], [3, 4, 5, 6]);
+    assert_eq!(r.jain, None, "no flow was there throughout");
+}
+
+#[test]
+fn jains_index_is_of_the_flows_that_were_there_throughout() {
+    let text = |late: &str| {
+        format!(
+            "duration = \"20s\"\nwarmup = \"2s\"\n[link]\nrate = \"100mbit\"\nqueue = \"fq\"\n\
+             [[flow]]\ncount = 1\nrate = \"1mbit\"\n[[flow]]\ncount = 1\nrate = \"3mbit\"\n{late}"
+        )
+    };
+    // (1 + 3)² / (2 (1 + 9))
+    near(measure(&text("")).jain.expect("two flows"), 0.8, 0.002);
+    for late in [
+        "[[flow]]\ncount = 2\nrate = \"9mbit\"\nstart = \"8s\"\n",
+        "[[flow]]\ncount = 2\nrate = \"9mbit\"\nstop = \"12s\"\n",
+        "[[flow]]\ncount = 2\nbytes = \"9MB\"\n",
+        "[[flow]]\ncount = 2\nrate = \"9mbit\"\ndirection = \"up\"\n",
+        "[[flow]]\nkind = \"cbr\"\nrate = \"9mbit\"\n",
+    ] {
+        near(measure(&text(late)).jain.expect("two flows"), 0.8, 0.002);
+    }
+}
+
+#[test]
+fn staggered_starts_are_uniform() {
+    // One packet each from 4000 sources within the hour: arrivals count starts.
+    let mut w = world(&format!(
+        "duration = \"10s\"\n{FAST}[[flow]]\nkind = \"cbr\"\ncount = 4000\nrate = \"1bit\"\nstart = \"1s\"\nstagger = \"2s\"\nrtt = \"1us\"\n"
+    ));
+    assert_eq!(gauges_at(&mut w, SEC).arrivals, 0);
+    for quarter in 1..4u64 {
+        let share = quarter as f64 / 4.0;
+        let started = gauges_at(&mut w, SEC + quarter * SEC / 2).arrivals as f64;
+        near(
+            started,
+            4000.0 * share,
+            4.0 * (4000.0 * share * (1.0 - share)).sqrt(),
+        );
+    }
+    assert_eq!(gauges_at(&mut w, 3 * SEC + MS).arrivals, 4000);
+}
+
+#[test]
+fn a_stop_before_a_staggered_start_is_no_flow() {
+    let r = measure(
+        "duration = \"4s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncount = 50\nstart = \"1s\"\nstop = \"1500ms\"\nstagger = \"2s\"\n",
+    );
+    assert!(r.goodput_mbps < 10.0 && r.flows.iter().all(|f| f.goodput_mbps < 10.0));
+    let none = r.flows.iter().filter(|f| f.goodput_mbps == 0.0).count();
+    assert!(none >= 20, "{none} of 50 start after their stop");
+}
+
+#[test]
+fn a_source_that_stops_at_the_warm_ups_end_has_no_infinite_rate() {
+    // 10 packets wait when the warm-up ends; their flow is gone by then.
+    let r = measure(
+        "duration = \"2s\"\nwarmup = \"1s\"\n[link]\nrate = \"1mbit\"\nqueue = \"pfifo limit 100\"\n\
+         [[flow]]\nkind = \"cbr\"\nrate = \"2mbit\"\nstart = \"900ms\"\nstop = \"990ms\"\n",
+    );
+    assert_eq!(r.flows[0].goodput_mbps, 0.0);
+    assert!(r.goodput_mbps > 0.0 && r.goodput_mbps < 1.0);
+}
+
+#[test]
+fn full_size_datagrams_keep_their_length_under_every_overhead() {
+    let r = measure(
+        "duration = \"10s\"\nwarmup = \"0s\"\n[link]\nrate = \"100mbit\"\noverhead = 1000\nqueue = \"pfifo\"\n\
+         [[flow]]\nkind = \"cbr\"\nrate = \"8mbit\"\nsize = 64000\n",
+    );
+    // 8 Mbit/s of IP are 15.625 packets a second; on this link each has 65,000 bytes.
+    let packets = r.packets as f64;
+    near(packets, 156.0, 1.0);
+    near(r.throughput_mbps, packets * 0.52 / 10.0, 1e-6);
+    assert!(r.sojourn_ms.max < ns(65_000, 100_000_000) as f64 / 1e6);
+}

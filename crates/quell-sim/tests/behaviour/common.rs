@@ -1,0 +1,58 @@
+//! From a scenario's text to a world or a record, and times on a link.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use quell_link::record::Run;
+use quell_qdisc::{Gauges, Nanos, SEC};
+use quell_sim::scenario::{Overrides, Scenario};
+use quell_sim::{RunOptions, Status, World};
+
+pub fn scenario(text: &str) -> Scenario {
+    Scenario::parse(text, "behaviour", &Overrides::default()).expect("a well-formed scenario")
+}
+
+/// A world with the queue that its text names.
+pub fn world(text: &str) -> World {
+    let scenario = Arc::new(scenario(text));
+    let queue = scenario.link.queue.clone();
+    World::new(scenario, &queue, 1, None).expect("a world")
+}
+
+pub fn measure(text: &str) -> Run {
+    measure_with(text, 1, None)
+}
+
+pub fn measure_with(text: &str, seed: u64, series_bin: Option<Nanos>) -> Run {
+    let scenario = scenario(text);
+    let options = RunOptions {
+        series_bin,
+        ..RunOptions::default()
+    };
+    let never = AtomicBool::new(false);
+    quell_sim::run(&scenario, &scenario.link.queue, seed, &options, &never).expect("a run")
+}
+
+/// Runs on to `at` and reads the bottleneck.
+pub fn gauges_at(world: &mut World, at: Nanos) -> Gauges {
+    while world.run_until(at) != Status::Done {}
+    world.gauges(0)
+}
+
+/// Milliseconds that so many bytes take at this rate.
+pub fn ms(bytes: u32, bps: f64) -> f64 {
+    f64::from(bytes) * 8e3 / bps
+}
+
+/// The same in nanoseconds.
+pub fn ns(bytes: u64, bps: u64) -> Nanos {
+    bytes * 8 * SEC / bps
+}
+
+#[track_caller]
+pub fn near(is: f64, wanted: f64, tolerance: f64) {
+    assert!(
+        (is - wanted).abs() <= tolerance,
+        "{is} is not within {tolerance} of {wanted}"
+    );
+}
