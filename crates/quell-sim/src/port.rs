@@ -168,6 +168,7 @@ impl Port {
     }
 
     /// The device queue takes what fits; the discipline no longer sees it.
+    #[cold]
     fn fill_nic(&mut self, now: Nanos) {
         while self.nic.len() < self.nic_limit {
             match self.take(now) {
