@@ -102,6 +102,18 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<quell_qdisc::policy::Error> for Error {
+    fn from(e: quell_qdisc::policy::Error) -> Self {
+        Self {
+            file: e.file,
+            line: None,
+            key: e.key,
+            what: e.what,
+            remedy: e.remedy,
+        }
+    }
+}
+
 /// The known name that differs least from `name`, if by no more than a third of its letters.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
@@ -155,6 +167,12 @@ mod tests {
             "home.toml:3: link.rate: \"fast\" is not a rate; write it as 15mbit"
         );
         assert_eq!(Error::new("a\nb\u{1b}[1m").to_string(), "a\\nb\\u{1b}[1m");
+    }
+
+    #[test]
+    fn a_refused_policy_reads_the_same_as_an_error_of_the_link() {
+        let e = quell_qdisc::policy::Policy::load("lfq.safetensors", b"?").unwrap_err();
+        assert_eq!(Error::from(e.clone()).to_string(), e.to_string());
     }
 
     #[test]

@@ -1,0 +1,164 @@
+//! The model card: what a policy is, what it reads and gives, and where it came from. It travels inside the file.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Error;
+
+/// The version of the file format that this quell reads and writes.
+pub const FORMAT: u32 = 1;
+/// Most hidden layers or heads in one policy.
+const MAX_LAYERS: usize = 32;
+/// Most inputs or outputs of one layer.
+pub(super) const MAX_WIDTH: usize = 8192;
+
+/// The model card, JSON under the key `quell` of the file's metadata.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// Version of the file format: [`FORMAT`].
+    pub format: u32,
+    /// Short name, as in `lfq-offline-0.01`.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub what: String,
+    /// What it reads, in order.
+    pub inputs: Vec<Input>,
+    /// What follows each hidden layer, in order.
+    pub hidden: Vec<Activation>,
+    /// What it gives, in order.
+    pub heads: Vec<Head>,
+    /// What it was trained on, and by which command.
+    pub trained_on: String,
+    /// The seed of the training.
+    pub seed: u64,
+    /// The version of quell that trained it.
+    pub quell: String,
+    /// What it reached, free in form.
+    #[serde(default)]
+    pub results: Map<String, Value>,
+}
+
+/// One input. The first layer reads `(x - offset) * scale`, in f32.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Name with its unit, as in `sojourn_ms`.
+    pub name: String,
+    /// Subtracted first.
+    #[serde(default)]
+    pub offset: f32,
+    /// Multiplied then.
+    #[serde(default = "one")]
+    pub scale: f32,
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+/// One head: a linear layer on top of the last hidden one, and what follows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// Name, as in `limit`, `mean` or `action`.
+    pub name: String,
+    /// What follows the linear layer.
+    pub activation: Activation,
+    /// The name of each output, with its unit.
+    pub outputs: Vec<String>,
+}
+
+/// What follows a linear layer. Definitions are torch's, with its defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// Nothing.
+    Linear,
+    /// `max(0, x)`.
+    Relu,
+    /// `x`, or `0.01 x` where x is negative.
+    LeakyRelu,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `ln(1 + exp(x))`; `x` itself above 20, as torch has it.
+    Softplus,
+    /// `exp(x)` over the sum of all outputs' `exp`.
+    Softmax,
+}
+
+/// A layer as the card declares it.
+pub(super) struct Shape {
+    /// Name of its tensors, without `.weight` and `.bias`.
+    pub name: String,
+    pub activation: Activation,
+    /// `None` for a hidden layer, which is as wide as its bias is long.
+    pub outputs: Option<usize>,
+}
+
+impl Card {
+    /// The layers in order: hidden ones, then heads.
+    pub(super) fn shapes(&self) -> Vec<Shape> {
+        let hidden = self.hidden.iter().enumerate().map(|(i, &a)| Shape {
+            name: format!("layers.{i}"),
+            activation: a,
+            outputs: None,
+        });
+        let heads = self.heads.iter().enumerate().map(|(i, h)| Shape {
+            name: format!("heads.{i}"),
+            activation: h.activation,
+            outputs: Some(h.outputs.len()),
+        });
+        hidden.chain(heads).collect()
+    }
+
+    /// Refuses a card that cannot describe a network.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        check_format(self.format)?;
+        let within = |key: &str, n: usize, least: usize, most: usize| {
+            if (least..=most).contains(&n) {
+                return Ok(());
+            }
+            Err(Error::new(format!("{n} of them"))
+                .remedy(format!("a policy has {least} to {most}"))
+                .under(&format!("model card: {key}")))
+        };
+        within("inputs", self.inputs.len(), 1, MAX_WIDTH)?;
+        within("hidden", self.hidden.len(), 0, MAX_LAYERS)?;
+        within("heads", self.heads.len(), 1, MAX_LAYERS)?;
+        for head in &self.heads {
+            let key = format!("heads.{}.outputs", head.name);
+            within(&key, head.outputs.len(), 1, MAX_WIDTH)?;
+        }
+        for input in &self.inputs {
+            if !input.offset.is_finite() || !input.scale.is_finite() {
+                return Err(Error::new("offset or scale is not a finite f32")
+                    .under(&format!("model card: inputs.{}", input.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A card from its JSON. The version is looked at first: another version's card need not read as this one's.
+    pub(super) fn from_json(text: &str) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let bad = |e: serde_json::Error| Error::new(e.to_string()).under("model card");
+        check_format(serde_json::from_str::<Version>(text).map_err(bad)?.format)?;
+        serde_json::from_str(text).map_err(bad)
+    }
+}
+
+fn check_format(format: u32) -> Result<(), Error> {
+    match format {
+        FORMAT => Ok(()),
+        _ => Err(Error::new(format!("format {format} is not known"))
+            .remedy(format!(
+                "this quell ({}) reads format {FORMAT}",
+                env!("CARGO_PKG_VERSION")
+            ))
+            .under("model card: format")),
+    }
+}

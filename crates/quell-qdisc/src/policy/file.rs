@@ -1,0 +1,174 @@
+//! The file: safetensors, so that Python's `safetensors` package (numpy or torch) reads and writes it too.
+//!
+//! | tensor, all F32 | shape |
+//! |---|---|
+//! | `layers.0.weight`, `layers.0.bias`, `layers.1.weight`, ... | `[outputs, inputs]`, `[outputs]`: the hidden layers, in order, as torch's `nn.Linear` holds them |
+//! | `heads.0.weight`, `heads.0.bias`, ... | the same, each reading the last hidden layer |
+//!
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing or left over.
+
+use std::collections::HashMap;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::card::MAX_WIDTH;
+use super::{Affine, Card, Error, Policy};
+
+/// The metadata's key.
+const KEY: &str = "quell";
+
+impl Policy {
+    /// Reads a policy from the bytes of a file; `file` is its name, for errors.
+    ///
+    /// # Errors
+    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a number is not right.
+    pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
+        load(bytes).map_err(|e| e.at(file))
+    }
+
+    /// The bytes of a file that [`Policy::load`] reads back as `card` and `layers` (the hidden ones, then the heads).
+    ///
+    /// # Errors
+    /// As [`Policy::new`]: what could not be loaded is not saved.
+    pub fn save(card: &Card, layers: &[Affine]) -> Result<Vec<u8>, Error> {
+        let policy = Policy::new(card.clone(), layers)?;
+        let le =
+            |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
+        let mut tensors = Vec::new();
+        for ((shape, affine), layer) in card.shapes().iter().zip(layers).zip(policy.layers()) {
+            let name = &shape.name;
+            let (inputs, outputs) = (layer.inputs, layer.outputs);
+            tensors.push((
+                format!("{name}.weight"),
+                vec![outputs, inputs],
+                le(&affine.weight),
+            ));
+            tensors.push((format!("{name}.bias"), vec![outputs], le(&affine.bias)));
+        }
+        let views: Result<Vec<_>, _> = tensors
+            .iter()
+            .map(|(name, shape, data)| {
+                TensorView::new(Dtype::F32, shape.clone(), data).map(|view| (name, view))
+            })
+            .collect();
+        let bad = |e: &dyn std::fmt::Display| Error::new(e.to_string());
+        let card = serde_json::to_string(card).map_err(|e| bad(&e).under("model card"))?;
+        let metadata = [(KEY.to_owned(), card)].into_iter().collect();
+        safetensors::serialize(views.map_err(|e| bad(&e))?, Some(metadata)).map_err(|e| bad(&e))
+    }
+}
+
+fn load(bytes: &[u8]) -> Result<Policy, Error> {
+    let bad = |e: safetensors::SafeTensorError| {
+        Error::new(format!("not a whole safetensors file ({e})"))
+            .remedy("copy or download it again")
+    };
+    check_spans(bytes)?;
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(bad)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(bad)?;
+    let card = metadata.metadata().as_ref().and_then(|m| m.get(KEY));
+    let card = card.ok_or_else(|| {
+        Error::new("no model card").remedy(format!(
+            "put one into the metadata, as JSON under the key `{KEY}`"
+        ))
+    })?;
+    let card = Card::from_json(card)?;
+    card.check()?;
+
+    let mut layers = Vec::new();
+    let mut width = card.inputs.len();
+    for shape in card.shapes() {
+        let name = |part: &str| format!("{}.{part}", shape.name);
+        let tensor = |name: &str| {
+            tensors.tensor(name).map_err(|_| {
+                Error::new("this tensor is missing")
+                    .remedy("the model card calls for it")
+                    .under(name)
+            })
+        };
+        let bias = tensor(&name("bias"))?;
+        let outputs = shape
+            .outputs
+            .unwrap_or(bias.shape().first().copied().unwrap_or(0));
+        if outputs > MAX_WIDTH {
+            return Err(Error::new(format!("{outputs} outputs"))
+                .remedy(format!("a layer has 1 to {MAX_WIDTH}"))
+                .under(&shape.name));
+        }
+        layers.push(Affine {
+            weight: numbers(
+                &name("weight"),
+                &tensor(&name("weight"))?,
+                &[outputs, width],
+            )?,
+            bias: numbers(&name("bias"), &bias, &[outputs])?,
+        });
+        if shape.outputs.is_none() {
+            width = outputs;
+        }
+    }
+    if tensors.len() > 2 * layers.len() {
+        let known: Vec<_> = card.shapes().into_iter().map(|s| s.name).collect();
+        let mut left = tensors.names();
+        left.retain(|n| match n.rsplit_once('.') {
+            Some((layer, "weight" | "bias")) => !known.iter().any(|k| k == layer),
+            _ => true,
+        });
+        left.sort_unstable();
+        let name = left.first().copied().unwrap_or_default();
+        return Err(Error::new("the model card does not know this tensor").under(name));
+    }
+    Policy::new(card, &layers)
+}
+
+/// The numbers of one tensor, in the one type and shape that are right.
+fn numbers(name: &str, tensor: &TensorView, shape: &[usize]) -> Result<Vec<f32>, Error> {
+    if tensor.dtype() != Dtype::F32 {
+        return Err(Error::new(format!("its type is {}", tensor.dtype()))
+            .remedy("save it as F32")
+            .under(name));
+    }
+    if tensor.shape() != shape {
+        return Err(
+            Error::new(format!("shape {:?} where {shape:?} is due", tensor.shape()))
+                .remedy("weights are [outputs, inputs], as torch's nn.Linear holds them")
+                .under(name),
+        );
+    }
+    let (numbers, _) = tensor.data().as_chunks::<4>();
+    Ok(numbers.iter().map(|b| f32::from_le_bytes(*b)).collect())
+}
+
+/// Refuses tensors that claim to end beyond the file: safetensors 0.8 adds such an end to the header's length unchecked.
+fn check_spans(bytes: &[u8]) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(rename = "__metadata__")]
+        _metadata: Option<IgnoredAny>,
+        #[serde(flatten)]
+        tensors: HashMap<String, Span>,
+    }
+    #[derive(Deserialize)]
+    struct Span {
+        data_offsets: [u64; 2],
+    }
+    let whole = |what: String| Error::new(what).remedy("copy or download it again");
+    let truncated = || whole("the file ends within its header, or is no safetensors file".into());
+    let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(truncated)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| truncated())?;
+    let header = rest.get(..length).ok_or_else(truncated)?;
+    let header: Header = serde_json::from_slice(header)
+        .map_err(|e| whole(format!("its header does not read as safetensors' ({e})")))?;
+    let mut tensors: Vec<_> = header.tensors.into_iter().collect();
+    tensors.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let data = (rest.len() - length) as u64;
+    match tensors.iter().find(|(_, span)| span.data_offsets[1] > data) {
+        None => Ok(()),
+        Some((name, _)) => {
+            Err(whole("this tensor ends beyond the end of the file".into()).under(name))
+        }
+    }
+}

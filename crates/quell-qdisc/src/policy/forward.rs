@@ -1,0 +1,229 @@
+//! The sums of the forward pass: one plain source, compiled twice, with AVX2 and FMA for CPUs that have them, and portably.
+//!
+//! The order of additions is the same in both, so the bits are. In a panel, the sum of an output starts at its bias and takes the
+//! inputs in order, each by one fused multiply-add. Row by row, 64 partial sums start at zero, sum k takes inputs k, k + 64, ... in
+//! order, fused; then halves are added (k and k + 32, then 16, 8, 4, 2, 1), and the bias last. A fused multiply-add rounds once,
+//! as IEEE 754 has it, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. What bounds one row is reading
+//! the weights from the L2 cache, so wider vectors gain nothing there.
+
+use super::mlp::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
+
+/// Rows of a batch.
+pub(super) const BATCH: usize = 8;
+
+/// Which of the two compilations runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cpu {
+    Best,
+    Portable,
+}
+
+/// `to = weights * from + bias` for `rows` rows, 1 or [`BATCH`], each padded to whole lines. `pairs` is room for integer weights.
+#[allow(unsafe_code)] // The one place: see the SAFETY comments.
+#[inline]
+pub(super) fn affine(
+    cpu: Cpu,
+    layer: &Layer,
+    rows: usize,
+    from: &[f32],
+    to: &mut [f32],
+    pairs: &mut [[i16; 2]],
+) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m256i, _mm256_add_epi32, _mm256_madd_epi16, _mm256_set1_epi32};
+        use std::mem::transmute;
+
+        #[target_feature(enable = "avx2,fma")]
+        fn vectorised(
+            layer: &Layer,
+            rows: usize,
+            from: &[f32],
+            to: &mut [f32],
+            pairs: &mut [[i16; 2]],
+        ) {
+            let fused = |x: f32, w, sum| x.mul_add(w, sum);
+            let paired = |x: [i16; 2], w: &[[i16; 2]; 8], sums: [i32; 8]| {
+                // SAFETY: arrays and vectors of the same size, for which every pattern of bits is a value.
+                unsafe {
+                    let x = _mm256_set1_epi32(transmute::<[i16; 2], i32>(x));
+                    let w = transmute::<[[i16; 2]; 8], __m256i>(*w);
+                    let sums = transmute::<[i32; 8], __m256i>(sums);
+                    let sums = _mm256_add_epi32(sums, _mm256_madd_epi16(x, w));
+                    transmute::<__m256i, [i32; 8]>(sums)
+                }
+            };
+            run(layer, rows, from, to, pairs, fused, paired);
+        }
+
+        if cpu == Cpu::Best && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the CPU has the two features that the function was compiled for.
+            return unsafe { vectorised(layer, rows, from, to, pairs) };
+        }
+    }
+    let _ = cpu;
+    run(layer, rows, from, to, pairs, fused, paired);
+}
+
+/// `x * w + sum`, rounded once.
+#[inline(always)]
+fn fused(x: f32, w: f32, sum: f32) -> f32 {
+    // Where the target has the instruction; elsewhere `mul_add` would be the system's function.
+    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+        x.mul_add(w, sum)
+    } else {
+        libm::fmaf(x, w, sum)
+    }
+}
+
+/// Adds two products to each of eight sums.
+#[inline(always)]
+fn paired(x: [i16; 2], w: &[[i16; 2]; 8], sums: [i32; 8]) -> [i32; 8] {
+    let [a, b] = x.map(i32::from);
+    std::array::from_fn(|k| {
+        let products = (a * i32::from(w[k][0])).wrapping_add(b * i32::from(w[k][1]));
+        sums[k].wrapping_add(products)
+    })
+}
+
+#[inline(always)]
+fn run(
+    layer: &Layer,
+    rows: usize,
+    from: &[f32],
+    to: &mut [f32],
+    pairs: &mut [[i16; 2]],
+    fused: impl Fn(f32, f32, f32) -> f32,
+    paired: impl Fn([i16; 2], &[[i16; 2]; 8], [i32; 8]) -> [i32; 8],
+) {
+    match &layer.weights {
+        Weights::Rows(w) => dots(layer, w, rows, from, to, fused),
+        Weights::Panels(w) if rows == 1 => panels::<1, 8>(layer, w, rows, from, to, fused),
+        Weights::Panels(w) => panels::<4, 2>(layer, w, rows, from, to, fused),
+        Weights::Integers(w) => {
+            let (wide_in, wide_out) = (padded(layer.inputs), padded(layer.outputs));
+            let rows = from.chunks_exact(wide_in).take(rows);
+            for (x, y) in rows.zip(to.chunks_exact_mut(wide_out)) {
+                integers(layer, w, x, y, pairs, &paired);
+            }
+        }
+    }
+}
+
+/// `ROWS` rows against panels of 64 outputs, of which `VECTORS` times eight are summed at once, in registers.
+#[inline(always)]
+fn panels<const ROWS: usize, const VECTORS: usize>(
+    layer: &Layer,
+    weights: &[Lanes<f32>],
+    rows: usize,
+    from: &[f32],
+    to: &mut [f32],
+    fused: impl Fn(f32, f32, f32) -> f32,
+) {
+    let (wide_in, wide_out) = (padded(layer.inputs), padded(layer.outputs));
+    for (p, panel) in weights.chunks_exact(layer.inputs).enumerate() {
+        for first in (0..8).step_by(VECTORS) {
+            let at = p * LANES + first * 8;
+            let (bias, _) = layer.bias[at..].as_chunks::<8>();
+            for row in (0..rows).step_by(ROWS) {
+                let xs: [&[f32]; ROWS] =
+                    std::array::from_fn(|r| &from[(row + r) * wide_in..][..panel.len()]);
+                let mut sums: [[[f32; 8]; VECTORS]; ROWS] =
+                    std::array::from_fn(|_| std::array::from_fn(|v| bias[v]));
+                for (i, lanes) in panel.iter().enumerate() {
+                    for (v, w) in lanes.0[first..][..VECTORS].iter().enumerate() {
+                        for r in 0..ROWS {
+                            for k in 0..8 {
+                                sums[r][v][k] = fused(xs[r][i], w[k], sums[r][v][k]);
+                            }
+                        }
+                    }
+                }
+                for (r, sums) in sums.iter().enumerate() {
+                    to[(row + r) * wide_out + at..][..VECTORS * 8]
+                        .copy_from_slice(sums.as_flattened());
+                }
+            }
+        }
+    }
+}
+
+/// Each row of inputs against each row of weights.
+#[inline(always)]
+fn dots(
+    layer: &Layer,
+    weights: &[Lanes<f32>],
+    rows: usize,
+    from: &[f32],
+    to: &mut [f32],
+    fused: impl Fn(f32, f32, f32) -> f32,
+) {
+    let wide_in = padded(layer.inputs);
+    let rows = from.chunks_exact(wide_in).take(rows);
+    for (x, y) in rows.zip(to.chunks_exact_mut(LANES)) {
+        y.fill(0.0);
+        for (o, lines) in weights.chunks_exact(wide_in / LANES).enumerate() {
+            let mut sums = [[0.0; 8]; 8];
+            for (lanes, x) in lines.iter().zip(x.as_chunks::<LANES>().0) {
+                for v in 0..8 {
+                    for k in 0..8 {
+                        sums[v][k] = fused(x[v * 8 + k], lanes.0[v][k], sums[v][k]);
+                    }
+                }
+            }
+            let mut sums: [f32; LANES] = std::array::from_fn(|k| sums[k / 8][k % 8]);
+            let mut half = LANES / 2;
+            while half > 0 {
+                for k in 0..half {
+                    sums[k] += sums[k + half];
+                }
+                half /= 2;
+            }
+            y[o] = sums[0] + layer.bias[o];
+        }
+    }
+}
+
+/// One row, rounded to integers on a scale of its own, against panels of 64 outputs and pairs of inputs.
+#[inline(always)]
+fn integers(
+    layer: &Layer,
+    weights: &Integers,
+    x: &[f32],
+    y: &mut [f32],
+    pairs: &mut [[i16; 2]],
+    paired: impl Fn([i16; 2], &[[i16; 2]; 8], [i32; 8]) -> [i32; 8],
+) {
+    /// Added to a small f32 it leaves the nearest integer, ties to even, in the lowest bits.
+    const ROUND: f32 = (3 << 22) as f32;
+    // Magnitudes compare as their bits do, and NaN is the greatest: it reaches the outputs as NaN.
+    let magnitude = |x: &f32| x.to_bits() & 0x7fff_ffff;
+    let top = f32::from_bits(x.iter().map(magnitude).fold(0, u32::max));
+    let step = top / INTEGER_TOP;
+    // Where a step is too small to divide by, the row is as good as zero.
+    let per_step = if step > 1e-30 { 1.0 / step } else { 0.0 };
+    let round = |x: f32| (x * per_step + ROUND).to_bits() as i16;
+    let pairs = &mut pairs[..layer.inputs.div_ceil(2)];
+    for (pair, x) in pairs.iter_mut().zip(x.as_chunks::<2>().0) {
+        *pair = x.map(round);
+    }
+    for ((p, panel), y) in weights
+        .lines
+        .chunks_exact(pairs.len())
+        .enumerate()
+        .zip(y.as_chunks_mut::<LANES>().0)
+    {
+        let mut sums = [[0; 8]; 8];
+        for (x, lanes) in pairs.iter().zip(panel) {
+            for (sums, w) in sums.iter_mut().zip(&lanes.0) {
+                *sums = paired(*x, w, *sums);
+            }
+        }
+        let sums = sums.as_flattened();
+        let steps = &weights.steps[p * LANES..][..LANES];
+        let bias = &layer.bias[p * LANES..][..LANES];
+        for k in 0..LANES {
+            y[k] = sums[k] as f32 * (step * steps[k]) + bias[k];
+        }
+    }
+}

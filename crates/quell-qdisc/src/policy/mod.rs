@@ -1,0 +1,278 @@
+//! The small neural networks that learned controllers ask: multilayer perceptrons of f32, read from a safetensors file.
+//!
+//! A [`Policy`] is immutable plain data behind an `Arc`, so that the clones of a world share it. Asking it allocates nothing
+//! (the caller brings a [`Scratch`]) and gives the same bits on every CPU: each sum is made of fused multiply-adds in one declared
+//! order (`forward.rs`), and elementary functions come from `libm`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `card.rs` | the model card: what a policy is, its inputs, heads and origin |
+//! | `mlp.rs` | layers, laid out for the forward pass; activations |
+//! | `forward.rs` | the vectorised sums and their portable twin |
+//! | `file.rs` | the file format, read and written |
+
+mod card;
+mod file;
+mod forward;
+mod mlp;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use card::{Activation, Card, FORMAT, Head, Input};
+use forward::{BATCH, Cpu};
+pub use mlp::Affine;
+use mlp::{Layer, padded};
+
+/// A network with its model card. A clone shares both.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    net: Arc<Net>,
+    card: Arc<Card>,
+    cpu: Cpu,
+}
+
+/// The layers in the order in which they are computed: hidden ones, then the heads, which all read the last hidden layer.
+#[derive(Clone, Debug)]
+struct Net {
+    hidden: Vec<Layer>,
+    heads: Vec<Layer>,
+}
+
+/// Room for the values between layers, for up to eight rows; made by [`Policy::scratch`].
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    from: Vec<f32>,
+    to: Vec<f32>,
+    pairs: Vec<[i16; 2]>,
+    outputs: Vec<f32>,
+}
+
+impl Policy {
+    /// A policy from its card and its layers: the hidden ones, then the heads.
+    ///
+    /// # Errors
+    /// If the card contradicts itself or the shapes, or if a number is not finite.
+    pub fn new(card: Card, layers: &[Affine]) -> Result<Self, Error> {
+        card.check()?;
+        let shapes = card.shapes();
+        if layers.len() != shapes.len() {
+            let (n, want) = (layers.len(), shapes.len());
+            return Err(Error::new(format!(
+                "{n} layers where the card names {want}"
+            )));
+        }
+        let mut packed = Vec::with_capacity(layers.len());
+        let mut width = card.inputs.len();
+        for (shape, affine) in shapes.iter().zip(layers) {
+            let outputs = shape.outputs.unwrap_or(affine.bias.len());
+            let layer = Layer::pack(affine, width, outputs, shape.activation)
+                .map_err(|e| e.under(&shape.name))?;
+            packed.push(layer);
+            if shape.outputs.is_none() {
+                width = outputs;
+            }
+        }
+        let heads = packed.split_off(card.hidden.len());
+        Ok(Self {
+            net: Arc::new(Net {
+                hidden: packed,
+                heads,
+            }),
+            card: Arc::new(card),
+            cpu: Cpu::Best,
+        })
+    }
+
+    /// The same policy, asked without vector instructions: slow where the CPU has no fused multiply-add, equal to the last bit.
+    pub fn portable(&self) -> Self {
+        Self {
+            cpu: Cpu::Portable,
+            ..self.clone()
+        }
+    }
+
+    /// The same policy with the weights of its wide hidden layers, the first excepted, rounded to integers of about 12 bits: about
+    /// three fifths of the time. The first layer reads inputs of many magnitudes, heads are small: both stay f32. What the rounding does
+    /// to a controller has to be measured.
+    pub fn to_integers(&self) -> Self {
+        let mut net = Net::clone(&self.net);
+        for layer in net.hidden.iter_mut().skip(1) {
+            *layer = layer.to_integers();
+        }
+        Self {
+            net: Arc::new(net),
+            ..self.clone()
+        }
+    }
+
+    /// The model card.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// How many numbers the policy reads.
+    pub fn inputs(&self) -> usize {
+        self.card.inputs.len()
+    }
+
+    /// How many numbers it gives: those of all heads, one after the other.
+    pub fn outputs(&self) -> usize {
+        self.net.heads.iter().map(|h| h.outputs).sum()
+    }
+
+    /// Number of weights and biases.
+    pub fn parameters(&self) -> usize {
+        self.layers().map(|l| (l.inputs + 1) * l.outputs).sum()
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.net.hidden.iter().chain(&self.net.heads)
+    }
+
+    /// Room for this policy's forward pass.
+    pub fn scratch(&self) -> Scratch {
+        let widest = self.layers().map(|l| padded(l.inputs.max(l.outputs))).max();
+        let room = vec![0.0; BATCH * widest.unwrap_or(0)];
+        Scratch {
+            from: room.clone(),
+            to: room,
+            pairs: vec![[0; 2]; widest.unwrap_or(0) / 2],
+            outputs: vec![0.0; self.outputs()],
+        }
+    }
+
+    /// The outputs for one row of raw (unscaled) inputs. An input that is not finite gives outputs that may not be finite either.
+    ///
+    /// # Panics
+    /// If `inputs` is not [`Policy::inputs`] long, or `scratch` is another policy's and too small.
+    #[inline]
+    pub fn forward<'s>(&self, inputs: &[f32], scratch: &'s mut Scratch) -> &'s [f32] {
+        let mut outputs = std::mem::take(&mut scratch.outputs);
+        outputs.resize(self.outputs(), 0.0);
+        self.rows(1, inputs, scratch, &mut outputs);
+        scratch.outputs = outputs;
+        &scratch.outputs
+    }
+
+    /// The outputs for any number of rows, row after row in `inputs` and in `outputs`. Eight rows at a time take two thirds of the
+    /// time per row of [`Policy::forward`], and give the same bits.
+    ///
+    /// # Panics
+    /// If `inputs` and `outputs` do not hold the same number of whole rows, or `scratch` is another policy's and too small.
+    pub fn forward_batch(&self, inputs: &[f32], scratch: &mut Scratch, outputs: &mut [f32]) {
+        let (wide_in, wide_out) = (self.inputs(), self.outputs());
+        let rows = inputs.len() / wide_in;
+        assert_eq!(inputs.len(), rows * wide_in, "inputs are not whole rows");
+        assert_eq!(outputs.len(), rows * wide_out, "outputs do not fit inputs");
+        let whole = rows - rows % BATCH;
+        let (eights, rest) = inputs.split_at(whole * wide_in);
+        let (out_eights, out_rest) = outputs.split_at_mut(whole * wide_out);
+        for (x, y) in eights
+            .chunks_exact(BATCH * wide_in)
+            .zip(out_eights.chunks_exact_mut(BATCH * wide_out))
+        {
+            self.rows(BATCH, x, scratch, y);
+        }
+        for (x, y) in rest
+            .chunks_exact(wide_in)
+            .zip(out_rest.chunks_exact_mut(wide_out))
+        {
+            self.rows(1, x, scratch, y);
+        }
+    }
+
+    /// One pass over the layers for `rows` rows, 1 or [`BATCH`].
+    fn rows(&self, rows: usize, inputs: &[f32], scratch: &mut Scratch, out: &mut [f32]) {
+        let (mut from, mut to) = (&mut scratch.from, &mut scratch.to);
+        let n = self.inputs();
+        assert_eq!(inputs.len(), rows * n, "a policy's inputs");
+        for (x, row) in inputs.chunks_exact(n).zip(from.chunks_exact_mut(padded(n))) {
+            let (x_scaled, padding) = row.split_at_mut(n);
+            for ((x, input), y) in x.iter().zip(&self.card.inputs).zip(x_scaled) {
+                *y = (x - input.offset) * input.scale;
+            }
+            padding.fill(0.0);
+        }
+        for layer in &self.net.hidden {
+            layer.forward(self.cpu, rows, from, to, &mut scratch.pairs);
+            (from, to) = (to, from);
+        }
+        let (wide, mut at) = (self.outputs(), 0);
+        for head in &self.net.heads {
+            let n = head.outputs;
+            head.forward(self.cpu, rows, from, to, &mut scratch.pairs);
+            for (y, row) in to
+                .chunks_exact(padded(n))
+                .zip(out.chunks_exact_mut(wide))
+                .take(rows)
+            {
+                row[at..at + n].copy_from_slice(&y[..n]);
+            }
+            at += n;
+        }
+    }
+}
+
+/// Why a policy was refused. Its one-line display reads
+/// `lfq.safetensors: layers.1.weight: shape [256, 60] where [256, 256] is due; save it as torch's nn.Linear holds it`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Error {
+    /// The file, as the caller named it.
+    pub file: Option<String>,
+    /// The tensor or the key of the model card.
+    pub key: Option<String>,
+    /// What is wrong.
+    pub what: String,
+    /// What would be right.
+    pub remedy: Option<String>,
+}
+
+impl Error {
+    fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            ..Self::default()
+        }
+    }
+
+    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Puts `name` before the key.
+    fn under(mut self, name: &str) -> Self {
+        self.key = Some(match self.key {
+            Some(key) => format!("{name}.{key}"),
+            None => name.to_owned(),
+        });
+        self
+    }
+
+    fn at(mut self, file: &str) -> Self {
+        if self.file.is_none() && !file.is_empty() {
+            self.file = Some(file.to_owned());
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = self.file.iter().chain(&self.key);
+        let mut text: String = places.flat_map(|p| [p.as_str(), ": "]).collect();
+        text += &self.what;
+        if let Some(remedy) = &self.remedy {
+            text += "; ";
+            text += remedy;
+        }
+        // What a file holds is part of the text: it must neither break the line nor speak to the terminal.
+        text.chars().try_for_each(|c| match c {
+            c if c.is_control() => write!(f, "{}", c.escape_default()),
+            c => fmt::Write::write_char(f, c),
+        })
+    }
+}
+
+impl std::error::Error for Error {}
