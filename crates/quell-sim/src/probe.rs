@@ -8,7 +8,7 @@ use quell_qdisc::{DropCause, Drops, MS, Nanos, Packet, US};
 use crate::packet::{Kind, Pkt};
 
 /// Quantiles of the backlog come from samples every 16 packet times, within these bounds; its mean and maximum are exact.
-const GRID: (Nanos, Nanos) = (10 * US, 4 * MS);
+const GRID: (Nanos, Nanos) = (10 * US, 16 * MS);
 
 /// The histogram is linear below 1024: packets are counted in units of 1/1024.
 const PACKET_SHIFT: u32 = 10;
