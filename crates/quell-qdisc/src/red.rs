@@ -101,9 +101,10 @@ impl Params {
     }
 }
 
-/// The burst that tc-red(8) recommends and takes without one.
+/// The burst that tc-red(8) recommends and takes without one; never so short that `min` rules it out.
 pub fn default_burst(min: u64, max: u64, avpkt: u32) -> u32 {
-    ((2 * min + max) / (3 * u64::from(avpkt))) as u32
+    let least = min / u64::from(avpkt) + 1;
+    ((2 * min + max) / (3 * u64::from(avpkt))).max(least) as u32
 }
 
 /// The largest weight 2^-n of the average with which `burst` packets pass (Floyd and Jacobson, section 6), as n.
