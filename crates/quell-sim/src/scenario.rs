@@ -446,6 +446,14 @@ mod tests {
                 "home.toml:3: link.burst: only a token bucket",
             ),
             (
+                "[link]\ntrace = \"builtin:lte\"\nshaper = \"htb\"",
+                "home.toml:3: link.shaper: a token bucket has a rate, and a trace has none; write shaper = \"line\"",
+            ),
+            (
+                "[link]\nrate = \"1mbit\"\nshaper = \"htb\"\nnic = 5",
+                "home.toml:4: link.nic: the device below a token bucket is never busy; write nic = 0",
+            ),
+            (
                 "[link]\nschedule = [[\"1s\", \"1mbit\"]]",
                 "home.toml:2: link.schedule: the first step is not at 0s",
             ),

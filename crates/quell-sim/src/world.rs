@@ -18,6 +18,9 @@ use crate::port::Port;
 use crate::scenario::Scenario;
 use crate::slot::{Connection, End, Slot, source};
 
+/// Queues on the way down: 8 bits number them, the way up, and the end of each way.
+const MOST_PORTS: usize = 254;
+
 /// Why `run_until` came back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Status {
@@ -78,6 +81,13 @@ impl World {
                 seed,
                 &format!("hop{i}"),
             ));
+        }
+        if ports.len() > MOST_PORTS {
+            return Err(Error::new(format!(
+                "a path of {} hops is too long",
+                scenario.hops.len()
+            ))
+            .remedy(format!("give it at most {}", MOST_PORTS - 1)));
         }
         if let Some(up) = &scenario.up {
             let words = Queue::parse(&up.queue)?;

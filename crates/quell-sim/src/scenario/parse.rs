@@ -212,6 +212,17 @@ fn link(table: &mut Table, dir: &Path) -> Result<Link, Error> {
     } else {
         14
     };
+    let bucket = table.peek("shaper") == Some("htb");
+    if bucket && matches!(rate, Rate::Trace(_)) {
+        let error = Error::new("a token bucket has a rate, and a trace has none");
+        let remedy = "write shaper = \"line\", or a rate or a schedule in place of the trace";
+        return Err(table.complain("shaper", error.remedy(remedy)));
+    }
+    if bucket && table.peek("nic").is_some_and(|n| n != "0") {
+        let error = Error::new("the device below a token bucket is never busy");
+        let remedy = "write nic = 0, or shaper = \"line\"";
+        return Err(table.complain("nic", error.remedy(remedy)));
+    }
     let shaper = table.read_or("shaper", "line", |t| one_of("shaper", t, &["line", "htb"]))?;
     if shaper == "line" && table.has("burst") {
         let error = Error::new("only a token bucket has a burst");

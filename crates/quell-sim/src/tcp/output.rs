@@ -387,18 +387,25 @@ impl Sender {
 
     /// `tcp_retransmit_skb`.
     fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
-        let flags = self.segs.flags(seq) | RETRANS | EVER;
-        self.segs.set(seq, now, flags);
-        if self.c.sack {
-            self.again.push_back((seq, now));
-        }
-        self.again_end = self.again_end.max(seq + 1);
+        let flags = self.segs.flags(seq);
+        self.segs.set_flags(seq, flags | RETRANS);
         self.s.retrans_out += 1;
-        self.retransmits += 1;
         if self.retrans_stamp == 0 {
             self.retrans_stamp = now;
         }
         self.undo_retrans = self.undo_retrans.max(0) + 1;
+        self.send_again(now, seq, paced, wire);
+    }
+
+    /// `__tcp_retransmit_skb`: all that a tail loss probe does, which is no retransmission under way.
+    fn send_again<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
+        let flags = self.segs.flags(seq);
+        self.segs.set(seq, now, flags | EVER);
+        if self.c.sack {
+            self.again.push_back((seq, now));
+        }
+        self.again_end = self.again_end.max(seq + 1);
+        self.retransmits += 1;
         if self.rate.is_some() {
             self.rate_sent(now, seq, false);
         }
@@ -538,14 +545,14 @@ impl Sender {
             if self.has_new_data(now) {
                 self.write_xmit(now, cc, wire, true);
             } else if self.segs.flags(nxt - 1) & (SACKED | RETRANS) == 0 {
-                self.retransmit(now, nxt - 1, cc.needs_pacing(), wire);
+                self.send_again(now, nxt - 1, cc.needs_pacing(), wire);
                 self.tlp_again = true;
             }
             if self.s.nxt > nxt || self.tlp_again {
                 self.tlp_high = self.s.nxt;
+                self.timer = Timer::None; // the RTO counts from now
             }
         }
-        self.timer = Timer::Probe;
         self.rearm_rto(now);
     }
 

@@ -130,7 +130,8 @@ impl Sender {
         while let Some(&(seq, sent)) = self.again.front() {
             let live = seq >= self.s.una
                 && self.segs.sent(seq) == sent
-                && self.segs.flags(seq) & (SACKED | RETRANS) == RETRANS;
+                && self.segs.flags(seq) & SACKED == 0
+                && self.segs.flags(seq) & (LOST | RETRANS) != LOST;
             if live {
                 if !self.rack.sent_after(sent, seq + 1) {
                     break;

@@ -234,7 +234,11 @@ impl Sender {
         }
         let mut rexmit = Rexmit::None;
         let prior_out = self.packets_out();
-        let clean = a.count == 0 && self.s.sacked_out == 0 && prior_una >= self.again_end;
+        // Without SACK an ACK that moves nothing stands for a segment that left.
+        let clean = a.count == 0
+            && self.s.sacked_out == 0
+            && prior_una >= self.again_end
+            && (self.c.sack || a.cumulative > prior_una);
         if a.cumulative > prior_una {
             self.timeouts = 0;
             f.acked = true;
