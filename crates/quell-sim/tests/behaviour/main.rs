@@ -2,4 +2,11 @@
 
 mod applications;
 mod common;
+mod ends;
+mod links;
+mod outside;
+mod recovery;
+mod robustness;
+mod soak;
+mod topology;
 mod transfers;

@@ -1,0 +1,257 @@
+//! A sender and a receiver alone, without a network between them: what their packets say.
+
+use quell_qdisc::{Ecn, MS, Nanos, Packet};
+use quell_sim::cc::{CongestionControl, EcnMode};
+use quell_sim::packet::{Ack, FlowId, Kind, Pkt};
+use quell_sim::scenario::Cc;
+use quell_sim::tcp::rtt::Rtt;
+use quell_sim::tcp::sender::{Config, Wire};
+use quell_sim::tcp::{Receiver, Sender, receiver};
+
+/// Holds what a sender sends.
+#[derive(Default)]
+struct Tape(Vec<Pkt>);
+
+impl Wire for Tape {
+    fn send(&mut self, _now: Nanos, _len: u32, make: impl FnOnce() -> Pkt) {
+        self.0.push(make());
+    }
+}
+
+struct Ends {
+    sender: Sender,
+    cc: CongestionControl,
+    receiver: Receiver,
+    tape: Tape,
+    now: Nanos,
+}
+
+const RTT: Nanos = 20 * MS;
+
+impl Ends {
+    fn new(cc: Cc) -> Self {
+        Self::with(cc, |_| {})
+    }
+
+    fn with(cc: Cc, change: impl FnOnce(&mut Config)) -> Self {
+        let cc = CongestionControl::new(cc);
+        let ect = match cc.ecn_mode() {
+            EcnMode::Accurate => Ecn::Ect1,
+            _ => Ecn::Ect0,
+        };
+        let mut config = Config {
+            flow: FlowId::default(),
+            hash: 1,
+            mss: 1448,
+            wire_bytes: 1514,
+            ect,
+            window: 1000,
+            end: u32::MAX,
+            last_short: 0,
+            offer_ns: 0,
+            iw: 10,
+            sack: true,
+            limited_transmit: true,
+        };
+        change(&mut config);
+        let receiver = receiver::Config {
+            delack: 2,
+            delack_timeout: 40 * MS,
+            sack: true,
+            ecn: cc.ecn_mode(),
+            rtt: RTT,
+            quiet: 220 * MS,
+        };
+        let mut ends = Self {
+            sender: Sender::new(config, Rtt::new(200 * MS, false), &cc),
+            cc,
+            receiver: Receiver::new(FlowId::default(), receiver),
+            tape: Tape::default(),
+            now: 0,
+        };
+        ends.sender.connect(0, &mut ends.tape);
+        assert_eq!(ends.tape.0.pop().expect("a SYN").kind, Kind::Syn);
+        ends.now = RTT;
+        let answer = Ack {
+            syn: true,
+            tsecr: 1,
+            ..Ack::default()
+        };
+        ends.sender
+            .on_ack(RTT, &answer, &mut ends.cc, &mut ends.tape);
+        ends
+    }
+
+    /// A round trip: the network does something to each packet under way, or drops it; what the ACKs bring forth is returned.
+    fn round(&mut self, mut fate: impl FnMut(&mut Pkt) -> bool) -> Vec<Pkt> {
+        let under_way = std::mem::take(&mut self.tape.0);
+        let mut acks = Vec::new();
+        for mut p in under_way {
+            if !fate(&mut p) {
+                continue;
+            }
+            self.now += 100_000;
+            acks.extend(self.receiver.on_data(self.now, &p));
+            if self.receiver.ack_due(self.now) {
+                acks.push(self.receiver.ack());
+            }
+        }
+        if self.receiver.deadline() < quell_qdisc::NEVER {
+            acks.push(self.receiver.ack());
+        }
+        self.now += RTT;
+        for ack in acks {
+            self.now += 100_000;
+            while self.sender.deadline() <= self.now {
+                self.sender.on_timer(self.now, &mut self.cc, &mut self.tape);
+            }
+            self.sender
+                .on_ack(self.now, &ack, &mut self.cc, &mut self.tape);
+        }
+        // A paced sender has its time too.
+        self.now += RTT;
+        while self.sender.deadline() <= self.now {
+            self.sender.on_timer(self.now, &mut self.cc, &mut self.tape);
+        }
+        self.tape.0.clone()
+    }
+}
+
+#[test]
+fn classic_ecn_halves_once_per_round_and_says_so_once() {
+    let mut ends = Ends::new(Cc::NewReno);
+    for _ in 0..3 {
+        ends.round(|_| true);
+    }
+    let before = ends.sender.s.cwnd;
+    assert!(before >= 60, "slow start: {before}");
+    // Every packet of this round is marked.
+    let sent = ends.round(|p| {
+        p.set_ce();
+        true
+    });
+    assert_eq!(ends.sender.s.ssthresh, before / 2);
+    assert_eq!(sent.iter().filter(|p| p.cwr).count(), 1, "one CWR");
+    // The marks' echo stops with it: no second reduction, and the window ends at the threshold.
+    let mut reductions = 0;
+    for _ in 0..4 {
+        let threshold = ends.sender.s.ssthresh;
+        let sent = ends.round(|_| true);
+        reductions += u32::from(ends.sender.s.ssthresh != threshold);
+        assert!(sent.iter().all(|p| !p.cwr));
+    }
+    assert_eq!(reductions, 0);
+    let now = ends.sender.s.cwnd;
+    assert!(
+        (before / 2..before / 2 + 6).contains(&now),
+        "{now} of {before}"
+    );
+    assert_eq!(ends.sender.retransmits, 0);
+    // One mark in each of three rounds: three reductions.
+    let before = ends.sender.s.cwnd;
+    for _ in 0..3 {
+        let mut first = true;
+        ends.round(|p| {
+            if std::mem::take(&mut first) {
+                p.set_ce();
+            }
+            true
+        });
+        ends.round(|_| true);
+        ends.round(|_| true);
+    }
+    let now = ends.sender.s.cwnd;
+    assert!(
+        (before / 8..before / 4 + 4).contains(&now),
+        "{now} of {before}"
+    );
+}
+
+#[test]
+fn dctcp_reduces_by_half_the_share_of_marks() {
+    let mut ends = Ends::new(Cc::Dctcp);
+    for _ in 0..4 {
+        ends.round(|_| true);
+    }
+    // All packets of many rounds carry marks: alpha tends to 1 and the window is halved each round, down to two.
+    for _ in 0..40 {
+        ends.round(|p| {
+            p.set_ce();
+            true
+        });
+    }
+    assert!(ends.sender.s.cwnd <= 3, "{}", ends.sender.s.cwnd);
+    // And without any it grows again: a packet per round.
+    let before = ends.sender.s.cwnd;
+    for _ in 0..20 {
+        ends.round(|_| true);
+    }
+    let gained = ends.sender.s.cwnd - before;
+    assert!((17..=21).contains(&gained), "{gained}");
+}
+
+#[test]
+fn new_data_are_ect_and_retransmissions_never() {
+    for (cc, ect) in [
+        (Cc::NewReno, Ecn::Ect0),
+        (Cc::Cubic { rfc9438: false }, Ecn::Ect0),
+        (Cc::Dctcp, Ecn::Ect0),
+        (Cc::Prague, Ecn::Ect1),
+        (Cc::Bbr, Ecn::Ect0),
+    ] {
+        let mut ends = Ends::new(cc);
+        let (mut highest, mut again, mut count) = (None, 0, 0u32);
+        for _ in 0..30 {
+            for p in ends.round(|_| {
+                count += 1;
+                count % 17 != 0
+            }) {
+                if Some(p.seq) > highest {
+                    highest = Some(p.seq);
+                    assert_eq!(p.ecn(), ect, "{cc:?}: new data");
+                } else {
+                    again += 1;
+                    assert_eq!(p.ecn(), Ecn::NotEct, "{cc:?}: RFC 3168, section 6.1.5");
+                    assert!(!p.cwr);
+                }
+            }
+        }
+        assert!(again > 3, "{cc:?}: {again}");
+    }
+}
+
+#[test]
+fn sack_blocks_make_acks_longer() {
+    let ack = |count| Ack {
+        count,
+        ..Ack::default()
+    };
+    // 20 bytes of IP, 20 of TCP, 12 for timestamps; 2 of padding, 2 of kind and length, 8 for each block.
+    let sizes: Vec<u32> = (0..4).map(|n| ack(n).ip_bytes()).collect();
+    assert_eq!(sizes, [52, 64, 72, 80]);
+}
+
+#[test]
+fn limited_transmit_sends_on_the_first_two_duplicates() {
+    // Three segments, of which the first is lost: two duplicates. New data bring the third (RFC 3042).
+    for (limited, sack) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut ends = Ends::with(Cc::NewReno, |c| {
+            (c.iw, c.limited_transmit, c.sack) = (3, limited, sack);
+        });
+        assert_eq!(std::mem::take(&mut ends.tape.0).len(), 3);
+        for duplicate in 1..=2u32 {
+            ends.now += RTT + 10;
+            let mut ack = Ack::default();
+            if sack {
+                ack.count = 1;
+                ack.blocks[0] = (1, 1 + duplicate);
+            }
+            ends.sender
+                .on_ack(ends.now, &ack, &mut ends.cc, &mut ends.tape);
+            ends.now -= RTT;
+        }
+        let sent: Vec<u32> = ends.tape.0.iter().map(|p| p.seq).collect();
+        let wanted: &[u32] = if limited { &[3, 4] } else { &[] };
+        assert_eq!(sent, wanted, "limited transmit {limited}, SACK {sack}");
+    }
+}

@@ -1,0 +1,197 @@
+//! Links: schedules, traces, token buckets, device queues, random loss.
+
+use std::sync::Arc;
+
+use quell_link::trace::Trace;
+use quell_qdisc::{MS, Nanos, SEC, US};
+use quell_sim::scenario::{Rate, Scenario};
+use quell_sim::{Status, World};
+
+use crate::common::{gauges_at, measure, measure_with, near, scenario, world};
+
+/// `packets` of 1500 bytes of IP that arrive within microseconds, at time 0.
+fn burst(packets: u64) -> String {
+    let stop = packets * 1200 - 1;
+    format!(
+        "[[flow]]\nkind = \"cbr\"\nrate = \"10gbit\"\nsize = 1500\nrtt = \"1us\"\nstop = \"{stop}ns\"\n"
+    )
+}
+
+#[test]
+fn a_schedule_changes_the_rate_at_its_times() {
+    let r = measure_with(
+        "duration = \"9s\"\nwarmup = \"0s\"\n[link]\nschedule = [[\"0s\", \"5mbit\"], [\"3s\", \"1mbit\"], [\"6s\", \"8mbit\"]]\n\
+         queue = \"pfifo limit 10\"\n[[flow]]\nkind = \"cbr\"\nrate = \"20mbit\"\nrtt = \"1us\"\n",
+        1,
+        Some(SEC),
+    );
+    let s = r.series.expect("a series");
+    for (bin, mbps) in [5.0, 5.0, 5.0, 1.0, 1.0, 1.0, 8.0, 8.0, 8.0]
+        .into_iter()
+        .enumerate()
+    {
+        // A packet is counted when it begins: 12 kbit more or less.
+        near(s.throughput_mbps[bin], mbps, 0.0122);
+        near(s.capacity_mbps[bin], mbps, 1e-9);
+    }
+    near(r.capacity_mbps, 14.0 / 3.0, 1e-9);
+    near(r.utilisation, 1.0, 0.001);
+}
+
+/// A scenario over a trace of these milliseconds.
+fn traced(ms: &[Nanos], rest: &str) -> Arc<Scenario> {
+    let mut s = scenario(&format!(
+        "warmup = \"0s\"\n[link]\nrate = \"1mbit\"\noverhead = 4\nqueue = \"pfifo limit 1000\"\n{rest}"
+    ));
+    s.link.rate = Rate::Trace(Arc::new(Trace {
+        name: "made up".into(),
+        opportunities: ms.iter().map(|t| t * MS).collect(),
+        period: ms.last().expect("an opportunity") * MS,
+    }));
+    Arc::new(s)
+}
+
+fn run_traced(ms: &[Nanos], rest: &str) -> quell_link::record::Run {
+    let s = traced(ms, rest);
+    let mut w = World::new(s.clone(), &s.link.queue, 1, None).expect("a world");
+    while w.run_until(s.duration) != Status::Done {}
+    w.record(0.0)
+}
+
+#[test]
+fn a_busy_queue_uses_every_opportunity_of_a_trace() {
+    // 1504 bytes with the overhead of 4: exactly one opportunity each; four in 30 ms.
+    let r = run_traced(
+        &[10, 20, 20, 30],
+        "[[flow]]\nkind = \"cbr\"\nrate = \"9mbit\"\n",
+    );
+    near(r.capacity_mbps, 4.0 * 1504.0 * 8.0 / 30e3, 1e-3);
+    near(r.utilisation, 1.0, 1e-3);
+    // Packets of any size use the same bytes.
+    let r = run_traced(
+        &[10, 20, 20, 30],
+        "[[flow]]\nkind = \"cbr\"\nrate = \"9mbit\"\nsize = 700\n",
+    );
+    near(r.utilisation, 1.0, 1e-3);
+}
+
+#[test]
+fn what_an_empty_queue_cannot_use_of_a_trace_is_lost() {
+    // A packet of one opportunity each 45 ms, where there are 6 opportunities in that time.
+    let r = run_traced(
+        &[10, 20, 20, 30],
+        "[[flow]]\nkind = \"cbr\"\nrate = \"266667bit\"\nsize = 1500\n",
+    );
+    near(r.utilisation, 1.0 / 6.0, 1e-3);
+    assert_eq!(r.sojourn_ms.max, 0.0, "and none is saved up for a queue");
+    // SYN at 0: through at 10 ms, answered at 23 ms; the data are through at 30 ms and acknowledged at 43 ms.
+    let r = run_traced(
+        &[10, 20, 20, 30],
+        "[[flow]]\ncount = 1\nbytes = 1448\nrtt = \"13ms\"\n",
+    );
+    let fct = r.flows[0].fct_ms.expect("a completion time").max;
+    // The SYN enters half a round trip after its sender's start, at 6.5 ms, and is through at 10 ms.
+    near(fct, 43.0 - 6.5, 1e-9);
+}
+
+#[test]
+fn a_packet_begun_keeps_its_place_in_a_trace() {
+    // 904 bytes each: five use three opportunities of 1504 bytes, with no byte between them lost.
+    let s = traced(
+        &[10],
+        "[[flow]]\nkind = \"cbr\"\nrate = \"1gbit\"\nsize = 900\nrtt = \"1us\"\nstop = \"70us\"\n",
+    );
+    let mut w = World::new(s.clone(), &s.link.queue, 1, None).expect("a world");
+    // Ten arrive within 70 us; one is in service. Bytes sent by each opportunity: 1504, 3008, 4512, 6016.
+    for (at, left) in [(1, 9), (11, 8), (21, 6), (31, 5), (41, 3)] {
+        assert_eq!(
+            gauges_at(&mut w, at * MS).backlog_packets,
+            left,
+            "at {at} ms"
+        );
+    }
+}
+
+#[test]
+fn a_token_bucket_lets_two_packets_pass_at_once_and_then_its_rate() {
+    // 8 Mbit/s: a byte each microsecond. The bucket of 1600 bytes is not in debt for the first two packets of 1514; the third
+    // waits until 3028 - 1600 bytes are paid, each further one for 1514 more.
+    let mut w = world(&format!(
+        "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nqueue = \"pfifo limit 1000\"\n{}",
+        burst(20)
+    ));
+    assert_eq!(gauges_at(&mut w, 30 * US).departures, 2);
+    for k in 3..20u64 {
+        let due = ((k - 1) * 1514 - 1600) * US;
+        assert_eq!(gauges_at(&mut w, due - US).departures, k - 1);
+        assert_eq!(gauges_at(&mut w, due + US).departures, k);
+    }
+    // A larger burst passes as many packets as it holds, and one more.
+    let mut w = world(&format!(
+        "duration = \"1s\"\n[link]\nrate = \"8mbit\"\nshaper = \"htb\"\nburst = 6056\nqueue = \"pfifo limit 1000\"\n{}",
+        burst(20)
+    ));
+    assert_eq!(gauges_at(&mut w, 30 * US).departures, 5);
+}
+
+#[test]
+fn slow_links_and_large_buckets_do_not_overflow() {
+    let r = measure(
+        "duration = \"20000s\"\nwarmup = \"0s\"\n[link]\nrate = \"10bit\"\nqueue = \"pfifo\"\n[[flow]]\nkind = \"cbr\"\nrate = \"100bit\"\nsize = 236\n",
+    );
+    // 250 bytes each: 200 s.
+    assert_eq!(r.packets, 100);
+    let r = measure(
+        "duration = \"10s\"\nwarmup = \"0s\"\n[link]\nrate = \"10kbit\"\nshaper = \"htb\"\nburst = \"1gb\"\nqueue = \"pfifo\"\n\
+         [[flow]]\nkind = \"cbr\"\nrate = \"100mbit\"\n",
+    );
+    assert_eq!(r.drops, 0);
+    assert!(r.sojourn_ms.max == 0.0);
+}
+
+#[test]
+fn the_device_queue_takes_what_fits_out_of_the_disciplines_sight() {
+    // Ten at once: one is sent, five are the device's, four the discipline's; 1514 us later a place is free.
+    let mut w = world(&format!(
+        "duration = \"1s\"\nwarmup = \"0s\"\n[link]\nrate = \"8mbit\"\nnic = 5\nqueue = \"pfifo limit 1000\"\n{}",
+        burst(10)
+    ));
+    assert_eq!(gauges_at(&mut w, 100 * US).backlog_packets, 4);
+    assert_eq!(gauges_at(&mut w, 1600 * US).backlog_packets, 3);
+    let r = {
+        while w.run_until(SEC) != Status::Done {}
+        w.record(0.0)
+    };
+    assert_eq!(r.packets, 10);
+    // Those behind wait for 1, 2, 3 and 4 packets to be sent, less their own time of arrival (1.2 us apart).
+    near(r.sojourn_ms.max, 4.0 * 1.514, 0.012);
+    near(r.sojourn_ms.mean, 10.0 * 1.514 / 10.0, 0.012);
+    // A transfer is as fast as without.
+    let fct = |nic: u32| {
+        let r = measure(&format!(
+            "duration = \"9s\"\nwarmup = \"0s\"\n[link]\nrate = \"8mbit\"\nnic = {nic}\nqueue = \"pfifo limit 1000\"\n\
+             [[flow]]\ncount = 1\nbytes = 1000000\n"
+        ));
+        r.flows[0].fct_ms.expect("a completion time").max
+    };
+    assert_eq!(fct(0), fct(20));
+}
+
+#[test]
+fn random_loss_has_its_rate() {
+    for shaper in ["line", "htb"] {
+        let r = measure(&format!(
+            "duration = \"100s\"\nwarmup = \"0s\"\n[link]\nrate = \"100mbit\"\nloss = 0.02\nshaper = \"{shaper}\"\nqueue = \"pfifo\"\n\
+             [[flow]]\nkind = \"cbr\"\nrate = \"12mbit\"\n"
+        ));
+        // A binomial count of 100,000 packets.
+        let lost = r.drops_by_cause.link as f64;
+        near(lost, 2000.0, 4.0 * (1e5f64 * 0.02 * 0.98).sqrt());
+        near(
+            r.flows[0].goodput_mbps,
+            (1e5 - lost) * 1472.0 * 8e-6 / 100.0,
+            0.001,
+        );
+        assert_eq!((r.drops, r.loss_rate), (0, 0.0), "behind the queue");
+    }
+}

@@ -1,0 +1,289 @@
+//! Hundreds of scenarios that nobody would write, drawn from the whole of what the file format allows.
+
+use std::sync::Arc;
+
+use quell_qdisc::{Nanos, Rng, SEC};
+use quell_sim::scenario::{Rate, Scenario, Shaper};
+use quell_sim::{Status, World};
+
+use crate::common::scenario;
+
+/// One of these.
+fn one<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
+    from[rng.below(from.len() as u64) as usize]
+}
+
+/// Between two numbers, each order of magnitude as likely as another.
+fn between(rng: &mut Rng, low: f64, high: f64) -> u64 {
+    (low * (high / low).powf(rng.f64())) as u64
+}
+
+fn chance(rng: &mut Rng, p: f64) -> bool {
+    rng.f64() < p
+}
+
+const QUEUES: [&str; 22] = [
+    "pfifo limit 1",
+    "pfifo limit 20",
+    "pfifo limit 1000",
+    "bfifo limit 20000",
+    "fifo limit 50 drop 0.01",
+    "red",
+    "red ecn adaptive limit 200kb",
+    "codel",
+    "codel ecn limit 30",
+    "pie",
+    "pie ecn target 5ms",
+    "fq flow_limit 10",
+    "fq_codel",
+    "fq_codel noecn flows 4 limit 40",
+    "fq_pie ecn",
+    "cobalt",
+    "cake",
+    "dualpi2",
+    "dualpi2 any_ect",
+    "wqm target 30ms",
+    "learnqueue delta 0.5",
+    "learnqueue as_published",
+];
+
+fn link(rng: &mut Rng, text: &mut String, delay: bool) {
+    let rate = between(rng, 2e4, 1e8);
+    match rng.below(5) {
+        0 => *text += "trace = \"builtin:lte\"\n",
+        1 => {
+            let (then, more) = (between(rng, 1e3, 1e8), between(rng, 1e4, 1e8));
+            *text += &format!(
+                "schedule = [[\"0s\", \"{rate}bit\"], [\"200ms\", \"{then}bit\"], [\"900ms\", \"{more}bit\"]]\n"
+            );
+        }
+        _ => *text += &format!("rate = \"{rate}bit\"\n"),
+    }
+    if !text.ends_with("lte\"\n") && chance(rng, 0.4) {
+        *text += &format!(
+            "shaper = \"htb\"\nburst = {}\n",
+            between(rng, 1.0, 60_000.0)
+        );
+    } else if chance(rng, 0.2) {
+        *text += &format!("nic = {}\n", rng.below(30));
+    }
+    if delay {
+        *text += &format!("delay = \"{}us\"\n", rng.below(30_000));
+    }
+    if chance(rng, 0.4) {
+        *text += &format!("overhead = {}\n", rng.below(1001));
+    }
+    if chance(rng, 0.3) {
+        *text += &format!("loss = {}\n", rng.f64() * rng.f64() * 0.5);
+    }
+    *text += &format!("queue = \"{}\"\n", one(rng, &QUEUES));
+}
+
+fn tcp(rng: &mut Rng, text: &mut String) {
+    let cc = one(rng, &["newreno", "cubic", "bic", "bbr", "dctcp", "prague"]);
+    *text += &format!("cc = \"{cc}\"\n");
+    if chance(rng, 0.5) {
+        *text += &format!("ecn = {}\n", chance(rng, 0.7));
+    }
+    if chance(rng, 0.3) {
+        *text += &format!("sack = {}\n", chance(rng, 0.3));
+    }
+    if chance(rng, 0.3) {
+        *text += &format!("limited_transmit = {}\n", chance(rng, 0.3));
+    }
+    let mss = if chance(rng, 0.3) {
+        between(rng, 88.0, 64_000.0)
+    } else {
+        1448
+    };
+    *text += &format!("mss = {mss}\n");
+    if chance(rng, 0.4) {
+        *text += &format!(
+            "iw = {}\nmin_rto = \"{}ms\"\ndelack = {}\ndelack_timeout = \"{}ms\"\nbuffer = {}\n",
+            between(rng, 1.0, 200.0),
+            between(rng, 1.0, 3000.0),
+            between(rng, 1.0, 255.0),
+            rng.below(500),
+            between(rng, 1.0, 1000.0) * mss,
+        );
+        *text += &format!("rto = \"{}\"\n", one(rng, &["linux", "ns3"]));
+    }
+}
+
+fn flow(rng: &mut Rng, hops: u64, text: &mut String) {
+    *text += "[[flow]]\n";
+    match one(
+        rng,
+        &["tcp", "tcp", "tcp", "tcp", "cbr", "poisson", "onoff", "web"],
+    ) {
+        "tcp" => {
+            *text += &format!("count = {}\n", 1 + rng.below(6));
+            tcp(rng, text);
+            if chance(rng, 0.3) {
+                *text += &format!("bytes = {}\n", between(rng, 1.0, 1e7));
+            }
+            if chance(rng, 0.3) {
+                *text += &format!("rate = \"{}bit\"\n", between(rng, 1e3, 1e8));
+            }
+        }
+        "web" => {
+            tcp(rng, text);
+            *text += &format!(
+                "kind = \"web\"\narrivals = {}\nsize = \"{}{}\"\n",
+                between(rng, 1.0, 300.0),
+                one(rng, &["", "exp:"]),
+                between(rng, 1.0, 1e6)
+            );
+        }
+        "onoff" => {
+            *text += &format!(
+                "kind = \"onoff\"\non = \"{}us\"\noff = \"{}us\"\ngap_on = \"{}us\"\ngap_off = \"{}us\"\nsize = {}\n",
+                between(rng, 1.0, 1e6),
+                between(rng, 1.0, 1e6),
+                between(rng, 50.0, 1e5),
+                between(rng, 50.0, 1e6),
+                between(rng, 28.0, 64_000.0),
+            );
+        }
+        kind => {
+            let exponential = kind == "poisson" && chance(rng, 0.5);
+            *text += &format!(
+                "kind = \"{kind}\"\nrate = \"{}bit\"\nsize = \"{}{}\"\necn = {}\n",
+                between(rng, 1e3, 3e7),
+                if exponential { "exp:" } else { "" },
+                between(rng, 28.0, 64_000.0),
+                chance(rng, 0.5)
+            );
+        }
+    }
+    let up = chance(rng, 0.2);
+    if up {
+        *text += "direction = \"up\"\n";
+    } else if hops > 0 && chance(rng, 0.2) {
+        let first = rng.below(hops + 1);
+        let last = first + rng.below(hops + 1 - first);
+        *text += &format!("hops = [{first}, {last}]\n");
+    }
+    if chance(rng, 0.5) {
+        *text += &format!("rtt = \"{}us\"\n", between(rng, 250_000.0, 1_500_000.0));
+    }
+    if chance(rng, 0.4) {
+        let start = rng.below(800);
+        *text += &format!(
+            "start = \"{start}ms\"\nstop = \"{}ms\"\n",
+            start + 1 + rng.below(1500)
+        );
+    }
+    if chance(rng, 0.4) {
+        *text += &format!("stagger = \"{}ms\"\n", rng.below(900));
+    }
+}
+
+fn draw(rng: &mut Rng) -> String {
+    let mut text = format!(
+        "duration = \"{}ms\"\nwarmup = \"0s\"\n[link]\n",
+        between(rng, 200.0, 6000.0)
+    );
+    link(rng, &mut text, true);
+    if chance(rng, 0.5) {
+        text += "[link.up]\n";
+        // Keys of its own only: a trace has no token bucket.
+        let mut up = String::new();
+        link(rng, &mut up, true);
+        if text.contains("shaper") && !up.contains("shaper") {
+            up += "shaper = \"line\"\n";
+        }
+        if text.contains("nic") && !up.contains("nic") {
+            up += "nic = 0\n";
+        }
+        text += &up;
+    }
+    let hops = if chance(rng, 0.3) {
+        1 + rng.below(4)
+    } else {
+        0
+    };
+    for _ in 0..hops {
+        text += "[[hop]]\n";
+        link(rng, &mut text, true);
+    }
+    for _ in 0..1 + rng.below(4) {
+        flow(rng, hops, &mut text);
+    }
+    text
+}
+
+fn run_to(w: &mut World, end: Nanos) {
+    while w.run_until(end) != Status::Done {}
+}
+
+/// What may have left the queue beyond what the link offered: a bucket's contents, the device queue, the packet in service.
+fn slack(s: &Scenario) -> f64 {
+    let burst = match s.link.shaper {
+        Shaper::Htb { burst } => burst,
+        Shaper::Line => 0,
+    };
+    f64::from(burst) + 66_000.0 * f64::from(s.link.nic + 1)
+}
+
+/// Runs one scenario and holds what must be so in any.
+fn check(text: &str, seed: u64, rng: &mut Rng) -> u64 {
+    let s = Arc::new(scenario(text));
+    let mut w =
+        World::new(s.clone(), &s.link.queue, seed, Some(s.duration / 7 + 1)).expect("a world");
+    run_to(&mut w, rng.below(s.duration));
+    let mut twin = w.clone();
+    run_to(&mut w, s.duration);
+    run_to(&mut twin, s.duration);
+    assert_eq!(w.now(), s.duration);
+    let queues = 1 + s.hops.len() + usize::from(s.up.is_some());
+    for q in 0..queues {
+        let g = w.gauges(q);
+        assert_eq!(
+            g.arrivals,
+            g.departures + g.drops_overflow + g.drops_early + u64::from(g.backlog_packets),
+            "queue {q}: {g:?}"
+        );
+    }
+    let r = w.record(0.0);
+    assert_eq!(
+        format!("{r:?}"),
+        format!("{:?}", twin.record(0.0)),
+        "a clone"
+    );
+    let seconds = s.duration as f64 / SEC as f64;
+    let offered = match &s.link.rate {
+        // Whole opportunities.
+        Rate::Trace(_) => r.capacity_mbps + 2.0 * 1504.0 * 8e-6 / seconds,
+        _ => r.capacity_mbps,
+    } + slack(&s) * 8e-6 / seconds;
+    assert!(
+        r.throughput_mbps <= offered,
+        "{} of {offered}",
+        r.throughput_mbps
+    );
+    if s.flows.iter().all(|f| f.hops.0 == 0) {
+        assert!(r.goodput_mbps <= r.throughput_mbps, "{}", r.goodput_mbps);
+    }
+    for f in &r.flows {
+        assert!(f.goodput_mbps.is_finite() && f.cwnd_packets.is_finite());
+    }
+    r.events
+}
+
+#[test]
+fn whatever_a_scenario_says_packets_are_conserved_and_clones_agree() {
+    let mut rng = Rng::new(20_261_120, "soak");
+    let mut events = 0;
+    for k in 0..500 {
+        let text = draw(&mut rng);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            check(&text, k, &mut rng.clone())
+        }));
+        match outcome {
+            Ok(count) => events += count,
+            Err(_) => panic!("scenario {k}, seed {k}:\n{text}"),
+        }
+    }
+    assert!(events > 1_000_000, "{events}");
+}
