@@ -1,9 +1,14 @@
-//! How many bottleneck packets a CPU-second simulates: `cargo bench -p quell-sim --bench speed [-- --json] [-- --quick]`.
+//! How many bottleneck packets a CPU-second simulates, and what else simulating costs: `cargo bench -p quell-sim --bench speed`.
 //!
-//! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s warm-up; process CPU time.
+//! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s warm-up, five repeats of at least
+//! 0.1 s of CPU time each, of which the median counts. Options: `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by
+//! congestion control, Mbit/s, flows), `--json`.
 
+use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Instant;
 
+use cpu_time::ProcessTime;
 use quell_qdisc::{MS, Nanos, SEC, US};
 use quell_sim::World;
 use quell_sim::scenario::{Cc, Direction, Flow, FlowKind, Link, Rate, Scenario, Shaper, Tcp};
@@ -13,13 +18,75 @@ const REPEATS: usize = 5;
 const PACKETS: u64 = 2_000_000;
 const LEAST_S: f64 = 0.1;
 const MOST_S: f64 = 0.3;
+/// The plain queue of most cells.
+const PFIFO: &str = "pfifo limit 1000";
 
 struct Cell {
     cc: &'static str,
-    rate: u64,
+    mbps: u64,
     flows: u32,
     queue: &'static str,
     hops: usize,
+    /// Million packets per CPU-second to reach.
+    bar: Option<f64>,
+}
+
+impl Cell {
+    const fn new(
+        cc: &'static str,
+        mbps: u64,
+        flows: u32,
+        queue: &'static str,
+        bar: Option<f64>,
+    ) -> Self {
+        Self {
+            cc,
+            mbps,
+            flows,
+            queue,
+            hops: 0,
+            bar,
+        }
+    }
+
+    fn name(&self) -> String {
+        let Cell {
+            cc,
+            mbps,
+            flows,
+            queue,
+            ..
+        } = self;
+        let hops = if self.hops > 0 { ", 3 hops" } else { "" };
+        let s = if *flows > 1 { "s" } else { "" };
+        format!("{mbps} Mbit/s, {flows} {cc} flow{s}, {queue}{hops}")
+    }
+}
+
+fn cells(quick: bool) -> Vec<Cell> {
+    let rates = [10, 100, 1000];
+    let mut cells = Vec::new();
+    for cc in ["newreno", "cubic"] {
+        for (flows, bar) in [(1, 12.0), (10, 12.0), (50, 12.0), (1000, 5.0)] {
+            cells.extend(rates.map(|r| Cell::new(cc, r, flows, PFIFO, Some(bar))));
+        }
+    }
+    if !quick {
+        for queue in ["codel", "pie", "fq_codel", "dualpi2"] {
+            cells.extend(rates.map(|r| Cell::new("cubic", r, 10, queue, Some(8.0))));
+        }
+        for flows in [1, 10, 50] {
+            cells.push(Cell {
+                hops: 2,
+                ..Cell::new("newreno", 100, flows, PFIFO, Some(4.0))
+            });
+        }
+        // Reported without a bar; the last three show that cost per packet does not grow with the rate.
+        cells.push(Cell::new("bbr", 100, 10, PFIFO, None));
+        cells.push(Cell::new("prague", 100, 10, PFIFO, None));
+        cells.extend([1, 100, 10_000].map(|r| Cell::new("newreno", r, 1, PFIFO, None)));
+    }
+    cells
 }
 
 fn scenario(cell: &Cell) -> Scenario {
@@ -27,7 +94,6 @@ fn scenario(cell: &Cell) -> Scenario {
         "newreno" => Cc::NewReno,
         "cubic" => Cc::Cubic { rfc9438: false },
         "bbr" => Cc::Bbr,
-        "dctcp" => Cc::Dctcp,
         _ => Cc::Prague,
     };
     let tcp = Tcp {
@@ -47,7 +113,7 @@ fn scenario(cell: &Cell) -> Scenario {
         rate: u64::MAX,
     };
     let link = Link {
-        rate: Rate::Constant(cell.rate),
+        rate: Rate::Constant(cell.mbps * 1_000_000),
         delay: MS,
         shaper: Shaper::Line,
         overhead: 14,
@@ -78,7 +144,14 @@ fn scenario(cell: &Cell) -> Scenario {
     }
 }
 
-/// Best and median over the repeats, events per packet, loss.
+fn world(cell: &Cell, seed: u64) -> World {
+    let mut world =
+        World::new(Arc::new(scenario(cell)), cell.queue, seed, None).expect("a valid scenario");
+    world.run_until(2 * SEC);
+    world
+}
+
+/// Million packets per CPU-second.
 struct Speed {
     best: f64,
     median: f64,
@@ -86,24 +159,22 @@ struct Speed {
     loss: f64,
 }
 
-fn measure(cell: &Cell) -> Speed {
-    let mut world =
-        World::new(Arc::new(scenario(cell)), cell.queue, 1, None).expect("a valid scenario");
-    let warm = 2 * SEC;
-    world.run_until(warm);
+fn measure(cell: &Cell, from: Nanos) -> Speed {
+    let mut world = world(cell, 1);
+    world.run_until(from);
     let (start, events) = (world.packets(), world.events());
-    let mut at = warm;
+    let mut at = world.now();
     let mut speeds = Vec::new();
     for _ in 0..REPEATS {
         let before = world.packets();
-        let clock = cpu_time::ProcessTime::now();
+        let clock = ProcessTime::now();
         let mut cpu = 0.0;
         while cpu < LEAST_S || world.packets() - before < PACKETS && cpu < MOST_S {
             at += SEC / 4;
             world.run_until(at);
             cpu = clock.elapsed().as_secs_f64();
         }
-        speeds.push((world.packets() - before) as f64 / cpu);
+        speeds.push((world.packets() - before) as f64 / cpu / 1e6);
     }
     speeds.sort_by(f64::total_cmp);
     let packets = (world.packets() - start) as f64;
@@ -115,104 +186,111 @@ fn measure(cell: &Cell) -> Speed {
     }
 }
 
+/// Microseconds that a copy of a running world takes.
+fn clone_us(flows: u32) -> f64 {
+    let world = world(&Cell::new("newreno", 100, flows, PFIFO, None), 1);
+    let once = |rounds: u32| {
+        let clock = ProcessTime::now();
+        for _ in 0..rounds {
+            black_box(world.clone());
+        }
+        clock.elapsed().as_secs_f64() * 1e6 / f64::from(rounds)
+    };
+    let rounds = (LEAST_S * 1e6 / once(100)) as u32 + 1;
+    let mut times: Vec<f64> = (0..REPEATS).map(|_| once(rounds)).collect();
+    times.sort_by(f64::total_cmp);
+    times[REPEATS / 2]
+}
+
+/// How much faster two threads run the same worlds than one, by the clock on the wall.
+fn two_threads() -> f64 {
+    const WORLDS: u64 = 16;
+    let work = |threads: u64| {
+        let clock = Instant::now();
+        std::thread::scope(|scope| {
+            for t in 0..threads {
+                scope.spawn(move || {
+                    for seed in (t..WORLDS).step_by(threads as usize) {
+                        world(&Cell::new("cubic", 100, 10, "codel", None), seed)
+                            .run_until(30 * SEC);
+                    }
+                });
+            }
+        });
+        clock.elapsed().as_secs_f64()
+    };
+    let mut ratios: Vec<f64> = (0..REPEATS).map(|_| work(1) / work(2)).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios[REPEATS / 2]
+}
+
+/// One line of the table that `make bench` prints; `least` says that the bar is a lower bound.
+fn row(what: &str, figure: f64, unit: &str, bar: Option<f64>, least: bool, more: &str) {
+    let verdict = match bar {
+        None => String::new(),
+        Some(bar) if (figure >= bar) == least => format!("{bar:>6}  reached"),
+        Some(bar) => format!("{bar:>6}  MISSED "),
+    };
+    println!("{what:<52} {figure:>8.2} {unit:<8} {verdict:<16} {more}");
+}
+
 fn main() {
-    // cargo hands `--bench` on; everything else is ours.
-    let json = std::env::args().any(|a| a == "--json");
-    let quick = std::env::args().any(|a| a == "--quick");
-    let mut cells = Vec::new();
-    let rates = [10_000_000, 100_000_000, 1_000_000_000];
-    for cc in ["newreno", "cubic"] {
-        for flows in [1, 10, 50, 1000] {
-            for rate in rates {
-                cells.push(Cell {
-                    cc,
-                    rate,
-                    flows,
-                    queue: "pfifo limit 1000",
-                    hops: 0,
-                });
-            }
-        }
+    let has = |flag: &str| std::env::args().any(|a| a == flag);
+    let (json, mut cells) = (has("--json"), cells(has("--quick")));
+    let only = std::env::args().skip_while(|a| a != "--only").nth(1);
+    if let Some(only) = &only {
+        let name = |c: &Cell| format!("{}/{}/{}/{}", c.cc, c.mbps, c.flows, c.queue);
+        cells.retain(|c| name(c).starts_with(only.as_str()));
     }
-    if !quick {
-        for queue in ["codel", "pie", "fq_codel", "dualpi2"] {
-            for rate in rates {
-                cells.push(Cell {
-                    cc: "cubic",
-                    rate,
-                    flows: 10,
-                    queue,
-                    hops: 0,
-                });
-            }
-        }
-        for flows in [1, 10, 50] {
-            cells.push(Cell {
-                cc: "newreno",
-                rate: 100_000_000,
-                flows,
-                queue: "pfifo limit 1000",
-                hops: 2,
-            });
-        }
-        for cc in ["bbr", "prague"] {
-            cells.push(Cell {
-                cc,
-                rate: 100_000_000,
-                flows: 10,
-                queue: "pfifo limit 1000",
-                hops: 0,
-            });
-        }
-        for rate in [1_000_000, 10_000_000_000] {
-            cells.push(Cell {
-                cc: "newreno",
-                rate,
-                flows: 10,
-                queue: "pfifo limit 1000",
-                hops: 0,
-            });
-        }
-    }
-    // `--only cubic/100/10` picks cells by congestion control, Mbit/s and flows.
-    if let Some(only) = std::env::args().skip_while(|a| a != "--only").nth(1) {
-        let name = |c: &Cell| format!("{}/{}/{}/{}", c.cc, c.rate / 1_000_000, c.flows, c.queue);
-        cells.retain(|c| name(c).starts_with(&only));
-    }
-    let mut rows = Vec::new();
-    if !json {
-        println!(
-            "{:8} {:>6} {:>5} {:16} {:>4} | {:>8} {:>7} {:>8} {:>7}",
-            "cc", "Mbit/s", "flows", "queue", "hops", "M pkt/s", "best", "events/p", "loss"
-        );
-    }
-    for cell in &cells {
-        let Speed {
-            best,
-            median,
-            events,
-            loss,
-        } = measure(cell);
-        let mbps = cell.rate / 1_000_000;
-        if json {
-            rows.push(format!(
-                "{{\"cc\":\"{}\",\"rate_mbps\":{mbps},\"flows\":{},\"queue\":\"{}\",\"hops\":{},\"packets_per_cpu_s\":{median:.0},\"best\":{best:.0}}}",
-                cell.cc, cell.flows, cell.queue, cell.hops + 1
-            ));
-        } else {
-            println!(
-                "{:8} {mbps:>6} {:>5} {:16} {:>4} | {:>8.2} {:>7.2} {events:>8.2} {:>6.2}%",
+    if json {
+        let one = |cell: &Cell| {
+            let Speed { best, median, .. } = measure(cell, 0);
+            format!(
+                "{{\"cc\":\"{}\",\"rate_mbps\":{},\"flows\":{},\"queue\":\"{}\",\"hops\":{},\"packets_per_cpu_s\":{:.0},\"best\":{:.0}}}",
                 cell.cc,
+                cell.mbps,
                 cell.flows,
                 cell.queue,
                 cell.hops + 1,
-                median / 1e6,
-                best / 1e6,
-                loss * 100.0
-            );
-        }
+                median * 1e6,
+                best * 1e6
+            )
+        };
+        let rows: Vec<String> = cells.iter().map(one).collect();
+        return println!("[{}]", rows.join(",\n"));
     }
-    if json {
-        println!("[{}]", rows.join(",\n"));
+    println!("{:<52} {:>8} {:<8} {:>6}", "what", "median", "", "bar");
+    for cell in &cells {
+        let s = measure(cell, 0);
+        let more = format!(
+            "best {:.1}, {:.2} events a packet, loss {:.2} %",
+            s.best,
+            s.events,
+            100.0 * s.loss
+        );
+        row(&cell.name(), s.median, "M pkt/s", cell.bar, true, &more);
+    }
+    if only.is_none() && !has("--quick") {
+        let late = measure(&Cell::new("newreno", 100, 10, PFIFO, None), 2000 * SEC);
+        row(
+            "100 Mbit/s, 10 newreno flows, after 2000 s",
+            late.median,
+            "M pkt/s",
+            None,
+            true,
+            "",
+        );
+        for (flows, bar) in [(1, Some(5.0)), (10, None), (1000, None)] {
+            let what = format!("copy of a world with {flows} flows at 100 Mbit/s");
+            row(&what, clone_us(flows), "us", bar, false, "");
+        }
+        row(
+            "many worlds on two threads, against one",
+            two_threads(),
+            "times",
+            Some(1.8),
+            true,
+            "wall clock",
+        );
     }
 }
