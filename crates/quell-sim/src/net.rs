@@ -116,3 +116,64 @@ impl Wire for Entry<'_> {
         self.net.ports[self.port].enqueue(now, len, make);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use quell_qdisc::SEC;
+
+    use crate::scenario::{Overrides, Scenario};
+    use crate::slot::Slot;
+    use crate::world::World;
+
+    fn world(text: &str) -> World {
+        let s = Scenario::parse(text, "leaks", &Overrides::default()).expect("a scenario");
+        World::new(Arc::new(s), "fq_codel", 1, None).expect("a world")
+    }
+
+    #[test]
+    fn acks_that_are_dropped_lost_or_late_leave_nothing_in_the_store() {
+        // All ways for an ACK to end: overflow, CoDel, random loss, and a connection that is gone by then.
+        for queue in [
+            "pfifo limit 5",
+            "codel limit 40",
+            "fq_codel limit 20",
+            "pie",
+        ] {
+            for shaper in ["line", "htb"] {
+                let mut w = world(&format!(
+                    "duration = \"20s\"\n[link]\nrate = \"50mbit\"\n[link.up]\nrate = \"200kbit\"\nloss = 0.1\nshaper = \"{shaper}\"\nqueue = \"{queue}\"\n\
+                     [[flow]]\ncount = 4\nstop = \"10s\"\n[[flow]]\ncount = 4\nsack = false\nstop = \"10s\"\n\
+                     [[flow]]\nkind = \"web\"\nsize = 20000\narrivals = 20\nstop = \"10s\"\n"
+                ));
+                w.run_until(10 * SEC);
+                let held = w.net.store.acks.len() - w.net.store.free.len();
+                // At most what stands in the queue and on the wire before it.
+                assert!(held <= 1100, "{held} under way");
+                assert!(w.net.ports[1].probe.counters.departures > 2000);
+                w.run_until(20 * SEC);
+                assert_eq!(
+                    w.net.store.acks.len(),
+                    w.net.store.free.len(),
+                    "{queue}, {shaper}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn short_transfers_leave_no_slot_behind() {
+        let mut w = world(
+            "duration = \"70s\"\n[link]\nrate = \"100mbit\"\n[[flow]]\nkind = \"web\"\nsize = 5000\narrivals = 300\nstop = \"60s\"\n",
+        );
+        w.run_until(70 * SEC);
+        let live = w.slots.iter().filter(|s| !matches!(s, Slot::Free)).count();
+        // 18,000 transfers of about 60 ms, 18 at a time: few slots, used again and again.
+        assert_eq!(live, 1, "the source");
+        assert!(w.slots.len() < 100, "{} slots", w.slots.len());
+        assert_eq!(w.free.len() + live, w.slots.len());
+        let used: u64 = w.generations.iter().map(|g| u64::from(*g)).sum();
+        assert!((17_000..19_000).contains(&used), "{used}");
+    }
+}

@@ -7,7 +7,7 @@ use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-const QUEUES: [&str; 8] = [
+const QUEUES: [&str; 12] = [
     "pfifo limit 100",
     "red",
     "codel",
@@ -16,9 +16,14 @@ const QUEUES: [&str; 8] = [
     "fq_codel",
     "fq_pie",
     "dualpi2",
+    "cobalt",
+    "cake",
+    "learnqueue",
+    "wqm",
 ];
 
-/// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic, PIE's dice, hash keys.
+/// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic, PIE's dice, hash keys,
+/// over a path of two queues and a way up with its own.
 const SCENARIO: &str = r#"
     duration = "6s"
     warmup = "1s"
@@ -26,6 +31,12 @@ const SCENARIO: &str = r#"
     rate = "20mbit"
     delay = "10ms"
     loss = 0.001
+    [link.up]
+    rate = "2mbit"
+    queue = "pie"
+    [[hop]]
+    rate = "19mbit"
+    queue = "fq_codel"
     [[flow]]
     kind = "tcp"
     cc = "cubic"
@@ -41,6 +52,16 @@ const SCENARIO: &str = r#"
     kind = "poisson"
     rate = "2mbit"
     size = "exp:600"
+    [[flow]]
+    kind = "onoff"
+    on = "300ms"
+    off = "200ms"
+    [[flow]]
+    kind = "tcp"
+    cc = "bbr"
+    count = 1
+    direction = "up"
+    stagger = "1s"
     [[flow]]
     kind = "web"
     cc = "cubic"
