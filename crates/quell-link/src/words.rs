@@ -373,7 +373,6 @@ mod tests {
                 "learnqueue literal_update printed_gamma bytes_max_delay fixed_point",
             ),
             ("red limit 60kb ecn gentle", "red limit 60kb ecn gentle"),
-            ("learnqueue calibrated", "learnqueue initial 1 alpha_visits"),
         ] {
             assert_eq!(Queue::parse(words).unwrap().canonical(), canonical);
         }

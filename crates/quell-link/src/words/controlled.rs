@@ -141,15 +141,6 @@ pub(super) static LEARNQUEUE: Kind<learnqueue::Params> = Kind {
             },
             "literal_update printed_gamma bytes_max_delay fixed_point",
         ),
-        opt(
-            "calibrated",
-            Field::Switch {
-                off: "",
-                set: |p, _| *p = p.clone().calibrated(),
-                get: |_| false,
-            },
-            "initial 1 alpha_visits: closest to the published results",
-        ),
     ],
     wrap: Spec::LearnQueue,
     unwrap: unwrap!(LearnQueue),
