@@ -8,6 +8,9 @@ use super::segments::{LOST, RETRANS, SACKED};
 use super::sender::{Flags, Rexmit, Sender};
 use crate::cc::{CaState, CongestionControl, Event, INFINITE_SSTHRESH};
 
+/// `net.ipv4.tcp_max_reordering`.
+const MAX_REORDERING: u32 = 300;
+
 impl Sender {
     /// `tcp_fastretrans_alert`: what an ACK that is not plain progress means.
     #[cold]
@@ -108,9 +111,9 @@ impl Sender {
             return;
         }
         if !self.c.sack {
-            // RFC 6582: the third duplicate, or a partial ACK in recovery, tells that the first segment is lost.
+            // RFC 6582: the third duplicate (later after reordering), or a partial ACK in recovery, tells that the first segment is lost.
             let partial = self.s.state == CaState::Recovery && f.acked;
-            let third = self.s.state < CaState::Recovery && self.s.sacked_out >= 3;
+            let third = self.s.state < CaState::Recovery && self.s.sacked_out >= self.reordering;
             if (partial || third) && self.segs.flags(self.s.una) & LOST == 0 {
                 self.mark_lost(self.s.una);
             }
@@ -126,6 +129,16 @@ impl Sender {
     fn reset_reno_sack(&mut self) {
         if !self.c.sack {
             self.s.sacked_out = 0;
+        }
+    }
+
+    /// `tcp_check_reno_reordering`: more duplicates than segments can have left, one at least being the hole, are reordering.
+    pub(super) fn limit_reno_sack(&mut self, acked: u32) {
+        let out = self.packets_out();
+        let holes = self.s.lost_out.max(1).min(out);
+        if self.s.sacked_out + holes > out {
+            self.s.sacked_out = out - holes;
+            self.reordering = (out + acked).min(MAX_REORDERING);
         }
     }
 
@@ -311,6 +324,10 @@ impl Sender {
         if self.undo_marker.is_none() || !self.packet_delayed(f) {
             return false;
         }
+        if !self.c.sack && self.s.sacked_out > 0 {
+            let metric = (self.s.nxt - f.prior_una).min(MAX_REORDERING);
+            self.reordering = self.reordering.max(metric); // `tcp_check_sack_reordering`
+        }
         if self.s.retrans_out > 0 {
             return true;
         }
@@ -340,7 +357,7 @@ impl Sender {
         true
     }
 
-    /// `tcp_process_loss`, with F-RTO for SACK (RFC 5682, section 3.1).
+    /// `tcp_process_loss`, with F-RTO (RFC 5682, section 3.1), which Linux does without SACK too.
     fn process_loss(
         &mut self,
         now: Nanos,
@@ -407,7 +424,7 @@ impl Sender {
         self.high_seq = self.s.nxt;
         self.tlp_high = 0;
         self.cwr = true;
-        self.frto = self.c.sack && (fresh || self.timeouts > 0);
+        self.frto = fresh || self.timeouts > 0;
     }
 
     /// `tcp_process_tlp_ack` (RFC 8985, section 7.4.2).

@@ -1,7 +1,7 @@
 //! The sending half of a connection: what an ACK does (`tcp_ack` of Linux), with the scoreboard.
 //!
-//! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree (paths of quell keep order, so `reord_seen`
-//! never becomes true); no SACK reneging; the receive window is constant.
+//! Deviations from Linux: segments of one MSS (no TSO bursts); no reordering degree with SACK (paths of quell keep order, so
+//! `reord_seen` never becomes true); no SACK reneging; the receive window is constant.
 
 use std::collections::VecDeque;
 
@@ -72,6 +72,8 @@ pub struct Sender {
     pub(super) high_seq: u32,
     pub(super) undo_marker: Option<u32>,
     pub(super) undo_retrans: i32,
+    /// Duplicate ACKs that make a loss, without SACK.
+    pub(super) reordering: u32,
     pub(super) prior_ssthresh: u32,
     pub(super) prr_delivered: u32,
     pub(super) prr_out: u32,
@@ -148,6 +150,7 @@ impl Sender {
             high_seq: 0,
             undo_marker: None,
             undo_retrans: 0,
+            reordering: 3,
             prior_ssthresh: 0,
             prr_delivered: 0,
             prr_out: 0,
@@ -366,10 +369,18 @@ impl Sender {
         if a.count > 0 {
             self.sacktag(now, a, f, rs, &mut sack);
         } else if !self.c.sack && !f.acked {
-            // RFC 6582: each duplicate ACK stands for a segment that left.
-            if self.s.sacked_out + self.s.lost_out < self.packets_out() {
+            // RFC 6582: each duplicate ACK stands for a segment that left; after a timeout only if new data were sent since, and
+            // not while the end of a recovery is awaited (`tcp_process_loss`, `tcp_try_undo_recovery`).
+            let counts = match self.s.state {
+                CaState::Loss => self.s.nxt > self.high_seq,
+                CaState::Recovery => self.s.una < self.high_seq,
+                _ => true,
+            };
+            if counts {
+                let prior = self.s.sacked_out;
                 self.s.sacked_out += 1;
-                self.s.delivered += 1;
+                self.limit_reno_sack(0);
+                self.s.delivered += self.s.sacked_out.saturating_sub(prior);
             }
         }
         let (mut first, mut last, mut acked) = (0, 0, 0);
@@ -414,6 +425,9 @@ impl Sender {
             self.s.delivered -= gone;
         }
         self.s.una = end;
+        if !self.c.sack && acked > 0 {
+            self.limit_reno_sack(acked);
+        }
         self.hint = self.hint.max(end);
         if acked > 0 {
             f.set_timer = true;

@@ -3,7 +3,9 @@
 use quell_qdisc::{Knobs, MS, Nanos, SEC};
 use quell_sim::World;
 
-use crate::common::{gauges_at, measure, ms, near, world};
+use quell_link::record::Run;
+
+use crate::common::{gauges_at, measure, measure_with, ms, near, world};
 
 fn drop_all(w: &mut World, on: bool) {
     let knobs = Knobs {
@@ -192,5 +194,31 @@ fn the_receive_buffer_bounds_the_window() {
         ));
         let wanted = segments * 1448.0 * 8e-6 / 0.1;
         near(r.flows[0].goodput_mbps, wanted, 0.02 * wanted);
+    }
+}
+
+#[test]
+fn newreno_without_sack_is_as_in_linux() {
+    // Linux 7.2.12 in virtual time with tcp_sack = 0, 10 Mbit/s, 20 ms, 30 s of which 5 s are warm-up: goodput in Mbit/s, mean and
+    // p95 of the backlog in ms, segments sent again.
+    for (queue, count, goodput, mean, p95, again) in [
+        ("pfifo limit 50", 1, 9.549, 41.0, 57.0, 14.0),
+        ("pfifo limit 50", 4, 9.550, 45.9, 58.2, 206.0),
+        ("codel noecn", 4, 9.531, 13.6, 21.9, 552.0),
+    ] {
+        let text = format!(
+            "duration = \"30s\"\nwarmup = \"5s\"\n[link]\nrate = \"10mbit\"\ndelay = \"10ms\"\nshaper = \"htb\"\nqueue = \"{queue}\"\n\
+             [[flow]]\ncc = \"newreno\"\ncount = {count}\nsack = false\nstagger = \"100ms\"\n\
+             [[flow]]\nkind = \"cbr\"\nrate = \"13440bit\"\nsize = 84\n"
+        );
+        let runs: Vec<_> = (1..=4)
+            .map(|seed| measure_with(&text, seed, None))
+            .collect();
+        let over = |one: &dyn Fn(&Run) -> f64| runs.iter().map(one).sum::<f64>() / 4.0;
+        near(over(&|r| r.goodput_mbps), goodput, 0.02 * goodput);
+        near(over(&|r| r.backlog_ms.mean), mean, 0.15 * mean);
+        near(over(&|r| r.backlog_ms.p95), p95, 0.25 * p95);
+        let retransmits = over(&|r| r.flows.iter().map(|f| f.retransmits).sum::<u64>() as f64);
+        near(retransmits, again, 0.25 * again);
     }
 }
