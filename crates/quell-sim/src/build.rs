@@ -120,6 +120,7 @@ impl World {
     ) -> Result<(), Error> {
         let report = self.measures.reports.len() as u16;
         self.measures.reports.push(Report::new(flow, span));
+        self.measures.acks.push(Default::default());
         match &flow.kind {
             FlowKind::Tcp(tcp) => {
                 self.connect(tcp, tcp.bytes, path, span, report)?;

@@ -29,12 +29,8 @@ pub struct Report {
     pub finite: bool,
     /// Completion times.
     pub fct: Option<Box<Hist>>,
-    /// Smoothed RTT, one value per ACK.
-    pub rtt: Option<Box<Hist>>,
     /// Short transfers that found no free slot.
     pub refused: u64,
-    acks: u64,
-    cwnd_sum: u64,
     closed_bytes: u64,
     closed_retransmits: u64,
     warm_bytes: u64,
@@ -61,10 +57,7 @@ impl Report {
             span,
             finite,
             fct: finite.then(Box::default),
-            rtt: None,
             refused: 0,
-            acks: 0,
-            cwnd_sum: 0,
             closed_bytes: 0,
             closed_retransmits: 0,
             warm_bytes: 0,
@@ -72,10 +65,21 @@ impl Report {
             bin_bytes: 0,
         }
     }
+}
 
+/// What the ACKs of one report's senders tell; apart from the rest of the report, so that many flows lie close together.
+#[derive(Clone, Debug, Default)]
+pub struct AckStats {
+    count: u64,
+    cwnd_sum: u64,
+    /// Smoothed RTT, one value per ACK.
+    pub rtt: Option<Box<Hist>>,
+}
+
+impl AckStats {
     /// Mean window over ACKs, packets.
     pub fn cwnd(&self) -> f64 {
-        self.cwnd_sum as f64 / self.acks.max(1) as f64
+        self.cwnd_sum as f64 / self.count.max(1) as f64
     }
 }
 
@@ -95,8 +99,10 @@ fn cc_name(cc: Cc) -> &'static str {
 pub struct Measures {
     /// Per flow.
     pub reports: Vec<Report>,
-    /// Smoothed RTT of all flows, one value per ACK.
-    pub rtt: Hist,
+    /// Per flow, too.
+    pub acks: Vec<AckStats>,
+    /// Smoothed RTT of all flows together where none has its own.
+    rtt: Hist,
     /// Wire from each port to the next one of a path.
     pub hop_wires: Vec<u16>,
     /// When the present bin ends; `NEVER` without series.
@@ -118,6 +124,7 @@ impl Measures {
         let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
         Self {
             reports: Vec::new(),
+            acks: Vec::new(),
             rtt: Hist::new(),
             hop_wires: Vec::new(),
             bin_at: bin.unwrap_or(NEVER),
@@ -147,13 +154,22 @@ impl Measures {
         if !self.measuring {
             return;
         }
-        self.rtt.record(srtt);
-        let r = &mut self.reports[usize::from(report)];
-        r.acks += 1;
-        r.cwnd_sum += u64::from(cwnd);
-        if let Some(h) = &mut r.rtt {
-            h.record(srtt);
+        let a = &mut self.acks[usize::from(report)];
+        a.count += 1;
+        a.cwnd_sum += u64::from(cwnd);
+        match &mut a.rtt {
+            Some(own) => own.record(srtt),
+            None => self.rtt.record(srtt),
         }
+    }
+
+    /// Smoothed RTT of all flows, one value per ACK.
+    pub fn rtt(&self) -> Hist {
+        let mut all = self.rtt.clone();
+        for own in self.acks.iter().filter_map(|a| a.rtt.as_ref()) {
+            all.merge(own);
+        }
+        all
     }
 
     /// A finite transfer is done.
@@ -232,10 +248,12 @@ impl World {
     pub(crate) fn end_warmup(&mut self) {
         let now = self.now;
         let totals = self.totals();
-        for (r, t) in self.measures.reports.iter_mut().zip(totals) {
+        let measures = &mut self.measures;
+        let reports = measures.reports.iter_mut().zip(&mut measures.acks);
+        for ((r, a), t) in reports.zip(totals) {
             (r.warm_bytes, r.warm_retransmits) = t;
-            if self.measures.detailed && !r.cc.is_empty() {
-                r.rtt = Some(Box::default());
+            if measures.detailed && !r.cc.is_empty() {
+                a.rtt = Some(Box::default());
             }
         }
         self.measures.warm.clear();

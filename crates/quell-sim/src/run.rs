@@ -9,7 +9,7 @@ use quell_link::record::{self, DropsByCause, Run, Summary};
 use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
 
 use crate::capture::Capture;
-use crate::measure::Report;
+use crate::measure::{AckStats, Report};
 use crate::probe::Counters;
 use crate::scenario::Scenario;
 use crate::world::{Status, World};
@@ -114,6 +114,7 @@ impl World {
             max_bytes * byte_ms,
         );
         let total = port.probe.counters.departures;
+        let rtt = self.measures.rtt();
         let reports = self.measures.reports.iter();
         let down: u64 = reports
             .zip(self.measured())
@@ -145,7 +146,7 @@ impl World {
             mark_rate: ratio(marks, c.departures),
             drops_by_cause: c.drops,
             jain: self.jain(&flows),
-            rtt_ms: (self.measures.rtt.count() > 0).then(|| self.measures.rtt.summary(ms)),
+            rtt_ms: (rtt.count() > 0).then(|| rtt.summary(ms)),
             fct_ms: self.fct(),
             flows,
             hops: self.hop_records(span),
@@ -164,34 +165,36 @@ impl World {
     fn flow_records(&self, now: Nanos) -> Vec<record::Flow> {
         let ms = 1.0 / MS as f64;
         let measured = self.measured();
-        let one = |(r, (bytes, retransmits)): (&Report, (u64, u64))| record::Flow {
-            kind: r.kind.into(),
-            cc: r.cc.into(),
-            base_rtt_ms: r.rtt_ns as f64 * ms,
-            goodput_mbps: match active(r, self.measures.warm_at(), now) {
-                0 => 0.0,
-                time => mbps(bytes as f64, time),
-            },
-            retransmits,
-            cwnd_packets: r.cwnd(),
-            rtt_ms: r
-                .rtt
-                .as_ref()
-                .filter(|h| h.count() > 0)
-                .map(|h| h.summary(ms)),
-            fct_ms: r
-                .fct
-                .as_ref()
-                .filter(|h| h.count() > 0)
-                .map(|h| h.summary(ms)),
-            completed: r.fct.as_ref().map_or(0, |h| h.count()),
-            refused: r.refused,
-        };
+        let one =
+            |(r, acks, (bytes, retransmits)): (&Report, &AckStats, (u64, u64))| record::Flow {
+                kind: r.kind.into(),
+                cc: r.cc.into(),
+                base_rtt_ms: r.rtt_ns as f64 * ms,
+                goodput_mbps: match active(r, self.measures.warm_at(), now) {
+                    0 => 0.0,
+                    time => mbps(bytes as f64, time),
+                },
+                retransmits,
+                cwnd_packets: acks.cwnd(),
+                rtt_ms: acks
+                    .rtt
+                    .as_ref()
+                    .filter(|h| h.count() > 0)
+                    .map(|h| h.summary(ms)),
+                fct_ms: r
+                    .fct
+                    .as_ref()
+                    .filter(|h| h.count() > 0)
+                    .map(|h| h.summary(ms)),
+                completed: r.fct.as_ref().map_or(0, |h| h.count()),
+                refused: r.refused,
+            };
         self.measures
             .reports
             .iter()
+            .zip(&self.measures.acks)
             .zip(measured)
-            .map(one)
+            .map(|((r, acks), totals)| one((r, acks, totals)))
             .collect()
     }
 
