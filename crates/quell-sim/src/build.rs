@@ -129,14 +129,14 @@ impl World {
                 if let Some(web) = Web::new(&flow.kind, path, rng, span, report) {
                     let at = web.at;
                     let slot = self.slot(Slot::Web(Box::new(web)))?;
-                    self.net.timers.push(at, source(slot.slot, End::Sender));
+                    self.net.timers.set(at, source(slot.slot, End::Sender));
                 }
             }
             kind => {
                 let slot = self.slot(Slot::Free)?;
                 let hash = self.hash(0);
                 let d = Datagrams::new(slot, hash, path, kind.clone(), rng, span, report);
-                self.net.timers.push(d.at, source(slot.slot, End::Sender));
+                self.net.timers.set(d.at, source(slot.slot, End::Sender));
                 self.slots[slot.index()] = Slot::Udp(Box::new(d));
             }
         }
@@ -261,7 +261,7 @@ impl World {
         let bytes = web.next();
         let (at, tcp, path, report, stop) =
             (web.at, web.tcp.clone(), web.path, web.report, web.stop);
-        self.net.timers.push(at, source(slot, End::Sender));
+        self.net.timers.set(at, source(slot, End::Sender));
         if self
             .connect(&tcp, Some(bytes), path, (now, stop), report)
             .is_err()

@@ -1,8 +1,8 @@
 //! The network around the queue: events, links, TCP, applications, scenarios, probes.
 
+pub mod agenda;
 mod capture;
 pub mod cc;
-pub mod heap;
 pub mod packet;
 pub mod pcap;
 pub mod pipe;

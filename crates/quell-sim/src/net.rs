@@ -2,7 +2,7 @@
 
 use quell_qdisc::{Ecn, Nanos, Packet};
 
-use crate::heap::Heap;
+use crate::agenda::Agenda;
 use crate::packet::{Ack, Kind, Pkt};
 use crate::pipe::Pipes;
 use crate::port::Port;
@@ -52,7 +52,7 @@ pub struct Net {
     /// Packets between queues; the class's target is a port.
     pub wires: Pipes<Pkt>,
     /// One entry per flow that waits for something, keyed by slot.
-    pub timers: Heap,
+    pub timers: Agenda,
     /// ACKs in queues.
     pub store: AckStore,
 }

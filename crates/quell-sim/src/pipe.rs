@@ -3,7 +3,7 @@
 
 use quell_qdisc::Nanos;
 
-use crate::heap::Heap;
+use crate::agenda::Agenda;
 
 const NIL: u32 = u32::MAX;
 
@@ -28,7 +28,7 @@ pub struct Pipes<T> {
     nodes: Vec<Node<T>>,
     free: u32,
     classes: Vec<Class>,
-    heads: Heap,
+    heads: Agenda,
 }
 
 impl<T> Default for Pipes<T> {
@@ -37,7 +37,7 @@ impl<T> Default for Pipes<T> {
             nodes: Vec::new(),
             free: NIL,
             classes: Vec::new(),
-            heads: Heap::default(),
+            heads: Agenda::default(),
         }
     }
 }
@@ -83,7 +83,7 @@ impl<T: Copy + Default> Pipes<T> {
         let place = self.free;
         if c.head == NIL {
             c.head = place;
-            self.heads.push(due, u32::from(class));
+            self.heads.set(due, u32::from(class));
         } else {
             self.nodes[c.tail as usize].next = place;
         }
@@ -114,10 +114,10 @@ impl<T: Copy + Default> Pipes<T> {
         self.free = place;
         c.head = next;
         if next == NIL {
-            self.heads.pop();
+            self.heads.clear(class);
         } else {
             let due = self.nodes[next as usize].due;
-            self.heads.replace_top(due, class);
+            self.heads.set(due, class);
         }
     }
 }
@@ -125,7 +125,7 @@ impl<T: Copy + Default> Pipes<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::MAX_TIME;
+    use crate::agenda::MAX_TIME;
 
     #[test]
     fn items_arrive_in_order_of_time_then_class() {

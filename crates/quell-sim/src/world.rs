@@ -10,7 +10,7 @@ use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::{Gauges, Knobs, NEVER, Nanos};
 
-use crate::heap::MAX_TIME;
+use crate::agenda::MAX_TIME;
 use crate::measure::Measures;
 use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt};
@@ -200,7 +200,7 @@ impl World {
                 }
                 _ => {
                     let source = self.net.timers.source();
-                    self.net.timers.pop();
+                    self.net.timers.clear(source);
                     let end = if source & 1 == 0 {
                         End::Sender
                     } else {
@@ -383,7 +383,7 @@ impl World {
                 d.sent += 1;
                 d.advance();
                 let at = d.at;
-                self.net.timers.push(at, source(slot, End::Sender));
+                self.net.timers.set(at, source(slot, End::Sender));
                 self.net.enter(now, port, p);
             }
             Slot::Web(_) => self.on_web(slot),
@@ -419,6 +419,6 @@ pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16, end: End) {
     let pending = &mut c.pending[end as usize];
     if at < *pending {
         *pending = at;
-        net.timers.push(at, source(slot, end));
+        net.timers.set(at, source(slot, end));
     }
 }
