@@ -2,10 +2,12 @@
 
 pub mod fixed;
 pub mod learnqueue;
+pub mod rlaqm;
 pub mod wqm;
 
 use fixed::Fixed;
 use learnqueue::LearnQueue;
+use rlaqm::RlAqm;
 use wqm::Wqm;
 
 use crate::{Gauges, Knobs, NEVER, Nanos, Rng};
@@ -34,6 +36,8 @@ pub enum Controller {
     Fixed(Fixed),
     /// LearnQueue.
     LearnQueue(LearnQueue),
+    /// RL-AQM.
+    RlAqm(RlAqm),
     /// WQM, reconstructed.
     Wqm(Wqm),
 }
@@ -45,6 +49,7 @@ impl Control for Controller {
             Controller::External(period) => *period,
             Controller::Fixed(c) => c.period(),
             Controller::LearnQueue(c) => c.period(),
+            Controller::RlAqm(c) => c.period(),
             Controller::Wqm(c) => c.period(),
         }
     }
@@ -53,6 +58,7 @@ impl Control for Controller {
             Controller::None | Controller::External(_) => Knobs::default(),
             Controller::Fixed(c) => c.decide(gauges, rng),
             Controller::LearnQueue(c) => c.decide(gauges, rng),
+            Controller::RlAqm(c) => c.decide(gauges, rng),
             Controller::Wqm(c) => c.decide(gauges, rng),
         }
     }
@@ -61,6 +67,7 @@ impl Control for Controller {
             Controller::None | Controller::External(_) => Knobs::default(),
             Controller::Fixed(c) => c.initial(),
             Controller::LearnQueue(c) => c.initial(),
+            Controller::RlAqm(c) => c.initial(),
             Controller::Wqm(c) => c.initial(),
         }
     }
