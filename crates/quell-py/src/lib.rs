@@ -3,6 +3,7 @@
 //! Its types are written down in `python/quell/_core.pyi`.
 
 mod control;
+mod env;
 mod runs;
 mod scenario;
 
@@ -22,6 +23,8 @@ mod _core {
     use super::InputError;
     #[pymodule_export]
     use crate::control::run_controlled;
+    #[pymodule_export]
+    use crate::env::{Environments, readings};
     #[pymodule_export]
     use crate::runs::run_many;
     #[pymodule_export]

@@ -3,6 +3,7 @@
 pub mod agenda;
 mod capture;
 pub mod cc;
+pub mod env;
 pub mod packet;
 pub mod pcap;
 pub mod pipe;

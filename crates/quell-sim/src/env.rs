@@ -1,0 +1,307 @@
+//! A queue as an environment for learners: a world that stops every period, shows readings, takes an action that turns one
+//! knob, and says what the period was worth.
+//!
+//! An [`Env`] runs episode after episode, each a world of its own whose seed and variations are drawn from the environment's
+//! seed, so that equal seeds and actions give equal trajectories however many environments run beside. The first reading is
+//! that of the empty queue at time 0; a scenario of 120 s with a period of 20 ms has 6000 steps.
+
+mod reward;
+mod vary;
+
+use std::sync::Arc;
+
+use quell_link::Error;
+use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng};
+
+pub use reward::{READINGS, Reading, ReadingInfo, Readings, Reward};
+pub use vary::Vary;
+
+use crate::scenario::Scenario;
+use crate::world::{Status, World};
+
+/// Sums of steps of 0.01 come back to exactly 0: probabilities are whole millionths.
+const MILLION: f64 = 1e6;
+
+/// What an action turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// The limit, packets.
+    Limit,
+    /// The probability of dropping each arrival.
+    Drop,
+}
+
+impl Knob {
+    /// By its name.
+    pub fn parse(name: &str) -> Result<Self, Error> {
+        match name {
+            "limit" => Ok(Knob::Limit),
+            "drop" => Ok(Knob::Drop),
+            _ => Err(Error::unknown("knob", name, ["limit", "drop"])),
+        }
+    }
+
+    /// The nearest value that the knob can have.
+    fn snap(self, value: f64) -> f64 {
+        match self {
+            Knob::Limit => libm::round(value),
+            Knob::Drop => libm::round(value * MILLION) / MILLION,
+        }
+    }
+
+    fn knobs(self, value: f64) -> Knobs {
+        match self {
+            Knob::Limit => Knobs {
+                limit_packets: Some(value as u32),
+                ..Knobs::default()
+            },
+            Knob::Drop => Knobs {
+                drop: Some(value),
+                ..Knobs::default()
+            },
+        }
+    }
+
+    fn read(self, g: &Gauges) -> f64 {
+        match self {
+            Knob::Limit => f64::from(g.limit_packets),
+            Knob::Drop => g.probability,
+        }
+    }
+}
+
+/// What actions there are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Actions {
+    /// Action k adds the k-th number to the knob.
+    Steps(Vec<f64>),
+    /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (`drop`), or by equal factors
+    /// (`limit`).
+    Share,
+}
+
+/// What an environment is: the same for all its episodes, and for all environments of a vector.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Where the queue is; its duration is an episode's length.
+    pub scenario: Arc<Scenario>,
+    /// Queue words of the bottleneck.
+    pub queue: String,
+    /// What actions turn.
+    pub knob: Knob,
+    /// Least and greatest value of the knob.
+    pub range: (f64, f64),
+    /// The knob when an episode begins.
+    pub initial: f64,
+    /// Between two decisions.
+    pub period: Nanos,
+    /// What actions there are.
+    pub actions: Actions,
+    /// What an observation is made of.
+    pub observe: Vec<Reading>,
+    /// What a period is worth.
+    pub reward: Reward,
+    /// What differs between episodes.
+    pub vary: Vary,
+}
+
+impl Task {
+    /// The task, if there can be such an environment.
+    pub fn checked(mut self) -> Result<Self, Error> {
+        let (low, high) = self.range;
+        let least = match self.knob {
+            Knob::Limit => (1.0, f64::from(u32::MAX)),
+            Knob::Drop => (0.0, 1.0),
+        };
+        if !(least.0 <= low && low < high && high <= least.1) {
+            return Err(Error::new(format!("{low} to {high} is no range"))
+                .remedy(format!("write two numbers from {} to {}", least.0, least.1))
+                .key("range"));
+        }
+        if !(low..=high).contains(&self.initial) {
+            let what = format!("{} is not between {low} and {high}", self.initial);
+            return Err(Error::new(what).key("initial"));
+        }
+        if self.period == 0 || self.period > self.scenario.duration {
+            return Err(Error::new("not between 1 ns and the scenario's duration").key("period"));
+        }
+        match &self.actions {
+            Actions::Steps(s) if s.len() < 2 || s.iter().any(|x| !x.is_finite()) => {
+                return Err(Error::new("fewer than two numbers").key("steps"));
+            }
+            _ => {}
+        }
+        if self.observe.is_empty() {
+            return Err(Error::new("nothing to see")
+                .remedy("name a reading")
+                .key("observe"));
+        }
+        // Nobody reads a record: histograms per flow need not be kept.
+        Arc::make_mut(&mut self.scenario).warmup = NEVER;
+        self.check_knob()?;
+        Ok(self)
+    }
+
+    /// Turns the knob of an idle queue and looks whether it moved.
+    fn check_knob(&self) -> Result<(), Error> {
+        for scenario in self.vary.extremes(&self.scenario)? {
+            let mut world = World::new(Arc::new(scenario), &self.queue, 1, None)?;
+            for value in [self.range.0, self.range.1] {
+                let value = self.knob.snap(value);
+                world.set_knobs(0, &self.knob.knobs(value));
+                if self.knob.read(&world.gauges(0)) != value {
+                    let what = format!("`{}` has no such knob", self.queue);
+                    return Err(Error::new(what)
+                        .remedy("fifo has both limit and drop")
+                        .key("knob"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where an action puts the knob.
+    fn aim(&self, knob: f64, action: f64) -> f64 {
+        let (low, high) = self.range;
+        let aim = match (&self.actions, self.knob) {
+            (Actions::Steps(steps), _) => knob + steps.get(action as usize).unwrap_or(&0.0),
+            (Actions::Share, Knob::Drop) => low + (high - low) * action,
+            (Actions::Share, Knob::Limit) => low * libm::pow(high / low, action),
+        };
+        self.knob.snap(aim.clamp(low, high))
+    }
+
+    /// What is wrong with an action, if anything. Steps are chosen by their index.
+    pub fn check_action(&self, action: f64) -> Result<(), Error> {
+        let (fine, remedy) = match &self.actions {
+            Actions::Steps(steps) => (
+                (0.0..steps.len() as f64).contains(&action),
+                format!("choose 0 to {}", steps.len() - 1),
+            ),
+            Actions::Share => (
+                (0.0..=1.0).contains(&action),
+                "choose a number from 0 to 1".into(),
+            ),
+        };
+        match fine {
+            true => Ok(()),
+            false => Err(Error::new(format!("there is no action {action}")).remedy(remedy)),
+        }
+    }
+
+    /// Least and greatest value of every part of an observation.
+    pub fn bounds(&self) -> Vec<(f64, f64)> {
+        let one = |r: &Reading| match r {
+            Reading::Knob => self.range,
+            r => (0.0, r.info().most),
+        };
+        self.observe.iter().map(one).collect()
+    }
+}
+
+/// One environment: the episode that runs, and what was seen of it last.
+#[derive(Clone, Debug)]
+pub struct Env {
+    world: World,
+    episodes: Rng,
+    knob: f64,
+    last: Gauges,
+    readings: Readings,
+    reward: f64,
+    over: bool,
+}
+
+impl Env {
+    /// At the start of its first episode.
+    pub fn new(task: &Task, seed: u64) -> Result<Self, Error> {
+        let mut episodes = Rng::new(seed, "episodes");
+        let world = begin(task, &mut episodes)?;
+        let mut env = Self {
+            world,
+            episodes,
+            knob: 0.0,
+            last: Gauges::default(),
+            readings: Readings::default(),
+            reward: 0.0,
+            over: false,
+        };
+        env.open(task);
+        Ok(env)
+    }
+
+    /// Begins the next episode.
+    pub fn reset(&mut self, task: &Task) -> Result<(), Error> {
+        self.world = begin(task, &mut self.episodes)?;
+        self.open(task);
+        Ok(())
+    }
+
+    fn open(&mut self, task: &Task) {
+        self.knob = task.knob.snap(task.initial);
+        self.world.set_knobs(0, &task.knob.knobs(self.knob));
+        self.last = self.world.gauges(0);
+        self.readings = Readings::of(self.knob, &self.last, &self.last);
+        self.reward = 0.0;
+        self.over = false;
+    }
+
+    /// Acts and runs on to the next decision. After the last step of an episode the action is ignored and the next episode
+    /// begins (Gymnasium's next-step autoreset).
+    pub fn step(&mut self, task: &Task, action: f64) -> Result<(), Error> {
+        if self.over {
+            return self.reset(task);
+        }
+        self.knob = task.aim(self.knob, action);
+        self.world.set_knobs(0, &task.knob.knobs(self.knob));
+        let gauges = match self.world.run_until(NEVER) {
+            Status::Decide { gauges, .. } => gauges,
+            Status::Done => {
+                self.over = true;
+                self.world.gauges(0)
+            }
+        };
+        self.readings = Readings::of(self.knob, &self.last, &gauges);
+        self.reward = task.reward.of(&self.readings);
+        self.last = gauges;
+        Ok(())
+    }
+
+    /// What the learner sees, in the task's order.
+    pub fn observe(&self, task: &Task, out: &mut [f32]) {
+        for (out, reading) in out.iter_mut().zip(&task.observe) {
+            *out = self.readings.get(*reading) as f32;
+        }
+    }
+
+    /// Everything that is read of the period that just ended.
+    pub fn readings(&self) -> &Readings {
+        &self.readings
+    }
+
+    /// What that period was worth; 0 at an episode's start.
+    pub fn reward(&self) -> f64 {
+        self.reward
+    }
+
+    /// The scenario's end is reached.
+    pub fn over(&self) -> bool {
+        self.over
+    }
+
+    /// The world that runs.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+}
+
+/// A fresh world, and its variations, out of the environment's stream.
+fn begin(task: &Task, episodes: &mut Rng) -> Result<World, Error> {
+    let seed = episodes.u64() >> 11;
+    let scenario = task.vary.draw(&task.scenario, episodes);
+    let mut world = World::new(scenario, &task.queue, seed, None)?;
+    world.set_external(0, task.period);
+    Ok(world)
+}
+
+#[cfg(test)]
+mod tests;
