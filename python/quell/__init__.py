@@ -7,23 +7,28 @@
 
 from __future__ import annotations
 
+import sys
+
 # Importing typing costs more than all else here; type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from quell._core import InputError, Scenario, __version__
     from quell.api import compare, optimum, queues, run, scenario, scenarios, summary
+    from quell.envs import env, vector_env
 
 __all__ = [
     "InputError",
     "Scenario",
     "__version__",
     "compare",
+    "env",
     "optimum",
     "queues",
     "run",
     "scenario",
     "scenarios",
     "summary",
+    "vector_env",
 ]
 
 
@@ -33,6 +38,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'quell' has no attribute {name!r}")
     from importlib import import_module
 
-    home = "quell._core" if name in ("InputError", "Scenario", "__version__") else "quell.api"
+    homes = {"InputError": "_core", "Scenario": "_core", "__version__": "_core", "env": "envs", "vector_env": "envs"}
+    home = f"quell.{homes.get(name, 'api')}"
     found: object = getattr(import_module(home), name)
     return found
+
+
+# Gymnasium finds environments by names registered on import; without it nobody asks, and its import is slow.
+if "gymnasium" in sys.modules:
+    from quell import envs  # noqa: F401

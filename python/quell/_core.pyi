@@ -1,12 +1,15 @@
 """The simulator, as the extension module shows it (crates/quell-py)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import final
+from typing import Any, TypeAlias, final
 
 from quell.control import Gauges, Knobs
 
 __version__: str
+
+Buffer: TypeAlias = Any
+"""A contiguous array of the type that is named; numpy's, but nothing here needs numpy."""
 
 class InputError(ValueError):
     """Bad input; the message is one line that names the place and what would be right."""
@@ -88,3 +91,56 @@ def queues() -> str:
 
     An option has `name`, `value` (how it is written; empty for a word that stands alone), `default` and `meaning`.
     """
+
+@final
+class Environments:
+    """Environments of one task, numbered from 0; `quell.envs` has the faces of Gymnasium on them."""
+
+    ranges: list[tuple[float, float]]
+    """Least and greatest value of every part of an observation."""
+
+    def __new__(
+        cls,
+        scenario: Scenario,
+        queue: str,
+        seeds: Sequence[int],
+        *,
+        knob: str,
+        bounds: tuple[float, float],
+        initial: float,
+        period_s: float,
+        steps: Sequence[float] | None,
+        observe: Sequence[str],
+        reward: str,
+        vary: Mapping[str, Sequence[str]],
+        threads: int = 0,
+    ) -> Environments:
+        """Build one environment per seed, at the start of its first episode, to be stepped on `threads` cores (0: all).
+
+        `vary` has the least and the greatest of `rate`, `rtt` and `flows`, and a list of `cc`.
+        """
+
+    def seed(self, index: int, seed: int) -> None:
+        """Give an environment a new seed, below 2^64, and begin an episode."""
+
+    def reset(self, index: int) -> None:
+        """Begin the next episode of an environment."""
+
+    def readings(self, index: int) -> dict[str, float]:
+        """Everything that was read of an environment's last period."""
+
+    def observe(self, observations: Buffer) -> None:
+        """Write what is seen now (float32), row by row."""
+
+    def step(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
+        """Add a step, by its index (int64), to every knob and go on to the next decisions.
+
+        Writes observations (float32), rewards (float64) and whether episodes ended (uint8). Where one had ended before,
+        the action is ignored and the next begins.
+        """
+
+    def step_to(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
+        """As `step`, with shares of the knob's range (float32)."""
+
+def readings() -> list[tuple[str, float, float, str]]:
+    """List what can be observed: name, least, greatest value, meaning."""

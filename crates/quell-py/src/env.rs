@@ -32,14 +32,14 @@ pub struct Environments {
 impl Environments {
     /// One environment per seed, at the start of its first episode, on `threads` cores (0: all).
     #[new]
-    #[pyo3(signature = (scenario, queue, seeds, *, knob, range, initial, period_s, steps, observe, reward, vary, threads = 0))]
+    #[pyo3(signature = (scenario, queue, seeds, *, knob, bounds, initial, period_s, steps, observe, reward, vary, threads = 0))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         scenario: &Scenario,
         queue: String,
         seeds: Vec<u64>,
         knob: &str,
-        range: (f64, f64),
+        bounds: (f64, f64),
         initial: f64,
         period_s: f64,
         steps: Option<Vec<f64>>,
@@ -57,7 +57,7 @@ impl Environments {
             scenario: scenario.0.clone(),
             queue,
             knob: Knob::parse(knob).map_err(input_error)?,
-            range,
+            bounds,
             initial,
             period: nanos(period_s)?,
             actions: steps.map_or(Actions::Share, Actions::Steps),
@@ -98,8 +98,8 @@ impl Environments {
 
     /// Least and greatest value of every part of an observation.
     #[getter]
-    fn bounds(&self) -> Vec<(f64, f64)> {
-        self.task.bounds()
+    fn ranges(&self) -> Vec<(f64, f64)> {
+        self.task.ranges()
     }
 
     /// Gives environment `index` a new seed and begins an episode.

@@ -90,7 +90,7 @@ pub struct Task {
     /// What actions turn.
     pub knob: Knob,
     /// Least and greatest value of the knob.
-    pub range: (f64, f64),
+    pub bounds: (f64, f64),
     /// The knob when an episode begins.
     pub initial: f64,
     /// Between two decisions.
@@ -108,15 +108,15 @@ pub struct Task {
 impl Task {
     /// The task, if there can be such an environment.
     pub fn checked(mut self) -> Result<Self, Error> {
-        let (low, high) = self.range;
+        let (low, high) = self.bounds;
         let least = match self.knob {
             Knob::Limit => (1.0, f64::from(u32::MAX)),
             Knob::Drop => (0.0, 1.0),
         };
         if !(least.0 <= low && low < high && high <= least.1) {
-            return Err(Error::new(format!("{low} to {high} is no range"))
+            return Err(Error::new(format!("{low} to {high} are no bounds"))
                 .remedy(format!("write two numbers from {} to {}", least.0, least.1))
-                .key("range"));
+                .key("bounds"));
         }
         if !(low..=high).contains(&self.initial) {
             let what = format!("{} is not between {low} and {high}", self.initial);
@@ -146,7 +146,7 @@ impl Task {
     fn check_knob(&self) -> Result<(), Error> {
         for scenario in self.vary.extremes(&self.scenario)? {
             let mut world = World::new(Arc::new(scenario), &self.queue, 1, None)?;
-            for value in [self.range.0, self.range.1] {
+            for value in [self.bounds.0, self.bounds.1] {
                 let value = self.knob.snap(value);
                 world.set_knobs(0, &self.knob.knobs(value));
                 if self.knob.read(&world.gauges(0)) != value {
@@ -162,7 +162,7 @@ impl Task {
 
     /// Where an action puts the knob.
     fn aim(&self, knob: f64, action: f64) -> f64 {
-        let (low, high) = self.range;
+        let (low, high) = self.bounds;
         let aim = match (&self.actions, self.knob) {
             (Actions::Steps(steps), _) => knob + steps.get(action as usize).unwrap_or(&0.0),
             (Actions::Share, Knob::Drop) => low + (high - low) * action,
@@ -190,9 +190,9 @@ impl Task {
     }
 
     /// Least and greatest value of every part of an observation.
-    pub fn bounds(&self) -> Vec<(f64, f64)> {
+    pub fn ranges(&self) -> Vec<(f64, f64)> {
         let one = |r: &Reading| match r {
-            Reading::Knob => self.range,
+            Reading::Knob => self.bounds,
             r => (0.0, r.info().most),
         };
         self.observe.iter().map(one).collect()

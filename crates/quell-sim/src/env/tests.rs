@@ -9,7 +9,7 @@ fn rl_aqm(vary: Vary) -> Task {
         scenario: Arc::new(Scenario::load(Some("rl-aqm"), &Overrides::default()).unwrap()),
         queue: "fifo limit 5000".into(),
         knob: Knob::Drop,
-        range: (0.0, 0.5),
+        bounds: (0.0, 0.5),
         initial: 0.0,
         period: 20 * MS,
         actions: Actions::Steps(vec![0.0, 0.01, -0.01, 0.1, -0.1]),
@@ -186,7 +186,7 @@ fn actions_that_do_not_exist_are_told() {
 fn a_share_sets_a_limit_by_equal_factors() {
     let task = Task {
         knob: Knob::Limit,
-        range: (1.0, 256.0),
+        bounds: (1.0, 256.0),
         initial: 256.0,
         actions: Actions::Share,
         ..rl_aqm(Vary::default())

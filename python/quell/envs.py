@@ -1,0 +1,412 @@
+"""Environments for learners: you are the controller of a queue (Gymnasium, extra `envs`).
+
+>>> import gymnasium
+>>> import quell
+>>> env = gymnasium.make("quell/RlAqm-v0")
+>>> envs = gymnasium.make_vec("quell/RlAqm-v0", num_envs=32)       # steps in Rust, on all cores
+
+`import quell` after `import gymnasium`, or `import quell.envs`, registers the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+try:
+    import gymnasium
+    import numpy as np
+    from gymnasium import spaces
+    from gymnasium.error import ResetNeeded
+    from gymnasium.vector import AutoresetMode, VectorEnv
+    from gymnasium.vector.utils import batch_space
+    from numpy.typing import NDArray
+except ImportError as error:
+    raise ImportError(f"quell's environments need {error.name}: pip install 'quell[envs]'") from error
+
+from quell import _core, api
+from quell._core import Environments, Scenario
+
+__all__ = [
+    "READINGS",
+    "LearnQueueEnv",
+    "LearnQueueVectorEnv",
+    "QueueEnv",
+    "QueueVectorEnv",
+    "RlAqmEnv",
+    "RlAqmVectorEnv",
+    "Task",
+    "env",
+    "vector_env",
+]
+
+Observation: TypeAlias = "NDArray[np.float32]"
+Info: TypeAlias = dict[str, Any]
+RewardFunction: TypeAlias = Callable[[Mapping[str, float]], float]
+
+READINGS: dict[str, str] = {name: meaning for name, _, _, meaning in _core.readings()}
+"""What can be observed of a period between two decisions, and what it means."""
+
+_KNOBS: dict[str, tuple[tuple[float, float], float]] = {"drop": ((0.0, 0.5), 0.0), "limit": ((1.0, 1000.0), 1000.0)}
+_SEEDS = 2**64
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an environment is; see `quell.env` for the meaning of each."""
+
+    scenario: Scenario
+    queue: str = "fifo limit 5000"
+    knob: str = "drop"
+    bounds: tuple[float, float] | None = None
+    initial: float | None = None
+    period: float = 0.02
+    steps: Sequence[float] | None = None
+    observe: Sequence[str] = ("delay_ms", "utilisation", "knob")
+    reward: str | RewardFunction = "rlaqm"
+    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def start(self, seeds: Sequence[int], threads: int) -> Environments:
+        """Build one environment per seed."""
+        bounds, initial = _KNOBS.get(self.knob, ((0.0, 1.0), 0.0))
+        bounds = self.bounds or bounds
+        return Environments(
+            self.scenario,
+            _core.queue(self.queue),
+            [seed % _SEEDS for seed in seeds],
+            knob=self.knob,
+            bounds=bounds,
+            initial=min(max(initial, bounds[0]), bounds[1]) if self.initial is None else self.initial,
+            period_s=self.period,
+            steps=self.steps,
+            observe=list(self.observe),
+            reward=self.reward if isinstance(self.reward, str) else "rlaqm",
+            vary={key: [str(value) for value in values] for key, values in self.vary.items()},
+            threads=threads,
+        )
+
+    def spaces(self, core: Environments) -> tuple[spaces.Box, spaces.Space[Any]]:
+        """Give the spaces of one environment's observations and actions."""
+        low, high = np.array(core.ranges, dtype=np.float32).T
+        actions = spaces.Box(0.0, 1.0, (1,), np.float32) if self.steps is None else spaces.Discrete(len(self.steps))
+        return spaces.Box(low, high, dtype=np.float32), actions
+
+
+class QueueEnv(gymnasium.Env[Observation, Any]):
+    """A queue whose knob the agent turns.
+
+    ## Description
+    A queue in a simulated network stops every `period` seconds; the agent turns one of its knobs. `quell.env` makes
+    it; `RlAqmEnv` and `LearnQueueEnv` are two that were published.
+
+    ## Action Space
+    `Discrete(n)` where `steps` has n numbers: action k adds the k-th to the knob. Without `steps` `Box(0, 1, (1,))`: a
+    share of the knob's range, in proportion (`drop`) or by equal factors (`limit`).
+
+    ## Observation Space
+    `Box((len(observe),), float32)`, the readings named in `observe` (`quell.envs.READINGS`), in their own units. The
+    first observation is that of the empty queue at time 0.
+
+    ## Rewards
+    What the period was worth by `reward`.
+
+    ## Starting State
+    An empty network. Every episode has a seed of its own, and its own draw out of `vary`, from the environment's seed.
+
+    ## Episode End
+    Truncated at the scenario's duration; never terminated.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's)
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._core = task.start([0], threads=1)
+        self.observation_space, self.action_space = task.spaces(self._core)  # type: ignore[assignment]
+        self._discrete = task.steps is not None
+        self._action = np.zeros(1, np.int64 if self._discrete else np.float32)
+        self._seen = np.zeros((1, *(self.observation_space.shape or ())), np.float32)
+        self._reward = np.zeros(1)
+        self._over = np.zeros(1, np.uint8)
+        self._seeded = self._ready = False
+
+    @property
+    def readings(self) -> dict[str, float]:
+        """Every reading of the period that just ended, by name."""
+        return self._core.readings(0)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
+        """Begin an episode; `seed` decides it and all that follow."""
+        super().reset(seed=seed)
+        if seed is None and self._seeded:
+            self._core.reset(0)
+        else:
+            self._core.seed(0, int(self.np_random.integers(_SEEDS, dtype=np.uint64)) if seed is None else seed % _SEEDS)
+        self._seeded = self._ready = True
+        self._core.observe(self._seen)
+        return self._seen[0].copy(), {}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
+        """Turn the knob and run on to the next decision."""
+        if not self._ready:
+            raise ResetNeeded("the episode is over, or none began: call reset()")
+        self._action[0] = action if self._discrete else action[0]
+        act = self._core.step if self._discrete else self._core.step_to
+        act(self._action, self._seen, self._reward, self._over)
+        over = bool(self._over[0])
+        self._ready = not over
+        reward = self.task.reward
+        worth = float(self._reward[0]) if isinstance(reward, str) else float(reward(self.readings))
+        return self._seen[0].copy(), worth, False, over, {}
+
+
+class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
+    """`num_envs` of `QueueEnv`, stepped in Rust on `threads` cores (0: all) with the interpreter's lock released.
+
+    Autoreset is next-step: the step after an episode's end ignores that environment's action, begins the next episode
+    and gives its first observation with reward 0. With the same seeds trajectories are those of single environments.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, task: Task, num_envs: int = 1, threads: int = 0) -> None:
+        self.task = task
+        self.num_envs = num_envs
+        self._core = task.start(range(num_envs), threads)
+        self.single_observation_space, self.single_action_space = task.spaces(self._core)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._discrete = task.steps is not None
+        self._shape = self.observation_space.shape or ()
+        self._never = np.zeros(num_envs, np.bool_)
+        self._seeded = False
+        self._fresh = np.ones(num_envs, np.bool_)
+
+    def readings(self, index: int) -> dict[str, float]:
+        """Every reading of environment `index`'s last period, by name."""
+        return self._core.readings(index)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
+    ) -> tuple[Observation, Info]:
+        """Begin an episode everywhere. An int seeds environment i with `seed + i`; a list has one seed for each."""
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        seeds = (
+            [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else list(seed or [None] * self.num_envs)
+        )
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        for i, one in enumerate(seeds):
+            if one is None and self._seeded:
+                self._core.reset(i)
+            else:
+                drawn = int(self.np_random.integers(_SEEDS, dtype=np.uint64)) if one is None else one % _SEEDS
+                self._core.seed(i, drawn)
+        self._seeded = True
+        self._fresh[:] = False
+        seen = np.empty(self._shape, np.float32)
+        self._core.observe(seen)
+        return seen, {}
+
+    def step(self, actions: Any) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
+        """Turn every knob and run on to the next decisions; what it returns is the caller's to keep."""
+        if not self._seeded:
+            raise ResetNeeded("no episode began: call reset()")
+        n = self.num_envs
+        seen, rewards, over = np.empty(self._shape, np.float32), np.empty(n), np.empty(n, np.uint8)
+        if self._discrete:
+            self._core.step(np.ascontiguousarray(actions, np.int64), seen, rewards, over)
+        else:
+            self._core.step_to(np.ascontiguousarray(actions, np.float32).reshape(n), seen, rewards, over)
+        if not isinstance(self.task.reward, str):
+            for i in np.flatnonzero(~self._fresh):
+                rewards[i] = self.task.reward(self._core.readings(int(i)))
+            self._fresh = over.astype(np.bool_)
+        return seen, rewards, self._never.copy(), over.view(np.bool_), {}
+
+
+def _rl_aqm(
+    scenario: str | Path | Scenario = "rl-aqm",
+    reward_u_power: int = 2,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    **overrides: Any,
+) -> Task:
+    return Task(
+        api.scenario(scenario, **overrides),
+        steps=(0.0, 0.01, -0.01, 0.1, -0.1),
+        reward=f"rlaqm u_power {reward_u_power}",
+        vary=vary or {},
+    )
+
+
+class RlAqmEnv(QueueEnv):
+    """RL-AQM's queue.
+
+    ## Description
+    Every 20 ms the agent moves the probability p with which a FIFO of 5000 packets drops each arrival. The default
+    scenario is the paper's: 10 Mbit/s, 20 ms, NewReno in nine sections of 1, 2, 5, 10, 50, 10, 5, 2, 1 flows over 120
+    s (`quell/RlAqm-v0`).
+
+    ## Action Space
+    `Discrete(5)`: 0 leaves p as it is, 1 adds 0.01, 2 takes 0.01, 3 adds 0.1, 4 takes 0.1; p stays within 0 to 0.5.
+
+    ## Observation Space
+    `Box((3,), float32)`
+
+    | Num | Observation | Min | Max |
+    |-----|-------------|-----|-----|
+    | 0 | D: time the queued bytes take at the link's rate, ms | 0 | 1e6 |
+    | 1 | U: share of the link's capacity that the last 20 ms used | 0 | 1 |
+    | 2 | p: the drop probability | 0 | 0.5 |
+
+    Units are raw, as in the paper; a learner wants D/50 and p/0.5.
+
+    ## Rewards
+    (U² - 0.5) + (2 / (1 + D/5) - 1.5), above -2 and at most 1. `reward_u_power=1` takes U for U², as the paper's code.
+
+    ## Starting State
+    An empty queue, p = 0, U = 0 at time 0.
+
+    ## Episode End
+    Truncated after the scenario's 120 s: 6000 steps.
+
+    ## Arguments
+    `scenario`, `reward_u_power`, `vary` and the short cuts of `quell.env` (`rate="100mbit"`, `rtt="100ms"`).
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(_rl_aqm(**options))
+
+
+class RlAqmVectorEnv(QueueVectorEnv):
+    """Many `RlAqmEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, threads: int = 0, **options: Any) -> None:
+        super().__init__(_rl_aqm(**options), num_envs, threads)
+
+
+def _learnqueue(
+    scenario: str | Path | Scenario | None = None,
+    reward: str = "learnqueue",
+    max_size: int = 400,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    **overrides: Any,
+) -> Task:
+    if scenario is None and not overrides.keys() & {"rate", "trace"}:
+        overrides = {"rate": "17mbit", "flows": ["cubic:1"], "duration": "100s", **overrides}
+    return Task(
+        api.scenario(scenario, **overrides),
+        queue=f"fifo limit {max_size}",
+        knob="limit",
+        bounds=(1.0, float(max_size)),
+        initial=float(max_size),
+        period=0.015,
+        steps=(-1.0, 1.0),
+        observe=("knob", "sojourn_ms", "enqueue_rate"),
+        reward=reward,
+        vary=vary or {},
+    )
+
+
+class LearnQueueEnv(QueueEnv):
+    """LearnQueue's queue.
+
+    ## Description
+    Every 15 ms the agent makes a FIFO's limit one packet longer or shorter. By default one flow of CUBIC over 17 Mbit/s
+    and 20 ms for 100 s (`quell/LearnQueue-v0`).
+
+    ## Action Space
+    `Discrete(2)`: 0 takes one packet, 1 adds one; the limit stays within 1 to 400 (`max_size`).
+
+    ## Observation Space
+    `Box((3,), float32)`
+
+    | Num | Observation | Min | Max |
+    |-----|-------------|-----|-----|
+    | 0 | the limit, packets | 1 | 400 |
+    | 1 | time in the queue of the packet that left last, ms | 0 | 1e6 |
+    | 2 | share of arrivals that found room in the last 15 ms | 0 | 1 |
+
+    The paper's agent sees the limit alone.
+
+    ## Rewards
+    δ (target - delay) + η (max_delay - target) enqueue_rate in ms, max_delay being the time that the limit takes at 6.5
+    Mbit/s (equations 11 to 14). `reward="learnqueue delta 0.3 eta 0.7 target 20ms"` has the options of that queue.
+
+    ## Starting State
+    An empty queue with a limit of 400 packets.
+
+    ## Episode End
+    Truncated at the scenario's end, 6667 steps.
+
+    ## Arguments
+    `scenario`, `reward`, `max_size`, `vary` and the short cuts of `quell.env`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(_learnqueue(**options))
+
+
+class LearnQueueVectorEnv(QueueVectorEnv):
+    """Many `LearnQueueEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, threads: int = 0, **options: Any) -> None:
+        super().__init__(_learnqueue(**options), num_envs, threads)
+
+
+def env(
+    source: str | Path | Scenario | None = None,
+    *,
+    knob: str = "drop",
+    period: float = 0.02,
+    reward: str | RewardFunction = "rlaqm",
+    queue: str = "fifo limit 5000",
+    steps: Sequence[float] | None = None,
+    observe: Sequence[str] = ("delay_ms", "utilisation", "knob"),
+    bounds: tuple[float, float] | None = None,
+    initial: float | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    **overrides: Any,
+) -> QueueEnv:
+    """Make any scenario's bottleneck an environment in which the agent turns a knob.
+
+    `knob` is `drop` (probability of dropping each arrival, `bounds` 0 to 0.5, `initial` 0) or `limit` (packets, 1 to
+    1000, 1000); `period` seconds lie between two decisions. `steps` are the numbers that the discrete actions add to
+    the knob; without them one continuous action from 0 to 1 sets it. `observe` lists readings (`quell.envs.READINGS`).
+    `reward` is `rlaqm [u_power 1]`, `learnqueue` with that queue's options, `lfq [alpha 10]`, or a function of the
+    readings by name. `vary` gives ranges out of which every episode draws: `{"rate": ("5mbit", "50mbit"), "rtt":
+    ("10ms", "100ms"), "flows": (1, 20), "cc": ("cubic", "bbr")}`; rate and rtt by equal factors, `flows` the count of
+    each TCP table, `cc` for each. For the rest see `quell.scenario`.
+
+    Raises InputError.
+    """
+    task = Task(
+        api.scenario(source, **overrides),
+        queue=queue,
+        knob=knob,
+        bounds=bounds,
+        initial=initial,
+        period=period,
+        steps=steps,
+        observe=observe,
+        reward=reward,
+        vary=vary or {},
+    )
+    return QueueEnv(task)
+
+
+def vector_env(
+    source: str | Path | Scenario | None = None, num_envs: int = 8, *, threads: int = 0, **options: Any
+) -> QueueVectorEnv:
+    """Make `num_envs` of `quell.env(source, **options)`, stepped together in Rust on `threads` cores (0: all)."""
+    return QueueVectorEnv(env(source, **options).task, num_envs, threads)
+
+
+for _name in ("RlAqm", "LearnQueue"):
+    gymnasium.register(
+        id=f"quell/{_name}-v0",
+        entry_point=f"quell.envs:{_name}Env",
+        vector_entry_point=f"quell.envs:{_name}VectorEnv",
+    )

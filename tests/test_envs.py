@@ -1,0 +1,186 @@
+"""A queue as an environment: Gymnasium's contract, and one trajectory per seed whoever steps it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import quell
+from quell.envs import QueueEnv, QueueVectorEnv
+
+NAMES = ["quell/RlAqm-v0", "quell/LearnQueue-v0"]
+VARY = {"rate": ("5mbit", "20mbit"), "rtt": ("20ms", "80ms"), "flows": (1, 4), "cc": ("cubic", "newreno", "bbr")}
+
+
+def small(**more: Any) -> QueueEnv:
+    options: dict[str, Any] = {"rate": "10mbit", "flows": ["cubic:4"], "duration": "2s", "steps": (0.0, 0.01, -0.01)}
+    return quell.env(**(options | more))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gymnasiums_checker_finds_nothing_to_warn_of(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make(name).unwrapped)
+        check_env(gymnasium.make(name, vary=VARY).unwrapped)
+
+
+@pytest.mark.parametrize("more", [{}, {"steps": None}, {"knob": "limit", "steps": None, "reward": "lfq alpha 1"}])
+def test_a_general_environment_passes_the_checker(more: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(small(**more), skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("vary", [{}, VARY])
+def test_single_environments_and_the_vector_have_equal_trajectories(name: str, vary: Mapping[str, Any]) -> None:
+    """Over the ends of episodes too: Gymnasium's own vector of single environments resets on the next step alike."""
+    n = 5
+    options: dict[str, Any] = {"vary": vary, "duration": "3s", "scenario": "rl-aqm" if "Rl" in name else "home"}
+    single = SyncVectorEnv([lambda: gymnasium.make(name, **options)] * n, autoreset_mode=AutoresetMode.NEXT_STEP)
+    native = gymnasium.make_vec(name, num_envs=n, threads=2, **options)
+    assert isinstance(native.unwrapped, QueueVectorEnv)
+    actions = np.random.default_rng(1).integers(0, single.single_action_space.n, (450, n))  # type: ignore[attr-defined]
+    for one, other in zip(single.reset(seed=7), native.reset(seed=7), strict=True):
+        np.testing.assert_equal(one, other)
+    ends = 0
+    for action in actions:
+        one, other = single.step(action), native.step(action)
+        np.testing.assert_equal(one[:4], other[:4])
+        ends += int(other[3].sum())
+    assert ends == 2 * n
+
+
+def test_a_seed_decides_the_trajectory() -> None:
+    def play(seed: int) -> list[Any]:
+        env = small()
+        env.reset(seed=seed)
+        return [env.step(k % 2) for k in range(60)] + [env.reset()] + [env.step(1) for _ in range(60)]
+
+    first = play(3)
+    np.testing.assert_equal(first, play(3))
+    assert any(not np.array_equal(a[0], b[0]) for a, b in zip(first, play(4), strict=True))
+
+
+def test_an_episode_of_rl_aqm_has_6000_steps_and_wants_a_reset_then() -> None:
+    env = gymnasium.make("quell/RlAqm-v0").unwrapped
+    env.reset(seed=1)
+    steps = 1
+    while not env.step(0)[3]:
+        steps += 1
+    assert steps == 6000  # 120 s of 20 ms each
+    with pytest.raises(ResetNeeded):
+        env.step(0)
+
+
+def test_rl_aqms_reward_follows_from_its_observation() -> None:
+    for power in (1, 2):
+        env = gymnasium.make("quell/RlAqm-v0", reward_u_power=power)
+        env.reset(seed=1)
+        for k in range(300):
+            (delay, utilisation, p), reward, *_ = env.step(k % 3)
+            assert reward == pytest.approx(utilisation**power - 0.5 + 2 / (1 + delay / 5) - 1.5, abs=1e-5)
+            assert p in (0.0, np.float32(0.01))
+
+
+def test_dropping_more_shortens_the_queue() -> None:
+    means = []
+    for action in (0, 1):
+        env = small(steps=(0.0, 0.05), bounds=(0.0, 0.05), duration="10s")
+        env.reset(seed=1)
+        means.append(np.mean([env.step(action)[0][0] for _ in range(500)]))
+    assert means[1] < means[0] / 5
+
+
+def test_learnqueue_moves_the_limit_by_one_packet_within_its_range() -> None:
+    env = gymnasium.make("quell/LearnQueue-v0", max_size=10)
+    assert env.reset(seed=1)[0][0] == 10
+    assert [env.step(a)[0][0] for a in (1, 0, 0)] == [10, 9, 8]
+    for _ in range(12):
+        seen = env.step(0)[0]
+    assert seen[0] == 1
+
+
+def test_a_reward_of_ones_own_sees_every_reading() -> None:
+    def worth(readings: Mapping[str, float]) -> float:
+        return readings["throughput_mbps"] - readings["delay_ms"]
+
+    env = small(reward=worth)
+    vector = quell.vector_env(
+        num_envs=2, rate="10mbit", flows=["cubic:4"], duration="2s", steps=(0.0, 0.01, -0.01), reward=worth
+    )
+    env.reset(seed=5)
+    vector.reset(seed=[5, 5])
+    for _ in range(101):
+        rewards = vector.step(np.array([0, 0]))[1]
+        if not env._ready:
+            assert rewards.tolist() == [0.0, 0.0]  # the step that begins the next episode
+            return
+        reward = env.step(0)[1]
+        assert rewards.tolist() == [reward, reward]
+        assert reward == pytest.approx(env.readings["throughput_mbps"] - env.readings["delay_ms"])
+    pytest.fail("no episode ended")
+
+
+def test_what_a_vector_returned_stays_as_it_was() -> None:
+    vector = quell.vector_env("rl-aqm", 3, steps=(0.0, 0.01))
+    seen, _ = vector.reset(seed=1)
+    vector.step(np.ones(3))
+    assert (seen == 0).all()
+    seen, rewards, *_ = vector.step(np.ones(3))
+    kept = seen.copy(), rewards.copy()
+    vector.step(np.ones(3))
+    np.testing.assert_equal((seen, rewards), kept)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"knob": "rate"}, "unknown knob `rate`"),
+        ({"reward": "money"}, "unknown reward `money`"),
+        ({"observe": ["delay"]}, "unknown reading `delay`"),
+        ({"vary": {"rtt": ("1ms",)}}, "vary: rtt: not two values"),
+        ({"vary": {"cc": ("cubik",)}}, "unknown congestion control `cubik`"),
+        ({"queue": "codel"}, "`codel` has no such knob"),
+        ({"period": 3.0}, "period: "),
+        ({"bounds": (0.0, 2.0)}, "bounds: "),
+        ({"steps": (1.0,)}, "steps: "),
+    ],
+)
+def test_bad_input_is_told_in_one_line(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(quell.InputError) as caught:
+        small(**bad)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_actions_that_do_not_exist_are_refused() -> None:
+    env = small()
+    env.reset(seed=1)
+    with pytest.raises(quell.InputError, match="no action 3"):
+        env.step(3)
+    vector = quell.vector_env("rl-aqm", 3, steps=(0.0, 0.01))
+    vector.reset(seed=1)
+    with pytest.raises((ValueError, BufferError)):
+        vector.step(np.zeros(2))
+
+
+def test_names_are_registered_whichever_is_imported_first() -> None:
+    for line in ("import gymnasium, quell", "import quell.envs, gymnasium"):
+        code = f"{line}\nprint(gymnasium.make('quell/RlAqm-v0').unwrapped)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    code = "import quell, sys; quell.scenario('home'); print('gymnasium' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n"
