@@ -80,6 +80,25 @@ impl<P: Packet> Fifo<P> {
         self.backlog()
     }
 
+    /// `take` of a packet that is only looked at, where it lies.
+    #[inline(always)]
+    pub fn take_with<D, R>(
+        &mut self,
+        drops: &mut D,
+        look: impl FnOnce(&P, &mut D) -> R,
+    ) -> (Got<R>, Backlog) {
+        let got = match self.queue.front() {
+            Some(packet) => {
+                self.bytes -= u64::from(packet.len());
+                let seen = look(packet, drops);
+                self.queue.pop();
+                Got::Packet(seen)
+            }
+            None => Got::Empty,
+        };
+        (got, self.backlog())
+    }
+
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         Self {

@@ -101,6 +101,18 @@ pub enum Got<P> {
     NotBefore(Nanos),
 }
 
+impl<P> Got<P> {
+    /// What `f` makes of the packet.
+    #[inline(always)]
+    pub fn map<R>(self, f: impl FnOnce(P) -> R) -> Got<R> {
+        match self {
+            Got::Packet(p) => Got::Packet(f(p)),
+            Got::Empty => Got::Empty,
+            Got::NotBefore(t) => Got::NotBefore(t),
+        }
+    }
+}
+
 /// A plain packet for tests and benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestPacket {

@@ -153,6 +153,23 @@ impl<P: Packet> Qdisc<P> {
             other => other.offer_law(now, make(), rng, drops),
         }
     }
+    /// `take` of a packet that is only looked at; a plain FIFO shows it where it lies.
+    #[inline(always)]
+    pub fn take_with<D: Drops<P>, R>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+        look: impl FnOnce(&P, &mut D) -> R,
+    ) -> (Got<R>, Backlog) {
+        match self {
+            Qdisc::Fifo(q) => q.take_with(drops, look),
+            other => {
+                let (got, backlog) = other.take_law(now, rng, drops);
+                (got.map(|p| look(&p, drops)), backlog)
+            }
+        }
+    }
     // Out of line, so that the plain FIFO's path does not pay for the registers that all the laws together need.
     #[inline(never)]
     fn offer_law<D: Drops<P>>(

@@ -142,16 +142,25 @@ impl Port {
     /// Puts the next packet on the line.
     #[inline(always)]
     fn serve(&mut self, now: Nanos) {
-        let got = if self.nic_limit == 0 {
-            self.take(now)
+        let through = if self.nic_limit == 0 {
+            let (line, server) = (&mut self.in_service, &mut self.server);
+            let (through, backlog) =
+                self.qdisc
+                    .take_with(now, &mut self.rng, &mut self.probe, |p, probe| {
+                        probe.departure(now, p);
+                        *line = Some(*p);
+                        server.finish(now, p.len())
+                    });
+            self.probe.backlog(now, backlog);
+            through
         } else {
-            self.take_through_nic(now)
-        };
-        self.next = match got {
-            Got::Packet(p) => {
+            self.take_through_nic(now).map(|p| {
                 self.in_service = Some(p);
                 self.server.finish(now, p.len())
-            }
+            })
+        };
+        self.next = match through {
+            Got::Packet(t) => t,
             Got::Empty => NEVER,
             Got::NotBefore(t) => t.max(now + 1),
         };

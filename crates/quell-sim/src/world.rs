@@ -200,7 +200,6 @@ impl World {
                 }
                 _ => {
                     let source = self.net.timers.source();
-                    self.net.timers.clear(source);
                     let end = if source & 1 == 0 {
                         End::Sender
                     } else {
@@ -329,17 +328,16 @@ impl World {
         arm(c, &mut self.net, ack.flow.slot, End::Sender);
     }
 
-    /// An entry of the timer heap is due; stale ones are known by their time.
+    /// The time noted for an end is there. A connection that is gone may have left it, which `pending` tells.
     fn on_timer(&mut self, slot: u16, end: End) {
         let now = self.now;
         match &mut self.slots[usize::from(slot)] {
             Slot::Tcp(c) => {
-                let pending = &mut c.pending[end as usize];
-                if *pending != now {
-                    return;
+                if c.pending[end as usize] != now {
+                    return self.net.timers.clear(source(slot, end));
                 }
-                *pending = NEVER;
                 if c.stop <= now {
+                    self.net.timers.clear(source(slot, end));
                     return self.close(slot);
                 }
                 if c.start <= now {
@@ -361,9 +359,12 @@ impl World {
                     };
                     c.sender.on_timer(now, &mut c.cc, &mut entry);
                 }
-                arm(c, &mut self.net, slot, end);
+                let at = c.deadline(end);
+                c.pending[end as usize] = at;
+                self.net.timers.set(at, source(slot, end));
             }
             Slot::Udp(d) => {
+                self.net.timers.clear(source(slot, end));
                 if d.at >= d.stop {
                     return;
                 }
@@ -386,8 +387,11 @@ impl World {
                 self.net.timers.set(at, source(slot, End::Sender));
                 self.net.enter(now, port, p);
             }
-            Slot::Web(_) => self.on_web(slot),
-            Slot::Free => {}
+            Slot::Web(_) => {
+                self.net.timers.clear(source(slot, end));
+                self.on_web(slot);
+            }
+            Slot::Free => self.net.timers.clear(source(slot, end)),
         }
     }
 }
@@ -412,7 +416,7 @@ fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
     }
 }
 
-/// One pending entry per end: a later deadline waits for the entry that is there, an earlier one needs a second.
+/// One time noted per end: a later deadline waits for the one that is there, which then moves on; an earlier one takes its place.
 #[inline]
 pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16, end: End) {
     let at = c.deadline(end);
