@@ -3,9 +3,10 @@
 
 use quell_qdisc::Nanos;
 
-use crate::agenda::Agenda;
+use crate::agenda::{Agenda, MAX_TIME};
 
-const NIL: u32 = u32::MAX;
+/// No item: a node that is never due, so that what comes after an item has a time in any case.
+const NIL: u32 = 0;
 
 #[derive(Clone, Debug)]
 struct Node<T> {
@@ -31,10 +32,14 @@ pub struct Pipes<T> {
     heads: Agenda,
 }
 
-impl<T> Default for Pipes<T> {
+impl<T: Default> Default for Pipes<T> {
     fn default() -> Self {
         Self {
-            nodes: Vec::new(),
+            nodes: vec![Node {
+                due: MAX_TIME,
+                next: NIL,
+                item: T::default(),
+            }],
             free: NIL,
             classes: Vec::new(),
             heads: Agenda::default(),
@@ -113,19 +118,13 @@ impl<T: Copy + Default> Pipes<T> {
         node.next = self.free;
         self.free = place;
         c.head = next;
-        if next == NIL {
-            self.heads.clear(class);
-        } else {
-            let due = self.nodes[next as usize].due;
-            self.heads.set(due, class);
-        }
+        self.heads.set(self.nodes[next as usize].due, class);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agenda::MAX_TIME;
 
     #[test]
     fn items_arrive_in_order_of_time_then_class() {

@@ -495,8 +495,12 @@ impl Sender {
             let end = end.min(self.s.nxt);
             let mut seq = start.max(self.s.una);
             while seq < end {
-                if let Some(known) = self.seen.iter().find(|b| b.0 <= seq && seq < b.1) {
-                    seq = known.1;
+                // Which of the known blocks it is in is a guess, so all are looked at.
+                let known = |b: &(u32, u32)| if b.0 <= seq { b.1 } else { 0 };
+                let [a, b, c] = &self.seen;
+                let after = known(a).max(known(b)).max(known(c));
+                if after > seq {
+                    seq = after;
                     continue;
                 }
                 self.sack_one(now, seq, f, rs, times);
