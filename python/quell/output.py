@@ -75,6 +75,18 @@ def command() -> str:
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[Outcome], object]]:
     """Show a bar over runs on standard error, where that is a terminal."""
+    with bar("Simulating", total, "runs") as update:
+
+        def on_record(outcome: Outcome) -> None:
+            speed = outcome.packets / max(outcome.wall_s, 1e-9)
+            update(len(outcome.by_job), f"{si(speed)} packets/s")
+
+        yield on_record
+
+
+@contextmanager
+def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], object]]:
+    """Show a bar on standard error, where that is a terminal; tell it how many are done and a note."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -85,17 +97,12 @@ def progress(total: int) -> Iterator[Callable[[Outcome], object]]:
     )
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("runs"),
-        TextColumn("[dim]{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("[dim]left"), TimeRemainingColumn(),
+        TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn(unit),
+        TextColumn("[dim]{task.fields[note]}"), TimeElapsedColumn(), TextColumn("[dim]left"), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task("Simulating", total=total, speed="")
-
-        def update(outcome: Outcome) -> None:
-            speed = outcome.packets / max(outcome.wall_s, 1e-9)
-            bar.update(task, completed=len(outcome.by_job), speed=f"{si(speed)} packets/s")
-
-        yield update
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
+        task = shown.add_task(what, total=total, note="")
+        yield lambda done, note: shown.update(task, completed=done, note=note)
 
 
 def si(value: float) -> str:
