@@ -260,6 +260,12 @@ impl Env {
                 self.world.gauges(0)
             }
         };
+        // In an outage the last rate stays: the delay then says how long the backlog would have taken.
+        let rate_bps = match gauges.rate_bps {
+            0 => self.last.rate_bps,
+            rate => rate,
+        };
+        let gauges = Gauges { rate_bps, ..gauges };
         self.readings = Readings::of(self.knob, &self.last, &gauges);
         self.reward = task.reward.of(&self.readings);
         self.last = gauges;

@@ -118,7 +118,7 @@ pub const READINGS: [ReadingInfo; 10] = [
         Reading::Rate,
         "rate_mbps",
         1e7,
-        "the link's present rate, Mbit/s",
+        "the link's present rate, in an outage its last, Mbit/s",
     ),
 ];
 
