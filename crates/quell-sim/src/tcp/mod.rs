@@ -3,11 +3,14 @@
 
 pub mod output;
 pub mod rack;
+pub mod rate;
 pub mod receiver;
 pub mod recovery;
 pub mod rtt;
+pub mod sack;
 pub mod segments;
 pub mod sender;
+pub mod timers;
 
 pub use receiver::Receiver;
 pub use sender::Sender;

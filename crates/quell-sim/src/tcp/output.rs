@@ -1,18 +1,16 @@
-//! What leaves a sender and when: new data, retransmissions, probes, pacing (`tcp_output.c` and `tcp_timer.c` of Linux), and the
-//! samples of the delivery rate that BBR lives on.
+//! What leaves a sender and when: connection requests, new data in bursts, retransmissions, pacing (`tcp_output.c` of Linux).
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::sender::{Rexmit, Sender, Wire};
-use crate::cc::{CaState, CongestionControl, Event, MOST_BYTES, RateSample};
+use super::timers::Timer;
+use crate::cc::{CaState, CongestionControl, Event, MOST_BYTES};
 use crate::packet::{Kind, Pkt};
 
 /// A SYN with its options: 20 bytes of IP, 40 of TCP.
 pub const SYN_BYTES: u32 = 60;
-/// `TCP_TIMEOUT_MIN`: two jiffies.
-pub(super) const TIMEOUT_MIN: Nanos = 2 * MS;
 /// Segments before pacing begins (`tcp_update_skb_after_send`).
 const UNPACED: u32 = 10;
 
@@ -22,58 +20,14 @@ pub(super) fn timestamp(now: Nanos) -> u32 {
     (now / MS) as u32 + 1
 }
 
-/// What the sender's one timer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
-    /// Nothing.
-    None,
-    /// Retransmission timeout.
-    Rto,
-    /// Tail loss probe.
-    Probe,
-    /// RACK's reordering window.
-    Reorder,
-}
-
-/// What the sender knew of deliveries when it sent a segment.
-#[derive(Clone, Copy, Debug, Default)]
-struct Snapshot {
-    first_sent: Nanos,
-    delivered_at: Nanos,
-    delivered: u32,
-    app_limited: bool,
-}
-
-/// Delivery-rate state, only for congestion controls that ask for it.
-#[derive(Clone, Debug, Default)]
-pub struct RateRing {
-    slots: Vec<Snapshot>,
-    first_sent: Nanos,
-    delivered_at: Nanos,
-    sample_at: Nanos,
-    sample_end: u32,
-}
-
 impl Sender {
-    /// When `on_timer` is due.
-    #[inline]
-    pub fn deadline(&self) -> Nanos {
-        self.timer_at.min(self.pace_at).min(self.offer_at)
-    }
-
-    #[inline]
-    pub(super) fn set_timer(&mut self, kind: Timer, at: Nanos) {
-        self.timer = kind;
-        self.timer_at = at;
-    }
-
     /// Begins with a SYN.
     pub fn connect<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
         self.started = now;
         self.send_syn(now, wire);
     }
 
-    fn send_syn<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+    pub(super) fn send_syn<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
         let overhead = self.c.wire_bytes - self.c.mss - 52;
         let mut p = Pkt::new(
             Kind::Syn,
@@ -359,7 +313,12 @@ impl Sender {
     }
 
     /// `tcp_xmit_retransmit_queue`: what is marked lost, in order, as the window allows.
-    fn retransmit_lost<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+    pub(super) fn retransmit_lost<W: Wire>(
+        &mut self,
+        now: Nanos,
+        cc: &mut CongestionControl,
+        wire: &mut W,
+    ) {
         let paced = cc.needs_pacing();
         let mut seq = self.hint.max(self.s.una);
         while seq < self.s.nxt && self.s.retrans_out < self.s.lost_out {
@@ -386,7 +345,7 @@ impl Sender {
     }
 
     /// `tcp_retransmit_skb`.
-    fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
+    pub(super) fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
         let flags = self.segs.flags(seq);
         self.segs.set_flags(seq, flags | RETRANS);
         self.s.retrans_out += 1;
@@ -398,7 +357,7 @@ impl Sender {
     }
 
     /// `__tcp_retransmit_skb`: all that a tail loss probe does, which is no retransmission under way.
-    fn send_again<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
+    pub(super) fn send_again<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
         let flags = self.segs.flags(seq);
         self.segs.set(seq, now, flags | EVER);
         if self.c.sack {
@@ -414,216 +373,5 @@ impl Sender {
             self.pace(now, 1);
         }
         self.send_data(now, seq, Ecn::NotEct, (false, false), wire); // RFC 3168, section 6.1.5
-    }
-
-    /// RTO with exponential backoff (RFC 6298, section 5.5).
-    fn rto(&self) -> Nanos {
-        (self.rtt.rto << self.backoff.min(16)).min(MAX_RTO)
-    }
-
-    pub(super) fn sent_recently(&self, now: Nanos, seq: u32) -> bool {
-        self.s.srtt > 0 && self.segs.sent(seq) + self.s.srtt > now
-    }
-
-    /// `tcp_rearm_rto`: after a probe or reordering timer the RTO counts from the head's transmission.
-    fn rearm_rto(&mut self, now: Nanos) {
-        if self.packets_out() == 0 {
-            self.set_timer(Timer::None, NEVER);
-            return;
-        }
-        let mut at = now + self.rto();
-        if matches!(self.timer, Timer::Probe | Timer::Reorder) {
-            at = (self.segs.sent(self.s.una) + self.rto()).max(now + TIMEOUT_MIN / 2);
-        }
-        self.set_timer(Timer::Rto, at);
-    }
-
-    /// `tcp_set_xmit_timer`.
-    #[inline]
-    pub(super) fn set_xmit_timer(&mut self, now: Nanos) {
-        if !self.schedule_probe(now, true) {
-            self.rearm_rto(now);
-        }
-    }
-
-    /// `tcp_schedule_loss_probe` (RFC 8985, section 7.2).
-    #[inline]
-    fn schedule_probe(&mut self, now: Nanos, advancing: bool) -> bool {
-        let out = self.packets_out();
-        if !self.c.sack
-            || out == 0
-            || !matches!(self.s.state, CaState::Open | CaState::Cwr)
-            || self.s.sacked_out > 0
-        {
-            return false;
-        }
-        let mut timeout = if self.s.srtt > 0 {
-            2 * self.s.srtt
-                + if out == 1 {
-                    self.rtt.min_rto()
-                } else {
-                    TIMEOUT_MIN
-                }
-        } else {
-            INITIAL_RTO
-        };
-        let rto = if advancing {
-            self.rtt.rto
-        } else {
-            (self.segs.sent(self.s.una) + self.rtt.rto).saturating_sub(now)
-        };
-        if rto > 0 {
-            timeout = timeout.min(rto);
-        }
-        self.set_timer(Timer::Probe, now + timeout);
-        true
-    }
-
-    /// A deadline passed.
-    pub fn on_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
-        if self.offer_at <= now {
-            self.offer_at = NEVER;
-            self.write_xmit(now, cc, wire, false);
-        }
-        if self.pace_at <= now {
-            self.pace_at = NEVER;
-            if self.s.lost_out > self.s.retrans_out {
-                self.retransmit_lost(now, cc, wire);
-            }
-            if self.pace_at == NEVER {
-                self.write_xmit(now, cc, wire, false);
-            }
-        }
-        if self.timer_at > now {
-            return;
-        }
-        self.timer_at = NEVER;
-        match self.timer {
-            Timer::None => {}
-            _ if !self.connected => {
-                self.backoff += 1;
-                self.send_syn(now, wire);
-            }
-            Timer::Rto => self.on_rto(now, cc, wire),
-            Timer::Probe => self.on_probe_timer(now, cc, wire),
-            Timer::Reorder => {
-                let lost = self.s.lost;
-                if self.on_reorder_timer(now) {
-                    if self.s.state != CaState::Recovery {
-                        self.enter_recovery(now, false, cc);
-                        if !cc.full_control() {
-                            self.cwnd_reduction(1, self.s.lost - lost, false);
-                        }
-                    }
-                    self.retransmit_lost(now, cc, wire);
-                }
-                if self.timer_at == NEVER {
-                    self.rearm_rto(now);
-                }
-            }
-        }
-    }
-
-    /// `tcp_retransmit_timer`.
-    fn on_rto<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
-        if self.packets_out() == 0 {
-            return;
-        }
-        self.enter_loss(now, cc);
-        self.timeouts = self.timeouts.saturating_add(1);
-        self.forget_copy(self.s.una);
-        self.retransmit(now, self.s.una, cc.needs_pacing(), wire);
-        self.backoff = self.backoff.saturating_add(1);
-        self.set_timer(Timer::Rto, now + self.rto());
-    }
-
-    /// `tcp_send_loss_probe` (RFC 8985, section 7.3): new data if there are any, else the last segment again.
-    fn on_probe_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
-        if self.tlp_high == 0 && self.packets_out() > 0 {
-            self.tlp_again = false;
-            let nxt = self.s.nxt;
-            if self.has_new_data(now) {
-                self.write_xmit(now, cc, wire, true);
-            } else if self.segs.flags(nxt - 1) & (SACKED | RETRANS) == 0 {
-                self.send_again(now, nxt - 1, cc.needs_pacing(), wire);
-                self.tlp_again = true;
-            }
-            if self.s.nxt > nxt || self.tlp_again {
-                self.tlp_high = self.s.nxt;
-                self.timer = Timer::None; // the RTO counts from now
-            }
-        }
-        self.rearm_rto(now);
-    }
-
-    /// `tcp_rate_skb_sent`.
-    fn rate_sent(&mut self, now: Nanos, seq: u32, was_empty: bool) {
-        let Some(r) = &mut self.rate else { return };
-        let need = (self.s.nxt + 1 - self.s.una) as usize;
-        if need > r.slots.len() {
-            let old = std::mem::take(&mut r.slots);
-            r.slots = vec![Snapshot::default(); need.next_power_of_two().max(16)];
-            let mask = r.slots.len() - 1;
-            if !old.is_empty() {
-                for seq in self.s.una..self.s.nxt {
-                    r.slots[seq as usize & mask] = old[seq as usize & (old.len() - 1)];
-                }
-            }
-        }
-        if was_empty {
-            r.first_sent = now;
-            r.delivered_at = now;
-        }
-        let mask = r.slots.len() - 1;
-        r.slots[seq as usize & mask] = Snapshot {
-            first_sent: r.first_sent,
-            delivered_at: r.delivered_at,
-            delivered: self.s.delivered,
-            app_limited: self.s.app_limited != 0,
-        };
-    }
-
-    /// `tcp_rate_skb_delivered`: the most recently sent of the delivered segments makes the sample.
-    pub(super) fn rate_delivered(&mut self, seq: u32, known: bool, rs: &mut RateSample) {
-        let sent = self.segs.sent(seq);
-        let Some(r) = &mut self.rate else { return };
-        if known {
-            return;
-        }
-        let mask = r.slots.len() - 1;
-        let snap = r.slots[seq as usize & mask];
-        if r.sample_at == 0 || sent > r.first_sent || sent == r.first_sent && seq + 1 > r.sample_end
-        {
-            rs.prior_delivered = snap.delivered;
-            rs.app_limited = snap.app_limited;
-            rs.interval = sent - snap.first_sent;
-            r.sample_at = snap.delivered_at;
-            r.sample_end = seq + 1;
-            r.first_sent = sent;
-        }
-    }
-
-    /// `tcp_rate_gen`.
-    pub(super) fn rate_gen(&mut self, now: Nanos, delivered: u32, lost: u32, rs: &mut RateSample) {
-        rs.acked_sacked = delivered;
-        rs.losses = lost;
-        let Some(r) = &mut self.rate else { return };
-        if self.s.app_limited != 0 && self.s.delivered > self.s.app_limited {
-            self.s.app_limited = 0;
-        }
-        if delivered > 0 {
-            r.delivered_at = now;
-        }
-        if r.sample_at == 0 {
-            rs.delivered = -1;
-            rs.interval = 0;
-            return;
-        }
-        rs.delivered = (self.s.delivered - rs.prior_delivered) as i32;
-        rs.interval = rs.interval.max(now - r.sample_at);
-        r.sample_at = 0;
-        if rs.interval < self.s.min_rtt {
-            rs.interval = 0;
-        }
     }
 }

@@ -4,9 +4,9 @@
 
 use quell_qdisc::Nanos;
 
-use super::output::{TIMEOUT_MIN, Timer};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::sender::{Flags, Sender};
+use super::timers::{TIMEOUT_MIN, Timer};
 use crate::cc::CaState;
 
 /// `TCP_RACK_RECOVERY_THRESH`: recoveries for which a widened window lasts.

@@ -7,10 +7,12 @@ use std::collections::VecDeque;
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos};
 
-use super::output::{Timer, timestamp};
+use super::output::timestamp;
 use super::rack::Rack;
 use super::rtt::Rtt;
+use super::sack::SackTimes;
 use super::segments::{EVER, LOST, RETRANS, SACKED, Segments};
+use super::timers::Timer;
 use crate::cc::{AckEvent, CaState, CongestionControl, EcnMode, RateSample, Sock};
 use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS};
 
@@ -62,7 +64,7 @@ pub struct Sender {
     pub(super) segs: Segments,
     pub(super) rack: Rack,
     pub(super) again: VecDeque<(u32, Nanos)>,
-    pub(super) rate: Option<Box<super::output::RateRing>>,
+    pub(super) rate: Option<Box<super::rate::RateRing>>,
     pub(super) timer: Timer,
     pub(super) timer_at: Nanos,
     pub(super) pace_at: Nanos,
@@ -88,7 +90,7 @@ pub struct Sender {
     pub(super) connected: bool,
     pub(super) timeouts: u8,
     pub(super) backoff: u8,
-    seen: [(u32, u32); SACK_BLOCKS],
+    pub(super) seen: [(u32, u32); SACK_BLOCKS],
     ce_seen: u32,
 }
 
@@ -121,12 +123,6 @@ pub(super) enum Rexmit {
     None,
     Lost,
     New,
-}
-
-#[derive(Clone, Copy, Default)]
-pub(super) struct SackTimes {
-    pub first: Nanos,
-    pub last: Nanos,
 }
 
 impl Sender {
@@ -472,111 +468,6 @@ impl Sender {
             && sack_rtt > now - self.segs.sent(self.s.una)
         {
             f.set_timer = true;
-        }
-    }
-
-    /// `tcp_sacktag_write_queue`: only what the last ACK's blocks did not cover is looked at.
-    fn sacktag(
-        &mut self,
-        now: Nanos,
-        a: &Ack,
-        f: &mut Flags,
-        rs: &mut RateSample,
-        times: &mut SackTimes,
-    ) {
-        let blocks = &a.blocks[..usize::from(a.count)];
-        let mut seen = [(0, 0); SACK_BLOCKS];
-        for (k, &(start, end)) in blocks.iter().enumerate() {
-            if k == 0 && a.dsack {
-                self.on_dsack(a.blocks[0], f);
-                continue;
-            }
-            seen[k] = (start, end);
-            let end = end.min(self.s.nxt);
-            let mut seq = start.max(self.s.una);
-            while seq < end {
-                // Which of the known blocks it is in is a guess, so all are looked at.
-                let known = |b: &(u32, u32)| if b.0 <= seq { b.1 } else { 0 };
-                let [a, b, c] = &self.seen;
-                let after = known(a).max(known(b)).max(known(c));
-                if after > seq {
-                    seq = after;
-                    continue;
-                }
-                self.sack_one(now, seq, f, rs, times);
-                seq += 1;
-            }
-        }
-        self.seen = seen;
-    }
-
-    /// `tcp_sacktag_one`.
-    fn sack_one(
-        &mut self,
-        now: Nanos,
-        seq: u32,
-        f: &mut Flags,
-        rs: &mut RateSample,
-        times: &mut SackTimes,
-    ) {
-        let mut flags = self.segs.flags(seq);
-        if flags & SACKED != 0 {
-            return;
-        }
-        let sent = self.segs.sent(seq);
-        if flags & (RETRANS | EVER) == 0 || now - sent >= self.s.min_rtt {
-            self.rack.advance(now, sent, seq + 1);
-        }
-        if flags & RETRANS != 0 {
-            // Not marked lost: the retransmission may still be under way.
-            if flags & LOST != 0 {
-                flags &= !(LOST | RETRANS);
-                self.s.lost_out -= 1;
-                self.s.retrans_out -= 1;
-            }
-        } else {
-            if flags & EVER == 0 {
-                if seq < self.high_seq {
-                    f.orig_sacked = true;
-                }
-                if times.first == 0 {
-                    times.first = sent;
-                }
-                times.last = sent;
-            }
-            if flags & LOST != 0 {
-                flags &= !LOST;
-                self.s.lost_out -= 1;
-            }
-        }
-        self.segs.set_flags(seq, flags | SACKED);
-        f.sacked = true;
-        self.s.sacked_out += 1;
-        self.s.delivered += 1;
-        if self.rate.is_some() {
-            self.rate_delivered(seq, false, rs);
-        }
-    }
-
-    /// `tcp_check_dsack`, `tcp_dsack_seen`: a retransmission was not needed.
-    fn on_dsack(&mut self, block: (u32, u32), f: &mut Flags) {
-        f.dsack = true;
-        self.rack.dsack_seen = true;
-        if self.tlp_high != 0 && self.tlp_again && block.1 == self.tlp_high {
-            f.dsack_tlp = true;
-        }
-        if let Some(marker) = self.undo_marker
-            && self.undo_retrans > 0
-            && block.1 > marker
-        {
-            self.undo_retrans = (self.undo_retrans - (block.1 - block.0) as i32).max(0);
-        }
-        for seq in block.0.max(self.s.una)..block.1.min(self.s.nxt) {
-            let flags = self.segs.flags(seq);
-            if flags & RETRANS != 0 && flags & SACKED != 0 {
-                self.segs.set_flags(seq, flags & !RETRANS);
-                self.s.retrans_out -= 1;
-            }
         }
     }
 

@@ -1,0 +1,99 @@
+//! Samples of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation, `tcp_rate.c` of Linux), taken only for congestion
+//! controls that live on them.
+
+use quell_qdisc::Nanos;
+
+use super::sender::Sender;
+use crate::cc::RateSample;
+
+/// What the sender knew of deliveries when it sent a segment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Snapshot {
+    first_sent: Nanos,
+    delivered_at: Nanos,
+    delivered: u32,
+    app_limited: bool,
+}
+
+/// Delivery-rate state, only for congestion controls that ask for it.
+#[derive(Clone, Debug, Default)]
+pub struct RateRing {
+    slots: Vec<Snapshot>,
+    first_sent: Nanos,
+    delivered_at: Nanos,
+    sample_at: Nanos,
+    sample_end: u32,
+}
+
+impl Sender {
+    /// `tcp_rate_skb_sent`.
+    pub(super) fn rate_sent(&mut self, now: Nanos, seq: u32, was_empty: bool) {
+        let Some(r) = &mut self.rate else { return };
+        let need = (self.s.nxt + 1 - self.s.una) as usize;
+        if need > r.slots.len() {
+            let old = std::mem::take(&mut r.slots);
+            r.slots = vec![Snapshot::default(); need.next_power_of_two().max(16)];
+            let mask = r.slots.len() - 1;
+            if !old.is_empty() {
+                for seq in self.s.una..self.s.nxt {
+                    r.slots[seq as usize & mask] = old[seq as usize & (old.len() - 1)];
+                }
+            }
+        }
+        if was_empty {
+            r.first_sent = now;
+            r.delivered_at = now;
+        }
+        let mask = r.slots.len() - 1;
+        r.slots[seq as usize & mask] = Snapshot {
+            first_sent: r.first_sent,
+            delivered_at: r.delivered_at,
+            delivered: self.s.delivered,
+            app_limited: self.s.app_limited != 0,
+        };
+    }
+
+    /// `tcp_rate_skb_delivered`: the most recently sent of the delivered segments makes the sample.
+    pub(super) fn rate_delivered(&mut self, seq: u32, known: bool, rs: &mut RateSample) {
+        let sent = self.segs.sent(seq);
+        let Some(r) = &mut self.rate else { return };
+        if known {
+            return;
+        }
+        let mask = r.slots.len() - 1;
+        let snap = r.slots[seq as usize & mask];
+        if r.sample_at == 0 || sent > r.first_sent || sent == r.first_sent && seq + 1 > r.sample_end
+        {
+            rs.prior_delivered = snap.delivered;
+            rs.app_limited = snap.app_limited;
+            rs.interval = sent - snap.first_sent;
+            r.sample_at = snap.delivered_at;
+            r.sample_end = seq + 1;
+            r.first_sent = sent;
+        }
+    }
+
+    /// `tcp_rate_gen`.
+    pub(super) fn rate_gen(&mut self, now: Nanos, delivered: u32, lost: u32, rs: &mut RateSample) {
+        rs.acked_sacked = delivered;
+        rs.losses = lost;
+        let Some(r) = &mut self.rate else { return };
+        if self.s.app_limited != 0 && self.s.delivered > self.s.app_limited {
+            self.s.app_limited = 0;
+        }
+        if delivered > 0 {
+            r.delivered_at = now;
+        }
+        if r.sample_at == 0 {
+            rs.delivered = -1;
+            rs.interval = 0;
+            return;
+        }
+        rs.delivered = (self.s.delivered - rs.prior_delivered) as i32;
+        rs.interval = rs.interval.max(now - r.sample_at);
+        r.sample_at = 0;
+        if rs.interval < self.s.min_rtt {
+            rs.interval = 0;
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The sender's one timer: retransmission timeout (RFC 6298), tail loss probe (RFC 8985, section 7) and RACK's reordering window
+//! (`tcp_timer.c` of Linux), beside the pacer's and the application's own times.
+
+use quell_qdisc::{MS, NEVER, Nanos};
+
+use super::rtt::{INITIAL_RTO, MAX_RTO};
+use super::segments::{RETRANS, SACKED};
+use super::sender::{Sender, Wire};
+use crate::cc::{CaState, CongestionControl};
+
+/// `TCP_TIMEOUT_MIN`: two jiffies.
+pub(super) const TIMEOUT_MIN: Nanos = 2 * MS;
+
+/// What the sender's one timer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Nothing.
+    None,
+    /// Retransmission timeout.
+    Rto,
+    /// Tail loss probe.
+    Probe,
+    /// RACK's reordering window.
+    Reorder,
+}
+
+impl Sender {
+    /// When `on_timer` is due.
+    #[inline]
+    pub fn deadline(&self) -> Nanos {
+        self.timer_at.min(self.pace_at).min(self.offer_at)
+    }
+
+    #[inline]
+    pub(super) fn set_timer(&mut self, kind: Timer, at: Nanos) {
+        self.timer = kind;
+        self.timer_at = at;
+    }
+
+    /// RTO with exponential backoff (RFC 6298, section 5.5).
+    pub(super) fn rto(&self) -> Nanos {
+        (self.rtt.rto << self.backoff.min(16)).min(MAX_RTO)
+    }
+
+    pub(super) fn sent_recently(&self, now: Nanos, seq: u32) -> bool {
+        self.s.srtt > 0 && self.segs.sent(seq) + self.s.srtt > now
+    }
+
+    /// `tcp_rearm_rto`: after a probe or reordering timer the RTO counts from the head's transmission.
+    pub(super) fn rearm_rto(&mut self, now: Nanos) {
+        if self.packets_out() == 0 {
+            self.set_timer(Timer::None, NEVER);
+            return;
+        }
+        let mut at = now + self.rto();
+        if matches!(self.timer, Timer::Probe | Timer::Reorder) {
+            at = (self.segs.sent(self.s.una) + self.rto()).max(now + TIMEOUT_MIN / 2);
+        }
+        self.set_timer(Timer::Rto, at);
+    }
+
+    /// `tcp_set_xmit_timer`.
+    #[inline]
+    pub(super) fn set_xmit_timer(&mut self, now: Nanos) {
+        if !self.schedule_probe(now, true) {
+            self.rearm_rto(now);
+        }
+    }
+
+    /// `tcp_schedule_loss_probe` (RFC 8985, section 7.2).
+    #[inline]
+    pub(super) fn schedule_probe(&mut self, now: Nanos, advancing: bool) -> bool {
+        let out = self.packets_out();
+        if !self.c.sack
+            || out == 0
+            || !matches!(self.s.state, CaState::Open | CaState::Cwr)
+            || self.s.sacked_out > 0
+        {
+            return false;
+        }
+        let mut timeout = if self.s.srtt > 0 {
+            2 * self.s.srtt
+                + if out == 1 {
+                    self.rtt.min_rto()
+                } else {
+                    TIMEOUT_MIN
+                }
+        } else {
+            INITIAL_RTO
+        };
+        let rto = if advancing {
+            self.rtt.rto
+        } else {
+            (self.segs.sent(self.s.una) + self.rtt.rto).saturating_sub(now)
+        };
+        if rto > 0 {
+            timeout = timeout.min(rto);
+        }
+        self.set_timer(Timer::Probe, now + timeout);
+        true
+    }
+
+    /// A deadline passed.
+    pub fn on_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+        if self.offer_at <= now {
+            self.offer_at = NEVER;
+            self.write_xmit(now, cc, wire, false);
+        }
+        if self.pace_at <= now {
+            self.pace_at = NEVER;
+            if self.s.lost_out > self.s.retrans_out {
+                self.retransmit_lost(now, cc, wire);
+            }
+            if self.pace_at == NEVER {
+                self.write_xmit(now, cc, wire, false);
+            }
+        }
+        if self.timer_at > now {
+            return;
+        }
+        self.timer_at = NEVER;
+        match self.timer {
+            Timer::None => {}
+            _ if !self.connected => {
+                self.backoff += 1;
+                self.send_syn(now, wire);
+            }
+            Timer::Rto => self.on_rto(now, cc, wire),
+            Timer::Probe => self.on_probe_timer(now, cc, wire),
+            Timer::Reorder => {
+                let lost = self.s.lost;
+                if self.on_reorder_timer(now) {
+                    if self.s.state != CaState::Recovery {
+                        self.enter_recovery(now, false, cc);
+                        if !cc.full_control() {
+                            self.cwnd_reduction(1, self.s.lost - lost, false);
+                        }
+                    }
+                    self.retransmit_lost(now, cc, wire);
+                }
+                if self.timer_at == NEVER {
+                    self.rearm_rto(now);
+                }
+            }
+        }
+    }
+
+    /// `tcp_retransmit_timer`.
+    fn on_rto<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+        if self.packets_out() == 0 {
+            return;
+        }
+        self.enter_loss(now, cc);
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.forget_copy(self.s.una);
+        self.retransmit(now, self.s.una, cc.needs_pacing(), wire);
+        self.backoff = self.backoff.saturating_add(1);
+        self.set_timer(Timer::Rto, now + self.rto());
+    }
+
+    /// `tcp_send_loss_probe` (RFC 8985, section 7.3): new data if there are any, else the last segment again.
+    fn on_probe_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+        if self.tlp_high == 0 && self.packets_out() > 0 {
+            self.tlp_again = false;
+            let nxt = self.s.nxt;
+            if self.has_new_data(now) {
+                self.write_xmit(now, cc, wire, true);
+            } else if self.segs.flags(nxt - 1) & (SACKED | RETRANS) == 0 {
+                self.send_again(now, nxt - 1, cc.needs_pacing(), wire);
+                self.tlp_again = true;
+            }
+            if self.s.nxt > nxt || self.tlp_again {
+                self.tlp_high = self.s.nxt;
+                self.timer = Timer::None; // the RTO counts from now
+            }
+        }
+        self.rearm_rto(now);
+    }
+}
