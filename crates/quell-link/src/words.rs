@@ -6,6 +6,7 @@ mod fair;
 mod kinds;
 mod option;
 mod red;
+mod rlaqm;
 mod rows;
 mod single;
 

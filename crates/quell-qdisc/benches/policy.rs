@@ -1,12 +1,14 @@
-//! What one answer of LFQ's network (60-256-256-256-1, leaky ReLU) costs, in microseconds of process CPU time: the best of many runs.
+//! What one answer of LFQ's network (60-256-256-256-1, leaky ReLU) and one decision of RL-AQM's controller (3-32-32-5) cost, in
+//! microseconds of process CPU time: the best of many runs.
 //!
 //! `cargo bench -p quell-qdisc --bench policy`
 
 use std::hint::black_box;
 
 use cpu_time::ProcessTime;
-use quell_qdisc::Rng;
+use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use quell_qdisc::{Gauges, Rng};
 
 const ROWS: usize = 8;
 
@@ -23,6 +25,26 @@ fn main() {
         let (one, eight) = measure(policy, runs);
         println!("{name:22} {one:8.2} us {eight:8.2} us");
     }
+    println!("rlaqm, a decision      {:8.2} us", decision());
+}
+
+/// Microseconds of a decision of RL-AQM about a queue that is not empty.
+fn decision() -> f64 {
+    let policy = network(&[3, 32, 32, 5]);
+    let Ok(mut rlaqm) = rlaqm::RlAqm::new(rlaqm::Params::default(), policy) else {
+        return f64::NAN;
+    };
+    let mut rng = Rng::new(1, "bench");
+    let mut gauges = Gauges {
+        rate_bps: 10_000_000,
+        backlog_bytes: 30_000,
+        ..Gauges::default()
+    };
+    best(400, 50, || {
+        gauges.now += 20_000_000;
+        gauges.departed_bytes += 24_000;
+        black_box(rlaqm.decide(black_box(&gauges), &mut rng));
+    })
 }
 
 /// Microseconds per row, one at a time and eight at a time.

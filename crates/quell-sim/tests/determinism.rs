@@ -7,7 +7,7 @@ use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-const QUEUES: [&str; 12] = [
+const QUEUES: [&str; 13] = [
     "pfifo limit 100",
     "red",
     "codel",
@@ -19,6 +19,7 @@ const QUEUES: [&str; 12] = [
     "cobalt",
     "cake",
     "learnqueue",
+    "rlaqm",
     "wqm",
 ];
 

@@ -6,6 +6,7 @@ use quell_qdisc::{
 };
 
 use super::red::{self, RED};
+use super::rlaqm::{self, RLAQM};
 use super::{AnyKind, controlled, fair, single};
 use crate::error::Error;
 
@@ -36,6 +37,8 @@ pub enum Spec {
     Fixed(fixed::Params),
     /// `learnqueue`.
     LearnQueue(learnqueue::Params),
+    /// `rlaqm`.
+    RlAqm(rlaqm::Words),
     /// `wqm`.
     Wqm(wqm::Params),
 }
@@ -45,6 +48,7 @@ impl Spec {
         let mut controller = match self.clone() {
             Spec::Fixed(params) => Controller::Fixed(fixed::Fixed::new(params)),
             Spec::LearnQueue(params) => Controller::LearnQueue(learnqueue::LearnQueue::new(params)),
+            Spec::RlAqm(words) => words.controller(),
             Spec::Wqm(params) => Controller::Wqm(wqm::Wqm::new(params, rate_bps)),
             _ => Controller::None,
         };
@@ -65,7 +69,7 @@ impl Spec {
                 cake::Cake::new(params).into()
             }
             Spec::DualPi2(params) => dualpi2::DualPi2::new(params).into(),
-            Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::Wqm(_) => {
+            Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::RlAqm(_) | Spec::Wqm(_) => {
                 let mut fifo = fifo::Fifo::new(fifo::Params::default());
                 fifo.set_knobs(&controller.initial());
                 fifo.into()
@@ -109,5 +113,6 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &single::DUALPI2,
     &controlled::FIXED,
     &controlled::LEARNQUEUE,
+    &RLAQM,
     &controlled::WQM,
 ];

@@ -1,0 +1,155 @@
+//! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or the one that quell ships.
+
+use std::sync::OnceLock;
+
+use quell_qdisc::US;
+use quell_qdisc::control::{Controller, rlaqm};
+use quell_qdisc::policy::Policy;
+
+use super::rows::*;
+use super::{Field, Kind, Spec};
+use crate::error::Error;
+
+/// The network that quell ships (`models/`).
+const SHIPPED: &[u8] = include_bytes!("../../../../models/rl-aqm.safetensors");
+
+/// What the words say.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    /// The controller's parameters.
+    pub params: rlaqm::Params,
+    /// Another network than the shipped one, and its file.
+    pub model: Option<(String, Policy)>,
+}
+
+/// Networks are equal if their files are.
+impl PartialEq for Words {
+    fn eq(&self, other: &Self) -> bool {
+        self.params == other.params && self.file() == other.file()
+    }
+}
+
+impl Words {
+    fn file(&self) -> &str {
+        self.model.as_ref().map_or("", |(file, _)| file)
+    }
+
+    fn load(&mut self, file: &str) -> Result<(), Error> {
+        let bytes = std::fs::read(file).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
+        rlaqm::check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        self.model = Some((file.to_owned(), policy));
+        Ok(())
+    }
+
+    /// The controller, or none if the network is no good, which tests rule out for the shipped one and `load` for others.
+    pub(super) fn controller(self) -> Controller {
+        let policy = self.model.map_or_else(shipped, |(_, policy)| Some(policy));
+        policy
+            .and_then(|policy| rlaqm::RlAqm::new(self.params, policy).ok())
+            .map_or(Controller::None, Controller::RlAqm)
+    }
+}
+
+/// The shipped network, read once.
+fn shipped() -> Option<Policy> {
+    static POLICY: OnceLock<Option<Policy>> = OnceLock::new();
+    POLICY
+        .get_or_init(|| Policy::load("models/rl-aqm.safetensors", SHIPPED).ok())
+        .clone()
+}
+
+pub(super) static RLAQM: Kind<Words> = Kind {
+    name: "rlaqm",
+    summary: "a FIFO whose drop probability a trained network moves each 20 ms",
+    source: "RL-AQM (DQN; code dhulfiqarelte/RLAQM)",
+    default: Words::default,
+    options: &[
+        opt(
+            "limit",
+            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            LIMIT,
+        ),
+        opt(
+            "period",
+            Field::Time(|w| &mut w.params.period, US, LONG),
+            PERIOD,
+        ),
+        opt(
+            "heuristics",
+            Field::Flag(|w| &mut w.params.heuristics, "noheuristics"),
+            "an empty queue takes 0.1 off the probability, whatever the network says",
+        ),
+        opt(
+            "epsilon",
+            Field::Probability(|w| &mut w.params.epsilon),
+            "probability of a random step in place of the network's",
+        ),
+        opt(
+            "model",
+            Field::Other {
+                syntax: "FILE",
+                set: Words::load,
+                get: |w| w.file().to_owned(),
+            },
+            "another network than quell's own, from quell train rl-aqm (its path has no blanks)",
+        ),
+    ],
+    wrap: Spec::RlAqm,
+    unwrap: unwrap!(RlAqm),
+    check: |w| w.params.check(),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Queue;
+    use quell_qdisc::packet::TestPacket;
+
+    #[test]
+    fn the_shipped_network_loads_and_its_card_names_what_the_controller_reads() {
+        let policy = Policy::load("shipped", SHIPPED).unwrap();
+        rlaqm::check(&policy).unwrap();
+        let names: Vec<_> = policy.card().inputs.iter().map(|i| &i.name[..]).collect();
+        assert_eq!(names, ["delay_ms", "utilisation", "drop"]);
+        assert!(policy.card().trained_on.contains("quell train rl-aqm"));
+    }
+
+    #[test]
+    fn the_word_builds_a_fifo_of_5000_packets_under_the_controller() {
+        let queue = Queue::parse("rlaqm").unwrap();
+        let (qdisc, controller) = queue.build::<TestPacket>(10_000_000);
+        assert!(matches!(controller, Controller::RlAqm(_)));
+        let mut gauges = quell_qdisc::Gauges::default();
+        quell_qdisc::Discipline::gauges(&qdisc, 0, &mut gauges);
+        assert_eq!((gauges.limit_packets, gauges.probability), (5000, 0.0));
+    }
+
+    #[test]
+    fn a_model_from_a_file_is_kept_in_the_canonical_words() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../models/rl-aqm.safetensors"
+        );
+        let words = format!("rlaqm noheuristics epsilon 0.01 model {file}");
+        let queue = Queue::parse(&words).unwrap();
+        assert_eq!(queue.canonical(), words);
+        assert_ne!(
+            queue,
+            Queue::parse("rlaqm noheuristics epsilon 0.01").unwrap()
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_no_policy_is_refused_in_one_line() {
+        for file in [
+            "/nonexistent.safetensors",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+        ] {
+            let error = Queue::parse(&format!("rlaqm model {file}"))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(file) && !error.contains('\n'), "{error}");
+        }
+    }
+}
