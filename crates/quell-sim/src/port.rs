@@ -9,7 +9,7 @@ use quell_qdisc::{Discipline, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, R
 use crate::packet::Pkt;
 use crate::probe::Probe;
 use crate::scenario::{Link, Shaper};
-use crate::server::{Server, mean_bps};
+use crate::server::Server;
 
 /// One queue with its link.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct Port {
 impl Port {
     /// An idle port.
     pub fn new(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
-        let mean = mean_bps(&link.rate, duration);
+        let mean = link.rate.mean_bps(duration).max(1);
         let (mut qdisc, mut controller) = queue.build::<Pkt>(mean);
         let knobs = controller.initial();
         qdisc.set_knobs(&knobs);

@@ -175,19 +175,6 @@ fn finish_schedule(steps: &[(Nanos, u64)], mut at: usize, mut now: Nanos, bytes:
     }
 }
 
-/// The mean rate, bit/s: what turns bytes of backlog into milliseconds.
-pub fn mean_bps(rate: &Rate, duration: Nanos) -> u64 {
-    match rate {
-        Rate::Constant(bps) => *bps,
-        Rate::Schedule(_) => {
-            let bytes = Server::new(rate).offered_bytes(duration);
-            (bytes * 8.0 * SEC as f64 / duration.max(1) as f64) as u64
-        }
-        Rate::Trace(trace) => trace.mean_bps(),
-    }
-    .max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
