@@ -185,7 +185,7 @@ impl<T: Clone> AnyKind for Kind<T> {
         let Some(params) = (self.unwrap)(spec) else {
             return Vec::new();
         };
-        let default = (self.default)();
+        let mut default = (self.default)();
         let mut words = Vec::new();
         for option in self.options {
             let value = option.get(params);
@@ -193,6 +193,8 @@ impl<T: Clone> AnyKind for Kind<T> {
                 continue;
             }
             words.push(if option.is_flag() {
+                // It may change the defaults of those that follow; a flag's value is always good.
+                let _ = option.set(&mut default, &value, "");
                 value
             } else {
                 format!("{} {value}", option.name)
@@ -374,6 +376,11 @@ mod tests {
                 "learnqueue literal_update printed_gamma bytes_max_delay fixed_point",
             ),
             ("red limit 60kb ecn gentle", "red limit 60kb ecn gentle"),
+            ("pie limit 99 ns3-2018", "pie ns3-2018 limit 99"),
+            (
+                "pie ns3-2018 target 15ms tupdate 30ms",
+                "pie ns3-2018 target 15ms",
+            ),
         ] {
             assert_eq!(Queue::parse(words).unwrap().canonical(), canonical);
         }

@@ -16,6 +16,7 @@ pub mod fq_pie;
 pub mod gauges;
 pub mod packet;
 pub mod pie;
+pub mod pie_ns3;
 pub mod policy;
 pub mod qdisc;
 pub mod red;

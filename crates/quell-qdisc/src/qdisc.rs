@@ -9,6 +9,7 @@ use crate::fq::Fq;
 use crate::fq_codel::FqCodel;
 use crate::fq_pie::FqPie;
 use crate::pie::Pie;
+use crate::pie_ns3::PieNs3;
 use crate::red::Red;
 use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Rng};
 
@@ -112,6 +113,8 @@ pub enum Qdisc<P> {
     Codel(Codel<P>),
     /// `pie`.
     Pie(Pie<P>),
+    /// `pie ns3-2018`.
+    PieNs3(PieNs3<P>),
     /// `dualpi2`.
     DualPi2(DualPi2<P>),
     /// `red`.
@@ -130,6 +133,7 @@ macro_rules! each {
             Qdisc::FqPie($q) => $body,
             Qdisc::Codel($q) => $body,
             Qdisc::Pie($q) => $body,
+            Qdisc::PieNs3($q) => $body,
             Qdisc::DualPi2($q) => $body,
             Qdisc::Red($q) => $body,
             Qdisc::Cobalt($q) => $body,

@@ -3,6 +3,7 @@
 use quell_qdisc::control::{Control, Controller, fixed, learnqueue, wqm};
 use quell_qdisc::{
     Discipline, Packet, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie,
+    pie_ns3,
 };
 
 use super::red::{self, RED};
@@ -56,6 +57,7 @@ impl Spec {
             Spec::Fifo(params) => fifo::Fifo::new(params).into(),
             Spec::Red(words) => quell_qdisc::red::Red::new(words.params(rate_bps)).into(),
             Spec::Codel(params) => codel::Codel::new(params).into(),
+            Spec::Pie(params) if params.ns3_2018 => pie_ns3::PieNs3::new(params).into(),
             Spec::Pie(params) => pie::Pie::new(params).into(),
             Spec::Fq(params) => fq::Fq::new(params).into(),
             Spec::FqCodel(params) => fq_codel::FqCodel::new(params).into(),

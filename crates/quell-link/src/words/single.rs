@@ -93,6 +93,21 @@ pub(super) static PIE: Kind<pie::Params> = Kind {
     source: "RFC 8033, Linux sch_pie",
     default: pie::Params::default,
     options: &[
+        // Before the options whose defaults it changes, so that the canonical words put it there too.
+        opt(
+            "ns3-2018",
+            Field::Switch {
+                off: "",
+                set: |p, _| {
+                    *p = pie::Params {
+                        limit: p.limit,
+                        ..pie::Params::ns3_2018()
+                    }
+                },
+                get: |p| p.ns3_2018,
+            },
+            "the PIE of ns-3 until 2019, with its target 20ms, tupdate 30ms; goes before other options",
+        ),
         opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT),
         opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
         opt(

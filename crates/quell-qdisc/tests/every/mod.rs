@@ -3,7 +3,9 @@
 #![allow(dead_code)] // each test that includes this uses a part of it
 
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
+use quell_qdisc::{
+    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, pie_ns3, red,
+};
 
 /// How full a discipline may get.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +19,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 10;
+pub const KINDS: usize = 11;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -32,6 +34,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::Red(_) => 7,
         Qdisc::Cobalt(_) => 8,
         Qdisc::Cake(_) => 9,
+        Qdisc::PieNs3(_) => 10,
     }
 }
 
@@ -79,6 +82,12 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         bytemode: true,
         dq_rate_estimator: true,
         ..pie.clone()
+    };
+    let pie_ns3 = pie::Params {
+        limit: 60,
+        target: MS,
+        tupdate: MS,
+        ..pie::Params::ns3_2018()
     };
     let cake = cake::Params {
         rtt: 5 * MS,
@@ -148,6 +157,11 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         (
             "pie ecn",
             pie::Pie::new(pie_ecn.clone()).into(),
+            Bound::Packets,
+        ),
+        (
+            "pie ns3-2018",
+            pie_ns3::PieNs3::new(pie_ns3).into(),
             Bound::Packets,
         ),
         ("fq", fq::Fq::new(fq).into(), Bound::Packets),
