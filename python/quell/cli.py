@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, experiment, files, stats, table, train
+from quell import _core, experiment, files, stats, table
 from quell._core import InputError, Scenario
 from quell.experiment import Outcome
 from quell.options import (
@@ -34,7 +34,9 @@ from quell.options import (
     Trace,
     Warmup,
 )
-from quell.output import Targets, bar, command, err, out, progress, si
+from quell.output import Targets, err, out, progress, si
+from quell.train import Stopped
+from quell.train.cli import training
 
 if TYPE_CHECKING:
     pass
@@ -289,60 +291,7 @@ def scenarios(
     return OK
 
 
-training = typer.Typer(
-    help="Train a learned controller (needs torch: pip install 'quell\\[train]').", no_args_is_help=True
-)
 app.add_typer(training, name="train")
-
-
-@training.callback()
-def _train() -> None:
-    r"""Train a learned controller (needs torch: pip install 'quell\[train]')."""
-
-
-@training.command(
-    "rl-aqm",
-    epilog="Examples:\n\n  quell train rl-aqm\n\n  quell train rl-aqm --as-published --out published.safetensors",
-)
-def train_rl_aqm(
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of the scenario to learn from.")] = 200,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of weights, exploring and replay.")] = 1,
-    hidden: Annotated[str, typer.Option(metavar="N,N,...", help="Widths of the hidden layers.")] = "3,32,32",
-    nic: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Packets that the device holds below the discipline.")
-    ] = 0,
-    as_published: Annotated[
-        bool, typer.Option("--as-published", help="Softmax head, raw inputs, no replay, one fit per step.")
-    ] = False,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="PATH", help="Model; each episode's checkpoint lies beside it.")
-    ] = Path("rl-aqm.safetensors"),
-) -> int:
-    """Learn RL-AQM's drop probabilities by a DQN on the paper's nine-section scenario."""
-    files.check_target("--out", out)
-    try:
-        widths = tuple(int(width) for width in hidden.split(","))
-    except ValueError:
-        widths = ()
-    if not widths or not all(1 <= width <= 1024 for width in widths):
-        raise InputError(f"--hidden {hidden}: write widths of 1 to 1024, as in 3,32,32")
-    train.need_torch()
-    from quell.train import rl_aqm
-
-    arguments = rl_aqm.Arguments(
-        episodes=episodes, nic=nic, seed=seed, hidden=widths, as_published=as_published, command=command()
-    )
-    with bar("Training", episodes, "episodes") as update:
-        card = rl_aqm.train(
-            arguments, out, lambda e: update(e.number + 1, f"reward {e.reward:.3f}, {e.delay_ms:.1f} ms")
-        )
-    results = card["results"]
-    err.print(
-        f"{out}: episode {results['episode']}; without exploring, {results['runs']} other runs: "
-        f"reward {results['reward']}, {results['delay_ms']} ms, {results['throughput_mbps']} Mbit/s",
-        soft_wrap=True,
-    )
-    return OK
 
 
 def _write_json(targets: Targets, plain: Any) -> None:
@@ -387,6 +336,9 @@ def call(arguments: Sequence[str]) -> int:
     except InputError as error:
         err.print(f"quell: {_one_line(str(error))}", markup=False, soft_wrap=True)
         return BAD_INPUT
+    except Stopped as stop:
+        err.print(f"quell: {_one_line(str(stop))}", markup=False, soft_wrap=True)
+        return stop.status
     except typer.TyperException as error:
         err.print(f"quell: {_usage(error)}", markup=False, soft_wrap=True)
         return BAD_INPUT

@@ -7,6 +7,15 @@ from importlib.util import find_spec
 from quell._core import InputError
 
 
+class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)
+    """A training ended before its end: the message is one line that says why and how to go on."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+        """Exit status: 1, or 130 after Ctrl-C."""
+
+
 def need_torch() -> None:
     """Raise InputError, which names the extra to install, where torch or safetensors is missing."""
     missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]

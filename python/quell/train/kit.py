@@ -1,0 +1,219 @@
+"""What every trainer needs so that nothing is lost: checkpoints, the learning curve, the bar, Ctrl-C.
+
+Beside the model `name.safetensors` lies the folder `name-checkpoints`: `last.pt`, from which `--resume` goes on bit for
+bit, and `curve.parquet`, one row per point of the learning curve. Files are written under a temporary name, brought to
+the disk and renamed, so that a killed process or a full disk leaves the last good ones.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import polars as pl
+import torch
+from safetensors.torch import save
+
+from quell import files
+from quell._core import InputError
+from quell.output import bar
+from quell.train import Stopped
+
+State = dict[str, Any]
+"""Tensors, numbers, strings, and lists, tuples and dictionaries of them."""
+FAILED, INTERRUPTED = 1, 130
+
+
+def deterministic(seed: int) -> None:
+    """Make torch give the same bits for the same seed on the same kind of machine."""
+    torch.set_num_threads(1)  # sums in one order; and nets so small that a second thread only waits
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(seed)
+
+
+class Session:
+    """One training from its start, or from its last checkpoint, to its end; a context manager.
+
+    The trainer calls `point` for the curve and `advance` after each step, and leaves the session before it judges what
+    came of it. `options` are what a resumed training must
+    have in common with its first part; how long it is to last (`total`) is not among them.
+
+    Raises InputError for what cannot be resumed, Stopped after Ctrl-C, a full disk or a loss that is no number.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        options: Mapping[str, Any],
+        *,
+        total: int,
+        unit: str,
+        every: int,
+        resume: bool = False,
+        tensorboard: Path | None = None,
+    ) -> None:
+        self.folder = out.with_name(out.stem + "-checkpoints")
+        self.state: State | None = None
+        """What the trainer's `state()` gave at the last checkpoint, if this training is resumed."""
+        self.done = 0
+        """Units done at that checkpoint."""
+        self.rows: list[dict[str, Any]] = []
+        """The learning curve so far."""
+        self._options = json.loads(json.dumps(options))
+        self._total, self._unit, self._every = total, unit, every
+        self._tensorboard = tensorboard
+        self._interrupted = False
+        self._before_s = 0.0
+        self._begun = time.monotonic()
+        self._update: Callable[[int, str], object] = lambda _done, _note: None
+        self._writer: Any = None
+        self._closing = ExitStack()
+        if tensorboard is not None and find_spec("tensorboard") is None:
+            raise InputError("--tensorboard needs tensorboard: pip install 'quell[train]'")
+        self._read(resume)
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint."""
+        return self.folder / "last.pt"
+
+    @property
+    def seconds(self) -> float:
+        """Time taken so far, all parts of a resumed training together."""
+        return self._before_s + time.monotonic() - self._begun
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if self.state is None:  # a finished training's checkpoint must not be taken for this one's
+                self.last.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.folder}: cannot be written: {error.strerror}") from None
+        self._update = self._closing.enter_context(bar("Training", self._total, self._unit))
+        self._update(self.done, "")
+        if self._tensorboard is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._tensorboard), purge_step=self.done)
+            self._closing.callback(self._writer.close)
+        if threading.current_thread() is threading.main_thread():
+            self._closing.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._on_interrupt))
+        self._begun = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def _on_interrupt(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._interrupted:  # asked twice: leave at once, the last checkpoint is on the disk
+            raise Stopped(self._how_to_go_on("interrupted"), INTERRUPTED)
+        self._interrupted = True
+
+    def point(self, step: int, **values: float | list[float]) -> None:
+        """Add a row to the learning curve; single numbers go to TensorBoard too."""
+        self.rows.append({"step": step, **values})
+        if self._writer is None:
+            return
+        try:
+            for name, value in values.items():
+                if not isinstance(value, list):
+                    self._writer.add_scalar(name, value, step)
+        except OSError as error:
+            raise Stopped(self._how_to_go_on(f"{self._tensorboard}: {error.strerror}"), FAILED) from None
+
+    def finite(self, what: str, value: float) -> float:
+        """Return `value`; stop the training if it is no finite number."""
+        if not math.isfinite(value):
+            raise Stopped(self._how_to_go_on(f"the {what} became {value}"), FAILED)
+        return value
+
+    def advance(self, done: int, note: str, state: Callable[[], State]) -> None:
+        """Show that so many units are done; write a checkpoint if one is due; stop here after Ctrl-C."""
+        self._update(done, note)
+        due = done // self._every > self.done // self._every or done >= self._total
+        if due or self._interrupted:
+            self._write(done, state())
+        if self._interrupted and done < self._total:
+            raise Stopped(self._how_to_go_on("interrupted"), INTERRUPTED)
+
+    def _write(self, done: int, state: State) -> None:
+        whole = {
+            "options": self._options,
+            "done": done,
+            "total": self._total,
+            "seconds": self.seconds,
+            "rows": self.rows,
+            "torch": torch.get_rng_state(),
+            "state": state,
+        }
+        held = io.BytesIO()
+        torch.save(whole, held)
+        curve = io.BytesIO()
+        pl.DataFrame(self.rows, infer_schema_length=None).write_parquet(curve)
+        try:
+            _write_bytes(self.last, held.getbuffer())
+            self.done = done
+            _write_bytes(self.folder / "curve.parquet", curve.getbuffer())
+        except InputError as error:
+            raise Stopped(self._how_to_go_on(str(error)), FAILED) from None
+
+    def _read(self, resume: bool) -> None:
+        if not self.last.exists():
+            if resume:
+                raise InputError(f"--resume: there is no checkpoint {self.last}; leave --resume out to start")
+            return
+        try:
+            whole = torch.load(self.last, weights_only=True)
+            options, done, total = whole["options"], int(whole["done"]), int(whole["total"])
+            self._before_s, rows, rng, state = whole["seconds"], whole["rows"], whole["torch"], whole["state"]
+        except Exception as error:
+            if resume:
+                raise InputError(f"{self.last}: not a whole checkpoint ({type(error).__name__}); start anew") from None
+            return
+        if not resume:
+            self._before_s = 0.0
+            if done < total:
+                raise InputError(
+                    f"{self.last}: an unfinished training ({done} of {total} {self._unit}); "
+                    f"go on with --resume, remove {self.folder}, or give another --out"
+                )
+            return
+        for name, value in self._options.items():
+            if options.get(name) != value:
+                raise InputError(
+                    f"--resume: {self.last} was trained with {name} {options.get(name)}, not {value}; "
+                    "give the same options or another --out"
+                )
+        self.state, self.done, self.rows = state, done, rows
+        torch.set_rng_state(rng)
+
+    def _how_to_go_on(self, why: str) -> str:
+        if not self.done:
+            return f"{why}; no checkpoint had been written yet"
+        return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): go on with --resume"
+
+
+def write_model(path: Path, tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> None:
+    """Write a policy file (crates/quell-qdisc/src/policy/file.rs) whole or not at all."""
+    _write_bytes(path, save(tensors, metadata={"quell": json.dumps(card)}))
+
+
+def _write_bytes(path: Path, data: bytes | memoryview) -> None:
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    files.write_whole(path, write)

@@ -1,0 +1,191 @@
+"""The training kit: what is on the disk after a kill, a full disk, a loss that is no number, Ctrl-C."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quell._core import InputError
+from quell.train import Stopped
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("safetensors", reason="safetensors is not installed")
+
+# A small trainer of everything that has a state: weights, momentum, torch's and Python's generators, a list.
+TRAINER = """
+import random, sys, time
+from pathlib import Path
+import torch
+from quell.train import Stopped, kit
+
+def train(out, steps, resume=False, pause=0.0, every=3, tensorboard=None, options={"seed": 1}, poison=None, width=8):
+    kit.deterministic(1)
+    network = torch.nn.Linear(width, width)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.1)
+    dice, memory = random.Random(1), []
+    def state():
+        return {"network": network.state_dict(), "optimiser": optimiser.state_dict(), "dice": dice.getstate(),
+                "memory": memory}
+    with kit.Session(out, options, total=steps, unit="steps", every=every, resume=resume,
+                     tensorboard=tensorboard) as session:
+        if session.state is not None:
+            network.load_state_dict(session.state["network"])
+            optimiser.load_state_dict(session.state["optimiser"])
+            dice.setstate(session.state["dice"])
+            memory[:] = session.state["memory"]
+        for step in range(session.done, steps):
+            memory.append(dice.random())
+            loss = (network(torch.randn(4, width)) - dice.choice(memory)).square().mean()
+            optimiser.zero_grad()
+            torch.autograd.backward(loss)
+            optimiser.step()
+            session.point(step, loss=session.finite("loss", float("nan") if step == poison else float(loss.detach())),
+                          memory=memory[-2:])
+            time.sleep(pause)
+            print(step, flush=True)
+            session.advance(step + 1, f"loss {float(loss.detach()):.3f}", state)
+    kit.write_model(out, {name: value for name, value in network.state_dict().items()}, {"name": "test"})
+"""
+space: dict[str, Any] = {}
+exec(TRAINER, space)
+train = space["train"]
+
+
+def start(call: str, folder: Path) -> subprocess.Popen[str]:
+    text = f"{TRAINER}\ntry:\n    {call}\nexcept Stopped as stop:\n    sys.exit(f'{{stop.status}} {{stop}}')\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", text], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    for got in process.stdout:
+        if got.strip() == line:
+            return
+    raise AssertionError(process.stderr.read() if process.stderr else "")
+
+
+def weights(path: Path) -> list[Any]:
+    from safetensors.torch import load_file
+
+    return [value for _, value in sorted(load_file(path).items())]
+
+
+def curve(out: Path) -> Any:
+    import polars as pl
+
+    return pl.read_parquet(out.with_name(f"{out.stem}-checkpoints") / "curve.parquet")
+
+
+def equal(first: Path, second: Path) -> bool:
+    same = all(torch.equal(a, b) for a, b in zip(weights(first), weights(second), strict=True))
+    return same and bool(curve(first).equals(curve(second)))
+
+
+def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(tmp_path: Path) -> None:
+    train(tmp_path / "whole.safetensors", 20)
+    process = start("train(Path('killed.safetensors'), 20, pause=0.05)", tmp_path)
+    try:
+        wait_for(process, "10")
+    finally:
+        process.kill()  # SIGKILL
+        process.communicate()
+    out = tmp_path / "killed.safetensors"
+    assert not out.exists()
+    assert len(curve(out)) == 9, "the last checkpoint was after step 8"
+    train(out, 20, resume=True)
+    assert equal(out, tmp_path / "whole.safetensors")
+
+
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    train(tmp_path / "whole.safetensors", 20)
+    process = start("train(Path('stopped.safetensors'), 20, pause=0.05, every=1000)", tmp_path)
+    try:
+        wait_for(process, "6")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert err.startswith("130 interrupted; the last checkpoint, ") and err.endswith("go on with --resume\n"), err
+    train(tmp_path / "stopped.safetensors", 20, resume=True)
+    assert equal(tmp_path / "stopped.safetensors", tmp_path / "whole.safetensors")
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint_good(tmp_path: Path) -> None:
+    train(tmp_path / "whole.safetensors", 9, width=64)
+    out = tmp_path / "full.safetensors"
+    with pytest.raises(Stopped):
+        train(out, 9, width=64, poison=7)  # a good checkpoint after six steps
+    before = (tmp_path / "full-checkpoints" / "last.pt").read_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
+        with pytest.raises(Stopped, match=r"last\.pt: cannot be written: File too large; .* --resume$") as stop:
+            train(out, 9, width=64, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert stop.value.status == 1 and "\n" not in str(stop.value)
+    assert (tmp_path / "full-checkpoints" / "last.pt").read_bytes() == before
+    assert sorted(p.name for p in (tmp_path / "full-checkpoints").iterdir()) == ["curve.parquet", "last.pt"]
+    train(out, 9, width=64, resume=True)
+    assert equal(out, tmp_path / "whole.safetensors")
+
+
+def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(Stopped, match=r"^the loss became nan; the last checkpoint, .*last\.pt, is good \(6 steps\)"):
+        train(tmp_path / "model.safetensors", 20, poison=7)
+    with pytest.raises(Stopped, match=r"^the loss became nan; no checkpoint had been written yet$"):
+        train(tmp_path / "other.safetensors", 20, poison=1)
+
+
+def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "model.safetensors"
+    with pytest.raises(InputError, match=r"^--resume: there is no checkpoint .*last\.pt; leave --resume out to start$"):
+        train(out, 3, resume=True)
+    with pytest.raises(Stopped):
+        train(out, 6, poison=5)
+    with pytest.raises(InputError, match=r"an unfinished training \(3 of 6 steps\); go on with --resume"):
+        train(out, 6)
+    with pytest.raises(InputError, match=r"was trained with seed 1, not 2; give the same options or another --out$"):
+        train(out, 6, resume=True, options={"seed": 2})
+    last = tmp_path / "model-checkpoints" / "last.pt"
+    last.write_bytes(last.read_bytes()[:500])
+    with pytest.raises(InputError, match=r"last\.pt: not a whole checkpoint .*; start anew$"):
+        train(out, 6, resume=True)
+
+
+def test_a_finished_training_goes_on_longer_or_starts_anew(tmp_path: Path) -> None:
+    whole, longer = tmp_path / "whole.safetensors", tmp_path / "longer.safetensors"
+    train(whole, 12)
+    train(longer, 6)
+    train(longer, 12, resume=True)
+    assert equal(longer, whole)
+    train(longer, 12)
+    assert equal(longer, whole)
+
+
+def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(tmp_path / "model.safetensors", 5, tensorboard=tmp_path / "events")
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["loss"]
+    got = [(e.step, pytest.approx(e.value)) for e in events.Scalars("loss")]
+    assert got == list(zip(range(5), curve(tmp_path / "model.safetensors")["loss"], strict=True))
+
+
+def test_without_tensorboard_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quell.train import kit
+
+    monkeypatch.setattr(kit, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"^--tensorboard needs tensorboard: pip install 'quell\[train\]'$"):
+        train(tmp_path / "model.safetensors", 5, tensorboard=tmp_path / "events")
