@@ -2,7 +2,9 @@
 
 pub mod error;
 pub mod hist;
+pub mod meter;
 pub mod record;
+pub mod server;
 pub mod trace;
 pub mod units;
 pub mod words;

@@ -10,7 +10,6 @@ pub mod pipe;
 pub mod probe;
 pub mod run;
 pub mod scenario;
-pub mod server;
 pub mod tcp;
 pub mod world;
 

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
+use quell_link::server::Server;
 use quell_link::words::Queue;
 use quell_qdisc::control::{Control, Controller};
-use quell_qdisc::{Discipline, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng, SEC};
+use quell_qdisc::{Discipline, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng};
 
 use crate::packet::Pkt;
 use crate::probe::Probe;
 use crate::scenario::{Link, Shaper};
-use crate::server::Server;
 
 /// One queue with its link.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Port {
         qdisc.set_knobs(&knobs);
         let period = controller.period();
         Self {
-            probe: Probe::new(1514 * 8 * SEC / mean),
+            probe: Probe::new(mean),
             next: NEVER,
             decide_at: if period == NEVER { NEVER } else { period },
             overhead: link.overhead,

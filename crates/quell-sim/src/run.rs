@@ -105,14 +105,6 @@ impl World {
         let drops = c.drops.overflow + c.drops.early + c.drops.forced;
         let ms = 1.0 / MS as f64;
         let byte_ms = 8e3 / port.mean_bps as f64;
-        let (mean, max) = port.probe.packets_mean_max();
-        let packets = exact(port.probe.packets.summary(1.0 / 1024.0), mean, max);
-        let (mean_bytes, max_bytes) = port.probe.bytes_mean_max();
-        let delay = exact(
-            port.probe.bytes.summary(byte_ms),
-            mean_bytes * byte_ms,
-            max_bytes * byte_ms,
-        );
         let total = port.probe.counters.departures;
         let rtt = self.measures.rtt();
         let reports = self.measures.reports.iter();
@@ -136,8 +128,8 @@ impl World {
             },
             sojourn_ms: port.probe.sojourns.summary(ms),
             sojourn_cdf: port.probe.sojourns.cdf(CDF_POINTS, ms),
-            backlog_packets: packets,
-            backlog_ms: delay,
+            backlog_packets: port.probe.packets(),
+            backlog_ms: port.probe.bytes(byte_ms),
             limit_packets,
             packets: c.departures,
             drops,
@@ -262,12 +254,6 @@ fn ratio(part: u64, whole: u64) -> f64 {
     } else {
         part as f64 / whole as f64
     }
-}
-
-fn exact(mut s: Summary, mean: f64, max: f64) -> Summary {
-    s.mean = mean;
-    s.max = max;
-    s
 }
 
 fn since(c: &Counters, warm: &Counters) -> Counters {

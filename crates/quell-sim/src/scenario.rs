@@ -7,9 +7,9 @@ mod tree;
 mod write;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use quell_link::Error;
+pub use quell_link::server::Rate;
 pub use quell_link::trace::Trace;
 use quell_qdisc::Nanos;
 
@@ -132,27 +132,6 @@ pub fn run_seed(seed: u64, k: u32) -> u64 {
     (z ^ (z >> 31)) >> 11
 }
 
-impl Rate {
-    /// What is offered on average over `duration` (a trace: over its period), bit/s.
-    pub fn mean_bps(&self, duration: Nanos) -> u64 {
-        match self {
-            Rate::Constant(bps) => *bps,
-            Rate::Trace(trace) => trace.mean_bps(),
-            Rate::Schedule(steps) => {
-                let ends = steps.iter().skip(1).map(|s| s.0).chain([Nanos::MAX]);
-                let bits: u128 = steps
-                    .iter()
-                    .zip(ends)
-                    .map(|((from, bps), end)| {
-                        u128::from(end.min(duration).saturating_sub(*from)) * u128::from(*bps)
-                    })
-                    .sum();
-                ((bits / u128::from(duration.max(1))) as u64).max(1)
-            }
-        }
-    }
-}
-
 /// How packets leave a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shaper {
@@ -163,17 +142,6 @@ pub enum Shaper {
         /// Bytes (default 1600).
         burst: u32,
     },
-}
-
-/// What a link offers.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rate {
-    /// bit/s.
-    Constant(u64),
-    /// (from, bit/s), ascending, the first at 0.
-    Schedule(Arc<[(Nanos, u64)]>),
-    /// Mahimahi's format: the times (ascending, ms resolution) at which 1504 bytes may leave, repeated every `period`.
-    Trace(Arc<Trace>),
 }
 
 /// One queue and the link behind it.

@@ -2,15 +2,46 @@
 
 use std::sync::Arc;
 
-use quell_link::trace::OPPORTUNITY_BYTES;
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
-use crate::scenario::{Rate, Trace};
+use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
 /// Fixed point of the time per byte.
 const SHIFT: u32 = 24;
 /// Slower links, bit/s, do without it.
 const SLOWEST: u64 = 1000;
+
+/// What a link offers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rate {
+    /// bit/s.
+    Constant(u64),
+    /// (from, bit/s), ascending, the first at 0.
+    Schedule(Arc<[(Nanos, u64)]>),
+    /// Mahimahi's format: the times (ascending, ms resolution) at which 1504 bytes may leave, repeated every `period`.
+    Trace(Arc<Trace>),
+}
+
+impl Rate {
+    /// What is offered on average over `duration` (a trace: over its period), bit/s.
+    pub fn mean_bps(&self, duration: Nanos) -> u64 {
+        match self {
+            Rate::Constant(bps) => *bps,
+            Rate::Trace(trace) => trace.mean_bps(),
+            Rate::Schedule(steps) => {
+                let ends = steps.iter().skip(1).map(|s| s.0).chain([Nanos::MAX]);
+                let bits: u128 = steps
+                    .iter()
+                    .zip(ends)
+                    .map(|((from, bps), end)| {
+                        u128::from(end.min(duration).saturating_sub(*from)) * u128::from(*bps)
+                    })
+                    .sum();
+                ((bits / u128::from(duration.max(1))) as u64).max(1)
+            }
+        }
+    }
+}
 
 /// The serving end of a link.
 #[derive(Clone, Debug)]
