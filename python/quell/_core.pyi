@@ -66,6 +66,11 @@ def run_many(
     `on_done` raises, running worlds stop, what had finished is still handed over, and the exception is raised.
     """
 
+def run_each(
+    jobs: Sequence[tuple[Scenario, str, int, float | None]], on_done: Callable[[int, str], object], *, threads: int = 0
+) -> None:
+    """As `run_many`, each job `(scenario, queue words, seed, width of the series' bins)` with its own scenario."""
+
 def run_controlled(
     scenario: Scenario,
     queue: str,

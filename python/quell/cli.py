@@ -1,4 +1,4 @@
-"""The command line: `quell run | compare | optimum | train | queues | scenarios`."""
+"""The command line: `quell run | compare | optimum | reproduce | train | queues | scenarios`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from quell.options import (
     Warmup,
 )
 from quell.output import Targets, err, out, progress, si
+from quell.papers.cli import reproduce
 from quell.train import Stopped
 from quell.train.cli import training
 
@@ -290,6 +291,11 @@ def scenarios(
         out.print(table.scenarios([(n, about) for n, about, _ in chosen]))
     return OK
 
+
+app.command(
+    epilog="Examples:\n\n  quell reproduce --list\n\n  quell reproduce rl-aqm --html rl-aqm.html\n\n"
+    "  quell reproduce lfq --quick --json -"
+)(reproduce)
 
 app.add_typer(training, name="train")
 

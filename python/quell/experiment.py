@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from quell import _core
 from quell._core import Scenario
+
+T = TypeVar("T")
 
 BINS = 300
 """Bins of a time series where nobody asked for a width."""
@@ -118,6 +120,28 @@ def run_jobs(
         outcome.interrupted = True
     outcome.wall_s = time.monotonic() - started
     return outcome
+
+
+def run_each(
+    runs: Sequence[tuple[Scenario, Job]],
+    reduce: Callable[[dict[str, Any]], T],
+    *,
+    threads: int = 0,
+    on_done: Callable[[int], object] = lambda _: None,
+) -> list[T]:
+    """Run jobs that differ in their scenarios on `threads` cores (0: all); return what `reduce` makes of each record.
+
+    `on_done` is told how many are done. Raises KeyboardInterrupt on Ctrl-C.
+    """
+    kept: dict[int, T] = {}
+
+    def done(index: int, record: str) -> None:
+        kept[index] = reduce(json.loads(record))
+        on_done(len(kept))
+
+    work = [(scenario, job.queue, job.seed, job.series_bin_s) for scenario, job in runs]
+    _core.run_each(work, done, threads=threads)
+    return [kept[index] for index in range(len(runs))]
 
 
 def without_series(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ mod _core {
     #[pymodule_export]
     use crate::env::{Environments, readings};
     #[pymodule_export]
-    use crate::runs::run_many;
+    use crate::runs::{run_each, run_many};
     #[pymodule_export]
     use crate::scenario::{Scenario, queue, queues, scenarios};
 

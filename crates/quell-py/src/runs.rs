@@ -31,18 +31,45 @@ pub fn run_many(
     threads: usize,
     pcap: Option<PathBuf>,
 ) -> PyResult<()> {
+    let job = |(queue, seed, bin_s)| (scenario.0.clone(), queue, seed, bin_s);
+    run_all(py, jobs.into_iter().map(job), on_done, threads, pcap)
+}
+
+/// As `run_many`, each job with a scenario of its own: `(scenario, queue words, seed, width of the series' bins)`.
+#[pyfunction]
+#[pyo3(signature = (jobs, on_done, *, threads = 0))]
+pub fn run_each(
+    py: Python<'_>,
+    jobs: Vec<(PyRef<'_, Scenario>, String, u64, Option<f64>)>,
+    on_done: &Bound<'_, PyAny>,
+    threads: usize,
+) -> PyResult<()> {
+    let job = |(scenario, queue, seed, bin_s): (PyRef<'_, Scenario>, _, _, _)| {
+        (scenario.0.clone(), queue, seed, bin_s)
+    };
+    let jobs: Vec<_> = jobs.into_iter().map(job).collect();
+    run_all(py, jobs.into_iter(), on_done, threads, None)
+}
+
+fn run_all(
+    py: Python<'_>,
+    jobs: impl Iterator<Item = (Arc<Checked>, String, u64, Option<f64>)>,
+    on_done: &Bound<'_, PyAny>,
+    threads: usize,
+    pcap: Option<PathBuf>,
+) -> PyResult<()> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
         .map_err(input_error)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, mut receiver) = channel();
-    for (index, (queue, seed, bin_s)) in jobs.into_iter().enumerate() {
+    for (index, (scenario, queue, seed, bin_s)) in jobs.enumerate() {
         let options = RunOptions {
             series_bin: bin_s.map(nanos).transpose()?,
             pcap: pcap.clone(),
         };
-        let (scenario, stop, sender) = (scenario.0.clone(), stop.clone(), sender.clone());
+        let (stop, sender) = (stop.clone(), sender.clone());
         pool.spawn_fifo(move || {
             if !stop.load(Ordering::Relaxed) {
                 // The receiver lives until the last sender is gone.

@@ -1,6 +1,7 @@
 """The report: one HTML file that opens offline, with nothing to fetch.
 
-`page.html` is the frame (a `string.Template`), `page.css` its looks, `page.js` its charts, drawn as SVG by hand.
+`page.html` is the frame (a `string.Template`), `page.css` its looks, `draw.js` and `page.js` its charts, drawn as SVG
+by hand. `quell.papers.page` makes its pages of the same parts.
 """
 
 from __future__ import annotations
@@ -47,13 +48,21 @@ def page(outcome: Outcome, command: str) -> str:
         "toml": escape(scenario.toml().strip()),
         "packets": f"{outcome.packets:,.0f}",
         "wall": f"{outcome.wall_s:.1f}",
-        # `<` is the one character that could end the element that holds the data.
-        "data": json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        "data": embedded(data),
+        "css": part("page.css"),
+        "js": part("draw.js") + "\n" + part("page.js"),
     }
-    folder = files(__package__)
-    frame = Template((folder / "page.html").read_text("utf-8"))
-    inlined = {name: (folder / f"page.{name}").read_text("utf-8").strip() for name in ("css", "js")}
-    return frame.substitute(parts, **inlined)
+    return Template(part("page.html")).substitute(parts)
+
+
+def part(name: str) -> str:
+    """Read one of the files that lie beside this one."""
+    return (files(__name__) / name).read_text("utf-8").strip()
+
+
+def embedded(data: Any) -> str:
+    """Write data as JSON that an HTML element can hold: `<` is the one character that could end the element."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
 def _queue(row: Row, runs: Sequence[Record], shown: Record) -> dict[str, Any]:

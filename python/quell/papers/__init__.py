@@ -1,0 +1,23 @@
+"""`quell reproduce`: published tables and figures, measured again beside the printed numbers.
+
+A paper is a module of this package with a `PAPER` (`quell.papers.paper.Paper`): the claims, each with its printed
+number and how to judge it, and a function that measures them on a `quell.papers.bench.Bench`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from quell._core import InputError
+from quell.papers.paper import Paper
+
+MODULES = {"rl-aqm": "rl_aqm"}
+"""Name on the command line: module in this package."""
+
+
+def find(name: str) -> Paper:
+    """Find a paper by its name. Raises InputError that lists the names."""
+    if name not in MODULES:
+        raise InputError(f"{name}: unknown paper; known are {', '.join(MODULES)}")
+    paper: Paper = import_module(f"quell.papers.{MODULES[name]}").PAPER
+    return paper

@@ -1,0 +1,110 @@
+"""How a paper's module runs its experiments: over all cores, with a progress bar."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from quell import _core, experiment
+from quell._core import InputError, Scenario
+from quell.output import bar
+from quell.stats import Record
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+SEEDS, QUICK_SEEDS = 5, 2
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run to do: a scenario of its own, queue words, and the number of its seed."""
+
+    scenario: Scenario
+    queue: str
+    seed: int = 0
+    """Number k of the run; the seed itself is derived from the scenario's."""
+    bin_s: float | None = None
+    """Width of the bins of a time series; None keeps none."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a paper's module gets to measure with."""
+
+    quick: bool = False
+    """A smaller version for tests is wanted."""
+    seeds: int = SEEDS
+    threads: int = 0
+    """Cores; 0: all."""
+
+    def run(self, what: str, runs: Sequence[Run], reduce: Callable[[Record], T]) -> list[T]:
+        """Simulate, and keep what `reduce` makes of each record, in the order of `runs`. `what` names the bar."""
+        with bar(what, len(runs), "runs") as update:
+            out = experiment.run_each(
+                [(r.scenario, experiment.Job(r.queue, r.scenario.run_seed(r.seed), r.bin_s)) for r in runs],
+                reduce,
+                threads=self.threads,
+                on_done=lambda done: update(done, ""),
+            )
+        return out
+
+    def seeds_of(
+        self,
+        what: str,
+        settings: Mapping[K, tuple[Scenario, str]],
+        reduce: Callable[[Record], T],
+        *,
+        bin_s: float | None = None,
+    ) -> dict[K, list[T]]:
+        """Simulate every setting, a scenario and queue words, with every seed; return the seeds' results by setting."""
+        runs = [Run(*setting, seed, bin_s) for setting in settings.values() for seed in range(self.seeds)]
+        out = self.run(what, runs, reduce)
+        return {key: out[k * self.seeds : (k + 1) * self.seeds] for k, key in enumerate(settings)}
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the arithmetic mean."""
+    kept = list(values)
+    return math.fsum(kept) / len(kept)
+
+
+def knows(words: str) -> bool:
+    """Say whether these are queue words that this quell has."""
+    try:
+        _core.queue(words)
+    except InputError:
+        return False
+    return True
+
+
+def vary(
+    base: str | Scenario,
+    *,
+    top: Mapping[str, object] | None = None,
+    link: Mapping[str, object] | None = None,
+    flow: Mapping[str, object] | None = None,
+) -> Scenario:
+    """Return a scenario with other values of some keys: of the file, of `[link]`, of every `[[flow]]`.
+
+    A string is written in quotes, anything else as it prints. A key that the scenario does not have is a KeyError.
+    """
+    scenario = experiment.load(base)
+    wanted = {"": dict(top or {}), "[link]": dict(link or {}), "[[flow]]": dict(flow or {})}
+    missing = {(section, key) for section, keys in wanted.items() for key in keys}
+    lines, section = [], ""
+    for line in scenario.toml().splitlines():
+        if line.startswith("["):
+            section = line.strip()
+        name = re.match(r"(\w+) = ", line)
+        if name and name[1] in wanted.get(section, {}):
+            value = wanted[section][name[1]]
+            line = f'{name[1]} = "{value}"' if isinstance(value, str) else f"{name[1]} = {value}"
+            missing.discard((section, name[1]))
+        lines.append(line)
+    if missing:
+        raise KeyError(f"{scenario.name} has no {', '.join(' '.join(m) for m in sorted(missing))}")
+    return Scenario(scenario.name, text="\n".join(lines) + "\n")

@@ -1,0 +1,104 @@
+"""A paper's page: one HTML file that opens offline, made of the report's parts (`quell.report`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from quell import _core, report
+from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, VERDICTS, Figure, Line, Paper, Study, Table
+
+CLASSES = {BETTER: "better", REACHED: "reached", MISSED: "missed", UNPRINTED: "unprinted"}
+
+
+def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command: str, notice: str) -> str:
+    """Return a paper's page as HTML; `command` is what repeats it, `notice` what a reader must know first."""
+    digits = {claim.id: claim.digits for claim in paper.claims}
+    parts = {
+        "name": escape(paper.name),
+        "title": escape(paper.title),
+        "source": escape(paper.source),
+        "about": escape(paper.about),
+        "version": escape(_core.__version__),
+        "notice": f'<p class="notice">{escape(notice)}</p>' if notice else "",
+        "tally": "".join(f"<span>{_verdict(v)} {n}</span>" for v, n in tally(rows).items() if n),
+        "notes": "".join(f"<li>{escape(note)}</li>" for note in study.notes),
+        "figures": "\n".join(_figure(k, figure) for k, figure in enumerate(study.figures)),
+        "tables": "\n".join(_matrix(table) for table in study.tables),
+        "rows": _rows(rows, digits),
+        "command": escape(command),
+        "data": report.embedded({"figures": [_plain(figure) for figure in study.figures]}),
+        "css": f"{report.part('page.css')}\n{_part('page.css')}",
+        "js": f"{report.part('draw.js')}\n{_part('figures.js')}",
+    }
+    return Template(_part("page.html")).substitute(parts)
+
+
+def tally(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Count the rows of each verdict."""
+    return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
+
+
+def _part(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8").strip()
+
+
+def _plain(figure: Figure) -> dict[str, Any]:
+    panels = [
+        {"title": p.title, "x": asdict(p.x), "y": asdict(p.y), "lines": [_line(line) for line in p.lines]}
+        for p in figure.panels
+    ]
+    return {"id": figure.id, "panels": panels}
+
+
+def _line(line: Line) -> dict[str, Any]:
+    points = [[float(f"{x:.6g}"), None if y is None else float(f"{y:.5g}")] for x, y in line.points]
+    return {"name": line.name, "kind": line.kind, "group": line.group, "printed": line.printed, "points": points}
+
+
+def _figure(k: int, figure: Figure) -> str:
+    panels = "".join(
+        f'<div><figcaption>{escape(p.title)}</figcaption><figure id="panel-{k}-{n}"></figure></div>'
+        for n, p in enumerate(figure.panels)
+    )
+    return (
+        f'<section id="{escape(figure.id)}"><h2>{escape(figure.title)}</h2><p class="note">{escape(figure.note)}</p>'
+        f'<div class="keys" id="keys-{k}"></div><div class="panels">{panels}</div></section>'
+    )
+
+
+def _matrix(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    title = escape(table.title)
+    return f'<section><h2>{title}</h2><div class="table"><table class="matrix">{inner}</table></div></section>'
+
+
+def _rows(rows: Sequence[dict[str, Any]], digits: dict[str, int]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in ("row", "what", "printed", "measured", "verdict"))
+    return (
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(_row(r, digits[r['id']]) for r in rows)}</tbody></table>"
+    )
+
+
+def _row(row: dict[str, Any], digits: int) -> str:
+    why = f'<span class="why">{escape(row["why"])}</span>' if row["why"] else ""
+    unit = f" <small>{escape(row['unit'])}</small>" if row["unit"] else ""
+    printed, measured = (
+        ("", "–") if row[k] is None else (row[k], f"{row[k]:.{digits}f}") for k in ("printed", "measured")
+    )
+    half = "" if row["high"] is None else f" <small>±{row['high'] - row['measured']:.{digits}f}</small>"
+    return (
+        f"<tr><td><code>{escape(row['id'])}</code></td><td>{escape(row['what'])}{why}</td>"
+        f'<td data-v="{printed[0]}">{printed[1]}{unit}</td><td data-v="{measured[0]}">{measured[1]}{half}</td>'
+        f"<td>{_verdict(row['verdict'])}</td></tr>"
+    )
+
+
+def _verdict(verdict: str) -> str:
+    return f'<span class="v {CLASSES[verdict]}">{verdict}</span>'

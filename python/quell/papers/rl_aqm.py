@@ -1,0 +1,403 @@
+"""RL-AQM: Figures 4 to 11, at several depths of the device below the queue.
+
+The printed delays of RL-AQM cannot be had on a bare link. In ns-3 a device holds packets of its own below the
+discipline, which therefore sees the excess alone. So everything is measured with `nic` 0, 100 (ns-3's default), 1000
+and 5000 (of the authors' scripts), the delay that the discipline sees beside the delay that senders see; the `nic` that
+fits is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from quell import sweep
+from quell._core import Scenario
+from quell.papers.bench import Bench, knows, mean, vary
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
+from quell.stats import Estimate, Record, estimate, pareto
+
+NICS = (0, 100, 1000, 5000)
+SECTIONS = (1, 2, 5, 10, 50, 10, 5, 2, 1)
+"""Flows in each of nine equal parts of the run (Fig. 2)."""
+BINS_PER_SECTION = 40
+BIN_S = 120 / len(SECTIONS) / BINS_PER_SECTION
+LEAST_MS = 0.01
+"""Delays below this are alike."""
+
+RL, PUBLISHED, PIE_RFC, PIE_NS3 = "rlaqm", "rlaqm as_published", "pie target 15ms", "pie ns3-2018"
+QUEUES = (RL, PUBLISHED, PIE_RFC, PIE_NS3)
+LINKS = ((10, 20), (100, 20), (10, 100), (100, 100))
+"""Mbit/s and RTT in ms."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One of Figures 6 to 11, digitised from the vector drawings in the paper's source."""
+
+    id: str
+    queue: str
+    link: tuple[int, int]
+    delay: float
+    most: float
+    sections: tuple[float, ...]
+    throughput: float
+    enough: float
+    """Largest mean delay that counts as reached, ms; the paper's own number where 0."""
+    throughputs: tuple[float, ...] = ()
+
+
+PRINTED = (
+    Printed("F6", RL, (10, 20), 2.27, 85, (1.40, 0.90, 2.53, 5.11, 1.02, 0.75, 0.57, 0.56, 0.56), 9.98, 3.0),
+    Printed("F7", PIE_NS3, (10, 20), 17.69, 99, (9.97, 10.38, 17.73, 29.34, 21.07, 22.59, 18.86, 7.07, 5.69), 9.99, 0),
+    Printed("F8", RL, (100, 20), 0.17, 2.4, (0.09, 0.21, 0.15, 0.35, 0.30, 0.16, 0.11, 0.09, 0.09), 95.46, 0.5,
+            (92.7, 96.4, 97.0, 97.8, 97.4, 98.8, 98.7, 93.3, 90.5)),
+    Printed("F9", PIE_NS3, (100, 20), 14.1, 68, (5.09, 14.40, 20.32, 22.55, 19.46, 20.09, 16.30, 9.61, 3.37), 99.78, 0),
+    Printed("F10", RL, (100, 20), 0.20, 3.2, (0.25, 0.35, 0.15, 0.32, 0.30, 0.17, 0.12, 0.09, 0.07), 91.15, 0.35,
+            (79.0, 90.4, 96.3, 99.0, 96.3, 97.8, 99.0, 95.2, 70.6)),
+    Printed("F11", RL, (10, 100), 3.60, 142, (1.59, 1.00, 0.64, 5.83, 6.09, 2.72, 0.56, 0.56, 0.56), 9.81, 6.09),
+)  # fmt: skip
+"""F8's network was trained at 100 Mbit/s, F10's at 10; quell ships one, trained at 10, and takes it for both."""
+
+
+def _claims() -> list[Claim]:
+    out = [claim for p in PRINTED for claim in _of_figure(p)]
+    for nic in NICS:
+        at = f"nic{nic}"
+        for p in PRINTED:
+            name = f"{p.queue}, {_link(p.link)}, nic {nic}"
+            out += [
+                Claim(f"{p.id}.{at}.delay", f"{name}: delay that the queue sees", "ms", detail=True),
+                Claim(f"{p.id}.{at}.true_delay", f"{name}: delay that senders see", "ms", detail=True),
+                Claim(f"{p.id}.{at}.thr", f"{name}: throughput", "Mbit/s", detail=True),
+            ]
+    ratio = "rlaqm at nic 0, 10 Mbit/s, 20 ms: "
+    out += [
+        Claim("F6.frontier", ratio + "delay over that of the best constant drop probability as fast", "ratio"),
+        Claim("F6.over_pie.delay", ratio + "delay over PIE's (RFC)", "ratio"),
+        Claim("F6.over_pie.thr", ratio + "throughput over PIE's (RFC)", "ratio", digits=3),
+    ]
+    return out
+
+
+def _of_figure(p: Printed) -> list[Claim]:
+    queue, better = p.queue, (0 if p.queue == PIE_NS3 else -1)
+    where = _link(p.link)
+    slack = p.enough - p.delay if p.enough else 0.2 * p.delay
+    good = 1 if better else 0
+    out = [
+        Claim(f"{p.id}.delay", f"{queue}, {where}: mean delay", "ms", p.delay, better, slack),
+        Claim(f"{p.id}.max", f"{queue}, {where}: largest delay", "ms", p.most, better, 0.5 * p.most, 1),
+        Claim(f"{p.id}.thr", f"{queue}, {where}: throughput", "Mbit/s", p.throughput, good, 0.01 * p.throughput),
+    ]
+    other, name = (PUBLISHED, "as_published") if better else (PIE_RFC, "rfc")
+    out += [
+        Claim(f"{p.id}.{name}.delay", f"{other}, {where}: mean delay", "ms", p.delay, better, slack),
+        Claim(f"{p.id}.{name}.thr", f"{other}, {where}: throughput", "Mbit/s", p.throughput, good,
+              0.01 * p.throughput),
+    ]  # fmt: skip
+    for k, (flows, ms) in enumerate(zip(SECTIONS, p.sections, strict=True), 1):
+        what = f"{queue}, {where}: delay, section {k} ({flows} flow{'s' if flows > 1 else ''})"
+        slack = 0.4 * ms if better == 0 else max(0.5 * ms, 0.5)
+        out.append(Claim(f"{p.id}.s{k}.delay", what, "ms", ms, better, slack, detail=True))
+    for k, (flows, mbps) in enumerate(zip(SECTIONS, p.throughputs, strict=False), 1):
+        what = f"{queue}, {where}: throughput, section {k} ({flows} flow{'s' if flows > 1 else ''})"
+        out.append(Claim(f"{p.id}.s{k}.thr", what, "Mbit/s", mbps, +1, 0.01 * mbps, 1, detail=True))
+    return out
+
+
+def _link(link: tuple[int, int]) -> str:
+    return f"{link[0]} Mbit/s, {link[1]} ms"
+
+
+# Measuring. ----------------------------------------------------------------------------------------------------------
+
+Key = tuple[str, tuple[int, int], int]
+"""Queue, link, nic."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run gave."""
+
+    delay: float
+    most: float
+    true_delay: float
+    throughput: float
+    sections: tuple[float, ...]
+    throughputs: tuple[float, ...]
+    course: tuple[list[float], list[float]]
+    """Delay and throughput, bin by bin."""
+
+
+def _reduce(record: Record) -> Seen:
+    series = record["series"]
+    delay, rate = series["backlog_ms"], series["throughput_mbps"]
+    base = min(flow["base_rtt_ms"] for flow in record["flows"])
+    return Seen(
+        delay=record["backlog_ms"]["mean"],
+        most=record["backlog_ms"]["max"],
+        true_delay=record["rtt_ms"]["mean"] - base,
+        throughput=record["throughput_mbps"],
+        sections=_by_section(delay),
+        throughputs=_by_section(rate),
+        course=(delay, rate),
+    )
+
+
+def _by_section(values: Sequence[float]) -> tuple[float, ...]:
+    cut = [values[k * BINS_PER_SECTION : (k + 1) * BINS_PER_SECTION] for k in range(len(SECTIONS))]
+    return tuple(mean(part) for part in cut)
+
+
+Seens = Mapping[Key, Sequence[Seen]]
+
+
+def _simulate(bench: Bench) -> Seens:
+    links = LINKS[:-1] if bench.quick else LINKS
+    keys = [(queue, link, nic) for queue in QUEUES if knows(queue) for link in links for nic in NICS]
+    settings = {key: (_scenario(*key[1:]), key[0]) for key in keys}
+    return bench.seeds_of("Figures 6 to 11", settings, _reduce, bin_s=BIN_S)
+
+
+def _spread_out(bench: Bench, fit: Mapping[str, int]) -> dict[str, float]:
+    """Largest delay of every figure where flows that start together start within a second of each other instead."""
+    settings = {p.id: (_scenario(p.link, fit[p.queue], stagger="1s"), p.queue) for p in PRINTED}
+    most = bench.seeds_of("Starts spread out", settings, lambda r: float(r["backlog_ms"]["max"]))
+    return {key: mean(values) for key, values in most.items()}
+
+
+def _scenario(link: tuple[int, int], nic: int, **flow: str) -> Scenario:
+    return vary("rl-aqm", link={"rate": f"{link[0]}mbit", "nic": nic}, flow={"rtt": f"{link[1]}ms", **flow})
+
+
+def measure(bench: Bench) -> Study:
+    """Measure the paper."""
+    study, seens = Study(), _simulate(bench)
+    fit = {queue: _fitting(seens, queue) for queue in _queues(seens)}
+    spread = _spread_out(bench, fit)
+    for p in PRINTED:
+        _judge(study, seens, p, p.queue, fit, "")
+        why = _why(seens, p, p.queue, fit[p.queue], "most")
+        why += f"; with starts spread over a second instead of 40 flows at one instant {spread[p.id]:.3g} ms"
+        study.put(f"{p.id}.max", _mean(seens[p.queue, p.link, fit[p.queue]], "most"), why)
+        other, name = (PIE_RFC, "rfc.") if p.queue == PIE_NS3 else (PUBLISHED, "as_published.")
+        if other in fit:
+            _judge(study, seens, p, other, fit, name)
+        else:
+            for what in ("delay", "thr"):
+                study.put(f"{p.id}.{name}{what}", None, f"this quell has no queue `{other}`")
+        for nic in NICS:
+            seen = seens[p.queue, p.link, nic]
+            study.put(f"{p.id}.nic{nic}.delay", _mean(seen, "delay"))
+            study.put(f"{p.id}.nic{nic}.true_delay", _mean(seen, "true_delay"))
+            study.put(f"{p.id}.nic{nic}.thr", _mean(seen, "throughput"))
+        study.figures.append(_drawn(seens, p, fit))
+    study.tables.append(_matrix(seens))
+    _frontier(study, bench, seens)
+    study.notes[:0] = [_says_which_fits(seens, fit)]
+    return study
+
+
+def _queues(seens: Seens) -> list[str]:
+    return list(dict.fromkeys(queue for queue, _, _ in seens))
+
+
+def _mean(seen: Sequence[Seen], name: str) -> Estimate | None:
+    return estimate(getattr(s, name) for s in seen)
+
+
+def _value(seen: Sequence[Seen], name: str) -> float:
+    return mean(getattr(s, name) for s in seen)
+
+
+def _misfit(seens: Seens, queue: str, nic: int) -> float:
+    """Doublings of the delay plus per cent of the throughput by which a nic misses a queue's figures, on average."""
+    own = RL if queue == PUBLISHED else PIE_NS3 if queue == PIE_RFC else queue
+    figures = [p for p in PRINTED if p.queue == own]
+    off = 0.0
+    for p in figures:
+        seen = seens[queue, p.link, nic]
+        off += abs(math.log2(max(_value(seen, "delay"), LEAST_MS) / p.delay))
+        off += 100 * abs(_value(seen, "throughput") / p.throughput - 1)
+    return off / len(figures)
+
+
+def _fitting(seens: Seens, queue: str) -> int:
+    return min(NICS, key=lambda nic: _misfit(seens, queue, nic))
+
+
+def _judge(study: Study, seens: Seens, p: Printed, queue: str, fit: Mapping[str, int], name: str) -> None:
+    seen = seens[queue, p.link, fit[queue]]
+    delay, throughput = (_why(seens, p, queue, fit[queue], k) for k in ("delay", "throughput"))
+    study.put(f"{p.id}.{name}delay", _mean(seen, "delay"), delay)
+    study.put(f"{p.id}.{name}thr", _mean(seen, "throughput"), throughput)
+    if name:
+        return
+    for k in range(len(SECTIONS)):
+        why = _why(seens, p, queue, fit[queue], "sections", k)
+        study.put(f"{p.id}.s{k + 1}.delay", estimate(s.sections[k] for s in seen), why)
+        if p.throughputs:
+            why = _why(seens, p, queue, fit[queue], "throughputs", k)
+            study.put(f"{p.id}.s{k + 1}.thr", estimate(s.throughputs[k] for s in seen), why)
+
+
+UNITS = {"delay": "ms", "most": "ms", "sections": "ms", "throughput": "Mbit/s", "throughputs": "Mbit/s"}
+
+
+def _why(seens: Seens, p: Printed, queue: str, nic: int, name: str, section: int | None = None) -> str:
+    """Tell what the same figure is at every nic, and with the other reading of the same discipline."""
+
+    def at(words: str, n: int) -> str:
+        seen = seens[words, p.link, n]
+        values = [getattr(s, name) if section is None else getattr(s, name)[section] for s in seen]
+        return f"{mean(values):.3g}"
+
+    other = {RL: PUBLISHED, PUBLISHED: RL, PIE_NS3: PIE_RFC, PIE_RFC: PIE_NS3}[queue]
+    both = [words for words in (queue, other) if (words, p.link, nic) in seens]
+    measured = "; ".join(f"{words} has {'/'.join(at(words, n) for n in NICS)} {UNITS[name]}" for words in both)
+    return f"measured at nic {nic}, which fits best; at nic {'/'.join(map(str, NICS))} {measured}"
+
+
+# What is shown. ------------------------------------------------------------------------------------------------------
+
+
+def _says_which_fits(seens: Seens, fit: Mapping[str, int]) -> str:
+    def tell(queue: str) -> str:
+        misses = ", ".join(f"{nic}: {_misfit(seens, queue, nic):.1f}" for nic in NICS)
+        return f"{queue}: nic {fit[queue]} (misfit at nic {misses})"
+
+    return (
+        "Which nic fits the figures, by doublings of the delay plus per cent of throughput that the mean misses: "
+        + "; ".join(tell(queue) for queue in fit)
+        + "."
+    )
+
+
+def _matrix(seens: Seens) -> Table:
+    rows = []
+    for queue in _queues(seens):
+        for link in dict.fromkeys(link for _, link, _ in seens):
+            cells = [
+                "/".join(_short(_value(seen, name)) for name in ("delay", "true_delay", "throughput"))
+                for seen in (seens[queue, link, nic] for nic in NICS)
+            ]
+            rows.append([f"{queue} {link[0]}/{link[1]}", *cells])
+    title = "Delay that the queue sees, ms / delay that senders see, ms / throughput, Mbit/s"
+    return Table(title, ["Mbit/s, RTT ms", *(f"nic {nic}" for nic in NICS)], rows)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+
+
+def _drawn(seens: Seens, p: Printed, fit: Mapping[str, int]) -> Figure:
+    numbers = range(1, len(SECTIONS) + 1)
+    readings = (PIE_NS3, PIE_RFC) if p.queue == PIE_NS3 else (RL, PUBLISHED)
+    shown = list(dict.fromkeys([*((q, fit[q]) for q in readings if q in fit), (readings[0], 0)]))
+
+    def sections(field: str, printed: Sequence[float]) -> list[Line]:
+        lines = [Line("printed", list(zip(numbers, printed, strict=True)), "both", 0, True)] if printed else []
+        for k, (queue, nic) in enumerate(shown):
+            seen = seens[queue, p.link, nic]
+            values = [mean(getattr(s, field)[n] for s in seen) for n in range(len(SECTIONS))]
+            floor = [max(v, LEAST_MS) for v in values]
+            lines.append(Line(f"{queue}, nic {nic}", list(zip(numbers, floor, strict=True)), "both", k))
+        return lines
+
+    def course(which: int) -> list[Line]:
+        return [
+            Line(f"{queue}, nic {nic}",
+                 [((n + 0.5) * BIN_S, v) for n, v in enumerate(seens[queue, p.link, nic][0].course[which])], "line", k)
+            for k, (queue, nic) in enumerate(shown)
+        ]  # fmt: skip
+
+    section, time = Axis("section"), Axis("time, s")
+    return Figure(
+        p.id,
+        f"{p.id.replace('F', 'Figure ')}: {p.queue.split()[0]}, {_link(p.link)}",
+        "Means of the nine sections (1, 2, 5, 10, 50, 10, 5, 2, 1 flows) over all seeds beside the printed ones; "
+        "below, one run. The delay is the one that the discipline sees, above a device of nic packets.",
+        [
+            Panel("Delay by section", section, Axis("delay, ms", True), sections("sections", p.sections)),
+            Panel("Throughput by section", section, Axis("throughput, Mbit/s"), sections("throughputs", p.throughputs)),
+            Panel("Delay in one run", time, Axis("delay, ms"), course(0)),
+            Panel("Throughput in one run", time, Axis("throughput, Mbit/s"), course(1)),
+        ],
+    )
+
+
+# At nic 0 the bar is what constant drop probabilities reach. ---------------------------------------------------------
+
+
+def _frontier(study: Study, bench: Bench, seens: Seens) -> None:
+    link = LINKS[0]
+    settings = {p: (vary("rl-aqm"), sweep.words("drop", p)) for p in sweep.DROPS}
+    got = bench.seeds_of(
+        "Constant drop probabilities", settings, lambda r: (r["backlog_ms"]["mean"], r["throughput_mbps"])
+    )
+    points = [(mean(d for d, _ in part), mean(t for _, t in part)) for part in got.values()]
+    edge = sorted(p for p, on in zip(points, pareto([(t, d) for d, t in points]), strict=True) if on)
+    spots = {
+        queue: (_value(seens[queue, link, 0], "delay"), _value(seens[queue, link, 0], "throughput"))
+        for queue in _queues(seens)
+    }
+
+    constant = [_delay_at(edge, seen.throughput) for seen in seens[RL, link, 0]]
+    ratios = [s.delay / c if c else None for s, c in zip(seens[RL, link, 0], constant, strict=True)]
+    study.put("F6.frontier", estimate(ratios))
+    pie = seens[PIE_RFC, link, 0]
+    pairs = list(zip(seens[RL, link, 0], pie, strict=True))
+    study.put("F6.over_pie.delay", estimate(a.delay / b.delay for a, b in pairs))
+    study.put("F6.over_pie.thr", estimate(a.throughput / b.throughput for a, b in pairs))
+    mine, theirs = spots[RL], spots[PIE_RFC]
+    ratio = estimate(ratios)
+    stands = "no constant is as fast" if ratio is None else (
+        f"{ratio.mean:.2f} of the delay of the best constant drop probability as fast, so it stands "
+        + ("on the frontier or beyond it" if ratio.mean - (ratio.half or 0) <= 1 else "behind the frontier")
+    )  # fmt: skip
+    study.notes.append(
+        f"On the bare link (nic 0, {_link(link)}) {RL} has {mine[0]:.2f} ms at {mine[1]:.2f} Mbit/s: {stands}. "
+        f"{PIE_RFC} has {theirs[0]:.2f} ms at {theirs[1]:.2f} Mbit/s."
+    )
+    lines = [
+        Line("constant drop probabilities", [(d, t) for d, t in points], "dots", 0),
+        Line("their frontier", edge, "line", 0),
+    ]
+    lines += [Line(f"{queue}, nic 0", [spot], "dots", k) for k, (queue, spot) in enumerate(spots.items(), 1)]
+    group = {RL: 1, PIE_NS3: len(spots)}
+    printed = [
+        Line(f"{p.queue}, printed", [(p.delay, p.throughput)], "dots", group[p.queue], True)
+        for p in PRINTED
+        if p.link == link
+    ]
+    study.figures.append(
+        Figure(
+            "frontier",
+            f"The bare link: what constant drop probabilities reach, {_link(link)}",
+            "nic 0: the delay that the discipline sees is all the queuing there is. Better is up and to the left.",
+            [Panel("", Axis("delay, ms", True), Axis("throughput, Mbit/s"), lines + printed)],
+        )
+    )
+
+
+def _delay_at(edge: Sequence[tuple[float, float]], throughput: float) -> float | None:
+    """Delay on the frontier, points joined by lines, at a throughput; None where no constant is as fast."""
+    if throughput <= edge[0][1]:
+        return edge[0][0]
+    for (d0, t0), (d1, t1) in pairwise(edge):
+        if t0 <= throughput <= t1:
+            return d0 + (d1 - d0) * (throughput - t0) / ((t1 - t0) or 1.0)
+    return None
+
+
+PAPER = Paper(
+    name="rl-aqm",
+    title="RL-AQM, measured again",
+    source="AlWahab, Gombos, Laki: On a Deep Q-Network-based Approach for Active Queue Management, EuCNC 2021",
+    about="Figures 6 to 11: delay and throughput of RL-AQM and PIE at 10 and 100 Mbit/s, RTT 20 and 100 ms",
+    claims=_claims(),
+    measure=measure,
+)

@@ -1,0 +1,150 @@
+"""`quell reproduce`: rows, verdicts, pages, and a quick run of every paper."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL, Quell
+from quell import papers
+from quell.papers.bench import Bench, Run, vary
+from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, VERDICTS, Claim, Paper, Study, rows
+from quell.stats import Estimate
+
+KEYS = ["id", "what", "unit", "printed", "measured", "low", "high", "verdict", "why"]
+NAMES = list(papers.MODULES)
+
+
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[dict[str, Any]], Path]]:
+    """Every paper's quick version, once: its rows and its page."""
+    made = {}
+    for name in NAMES:
+        folder = tmp_path_factory.mktemp(name)
+        arguments = [str(QUELL), "reproduce", name, "--quick", "--json", "-", "--html", f"{name}.html"]
+        done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert "Quick version" in done.stderr
+        made[name] = json.loads(done.stdout), folder / f"{name}.html"
+    return made
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_follow_the_contract(quick: dict[str, tuple[list[dict[str, Any]], Path]], name: str) -> None:
+    found, _ = quick[name]
+    assert [row["id"] for row in found] == [claim.id for claim in papers.find(name).claims]
+    assert len({row["id"] for row in found}) == len(found)
+    for row in found:
+        assert list(row) == KEYS
+        assert row["verdict"] in VERDICTS
+        assert (row["verdict"] == UNPRINTED) == (row["printed"] is None)
+        if row["measured"] is not None and row["low"] is not None:
+            assert row["low"] <= row["measured"] <= row["high"]
+        if row["verdict"] == MISSED:
+            assert row["why"], f"{row['id']} is not reached and nothing says why"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_most_rows_are_measured_even_in_the_quick_version(
+    quick: dict[str, tuple[list[dict[str, Any]], Path]], name: str
+) -> None:
+    found, _ = quick[name]
+    measured = [row for row in found if row["measured"] is not None]
+    assert len(measured) >= 0.8 * len(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_stands_alone_and_names_what_repeats_it(
+    quick: dict[str, tuple[list[dict[str, Any]], Path]], name: str
+) -> None:
+    text = quick[name][1].read_text("utf-8")
+    assert "Quick version" in text
+    assert f"quell reproduce {name} --quick" in text
+    assert "src=" not in text
+    assert "https://" not in text
+    for row in quick[name][0]:
+        assert f"<code>{row['id']}</code>" in text
+
+
+def test_rl_aqm_stands_where_its_figures_do_above_a_device_of_100_packets(
+    quick: dict[str, tuple[list[dict[str, Any]], Path]],
+) -> None:
+    """100 is ns-3's default. The deeper the device, the less delay the queue sees, and the more senders see."""
+    row = {r["id"]: r["measured"] for r in quick["rl-aqm"][0]}
+    assert row["F6.nic100.thr"] > 0.99 * 9.98
+    assert row["F7.nic0.delay"] > row["F7.nic1000.delay"] > row["F7.nic5000.delay"]
+    assert row["F7.nic0.true_delay"] < row["F7.nic100.true_delay"] < row["F7.nic1000.true_delay"]
+    assert row["F6.nic0.delay"] < row["F7.nic0.delay"]
+
+
+def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
+    done = quell("reproduce", "--list", columns=80)
+    assert done.returncode == 0
+    for name in NAMES:
+        assert name in done.stdout
+    done = quell("reproduce", "rl-aqm", "--list", "--json", "rows.json")
+    assert done.returncode == 0
+    assert "F6.delay" in done.stdout
+    listed = json.loads((tmp_path / "rows.json").read_text())
+    assert listed[0] == {"id": "F6.delay", "what": listed[0]["what"], "unit": "ms", "printed": 2.27}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cats",), "cats: unknown paper; known are rl-aqm"),
+        ((), "name a paper: rl-aqm"),
+        (("rl-aqm", "--html", "nowhere/page.html"), "--html nowhere/page.html: the folder nowhere does not exist"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(quell: Quell, arguments: tuple[str, ...], message: str) -> None:
+    done = quell("reproduce", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"quell: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_verdicts_look_at_direction_tolerance_and_interval() -> None:
+    less = Claim("a", "delay", printed=10.0, better=-1, tolerance=1.0)
+    assert less.verdict(Estimate(8.0, 1.0, 5)) == BETTER
+    assert less.verdict(Estimate(9.5, 1.0, 5)) == REACHED  # the interval holds the print
+    assert less.verdict(Estimate(11.0, 0.1, 5)) == REACHED
+    assert less.verdict(Estimate(11.1, 0.1, 5)) == MISSED
+    assert less.verdict(None) == MISSED
+    same = Claim("b", "delay", printed=10.0, tolerance=1.0)
+    assert same.verdict(Estimate(9.0, None, 1)) == REACHED
+    assert same.verdict(Estimate(8.9, None, 1)) == MISSED
+    assert Claim("c", "delay").verdict(Estimate(1.0, None, 1)) == UNPRINTED
+
+
+def test_what_no_claim_names_is_an_error_and_what_was_not_measured_is_said() -> None:
+    study = Study()
+    paper = Paper("p", "", "", "", [Claim("a", "delay", printed=1.0)], lambda bench: study)
+    (row,) = rows(paper, study)
+    assert (row["verdict"], row["why"]) == (MISSED, "not measured in this run")
+    study.put("b", None)
+    with pytest.raises(ValueError, match="measured but not claimed: b"):
+        rows(paper, study)
+
+
+def test_vary_sets_keys_of_the_file_its_link_and_its_flows() -> None:
+    text = vary("rl-aqm", top={"duration": "9s"}, link={"nic": 7, "rate": "3mbit"}, flow={"rtt": "55ms"}).toml()
+    assert 'duration = "9s"' in text
+    assert text.count("nic = 7") == 1
+    assert text.count('rtt = "55ms"') == 5
+    assert text.count('rate = "3mbit"') == 1
+    with pytest.raises(KeyError, match=r"\[link\] depth"):
+        vary("rl-aqm", link={"depth": 3})
+
+
+def test_results_do_not_depend_on_the_number_of_cores() -> None:
+    runs = [Run(vary("lfq", link={"rate": f"{rate}mbit"}), "pie", k) for rate in (5, 9) for k in range(2)]
+    one, three = (
+        Bench(threads=threads).run("runs", runs, lambda record: str(record["trace_hash"])) for threads in (1, 3)
+    )
+    assert one == three
+    assert len(set(one)) > 2
