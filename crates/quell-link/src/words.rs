@@ -4,6 +4,7 @@
 mod controlled;
 mod fair;
 mod kinds;
+mod lfq;
 mod option;
 mod red;
 mod rlaqm;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use crate::error::Error;
 
 pub use kinds::Spec;
+pub use lfq::Words as LfqWords;
 use option::{Field, Opt};
 
 /// A queue, parsed and checked.
@@ -108,9 +110,10 @@ impl fmt::Display for Queue {
     }
 }
 
-/// Every kind of queue with its options and defaults.
+/// Every kind of queue that needs no more than its name, with its options and defaults.
 pub fn catalogue() -> Vec<KindInfo> {
-    kinds::KINDS.iter().map(|k| k.info()).collect()
+    let alone = kinds::KINDS.iter().filter(|k| k.parse(&[]).is_ok());
+    alone.map(|k| k.info()).collect()
 }
 
 fn find(name: &str) -> Option<&'static dyn AnyKind> {

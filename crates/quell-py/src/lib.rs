@@ -4,6 +4,7 @@
 
 mod control;
 mod env;
+mod lfq;
 mod runs;
 mod scenario;
 
@@ -25,6 +26,8 @@ mod _core {
     use crate::control::run_controlled;
     #[pymodule_export]
     use crate::env::{Environments, readings};
+    #[pymodule_export]
+    use crate::lfq::{lfq_experiments, lfq_features};
     #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]

@@ -14,6 +14,7 @@ pub mod fq;
 pub mod fq_codel;
 pub mod fq_pie;
 pub mod gauges;
+pub mod lfq;
 pub mod packet;
 pub mod pie;
 pub mod pie_ns3;

@@ -8,6 +8,7 @@ use crate::fifo::Fifo;
 use crate::fq::Fq;
 use crate::fq_codel::FqCodel;
 use crate::fq_pie::FqPie;
+use crate::lfq::Lfq;
 use crate::pie::Pie;
 use crate::pie_ns3::PieNs3;
 use crate::red::Red;
@@ -54,6 +55,10 @@ pub trait Discipline<P: Packet> {
     fn gauges(&self, _now: Nanos, _gauges: &mut Gauges) {}
     /// Turns knobs; those it does not have are ignored.
     fn set_knobs(&mut self, _knobs: &Knobs) {}
+    /// Limit times time and time, summed over active flows since the start: of a discipline that moves its limits by itself.
+    fn limit_integral(&self, _now: Nanos) -> Option<(u128, u128)> {
+        None
+    }
 
     /// What a queue holds.
     #[inline]
@@ -121,6 +126,8 @@ pub enum Qdisc<P> {
     Red(Red<P>),
     /// `cobalt`.
     Cobalt(Cobalt<P>),
+    /// `lfq`.
+    Lfq(Lfq<P>),
 }
 
 macro_rules! each {
@@ -137,6 +144,7 @@ macro_rules! each {
             Qdisc::DualPi2($q) => $body,
             Qdisc::Red($q) => $body,
             Qdisc::Cobalt($q) => $body,
+            Qdisc::Lfq($q) => $body,
         }
     };
 }
@@ -228,6 +236,9 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     }
     fn set_knobs(&mut self, knobs: &Knobs) {
         each!(self, q => q.set_knobs(knobs))
+    }
+    fn limit_integral(&self, now: Nanos) -> Option<(u128, u128)> {
+        each!(self, q => q.limit_integral(now))
     }
     // One dispatch for all of it.
     #[inline]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use quell_link::server::Server;
 use quell_link::words::Queue;
 use quell_qdisc::control::{Control, Controller};
+use quell_qdisc::lfq::Lfq;
 use quell_qdisc::{Discipline, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng};
 
 use crate::packet::Pkt;
@@ -41,6 +42,8 @@ pub struct Port {
     limit_sum: f64,
     limit_since: (Nanos, Nanos),
     moves_limit: bool,
+    /// The discipline's own integral when the warm-up ended.
+    warm_limit: (u128, u128),
 }
 
 impl Port {
@@ -72,6 +75,7 @@ impl Port {
             charged: 0,
             limit_sum: 0.0,
             limit_since: (0, 0),
+            warm_limit: (0, 0),
         }
     }
 
@@ -284,8 +288,21 @@ impl Port {
     /// Time-weighted mean of the limit since `restart`, where a controller moves it.
     pub fn mean_limit(&mut self, now: Nanos) -> Option<f64> {
         self.settle_limit(now);
-        self.moves_limit
-            .then(|| self.limit_sum / (now - self.limit_since.0).max(1) as f64)
+        if self.moves_limit {
+            return Some(self.limit_sum / (now - self.limit_since.0).max(1) as f64);
+        }
+        let (sum, time) = self.qdisc.limit_integral(now)?;
+        let (warm_sum, warm_time) = self.warm_limit;
+        let time = time - warm_time;
+        (time > 0).then(|| (sum - warm_sum) as f64 / time as f64)
+    }
+
+    /// The queue's LFQ, if it is one.
+    pub fn lfq_mut(&mut self) -> Option<&mut Lfq<Pkt>> {
+        match &mut self.qdisc {
+            Qdisc::Lfq(lfq) => Some(lfq),
+            _ => None,
+        }
     }
 
     /// Forgets the warm-up.
@@ -295,6 +312,7 @@ impl Port {
         self.settle_limit(now);
         self.limit_sum = 0.0;
         self.limit_since = (now, now);
+        self.warm_limit = self.qdisc.limit_integral(now).unwrap_or_default();
     }
 
     /// Brings timers and integrals up to `now`, for a reading.

@@ -63,11 +63,20 @@ impl World {
         seed: u64,
         bin: Option<Nanos>,
     ) -> Result<Self, Error> {
-        let words = Queue::parse(queue)?;
-        words.check(scenario.link.rate.mean_bps(scenario.duration))?;
+        Self::with_queue(scenario, &Queue::parse(queue)?, seed, bin)
+    }
+
+    /// As `new`, with the queue already parsed.
+    pub fn with_queue(
+        scenario: Arc<Scenario>,
+        queue: &Queue,
+        seed: u64,
+        bin: Option<Nanos>,
+    ) -> Result<Self, Error> {
+        queue.check(scenario.link.rate.mean_bps(scenario.duration))?;
         let mut ports = vec![Port::new(
             &scenario.link,
-            &words,
+            queue,
             scenario.duration,
             seed,
             "link",
@@ -108,7 +117,7 @@ impl World {
             warm_at: scenario.warmup,
             scenario,
             seed,
-            queue: words.canonical(),
+            queue: queue.canonical(),
             control_at: 0,
             events: 0,
         };

@@ -6,6 +6,7 @@ use quell_qdisc::{
     pie_ns3,
 };
 
+use super::lfq::{self, LFQ};
 use super::red::{self, RED};
 use super::rlaqm::{self, RLAQM};
 use super::{AnyKind, controlled, fair, single};
@@ -42,6 +43,8 @@ pub enum Spec {
     RlAqm(rlaqm::Words),
     /// `wqm`.
     Wqm(wqm::Params),
+    /// `lfq`.
+    Lfq(lfq::Words),
 }
 
 impl Spec {
@@ -71,6 +74,7 @@ impl Spec {
                 cake::Cake::new(params).into()
             }
             Spec::DualPi2(params) => dualpi2::DualPi2::new(params).into(),
+            Spec::Lfq(words) => words.queue().into(),
             Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::RlAqm(_) | Spec::Wqm(_) => {
                 let mut fifo = fifo::Fifo::new(fifo::Params::default());
                 fifo.set_knobs(&controller.initial());
@@ -117,4 +121,5 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &controlled::LEARNQUEUE,
     &RLAQM,
     &controlled::WQM,
+    &LFQ,
 ];

@@ -2,6 +2,7 @@
 
 pub mod fixed;
 pub mod learnqueue;
+pub mod lfq;
 pub mod rlaqm;
 pub mod wqm;
 

@@ -2,9 +2,12 @@
 
 #![allow(dead_code)] // each test that includes this uses a part of it
 
+use quell_qdisc::control::lfq::{FEATURES, Lfq, policy};
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::policy::Affine;
 use quell_qdisc::{
-    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, pie_ns3, red,
+    MS, Qdisc, Rng, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, lfq, pie, pie_ns3,
+    red,
 };
 
 /// How full a discipline may get.
@@ -34,6 +37,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::Red(_) => 7,
         Qdisc::Cobalt(_) => 8,
         Qdisc::Cake(_) => 9,
+        Qdisc::Lfq(_) => 10,
         Qdisc::PieNs3(_) => 10,
     }
 }
@@ -46,6 +50,26 @@ pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
 /// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
 pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::DualPi2(_))
+}
+
+/// LFQ's controller with a network of random weights that gives about 20 packets.
+fn network() -> Lfq {
+    let mut rng = Rng::new(1, "network");
+    let widths = [FEATURES, 8, 8, 8, 1];
+    let mut layers: Vec<Affine> = widths
+        .windows(2)
+        .map(|w| {
+            let mut draw = |n| (0..n).map(|_| (4.0 * rng.f64() - 2.0) as f32).collect();
+            Affine {
+                weight: draw(w[0] * w[1]),
+                bias: draw(w[1]),
+            }
+        })
+        .collect();
+    layers[3].bias[0] += 20.0;
+    let params = quell_qdisc::control::lfq::Params::default();
+    let policy = policy(&params, &layers).expect("a network");
+    Lfq::new(params, policy).expect("a controller")
 }
 
 /// Name, discipline, bound.
@@ -259,6 +283,32 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
             })
             .into(),
             Bound::Memory(100_000),
+        ),
+        (
+            "lfq limit",
+            lfq::Lfq::new(
+                lfq::Params {
+                    limit: Some(12),
+                    ..lfq::Params::default()
+                },
+                None,
+            )
+            .into(),
+            // Six flows of large packets, none above the greatest limit that a knob sets.
+            Bound::Bytes(6 * 80 * 9000),
+        ),
+        (
+            "lfq",
+            lfq::Lfq::new(
+                lfq::Params {
+                    flows: 4,
+                    idle: 20 * MS,
+                    ..lfq::Params::default()
+                },
+                Some(network()),
+            )
+            .into(),
+            Bound::Bytes(4 * 1000 * 9000),
         ),
     ]
 }

@@ -1,0 +1,346 @@
+//! `lfq`: a fair queue whose network sets each flow's limit; the network is a file's or one of those that quell ships.
+
+use std::sync::OnceLock;
+
+use quell_qdisc::Packet;
+use quell_qdisc::control::lfq as control;
+use quell_qdisc::lfq;
+use quell_qdisc::policy::Policy;
+
+use super::rows::*;
+use super::{Field, Kind, Queue, Spec};
+use crate::error::Error;
+
+/// A network that quell ships: the alpha that it was trained for, whether online, its name and its file (`models/`).
+struct Shipped {
+    alpha: f64,
+    online: bool,
+    name: &'static str,
+    file: Option<&'static [u8]>,
+}
+
+/// A network ships when its `file` is `Some(include_bytes!("../../../../models/lfq-offline-0.01.safetensors"))`.
+static SHIPPED: [Shipped; 3] = [
+    Shipped {
+        alpha: 0.01,
+        online: false,
+        name: "lfq-offline-0.01",
+        file: None,
+    },
+    Shipped {
+        alpha: 10.0,
+        online: false,
+        name: "lfq-offline-10",
+        file: None,
+    },
+    Shipped {
+        alpha: 10.0,
+        online: true,
+        name: "lfq-online-10",
+        file: None,
+    },
+];
+
+/// What the words say.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// The queue's parameters.
+    pub queue: lfq::Params,
+    /// The controller's parameters.
+    pub control: control::Params,
+    /// The weight of the delay that the shipped network was trained for.
+    pub alpha: f64,
+    /// The shipped network was trained online.
+    pub online: bool,
+    /// Another network than a shipped one, and its file.
+    pub model: Option<(String, Policy)>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            queue: lfq::Params::default(),
+            control: control::Params::default(),
+            alpha: 0.01,
+            online: false,
+            model: None,
+        }
+    }
+}
+
+/// Networks are equal if their files are.
+impl PartialEq for Words {
+    fn eq(&self, other: &Self) -> bool {
+        self.queue == other.queue
+            && self.control == other.control
+            && (self.alpha, self.online) == (other.alpha, other.online)
+            && self.file() == other.file()
+    }
+}
+
+impl Words {
+    fn file(&self) -> &str {
+        self.model.as_ref().map_or("", |(file, _)| file)
+    }
+
+    fn load(&mut self, file: &str) -> Result<(), Error> {
+        let bytes = std::fs::read(file).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
+        control::check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        self.model = Some((file.to_owned(), policy));
+        Ok(())
+    }
+
+    /// The network that sets the limits, if there is one.
+    fn policy(&self) -> Option<Policy> {
+        match &self.model {
+            Some((_, policy)) => Some(policy.clone()),
+            None => shipped(self.alpha, self.online),
+        }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        self.queue.check()?;
+        self.control.check()?;
+        if self.queue.limit.is_some() || self.policy().is_some() {
+            return Ok(());
+        }
+        let known = |s: &Shipped| s.alpha == self.alpha && s.online == self.online;
+        if SHIPPED.iter().any(known) {
+            Err(
+                "the network for this alpha does not ship yet; give model FILE (from quell train lfq), or limit N",
+            )
+        } else {
+            Err(
+                "quell's own networks are for alpha 0.01, alpha 10, and alpha 10 online; for others give model FILE (from quell train lfq)",
+            )
+        }
+    }
+
+    /// The queue with its controller; `check` has seen to a network where one is needed.
+    pub(super) fn queue<P: Packet>(self) -> lfq::Lfq<P> {
+        let policy = match self.queue.limit {
+            Some(_) => None,
+            None => self.policy(),
+        };
+        let controller = policy.and_then(|p| control::Lfq::new(self.control, p).ok());
+        lfq::Lfq::new(self.queue, controller)
+    }
+}
+
+impl Queue {
+    /// `lfq` with a network that lies in no file.
+    pub fn lfq(control: control::Params, policy: Policy) -> Result<Self, Error> {
+        control::check(&policy).map_err(Error::new)?;
+        control.check().map_err(Error::new)?;
+        Ok(Self {
+            kind: LFQ.name,
+            spec: Spec::Lfq(Words {
+                control,
+                model: Some(("-".into(), policy)),
+                ..Words::default()
+            }),
+        })
+    }
+}
+
+/// A shipped network, read once.
+fn shipped(alpha: f64, online: bool) -> Option<Policy> {
+    static POLICIES: [OnceLock<Option<Policy>>; SHIPPED.len()] =
+        [const { OnceLock::new() }; SHIPPED.len()];
+    let at = SHIPPED
+        .iter()
+        .position(|s| s.alpha == alpha && s.online == online)?;
+    let Shipped { name, file, .. } = &SHIPPED[at];
+    POLICIES[at]
+        .get_or_init(|| Policy::load(name, (*file)?).ok())
+        .clone()
+}
+
+pub(super) static LFQ: Kind<Words> = Kind {
+    name: "lfq",
+    summary: "flow queues whose limits a trained network sets, each at its tenth packets",
+    source: "Bachl, Fabini and Zseby 2020 (LFQ)",
+    default: Words::default,
+    options: &[
+        opt(
+            "alpha",
+            Field::Number(|w| &mut w.alpha, 0.0, 1e6),
+            "which of quell's networks: 0.01 goes for throughput, 10 charges each queued packet 14 kB/s",
+        ),
+        opt(
+            "online",
+            Field::Flag(|w| &mut w.online, ""),
+            "the one that was trained online (alpha 10)",
+        ),
+        opt(
+            "model",
+            Field::Other {
+                syntax: "FILE",
+                set: Words::load,
+                get: |w| w.file().to_owned(),
+            },
+            "another network than quell's own, from quell train lfq (its path has no blanks)",
+        ),
+        opt(
+            "limit",
+            Field::MaybeCount(|w| &mut w.queue.limit, 1, MANY),
+            "packets of every flow, in place of the network's",
+        ),
+        opt(
+            "flows",
+            Field::Count(|w| &mut w.queue.flows, 1, 65_536),
+            FLOWS,
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|w| &mut w.queue.quantum, 1, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt(
+            "every",
+            Field::Count(|w| &mut w.control.every, 1, MANY),
+            "packets of a flow between two limits",
+        ),
+        opt(
+            "idle",
+            Field::Time(|w| &mut w.queue.idle, 0, 1000 * LONG),
+            "a bucket that was silent for longer starts afresh with another flow",
+        ),
+        opt(
+            "paper_weights",
+            Field::Flag(|w| &mut w.control.paper_weights, ""),
+            "averages with the weights that the paper prints: for a network trained so",
+        ),
+    ],
+    wrap: Spec::Lfq,
+    unwrap: unwrap!(Lfq),
+    check: Words::check,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::{KindInfo, catalogue};
+    use quell_qdisc::packet::TestPacket;
+    use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
+    use quell_qdisc::{Discipline, Gauges, Qdisc, Rng};
+
+    /// Writes a network that always gives 17 packets, and gives its file's name.
+    fn file(name: &str, inputs: usize) -> String {
+        let input = |name| Input {
+            name,
+            offset: 0.0,
+            scale: 1.0,
+        };
+        let mut names = control::features(&control::Params::default());
+        names.truncate(inputs);
+        let card = Card {
+            format: FORMAT,
+            name: "lfq".into(),
+            what: "a test".into(),
+            inputs: names.into_iter().map(input).collect(),
+            hidden: vec![Activation::LeakyRelu],
+            heads: vec![Head {
+                name: "limit".into(),
+                activation: Activation::Linear,
+                outputs: vec!["packets".into()],
+            }],
+            trained_on: "nothing".into(),
+            seed: 0,
+            quell: "0".into(),
+            results: Default::default(),
+        };
+        let layers = [
+            Affine {
+                weight: vec![0.0; 2 * inputs],
+                bias: vec![0.0; 2],
+            },
+            Affine {
+                weight: vec![0.0; 2],
+                bias: vec![17.0],
+            },
+        ];
+        let path = std::env::temp_dir().join(format!("quell-{}-{name}", std::process::id()));
+        std::fs::write(&path, Policy::save(&card, &layers).unwrap()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn error(words: &str) -> String {
+        Queue::parse(words).expect_err(words).to_string()
+    }
+
+    fn limit(words: &str) -> u32 {
+        let (mut q, _) = Queue::parse(words).unwrap().build::<TestPacket>(1_000_000);
+        let packet = TestPacket::new(0, 1514, 7, quell_qdisc::Ecn::NotEct);
+        q.enqueue(0, packet, &mut Rng::new(1, "t"), &mut Vec::new());
+        assert!(matches!(q, Qdisc::Lfq(_)));
+        let mut g = Gauges::default();
+        q.gauges(0, &mut g);
+        g.limit_packets
+    }
+
+    #[test]
+    fn the_network_of_a_file_sets_the_limit_and_stays_in_the_words() {
+        let path = file("good.safetensors", 60);
+        let words = format!("lfq model {path} every 5");
+        assert_eq!(limit(&words), 17);
+        let queue = Queue::parse(&words).unwrap();
+        assert_eq!(queue.canonical(), words);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_fixed_limit_needs_no_network() {
+        assert_eq!(limit("lfq limit 7"), 7);
+        assert_eq!(
+            Queue::parse("lfq limit 7p flows 9").unwrap().canonical(),
+            "lfq limit 7 flows 9"
+        );
+    }
+
+    #[test]
+    fn a_network_of_another_shape_is_refused() {
+        let path = file("short.safetensors", 59);
+        let e = error(&format!("lfq model {path}"));
+        assert!(e.contains(&path) && e.contains("60 numbers"), "{e}");
+        std::fs::remove_file(path).unwrap();
+        assert!(error("lfq model /nonexistent").contains("/nonexistent"));
+    }
+
+    #[test]
+    fn an_alpha_without_a_network_says_what_to_do() {
+        let e = error("lfq alpha 3");
+        assert!(
+            e.starts_with("lfq: quell's own networks are for") && e.contains("model FILE"),
+            "{e}"
+        );
+        assert!(error("lfq alpha 0.01 online").contains("quell's own networks"));
+    }
+
+    #[test]
+    fn what_ships_loads_and_what_does_not_is_neither_listed_nor_built() {
+        for s in &SHIPPED {
+            let words = match s.online {
+                true => format!("lfq alpha {} online", s.alpha),
+                false => format!("lfq alpha {}", s.alpha),
+            };
+            match s.file {
+                Some(bytes) => {
+                    let policy = Policy::load(s.name, bytes).unwrap();
+                    control::check(&policy).unwrap();
+                    let names = policy.card().inputs.iter().map(|i| i.name.clone());
+                    assert_eq!(
+                        names.collect::<Vec<_>>(),
+                        control::features(&control::Params::default())
+                    );
+                    assert!(policy.card().trained_on.contains("quell train lfq"));
+                    assert!((1..=1000).contains(&limit(&words)));
+                }
+                None => assert!(error(&words).contains("does not ship yet"), "{words}"),
+            }
+        }
+        let listed = catalogue().iter().any(|k: &KindInfo| k.name == "lfq");
+        assert_eq!(listed, SHIPPED[0].file.is_some());
+    }
+}

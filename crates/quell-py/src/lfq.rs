@@ -1,0 +1,168 @@
+//! `quell._core.lfq_experiments`: what a packet more or less in a flow's limit is worth, many flows on all cores.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyDict};
+use quell_link::Error;
+use quell_qdisc::SEC;
+use quell_qdisc::control::lfq::{self as control, FEATURES, Params};
+use quell_qdisc::policy::Affine;
+use quell_sim::lfq::{Draws, Lab, Outcome, Settings};
+use rayon::prelude::*;
+
+use crate::{input_error, nanos};
+
+/// Runs experiments with seeds `first_seed` to `first_seed + count - 1` under the network whose layers' weights and biases (float32)
+/// are given in turn. What comes back depends on seeds and weights alone.
+#[pyfunction]
+#[pyo3(signature = (weights, first_seed, count, alpha, *, online = false, duration_s = 5.0, act_within = 0.5, paper_weights = false, threads = 0))]
+#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+pub fn lfq_experiments<'py>(
+    py: Python<'py>,
+    weights: Vec<PyBuffer<f32>>,
+    first_seed: u64,
+    count: usize,
+    alpha: f64,
+    online: bool,
+    duration_s: f64,
+    act_within: f64,
+    paper_weights: bool,
+    threads: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let numbers: Vec<Vec<f32>> = weights
+        .iter()
+        .map(|w| w.to_vec(py))
+        .collect::<PyResult<_>>()?;
+    let (pairs, rest) = numbers.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(input_error("weights: a layer is a weight and a bias"));
+    }
+    let layers: Vec<Affine> = pairs
+        .iter()
+        .map(|[weight, bias]| Affine {
+            weight: weight.clone(),
+            bias: bias.clone(),
+        })
+        .collect();
+    let settings = Settings {
+        online,
+        duration: nanos(duration_s)?,
+        act_within,
+        control: Params {
+            paper_weights,
+            ..Params::default()
+        },
+        ..Settings::new(alpha)
+    };
+    let results = py.detach(|| {
+        let policy = control::policy(&settings.control, &layers)
+            .map_err(|e| Error::new(e.to_string()).under("weights"))?;
+        let lab = Lab::new(settings, policy)?;
+        let all = || -> Result<Vec<_>, Error> {
+            let flows = (0..count).into_par_iter().with_max_len(1);
+            flows
+                .map(|i| experiment(&lab, first_seed.wrapping_add(i as u64)))
+                .collect()
+        };
+        match threads {
+            0 => all(),
+            n => rayon::ThreadPoolBuilder::new()
+                .num_threads(n)
+                .build()
+                .map_err(|e| Error::new(e.to_string()))?
+                .install(all),
+        }
+    });
+    columns(py, &results.map_err(input_error)?)
+}
+
+type Flow = (Draws, Option<Outcome>);
+
+fn experiment(lab: &Lab, seed: u64) -> Result<Flow, Error> {
+    let fork = lab.fork(seed)?;
+    // The last flows of a batch keep two cores busy.
+    let (low, high) = rayon::join(|| fork.side(false), || fork.side(true));
+    Ok((*fork.draws(), lab.judge(&fork, [low, high])))
+}
+
+fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let put = |name: &str, bytes: Vec<u8>| dict.set_item(name, PyByteArray::new(py, &bytes));
+    let outcomes = || flows.iter().map(|(_, outcome)| outcome.as_ref());
+    let f32s =
+        |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_ne_bytes()).collect() };
+    let f64s =
+        |numbers: &[f64]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_ne_bytes()).collect() };
+    let limit = |limit: u32| (limit as i32).to_ne_bytes();
+    let none = [0.0; FEATURES];
+    put(
+        "features",
+        outcomes()
+            .flat_map(|o| f32s(o.map_or(&none, |o| &o.features)))
+            .collect(),
+    )?;
+    put(
+        "decided",
+        outcomes().map(|o| u8::from(o.is_some())).collect(),
+    )?;
+    put(
+        "before",
+        outcomes()
+            .flat_map(|o| limit(o.map_or(0, |o| o.before)))
+            .collect(),
+    )?;
+    put(
+        "limits",
+        outcomes()
+            .flat_map(|o| o.map_or([0; 2], |o| o.sides.map(|s| s.limit)))
+            .flat_map(limit)
+            .collect(),
+    )?;
+    put(
+        "rewards",
+        outcomes()
+            .flat_map(|o| f64s(&o.map_or([f64::NAN; 2], |o| o.sides.map(|s| s.reward))))
+            .collect(),
+    )?;
+    put(
+        "label",
+        outcomes()
+            .flat_map(|o| limit(o.map_or(0, |o| o.label)))
+            .collect(),
+    )?;
+    put(
+        "draws",
+        flows.iter().flat_map(|(d, _)| f64s(&draws(d))).collect(),
+    )?;
+    put(
+        "decided_at",
+        outcomes()
+            .flat_map(|o| f64s(&[o.map_or(f64::NAN, |o| seconds(o.at))]))
+            .collect(),
+    )?;
+    Ok(dict)
+}
+
+fn draws(d: &Draws) -> [f64; 5] {
+    [
+        d.rate_bps as f64,
+        seconds(d.rtt),
+        seconds(d.duration),
+        seconds(d.act_after),
+        f64::from(u8::from(d.bic)),
+    ]
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / SEC as f64
+}
+
+/// The names of the network's inputs, in order.
+#[pyfunction]
+#[pyo3(signature = (*, paper_weights = false))]
+pub fn lfq_features(paper_weights: bool) -> Vec<String> {
+    control::features(&Params {
+        paper_weights,
+        ..Params::default()
+    })
+}

@@ -1,0 +1,179 @@
+//! LFQ's experiments: what is drawn, that the two sides part at one point only, and what they are worth.
+
+use quell_qdisc::control::lfq::{FEATURES, policy};
+use quell_qdisc::policy::{Affine, Policy};
+use quell_qdisc::{MS, Rng, SEC};
+use quell_sim::lfq::{Draws, Lab, Outcome, Settings};
+
+/// 60-16-16-16-1 of random weights, about `bias`.
+fn network(bias: f32) -> Policy {
+    let mut rng = Rng::new(1, "network");
+    let widths = [FEATURES, 16, 16, 16, 1];
+    let mut layers: Vec<Affine> = widths
+        .windows(2)
+        .map(|w| {
+            let mut draw = |n| (0..n).map(|_| (rng.f64() - 0.5) as f32).collect();
+            Affine {
+                weight: draw(w[0] * w[1]),
+                bias: draw(w[1]),
+            }
+        })
+        .collect();
+    layers[3].bias[0] += bias;
+    policy(&Settings::new(0.0).control, &layers).unwrap()
+}
+
+fn lab(settings: Settings, bias: f32) -> Lab {
+    Lab::new(settings, network(bias)).unwrap()
+}
+
+fn decided(lab: &Lab, seeds: std::ops::Range<u64>) -> Vec<(Draws, Outcome)> {
+    seeds
+        .filter_map(|s| {
+            let (draws, outcome) = lab.experiment(s).unwrap();
+            Some((draws, outcome?))
+        })
+        .collect()
+}
+
+#[test]
+fn draws_are_uniform_over_the_papers_ranges() {
+    let lab = lab(Settings::new(0.01), 10.0);
+    let draws: Vec<Draws> = (0..4000).map(|s| lab.draw(s)).collect();
+    let n = draws.len() as f64;
+    for (what, low, high, of) in [
+        (
+            "Mbit/s",
+            5.0,
+            25.0,
+            (|d| d.rate_bps as f64 / 1e6) as fn(&Draws) -> f64,
+        ),
+        ("ms", 5.0, 25.0, |d| d.rtt as f64 / MS as f64),
+        ("s", 3.75, 6.25, |d| d.duration as f64 / SEC as f64),
+        ("of the length", 0.0, 0.5, |d| {
+            d.act_after as f64 / d.duration as f64
+        }),
+        ("BIC", 0.0, 1.0, |d| f64::from(u8::from(d.bic))),
+    ] {
+        let values: Vec<f64> = draws.iter().map(of).collect();
+        assert!(values.iter().all(|v| (low..=high).contains(v)), "{what}");
+        let mean = values.iter().sum::<f64>() / n;
+        // Six standard errors of a mean; a coin's deviation is half of its range.
+        let off = 6.0 * (high - low) * 0.5 / n.sqrt();
+        assert!((mean - (low + high) / 2.0).abs() < off, "{what}: {mean}");
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        assert!(most - least > 0.99 * (high - low), "{what}");
+    }
+    assert!(draws.iter().all(|d| d.rtt % 2 == 0));
+}
+
+#[test]
+fn sides_are_one_below_and_one_above_and_the_label_is_the_better_one() {
+    let outcomes = decided(&lab(Settings::new(10.0), 12.0), 0..40);
+    assert!(outcomes.len() >= 38);
+    let mut labels = [0, 0];
+    for (draws, o) in &outcomes {
+        assert!(o.at > draws.act_after && o.at < draws.duration);
+        assert_eq!(o.sides.map(|s| s.limit), [o.before - 1, o.before + 1]);
+        let upper = o.sides[1].reward >= o.sides[0].reward;
+        assert_eq!(o.label, o.sides[usize::from(upper)].limit);
+        labels[usize::from(upper)] += 1;
+        // Limits were about 12 at every question, so their averages are between 0 and a bit more than that.
+        assert!(
+            o.features[20] > 0.0 && o.features[20] < 0.3,
+            "{:?}",
+            o.features
+        );
+    }
+    assert!(labels[0] > 0 && labels[1] > 0, "{labels:?}");
+}
+
+#[test]
+fn rewards_are_megabytes_per_second_less_alpha_times_the_queue() {
+    let rewards = |alpha| decided(&lab(Settings::new(alpha), 30.0), 0..8);
+    let (free, ten, twenty) = (rewards(0.0), rewards(10.0), rewards(20.0));
+    for ((a, b), c) in free.iter().zip(&ten).zip(&twenty) {
+        let (draws, a) = a;
+        for side in 0..2 {
+            let of = |o: &Outcome| o.sides[side].reward;
+            // IP bytes over the link's, which adds 2 to each 1498.
+            let capacity = draws.rate_bps as f64 / 8e6 * 1498.0 / 1500.0;
+            assert!(
+                of(a) > 0.3 * capacity && of(a) < 1.001 * capacity,
+                "{draws:?} {a:?}"
+            );
+            let queue = (of(a) - of(&b.1)) * 1e6 / 10.0 / 1446.0;
+            assert!((0.1..=31.0).contains(&queue), "{queue} packets");
+            assert!(
+                (of(&b.1) - of(&c.1) - (of(a) - of(&b.1))).abs() < 1e-9,
+                "linear in alpha"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_one_is_compared_with_three_as_the_window_has_it() {
+    for (_, o) in decided(&lab(Settings::new(10.0), -50.0), 0..4) {
+        assert_eq!((o.before, o.sides.map(|s| s.limit)), (1, [1, 3]));
+    }
+}
+
+#[test]
+fn the_sides_of_a_fork_do_not_depend_on_each_other() {
+    let lab = lab(Settings::new(0.01), 15.0);
+    for seed in 0..4 {
+        let fork = lab.fork(seed).unwrap();
+        let high = fork.side(true);
+        let low = fork.side(false);
+        let again = lab.fork(seed).unwrap();
+        let first = again.side(false);
+        let one = lab.judge(&fork, [low, high]);
+        let other = lab.judge(&again, [first, again.side(true)]);
+        assert_eq!(one, other);
+        assert_eq!(one, lab.experiment(seed).unwrap().1);
+    }
+}
+
+#[test]
+fn online_takes_one_side_by_chance_and_names_the_other() {
+    let online = Settings {
+        online: true,
+        ..Settings::new(10.0)
+    };
+    let both = decided(&lab(Settings::new(10.0), 15.0), 0..30);
+    let one = decided(&lab(online, 15.0), 0..30);
+    let mut taken = [0, 0];
+    for ((draws, o), (same, both)) in one.iter().zip(&both) {
+        assert_eq!(draws, same);
+        assert_eq!(
+            (o.at, o.before, o.features),
+            (both.at, both.before, both.features)
+        );
+        let up = o.sides[0].limit > o.sides[1].limit;
+        taken[usize::from(up)] += 1;
+        assert_eq!(
+            o.sides[0],
+            both.sides[usize::from(up)],
+            "the same world as the offline side"
+        );
+        assert_eq!(o.sides[1].limit, both.sides[usize::from(!up)].limit);
+        assert!(o.sides[1].reward.is_nan());
+        assert_eq!(o.label, o.sides[0].limit);
+    }
+    assert!(taken[0] > 5 && taken[1] > 5, "{taken:?}");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let refused = |change: fn(&mut Settings)| {
+        let mut settings = Settings::new(0.01);
+        change(&mut settings);
+        Lab::new(settings, network(1.0)).unwrap_err().to_string()
+    };
+    assert!(refused(|s| s.alpha = f64::NAN).starts_with("alpha: "));
+    assert!(refused(|s| s.duration = 1).starts_with("duration: "));
+    assert!(refused(|s| s.act_within = 0.0).starts_with("act_within: "));
+    assert!(refused(|s| s.control.every = 0).contains("every"));
+}
