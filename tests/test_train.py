@@ -144,7 +144,7 @@ def test_the_command_says_what_is_wrong_in_one_line(
     monkeypatch.setattr(train, "find_spec", lambda _: None)
     for arguments, line in (
         (["--hidden", "3,x"], "quell: --hidden 3,x: write widths of 1 to 1024, as in 3,32,32\n"),
-        ([], "quell: training needs torch and safetensors: pip install 'quell[train]'\n"),
+        ([], "quell: training needs torch, numpy, safetensors: pip install 'quell[train]'\n"),
     ):
         assert cli.call(["train", "rl-aqm", *arguments]) == 2
         assert capsys.readouterr().err == line

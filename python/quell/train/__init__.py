@@ -17,7 +17,7 @@ class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)
 
 
 def need_torch() -> None:
-    """Raise InputError, which names the extra to install, where torch or safetensors is missing."""
-    missing = [name for name in ("torch", "safetensors") if find_spec(name) is None]
+    """Raise InputError, which names the extra to install, where torch, numpy or safetensors is missing."""
+    missing = [name for name in ("torch", "numpy", "safetensors") if find_spec(name) is None]
     if missing:
-        raise InputError(f"training needs {' and '.join(missing)}: pip install 'quell[train]'")
+        raise InputError(f"training needs {', '.join(missing)}: pip install 'quell[train]'")

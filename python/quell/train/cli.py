@@ -16,6 +16,12 @@ training = typer.Typer(
 )
 
 
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint beside --out.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option("--tensorboard", metavar="DIR", help="Learning curves as TensorBoard event files.")
+]
+
+
 @training.callback()
 def _train() -> None:
     r"""Train a learned controller (needs torch: pip install 'quell\[train]')."""
@@ -61,6 +67,59 @@ def train_rl_aqm(
     err.print(
         f"{out}: episode {results['episode']}; without exploring, {results['runs']} other runs: "
         f"reward {results['reward']}, {results['delay_ms']} ms, {results['throughput_mbps']} Mbit/s",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@training.command(
+    "lfq",
+    epilog="Examples:\n\n  quell train lfq --alpha 0.01\n\n"
+    "  quell train lfq --alpha 10 --online --flows 500000 --out online.safetensors\n\n"
+    "  quell train lfq --alpha 0.01 --resume",
+)
+def train_lfq(
+    alpha: Annotated[
+        float, typer.Option(metavar="A", min=0.0, help="What the reward charges for a queued packet, per second.")
+    ] = 0.01,
+    online: Annotated[
+        bool, typer.Option("--online", help="One world and a critic in place of two clones of a world.")
+    ] = False,
+    flows: Annotated[int, typer.Option(metavar="N", min=1, help="Flows to learn from.")] = 250_000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of first weights and flows.")] = 1,
+    learning_rate: Annotated[float, typer.Option(metavar="X", min=0.0, help="Of gradient descent.")] = 0.01,
+    duration: Annotated[
+        float, typer.Option(metavar="S", min=0.1, max=1000.0, help="Mean length of a flow, seconds.")
+    ] = 5.0,
+    act_within: Annotated[
+        float, typer.Option(metavar="X", max=1.0, help="The experiment begins within this share of a flow's length.")
+    ] = 0.5,
+    paper_weights: Annotated[
+        bool, typer.Option("--paper-weights", help="Averages' weights as the paper prints them, not as its code has.")
+    ] = False,
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    checkpoint_every: Annotated[
+        int, typer.Option("--checkpoint-every", metavar="N", min=1, help="Flows between checkpoints.")
+    ] = 10_000,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and the learning curve lie beside it.")
+    ] = Path("lfq.safetensors"),
+) -> int:
+    """Learn each flow's buffer from simulated flows whose worlds part in the middle, as the LFQ paper does."""
+    files.check_target("--out", out)
+    train.need_torch()
+    from quell.train import lfq
+
+    arguments = lfq.Arguments(
+        alpha=alpha, online=online, flows=flows, seed=seed, learning_rate=learning_rate, duration_s=duration,
+        act_within=act_within, paper_weights=paper_weights, checkpoint_every=checkpoint_every,
+    )  # fmt: skip
+    results = lfq.train(arguments, out, resume=resume, tensorboard=tensorboard)["results"]
+    err.print(
+        f"{out}: {results['flows']} flows in {results['training_s']} s; evaluated: "
+        f"{results['throughput_mbps']} Mbit/s, {results['backlog_packets']} packets queued, "
+        f"{results['backlog_max_packets']} at most",
         soft_wrap=True,
     )
     return 0

@@ -36,10 +36,13 @@ FAILED, INTERRUPTED = 1, 130
 
 
 def deterministic(seed: int) -> None:
-    """Make torch give the same bits for the same seed on the same kind of machine."""
-    torch.set_num_threads(1)  # sums in one order; and nets so small that a second thread only waits
-    torch.use_deterministic_algorithms(True)
-    torch.manual_seed(seed)
+    """Make torch give the same bits for the same seed on the same kind of machine.
+
+    On a processor one thread is enough for that: sums have one order. It is the fastest too; nets are so small that a
+    second thread only waits.
+    """
+    torch.set_num_threads(1)
+    torch.default_generator.manual_seed(seed)  # as torch.manual_seed, which imports torch's compiler for seconds
 
 
 class Session:

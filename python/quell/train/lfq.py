@@ -1,0 +1,306 @@
+"""LFQ: a network learns each flow's buffer from experiments on simulated flows.
+
+Offline, a flow's world is cloned in the middle of the flow: one clone goes on with a packet more of buffer, the other
+with a packet less, and the network is drawn towards the limit that turned out better (mean absolute error). Online
+there is one world, one side by chance, and a critic that says whether its reward was good. Simulation is Rust's, on all
+cores (crates/quell-sim/src/lfq.rs); the networks' steps are torch's, on one, in f32: in the authors' f64 they take half
+as long again, and limits are whole packets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from quell import _core
+from quell._core import Scenario
+from quell.train import kit
+
+WINDOW = 1000
+"""Flows per point of the learning curve."""
+BINS = 4
+"""Equal parts of the ranges of rates and round trips, by which the curve tells predictions apart."""
+RATES, RTTS = (5e6, 25e6), (5e-3, 25e-3)
+"""bit/s and s: what flows draw from."""
+CCS = ("newreno", "bic")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a training is made with; the defaults are the paper's."""
+
+    alpha: float = 0.01
+    """What the reward charges for a queued packet, 1/s."""
+    online: bool = False
+    flows: int = 250_000
+    """Flows to learn from; the last batch is whole."""
+    seed: int = 1
+    learning_rate: float = 0.01
+    duration_s: float = 5.0
+    """Mean length of a flow; the authors' online code has 10 s."""
+    act_within: float = 0.5
+    """The experiment begins within this share of a flow's length; the authors' online code has 0.75."""
+    paper_weights: bool = False
+    """Averages with the weights that the paper prints, 2^-4 to 2^-13, in place of its code's 2^-5 to 2^-14."""
+    checkpoint_every: int = 10_000
+
+    @property
+    def batch(self) -> int:
+        """Flows per step."""
+        return 40 if self.online else 20
+
+    @property
+    def command(self) -> str:
+        """What a user types for the same training."""
+        words = ["quell train lfq", f"--alpha {self.alpha:g}", *(["--online"] if self.online else [])]
+        usual = type(self)()
+        for name in ("flows", "seed", "learning_rate", "duration_s", "act_within"):
+            if getattr(self, name) != getattr(usual, name):
+                words.append(f"--{name.removesuffix('_s').replace('_', '-')} {getattr(self, name)}")
+        return " ".join([*words, *(["--paper-weights"] if self.paper_weights else [])])
+
+
+def network() -> nn.Sequential:
+    """Make the paper's network, actor's and critic's alike, with torch's usual first weights."""
+    widths = (60, 256, 256, 256)
+    hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.01))]
+    return nn.Sequential(*hidden, nn.Linear(widths[-1], 1))
+
+
+@dataclass
+class Batch:
+    """What came of some flows' experiments; of those alone that came to a decision."""
+
+    features: Tensor
+    label: Tensor
+    """Offline the better limit, online the one taken."""
+    other: Tensor
+    """Online: the limit that was not taken."""
+    reward: Tensor
+    """Offline the mean of both sides."""
+    draws: Tensor
+    """Rate, RTT, duration, time of the experiment, congestion control."""
+    whole: bool
+    """Every flow came to a decision."""
+
+
+class Learner:
+    """The networks and their steps."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        kit.deterministic(arguments.seed)
+        self.arguments = arguments
+        self.actor = network()
+        self.critic = network() if arguments.online else None
+        self.networks = [self.actor] if self.critic is None else [self.actor, self.critic]
+        self.window: list[Tensor] = []
+        """Since the last point of the curve: prediction, error, reward, rate, RTT, congestion control of each flow."""
+
+    def state(self) -> kit.State:
+        """Give all that a resumed training needs; plain gradient descent itself remembers nothing."""
+        return {"networks": [n.state_dict() for n in self.networks], "window": self.window}
+
+    def load_state(self, state: kit.State) -> None:
+        """Take back what `state` gave."""
+        for held, kept in zip(self.networks, state["networks"], strict=True):
+            held.load_state_dict(kept)
+        self.window = list(state["window"])
+
+    def experiments(self, first: int) -> Batch:
+        """Simulate one batch of flows, numbered from `first`, under the actor."""
+        chosen = self.arguments
+        got = _core.lfq_experiments(
+            [p.detach().numpy() for p in self.actor.parameters()],
+            (chosen.seed << 32) + first,
+            chosen.batch,
+            chosen.alpha,
+            online=chosen.online,
+            duration_s=chosen.duration_s,
+            act_within=chosen.act_within,
+            paper_weights=chosen.paper_weights,
+        )
+        n = chosen.batch
+
+        def column(name: str, kind: Any, *shape: int) -> Tensor:
+            return torch.from_numpy(np.frombuffer(got[name], kind).reshape(n, *shape))
+
+        decided = column("decided", np.uint8).bool()
+        rewards = column("rewards", np.float64, 2)[decided].float()
+        return Batch(
+            features=column("features", np.float32, 60)[decided],
+            label=column("label", np.int32)[decided].float(),
+            other=column("limits", np.int32, 2)[decided, 1].float(),
+            reward=rewards[:, 0] if chosen.online else rewards.mean(dim=1),
+            draws=column("draws", np.float64, 5)[decided].float(),
+            whole=bool(decided.all()),
+        )
+
+    def learn(self, batch: Batch) -> float:
+        """Take a step, the paper's; return the actor's loss."""
+        predicted = self.actor(batch.features)[:, 0]
+        label = batch.label
+        if self.critic is not None:
+            expected = self.critic(batch.features)[:, 0]
+            label = torch.where(batch.reward > expected.detach(), label, batch.other)
+            self._step(self.critic, nn.functional.mse_loss(expected, batch.reward))
+        error = (predicted - label).abs()
+        loss = error.mean()
+        self._step(self.actor, loss)
+        shown = [predicted.detach(), error.detach(), batch.reward, *batch.draws[:, [0, 1, 4]].T]
+        self.window.append(torch.stack(shown, dim=1))
+        return float(loss.detach())
+
+    def _step(self, model: nn.Module, loss: Tensor) -> None:
+        """Descend; what torch.optim.SGD does without momentum, and seconds sooner than that can be imported."""
+        model.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(parameter.grad, alpha=self.arguments.learning_rate)
+
+    def point(self) -> dict[str, float | list[float]]:
+        """Close the curve's window: means, the predictions' spread, and predictions by circumstance (Figs 4, 9, 11)."""
+        rows = torch.cat(self.window).double()
+        self.window = []
+        predicted, error, reward, rate, rtt, bic = rows.T
+        spread = torch.quantile(predicted, torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64))
+        values: dict[str, float | list[float]] = {
+            "loss": float(error.mean()),
+            "reward": float(reward.mean()),
+            "prediction": float(predicted.mean()),
+            "prediction_p5": float(spread[0]),
+            "prediction_p50": float(spread[1]),
+            "prediction_p95": float(spread[2]),
+        }
+        for name, chosen in zip(CCS, (bic == 0, bic == 1), strict=True):
+            values[f"prediction_{name}"] = float(predicted[chosen].mean())
+            for axis, drawn, (low, high) in (("rate", rate, RATES), ("rtt", rtt, RTTS)):
+                place = ((drawn - low) / (high - low) * BINS).long().clamp(0, BINS - 1)
+                parts = [predicted[chosen & (place == part)].mean() for part in range(BINS)]
+                values[f"prediction_{name}_by_{axis}"] = [float(part) for part in parts]
+        return values
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copy the actor's weights under the names of quell's policy files."""
+        linear = [layer for layer in self.actor if isinstance(layer, nn.Linear)]
+        names = [f"layers.{i}" for i in range(len(linear) - 1)] + ["heads.0"]
+        parts = ("weight", "bias")
+        return {f"{n}.{p}": getattr(m, p).detach().clone() for n, m in zip(names, linear, strict=True) for p in parts}
+
+
+def train(
+    arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None, points: int = 100
+) -> dict[str, Any]:
+    """Train, write the model to `out` and checkpoints beside it; return the model card.
+
+    The model is evaluated on `points` rates and as many round trips (`evaluate`).
+    """
+    learner = Learner(arguments)
+    options = {k: v for k, v in asdict(arguments).items() if k not in ("flows", "checkpoint_every")}
+    session = kit.Session(
+        out, options, total=arguments.flows, unit="flows", every=arguments.checkpoint_every, resume=resume,
+        tensorboard=tensorboard,
+    )  # fmt: skip
+    note = ""
+    with session:
+        if session.state is not None:
+            learner.load_state(session.state)
+        for first in range(session.done, arguments.flows, arguments.batch):
+            batch = learner.experiments(first)
+            done = first + arguments.batch
+            # Offline a flow without a decision is left out, online the batch (rl.cc).
+            if batch.whole or (len(batch.label) and not arguments.online):
+                session.finite("loss", learner.learn(batch))
+            if done // WINDOW > first // WINDOW and learner.window:
+                values = learner.point()
+                session.point(done, **values)
+                note = f"reward {values['reward']:.3f}, limit {values['prediction']:.1f}"
+            session.advance(done, note, learner.state)
+    tensors = learner.tensors()
+    results = {"flows": session.done, "training_s": round(session.seconds, 1)}
+    kit.write_model(out, tensors, card(arguments, results))
+    results |= evaluate(f"lfq model {out.resolve()}", points)
+    chosen = card(arguments, results)
+    kit.write_model(out, tensors, chosen)
+    return chosen
+
+
+def card(arguments: Arguments, results: dict[str, Any]) -> dict[str, Any]:
+    """Describe the model (crates/quell-qdisc/src/policy/card.rs)."""
+    how = "online" if arguments.online else "offline"
+    return {
+        "format": 1,
+        "name": f"lfq-{how}-{arguments.alpha:g}",
+        "what": f"LFQ ({how}, alpha {arguments.alpha:g}): a flow's buffer in packets from what its traffic looks like",
+        "inputs": [{"name": name} for name in _core.lfq_features(paper_weights=arguments.paper_weights)],
+        "hidden": ["leaky_relu"] * 3,
+        "heads": [{"name": "limit", "activation": "linear", "outputs": ["packets"]}],
+        "trained_on": f"{results['flows']} flows of NewReno or BIC, 5 to 25 Mbit/s, 5 to 25 ms, "
+        f"{arguments.duration_s:g} s; {arguments.command}",
+        "seed": arguments.seed,
+        "quell": _core.__version__,
+        "results": results,
+    }
+
+
+def evaluate(queue: str, points: int = 100) -> dict[str, Any]:
+    """Measure a queue on the paper's evaluation (Table VII): single flows of 5 s, NewReno's and BIC's.
+
+    `points` rates at 15 ms and as many round trips at 15 Mbit/s, each evenly spaced over its range. Gives mean goodput,
+    mean backlog, the mean of the largest backlogs; per congestion control the mean limit and the correlation of a run's
+    mean limit with the rate and with the round trip (Tables I to VI; null for a queue without a limit that moves).
+    """
+    cases = [
+        (cc, axis, value)
+        for cc in CCS
+        for axis, (low, high) in (("rate", RATES), ("rtt", RTTS))
+        for value in np.linspace(low, high, points).tolist()
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        records = list(threads.map(lambda case: _run(queue, *case), cases))
+    runs = [(*case, record) for case, record in zip(cases, records, strict=True)]
+    results: dict[str, Any] = {
+        "throughput_mbps": round(_mean([r["goodput_mbps"] for r in records]), 3),
+        "backlog_packets": round(_mean([r["backlog_packets"]["mean"] for r in records]), 2),
+        "backlog_max_packets": round(_mean([r["backlog_packets"]["max"] for r in records]), 2),
+    }
+    if any(r["limit_packets"] is None for r in records):
+        return results
+    for cc in CCS:
+        results[f"limit_{cc}"] = round(_mean([r["limit_packets"] for c, *_, r in runs if c == cc]), 2)
+        for axis in ("rate", "rtt"):
+            pairs = [(value, r["limit_packets"]) for c, a, value, r in runs if (c, a) == (cc, axis)]
+            with np.errstate(invalid="ignore"):  # a limit that never differs has no correlation
+                correlation = float(np.corrcoef(np.array(pairs).T)[0, 1])
+            results[f"correlation_{cc}_{axis}"] = round(correlation, 4) if np.isfinite(correlation) else None
+    return results
+
+
+def _run(queue: str, cc: str, axis: str, value: float) -> dict[str, Any]:
+    rate_bps, rtt_s = (value, 15e-3) if axis == "rate" else (15e6, value)
+    half_us = round(rtt_s * 1e6 / 2)
+    text = Scenario("lfq").toml()
+    for key, word in (
+        ("rate", f"{round(rate_bps)}bit"), ("delay", f"{half_us}us"), ("cc", cc), ("rtt", f"{2 * half_us}us")
+    ):  # fmt: skip
+        text = re.sub(rf'^{key} = ".*"$', f'{key} = "{word}"', text, count=1, flags=re.MULTILINE)
+    records: list[str] = []
+    _core.run_many(Scenario("lfq", text=text), [(queue, 1, None)], lambda _, record: records.append(record), threads=1)
+    record: dict[str, Any] = json.loads(records[0])
+    return record
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

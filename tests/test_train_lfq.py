@@ -1,0 +1,154 @@
+"""Training LFQ: its steps, its curve, what is left after a kill, its evaluation. All but the first need torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL
+from quell import cli, train
+
+
+def test_without_torch_one_line_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(train, "find_spec", lambda name: None if name == "torch" else object())
+    assert cli.call(["train", "lfq"]) == 2
+    assert capsys.readouterr().err == "quell: training needs torch: pip install 'quell[train]'\n"
+
+
+@pytest.fixture
+def lfq() -> Any:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("safetensors", reason="safetensors is not installed")
+    from quell.train import lfq
+
+    return lfq
+
+
+def batch(lfq: Any, label: float, other: float, reward: float) -> Any:
+    import torch
+
+    def four(value: float) -> Any:
+        return torch.full((4,), value)
+
+    return lfq.Batch(
+        torch.full((4, 60), 0.1), four(label), four(other), four(reward), torch.full((4, 5), 1.0), whole=True
+    )
+
+
+def predicted(learner: Any) -> float:
+    import torch
+
+    with torch.no_grad():
+        return float(learner.actor(torch.full((1, 60), 0.1)))
+
+
+def test_offline_the_network_is_drawn_towards_the_better_limit(lfq: Any) -> None:
+    learner = lfq.Learner(lfq.Arguments())
+    losses = [learner.learn(batch(lfq, 9.0, 0.0, 1.0)) for _ in range(300)]
+    assert losses[0] == pytest.approx(9.0, abs=0.5), "the mean absolute error of a prediction near 0"
+    assert predicted(learner) == pytest.approx(9.0, abs=1.0)
+
+
+def test_online_the_network_is_drawn_away_from_what_the_critic_finds_bad(lfq: Any) -> None:
+    learner = lfq.Learner(lfq.Arguments(online=True))
+    assert learner.critic is not None
+    # The critic expects about 0 at first: a reward of 1 was good, so the taken limit is the aim.
+    good = [learner.learn(batch(lfq, 9.0, 11.0, 1.0)) for _ in range(3)]
+    assert good[0] == pytest.approx(9.0, abs=0.5)
+    # It learns to expect 1; then 0 is bad, and the other side is the aim.
+    for _ in range(300):
+        learner.learn(batch(lfq, 9.0, 9.0, 1.0))
+    before = predicted(learner)
+    loss = learner.learn(batch(lfq, before - 2.0, before + 2.0, 0.0))
+    assert loss == pytest.approx(2.0, abs=0.1)
+    assert predicted(learner) > before
+
+
+def small(lfq: Any, **more: Any) -> Any:
+    """Short flows and large steps: seconds in place of minutes."""
+    return dataclasses.replace(lfq.Arguments(duration_s=1.5, learning_rate=0.05, seed=5), **more)
+
+
+def test_the_learning_curve_rises(lfq: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars as pl
+
+    monkeypatch.setattr(lfq, "WINDOW", 200)
+    out = tmp_path / "model.safetensors"
+    card = lfq.train(small(lfq, flows=1600), out, points=2)
+    curve = pl.read_parquet(tmp_path / "model-checkpoints" / "curve.parquet")
+    assert curve["step"].to_list() == list(range(200, 1601, 200))
+    rewards, limits = curve["reward"].to_list(), curve["prediction"].to_list()
+    # From a limit of one packet, with which a flow loses a quarter of the link, to some.
+    assert sum(rewards[-2:]) > sum(rewards[:2]) + 0.2
+    assert limits[0] < 3 < limits[-1] < 40
+    assert all(len(row) == lfq.BINS for row in curve["prediction_bic_by_rtt"].to_list())
+    # The model is one that the queue word takes, and its card says how it came about.
+    assert card["results"]["flows"] == 1600 and card["results"]["throughput_mbps"] > 10
+    assert (
+        "quell train lfq --alpha 0.01 --flows 1600 --seed 5 --learning-rate 0.05 --duration 1.5" in card["trained_on"]
+    )
+    from safetensors import safe_open
+
+    with safe_open(str(out), "pt") as file:
+        assert json.loads(file.metadata()["quell"]) == card
+
+
+@pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
+def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
+    lfq: Any, tmp_path: Path, online: bool
+) -> None:
+    import polars as pl
+    from safetensors.torch import load_file
+
+    arguments = lfq.Arguments(alpha=10.0, online=online, flows=1200, duration_s=0.5, checkpoint_every=80)
+    whole, killed = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
+    lfq.train(arguments, whole, points=2)
+    words = ["train", "lfq", "--alpha", "10", "--duration", "0.5", *(["--online"] if online else [])]
+    process = subprocess.Popen(
+        [QUELL, *words, "--out", killed, "--checkpoint-every", "80"], stderr=subprocess.PIPE, text=True
+    )
+    last = tmp_path / "killed-checkpoints" / "last.pt"
+    try:
+        deadline = time.monotonic() + 60
+        while not last.exists():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.005)
+    finally:
+        process.kill()  # SIGKILL
+        process.communicate()
+    assert not killed.exists()
+    lfq.train(arguments, killed, resume=True, points=2)
+    first, second = load_file(whole), load_file(killed)
+    assert first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)
+    curves = [pl.read_parquet(tmp_path / f"{name}-checkpoints" / "curve.parquet") for name in ("whole", "killed")]
+    assert curves[0]["step"].to_list() == [1000] and curves[0].equals(curves[1])
+
+
+def test_a_resumed_training_with_other_options_is_refused(
+    lfq: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model.safetensors"
+    lfq.train(lfq.Arguments(flows=20, duration_s=0.5), out, points=2)
+    assert cli.call(["train", "lfq", "--alpha", "10", "--duration", "0.5", "--out", str(out), "--resume"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "was trained with alpha 0.01, not 10.0; give the same options or another --out\n"
+    )
+
+
+def test_the_evaluation_is_the_papers(lfq: Any) -> None:
+    # Table VII's FqCoDel on a fifth of its points: 13.7 Mbit/s, 15.4 packets on average, 155.4 at most.
+    results = lfq.evaluate("fq_codel noecn", points=20)
+    assert results["throughput_mbps"] == pytest.approx(13.7, rel=0.03)
+    assert results["backlog_packets"] == pytest.approx(15.4, rel=0.1)
+    assert results["backlog_max_packets"] == pytest.approx(155.4, rel=0.05)
+    assert results.keys() == {"throughput_mbps", "backlog_packets", "backlog_max_packets"}
+    still = lfq.evaluate("lfq limit 15", points=2)
+    assert (still["limit_newreno"], still["limit_bic"], still["correlation_bic_rtt"]) == (15.0, 15.0, None)
