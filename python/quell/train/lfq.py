@@ -164,11 +164,11 @@ class Learner:
 
     def _step(self, model: nn.Module, loss: Tensor) -> None:
         """Descend; what torch.optim.SGD does without momentum, and seconds sooner than that can be imported."""
-        model.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
+        parameters = list(model.parameters())
+        slopes = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.sub_(parameter.grad, alpha=self.arguments.learning_rate)
+            for parameter, slope in zip(parameters, slopes, strict=True):
+                parameter.sub_(slope, alpha=self.arguments.learning_rate)
 
     def point(self) -> dict[str, float | list[float]]:
         """Close the curve's window: means, the predictions' spread, and predictions by circumstance (Figs 4, 9, 11)."""
