@@ -162,18 +162,20 @@ def lfq_experiments(
     paper_weights: bool = False,
     threads: int = 0,
 ) -> dict[str, bytearray]:
-    """Run LFQ's experiments with seeds from `first_seed` on under the network with these layers, on `threads` cores (0: all).
+    """Run LFQ's experiments with seeds from `first_seed` on under the network of these layers.
 
-    `weights` are float32: weight and bias of each layer in turn, as torch's `nn.Linear` holds them, 60 to 256 to 256 to 256 to 1
-    in the paper. Each flow has a link of 5 to 25 Mbit/s, a round trip of 5 to 25 ms, a length of `duration_s` plus or minus a
-    quarter, NewReno or BIC. At its first tenth packet after a time drawn within `act_within` of its length its limit goes one
-    packet up in one clone of the world and one down in the other (`online`: in one world, up or down by chance) and stays. The
-    reward is what left since, in 1e6 bytes/s, less `alpha` times the mean of packets queued times 1446.
+    `weights` are float32: weight and bias of each layer in turn, as torch's `nn.Linear` holds them, 60 to 256 to
+    256 to 256 to 1 in the paper. Each flow has a link of 5 to 25 Mbit/s, a round trip of 5 to 25 ms, a length of
+    `duration_s` plus or minus a quarter, NewReno or BIC. At its first tenth packet after a time drawn within
+    `act_within` of its length its limit goes one packet up in one clone of the world and one down in the other
+    (`online`: in one world, up or down by chance) and stays. The reward is what left since, in 1e6 bytes/s, less
+    `alpha` times the mean of packets queued times 1446. Runs on `threads` cores (0: all).
 
-    Returns raw columns for `numpy.frombuffer`: `features` float32 [count, 60]; `decided` uint8, 0 where a flow ended before its
-    decision; int32 `before` (the limit until then), `limits` [count, 2] (lower and upper; online: chosen and other) and `label`
-    (the better one, of equals the larger; online: the chosen); `rewards` float64 [count, 2], of `limits`; float64 `draws`
-    [count, 5]: bit/s, round trip, length and drawn time in s, 0 for NewReno or 1 for BIC; float64 `decided_at`, s.
+    Returns raw columns for `numpy.frombuffer`: `features` float32 [count, 60]; `decided` uint8, 0 where a flow
+    ended before its decision; int32 `before` (the limit until then), `limits` [count, 2] (lower and upper; online:
+    chosen and other) and `label` (the better one, of equals the larger; online: the chosen); `rewards` float64
+    [count, 2], of `limits`; float64 `draws` [count, 5]: bit/s, round trip, length and drawn time in s, 0 for
+    NewReno or 1 for BIC; float64 `decided_at`, s.
 
     Results depend on seeds and weights alone. Raises InputError.
     """
