@@ -52,6 +52,53 @@ class Scenario:
     def run_seed(self, k: int) -> int:
         """Seed of run `k`."""
 
+@final
+class Shell:
+    """A command behind an emulated link. Linux only. Not for several threads at once."""
+
+    outside: str
+    """Where the other side is: `caller`, `server` or `unprivileged`."""
+    server: tuple[str, str | None]
+    """The other side's addresses: IPv4, and IPv6 where there is one."""
+    device: str
+    """The name of the device at both ends."""
+
+    def __new__(
+        cls,
+        scenario: Scenario,
+        command: Sequence[str],
+        *,
+        base_rtt: bool,
+        bin_s: float,
+        server: Sequence[str] | None = None,
+        mtu: int = 1500,
+        output: tuple[int, int] | None = None,
+    ) -> Shell:
+        """Run `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`.
+
+        Each way takes the link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round
+        trip. `server` runs on the other side, which then is a namespace of its own. `output` are descriptors for the
+        command's standard output and error. Raises InputError.
+        """
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the command's end, at most so many seconds: the exit status that a shell has for it, or None."""
+
+    def not_executed(self) -> str | None:
+        """Say why the command could not be executed; None if it could."""
+
+    def server_ended(self) -> tuple[int, str | None] | None:
+        """Give the exit status of a server that ended before the command, and why if it could not be executed."""
+
+    def signal(self, signal: int) -> None:
+        """Hand SIGTERM or SIGHUP on to the command."""
+
+    def view(self) -> str:
+        """Look at both directions, [down, up], as JSON."""
+
+    def finish(self) -> str:
+        """End everything; the records of both directions, [down, up], as JSON."""
+
 def run_many(
     scenario: Scenario,
     jobs: Sequence[tuple[str, int, float | None]],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, experiment, files, stats, table
+from quell import _core, experiment, files, shell, stats, table
 from quell._core import InputError, Scenario
 from quell.experiment import Outcome
 from quell.options import (
@@ -297,6 +297,7 @@ app.command(
     "  quell reproduce lfq --quick --json -"
 )(reproduce)
 
+app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shell.shell)
 app.add_typer(training, name="train")
 
 

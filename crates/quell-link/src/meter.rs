@@ -1,7 +1,7 @@
 //! What is measured at a queue, and how: exact means and maxima, histograms for the quantiles.
 
 use quell_qdisc::qdisc::Backlog;
-use quell_qdisc::{DropCause, MS, Nanos, SEC, US};
+use quell_qdisc::{Discipline, DropCause, Gauges, MS, Nanos, Packet, Qdisc, SEC, US};
 
 use crate::hist::Hist;
 use crate::record::{DropsByCause, Summary};
@@ -128,6 +128,28 @@ impl Meter {
             DropCause::Early => drops.early += 1,
             DropCause::Forced => drops.forced += 1,
         }
+    }
+
+    /// Readings of this queue for a controller.
+    pub fn gauges<P: Packet>(&self, now: Nanos, qdisc: &Qdisc<P>, rate_bps: u64) -> Gauges {
+        let c = &self.counters;
+        let mut g = Gauges {
+            now,
+            backlog_packets: qdisc.len() as u32,
+            backlog_bytes: qdisc.bytes(),
+            sojourn: self.sojourn,
+            rate_bps,
+            share: 1.0,
+            arrivals: c.arrivals,
+            departures: c.departures,
+            departed_bytes: c.departed_bytes,
+            drops_overflow: c.drops.overflow,
+            drops_early: c.drops.early + c.drops.forced,
+            marks: qdisc.marks(),
+            ..Gauges::default()
+        };
+        qdisc.gauges(now, &mut g);
+        g
     }
 
     /// Forgets the warm-up; counters run on.

@@ -30,6 +30,13 @@ pub struct DropsByCause {
     pub link: u64,
 }
 
+impl DropsByCause {
+    /// Drops at the queue; the link's loss is not one of them.
+    pub fn total(&self) -> u64 {
+        self.overflow + self.early + self.forced
+    }
+}
+
 /// One flow, or one table of short transfers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {

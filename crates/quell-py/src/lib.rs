@@ -5,6 +5,8 @@
 mod control;
 mod env;
 mod lfq;
+#[cfg(target_os = "linux")]
+mod live;
 mod runs;
 mod scenario;
 
@@ -28,6 +30,9 @@ mod _core {
     use crate::env::{Environments, readings};
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::live::Shell;
     #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]

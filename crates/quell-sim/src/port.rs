@@ -223,24 +223,8 @@ impl Port {
 
     /// Readings for a controller.
     pub fn gauges(&self, now: Nanos) -> Gauges {
-        let c = &self.probe.counters;
-        let mut g = Gauges {
-            now,
-            backlog_packets: self.qdisc.len() as u32,
-            backlog_bytes: self.qdisc.bytes(),
-            sojourn: self.probe.sojourn,
-            rate_bps: self.server.rate_bps(now),
-            share: 1.0,
-            arrivals: c.arrivals,
-            departures: c.departures,
-            departed_bytes: c.departed_bytes,
-            drops_overflow: c.drops.overflow,
-            drops_early: c.drops.early + c.drops.forced,
-            marks: self.qdisc.marks(),
-            ..Gauges::default()
-        };
-        self.qdisc.gauges(now, &mut g);
-        g
+        self.probe
+            .gauges(now, &self.qdisc, self.server.rate_bps(now))
     }
 
     /// Only the knobs' positions, for the series.

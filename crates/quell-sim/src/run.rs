@@ -102,7 +102,7 @@ impl World {
         let c = since(&port.probe.counters, &warm.0);
         let marks = port.marks() - warm.1;
         let offered = port.offered_bytes(now) - port.offered_bytes(self.measures.warm_at());
-        let drops = c.drops.overflow + c.drops.early + c.drops.forced;
+        let drops = c.drops.total();
         let ms = 1.0 / MS as f64;
         let byte_ms = 8e3 / port.mean_bps as f64;
         let total = port.probe.counters.departures;
@@ -231,7 +231,7 @@ impl World {
                 queue: hop.queue.clone(),
                 throughput_mbps: mbps(c.departed_bytes as f64, span),
                 sojourn_ms: port.probe.sojourns.summary(1.0 / MS as f64),
-                drops: c.drops.overflow + c.drops.early + c.drops.forced,
+                drops: c.drops.total(),
                 marks: port.marks() - warm.1,
             }
         };

@@ -1,0 +1,430 @@
+//! What the queue needs of a packet's headers: a keyed hash of its flow, its ECN field, its payload.
+//!
+//! No packet is refused. What cannot be parsed (not IP, cut short) is one flow without ECN.
+
+use std::hash::Hasher;
+
+use quell_qdisc::Ecn;
+use siphasher::sip::SipHasher13;
+
+/// The key of the flow hash: who does not know it cannot aim at a bucket.
+pub type Key = (u64, u64);
+
+/// What a packet's headers say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// Keyed hash of addresses, protocol and ports; of addresses and protocol alone where there are no ports.
+    pub hash: u32,
+    /// The ECN field.
+    pub ecn: Ecn,
+    /// Bytes behind the transport header; 0 where there is none that is known.
+    pub payload: u32,
+}
+
+/// The parts of a flow's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tuple {
+    source: [u8; 16],
+    destination: [u8; 16],
+    protocol: u8,
+    ports: [u8; 4],
+}
+
+/// IP protocol numbers (IANA).
+pub(crate) const TCP: u8 = 6;
+const UDP: u8 = 17;
+const DCCP: u8 = 33;
+const SCTP: u8 = 132;
+const UDP_LITE: u8 = 136;
+// IPv6 extension headers (RFC 8200, section 4).
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+const MOBILITY: u8 = 135;
+const HIP: u8 = 139;
+const SHIM6: u8 = 140;
+/// Longer chains of extension headers have no ports for us: nobody makes the loop spin.
+const MOST_EXTENSIONS: usize = 8;
+
+/// Where an IP header ends and what it announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ip {
+    tuple: Tuple,
+    pub(crate) ecn: Ecn,
+    /// Offset of what follows all IP headers.
+    pub(crate) transport: usize,
+    /// The packet's length as the header has it, at most what is there.
+    end: usize,
+    fragment: bool,
+}
+
+/// Looks at a packet that begins with its IP header.
+pub fn classify(packet: &[u8], key: Key) -> Class {
+    let Some(ip) = parse(packet) else {
+        return Class {
+            hash: hash(&Tuple::default(), key),
+            ..Class::default()
+        };
+    };
+    let mut tuple = ip.tuple;
+    let mut payload = 0;
+    // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a datagram stay together.
+    if !ip.fragment {
+        let rest = &packet[ip.transport.min(ip.end)..ip.end];
+        if let (TCP | UDP | DCCP | SCTP | UDP_LITE, Some(ports)) = (tuple.protocol, rest.get(..4)) {
+            tuple.ports.copy_from_slice(ports);
+        }
+        payload = payload_bytes(tuple.protocol, rest);
+    }
+    Class {
+        hash: hash(&tuple, key),
+        ecn: ip.ecn,
+        payload: payload as u32,
+    }
+}
+
+/// Reads the IP headers; None if they are cut short or contradict themselves.
+pub(crate) fn parse(packet: &[u8]) -> Option<Ip> {
+    match packet.first()? >> 4 {
+        4 => parse_v4(packet),
+        6 => parse_v6(packet),
+        _ => None,
+    }
+}
+
+fn parse_v4(packet: &[u8]) -> Option<Ip> {
+    let header = packet.get(..20)?;
+    let transport = usize::from(header[0] & 15) * 4;
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if transport < 20 || total < transport || packet.len() < transport {
+        return None;
+    }
+    let mut tuple = Tuple {
+        protocol: header[9],
+        ..Tuple::default()
+    };
+    tuple.source[..4].copy_from_slice(&header[12..16]);
+    tuple.destination[..4].copy_from_slice(&header[16..20]);
+    // More fragments, or an offset (RFC 791, section 3.1).
+    let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
+    Some(Ip {
+        tuple,
+        ecn: Ecn::from_bits(header[1]),
+        transport,
+        end: total.min(packet.len()),
+        fragment,
+    })
+}
+
+fn parse_v6(packet: &[u8]) -> Option<Ip> {
+    let header = packet.get(..40)?;
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    // A length of 0 announces a jumbogram (RFC 2675): all that is there.
+    let end = match length {
+        0 => packet.len(),
+        length => (40 + length).min(packet.len()),
+    };
+    let mut tuple = Tuple::default();
+    tuple.source.copy_from_slice(&header[8..24]);
+    tuple.destination.copy_from_slice(&header[24..40]);
+    let mut ip = Ip {
+        tuple,
+        ecn: Ecn::from_bits(header[1] >> 4),
+        transport: 40,
+        end,
+        fragment: false,
+    };
+    let mut next = header[6];
+    for _ in 0..MOST_EXTENSIONS {
+        // The first 8 bytes of every extension header: next header, length.
+        let Some(extension) = packet[..end].get(ip.transport..ip.transport + 8) else {
+            break;
+        };
+        let bytes = match next {
+            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => {
+                8 + 8 * usize::from(extension[1])
+            }
+            AUTHENTICATION => 8 + 4 * usize::from(extension[1]),
+            FRAGMENT => {
+                // An offset, or more to come; an atomic fragment (RFC 6946) is a whole datagram.
+                ip.fragment |= u16::from_be_bytes([extension[2], extension[3]]) & 0xfff9 != 0;
+                8
+            }
+            _ => break,
+        };
+        next = extension[0];
+        ip.transport += bytes;
+        if ip.fragment {
+            break;
+        }
+    }
+    ip.tuple.protocol = next;
+    Some(ip)
+}
+
+/// Bytes behind the transport header.
+fn payload_bytes(protocol: u8, rest: &[u8]) -> usize {
+    let header = match protocol {
+        TCP => match rest.get(12) {
+            Some(offset) => usize::from(offset >> 4) * 4,
+            None => return 0,
+        },
+        UDP | UDP_LITE => 8,
+        _ => return 0,
+    };
+    rest.len().saturating_sub(header)
+}
+
+fn hash(tuple: &Tuple, key: Key) -> u32 {
+    let mut bytes = [0; 37];
+    bytes[..16].copy_from_slice(&tuple.source);
+    bytes[16..32].copy_from_slice(&tuple.destination);
+    bytes[32] = tuple.protocol;
+    bytes[33..].copy_from_slice(&tuple.ports);
+    let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
+    hasher.write(&bytes);
+    hasher.finish() as u32
+}
+
+/// Writes Congestion Experienced into an ECN-capable packet; false (and untouched) if it is not one, or is marked already.
+pub fn set_ce(packet: &mut [u8]) -> bool {
+    let Some(ip) = parse(packet) else {
+        return false;
+    };
+    if matches!(ip.ecn, Ecn::NotEct | Ecn::Ce) {
+        return false;
+    }
+    if packet[0] >> 4 == 6 {
+        packet[1] |= 3 << 4;
+        return true;
+    }
+    let old = u16::from_be_bytes([packet[0], packet[1]]);
+    packet[1] |= 3;
+    let new = u16::from_be_bytes([packet[0], packet[1]]);
+    let sum = u16::from_be_bytes([packet[10], packet[11]]);
+    packet[10..12].copy_from_slice(&update_checksum(sum, old, new).to_be_bytes());
+    true
+}
+
+/// The checksum after a 16-bit word has changed: HC' = ~(~HC + ~m + m') (RFC 1624, equation 3).
+pub(crate) fn update_checksum(sum: u16, old: u16, new: u16) -> u16 {
+    let mut total = u32::from(!sum) + u32::from(!old) + u32::from(new);
+    total = (total & 0xffff) + (total >> 16);
+    total = (total & 0xffff) + (total >> 16);
+    !(total as u16)
+}
+
+/// The Internet checksum (RFC 1071) of `bytes`, added to what `start` has summed up.
+#[cfg(test)]
+pub(crate) fn sum(bytes: &[u8], start: u32) -> u32 {
+    let mut total = u64::from(start);
+    let mut words = bytes.chunks_exact(4);
+    for word in &mut words {
+        total += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    let mut last = [0; 4];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    total += u64::from(u32::from_be_bytes(last));
+    while total >> 16 != 0 {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEY: Key = (1, 2);
+
+    /// An IPv4 packet with a right checksum.
+    fn v4(protocol: u8, tos: u8, fragment: u16, rest: &[u8]) -> Vec<u8> {
+        let mut p = vec![0; 20];
+        p[0] = 0x45;
+        p[1] = tos;
+        p[2..4].copy_from_slice(&((20 + rest.len()) as u16).to_be_bytes());
+        p[6..8].copy_from_slice(&fragment.to_be_bytes());
+        p[8] = 64;
+        p[9] = protocol;
+        p[12..16].copy_from_slice(&[100, 64, 0, 1]);
+        p[16..20].copy_from_slice(&[100, 64, 0, 2]);
+        let c = !(sum(&p, 0) as u16);
+        p[10..12].copy_from_slice(&c.to_be_bytes());
+        p.extend_from_slice(rest);
+        p
+    }
+
+    fn v6(next: u8, class: u8, rest: &[u8]) -> Vec<u8> {
+        let mut p = vec![0; 40];
+        p[0] = 0x60 | class >> 4;
+        p[1] = class << 4;
+        p[4..6].copy_from_slice(&(rest.len() as u16).to_be_bytes());
+        p[6] = next;
+        p[8] = 0xfd;
+        p[24] = 0xfd;
+        p[39] = 1;
+        p.extend_from_slice(rest);
+        p
+    }
+
+    fn tcp(source: u16, destination: u16, payload: usize) -> Vec<u8> {
+        let mut t = vec![0; 20 + payload];
+        t[..2].copy_from_slice(&source.to_be_bytes());
+        t[2..4].copy_from_slice(&destination.to_be_bytes());
+        t[12] = 5 << 4;
+        t
+    }
+
+    #[test]
+    fn ports_tell_flows_apart_and_payload_does_not() {
+        let hash = |a, b, n| classify(&v4(TCP, 0, 0, &tcp(a, b, n)), KEY).hash;
+        assert_eq!(hash(1, 2, 0), hash(1, 2, 100));
+        assert_ne!(hash(1, 2, 0), hash(1, 3, 0));
+        assert_ne!(hash(1, 2, 0), hash(2, 1, 0));
+        assert_ne!(
+            hash(1, 2, 0),
+            classify(&v4(TCP, 0, 0, &tcp(1, 2, 0)), (3, 4)).hash,
+            "another key"
+        );
+        assert_eq!(classify(&v4(TCP, 0, 0, &tcp(1, 2, 77)), KEY).payload, 77);
+        assert_eq!(classify(&v6(TCP, 0, &tcp(1, 2, 78)), KEY).payload, 78);
+    }
+
+    #[test]
+    fn all_fragments_of_a_datagram_are_one_flow() {
+        let first = classify(&v4(UDP, 0, 0x2000, &tcp(1, 2, 0)), KEY);
+        let second = classify(&v4(UDP, 0, 0x2003, &[7; 8]), KEY);
+        let last = classify(&v4(UDP, 0, 0x0006, &[9; 3]), KEY);
+        assert_eq!((first.hash, first.payload), (second.hash, 0));
+        assert_eq!(second.hash, last.hash);
+        // Fragment header (RFC 8200, section 4.5): offset 0 with more, then offset 8.
+        let six = |offset: u16, rest: &[u8]| {
+            let mut f = vec![UDP, 0, 0, 0, 0, 0, 0, 9];
+            f[2..4].copy_from_slice(&offset.to_be_bytes());
+            f.extend_from_slice(rest);
+            classify(&v6(FRAGMENT, 0, &f), KEY)
+        };
+        assert_eq!(six(1, &tcp(1, 2, 4)).hash, six(8, &[5; 30]).hash);
+        // An atomic fragment is whole: its ports count.
+        assert_eq!(
+            six(0, &tcp(1, 2, 0)).hash,
+            classify(&v6(UDP, 0, &tcp(1, 2, 0)), KEY).hash
+        );
+    }
+
+    #[test]
+    fn extension_headers_hide_no_ports() {
+        let mut chain = vec![DESTINATION, 0, 0, 0, 0, 0, 0, 0]; // hop-by-hop
+        chain.extend([AUTHENTICATION, 1]); // destination options, 16 bytes
+        chain.extend([0; 14]);
+        chain.extend([TCP, 4]); // authentication, (4 + 2) * 4 bytes
+        chain.extend([0; 22]);
+        chain.extend(tcp(5, 6, 11));
+        let c = classify(&v6(HOP_BY_HOP, 0, &chain), KEY);
+        let plain = classify(&v6(TCP, 0, &tcp(5, 6, 11)), KEY);
+        assert_eq!(c, plain);
+    }
+
+    #[test]
+    fn a_mark_keeps_the_checksum_right() {
+        for tos in [1, 2, 0xb9, 0xfe] {
+            let mut p = v4(TCP, tos, 0, &tcp(1, 2, 5));
+            assert!(set_ce(&mut p));
+            assert_eq!(classify(&p, KEY).ecn, Ecn::Ce);
+            assert_eq!(p[1] >> 2, tos >> 2, "the DSCP stays");
+            assert_eq!(sum(&p[..20], 0), 0xffff);
+            let mut p = v6(TCP, tos, &tcp(1, 2, 5));
+            assert!(set_ce(&mut p));
+            assert_eq!(classify(&p, KEY).ecn, Ecn::Ce);
+            assert_eq!((p[0] & 15) << 4 | p[1] >> 4, tos | 3);
+        }
+    }
+
+    #[test]
+    fn packets_without_ecn_are_never_marked() {
+        for mut p in [
+            v4(TCP, 0, 0, &[]),
+            v4(TCP, 3, 0, &[]),
+            v6(TCP, 0, &[]),
+            v6(TCP, 0xff, &[]),
+            vec![],
+            vec![0x45; 19],
+        ] {
+            let before = p.clone();
+            assert!(!set_ce(&mut p));
+            assert_eq!(p, before);
+        }
+    }
+
+    #[test]
+    fn what_is_no_packet_is_one_flow_without_ecn() {
+        let odd = classify(&[], KEY);
+        assert_eq!((odd.ecn, odd.payload), (Ecn::NotEct, 0));
+        for bytes in [
+            &[0x45][..],
+            &[0x60; 39],
+            &[0xff; 60],
+            &[0x41; 30],
+            &[0; 1500],
+        ] {
+            assert_eq!(classify(bytes, KEY), odd);
+        }
+        // Lengths that reach beyond the packet, or a total length below the header's.
+        let mut p = v4(TCP, 2, 0, &tcp(1, 2, 0));
+        p[2..4].copy_from_slice(&[0xff, 0xff]);
+        assert_eq!(classify(&p, KEY).payload, 0);
+        p[2..4].copy_from_slice(&[0, 19]);
+        assert_eq!(classify(&p, KEY), odd);
+    }
+
+    fn packets() -> impl Strategy<Value = Vec<u8>> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..120);
+        prop_oneof![
+            bytes(),
+            (any::<u8>(), any::<u8>(), any::<u16>(), bytes())
+                .prop_map(|(p, t, f, r)| v4(p, t, f, &r)),
+            (
+                prop_oneof![
+                    Just(HOP_BY_HOP),
+                    Just(ROUTING),
+                    Just(FRAGMENT),
+                    Just(AUTHENTICATION),
+                    Just(DESTINATION),
+                    any::<u8>()
+                ],
+                any::<u8>(),
+                bytes()
+            )
+                .prop_map(|(n, c, r)| v6(n, c, &r)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn no_packet_however_mangled_causes_a_panic(mut p in packets(), cut in 0..160usize, flip in any::<(u8, u8)>()) {
+            if let Some(b) = p.get_mut(usize::from(flip.0)) {
+                *b ^= flip.1;
+            }
+            p.truncate(cut);
+            let c = classify(&p, KEY);
+            prop_assert!(c.payload as usize <= p.len());
+            let v4 = p.first().is_some_and(|b| b >> 4 == 4);
+            let header = if v4 && p.len() > 20 { usize::from(p[0] & 15) * 4 } else { 0 };
+            let before = (header >= 20 && header <= p.len()).then(|| sum(&p[..header], 0));
+            let marked = set_ce(&mut p);
+            prop_assert_eq!(marked, matches!(c.ecn, Ecn::Ect0 | Ecn::Ect1));
+            if marked {
+                prop_assert_eq!(classify(&p, KEY), Class { ecn: Ecn::Ce, ..c });
+            }
+            if let Some(before) = before {
+                // 0 and 0xffff are the same number in ones' complement.
+                prop_assert_eq!(sum(&p[..header], 0) % 0xffff, before % 0xffff);
+            }
+        }
+    }
+}

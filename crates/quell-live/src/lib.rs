@@ -1,0 +1,12 @@
+//! The queue on real packets. [`header`] and [`link`] are pure: bytes and times in, bytes and times out. What calls the
+//! system lies in `linux`, which other systems do not build.
+
+pub mod header;
+pub mod link;
+pub mod pool;
+pub mod report;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+pub use linux::shell;

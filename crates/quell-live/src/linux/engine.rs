@@ -1,0 +1,199 @@
+//! The loop: one thread per direction moves packets from one device through a link to the other.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quell_link::Hist;
+use quell_qdisc::{Ecn, MS, Nanos, Packet, SEC, US};
+
+use super::sys;
+use crate::header::{self, Key};
+use crate::link::{Link, Live, View};
+use crate::pool::Pool;
+use crate::report::{LATE, Machine, Record};
+
+/// The longest sleep: how soon a loop hears that it is to stop.
+const NAP: Nanos = 20 * MS;
+/// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock.
+const SPIN: Nanos = 60 * US;
+/// Packets read before the link has its turn again.
+const BATCH: usize = 64;
+/// Memory for the packets of one direction.
+const MEMORY: usize = 256 << 20;
+
+/// A running direction.
+pub struct Engine {
+    stop: Arc<AtomicBool>,
+    view: Arc<Mutex<View>>,
+    thread: JoinHandle<Record>,
+}
+
+impl Engine {
+    /// Starts to move packets of at most `mtu` bytes from `from` to `to`.
+    pub fn start(
+        name: &'static str,
+        link: Link,
+        (from, to): (OwnedFd, OwnedFd),
+        mtu: u32,
+        key: Key,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let view = Arc::new(Mutex::new(link.view()));
+        let mut run = Loop {
+            from: from.into(),
+            to: to.into(),
+            pool: Pool::new(mtu as usize, MEMORY),
+            mtu: mtu as usize,
+            link,
+            key,
+            machine: Machine::default(),
+            late: Hist::new(),
+            began: Instant::now(),
+        };
+        let (stopped, seen) = (stop.clone(), view.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("quell-{name}"))
+            .spawn(move || run.run(name, &stopped, &seen))?;
+        Ok(Self { stop, view, thread })
+    }
+
+    /// A look at the link.
+    pub fn view(&self) -> View {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the loop; its record, unless it has panicked.
+    pub fn finish(self) -> Option<Record> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().ok()
+    }
+}
+
+struct Loop {
+    from: File,
+    to: File,
+    pool: Pool,
+    mtu: usize,
+    link: Link,
+    key: Key,
+    machine: Machine,
+    late: Hist,
+    began: Instant,
+}
+
+impl Loop {
+    fn now(&self) -> Nanos {
+        self.began.elapsed().as_nanos() as Nanos
+    }
+
+    fn run(&mut self, name: &str, stop: &AtomicBool, view: &Mutex<View>) -> Record {
+        let clock = cpu_time::ThreadTime::now();
+        self.machine.realtime = sys::be_punctual();
+        let mut buffer = vec![0; self.mtu + 1];
+        let mut next_view = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let more = self.read(&mut buffer);
+            self.send();
+            let now = self.now();
+            if now >= next_view {
+                next_view = now + self.link.params().bin;
+                let missed = self.machine.missed;
+                let seen = View {
+                    missed,
+                    ..self.link.view()
+                };
+                *view.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+            }
+            if !more {
+                self.rest();
+            }
+        }
+        let cpu = clock.elapsed().as_secs_f64();
+        let now = self.now();
+        Record::new(name, &mut self.link, now, cpu, self.machine, &self.late)
+    }
+
+    /// Takes in what waits at the door; true if there may be more.
+    fn read(&mut self, buffer: &mut [u8]) -> bool {
+        for _ in 0..BATCH {
+            let length = match self.from.read(buffer) {
+                Ok(0) => return false,
+                Ok(length) => length,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            self.machine.read += 1;
+            let packet = &buffer[..length];
+            // A packet that is longer than the device's MTU was is cut short, and of no use.
+            let place = if length > self.mtu {
+                None
+            } else {
+                self.pool.take()
+            };
+            match place {
+                Some(place) => {
+                    self.pool.bytes(place)[..length].copy_from_slice(packet);
+                    let class = header::classify(packet, self.key);
+                    let live = Live::new(place, length as u32, &class);
+                    self.link.arrive(self.now(), live);
+                }
+                None => self.machine.refused += 1,
+            }
+        }
+        true
+    }
+
+    /// Sends what is through.
+    fn send(&mut self) {
+        let now = self.now();
+        let (pool, to, machine) = (&mut self.pool, &mut self.to, &mut self.machine);
+        let lateness = &mut self.late;
+        self.link.advance(now, |due, packet| {
+            let late = now.saturating_sub(due);
+            lateness.record(late);
+            machine.missed += u64::from(late > LATE);
+            let bytes = &mut pool.bytes(packet.place)[..packet.bytes as usize];
+            let marked = packet.ecn() == Ecn::Ce && header::set_ce(bytes);
+            match to.write(bytes) {
+                Ok(_) => {
+                    machine.sent += 1;
+                    machine.marks_sent += u64::from(marked);
+                }
+                Err(_) => machine.unsent += 1,
+            }
+            pool.give(packet.place);
+        });
+        while let Some(place) = self.link.freed() {
+            self.pool.give(place);
+        }
+    }
+
+    /// Sleeps, then looks at the clock, until something is due or a packet comes.
+    fn rest(&self) {
+        let deadline = self.link.next();
+        let now = self.now();
+        if deadline <= now {
+            return;
+        }
+        // At most a quarter of a packet's time: a fast link must not cost a whole core.
+        let packet = 1514 * 8 * SEC / self.link.rate_bps(now).max(1);
+        let spin = SPIN.min(packet / 4);
+        let sleep = (deadline - now).min(NAP);
+        if sleep > spin {
+            sys::readable(self.from.as_fd(), Duration::from_nanos(sleep - spin));
+            return;
+        }
+        if deadline == self.link.next_send() {
+            while self.now() < deadline {
+                std::hint::spin_loop();
+            }
+        } else {
+            sys::readable(self.from.as_fd(), Duration::from_nanos(sleep));
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! A command in a network namespace behind an emulated link.
+
+use std::ffi::{CString, OsString, c_int};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::time::{Duration, Instant};
+
+use quell_link::Error;
+
+use super::address::Block;
+use super::device::{self, End};
+use super::engine::Engine;
+use super::init::{self, Kind, Plan, Program, Report, Step};
+use super::sys;
+use crate::header::Key;
+use crate::link::{Link, Params, View};
+use crate::report::Record;
+
+/// Smaller packets than IPv4 must take, and larger ones than it has.
+const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
+/// IPv6 needs so much (RFC 8200, section 5).
+const MTU_SIX: u32 = 1280;
+/// How long the first process may take to set all up (a server that does not listen takes 2 s of it).
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to run, and behind what.
+pub struct Config {
+    /// Toward the command.
+    pub down: Params,
+    /// From the command.
+    pub up: Params,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// Runs on the other side, which then is a namespace of its own.
+    pub server: Option<Vec<OsString>>,
+    /// Largest packet.
+    pub mtu: u32,
+    /// The command's standard output and error, if not ours.
+    pub output: Option<(RawFd, RawFd)>,
+}
+
+/// Where the other side is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    /// The caller's namespace.
+    Caller,
+    /// A namespace of its own, because a server was given.
+    Server,
+    /// A namespace of its own, because the caller may not change its own.
+    Unprivileged,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It could not be executed; the error's number.
+    NotExecuted(i32),
+}
+
+impl Ended {
+    /// The exit status that a shell has for it.
+    pub fn status(self) -> i32 {
+        match self {
+            Ended::Status(status) => status,
+            Ended::Signal(signal) => 128 + signal,
+            Ended::NotExecuted(libc::ENOENT | libc::ENOTDIR) => 127,
+            Ended::NotExecuted(_) => 126,
+        }
+    }
+
+    fn new(status: c_int) -> Self {
+        if libc::WIFSIGNALED(status) {
+            return Ended::Signal(libc::WTERMSIG(status));
+        }
+        Ended::Status(libc::WEXITSTATUS(status))
+    }
+}
+
+/// A command behind its link.
+pub struct Shell {
+    init: Init,
+    engines: Option<(Engine, Engine)>,
+    /// Where the other side is.
+    pub outside: Outside,
+    /// The other side's address, and that in IPv6 where there is one.
+    pub server: (String, Option<String>),
+    /// The device at both ends.
+    pub device: String,
+    not_executed: Option<c_int>,
+    /// How the server ended, if it has.
+    pub server_ended: Option<Ended>,
+}
+
+/// The first process in the namespaces, and the socket to it.
+struct Init {
+    pid: c_int,
+    socket: OwnedFd,
+}
+
+impl Drop for Init {
+    fn drop(&mut self) {
+        // All processes in there end with it.
+        sys::kill(self.pid, libc::SIGKILL);
+        sys::reap(self.pid);
+    }
+}
+
+impl Shell {
+    /// Makes the namespaces and the link, and runs the command.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        if !MTU.contains(&config.mtu) {
+            let error = Error::new(format!("{} bytes are no packet size", config.mtu)).key("--mtu");
+            return Err(error.remedy(format!("write {} to {}", MTU.start(), MTU.end())));
+        }
+        let privileged = sys::capable(&init::CAPABILITIES);
+        let outside = match (privileged, &config.server) {
+            (_, Some(_)) => Outside::Server,
+            (true, None) => Outside::Caller,
+            (false, None) => Outside::Unprivileged,
+        };
+        let mut ours = None;
+        let block = match outside {
+            Outside::Caller => {
+                let (block, device) = take_block()?;
+                ours = Some(device);
+                block
+            }
+            _ => {
+                check_tun()?;
+                Block::candidates(&[]).remove(0)
+            }
+        };
+        let six = config.mtu >= MTU_SIX;
+        let end = |k, default_route| End {
+            four: (block.address(k), block.prefix()),
+            six: six.then(|| (block.address6(k), 96 + block.prefix())),
+            mtu: config.mtu,
+            default_route,
+        };
+        let mut six = true;
+        if ours.is_some() {
+            six = device::configure(&block.device, &end(1, false))
+                .map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
+        }
+        let server = (block.address(1).to_string(), block.address6(1).to_string());
+        let environment = environment(&server.0, six.then_some(&server.1))?;
+        let program = |words: Vec<OsString>| -> Result<Program, Error> {
+            let words = words.into_iter().map(c_string);
+            Ok(Program::new(
+                words.collect::<Result<_, _>>()?,
+                environment.clone(),
+            ))
+        };
+        let mut plan = Plan {
+            user: (!privileged).then(identity_maps),
+            processes: true,
+            device: block.device.clone(),
+            outer: ours.is_none().then(|| end(1, false)),
+            inner: end(2, true),
+            server: config.server.map(&program).transpose()?,
+            command: program(config.command)?,
+            output: config.output,
+        };
+        let (init, outer, inner, inner_six) = match set_up(&plan) {
+            // Where /proc is restricted (containers) no other can be mounted: do without a process namespace.
+            Err(Failure {
+                step: Step::Proc, ..
+            }) => {
+                plan.processes = false;
+                set_up(&plan)
+            }
+            done => done,
+        }
+        .map_err(|f| failure(f.step, f.errno))?;
+        let Some((outer, inner)) = ours.or(outer).zip(inner) else {
+            return Err(failure(Step::Device, 0));
+        };
+        let key = random_key();
+        let engines = (
+            engine("down", config.down, &outer, &inner, config.mtu, key)?,
+            engine("up", config.up, &inner, &outer, config.mtu, key)?,
+        );
+        let shell = Self {
+            init,
+            engines: Some(engines),
+            outside,
+            server: (server.0, (six && inner_six).then_some(server.1)),
+            device: block.device.to_string_lossy().into_owned(),
+            not_executed: None,
+            server_ended: None,
+        };
+        sys::send(shell.init.socket.as_fd(), &[1], None)
+            .map_err(|e| failure(Step::Fork, e.raw_os_error().unwrap_or(0)))?;
+        Ok(shell)
+    }
+
+    /// Waits until the command has ended, at most so long.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Ended>, Error> {
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !sys::readable(self.init.socket.as_fd(), left) {
+                return Ok(None);
+            }
+            let Some((report, _)) = receive(&self.init.socket) else {
+                return Err(Error::new("the first process behind the link was killed"));
+            };
+            match report.kind {
+                Kind::Ended => {
+                    sys::take_terminal_back();
+                    let ended = Ended::new(report.value);
+                    return Ok(Some(self.not_executed.map_or(ended, Ended::NotExecuted)));
+                }
+                Kind::NoCommand => self.not_executed = Some(report.value),
+                Kind::NoServer => self.server_ended = Some(Ended::NotExecuted(report.value)),
+                Kind::ServerEnded => {
+                    self.server_ended.get_or_insert(Ended::new(report.value));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Hands a signal (SIGTERM or SIGHUP) on to the command.
+    pub fn signal(&self, signal: i32) {
+        sys::kill(self.init.pid, signal);
+    }
+
+    /// A look at both directions (down, up) while they run.
+    pub fn view(&self) -> Option<(View, View)> {
+        self.engines.as_ref().map(|(d, u)| (d.view(), u.view()))
+    }
+
+    /// Ends everything behind the link, and the link; the records of both directions (down, up).
+    pub fn finish(mut self) -> Result<(Record, Record), Error> {
+        let stopped = self.engines.take();
+        let records = stopped.and_then(|(d, u)| d.finish().zip(u.finish()));
+        records.ok_or_else(|| Error::new("the loop of a direction has panicked"))
+    }
+}
+
+fn engine(
+    name: &'static str,
+    params: Params,
+    from: &OwnedFd,
+    to: &OwnedFd,
+    mtu: u32,
+    key: Key,
+) -> Result<Engine, Error> {
+    let ends = from
+        .try_clone()
+        .and_then(|from| Ok((from, to.try_clone()?)));
+    ends.and_then(|ends| Engine::start(name, Link::new(params), ends, mtu, key))
+        .map_err(|e| Error::new(format!("cannot start the link: {e}")))
+}
+
+/// What came from the first process; None if it is gone.
+fn receive(socket: &OwnedFd) -> Option<(Report, Option<OwnedFd>)> {
+    let mut message = [0; 16];
+    let (n, fd) = sys::receive(socket.as_fd(), &mut message).ok()?;
+    Some((Report::parse(&message[..n])?, fd))
+}
+
+/// A step of the first process that failed.
+struct Failure {
+    step: Step,
+    errno: c_int,
+}
+
+type SetUp = (Init, Option<OwnedFd>, Option<OwnedFd>, bool);
+
+/// Starts the first process and waits until all is set up: it, the other side's device, the command's, whether that has IPv6.
+fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
+    let fork = |e: std::io::Error| Failure {
+        step: Step::Fork,
+        errno: e.raw_os_error().unwrap_or(0),
+    };
+    let (ours, theirs) = sys::socket_pair().map_err(fork)?;
+    let pid = init::start(plan, &theirs, &ours).map_err(fork)?;
+    drop(theirs);
+    let init = Init { pid, socket: ours };
+    let (mut outer, mut inner, mut six) = (None, None, true);
+    loop {
+        if !sys::readable(init.socket.as_fd(), PATIENCE) {
+            return Err(Failure {
+                step: Step::None,
+                errno: libc::ETIMEDOUT,
+            });
+        }
+        let Some((report, fd)) = receive(&init.socket) else {
+            return Err(Failure {
+                step: Step::None,
+                errno: libc::EPIPE,
+            });
+        };
+        match report.kind {
+            Kind::Outer => {
+                outer = fd;
+                six &= report.value == 1;
+            }
+            Kind::Inner => {
+                inner = fd;
+                six &= report.value == 1;
+            }
+            Kind::Ready => return Ok((init, outer, inner, six)),
+            Kind::Failed => {
+                return Err(Failure {
+                    step: report.step,
+                    errno: report.value,
+                });
+            }
+            // What else comes before the command runs is about the server; `wait` reports only what is lost here.
+            _ => {}
+        }
+    }
+}
+
+/// A block whose device's name is free in this namespace, and the device.
+fn take_block() -> Result<(Block, OwnedFd), Error> {
+    check_tun()?;
+    let known =
+        sys::interfaces().map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
+    for block in Block::candidates(&known) {
+        match device::tun(&block.device) {
+            Ok(device) => return Ok((block, device)),
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(e) => return Err(failure(Step::Device, e.raw_os_error().unwrap_or(0))),
+        }
+    }
+    Err(Error::new("no addresses are left for another shell here")
+        .remedy("nest at most 5 shells, and at most 7 in one"))
+}
+
+/// Can TUN devices be made at all?
+fn check_tun() -> Result<(), Error> {
+    match sys::open(c"/dev/net/tun", libc::O_RDWR) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(failure(Step::Device, e.raw_os_error().unwrap_or(0))),
+    }
+}
+
+/// One line about what failed, and the remedy.
+fn failure(step: Step, errno: c_int) -> Error {
+    let reason = std::io::Error::from_raw_os_error(errno);
+    let (what, remedy) = match (step, errno) {
+        (Step::Device, libc::ENOENT | libc::ENXIO | libc::ENODEV) => (
+            "/dev/net/tun is missing".to_owned(),
+            "load the module (modprobe tun); in a container: mkdir -p /dev/net; mknod /dev/net/tun c 10 200",
+        ),
+        (Step::Device, libc::EACCES) => (
+            "no right to open /dev/net/tun".to_owned(),
+            "run it as root, or let users open it: chmod 666 /dev/net/tun",
+        ),
+        (Step::Device | Step::Address, libc::EPERM) => (
+            "this system does not let users have network namespaces".to_owned(),
+            "run it as root",
+        ),
+        (Step::Fork | Step::User, libc::EPERM | libc::EACCES | libc::EINVAL) => (
+            "this system does not let users have namespaces".to_owned(),
+            "run it as root, or allow it: sysctl user.max_user_namespaces, \
+             kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns",
+        ),
+        (Step::Fork | Step::Space, libc::ENOSPC) => (
+            "no more namespaces are allowed".to_owned(),
+            "raise sysctl user.max_net_namespaces (and user.max_user_namespaces, user.max_pid_namespaces)",
+        ),
+        (step, _) => (
+            format!(
+                "cannot set up the network namespace ({}): {reason}",
+                doing(step)
+            ),
+            "",
+        ),
+    };
+    match remedy {
+        "" => Error::new(what),
+        remedy => Error::new(what).remedy(remedy),
+    }
+}
+
+fn doing(step: Step) -> &'static str {
+    match step {
+        Step::None => "waiting for it",
+        Step::User => "mapping users",
+        Step::Proc => "mounting /proc",
+        Step::Device => "making a TUN device",
+        Step::Address => "giving it addresses",
+        Step::Space => "making the other side",
+        Step::Fork => "starting a process",
+    }
+}
+
+/// The caller's user and group, as they are: programs see who they always were.
+fn identity_maps() -> (CString, CString) {
+    let (user, group) = sys::identity();
+    let map = |id| CString::new(format!("{id} {id} 1")).unwrap_or_default();
+    (map(user), map(group))
+}
+
+/// The caller's environment and the address of the other side.
+fn environment(four: &str, six: Option<&String>) -> Result<Vec<CString>, Error> {
+    let given =
+        std::env::vars_os().filter(|(name, _)| name != "QUELL_SERVER" && name != "QUELL_SERVER6");
+    let set = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+    let ours =
+        std::iter::once(set("QUELL_SERVER", four)).chain(six.map(|a| set("QUELL_SERVER6", a)));
+    let line = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        c_string(name)
+    };
+    given.chain(ours).map(line).collect()
+}
+
+fn c_string(text: OsString) -> Result<CString, Error> {
+    CString::new(text.into_vec())
+        .map_err(|_| Error::new("an argument of the command holds a NUL byte"))
+}
+
+/// A key that nobody can guess: the standard library's, which is the system's.
+fn random_key() -> Key {
+    use std::hash::{BuildHasher, RandomState};
+    (
+        RandomState::new().hash_one(0),
+        RandomState::new().hash_one(1),
+    )
+}

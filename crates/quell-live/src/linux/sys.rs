@@ -1,0 +1,292 @@
+//! The few system calls that the standard library lacks, each behind a safe function.
+//!
+//! Those that `init` calls between `clone` and `exec` make system calls only: no allocation, no locks.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// The number of the last system call's error.
+pub fn errno() -> c_int {
+    // SAFETY: the address of this thread's errno is always valid.
+    unsafe { *libc::__errno_location() }
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+/// Owns what a system call just opened.
+fn owned(fd: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: a descriptor that the kernel gave out a moment ago has no other owner.
+    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens a file; closed on exec.
+pub fn open(path: &CStr, flags: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: `path` ends in a NUL.
+    owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+}
+
+/// A socket for `ioctl`s about interfaces.
+pub fn socket(family: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    owned(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })
+}
+
+/// An `ioctl` that reads from or writes to `argument`.
+///
+/// # Safety
+/// `argument` must be the type that `request` is defined with.
+pub unsafe fn ioctl<T>(
+    fd: BorrowedFd<'_>,
+    request: libc::Ioctl,
+    argument: &mut T,
+) -> io::Result<()> {
+    // SAFETY: the caller vouches for the type; the pointer is valid for the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) })?;
+    Ok(())
+}
+
+/// Writes all of `text` to the file at `path`; false if that failed.
+pub fn write_file(path: &CStr, text: &[u8]) -> bool {
+    let Ok(file) = open(path, libc::O_WRONLY) else {
+        return false;
+    };
+    // SAFETY: the buffer is valid for its length.
+    let n = unsafe { libc::write(file.as_raw_fd(), text.as_ptr().cast(), text.len()) };
+    n == text.len() as isize
+}
+
+/// Reads the beginning of the file at `path` into `buffer`; how much, 0 if it cannot be read.
+pub fn read_file(path: &CStr, buffer: &mut [u8]) -> usize {
+    let Ok(file) = open(path, libc::O_RDONLY) else {
+        return 0;
+    };
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let rest = &mut buffer[filled..];
+        // SAFETY: the buffer is valid for its length.
+        let n = unsafe { libc::read(file.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len()) };
+        match n {
+            ..=0 => break,
+            n => filled += n as usize,
+        }
+    }
+    filled
+}
+
+/// A pair of connected sockets that keep messages apart.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut pair = [0; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: two descriptors fit into `pair`.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) })?;
+    Ok((owned(pair[0])?, owned(pair[1])?))
+}
+
+/// Room for one descriptor's control message.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Sends a message, and with it a descriptor.
+pub fn send(socket: BorrowedFd<'_>, message: &[u8], fd: Option<RawFd>) -> io::Result<()> {
+    let mut part = libc::iovec {
+        iov_base: message.as_ptr().cast_mut().cast(),
+        iov_len: message.len(),
+    };
+    let mut control = Control([0; 64]);
+    // SAFETY: zero is a valid msghdr. The control buffer is aligned, outlives the call, and holds one descriptor
+    // (CMSG_SPACE(4) is 24 bytes). sendmsg does not write through iov_base.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &mut part;
+        header.msg_iovlen = 1;
+        if let Some(fd) = fd {
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(4) as _;
+            let first = libc::CMSG_FIRSTHDR(&header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = libc::CMSG_LEN(4) as _;
+            libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(fd);
+        }
+        match libc::sendmsg(socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL) {
+            n if n < 0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Receives a message (0 bytes: the other end is closed) and the descriptor that came with it.
+pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut part = libc::iovec {
+        iov_base: message.as_mut_ptr().cast(),
+        iov_len: message.len(),
+    };
+    let mut control = Control([0; 64]);
+    // SAFETY: as in `send`; the kernel fills buffers that are valid for their lengths, and a descriptor that it hands over has no
+    // other owner.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = control.0.len() as _;
+        let n = libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC);
+        if n < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let first = libc::CMSG_FIRSTHDR(&header);
+        let mut fd = None;
+        if !first.is_null()
+            && (*first).cmsg_level == libc::SOL_SOCKET
+            && (*first).cmsg_type == libc::SCM_RIGHTS
+        {
+            let raw = libc::CMSG_DATA(first).cast::<c_int>().read_unaligned();
+            fd = Some(OwnedFd::from_raw_fd(raw));
+        }
+        Ok((n as usize, fd))
+    }
+}
+
+/// Waits until `fd` can be read or `timeout` is over; true if it can be read.
+pub fn readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let time = libc::timespec {
+        tv_sec: timeout.as_secs() as _,
+        tv_nsec: timeout.subsec_nanos() as _,
+    };
+    // SAFETY: both structures outlive the call; no signal mask.
+    unsafe { libc::ppoll(&mut poll, 1, &time, std::ptr::null()) > 0 }
+}
+
+/// Whether this thread may do what `bits` say: capabilities in effect.
+pub fn capable(bits: &[u32]) -> bool {
+    let mut data = [0u32; 6];
+    capget(&mut data);
+    bits.iter()
+        .all(|bit| data[3 * (*bit as usize / 32)] >> (bit % 32) & 1 == 1)
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`, the calling thread.
+const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
+
+/// Capabilities as the kernel has them: effective, permitted, inheritable of bits 0 to 31, then of 32 to 63.
+fn capget(data: &mut [u32; 6]) {
+    let mut header = CAPABILITY_HEADER;
+    // SAFETY: version 3 has a header of two words and data of six.
+    unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()) };
+}
+
+/// Lets what is executed next keep these capabilities (capabilities(7): ambient).
+pub fn keep_capabilities(bits: &[u32]) -> bool {
+    let mut data = [0u32; 6];
+    capget(&mut data);
+    for bit in bits {
+        data[3 * (*bit as usize / 32) + 2] |= 1 << (bit % 32);
+    }
+    let mut header = CAPABILITY_HEADER;
+    // SAFETY: as in `capget`; prctl takes numbers here.
+    unsafe {
+        libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()) == 0
+            && bits.iter().all(|bit| {
+                let raise = libc::PR_CAP_AMBIENT_RAISE;
+                libc::prctl(libc::PR_CAP_AMBIENT, raise, u64::from(*bit), 0, 0) == 0
+            })
+    }
+}
+
+/// The user and group that this process acts as.
+pub fn identity() -> (u32, u32) {
+    // SAFETY: no arguments, no errors.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Real-time priority and exact timers for this thread, as far as allowed; whether the priority is real-time.
+pub fn be_punctual() -> bool {
+    // SAFETY: zero is a valid sched_param; prctl takes numbers here.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0);
+        let mut param: libc::sched_param = std::mem::zeroed();
+        param.sched_priority = 1;
+        let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+        libc::sched_setscheduler(0, policy, &param) == 0
+    }
+}
+
+/// Sends a signal to a process.
+pub fn kill(pid: c_int, signal: c_int) -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::kill(pid, signal) == 0 }
+}
+
+/// Waits for the end of a child; None if there is none.
+pub fn reap(pid: c_int) -> Option<c_int> {
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    match unsafe { libc::waitpid(pid, &mut status, 0) } {
+        -1 => None,
+        _ => Some(status),
+    }
+}
+
+/// Makes this process' group the terminal's foreground one again, where standard input is a terminal.
+pub fn take_terminal_back() {
+    // SAFETY: signal dispositions are restored to what they were; no pointers besides.
+    unsafe {
+        if libc::isatty(0) == 1 {
+            let was = libc::signal(libc::SIGTTOU, libc::SIG_IGN);
+            libc::tcsetpgrp(0, libc::getpgrp());
+            libc::signal(libc::SIGTTOU, was);
+        }
+    }
+}
+
+/// Names and IPv4 addresses (with their masks) of this namespace's interfaces.
+pub fn interfaces() -> io::Result<Vec<(String, u32, u32)>> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: on success `list` is a linked list that stays valid until freeifaddrs; addresses are read as what their family says.
+    unsafe {
+        check(libc::getifaddrs(&mut list))?;
+        let mut found = Vec::new();
+        let mut at = list;
+        let v4 = |a: *mut libc::sockaddr| {
+            (!a.is_null() && c_int::from((*a).sa_family) == libc::AF_INET)
+                .then(|| u32::from_be((*a.cast::<libc::sockaddr_in>()).sin_addr.s_addr))
+        };
+        while !at.is_null() {
+            let name = CStr::from_ptr((*at).ifa_name).to_string_lossy();
+            if let (Some(address), Some(mask)) = (v4((*at).ifa_addr), v4((*at).ifa_netmask)) {
+                found.push((name.into_owned(), address, mask));
+            }
+            at = (*at).ifa_next;
+        }
+        libc::freeifaddrs(list);
+        Ok(found)
+    }
+}
+
+/// Copies memory into a fixed-size field, cut to what fits with a NUL behind it.
+pub fn copy_name(field: &mut [libc::c_char], name: &CStr) {
+    let bytes = name.to_bytes();
+    let fits = bytes.len().min(field.len() - 1);
+    for (to, from) in field.iter_mut().zip(&bytes[..fits]) {
+        *to = *from as libc::c_char;
+    }
+    field[fits] = 0;
+}
+
+/// A pointer for an `ioctl`'s structure.
+pub fn pointer(name: &CStr) -> *mut c_void {
+    name.as_ptr().cast_mut().cast()
+}

@@ -1,0 +1,165 @@
+//! `quell._core.Shell`: a command behind an emulated link. Linux only.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use quell_link::{Error, Queue};
+use quell_live::link::Params;
+use quell_live::shell::{Config, Ended, Outside, Shell as Running};
+use quell_qdisc::Nanos;
+use quell_sim::scenario::{Link, Shaper, run_seed};
+
+use crate::scenario::Scenario;
+use crate::{input_error, nanos};
+
+/// A running command. Not for several threads at once.
+#[pyclass(module = "quell._core")]
+pub struct Shell {
+    running: Option<Running>,
+    ended: Option<Ended>,
+}
+
+#[pymethods]
+impl Shell {
+    /// Runs `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`. Each way takes the
+    /// link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round trip.
+    #[new]
+    #[pyo3(signature = (scenario, command, *, base_rtt, bin_s, server = None, mtu = 1500, output = None))]
+    #[allow(clippy::too_many_arguments)] // They are Python's keywords.
+    fn new(
+        py: Python<'_>,
+        scenario: &Scenario,
+        command: Vec<OsString>,
+        base_rtt: bool,
+        bin_s: f64,
+        server: Option<Vec<OsString>>,
+        mtu: u32,
+        output: Option<(RawFd, RawFd)>,
+    ) -> PyResult<Self> {
+        let s = &scenario.0;
+        if !s.hops.is_empty() {
+            let error = Error::new("a shell has one link each way").key("hop");
+            return Err(input_error(error.remedy("nest shells in place of [[hop]]")));
+        }
+        let rtt = s.flows.first().filter(|_| base_rtt).map_or(0, |f| f.rtt);
+        let bin = nanos(bin_s)?;
+        let params = |link, seed| params(link, rtt / 2, seed, bin).map_err(input_error);
+        let config = Config {
+            down: params(&s.link, s.seed)?,
+            up: params(s.up.as_ref().unwrap_or(&s.link), run_seed(s.seed, 1))?,
+            command,
+            server,
+            mtu,
+            output,
+        };
+        let running = py.detach(|| Running::start(config)).map_err(input_error)?;
+        Ok(Self {
+            running: Some(running),
+            ended: None,
+        })
+    }
+
+    /// Waits for the command's end, at most so many seconds: the exit status that a shell has for it, or None.
+    fn wait(&mut self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<i32>> {
+        let running = self.running()?;
+        let timeout = Duration::from_secs_f64(timeout_s.clamp(0.0, 3600.0));
+        let ended = py.detach(|| running.wait(timeout)).map_err(input_error)?;
+        self.ended = ended.or(self.ended);
+        Ok(self.ended.map(Ended::status))
+    }
+
+    /// Why the command could not be executed; None if it could.
+    fn not_executed(&self) -> Option<String> {
+        match self.ended {
+            Some(Ended::NotExecuted(error)) => Some(reason(error)),
+            _ => None,
+        }
+    }
+
+    /// The exit status of a server that has ended before the command, and why if it could not be executed.
+    fn server_ended(&mut self) -> PyResult<Option<(i32, Option<String>)>> {
+        Ok(self.running()?.server_ended.map(|ended| match ended {
+            Ended::NotExecuted(error) => (ended.status(), Some(reason(error))),
+            _ => (ended.status(), None),
+        }))
+    }
+
+    /// Hands SIGTERM or SIGHUP on to the command.
+    fn signal(&mut self, signal: i32) -> PyResult<()> {
+        self.running()?.signal(signal);
+        Ok(())
+    }
+
+    /// Where the other side is: `caller`, `server` or `unprivileged`.
+    #[getter]
+    fn outside(&mut self) -> PyResult<&'static str> {
+        Ok(match self.running()?.outside {
+            Outside::Caller => "caller",
+            Outside::Server => "server",
+            Outside::Unprivileged => "unprivileged",
+        })
+    }
+
+    /// The other side's addresses: IPv4, and IPv6 where there is one.
+    #[getter]
+    fn server(&mut self) -> PyResult<(String, Option<String>)> {
+        Ok(self.running()?.server.clone())
+    }
+
+    /// The name of the device at both ends.
+    #[getter]
+    fn device(&mut self) -> PyResult<String> {
+        Ok(self.running()?.device.clone())
+    }
+
+    /// A look at both directions, [down, up], as JSON.
+    fn view(&mut self) -> PyResult<String> {
+        serde_json::to_string(&self.running()?.view()).map_err(input_error)
+    }
+
+    /// Ends everything; the records of both directions, [down, up], as JSON.
+    fn finish(&mut self, py: Python<'_>) -> PyResult<String> {
+        self.running()?;
+        let running = self.running.take();
+        let records = py.detach(|| running.map(Running::finish).transpose());
+        serde_json::to_string(&records.map_err(input_error)?).map_err(input_error)
+    }
+}
+
+impl Shell {
+    fn running(&mut self) -> PyResult<&mut Running> {
+        let over = || pyo3::exceptions::PyRuntimeError::new_err("this shell is over");
+        self.running.as_mut().ok_or_else(over)
+    }
+}
+
+/// What the live link is for a scenario's.
+fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Params, Error> {
+    if link.nic > 0 || link.shaper != Shaper::Line {
+        let error = Error::new("a shell's link is a line without a device queue").key("link");
+        return Err(error.remedy("write shaper = \"line\" and nic = 0"));
+    }
+    Ok(Params {
+        rate: link.rate.clone(),
+        queue: Queue::parse(&link.queue)?,
+        delay: if link.delay > 0 {
+            link.delay
+        } else {
+            base_delay
+        },
+        loss: link.loss,
+        overhead: link.overhead,
+        seed,
+        bin,
+    })
+}
+
+fn reason(error: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(error).to_string();
+    text.split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
