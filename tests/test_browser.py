@@ -13,7 +13,10 @@ import pytest
 
 from conftest import QUEUES
 from quell.experiment import Outcome
+from quell.papers import page as papers_page
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, rows
 from quell.report import page
+from quell.stats import Estimate
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -191,3 +194,61 @@ def test_page_is_drawn_anew_at_another_width(report: Page) -> None:
     report.open(390)
     assert report.count("#scatter path.dot") == len(QUEUES)
     assert report.js("return document.querySelector('#scatter svg').viewBox.baseVal.width") < 390
+
+
+PAPER = Paper(
+    name="made-up",
+    title="A paper & <more>",
+    source="Somebody: Something, 2020",
+    about="what is measured",
+    claims=[Claim("F1.delay", "delay <b>", "ms", 10.0, -1, 1.0), Claim("F1.rate", "rate", "Mbit/s")],
+    measure=lambda bench: Study(),
+)
+
+
+@pytest.fixture
+def paper_page(browser: Any, tmp_path: Path) -> Page:
+    study = Study(notes=["A finding."], tables=[Table("A matrix", ["nic", "ms"], [["0", "1.0"], ["100", "0.5"]])])
+    study.put("F1.delay", Estimate(20.0, 0.5, 5), "at nic 100 it is 9 ms")
+    study.put("F1.rate", Estimate(9.5, 0.1, 5))
+    lines = [
+        Line("measured", [(1, 0.5), (2, 20.0), (3, None), (4, 7.0)], "both", 0),
+        Line("printed", [(1, 1.0), (2, 10.0), (4, 5.0)], "both", 0, printed=True),
+        Line("another", [(k / 50, k % 9) for k in range(200)], "steps", 1),
+    ]
+    panels = [Panel("linear", Axis("x"), Axis("y"), lines), Panel("log", Axis("x", True), Axis("y", True), lines[:2])]
+    empty = [Panel("", Axis("x"), Axis("y"), [])]
+    study.figures += [Figure("F1", "Figure 1", "a note", panels), Figure("F2", "Empty", "", empty)]
+    path = tmp_path / "paper.html"
+    text = papers_page.page(PAPER, study, rows(PAPER, study), command="quell reproduce", notice="Quick.")
+    path.write_text(text, encoding="utf-8")
+    return Page(browser, path)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_papers_page_draws_without_errors_or_sideways_scrolling(paper_page: Page, width: int, dark: bool) -> None:
+    paper_page.open(width, dark)
+    assert paper_page.errors() == []
+    assert paper_page.js("return document.documentElement.scrollWidth") <= width
+    drawn = paper_page.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
+    assert "NaN" not in drawn
+    assert "undefined" not in drawn
+    assert "Infinity" not in drawn
+
+
+def test_papers_page_shows_printed_beside_measured_and_says_why(paper_page: Page) -> None:
+    paper_page.open(1280)
+    assert paper_page.count("#panel-0-0 path.mark") == 3
+    assert paper_page.count("#panel-0-0 path.mark[stroke-dasharray]") == 1
+    assert paper_page.count("#panel-0-1 path[fill='var(--paper)']") == 3
+    assert paper_page.count("#keys-0 span") == 3
+    told = paper_page.js("return document.body.innerText")
+    for text in ("A paper & <more>", "delay <b>", "not reached", "at nic 100 it is 9 ms", "20.00 ±0.50", "Quick."):
+        assert text in told
+    paper_page.move("#panel-0-1 svg", 0.5, 0.5)
+    paper_page.move("#panel-0-1 path[fill='var(--paper)']", 0.5, 0.5)
+    assert "printed" in paper_page.js("return document.getElementById('tip').innerText")
+    paper_page.js("document.querySelectorAll('.matrix th')[1].click()")
+    assert paper_page.js("return document.querySelector('.matrix tbody td').textContent") == "100"
+    assert paper_page.errors() == []

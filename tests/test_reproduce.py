@@ -49,12 +49,15 @@ def test_rows_follow_the_contract(quick: dict[str, tuple[list[dict[str, Any]], P
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_most_rows_are_measured_even_in_the_quick_version(
+def test_what_is_not_measured_says_what_is_missing(
     quick: dict[str, tuple[list[dict[str, Any]], Path]], name: str
 ) -> None:
+    """A queue whose network does not ship, the curve of a training, or the quick version's shortness."""
     found, _ = quick[name]
-    measured = [row for row in found if row["measured"] is not None]
-    assert len(measured) >= 0.8 * len(found)
+    missing = ("no queue `", "no such queue here", "no models/", "left out of the quick version")
+    for row in found:
+        assert row["measured"] is not None or row["why"].startswith(missing), row
+    assert sum(row["measured"] is not None for row in found) > 0.25 * len(found)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,8 +99,8 @@ def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cats",), "cats: unknown paper; known are rl-aqm"),
-        ((), "name a paper: rl-aqm"),
+        (("cats",), "cats: unknown paper; known are rl-aqm, lfq"),
+        ((), "name a paper: rl-aqm, lfq"),
         (("rl-aqm", "--html", "nowhere/page.html"), "--html nowhere/page.html: the folder nowhere does not exist"),
     ],
 )

@@ -11,7 +11,7 @@ from importlib import import_module
 from quell._core import InputError
 from quell.papers.paper import Paper
 
-MODULES = {"rl-aqm": "rl_aqm"}
+MODULES = {"rl-aqm": "rl_aqm", "lfq": "lfq"}
 """Name on the command line: module in this package."""
 
 

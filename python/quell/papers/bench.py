@@ -72,13 +72,18 @@ def mean(values: Iterable[float]) -> float:
     return math.fsum(kept) / len(kept)
 
 
-def knows(words: str) -> bool:
-    """Say whether these are queue words that this quell has."""
+def lacks(words: str) -> str:
+    """Say why this quell cannot take these queue words; empty if it can."""
     try:
         _core.queue(words)
-    except InputError:
-        return False
-    return True
+    except InputError as error:
+        return f"no queue `{words}` here: {error}"
+    return ""
+
+
+def knows(words: str) -> bool:
+    """Say whether these are queue words that this quell has."""
+    return not lacks(words)
 
 
 def vary(
@@ -102,7 +107,8 @@ def vary(
         name = re.match(r"(\w+) = ", line)
         if name and name[1] in wanted.get(section, {}):
             value = wanted[section][name[1]]
-            line = f'{name[1]} = "{value}"' if isinstance(value, str) else f"{name[1]} = {value}"
+            plain = str(value).lower() if isinstance(value, bool) else value
+            line = f'{name[1]} = "{value}"' if isinstance(value, str) else f"{name[1]} = {plain}"
             missing.discard((section, name[1]))
         lines.append(line)
     if missing:

@@ -119,14 +119,14 @@ def _show(paper: Paper, study: Study, measured: Sequence[dict[str, Any]], *, qui
         out.print(Text(QUICK, "yellow"))
     shown = {c.id: c for c in paper.claims if everything or not c.detail}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("row", overflow="fold", max_width=24)
+    table.add_column("row", overflow="fold", max_width=26)
     table.add_column("what", overflow="fold", ratio=1)
     table.add_column("printed", justify="right", no_wrap=True)
     table.add_column("measured", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in measured:
         if (claim := shown.get(row["id"])) is not None:
-            table.add_row(*_cells(row, claim.digits, f" {claim.unit}" if claim.unit else ""))
+            table.add_row(*_cells(row, claim.digits, f", {claim.unit}" if claim.unit else ""))
     out.print(table)
     for matrix in study.tables:
         _show_matrix(matrix)
@@ -179,6 +179,6 @@ def _reasons(missed: Sequence[dict[str, Any]]) -> None:
     for row in missed:
         together.setdefault(row["why"], []).append(row["id"])
     if together:
-        out.print(Text("Why not reached, by experiment", "bold"))
+        out.print(Text("Why not", "bold"))
     for why, ids in together.items():
         out.print(Text.assemble((", ".join(ids), "cyan"), f": {why}"))

@@ -137,6 +137,11 @@ class Paper:
     measure: Callable[[Bench], Study]
 
 
+def short(value: float) -> str:
+    """Write a number with three digits, and no power of ten."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
 def rows(paper: Paper, study: Study) -> list[dict[str, Any]]:
     """One row per claim, in the paper's order: what `--json` writes."""
     known = {claim.id for claim in paper.claims}

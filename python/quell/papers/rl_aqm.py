@@ -15,8 +15,9 @@ from itertools import pairwise
 
 from quell import sweep
 from quell._core import Scenario
-from quell.papers.bench import Bench, knows, mean, vary
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
+from quell.papers import curves
+from quell.papers.bench import Bench, knows, lacks, mean, vary
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
 from quell.stats import Estimate, Record, estimate, pareto
 
 NICS = (0, 100, 1000, 5000)
@@ -24,6 +25,8 @@ SECTIONS = (1, 2, 5, 10, 50, 10, 5, 2, 1)
 """Flows in each of nine equal parts of the run (Fig. 2)."""
 BINS_PER_SECTION = 40
 BIN_S = 120 / len(SECTIONS) / BINS_PER_SECTION
+PERIOD_S = 0.02
+"""Between decisions."""
 LEAST_MS = 0.01
 """Delays below this are alike."""
 
@@ -63,7 +66,8 @@ PRINTED = (
 
 
 def _claims() -> list[Claim]:
-    out = [claim for p in PRINTED for claim in _of_figure(p)]
+    out = [*curves.RL_CLAIMS, Claim("F4.shipped", "rlaqm, without exploring: reward per decision", "", 0.82, +1, 0.05)]
+    out += [claim for p in PRINTED for claim in _of_figure(p)]
     for nic in NICS:
         at = f"nic{nic}"
         for p in PRINTED:
@@ -181,14 +185,14 @@ def measure(bench: Bench) -> Study:
     for p in PRINTED:
         _judge(study, seens, p, p.queue, fit, "")
         why = _why(seens, p, p.queue, fit[p.queue], "most")
-        why += f"; with starts spread over a second instead of 40 flows at one instant {spread[p.id]:.3g} ms"
+        why += f"; with starts spread over a second instead of 40 flows at one instant {short(spread[p.id])} ms"
         study.put(f"{p.id}.max", _mean(seens[p.queue, p.link, fit[p.queue]], "most"), why)
         other, name = (PIE_RFC, "rfc.") if p.queue == PIE_NS3 else (PUBLISHED, "as_published.")
         if other in fit:
             _judge(study, seens, p, other, fit, name)
         else:
             for what in ("delay", "thr"):
-                study.put(f"{p.id}.{name}{what}", None, f"this quell has no queue `{other}`")
+                study.put(f"{p.id}.{name}{what}", None, lacks(other))
         for nic in NICS:
             seen = seens[p.queue, p.link, nic]
             study.put(f"{p.id}.nic{nic}.delay", _mean(seen, "delay"))
@@ -197,6 +201,7 @@ def measure(bench: Bench) -> Study:
         study.figures.append(_drawn(seens, p, fit))
     study.tables.append(_matrix(seens))
     _frontier(study, bench, seens)
+    _reward(study, bench, fit)
     study.notes[:0] = [_says_which_fits(seens, fit)]
     return study
 
@@ -253,12 +258,34 @@ def _why(seens: Seens, p: Printed, queue: str, nic: int, name: str, section: int
     def at(words: str, n: int) -> str:
         seen = seens[words, p.link, n]
         values = [getattr(s, name) if section is None else getattr(s, name)[section] for s in seen]
-        return f"{mean(values):.3g}"
+        return short(mean(values))
 
     other = {RL: PUBLISHED, PUBLISHED: RL, PIE_NS3: PIE_RFC, PIE_RFC: PIE_NS3}[queue]
     both = [words for words in (queue, other) if (words, p.link, nic) in seens]
     measured = "; ".join(f"{words} has {'/'.join(at(words, n) for n in NICS)} {UNITS[name]}" for words in both)
     return f"measured at nic {nic}, which fits best; at nic {'/'.join(map(str, NICS))} {measured}"
+
+
+def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
+    """Figure 4's reward, of the network that is shipped, at every nic; then the curve of its training."""
+    link = LINKS[0]
+    settings = {(queue, nic): (_scenario(link, nic), queue) for queue in (RL, PIE_NS3) for nic in NICS}
+
+    def reduce(record: Record) -> float:
+        series = record["series"]
+        pairs = zip(series["backlog_ms"], series["throughput_mbps"], strict=True)
+        return mean(reward(d, min(1.0, t / link[0])) for d, t in pairs)
+
+    got = bench.seeds_of("Figure 4", settings, reduce, bin_s=PERIOD_S)
+    told = "; ".join(f"{queue} {'/'.join(f'{mean(got[queue, nic]):.2f}' for nic in NICS)}" for queue in (RL, PIE_NS3))
+    why = f"without exploring, reward at nic {'/'.join(map(str, NICS))}: {told}"
+    study.put("F4.shipped", estimate(got[RL, fit[RL]]), why)
+    curves.rl_aqm(study, why)
+
+
+def reward(delay_ms: float, utilisation: float) -> float:
+    """Compute the paper's R(U, D)."""
+    return utilisation**2 - 0.5 + 2 / (1 + delay_ms / 5) - 1.5
 
 
 # What is shown. ------------------------------------------------------------------------------------------------------
@@ -281,16 +308,12 @@ def _matrix(seens: Seens) -> Table:
     for queue in _queues(seens):
         for link in dict.fromkeys(link for _, link, _ in seens):
             cells = [
-                "/".join(_short(_value(seen, name)) for name in ("delay", "true_delay", "throughput"))
+                "/".join(short(_value(seen, name)) for name in ("delay", "true_delay", "throughput"))
                 for seen in (seens[queue, link, nic] for nic in NICS)
             ]
             rows.append([f"{queue} {link[0]}/{link[1]}", *cells])
     title = "Delay that the queue sees, ms / delay that senders see, ms / throughput, Mbit/s"
     return Table(title, ["Mbit/s, RTT ms", *(f"nic {nic}" for nic in NICS)], rows)
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
 def _drawn(seens: Seens, p: Printed, fit: Mapping[str, int]) -> Figure:
@@ -360,7 +383,9 @@ def _frontier(study: Study, bench: Bench, seens: Seens) -> None:
     )  # fmt: skip
     study.notes.append(
         f"On the bare link (nic 0, {_link(link)}) {RL} has {mine[0]:.2f} ms at {mine[1]:.2f} Mbit/s: {stands}. "
-        f"{PIE_RFC} has {theirs[0]:.2f} ms at {theirs[1]:.2f} Mbit/s."
+        f"{PIE_RFC} has {theirs[0]:.2f} ms at {theirs[1]:.2f} Mbit/s: {RL} is "
+        f"{'' if mine[0] < theirs[0] else 'not '}below its delay, and "
+        f"{'' if mine[1] >= 0.98 * theirs[1] else 'not '}within 2 % of its throughput."
     )
     lines = [
         Line("constant drop probabilities", [(d, t) for d, t in points], "dots", 0),

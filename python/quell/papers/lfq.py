@@ -1,0 +1,433 @@
+"""LFQ: Tables I to VII and Figures 4 to 15, each run one flow for 5 s.
+
+The evaluation is the authors' (their `rl.cc` and `plot_df.py`): 100 rates of 5 to 25 Mbit/s at 15 ms and 100 round
+trips of 5 to 25 ms at 15 Mbit/s, for NewReno and for BIC. A run has no randomness, so seeds are grids: the first is the
+paper's, every other one lies a fraction of a step beside it, and the interval tells how much hangs on a single loss
+here or there. Throughput is application bytes over 5 s; what the paper's tables call fq was a plain FIFO, real `fq` is
+measured beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from quell._core import Scenario
+from quell.papers import curves, lfq_beyond
+from quell.papers.bench import Bench, Run, knows, lacks, mean, vary
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, short
+from quell.stats import Record, estimate
+
+CCS = ("newreno", "bic")
+NAMES = {"newreno": "NewReno", "bic": "BIC"}
+AXES = {"bw": "rate", "delay": "round trip"}
+LOW, HIGH, MIDDLE = 5.0, 25.0, 15.0
+"""Of both axes, Mbit/s or ms."""
+POINTS, QUICK_POINTS = 100, 12
+PACKET = 1500
+"""Bytes of a full packet as the link counts them: 1446 of data, 52 of headers, 2 of PPP."""
+
+QUEUES = {
+    "offline_0.01": "lfq alpha 0.01",
+    "offline_10": "lfq alpha 10",
+    "online_10": "lfq alpha 10 online",
+    "fq_codel": "fq_codel noecn",
+    "fq100": "fifo limit 100",
+    "fq1000": "fifo limit 1000",
+    "real_fq100": "fq flow_limit 100",
+    "real_fq1000": "fq flow_limit 1000",
+}
+LEARNED = ("offline_0.01", "offline_10", "online_10")
+
+# As printed. ---------------------------------------------------------------------------------------------------------
+
+CORRELATIONS = {
+    "offline_0.01": ("T1", {"newreno": (98.3, 99.1), "bic": (80.2, 90.2)}),
+    "offline_10": ("T3", {"newreno": (99.3, 96.5), "bic": (75.4, 62.0)}),
+    "online_10": ("T5", {"newreno": (86.1, 87.7), "bic": (72.9, 73.6)}),
+}
+LIMITS = {
+    "offline_0.01": ("T2", {"newreno": 22, "bic": 8}),
+    "offline_10": ("T4", {"newreno": 13, "bic": 5}),
+    "online_10": ("T6", {"newreno": 14, "bic": 8}),
+}
+TABLE_VII: dict[str, tuple[float | None, float | None, float | None]] = {
+    "offline_0.01": (13.4, 23.9, 7.7),
+    "offline_10": (12.5, 12.7, 3.4),
+    "online_10": (12.8, 16.1, 4.5),
+    "fq_codel": (13.7, 155.4, 15.4),
+    "fq100": (11.7, 100, 51.1),
+    "fq1000": (11.9, 1000, 630.4),
+    "real_fq100": (None, None, None),
+    "real_fq1000": (None, None, None),
+}
+"""Mbit/s, largest and mean queue in packets."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One of Figures 5 to 15: a flow and its queue over time."""
+
+    id: str
+    cc: str
+    mbps: float
+    rtt_ms: float
+    queue: str
+    text: str
+
+
+FLOWS = (
+    Flow("F5", "newreno", 25, 15, "offline_0.01", "the limit begins near 15 and is near 35 within a second"),
+    Flow("F6", "newreno", 6, 15, "offline_0.01", "the limit settles near 10; the queue hardly ever empties"),
+    Flow("F7", "bic", 25, 15, "offline_0.01", "the limit settles near 12"),
+    Flow("F10", "newreno", 6, 15, "offline_10", "a smaller limit than Figure 6's; the queue is empty at times"),
+    Flow("F12", "bic", 15, 5, "offline_0.01", "a short queue that hardly ever empties"),
+    Flow("F13", "bic", 15, 5, "fq1000", "the queue grows to its limit"),
+    Flow("F14", "bic", 15, 5, "fq100", "a standing queue of about 80 from 2 s on (captioned as 1000, drawn as 100)"),
+    Flow("F15", "bic", 15, 5, "fq_codel", "a spike in slow start, then a short queue"),
+)
+
+
+def _claims() -> list[Claim]:
+    out = []
+    for queue in LEARNED:
+        table, printed = CORRELATIONS[queue]
+        slack = 10.0 if queue == "online_10" else 0.05
+        for cc in CCS:
+            for (axis, name), value in zip(AXES.items(), printed[cc], strict=True):
+                what = f"{QUEUES[queue]}, {NAMES[cc]}: correlation of {name} and limit"
+                out.append(Claim(f"{table}.{cc}.{axis}", what, "%", value, +1, slack, 1))
+        table, limits = LIMITS[queue]
+        for cc in CCS:
+            what = f"{QUEUES[queue]}, {NAMES[cc]}: mean limit"
+            out.append(Claim(f"{table}.{cc}", what, "packets", limits[cc], 0, 0.25 * limits[cc], 1))
+        out.append(Claim(f"{table}.ratio", f"{QUEUES[queue]}: NewReno's mean limit over BIC's", "",
+                         2.0 if queue == "offline_0.01" else None, +1, 0.0))  # fmt: skip
+    out.sort(key=lambda claim: claim.id)
+    for queue, (thr, most, avg) in TABLE_VII.items():
+        learned = queue in LEARNED
+        words = QUEUES[queue]
+        out += [
+            Claim(f"T7.{queue}.thr", f"{words}: goodput", "Mbit/s", thr, +1 if learned else 0, 0.03 * (thr or 0)),
+            Claim(f"T7.{queue}.max", f"{words}: largest queue, mean over runs", "packets", most,
+                  -1 if learned else 0, 0.05 if learned else 0.1 * (most or 0), 1),
+            Claim(f"T7.{queue}.avg", f"{words}: mean queue", "packets", avg,
+                  -1 if learned else 0, 0.05 if learned else 0.1 * (avg or 0), 1),
+        ]  # fmt: skip
+    out += curves.LFQ_CLAIMS
+    out += [
+        Claim("F5.start", "NewReno, 25 Mbit/s, 15 ms: limit in the first 0.2 s", "packets", 15, 0, 5, 1),
+        Claim("F5.end", "NewReno, 25 Mbit/s, 15 ms: limit in the last second", "packets", 35, 0, 7, 1),
+        Claim("F5.settled", "NewReno, 25 Mbit/s, 15 ms: limit for good within a fifth of its end", "s", 1, -1, 0.25),
+        Claim("F6.end", "NewReno, 6 Mbit/s, 15 ms: limit in the last second", "packets", 10, 0, 2.5, 1),
+        Claim("F7.end", "BIC, 25 Mbit/s, 15 ms: limit in the last second", "packets", 12, 0, 3, 1),
+        Claim("F10.end", "alpha 10, NewReno, 6 Mbit/s: limit in the last second", "packets", digits=1),
+    ]
+    for f in FLOWS:
+        out.append(
+            Claim(f"{f.id}.empty", f"{_flow_text(f)}: time with less than half a packet, from 1 s on", "%", digits=1)
+        )
+    out += [
+        Claim("F13.max", f"{_flow_text(FLOWS[5])}: largest queue", "packets", 1000, 0, 50, 0),
+        Claim("F14.standing", f"{_flow_text(FLOWS[6])}: mean queue from 2 s on", "packets", 80, 0, 8, 1),
+        Claim("F15.max", f"{_flow_text(FLOWS[7])}: largest queue", "packets", digits=0),
+        Claim("F15.rest", f"{_flow_text(FLOWS[7])}: mean queue from 2 s on", "packets", digits=1),
+    ]
+    return out + lfq_beyond.claims(LEARNED)
+
+
+def _flow_text(f: Flow) -> str:
+    return f"{QUEUES[f.queue]}, {NAMES[f.cc]}, {f.mbps:g} Mbit/s, {f.rtt_ms:g} ms"
+
+
+# Measuring. ----------------------------------------------------------------------------------------------------------
+
+
+def scenario(cc: str, mbps: float, rtt_ms: float, **flow: object) -> Scenario:
+    """Return the paper's link with one flow; `flow` sets more of its keys."""
+    half_us = round(rtt_ms * 500)
+    link = {"rate": f"{round(mbps * 1e6)}bit", "delay": f"{half_us}us"}
+    return vary("lfq", link=link, flow={"cc": cc, "rtt": f"{2 * half_us}us", **flow})
+
+
+def grid(points: int, number: int, grids: int) -> list[float]:
+    """Space `points` values evenly, ends included; grid `number` of `grids` lies that share of a step further."""
+    step = (HIGH - LOW) / (points - 1)
+    shifted = [LOW + step * (k + number / grids) for k in range(points)]
+    return [value if value <= HIGH + 1e-9 else 2 * HIGH - value for value in shifted]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run gave; packets and Mbit/s."""
+
+    goodput: float
+    most: float
+    avg: float
+    limit: float | None
+
+
+def _reduce(record: Record) -> Seen:
+    queue = record["backlog_packets"]
+    return Seen(record["goodput_mbps"], queue["max"], queue["mean"], record["limit_packets"])
+
+
+Where = tuple[str, str, float]
+"""Congestion control, axis, value on it."""
+Grids = Sequence[Mapping[Where, Seen]]
+
+
+def _places(points: int, number: int, grids: int) -> Iterator[Where]:
+    for cc in CCS:
+        for axis in AXES:
+            for value in grid(points, number, grids):
+                yield cc, axis, value
+
+
+def at(where: Where, **flow: object) -> Scenario:
+    """Return the scenario of a place on the grid."""
+    cc, axis, value = where
+    return scenario(cc, value, MIDDLE, **flow) if axis == "bw" else scenario(cc, MIDDLE, value, **flow)
+
+
+def _simulate(bench: Bench, queues: Mapping[str, str]) -> dict[str, Grids]:
+    points = QUICK_POINTS if bench.quick else POINTS
+    grids = [list(_places(points, number, bench.seeds)) for number in range(bench.seeds)]
+    scenarios = {where: at(where) for places in grids for where in places}
+    keys = [(queue, number, where) for queue in queues for number, places in enumerate(grids) for where in places]
+    runs = [Run(scenarios[where], queues[queue]) for queue, _, where in keys]
+    out: dict[str, list[dict[Where, Seen]]] = {queue: [{} for _ in grids] for queue in queues}
+    for (queue, number, where), seen in zip(keys, bench.run("Tables I to VII", runs, _reduce), strict=True):
+        out[queue][number][where] = seen
+    return dict(out)
+
+
+def measure(bench: Bench) -> Study:
+    """Measure the paper."""
+    study = Study()
+    queues = {name: words for name, words in QUEUES.items() if knows(words)}
+    for name in (name for name in QUEUES if name not in queues):
+        _missing(study, name)
+    static = lfq_beyond.regret(study, bench, queues, at)
+    seen = _simulate(bench, queues)
+    others = _with_another_tcp(bench, queues)
+    for name in seen:
+        _table_vii(study, name, seen, others.get(name, {}))
+        if name in LEARNED:
+            _tables_of_limits(study, name, seen, static)
+    _flows(study, bench, queues)
+    study.figures.insert(0, _figure_8(seen))
+    curves.lfq(study)
+    lfq_beyond.mixed(study, bench, queues)
+    return study
+
+
+def _missing(study: Study, name: str) -> None:
+    for claim in CLAIMS:
+        parts = claim.id.split(".")
+        owner = {f.id: f.queue for f in FLOWS}
+        owner |= {table: queue for tables in (CORRELATIONS, LIMITS) for queue, (table, _) in tables.items()}
+        if owner.get(parts[0]) == name or f".{name}." in f"{claim.id}.":
+            study.put(claim.id, None, lacks(QUEUES[name]))
+
+
+def _over(grids: Grids, value: Callable[[Mapping[Where, Seen]], float | None]) -> list[float | None]:
+    return [value(places) for places in grids]
+
+
+TCPS: dict[str, dict[str, object]] = {
+    "without SACK": {"sack": False},
+    "with socket buffers of 6 MB": {"buffer": "6MB"},
+    "with both": {"sack": False, "buffer": "6MB"},
+}
+"""Other senders than the paper's settings say: what decides with a deep plain queue."""
+
+
+def _with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> dict[str, dict[str, list[Seen]]]:
+    """Table VII's queues that do not learn, with other senders, on a coarser grid."""
+    places = list(_places(QUICK_POINTS, 0, 1))
+    keys = [(name, tcp) for name in queues if name not in LEARNED for tcp in TCPS]
+    runs = [Run(at(where, **TCPS[tcp]), queues[name]) for name, tcp in keys for where in places]
+    seen = bench.run("Other senders", runs, _reduce)
+    out: dict[str, dict[str, list[Seen]]] = {}
+    for k, (name, tcp) in enumerate(keys):
+        out.setdefault(name, {})[tcp] = seen[k * len(places) : (k + 1) * len(places)]
+    return out
+
+
+def _table_vii(study: Study, name: str, everyone: Mapping[str, Grids], others: Mapping[str, Sequence[Seen]]) -> None:
+    grids = everyone[name]
+    for what in ("goodput", "most", "avg"):
+
+        def of(places: Mapping[Where, Seen], what: str = what) -> float:
+            return mean(getattr(seen, what) for seen in places.values())
+
+        column = {"goodput": "thr", "most": "max", "avg": "avg"}[what]
+        parts = [
+            f"{NAMES[cc]} {short(mean(getattr(s, what) for p in grids for (c, _, _), s in p.items() if c == cc))}"
+            for cc in CCS
+        ]
+        parts += [f"{tcp} {short(mean(getattr(s, what) for s in seen))}" for tcp, seen in others.items()]
+        if name in LEARNED:
+            parts += [
+                f"{QUEUES[other]} {short(mean(getattr(s, what) for p in theirs for s in p.values()))}"
+                for other, theirs in everyone.items()
+                if other in LEARNED and other != name
+            ]
+        study.put(f"T7.{name}.{column}", estimate(_over(grids, of)), ", ".join(parts))
+
+
+def _tables_of_limits(
+    study: Study, name: str, everyone: Mapping[str, Grids], static: Mapping[str, Mapping[Where, int]]
+) -> None:
+    grids, best = everyone[name], static[name.rsplit("_", 1)[1]]
+    table, _ = CORRELATIONS[name]
+    others = [other for other in LEARNED if other != name and other in everyone]
+    for cc in CCS:
+        for axis in AXES:
+
+            def correlation(places: Mapping[Where, Seen], cc: str = cc, axis: str = axis) -> float | None:
+                return pearson([(value, s.limit or 0.0) for (c, a, value), s in places.items() if (c, a) == (cc, axis)])
+
+            why = [_ends(grids, cc, axis), f"best static limits {_told(best, cc, axis)}"]
+            for other in others:
+                found = [value for value in _over(everyone[other], correlation) if value is not None]
+                why += [f"{QUEUES[other]} {mean(found):.1f} %"] if found else []
+            study.put(f"{table}.{cc}.{axis}", estimate(_over(grids, correlation)), "; ".join(why))
+    table, _ = LIMITS[name]
+
+    def limit(places: Mapping[Where, Seen], cc: str) -> float:
+        return mean(s.limit or 0.0 for (c, _, _), s in places.items() if c == cc)
+
+    for cc in CCS:
+        why = [f"by {AXES[axis]} {_ends(grids, cc, axis)}" for axis in AXES]
+        why += [f"best static limits by {AXES[axis]} {_told(best, cc, axis)}" for axis in AXES]
+        study.put(f"{table}.{cc}", estimate(limit(p, cc) for p in grids), "; ".join(why))
+    ratio = estimate(limit(p, "newreno") / limit(p, "bic") for p in grids)
+    study.put(f"{table}.ratio", ratio, ", ".join(f"{NAMES[cc]} {mean(limit(p, cc) for p in grids):.1f}" for cc in CCS))
+
+
+def _ends(grids: Grids, cc: str, axis: str) -> str:
+    """Tell the mean limits of the axis' five fifths."""
+    fifths: list[list[float]] = [[] for _ in range(5)]
+    for places in grids:
+        for (c, a, value), seen in places.items():
+            if (c, a) == (cc, axis):
+                fifths[min(4, int((value - LOW) / (HIGH - LOW) * 5))].append(seen.limit or 0.0)
+    return "its limits, by fifths, " + ", ".join(f"{mean(part):.1f}" for part in fifths)
+
+
+def _told(best: Mapping[Where, int], cc: str, axis: str) -> str:
+    """Tell what the best static limits are like."""
+    pairs = sorted((value, float(limit)) for (c, a, value), limit in best.items() if (c, a) == (cc, axis))
+    correlation = pearson(pairs)
+    told = "" if correlation is None else f", correlation {correlation:.0f} %"
+    third = max(1, len(pairs) // 3)
+    least, last = mean(v for _, v in pairs[:third]), mean(v for _, v in pairs[-third:])
+    return f"{least:.1f} in the least third, {last:.1f} in the last{told}"
+
+
+def pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Correlate, in per cent; None where one side never differs."""
+    xs, ys = zip(*pairs, strict=True)
+    mx, my = mean(xs), mean(ys)
+    xx, yy = math.fsum((x - mx) ** 2 for x in xs), math.fsum((y - my) ** 2 for y in ys)
+    xy = math.fsum((x - mx) * (y - my) for x, y in pairs)
+    return 100 * xy / math.sqrt(xx * yy) if xx > 0 and yy > 0 else None
+
+
+def _figure_8(seen: Mapping[str, Grids]) -> Figure:
+    panels = []
+    for axis, title, unit in (
+        ("bw", "Limit by rate, 15 ms", "rate, Mbit/s"),
+        ("delay", "Limit by round trip, 15 Mbit/s", "RTT, ms"),
+    ):
+        lines = []
+        for k, (name, cc) in enumerate((name, cc) for name in LEARNED if name in seen for cc in CCS):
+            points = [(v, s.limit) for (c, a, v), s in seen[name][0].items() if (c, a) == (cc, axis)]
+            lines.append(Line(f"{QUEUES[name]}, {NAMES[cc]}", points, "line", k))
+        panels.append(Panel(title, Axis(unit), Axis("mean limit, packets"), lines))
+    note = "The limit that the network set, mean of each run, on the paper's grid. Figure 8 is alpha 0.01's."
+    return Figure("F8", "Figure 8: limits follow rate, round trip and congestion control", note, panels)
+
+
+# One flow over time. -------------------------------------------------------------------------------------------------
+
+
+def _flows(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
+    shown = [f for f in FLOWS if f.queue in queues]
+    others = _plain_flows_with_another_tcp(bench, queues)
+    runs = [Run(scenario(f.cc, f.mbps, f.rtt_ms), queues[f.queue], 0, 0.01) for f in shown]
+    panels = []
+    for f, series in zip(shown, bench.run("Figures 5 to 15", runs, lambda record: record["series"]), strict=True):
+        bin_s = series["bin_s"]
+        backlog = [ms * f.mbps * 1e3 / 8 / PACKET for ms in series["backlog_ms"]]
+        limit = series["limit_packets"]
+        _one_flow(study, f, bin_s, backlog, limit, others.get(f.id, ""))
+        times = [(k + 0.5) * bin_s for k in range(len(backlog))]
+        lines = [Line("queue", list(zip(times, backlog, strict=True)), "line", 0)]
+        if f.queue in LEARNED:
+            lines.append(Line("limit", list(zip(times, limit, strict=True)), "steps", 1))
+        title = f"Figure {f.id[1:]}: {_flow_text(f)}. In print {f.text}"
+        panels.append(Panel(title, Axis("time, s"), Axis("packets"), lines))
+    note = "The paper's flows, queue and limit in bins of 10 ms."
+    study.figures.append(Figure("F5", "Figures 5 to 7, 10, 12 to 15: one flow over time", note, panels))
+
+
+def _plain_flows_with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> dict[str, str]:
+    """Tell what Figures 13 and 14 are with other senders."""
+    flows = [f for f in FLOWS if f.id in ("F13", "F14")]
+    runs = [
+        Run(scenario(f.cc, f.mbps, f.rtt_ms, **flow), queues[f.queue], 0, 0.01) for f in flows for flow in TCPS.values()
+    ]
+
+    def reduce(record: Record) -> tuple[float, float]:
+        series = record["series"]
+        late = series["backlog_ms"][round(2.0 / series["bin_s"]) :]
+        return record["backlog_packets"]["max"], mean(late) * record["capacity_mbps"] * 1e3 / 8 / PACKET
+
+    seen = bench.run("Figures 13 and 14", runs, reduce)
+    return {
+        f.id: ", ".join(
+            f"{tcp} largest {most:.0f}, mean from 2 s on {late:.0f}"
+            for tcp, (most, late) in zip(TCPS, seen[k * len(TCPS) :], strict=False)
+        )
+        for k, f in enumerate(flows)
+    }
+
+
+def _one_flow(
+    study: Study, f: Flow, bin_s: float, backlog: Sequence[float], limit: Sequence[float], others: str
+) -> None:
+    def part(values: Sequence[float], start: float, end: float = 5.0) -> list[float]:
+        return list(values[round(start / bin_s) : round(end / bin_s)])
+
+    late = part(backlog, 1.0)
+    study.put(f"{f.id}.empty", estimate([100 * mean(float(b < 0.5) for b in late)]))
+    last = mean(part(limit, 4.0))
+    course = "limit by second " + ", ".join(f"{mean(part(limit, s, s + 1.0)):.1f}" for s in range(5))
+    if f.id == "F5":
+        study.put("F5.start", estimate([mean(part(limit, 0.0, 0.2))]), course)
+        off = [k for k, value in enumerate(limit) if abs(value - last) > 0.2 * last]
+        study.put("F5.settled", estimate([(off[-1] + 1) * bin_s if off else 0.0]), course)
+    if f.id in ("F5", "F6", "F7", "F10"):
+        study.put(f"{f.id}.end", estimate([last]), course)
+    queue = f"{others}; mean queue by second " + ", ".join(f"{mean(part(backlog, s, s + 1.0)):.0f}" for s in range(5))
+    if f.id in ("F13", "F15"):
+        study.put(f"{f.id}.max", estimate([max(backlog)]), queue)
+    if f.id == "F14":
+        study.put("F14.standing", estimate([mean(part(backlog, 2.0))]), queue)
+    if f.id == "F15":
+        study.put("F15.rest", estimate([mean(part(backlog, 2.0))]))
+
+
+CLAIMS = _claims()
+PAPER = Paper(
+    name="lfq",
+    title="LFQ, measured again",
+    source="Bachl, Fabini, Zseby: LFQ: Online Learning of Per-flow Queuing Policies using Deep RL, LCN 2020",
+    about="Tables I to VII, Figures 4 to 15: one flow at 5 to 25 Mbit/s, 5 to 25 ms; beyond: many flows, regret",
+    claims=CLAIMS,
+    measure=measure,
+)

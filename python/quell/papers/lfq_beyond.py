@@ -1,0 +1,205 @@
+"""Beyond LFQ's paper, whose experiments had one flow each: many flows of mixed kinds, and regret to the best limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from quell import experiment, sweep
+from quell._core import Scenario
+from quell.papers.bench import Bench, Run, mean
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
+from quell.stats import Record, estimate
+
+FLOWS = (2, 4, 8, 16, 32, 64)
+CCS = ("cubic", "bbr", "newreno", "dctcp")
+RTTS = (10, 20, 40, 80)
+RATE = 100
+"""Mbit/s."""
+MIXED = ("offline_0.01", "offline_10", "online_10", "fq_codel", "fq100", "real_fq100")
+ALPHAS = {"0.01": 0.01, "10": 10.0}
+STATIC = [limit for limit in sweep.LIMITS if limit <= 256]
+POINTS, QUICK_POINTS = 10, 3
+REGRET_OF = ("offline_0.01", "offline_10", "online_10", "fq_codel", "fq100")
+NAMES = {"newreno": "NewReno", "bic": "BIC"}
+
+Where = tuple[str, str, float]
+"""Congestion control, axis, value on it."""
+
+
+def claims(learned: Sequence[str]) -> list[Claim]:
+    """List what is measured; the paper has none of it."""
+    out = []
+    for count in FLOWS:
+        for queue in MIXED:
+            name = f"{queue}: {count} flows of mixed congestion control and RTT"
+            plain = queue not in learned or count not in (4, 16, 64)
+            out += [
+                Claim(f"mixed.{count}.{queue}.jain", f"{name}, Jain's index", "", digits=3, detail=plain),
+                Claim(f"mixed.{count}.{queue}.delay", f"{name}, mean sojourn", "ms", digits=1, detail=plain),
+                Claim(f"mixed.{count}.{queue}.thr", f"{name}, goodput", "Mbit/s", digits=1, detail=True),
+            ]
+    for alpha in ALPHAS:
+        for cc in NAMES:
+            out += [
+                Claim(f"regret.{alpha}.{cc}.{queue}", f"{queue}, {NAMES[cc]}, reward with alpha {alpha}: "
+                      "lost to the best static limit of each setting", "%", digits=1, detail=queue not in learned)
+                for queue in REGRET_OF
+            ]  # fmt: skip
+    return out
+
+
+# Many flows. ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run gave."""
+
+    jain: float
+    delay: float
+    goodput: float
+    flows: list[tuple[str, float, float]]
+    """Congestion control, goodput in Mbit/s, RTT beyond the base in ms."""
+
+
+def _reduce(record: Record) -> Seen:
+    flows = [
+        (f["cc"], f["goodput_mbps"], f["rtt_ms"]["mean"] - f["base_rtt_ms"]) for f in record["flows"] if f["rtt_ms"]
+    ]
+    return Seen(record["jain"], record["sojourn_ms"]["mean"], record["goodput_mbps"], flows)
+
+
+def link_of(count: int, *, quick: bool) -> Scenario:
+    """Return a link of 100 Mbit/s with `count` flows, kinds and round trips dealt in turn."""
+    lines = [
+        'name = "mixed"',
+        f'duration = "{12 if quick else 35}s"',
+        'warmup = "5s"',
+        "[link]",
+        f'rate = "{RATE}mbit"',
+    ]
+    dealt = [(CCS[k % 4], RTTS[(k + k // 4) % 4]) for k in range(count)]
+    for cc, rtt in dict.fromkeys(dealt):
+        lines += [
+            "[[flow]]", f'cc = "{cc}"', f'rtt = "{rtt}ms"', f"count = {dealt.count((cc, rtt))}", 'stagger = "1s"'
+        ]  # fmt: skip
+    return experiment.load("\n".join(lines))
+
+
+def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
+    """Measure many flows of mixed kinds."""
+    here = {name: queues[name] for name in MIXED if name in queues}
+    for name in (name for name in MIXED if name not in here):
+        for count in FLOWS:
+            for what in ("jain", "delay", "thr"):
+                study.put(f"mixed.{count}.{name}.{what}", None, "no such queue here")
+    counts = FLOWS[:3] if bench.quick else FLOWS
+    settings = {
+        (name, count): (link_of(count, quick=bench.quick), words) for count in counts for name, words in here.items()
+    }
+    got = bench.seeds_of("Many flows", settings, _reduce)
+    rows = []
+    for count in FLOWS:
+        cells = []
+        for name in here:
+            if (seen := got.get((name, count))) is None:
+                for what in ("jain", "delay", "thr"):
+                    study.put(f"mixed.{count}.{name}.{what}", None, "left out of the quick version")
+                continue
+            study.put(f"mixed.{count}.{name}.jain", estimate(s.jain for s in seen))
+            study.put(f"mixed.{count}.{name}.delay", estimate(s.delay for s in seen))
+            study.put(f"mixed.{count}.{name}.thr", estimate(s.goodput for s in seen))
+            cells.append(f"{mean(s.jain for s in seen):.3f}/{mean(s.delay for s in seen):.3g}")
+        if cells:
+            rows.append([str(count), *cells])
+    title = f"Flows of mixed congestion control and RTT on {RATE} Mbit/s: Jain's index / mean sojourn, ms"
+    study.tables.append(Table(title, ["flows", *here], rows))
+    many = counts[-1]
+    panels = [
+        Panel(
+            f"{words}, {many} flows",
+            Axis("goodput, Mbit/s"),
+            Axis("RTT beyond the base, ms"),
+            _by_cc(got[name, many][0]),
+        )
+        for name, words in here.items()
+    ]
+    note = "A dot is a flow of one run: what it carries, and how much later its packets are than on an empty path."
+    study.figures.append(Figure("mixed", "Many flows: each flow's goodput and delay", note, panels))
+    lines = {
+        what: [
+            Line(words, [(n, mean(getattr(s, what) for s in got[name, n])) for n in counts], "both", k)
+            for k, (name, words) in enumerate(here.items())
+        ]
+        for what in ("jain", "delay")
+    }
+    panels = [
+        Panel("Fairness", Axis("flows", True), Axis("Jain's index"), lines["jain"]),
+        Panel("Delay", Axis("flows", True), Axis("mean sojourn, ms", True), lines["delay"]),
+    ]
+    study.figures.append(Figure("mixed-n", "Many flows: fairness and delay", "Means over seeds.", panels))
+
+
+def _by_cc(seen: Seen) -> list[Line]:
+    return [Line(cc, [(g, d) for c, g, d in seen.flows if c == cc], "dots", k) for k, cc in enumerate(CCS)]
+
+
+# Regret. -------------------------------------------------------------------------------------------------------------
+
+
+def _places(points: int, number: int, grids: int) -> Iterator[Where]:
+    """Spread settings over the paper's ranges, grid `number` of `grids` beside the first."""
+    step = 20.0 / points
+    for cc in NAMES:
+        for axis in ("bw", "delay"):
+            for k in range(points):
+                yield cc, axis, 5.0 + step * (k + (number + 0.5) / grids)
+
+
+def reward(record: Record, alpha: float) -> float:
+    """Compute LFQ's reward: bytes per second through the queue less alpha times the queued bytes, in millions."""
+    sent = record["throughput_mbps"] * 1e6 / 8
+    return float((sent - alpha * record["backlog_packets"]["mean"] * 1446) / 1e6)
+
+
+def regret(
+    study: Study, bench: Bench, queues: Mapping[str, str], at: Callable[[Where], Scenario]
+) -> dict[str, dict[Where, int]]:
+    """Measure what queues lose to the best static limit of each setting; return the best limits by alpha."""
+    here = {name: queues[name] for name in REGRET_OF if name in queues}
+    static = {limit: sweep.words("limit", limit) for limit in STATIC}
+    points = QUICK_POINTS if bench.quick else POINTS
+    grids = [list(_places(points, number, bench.seeds)) for number in range(bench.seeds)]
+    scenarios = {where: at(where) for places in grids for where in places}
+    words = {**here, **{str(limit): queue for limit, queue in static.items()}}
+    keys = [(name, where) for name in words for where in scenarios]
+    runs = [Run(scenarios[where], words[name]) for name, where in keys]
+    rewards = bench.run("Static limits", runs, lambda r: {a: reward(r, alpha) for a, alpha in ALPHAS.items()})
+    got = dict(zip(keys, rewards, strict=True))
+    best = {
+        alpha: {where: max(STATIC, key=lambda limit: got[str(limit), where][alpha]) for where in scenarios}
+        for alpha in ALPHAS
+    }
+    tell = []
+    for alpha in ALPHAS:
+        for cc in NAMES:
+            for name in REGRET_OF:
+                claim = f"regret.{alpha}.{cc}.{name}"
+                if name not in here:
+                    study.put(claim, None, "no such queue here")
+                    continue
+                lost = []
+                for places in grids:
+                    mine = [where for where in places if where[0] == cc]
+                    most = sum(got[str(best[alpha][where]), where][alpha] for where in mine)
+                    lost.append(100 * (1 - sum(got[name, where][alpha] for where in mine) / most))
+                study.put(claim, estimate(lost))
+                if name == f"offline_{alpha}":
+                    tell.append(f"alpha {alpha}, {NAMES[cc]} {mean(lost):.1f} %")
+    if tell:
+        study.notes.append(
+            "Of the reward that the best static limit of each setting earns, found by sweeping, the offline networks "
+            "lose: " + "; ".join(tell) + "."
+        )
+    return best

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Measure papers again and write what came out into docs/reproduce.md, between the marks `<!-- NAME -->`.
+
+    .venv/bin/python tools/papers.py [NAME ...]
+
+Beside the page come `rows/NAME.json` and `NAME.html` with --into FOLDER. Takes minutes; see `quell reproduce`.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+
+from quell import papers
+from quell.papers import page
+from quell.papers.bench import Bench
+from quell.papers.paper import rows
+
+DOC = pathlib.Path(__file__).resolve().parents[1] / "docs" / "reproduce.md"
+
+
+def number(value, digits):
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def markdown(paper, study, measured):
+    claims = {c.id: c for c in paper.claims}
+    tally = ", ".join(f"{n} {verdict}" for verdict, n in page.tally(measured).items() if n)
+    lines = [f"Of {len(measured)} rows: {tally}. The table leaves out rows of detail (`--all`).", ""]
+    lines += [f"- {note}" for note in study.notes] + [""]
+    lines += ["| row | what | printed | measured | verdict |", "|---|---|---|---|---|"]
+    reasons = {}
+    for row in measured:
+        claim = claims[row["id"]]
+        if claim.detail:
+            continue
+        half = "" if row["high"] is None else f" ± {row['high'] - row['measured']:.{claim.digits}f}"
+        unit = f", {claim.unit}" if claim.unit else ""
+        printed, value = (number(row[k], claim.digits) for k in ("printed", "measured"))
+        lines.append(f"| `{row['id']}` | {row['what']}{unit} | {printed} | {value}{half} | {row['verdict']} |")
+        if row["why"]:
+            reasons.setdefault(row["why"], []).append(f"`{row['id']}`")
+    for table in study.tables:
+        lines += ["", f"{table.title}:", "", f"| {' | '.join(table.columns)} |", "|" + "---|" * len(table.columns)]
+        lines += [f"| {' | '.join(cells)} |" for cells in table.rows]
+    if reasons:
+        lines += ["", "Why rows are not reached, measured by the same command:", ""]
+        lines += [f"- {', '.join(ids)}: {why}" for why, ids in reasons.items()]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(papers.MODULES), metavar="NAME")
+    parser.add_argument("--into", type=pathlib.Path, help="a folder for rows and pages")
+    args = parser.parse_args()
+    for name in args.names:
+        paper = papers.find(name)
+        study = paper.measure(Bench())
+        measured = rows(paper, study)
+        text = DOC.read_text("utf-8")
+        mark = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not mark.search(text):
+            raise SystemExit(f"{DOC}: no marks <!-- {name} --> and <!-- /{name} -->")
+        told = markdown(paper, study, measured)
+        DOC.write_text(mark.sub(lambda m: f"{m[1]}{told}\n{m[2]}", text), "utf-8")
+        if args.into is not None:
+            args.into.mkdir(parents=True, exist_ok=True)
+            (args.into / f"{name}.json").write_text(json.dumps(measured, ensure_ascii=False, indent=1), "utf-8")
+            command = f"quell reproduce {name} --html {name}.html"
+            html = page.page(paper, study, measured, command=command, notice="")
+            (args.into / f"{name}.html").write_text(html, "utf-8")
+        print(f"{name}: {page.tally(measured)}")
+
+
+if __name__ == "__main__":
+    main()
