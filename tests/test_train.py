@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,6 @@ import pytest
 
 from quell import cli, train
 from quell._core import InputError
-from quell.control import Gauges
 
 
 def test_without_torch_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,50 +35,107 @@ def rl_aqm() -> Any:
 
 def test_the_reward_is_the_papers(rl_aqm: Any) -> None:
     # R(1, 0) = 0.5 + 0.5; R(0, 0) = -0.5 + 0.5; R(1, 5) = 0.5 + 1 - 1.5; R(0, inf) = -0.5 - 1.5.
-    values = [rl_aqm.reward(d, u) for d, u in ((0.0, 1.0), (0.0, 0.0), (5.0, 1.0), (float("inf"), 0.0))]
+    paper = rl_aqm.Arguments()
+    values = [paper.reward(d, u) for d, u in ((0.0, 1.0), (0.0, 0.0), (5.0, 1.0), (float("inf"), 0.0))]
     assert values == [1.0, 0.0, 0.0, -2.0]
+    assert paper.reward(0.0, 0.5) == 0.25
+    assert rl_aqm.Arguments(utilisation_power=1).reward(0.0, 0.5) == 0.5
+    assert rl_aqm.Arguments(utilisation_weight=4.0).reward(0.0, 1.0) == 2.5
+    assert rl_aqm.Arguments(delay_scale_ms=20.0).reward(20.0, 1.0) == 0.0
 
 
-def gauges(now: float, backlog: int, sent: int, rate: int = 10_000_000) -> Gauges:
-    zero: Any = dict.fromkeys(Gauges.__annotations__, 0)
-    return zero | {"now": now, "backlog_bytes": backlog, "departed_bytes": sent, "rate_bps": rate}  # type: ignore[no-any-return]
+@pytest.mark.parametrize("softmax", [False, True])
+def test_the_gradient_is_autograds(rl_aqm: Any, softmax: bool) -> None:
+    import torch
+
+    torch.manual_seed(1)
+    widths = (3, 3, 32, 32, 5)
+    network = rl_aqm.Network(widths, softmax=softmax)
+    flat = network.flat.clone().requires_grad_()
+    inputs, weights = torch.rand(16, 3), torch.randn(16, 5)
+    held = inputs
+    for at, (weight, bias) in enumerate(network._views(flat, widths)):
+        held = held @ weight.t() + bias
+        held = held.relu() if at < 3 else held
+    held = held.softmax(dim=-1) if softmax else held
+    torch.autograd.backward((held * weights).sum())
+    ours = network.forward(inputs)
+    network.backward(ours, weights)
+    assert torch.allclose(ours[-1], held.detach(), atol=1e-6)
+    assert flat.grad is not None and flat.grad.abs().max() > 0.1
+    assert torch.allclose(network.gradient, flat.grad, atol=1e-5)
 
 
-def test_the_state_is_delay_in_ms_utilisation_and_drop(rl_aqm: Any) -> None:
-    observe = rl_aqm.Observer()
-    assert observe(gauges(0.02, 12_500, 25_000), 0.3) == (10.0, 1.0, 0.3)
-    delay, utilisation, _ = observe(gauges(0.04, 12_500, 37_500, rate=0), 0.3)  # an outage keeps the rate
-    assert (delay, utilisation) == (10.0, pytest.approx(0.5))
+def test_a_step_is_adams(rl_aqm: Any) -> None:
+    import torch
+
+    learner = rl_aqm.Learner(rl_aqm.Arguments(hidden=(4,)))
+    parameter = learner.network.flat.clone().requires_grad_()
+    adam = torch.optim.Adam([parameter], lr=1e-3)
+    for step in range(1, 50):
+        parameter.grad = torch.sin(torch.arange(len(parameter)) * float(step))
+        learner.network.gradient.copy_(parameter.grad)
+        adam.step()
+        learner._descend()
+    assert torch.allclose(learner.network.flat, parameter.detach(), atol=1e-6)
 
 
 def test_an_empty_queue_takes_a_tenth_off_and_then_nothing(rl_aqm: Any) -> None:
-    learner = rl_aqm.Learner(rl_aqm.Arguments())
+    learner, dice = rl_aqm.Learner(rl_aqm.Arguments()), random.Random(1)
     learner.best = lambda state: 3
-    agent = rl_aqm.Agent(learner, random.Random(1), 0.0, learning=False)
-    busy = [agent.decide(gauges(0.02 * n, 30_000, 0))["drop"] for n in range(1, 8)]
-    idle = [agent.decide(gauges(0.02 * n, 0, 0))["drop"] for n in range(8, 15)]
-    assert busy == [0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5]
-    assert idle == [0.4, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0]
+    assert [rl_aqm.act(learner, (0.9, 1.0, p), 1.0, dice) for p in (0.0, 0.3)] == [0, 4]
+    assert rl_aqm.act(learner, (1.0, 1.0, 0.3), 0.0, dice) == 3
+    explored = [rl_aqm.act(learner, (9.0, 1.0, 0.3), 0.5, dice) for _ in range(1000)]
+    # Half are the network's 3, of the others a fifth each.
+    assert all(70 < explored.count(action) < 130 for action in (0, 1, 2, 4))
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_fits_move_the_taken_action_towards_its_reward(rl_aqm: Any, as_published: bool) -> None:
-    learner = rl_aqm.Learner(rl_aqm.Arguments(as_published=as_published, hidden=(32, 32), gamma=0.0))
+def test_a_simulated_episode_is_what_the_controller_sees_and_does(rl_aqm: Any, tmp_path: Path) -> None:
+    (tmp_path / "short.toml").write_text(SHORT)
+    arguments = rl_aqm.Arguments(scenario=str(tmp_path / "short.toml"))
+    learner = rl_aqm.Learner(arguments)
+    scenario = rl_aqm.load(arguments)
+    greedy = rl_aqm.simulate(arguments, scenario, rl_aqm.as_file(learner), 1, 0.0)
+    assert greedy.states.shape == (499, 3)  # 10 s of 20 ms; none at 0 s and at the end
+    drops = (greedy.states[:, 2] * 100).round()
+    moved = torch_tensor(rl_aqm.STEPS)[greedy.actions.long()]
+    assert (drops[1:] == (drops + moved).clamp(0, 50)[:-1]).all()
+    full = greedy.states[:, 0] >= 1.0
+    said = [learner.best(tuple(state.tolist())) for state in greedy.states[full][:50]]
+    assert said == greedy.actions[full][:50].tolist()
+    wild = rl_aqm.simulate(arguments, scenario, rl_aqm.as_file(learner), 1, 1.0)
+    assert set(wild.actions.tolist()) == {0, 1, 2, 3, 4}
+
+
+def torch_tensor(values: Any) -> Any:
+    import torch
+
+    return torch.tensor(values)
+
+
+def test_fits_move_the_taken_action_towards_its_reward(rl_aqm: Any) -> None:
+    import torch
+
+    learner = rl_aqm.Learner(rl_aqm.Arguments(hidden=(32, 32), gamma=0.0))
+    actions = torch.arange(8001) % 5
+    rewards = torch.where(actions == 2, 0.9, -0.5)
+    states = torch.tensor([10.0, 1.0, 0.1]).repeat(8001, 1)
+    losses = learner.learn(rl_aqm.Episode(states, actions, torch.cat((torch.zeros(1), rewards[:-1]))))
+    assert len(losses) == 2000 and losses[-1] < losses[0] / 10
+    assert learner.best((10.0, 1.0, 0.1)) == 2
+
+
+def test_as_published_a_fit_per_step_moves_the_taken_action_towards_its_reward(rl_aqm: Any) -> None:
+    learner = rl_aqm.Learner(rl_aqm.Arguments(as_published=True, hidden=(32, 32), gamma=0.0))
     state = (10.0, 1.0, 0.1)
     for step in range(2000):
         action = step % 5
-        learner.learn(state, action, 0.9 if action == 2 else -0.5, state)
+        learner.learn_one(state, action, 0.9 if action == 2 else -0.5, state)
     assert learner.best(state) == 2
 
 
-def test_a_loss_that_is_not_finite_stops_training(rl_aqm: Any) -> None:
-    learner = rl_aqm.Learner(rl_aqm.Arguments(batch=1, fit_every=1))
-    with pytest.raises(FloatingPointError, match="the last checkpoint is good"):
-        learner.learn((1.0, 1.0, 0.0), 0, float("nan"), (1.0, 1.0, 0.0))
-
-
 def test_exploring_decays_to_its_floor(rl_aqm: Any) -> None:
-    values = list(rl_aqm.epsilons(rl_aqm.Arguments(episodes=60)))
+    values = [rl_aqm.epsilon(rl_aqm.Arguments(), number) for number in range(60)]
     assert values[:2] == [0.9, pytest.approx(0.81)]
     assert values[42] > 0.01 and values[43:] == [0.01] * 17  # 0.9^44 = 0.0097
 
@@ -93,20 +152,34 @@ rtt = "20ms"
 """
 
 
+Trained = Callable[..., tuple[dict[str, Any], Path]]
+
+
 @pytest.fixture
-def trained(rl_aqm: Any, tmp_path: Path) -> Callable[..., tuple[dict[str, Any], Path]]:
-    def call(name: str, episodes: int, **more: Any) -> tuple[dict[str, Any], Path]:
+def trained(rl_aqm: Any, tmp_path: Path) -> Trained:
+    def call(name: str, episodes: int, resume: bool = False, **more: Any) -> tuple[dict[str, Any], Path]:
         (tmp_path / "short.toml").write_text(SHORT)
         arguments = rl_aqm.Arguments(scenario=str(tmp_path / "short.toml"), episodes=episodes, seed=3)
         arguments = dataclasses.replace(arguments, validation_runs=1, **more)
-        return rl_aqm.train(arguments, tmp_path / f"{name}.safetensors"), tmp_path / f"{name}.safetensors"
+        out = tmp_path / f"{name}.safetensors"
+        return rl_aqm.train(arguments, out, resume=resume), out
 
     return call
 
 
-def test_training_writes_a_model_with_its_card_and_a_checkpoint_per_episode(
-    trained: Callable[..., tuple[dict[str, Any], Path]],
-) -> None:
+def curve(model: Path) -> Any:
+    import polars as pl
+
+    return pl.read_parquet(model.with_name(f"{model.stem}-checkpoints") / "curve.parquet")
+
+
+def weights(model: Path) -> list[list[float]]:
+    from safetensors.torch import load_file
+
+    return [value.flatten().tolist() for _, value in sorted(load_file(model).items())]
+
+
+def test_training_writes_a_model_with_its_card_and_the_curve(trained: Trained) -> None:
     card, path = trained("model", 3)
     from safetensors import safe_open
 
@@ -118,24 +191,48 @@ def test_training_writes_a_model_with_its_card_and_a_checkpoint_per_episode(
         {"name": "utilisation", "scale": 1.0},
         {"name": "drop", "scale": 2.0},
     ]
-    folder = path.with_name("model-checkpoints")
-    assert len(list(folder.glob("episode-*.safetensors"))) == 3
-    assert len((folder / "episodes.jsonl").read_text().splitlines()) == 3
+    assert curve(path).shape == (3, 7)
+    assert (curve(path)["max_delay_ms"] > curve(path)["delay_ms"]).all()
 
 
-def test_same_seed_same_weights(trained: Callable[..., tuple[dict[str, Any], Path]]) -> None:
-    from safetensors.torch import load_file
+@pytest.mark.parametrize("as_published", [False, True])
+def test_same_seed_same_weights_and_other_seed_others(trained: Trained, as_published: bool) -> None:
+    models = [trained(n, 2, as_published=as_published, seed=s)[1] for n, s in (("a", 3), ("b", 3), ("c", 4))]
+    a, b, c = map(weights, models)
+    assert a == b != c
 
-    (_, first), (_, second) = trained("first", 2), trained("second", 2)
-    a, b = load_file(first), load_file(second)
-    assert all(a[name].equal(b[name]) for name in a)
+
+def test_the_learning_curve_rises(trained: Trained) -> None:
+    _, path = trained("model", 60, hidden=(32, 32), epsilon_decay=0.85)
+    rewards = curve(path)["reward"].to_list()
+    assert sum(rewards[-10:]) / 10 > sum(rewards[:10]) / 10 + 0.1
 
 
-def test_the_learning_curve_rises(trained: Callable[..., tuple[dict[str, Any], Path]]) -> None:
-    _, path = trained("model", 30, hidden=(32, 32), epsilon_decay=0.8)
-    lines = (path.with_name("model-checkpoints") / "episodes.jsonl").read_text().splitlines()
-    rewards = [json.loads(line)["reward"] for line in lines]
-    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
+def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_training(
+    trained: Trained, tmp_path: Path
+) -> None:
+    call = (
+        "import sys; from pathlib import Path; from quell.train import rl_aqm; rl_aqm.train(rl_aqm.Arguments("
+        "scenario='short.toml', episodes=100_000, seed=3, validation_runs=1), Path('killed.safetensors'))"
+    )
+    out = tmp_path / "killed.safetensors"
+    process = subprocess.Popen([sys.executable, "-c", call], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        kept = tmp_path / "killed-checkpoints" / "curve.parquet"
+        for _ in range(3000):
+            if kept.exists() and len(curve(out)) >= 4:
+                break
+            time.sleep(0.02)
+        else:
+            raise AssertionError("no checkpoints within a minute")
+    finally:
+        process.kill()  # SIGKILL
+        process.wait()
+    episodes = len(curve(out)) + 4
+    _, whole = trained("whole", episodes)
+    trained("killed", episodes, resume=True)
+    assert weights(out) == weights(whole)
+    assert curve(out).equals(curve(whole))
 
 
 def test_the_command_says_what_is_wrong_in_one_line(

@@ -132,6 +132,22 @@ def run_controlled(
     What `decide` raises ends the run.
     """
 
+def rlaqm_episode(
+    scenario: Scenario,
+    queue: str,
+    seed: int,
+    model: bytes,
+    *,
+    period_s: float,
+    epsilon: float,
+    dice: int,
+) -> tuple[str, bytes, bytes]:
+    """Run one world under RL-AQM's controller and the network of a policy file; the interpreter's lock is released.
+
+    Returns the record as JSON, the states (float32: delay in ms, utilisation, drop probability per decision) and the
+    actions (uint8). `dice` seeds exploring, which happens with probability `epsilon`.
+    """
+
 def scenarios() -> list[tuple[str, str, str]]:
     """List the built-in scenarios: name, a line about it, its TOML."""
 

@@ -7,6 +7,7 @@ mod env;
 mod lfq;
 #[cfg(target_os = "linux")]
 mod live;
+mod rlaqm;
 mod runs;
 mod scenario;
 
@@ -33,6 +34,8 @@ mod _core {
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::live::Shell;
+    #[pymodule_export]
+    use crate::rlaqm::rlaqm_episode;
     #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]

@@ -9,7 +9,7 @@ import typer
 
 from quell import files, train
 from quell._core import InputError
-from quell.output import bar, command, err
+from quell.output import command, err
 
 training = typer.Typer(
     help="Train a learned controller (needs torch: pip install 'quell\\[train]').", no_args_is_help=True
@@ -29,21 +29,55 @@ def _train() -> None:
 
 @training.command(
     "rl-aqm",
-    epilog="Examples:\n\n  quell train rl-aqm\n\n  quell train rl-aqm --as-published --out published.safetensors",
+    epilog="Examples:\n\n  quell train rl-aqm --tensorboard runs\n\n  quell train rl-aqm --resume\n\n"
+    "  quell train rl-aqm --as-published --out published.safetensors",
 )
 def train_rl_aqm(
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of the scenario to learn from.")] = 200,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of weights, exploring and replay.")] = 1,
     hidden: Annotated[str, typer.Option(metavar="N,N,...", help="Widths of the hidden layers.")] = "3,32,32",
+    scenario: Annotated[str, typer.Option(metavar="FILE", help="Scenario file or built-in to learn on.")] = "rl-aqm",
     nic: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Packets that the device holds below the discipline.")
-    ] = 0,
+        int | None, typer.Option(metavar="N", min=0, help="Packets that the device holds below the discipline.")
+    ] = None,
+    weight: Annotated[
+        float,
+        typer.Option(
+            "--utilisation-weight",
+            metavar="X",
+            min=0.0,
+            max=1000.0,
+            help="Times that utilisation counts in the reward.",
+        ),
+    ] = 1.0,
+    delay_scale: Annotated[
+        float,
+        typer.Option(
+            "--delay-scale",
+            metavar="MS",
+            min=0.1,
+            max=10_000.0,
+            help="Delay that costs half of what an endless one does.",
+        ),
+    ] = 5.0,
+    power: Annotated[
+        int,
+        typer.Option(
+            "--utilisation-power",
+            metavar="1|2",
+            min=1,
+            max=2,
+            help="U² as the paper prints it, or U as its code has it.",
+        ),
+    ] = 2,
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Softmax head, raw inputs, no replay, one fit per step.")
     ] = False,
     out: Annotated[
-        Path, typer.Option("--out", metavar="PATH", help="Model; each episode's checkpoint lies beside it.")
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and curve lie in a folder beside it.")
     ] = Path("rl-aqm.safetensors"),
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
 ) -> int:
     """Learn RL-AQM's drop probabilities by a DQN on the paper's nine-section scenario."""
     files.check_target("--out", out)
@@ -57,12 +91,10 @@ def train_rl_aqm(
     from quell.train import rl_aqm
 
     arguments = rl_aqm.Arguments(
-        episodes=episodes, nic=nic, seed=seed, hidden=widths, as_published=as_published, command=command()
-    )
-    with bar("Training", episodes, "episodes") as update:
-        card = rl_aqm.train(
-            arguments, out, lambda e: update(e.number + 1, f"reward {e.reward:.3f}, {e.delay_ms:.1f} ms")
-        )
+        scenario=scenario, episodes=episodes, nic=nic, seed=seed, hidden=widths, utilisation_weight=weight,
+        utilisation_power=power, delay_scale_ms=delay_scale, as_published=as_published, command=command(),
+    )  # fmt: skip
+    card = rl_aqm.train(arguments, out, resume=resume, tensorboard=tensorboard)
     results = card["results"]
     err.print(
         f"{out}: episode {results['episode']}; without exploring, {results['runs']} other runs: "

@@ -73,6 +73,15 @@ pub fn check(policy: &Policy) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// One decision, as a learner needs it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Delay in ms, utilisation, drop probability: what the network read.
+    pub state: [f32; 3],
+    /// Which of [`STEPS`] was taken.
+    pub action: usize,
+}
+
 /// The controller of one queue.
 #[derive(Clone, Debug)]
 pub struct RlAqm {
@@ -123,14 +132,30 @@ impl RlAqm {
         (delay_ms, (bytes as f64 * 8.0 / (rate * seconds)).min(1.0))
     }
 
-    fn action(&mut self, delay_ms: f64, utilisation: f64, rng: &mut Rng) -> usize {
+    /// The knob as it should stand now.
+    pub fn knobs(&self) -> Knobs {
+        Knobs {
+            drop: Some(self.drop()),
+            ..Knobs::default()
+        }
+    }
+
+    /// Reads the gauges and moves the drop probability.
+    pub fn step(&mut self, gauges: &Gauges, rng: &mut Rng) -> Step {
+        let (delay_ms, utilisation) = self.observe(gauges);
+        let state = [delay_ms as f32, utilisation as f32, self.drop() as f32];
+        let action = self.action(delay_ms, state, rng);
+        self.hundredths = (self.hundredths + STEPS[action]).clamp(0, MOST);
+        Step { state, action }
+    }
+
+    fn action(&mut self, delay_ms: f64, state: [f32; 3], rng: &mut Rng) -> usize {
         if self.params.heuristics && delay_ms < EMPTY_MS {
             return if self.hundredths == 0 { 0 } else { 4 };
         }
         if self.params.epsilon > 0.0 && rng.f64() < self.params.epsilon {
             return rng.below(STEPS.len() as u64) as usize;
         }
-        let state = [delay_ms as f32, utilisation as f32, self.drop() as f32];
         let values = self.policy.forward(&state, &mut self.scratch);
         // The first of equals, as numpy's argmax.
         let mut best = 0;
@@ -149,20 +174,14 @@ impl Control for RlAqm {
     }
 
     fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
-        let (delay_ms, utilisation) = self.observe(gauges);
-        let action = self.action(delay_ms, utilisation, rng);
-        self.hundredths = (self.hundredths + STEPS[action]).clamp(0, MOST);
-        Knobs {
-            drop: Some(self.drop()),
-            ..Knobs::default()
-        }
+        self.step(gauges, rng);
+        self.knobs()
     }
 
     fn initial(&mut self) -> Knobs {
         Knobs {
             limit_packets: Some(self.params.limit),
-            drop: Some(self.drop()),
-            base_probability: None,
+            ..self.knobs()
         }
     }
 }
@@ -331,7 +350,7 @@ mod tests {
         let mut rng = Rng::new(1, "t");
         let mut seen = [0; 5];
         for _ in 0..5000 {
-            seen[c.action(30.0, 1.0, &mut rng)] += 1;
+            seen[c.action(30.0, [30.0, 1.0, 0.0], &mut rng)] += 1;
         }
         // 1000 each, standard deviation 28.
         assert!(seen.iter().all(|n| (880..1120).contains(n)), "{seen:?}");
