@@ -93,7 +93,8 @@ def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "F6.delay" in done.stdout
     listed = json.loads((tmp_path / "rows.json").read_text())
-    assert listed[0] == {"id": "F6.delay", "what": listed[0]["what"], "unit": "ms", "printed": 2.27}
+    (row,) = [row for row in listed if row["id"] == "F6.delay"]
+    assert row == {"id": "F6.delay", "what": "rlaqm, 10 Mbit/s, 20 ms: mean delay", "unit": "ms", "printed": 2.27}
 
 
 @pytest.mark.parametrize(
