@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,237 @@ def test_a_machine_without_tun_is_told_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("quell: /dev/net/tun is missing; load the module (modprobe tun)"), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+# Sends 3,000 numbered datagrams, then `stop` until the server answers.
+SEND = """
+import os, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(0.1)
+for number in range(3000):
+    s.sendto(b"%d" % number, (os.environ["QUELL_SERVER"], 9))
+while True:
+    s.sendto(b"stop", (os.environ["QUELL_SERVER"], 9))
+    try:
+        s.recv(9)
+        break
+    except TimeoutError:
+        pass
+import time
+time.sleep(0.3)
+"""
+RECEIVE = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE: what arrives must not be lost here
+s.bind(("", 9))
+numbers, stops = [], 0
+while True:
+    data, sender = s.recvfrom(99)
+    if data != b"stop":
+        numbers.append(int(data))
+        continue
+    stops += 1
+    with open("part", "w") as file:
+        file.write(f"{stops} {' '.join(map(str, numbers))}")
+    import os
+    os.replace("part", "numbers")
+    s.sendto(b"ok", sender)
+"""
+
+
+@pytest.mark.parametrize("aqm", ["pfifo limit 5000", "fq_codel limit 300", "fifo drop 0.1"])
+def test_packets_keep_their_order_and_none_is_lost_unseen(quell: Quell, tmp_path: Path, aqm: str) -> None:
+    send, receive = python(tmp_path, "send.py", SEND), python(tmp_path, "receive.py", RECEIVE)
+    # Without IPv6 (it needs an MTU of 1280) the kernel sends nothing of its own.
+    done = quell(
+        "shell", "--rate", "8mbit", "--delay", "3ms", "--loss", "5%", "--mtu", "1000", "--aqm", aqm,
+        "--json", "run.json", "--server", f"{sys.executable} {receive}", "--", sys.executable, send,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    stops, *numbers = map(int, (tmp_path / "numbers").read_text().split())
+    assert numbers == sorted(set(numbers))
+    _, up = records(tmp_path)
+    assert up["live"]["sent"] == len(numbers) + stops
+    assert up["live"]["read"] >= 3000
+    assert up["drops_by_cause"]["link"] > 0
+    assert up["drops"] > 0 or aqm == "pfifo limit 5000"
+    assert_nothing_is_lost_or_made(tmp_path)
+
+
+# Fetches with ECN, and counts on the wire the packets that arrive marked.
+ECN = """
+import socket, threading
+open("/proc/sys/net/ipv4/tcp_ecn", "w").write("1")
+tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+tap.settimeout(0.5)
+seen = [0, 0]
+def look():
+    while True:
+        try:
+            packet, (_, protocol, kind, *_) = tap.recvfrom(2000)
+        except TimeoutError:
+            return
+        if kind == 0 and protocol == 0x800:
+            seen[0] += packet[1] & 3 == 3
+            words = [int.from_bytes(packet[i:i + 2], "big") for i in range(0, 20, 2)]
+            seen[1] += sum(words) % 0xffff != 0
+looking = threading.Thread(target=look)
+looking.start()
+"""
+
+
+def test_marks_are_written_counted_and_leave_checksums_right(quell: Quell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1_000_000))
+    fetch = python(tmp_path, "fetch.py", ECN + FETCH + "looking.join()\nprint(*seen)\n")
+    done = quell(
+        "shell", "--rate", "10mbit", "--delay", "5ms", "--aqm", "codel target 1ms interval 10ms ecn",
+        "--json", "run.json", "--server", SERVE, "--", sys.executable, fetch, "QUELL_SERVER",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    down, _ = records(tmp_path)
+    marked, wrong = map(int, done.stdout.split())
+    assert down["marks"] > 0
+    assert marked == down["live"]["marks_sent"] == down["marks"]
+    assert wrong == 0
+    assert (tmp_path / "got").stat().st_size == 1_000_000
+
+
+def test_shells_nest(quell: Quell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(300_000))
+    fetch = python(tmp_path, "fetch.py", FETCH)
+    inner = f"{QUELL} shell --rate 20mbit --delay 2ms --aqm codel --json"
+    script = (
+        f"FAR=$QUELL_SERVER; FAR6=$QUELL_SERVER6; export FAR FAR6; {inner} one.json -- sh -c '"
+        f"{inner} two.json -- {sys.executable} {fetch} FAR && {sys.executable} {fetch} FAR6'"
+    )
+    arguments = ["--rate", "20mbit", "--delay", "2ms", "--json", "run.json", "--server", SERVE]
+    done = quell("shell", *arguments, "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "got").stat().st_size == 300_000
+    far, middle, near = (records(tmp_path, f"{name}.json")[0]["packets"] for name in ("run", "one", "two"))
+    assert min(far, middle) >= 600_000 / 1448, "both transfers pass the outer links"
+    assert near >= 300_000 / 1448
+
+
+USER = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]
+
+
+def user_can_run(*command: str) -> bool:
+    # A shell in between: setpriv itself still has root's rights when it executes.
+    return subprocess.run([*USER, "sh", "-c", 'exec "$@"', "sh", *command], capture_output=True).returncode == 0
+
+
+def as_user(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `quell shell` without root's rights, with a device file that users may open and that only this command sees."""
+    folder.chmod(0o777)
+    for parent in folder.parents[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    device = 'mount -t tmpfs none /dev/net && mknod /dev/net/tun c 10 200 && chmod 666 /dev/net/tun && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", device, "sh", *USER, str(QUELL), "shell", "--rate", "20mbit", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    if "does not let users have" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    return done
+
+
+def test_a_user_who_is_not_root_gets_a_world_of_their_own(tmp_path: Path) -> None:
+    if (interpreter := next(filter(lambda p: user_can_run(p, "-c", ""), [sys.executable, "python3"]), None)) is None:
+        pytest.skip("no Python here that others than root may run")
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    fetch = python(tmp_path, "fetch.py", FETCH)
+    serve = f"{interpreter} -m http.server 8000 --bind ::"
+    script = f"id -u; {interpreter} {fetch} QUELL_SERVER"
+    done = as_user(tmp_path, "--json", "run.json", "--server", serve, "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "12345\n", "the user stays who they were"
+    assert (tmp_path / "got").stat().st_size == 100_000
+    assert_nothing_is_lost_or_made(tmp_path)
+
+
+def test_a_user_without_a_server_is_told_so(tmp_path: Path) -> None:
+    done = as_user(tmp_path, "--", "true")
+    assert done.returncode == 0
+    assert "not root: the other side is an empty namespace, without the outside world" in done.stderr
+
+
+def test_a_user_s_shells_nest(tmp_path: Path) -> None:
+    if not user_can_run(str(QUELL), "--version"):
+        pytest.skip(f"others than root may not run {QUELL} here")
+    done = as_user(tmp_path, "--", str(QUELL), "shell", "--rate", "5mbit", "--", "id", "-u")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "12345\n"
+    assert "the other side is this machine" in done.stderr, "the inner one may change the outer one's namespace"
+
+
+def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [QUELL, "shell", "--rate", "5mbit", "--json", "run.json", "--", *arguments], cwd=folder, text=True,
+        env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "everyone", "status"), [(signal.SIGINT, True, 9), (signal.SIGTERM, False, 128 + signal.SIGTERM)]
+)
+def test_signals_are_for_the_command(tmp_path: Path, number: int, everyone: bool, status: int) -> None:
+    process = start(tmp_path, "sh", "-c", "trap 'exit 9' INT; echo ready; while :; do sleep 0.1; done")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        # The terminal sends Ctrl-C to all; others send SIGTERM to quell.
+        (os.killpg if everyone else os.kill)(process.pid, number)
+        assert process.wait(timeout=30) == status
+        assert len(records(tmp_path)) == 2
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def left_over(marker: str) -> list[str]:
+    """List the processes and devices that tests with this marker in their environment left."""
+    found = [line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines() if "quell" in line]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def test_nothing_is_left_after_kill_9_at_any_moment(quell: Quell, tmp_path: Path) -> None:
+    dice = random.Random(9)
+    marker = f"QUELL_KILLED={os.getpid()}"
+    daemon = "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' & echo; wait"
+    for _ in range(10):
+        running = []
+        for _ in range(5):
+            folder = tmp_path / str(dice.random())
+            folder.mkdir()
+            running.append(start(folder, "sh", "-c", daemon, QUELL_KILLED=str(os.getpid())))
+        for process in running:
+            time.sleep(dice.uniform(0, 0.6))
+            process.kill()
+        for process in running:
+            process.communicate(timeout=30)
+    deadline = time.monotonic() + 10
+    while (left := left_over(marker)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    (tmp_path / "file").write_bytes(bytes(1000))
+    fetch = python(tmp_path, "fetch.py", FETCH)
+    assert (
+        quell("shell", "--rate", "5mbit", "--server", SERVE, "--", sys.executable, fetch, "QUELL_SERVER").returncode
+        == 0
+    )
+
+
+def test_processes_in_the_background_end_with_the_command(quell: Quell) -> None:
+    marker = f"QUELL_ENDED={os.getpid()}"
+    done = quell(
+        "shell", "--rate", "5mbit", "--quiet", "--", "sh", "-c", f"export {marker}; setsid sleep 1000 & exit 4"
+    )
+    assert done.returncode == 4
+    assert left_over(marker) == []

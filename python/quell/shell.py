@@ -111,7 +111,7 @@ def shell(
         err.print(f"quell: --server {serve[0]}: {why}", markup=False, soft_wrap=True)
     records: list[dict[str, Any]] = _json.loads(running.finish())
     if not quiet:
-        err.print(_table(records))
+        err.print(_table(records), width=max(err.width, 100))
         _complain(records)
     jobs = [Job(record["queue"], record["seed"]) for record in records]
     outcome = Outcome(link, jobs, dict(enumerate(records)), wall_s=time.monotonic() - began)

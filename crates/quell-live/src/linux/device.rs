@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::sys;
 
 /// Packets that the kernel keeps for us while we look away; it drops further ones unseen.
-const QUEUE: i32 = 10_000;
+const QUEUE: u32 = 10_000;
 
 /// One end of the link.
 #[derive(Clone, Debug)]
@@ -93,8 +93,8 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
     unsafe {
         request.ifr_ifru.ifru_mtu = end.mtu as i32;
         sys::ioctl(socket.as_fd(), libc::SIOCSIFMTU, &mut request)?;
-        request.ifr_ifru.ifru_metric = QUEUE;
-        sys::ioctl(socket.as_fd(), libc::SIOCSIFTXQLEN, &mut request)?;
+        sys::ioctl(socket.as_fd(), libc::SIOCGIFINDEX, &mut request)?;
+        deepen(request.ifr_ifru.ifru_ifindex);
         request.ifr_ifru.ifru_addr = four(end.four.0);
         sys::ioctl(socket.as_fd(), libc::SIOCSIFADDR, &mut request)?;
         let mask = u32::MAX << (32 - end.four.1);
@@ -109,6 +109,25 @@ pub fn configure(name: &CStr, end: &End) -> io::Result<bool> {
     Ok(end
         .six
         .is_some_and(|six| configure_six(name, six, end.default_route).is_ok()))
+}
+
+/// Lets the kernel keep more packets for us. By netlink, because the `ioctl` for it wants a right that user namespaces do not
+/// give; a kernel that refuses keeps 500.
+fn deepen(index: libc::c_int) {
+    let mut m = [0u32; 10];
+    // struct nlmsghdr: length, type and flags; struct ifinfomsg: index; struct rtattr: length and type, value.
+    m[0] = size_of_val(&m) as u32;
+    m[1] = u32::from_ne_bytes(halves(libc::RTM_NEWLINK, libc::NLM_F_REQUEST as u16));
+    m[5] = index as u32;
+    m[8] = u32::from_ne_bytes(halves(8, libc::IFLA_TXQLEN));
+    m[9] = QUEUE;
+    sys::netlink(&m);
+}
+
+/// Two 16-bit numbers as they lie in memory.
+fn halves(first: u16, second: u16) -> [u8; 4] {
+    let (a, b) = (first.to_ne_bytes(), second.to_ne_bytes());
+    [a[0], a[1], b[0], b[1]]
 }
 
 fn default_route(name: &CStr) -> io::Result<()> {

@@ -53,6 +53,18 @@ pub unsafe fn ioctl<T>(
     Ok(())
 }
 
+/// Sends one message to the kernel's routing netlink; nobody waits for an answer.
+pub fn netlink(message: &[u32]) {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers; then a buffer that is valid for its length.
+    unsafe {
+        if let Ok(socket) = owned(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)) {
+            let bytes = size_of_val(message);
+            libc::send(socket.as_raw_fd(), message.as_ptr().cast(), bytes, 0);
+        }
+    }
+}
+
 /// Writes all of `text` to the file at `path`; false if that failed.
 pub fn write_file(path: &CStr, text: &[u8]) -> bool {
     let Ok(file) = open(path, libc::O_WRONLY) else {
