@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import quell
 from quell.envs import QueueEnv, QueueVectorEnv
+from quell.parallel import PathEnv
 
 NAMES = ["quell/RlAqm-v0", "quell/LearnQueue-v0"]
 VARY = {"rate": ("5mbit", "20mbit"), "rtt": ("20ms", "80ms"), "flows": (1, 4), "cc": ("cubic", "newreno", "bbr")}
@@ -60,6 +61,94 @@ def test_single_environments_and_the_vector_have_equal_trajectories(name: str, v
         np.testing.assert_equal(one[:4], other[:4])
         ends += int(other[3].sum())
     assert ends == 2 * n
+
+
+def test_a_base_probability_drops_classic_packets_by_its_square() -> None:
+    losses, delays = [], []
+    for p in (0.0, 0.2):
+        env = small(
+            knob="base_probability", steps=None, observe=["knob", "loss", "arrivals", "delay_ms"], duration="30s"
+        )
+        env.reset(seed=1)
+        knob, loss, arrivals, delay = np.array([env.step([p])[0] for _ in range(1500)]).T
+        assert (knob == np.float32(p)).all()
+        losses.append((loss * arrivals).sum() / arrivals.sum())
+        delays.append(delay.mean())
+    # Four CUBICs below a queue of 10000 packets; RFC 9332: p_C = p'^2 = 0.04, none below two full packets queued.
+    assert losses[0] == 0
+    assert 0.02 < losses[1] < 0.045
+    assert delays[1] < delays[0] / 10
+
+
+PATH = """
+duration = "3s"
+[link]
+rate = "20mbit"
+delay = "2ms"
+[[hop]]
+rate = "10mbit"
+delay = "2ms"
+[[hop]]
+rate = "8mbit"
+delay = "2ms"
+[[flow]]
+cc = "cubic"
+count = 3
+rtt = "20ms"
+"""
+
+
+def path(**more: Any) -> PathEnv:
+    return quell.parallel_env(PATH, **({"steps": (0.0, 0.01, -0.01)} | more))
+
+
+@pytest.mark.parametrize("more", [{}, {"steps": None, "knob": "limit", "vary": {"flows": (1, 4)}}])
+def test_a_path_passes_pettingzoos_test(more: dict[str, Any]) -> None:
+    from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel_api_test(path(**more), num_cycles=400)
+        parallel_seed_test(lambda: path(**more), num_cycles=100)
+
+
+def test_every_queue_of_a_path_has_its_own_knob_and_readings() -> None:
+    env = path(observe=["knob", "rate_mbps", "backlog_packets", "throughput_mbps"])
+    env.reset(seed=1)
+    assert env.possible_agents == ["link", "hop1", "hop2"]
+    totals = dict.fromkeys(env.agents, 0.0)
+    for k in range(100):
+        seen, rewards, *_ = env.step({"link": 0, "hop1": 0, "hop2": int(k < 2)})
+        totals = {agent: totals[agent] + rewards[agent] for agent in totals}
+    assert [seen[agent][0] for agent in env.agents] == [0.0, 0.0, np.float32(0.02)]
+    assert [seen[agent][1] for agent in env.agents] == [20.0, 10.0, 8.0]
+    assert len(set(totals.values())) == 3
+    assert env.readings("hop1")["rate_mbps"] == 10.0
+    while env.agents:
+        *_, over, _ = env.step(dict.fromkeys(env.agents, 0))
+    assert over == {"link": True, "hop1": True, "hop2": True}
+    assert env.step({}) == ({}, {}, {}, {}, {})
+    assert env.reset()[0]["link"].tolist() == [0.0, 20.0, 0.0, 0.0]
+
+
+def test_the_narrowest_queue_of_a_path_is_the_one_that_fills() -> None:
+    env = path(observe=["backlog_packets"])
+    env.reset(seed=1)
+    backlogs = np.array([list(env.step(dict.fromkeys(env.agents, 0))[0].values()) for _ in range(150)])
+    means = backlogs[:, :, 0].mean(axis=0)
+    assert means[2] > 5 * means[0] and means[2] > means[1]
+
+
+def test_a_path_of_one_queue_is_the_single_environment() -> None:
+    single, parallel = (
+        small(),
+        quell.parallel_env(None, rate="10mbit", flows=["cubic:4"], duration="2s", steps=(0.0, 0.01, -0.01)),
+    )
+    np.testing.assert_equal(single.reset(seed=4)[0], parallel.reset(seed=4)[0]["link"])
+    for k in range(99):
+        one, other = single.step(k % 3), parallel.step({"link": k % 3})
+        np.testing.assert_equal(one[0], other[0]["link"])
+        assert one[1] == other[1]["link"]
 
 
 def test_a_seed_decides_the_trajectory() -> None:
@@ -153,6 +242,7 @@ def test_what_a_vector_returned_stays_as_it_was() -> None:
         ({"vary": {"rtt": ("1ms",)}}, "vary: rtt: not two values"),
         ({"vary": {"cc": ("cubik",)}}, "unknown congestion control `cubik`"),
         ({"queue": "codel"}, "`codel` has no such knob"),
+        ({"knob": "base_probability", "queue": "fifo"}, "`fifo` has no such knob"),
         ({"period": 3.0}, "period: "),
         ({"bounds": (0.0, 2.0)}, "bounds: "),
         ({"steps": (1.0,)}, "steps: "),

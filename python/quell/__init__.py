@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from quell._core import InputError, Scenario, __version__
     from quell.api import compare, optimum, queues, run, scenario, scenarios, summary
     from quell.envs import env, vector_env
+    from quell.parallel import parallel_env
+    from quell.policy import Policy
 
 __all__ = [
     "InputError",
+    "Policy",
     "Scenario",
     "__version__",
     "compare",
     "env",
     "optimum",
+    "parallel_env",
     "queues",
     "run",
     "scenario",
@@ -38,7 +42,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'quell' has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {"InputError": "_core", "Scenario": "_core", "__version__": "_core", "env": "envs", "vector_env": "envs"}
+    core = dict.fromkeys(("InputError", "Scenario", "__version__"), "_core")
+    homes = core | {"Policy": "policy", "parallel_env": "parallel", "env": "envs", "vector_env": "envs"}
     home = f"quell.{homes.get(name, 'api')}"
     found: object = getattr(import_module(home), name)
     return found

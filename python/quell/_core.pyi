@@ -164,6 +164,8 @@ def queues() -> str:
 class Environments:
     """Environments of one task, numbered from 0; `quell.envs` has the faces of Gymnasium on them."""
 
+    agents: int
+    """How many an environment has."""
     ranges: list[tuple[float, float]]
     """Least and greatest value of every part of an observation."""
 
@@ -181,11 +183,13 @@ class Environments:
         observe: Sequence[str],
         reward: str,
         vary: Mapping[str, Sequence[str]],
+        path: bool = False,
         threads: int = 0,
     ) -> Environments:
         """Build one environment per seed, at the start of its first episode, to be stepped on `threads` cores (0: all).
 
-        `vary` has the least and the greatest of `rate`, `rtt` and `flows`, and a list of `cc`.
+        `vary` has the least and the greatest of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every queue
+        has an agent, the bottleneck's first, then the hops'; actions, observations and rewards have a row for each.
         """
 
     def seed(self, index: int, seed: int) -> None:
@@ -194,8 +198,8 @@ class Environments:
     def reset(self, index: int) -> None:
         """Begin the next episode of an environment."""
 
-    def readings(self, index: int) -> dict[str, float]:
-        """Everything that was read of an environment's last period."""
+    def readings(self, index: int, agent: int = 0) -> dict[str, float]:
+        """Everything that an agent can read of an environment's last period."""
 
     def observe(self, observations: Buffer) -> None:
         """Write what is seen now (float32), row by row."""
@@ -209,6 +213,22 @@ class Environments:
 
     def step_to(self, actions: Buffer, observations: Buffer, rewards: Buffer, over: Buffer) -> None:
         """As `step`, with shares of the knob's range (float32)."""
+
+@final
+class Policy:
+    """A network with its model card; `quell.Policy` is the face of it."""
+
+    card: str
+    """JSON."""
+    inputs: int
+    outputs: int
+    parameters: int
+
+    def __new__(cls, file: str, data: bytes, *, integers: bool = False) -> Policy:
+        """Read a policy file's bytes; `file` is its name, for errors."""
+
+    def forward(self, inputs: Buffer, outputs: Buffer) -> None:
+        """Write the outputs (float32) for rows of raw inputs (float32)."""
 
 def readings() -> list[tuple[str, float, float, str]]:
     """List what can be observed: name, least, greatest value, meaning."""

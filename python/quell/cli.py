@@ -14,6 +14,7 @@ from rich.text import Text
 
 from quell import _core, experiment, files, shell, stats, table
 from quell._core import InputError, Scenario
+from quell.executor import executor
 from quell.experiment import Outcome
 from quell.options import (
     OUTPUT,
@@ -27,6 +28,7 @@ from quell.options import (
     Json,
     Parquet,
     Rate,
+    Ray,
     Rtt,
     Seed,
     Seeds,
@@ -54,9 +56,15 @@ app = typer.Typer(
 )
 
 
-def _simulate(scenario: Scenario, jobs: Sequence[experiment.Job], threads: int, pcap: Path | None = None) -> Outcome:
-    with progress(len(jobs)) as update:
-        return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap)
+def _simulate(
+    scenario: Scenario,
+    jobs: Sequence[experiment.Job],
+    threads: int,
+    pcap: Path | None = None,
+    ray: str | None = None,
+) -> Outcome:
+    with executor(ray) as on, progress(len(jobs)) as update:
+        return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap, on=on)
 
 
 def _queue(words: str) -> str:
@@ -87,7 +95,8 @@ def _status(outcome: Outcome) -> int:
     "  quell compare --html report.html\n\n"
     "  quell compare lte --aqm pfifo --aqm 'codel target 20ms' --seeds 10\n\n"
     "  quell compare --rate 50mbit --rtt 30ms --flow cubic:2 --flow bbr --json runs.json\n\n"
-    "  quell compare --trace cell.down --rtt 40ms --flow cubic:2"
+    "  quell compare --trace cell.down --rtt 40ms --flow cubic:2\n\n"
+    "  quell compare lte --seeds 100 --ray 10.0.0.1:6379"
 )
 def compare(
     file: File = None,
@@ -99,6 +108,7 @@ def compare(
     ] = None,
     seeds: Seeds = None,
     jobs: Jobs = 0,
+    ray: Ray = None,
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
@@ -129,7 +139,7 @@ def compare(
     )
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(scenario)
     work = experiment.plan(scenario, queues, series_bin_s=series, first_series=html is not None)
-    outcome = _simulate(scenario, work, jobs)
+    outcome = _simulate(scenario, work, jobs, ray=ray)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         _heading(scenario, max((r.runs for r in rows), default=0))

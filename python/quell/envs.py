@@ -39,6 +39,7 @@ __all__ = [
     "RlAqmVectorEnv",
     "Task",
     "env",
+    "make_task",
     "vector_env",
 ]
 
@@ -49,7 +50,12 @@ RewardFunction: TypeAlias = Callable[[Mapping[str, float]], float]
 READINGS: dict[str, str] = {name: meaning for name, _, _, meaning in _core.readings()}
 """What can be observed of a period between two decisions, and what it means."""
 
-_KNOBS: dict[str, tuple[tuple[float, float], float]] = {"drop": ((0.0, 0.5), 0.0), "limit": ((1.0, 1000.0), 1000.0)}
+_KNOBS: dict[str, tuple[tuple[float, float], float, str]] = {
+    "drop": ((0.0, 0.5), 0.0, "fifo limit 5000"),
+    "limit": ((1.0, 1000.0), 1000.0, "fifo limit 5000"),
+    "base_probability": ((0.0, 1.0), 0.0, "dualpi2"),
+}
+"""Each knob's bounds, its value at an episode's start, and the queue that has it."""
 _SEEDS = 2**64
 
 
@@ -58,7 +64,7 @@ class Task:
     """What an environment is; see `quell.env` for the meaning of each."""
 
     scenario: Scenario
-    queue: str = "fifo limit 5000"
+    queue: str | None = None
     knob: str = "drop"
     bounds: tuple[float, float] | None = None
     initial: float | None = None
@@ -67,14 +73,16 @@ class Task:
     observe: Sequence[str] = ("delay_ms", "utilisation", "knob")
     reward: str | RewardFunction = "rlaqm"
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    path: bool = False
+    """Every queue of the path has an agent, not the bottleneck alone."""
 
     def start(self, seeds: Sequence[int], threads: int) -> Environments:
         """Build one environment per seed."""
-        bounds, initial = _KNOBS.get(self.knob, ((0.0, 1.0), 0.0))
+        bounds, initial, queue = _KNOBS.get(self.knob, ((0.0, 1.0), 0.0, "fifo"))
         bounds = self.bounds or bounds
         return Environments(
             self.scenario,
-            _core.queue(self.queue),
+            _core.queue(self.queue or queue),
             [seed % _SEEDS for seed in seeds],
             knob=self.knob,
             bounds=bounds,
@@ -84,6 +92,7 @@ class Task:
             observe=list(self.observe),
             reward=self.reward if isinstance(self.reward, str) else "rlaqm",
             vary={key: [str(value) for value in values] for key, values in self.vary.items()},
+            path=self.path,
             threads=threads,
         )
 
@@ -356,33 +365,23 @@ class LearnQueueVectorEnv(QueueVectorEnv):
         super().__init__(_learnqueue(**options), num_envs, threads)
 
 
-def env(
+def make_task(
     source: str | Path | Scenario | None = None,
     *,
     knob: str = "drop",
     period: float = 0.02,
     reward: str | RewardFunction = "rlaqm",
-    queue: str = "fifo limit 5000",
+    queue: str | None = None,
     steps: Sequence[float] | None = None,
     observe: Sequence[str] = ("delay_ms", "utilisation", "knob"),
     bounds: tuple[float, float] | None = None,
     initial: float | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
+    path: bool = False,
     **overrides: Any,
-) -> QueueEnv:
-    """Make any scenario's bottleneck an environment in which the agent turns a knob.
-
-    `knob` is `drop` (probability of dropping each arrival, `bounds` 0 to 0.5, `initial` 0) or `limit` (packets, 1 to
-    1000, 1000); `period` seconds lie between two decisions. `steps` are the numbers that the discrete actions add to
-    the knob; without them one continuous action from 0 to 1 sets it. `observe` lists readings (`quell.envs.READINGS`).
-    `reward` is `rlaqm [u_power 1]`, `learnqueue` with that queue's options, `lfq [alpha 10]`, or a function of the
-    readings by name. `vary` gives ranges out of which every episode draws: `{"rate": ("5mbit", "50mbit"), "rtt":
-    ("10ms", "100ms"), "flows": (1, 20), "cc": ("cubic", "bbr")}`; rate and rtt by equal factors, `flows` the count of
-    each TCP table, `cc` for each. For the rest see `quell.scenario`.
-
-    Raises InputError.
-    """
-    task = Task(
+) -> Task:
+    """Describe an environment; the arguments are those of `quell.env`."""
+    return Task(
         api.scenario(source, **overrides),
         queue=queue,
         knob=knob,
@@ -393,15 +392,32 @@ def env(
         observe=observe,
         reward=reward,
         vary=vary or {},
+        path=path,
     )
-    return QueueEnv(task)
+
+
+def env(source: str | Path | Scenario | None = None, **options: Any) -> QueueEnv:
+    """Make any scenario's bottleneck an environment in which the agent turns a knob.
+
+    `knob` is `drop` (probability of dropping each arrival, `bounds` 0 to 0.5, `initial` 0), `limit` (packets, 1 to
+    1000, 1000) or `base_probability` (p' of coupled queues, 0 to 1, 0); `queue` is the discipline that has it, by
+    default `fifo limit 5000`, for the last `dualpi2`. `period` seconds (0.02) lie between two decisions. `steps` are
+    the numbers that the discrete actions add to the knob; without them one continuous action from 0 to 1 sets it.
+    `observe` lists readings (`quell.envs.READINGS`). `reward` is `rlaqm [u_power 1]`, `learnqueue` with that queue's
+    options, `lfq [alpha 10]`, or a function of the readings by name. `vary` gives ranges out of which every episode
+    draws: `{"rate": ("5mbit", "50mbit"), "rtt": ("10ms", "100ms"), "flows": (1, 20), "cc": ("cubic", "bbr")}`; rate
+    and rtt by equal factors, `flows` the count of each TCP table, `cc` for each. For the rest see `quell.scenario`.
+
+    Raises InputError.
+    """
+    return QueueEnv(make_task(source, **options))
 
 
 def vector_env(
     source: str | Path | Scenario | None = None, num_envs: int = 8, *, threads: int = 0, **options: Any
 ) -> QueueVectorEnv:
     """Make `num_envs` of `quell.env(source, **options)`, stepped together in Rust on `threads` cores (0: all)."""
-    return QueueVectorEnv(env(source, **options).task, num_envs, threads)
+    return QueueVectorEnv(make_task(source, **options), num_envs, threads)
 
 
 for _name in ("RlAqm", "LearnQueue"):

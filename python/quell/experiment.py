@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from quell import _core
 from quell._core import Scenario
+from quell.executor import HERE, Executor
 
 T = TypeVar("T")
 
@@ -101,8 +102,12 @@ def run_jobs(
     threads: int = 0,
     pcap: Path | None = None,
     on_record: Callable[[Outcome], object] | None = None,
+    on: Executor = HERE,
 ) -> Outcome:
-    """Run jobs on `threads` cores (0: all). Ctrl-C ends it early with `interrupted` set and the finished runs kept."""
+    """Run jobs, `threads` at a time (0: all cores), in this process or on a cluster.
+
+    Ctrl-C ends it early with `interrupted` set and the finished runs kept.
+    """
     outcome = Outcome(scenario, list(jobs))
     started = time.monotonic()
 
@@ -115,7 +120,11 @@ def run_jobs(
 
     work = [(job.queue, job.seed, job.series_bin_s) for job in jobs]
     try:
-        _core.run_many(scenario, work, done, threads=threads, pcap=pcap)
+        if on is HERE:
+            _core.run_many(scenario, work, done, threads=threads, pcap=pcap)
+        else:
+            for index, record in on.stream(run_one, [(scenario, *job) for job in work], at_once=threads):
+                done(index, record)
     except KeyboardInterrupt:
         outcome.interrupted = True
     outcome.wall_s = time.monotonic() - started
@@ -128,8 +137,11 @@ def run_each(
     *,
     threads: int = 0,
     on_done: Callable[[int], object] = lambda _: None,
+    on: Executor = HERE,
 ) -> list[T]:
-    """Run jobs that differ in their scenarios on `threads` cores (0: all); return what `reduce` makes of each record.
+    """Run jobs that differ in their scenarios, `threads` at a time (0: all cores), in this process or on a cluster.
+
+    Return what `reduce` makes of each record.
 
     `on_done` is told how many are done. Raises KeyboardInterrupt on Ctrl-C.
     """
@@ -140,8 +152,19 @@ def run_each(
         on_done(len(kept))
 
     work = [(scenario, job.queue, job.seed, job.series_bin_s) for scenario, job in runs]
-    _core.run_each(work, done, threads=threads)
+    if on is HERE:
+        _core.run_each(work, done, threads=threads)
+    else:
+        for index, record in on.stream(run_one, work, at_once=threads):
+            done(index, record)
     return [kept[index] for index in range(len(runs))]
+
+
+def run_one(work: tuple[Scenario, str, int, float | None]) -> str:
+    """Run one job, `(scenario, queue words, seed, width of the series' bins in seconds)`; return its record as JSON."""
+    records: list[str] = []
+    _core.run_each([work], lambda _, record: records.append(record), threads=1)
+    return records[0]
 
 
 def without_series(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

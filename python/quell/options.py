@@ -42,6 +42,12 @@ Seed = Annotated[
 ]
 Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own seed.")]
 Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: one per core.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="local|ADDRESS", help="Spread the runs over a Ray cluster (needs ray: pip install 'quell\\[ray]')."
+    ),
+]
 Json = Annotated[
     str | None,
     typer.Option(

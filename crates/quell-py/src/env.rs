@@ -32,7 +32,8 @@ pub struct Environments {
 impl Environments {
     /// One environment per seed, at the start of its first episode, on `threads` cores (0: all).
     #[new]
-    #[pyo3(signature = (scenario, queue, seeds, *, knob, bounds, initial, period_s, steps, observe, reward, vary, threads = 0))]
+    #[pyo3(signature = (scenario, queue, seeds, *, knob, bounds, initial, period_s, steps, observe, reward, vary, path = false,
+        threads = 0))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         scenario: &Scenario,
@@ -46,6 +47,7 @@ impl Environments {
         observe: Vec<String>,
         reward: &str,
         vary: BTreeMap<String, Vec<String>>,
+        path: bool,
         threads: usize,
     ) -> PyResult<Self> {
         let mut ranges = Vary::default();
@@ -56,6 +58,7 @@ impl Environments {
         let task = Task {
             scenario: scenario.0.clone(),
             queue,
+            path,
             knob: Knob::parse(knob).map_err(input_error)?,
             bounds,
             initial,
@@ -71,6 +74,7 @@ impl Environments {
         };
         let task = task.checked().map_err(input_error)?;
         let n = seeds.len();
+        let agents = n * task.agents();
         let envs = seeds.iter().map(|&seed| Env::new(&task, seed));
         let cores = match threads {
             0 => rayon::current_num_threads(),
@@ -85,15 +89,21 @@ impl Environments {
         };
         Ok(Self {
             envs: envs.collect::<Result<_, _>>().map_err(input_error)?,
-            indices: vec![0; n],
-            shares: vec![0.0; n],
-            actions: vec![0.0; n],
-            observations: vec![0.0; n * task.observe.len()],
-            rewards: vec![0.0; n],
+            indices: vec![0; agents],
+            shares: vec![0.0; agents],
+            actions: vec![0.0; agents],
+            observations: vec![0.0; agents * task.observe.len()],
+            rewards: vec![0.0; agents],
             over: vec![0; n],
             helpers,
             task,
         })
+    }
+
+    /// How many agents an environment has; what they do and see stands row after row, environment by environment.
+    #[getter]
+    fn agents(&self) -> usize {
+        self.task.agents()
     }
 
     /// Least and greatest value of every part of an observation.
@@ -114,9 +124,13 @@ impl Environments {
         self.envs[index].reset(&self.task).map_err(input_error)
     }
 
-    /// Everything that environment `index` read of its last period, by name.
-    fn readings(&mut self, index: usize) -> PyResult<BTreeMap<&'static str, f64>> {
-        let all = *self.at(index)?.readings();
+    /// Everything that an agent of environment `index` read of its last period, by name.
+    #[pyo3(signature = (index, agent = 0))]
+    fn readings(&mut self, index: usize, agent: usize) -> PyResult<BTreeMap<&'static str, f64>> {
+        if agent >= self.task.agents() {
+            return Err(PyValueError::new_err(format!("there is no agent {agent}")));
+        }
+        let all = *self.at(index)?.readings(agent);
         Ok(READINGS
             .iter()
             .map(|i| (i.name, all.get(i.reading)))
@@ -125,9 +139,9 @@ impl Environments {
 
     /// Writes what is seen now, float32, row by row.
     fn observe(&mut self, py: Python<'_>, observations: PyBuffer<f32>) -> PyResult<()> {
-        let width = self.task.observe.len();
-        for (env, out) in self.envs.iter().zip(self.observations.chunks_mut(width)) {
-            env.observe(&self.task, out);
+        let (agents, width) = (self.task.agents(), self.task.observe.len());
+        for (i, out) in self.observations.chunks_mut(width).enumerate() {
+            self.envs[i / agents].observe(&self.task, i % agents, out);
         }
         observations.copy_from_slice(py, &self.observations)
     }
@@ -181,9 +195,15 @@ impl Environments {
         rewards: &PyBuffer<f64>,
         over: &PyBuffer<u8>,
     ) -> PyResult<()> {
-        for (env, &action) in self.envs.iter().zip(&self.actions) {
-            if !env.over() {
-                self.task.check_action(action).map_err(input_error)?;
+        for (env, actions) in self
+            .envs
+            .iter()
+            .zip(self.actions.chunks(self.task.agents()))
+        {
+            for &action in actions {
+                if !env.over() {
+                    self.task.check_action(action).map_err(input_error)?;
+                }
             }
         }
         py.detach(|| self.step_all()).map_err(input_error)?;
@@ -196,15 +216,15 @@ impl Environments {
     fn step_all(&mut self) -> Result<(), Error> {
         let threads = 1 + self.helpers.as_ref().map_or(0, |p| p.current_num_threads());
         let share = self.envs.len().div_ceil(threads).max(1);
-        let width = self.task.observe.len();
         let task = &self.task;
+        let agents = share * task.agents();
         let mut results = vec![Ok(()); threads];
         let mut parts = self
             .envs
             .chunks_mut(share)
-            .zip(self.actions.chunks(share))
-            .zip(self.observations.chunks_mut(share * width))
-            .zip(self.rewards.chunks_mut(share))
+            .zip(self.actions.chunks(agents))
+            .zip(self.observations.chunks_mut(agents * task.observe.len()))
+            .zip(self.rewards.chunks_mut(agents))
             .zip(self.over.chunks_mut(share))
             .zip(&mut results)
             .map(
@@ -245,16 +265,17 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn step(self, task: &Task) {
-        let seen = self.seen.chunks_mut(task.observe.len());
-        let outs = seen.zip(self.rewards).zip(self.over);
-        for ((env, &action), ((seen, reward), over)) in
-            self.envs.iter_mut().zip(self.actions).zip(outs)
-        {
-            if let Err(error) = env.step(task, action) {
+        let (agents, width) = (task.agents(), task.observe.len());
+        let acts = self.actions.chunks(agents);
+        let mut seen = self.seen.chunks_mut(width).zip(self.rewards);
+        for ((env, actions), over) in self.envs.iter_mut().zip(acts).zip(self.over) {
+            if let Err(error) = env.step(task, actions) {
                 *self.result = Err(error);
             }
-            env.observe(task, seen);
-            *reward = env.reward();
+            for (agent, (seen, reward)) in seen.by_ref().take(agents).enumerate() {
+                env.observe(task, agent, seen);
+                *reward = env.reward(agent);
+            }
             *over = u8::from(env.over());
         }
     }

@@ -7,6 +7,7 @@ mod env;
 mod lfq;
 #[cfg(target_os = "linux")]
 mod live;
+mod policy;
 mod rlaqm;
 mod runs;
 mod scenario;
@@ -14,7 +15,7 @@ mod scenario;
 use pyo3::prelude::*;
 
 pyo3::create_exception!(
-    _core,
+    quell._core,
     InputError,
     pyo3::exceptions::PyValueError,
     "Bad input; the message is one line that names the place and what would be right."
@@ -34,6 +35,8 @@ mod _core {
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::live::Shell;
+    #[pymodule_export]
+    use crate::policy::Policy;
     #[pymodule_export]
     use crate::rlaqm::rlaqm_episode;
     #[pymodule_export]

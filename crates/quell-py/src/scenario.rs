@@ -1,5 +1,6 @@
 //! `quell._core.Scenario` and the lists that the command line prints.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -94,6 +95,11 @@ impl Scenario {
     /// Every key with its value, defaults filled in, as a scenario file.
     fn toml(&self) -> String {
         self.0.to_toml()
+    }
+
+    /// What pickle makes it from again.
+    fn __getnewargs_ex__(&self) -> ((), BTreeMap<&str, String>) {
+        ((), BTreeMap::from([("text", self.0.to_toml())]))
     }
 }
 

@@ -1,5 +1,5 @@
 //! A queue as an environment for learners: a world that stops every period, shows readings, takes an action that turns one
-//! knob, and says what the period was worth.
+//! knob, and says what the period was worth. Where every queue of a path has an agent, each gets its own of all three.
 //!
 //! An [`Env`] runs episode after episode, each a world of its own whose seed and variations are drawn from the environment's
 //! seed, so that equal seeds and actions give equal trajectories however many environments run beside. The first reading is
@@ -29,6 +29,8 @@ pub enum Knob {
     Limit,
     /// The probability of dropping each arrival.
     Drop,
+    /// The base probability p' of coupled queues.
+    BaseProbability,
 }
 
 impl Knob {
@@ -37,7 +39,12 @@ impl Knob {
         match name {
             "limit" => Ok(Knob::Limit),
             "drop" => Ok(Knob::Drop),
-            _ => Err(Error::unknown("knob", name, ["limit", "drop"])),
+            "base_probability" => Ok(Knob::BaseProbability),
+            _ => Err(Error::unknown(
+                "knob",
+                name,
+                ["limit", "drop", "base_probability"],
+            )),
         }
     }
 
@@ -45,7 +52,7 @@ impl Knob {
     fn snap(self, value: f64) -> f64 {
         match self {
             Knob::Limit => libm::round(value),
-            Knob::Drop => libm::round(value * MILLION) / MILLION,
+            Knob::Drop | Knob::BaseProbability => libm::round(value * MILLION) / MILLION,
         }
     }
 
@@ -59,13 +66,17 @@ impl Knob {
                 drop: Some(value),
                 ..Knobs::default()
             },
+            Knob::BaseProbability => Knobs {
+                base_probability: Some(value),
+                ..Knobs::default()
+            },
         }
     }
 
     fn read(self, g: &Gauges) -> f64 {
         match self {
             Knob::Limit => f64::from(g.limit_packets),
-            Knob::Drop => g.probability,
+            Knob::Drop | Knob::BaseProbability => g.probability,
         }
     }
 }
@@ -75,8 +86,8 @@ impl Knob {
 pub enum Actions {
     /// Action k adds the k-th number to the knob.
     Steps(Vec<f64>),
-    /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (`drop`), or by equal factors
-    /// (`limit`).
+    /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (probabilities), or by equal
+    /// factors (`limit`).
     Share,
 }
 
@@ -85,8 +96,10 @@ pub enum Actions {
 pub struct Task {
     /// Where the queue is; its duration is an episode's length.
     pub scenario: Arc<Scenario>,
-    /// Queue words of the bottleneck.
+    /// Queue words of the bottleneck, and of every hop that has an agent.
     pub queue: String,
+    /// Every queue of the path has an agent of its own; else the bottleneck alone.
+    pub path: bool,
     /// What actions turn.
     pub knob: Knob,
     /// Least and greatest value of the knob.
@@ -111,7 +124,7 @@ impl Task {
         let (low, high) = self.bounds;
         let least = match self.knob {
             Knob::Limit => (1.0, f64::from(u32::MAX)),
-            Knob::Drop => (0.0, 1.0),
+            Knob::Drop | Knob::BaseProbability => (0.0, 1.0),
         };
         if !(least.0 <= low && low < high && high <= least.1) {
             return Err(Error::new(format!("{low} to {high} are no bounds"))
@@ -136,8 +149,14 @@ impl Task {
                 .remedy("name a reading")
                 .key("observe"));
         }
+        let scenario = Arc::make_mut(&mut self.scenario);
         // Nobody reads a record: histograms per flow need not be kept.
-        Arc::make_mut(&mut self.scenario).warmup = NEVER;
+        scenario.warmup = NEVER;
+        if self.path {
+            for hop in &mut scenario.hops {
+                hop.queue.clone_from(&self.queue);
+            }
+        }
         self.check_knob()?;
         Ok(self)
     }
@@ -149,10 +168,11 @@ impl Task {
             for value in [self.bounds.0, self.bounds.1] {
                 let value = self.knob.snap(value);
                 world.set_knobs(0, &self.knob.knobs(value));
-                if self.knob.read(&world.gauges(0)) != value {
+                // A discipline may keep a probability as a whole number of its own fine steps.
+                if (self.knob.read(&world.gauges(0)) - value).abs() > 1e-8 {
                     let what = format!("`{}` has no such knob", self.queue);
                     return Err(Error::new(what)
-                        .remedy("fifo has both limit and drop")
+                        .remedy("fifo has limit and drop, dualpi2 has base_probability")
                         .key("knob"));
                 }
             }
@@ -165,7 +185,7 @@ impl Task {
         let (low, high) = self.bounds;
         let aim = match (&self.actions, self.knob) {
             (Actions::Steps(steps), _) => knob + steps.get(action as usize).unwrap_or(&0.0),
-            (Actions::Share, Knob::Drop) => low + (high - low) * action,
+            (Actions::Share, Knob::Drop | Knob::BaseProbability) => low + (high - low) * action,
             (Actions::Share, Knob::Limit) => low * libm::pow(high / low, action),
         };
         self.knob.snap(aim.clamp(low, high))
@@ -189,6 +209,14 @@ impl Task {
         }
     }
 
+    /// How many agents an environment has: the first is the bottleneck's, then the hops' in order.
+    pub fn agents(&self) -> usize {
+        match self.path {
+            true => 1 + self.scenario.hops.len(),
+            false => 1,
+        }
+    }
+
     /// Least and greatest value of every part of an observation.
     pub fn ranges(&self) -> Vec<(f64, f64)> {
         let one = |r: &Reading| match r {
@@ -199,16 +227,38 @@ impl Task {
     }
 }
 
-/// One environment: the episode that runs, and what was seen of it last.
+/// One environment: the episode that runs, and what its agents saw of it last.
 #[derive(Clone, Debug)]
 pub struct Env {
     world: World,
     episodes: Rng,
+    agents: Vec<Agent>,
+    over: bool,
+}
+
+/// One queue's knob, and what was seen of it.
+#[derive(Clone, Debug, Default)]
+struct Agent {
     knob: f64,
     last: Gauges,
     readings: Readings,
     reward: f64,
-    over: bool,
+}
+
+impl Agent {
+    /// Takes in what the queue shows at a period's end.
+    #[inline]
+    fn see(&mut self, task: &Task, gauges: Gauges) {
+        // In an outage the last rate stays: the delay then says how long the backlog would have taken.
+        let rate_bps = match gauges.rate_bps {
+            0 => self.last.rate_bps,
+            rate => rate,
+        };
+        let gauges = Gauges { rate_bps, ..gauges };
+        self.readings = Readings::of(self.knob, &self.last, &gauges);
+        self.reward = task.reward.of(&self.readings);
+        self.last = gauges;
+    }
 }
 
 impl Env {
@@ -219,10 +269,7 @@ impl Env {
         let mut env = Self {
             world,
             episodes,
-            knob: 0.0,
-            last: Gauges::default(),
-            readings: Readings::default(),
-            reward: 0.0,
+            agents: vec![Agent::default(); task.agents()],
             over: false,
         };
         env.open(task);
@@ -237,56 +284,62 @@ impl Env {
     }
 
     fn open(&mut self, task: &Task) {
-        self.knob = task.knob.snap(task.initial);
-        self.world.set_knobs(0, &task.knob.knobs(self.knob));
-        self.last = self.world.gauges(0);
-        self.readings = Readings::of(self.knob, &self.last, &self.last);
-        self.reward = 0.0;
+        let knob = task.knob.snap(task.initial);
+        for (queue, agent) in self.agents.iter_mut().enumerate() {
+            self.world.set_knobs(queue, &task.knob.knobs(knob));
+            let last = self.world.gauges(queue);
+            *agent = Agent {
+                knob,
+                last,
+                readings: Readings::of(knob, &last, &last),
+                reward: 0.0,
+            };
+        }
         self.over = false;
     }
 
-    /// Acts and runs on to the next decision. After the last step of an episode the action is ignored and the next episode
-    /// begins (Gymnasium's next-step autoreset).
-    pub fn step(&mut self, task: &Task, action: f64) -> Result<(), Error> {
+    /// Every agent acts, in order, and the world runs on to the next decision. After the last step of an episode actions are
+    /// ignored and the next episode begins (Gymnasium's next-step autoreset).
+    pub fn step(&mut self, task: &Task, actions: &[f64]) -> Result<(), Error> {
         if self.over {
             return self.reset(task);
         }
-        self.knob = task.aim(self.knob, action);
-        self.world.set_knobs(0, &task.knob.knobs(self.knob));
-        let gauges = match self.world.run_until(NEVER) {
-            Status::Decide { gauges, .. } => gauges,
-            Status::Done => {
-                self.over = true;
-                self.world.gauges(0)
-            }
-        };
-        // In an outage the last rate stays: the delay then says how long the backlog would have taken.
-        let rate_bps = match gauges.rate_bps {
-            0 => self.last.rate_bps,
-            rate => rate,
-        };
-        let gauges = Gauges { rate_bps, ..gauges };
-        self.readings = Readings::of(self.knob, &self.last, &gauges);
-        self.reward = task.reward.of(&self.readings);
-        self.last = gauges;
+        for (queue, (agent, &action)) in self.agents.iter_mut().zip(actions).enumerate() {
+            agent.knob = task.aim(agent.knob, action);
+            self.world.set_knobs(queue, &task.knob.knobs(agent.knob));
+        }
+        // Queues ask one after the other, in order, at the same instant.
+        for (index, agent) in self.agents.iter_mut().enumerate() {
+            let gauges = match self.world.run_until(NEVER) {
+                Status::Decide { gauges, queue } => {
+                    debug_assert_eq!(queue, index);
+                    gauges
+                }
+                Status::Done => {
+                    self.over = true;
+                    self.world.gauges(index)
+                }
+            };
+            agent.see(task, gauges);
+        }
         Ok(())
     }
 
-    /// What the learner sees, in the task's order.
-    pub fn observe(&self, task: &Task, out: &mut [f32]) {
+    /// What an agent sees, in the task's order.
+    pub fn observe(&self, task: &Task, agent: usize, out: &mut [f32]) {
         for (out, reading) in out.iter_mut().zip(&task.observe) {
-            *out = self.readings.get(*reading) as f32;
+            *out = self.agents[agent].readings.get(*reading) as f32;
         }
     }
 
-    /// Everything that is read of the period that just ended.
-    pub fn readings(&self) -> &Readings {
-        &self.readings
+    /// Everything that an agent can read of the period that just ended.
+    pub fn readings(&self, agent: usize) -> &Readings {
+        &self.agents[agent].readings
     }
 
-    /// What that period was worth; 0 at an episode's start.
-    pub fn reward(&self) -> f64 {
-        self.reward
+    /// What that period was worth to an agent; 0 at an episode's start.
+    pub fn reward(&self, agent: usize) -> f64 {
+        self.agents[agent].reward
     }
 
     /// The scenario's end is reached.
@@ -305,7 +358,9 @@ fn begin(task: &Task, episodes: &mut Rng) -> Result<World, Error> {
     let seed = episodes.u64() >> 11;
     let scenario = task.vary.draw(&task.scenario, episodes);
     let mut world = World::new(scenario, &task.queue, seed, None)?;
-    world.set_external(0, task.period);
+    for queue in 0..task.agents() {
+        world.set_external(queue, task.period);
+    }
     Ok(world)
 }
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from quell import _core, experiment
 from quell._core import InputError, Scenario
+from quell.executor import HERE, Executor
 from quell.output import bar
 from quell.stats import Record
 
@@ -40,6 +41,8 @@ class Bench:
     seeds: int = SEEDS
     threads: int = 0
     """Cores; 0: all."""
+    on: Executor = HERE
+    """Where runs are simulated."""
 
     def run(self, what: str, runs: Sequence[Run], reduce: Callable[[Record], T]) -> list[T]:
         """Simulate, and keep what `reduce` makes of each record, in the order of `runs`. `what` names the bar."""
@@ -48,6 +51,7 @@ class Bench:
                 [(r.scenario, experiment.Job(r.queue, r.scenario.run_seed(r.seed), r.bin_s)) for r in runs],
                 reduce,
                 threads=self.threads,
+                on=self.on,
                 on_done=lambda done: update(done, ""),
             )
         return out

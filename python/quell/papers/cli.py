@@ -14,7 +14,8 @@ from rich.text import Text
 
 from quell import files, papers
 from quell._core import InputError
-from quell.options import OUTPUT, Html, Jobs
+from quell.executor import executor
+from quell.options import OUTPUT, Html, Jobs, Ray
 from quell.output import Targets, command, err, out
 from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
@@ -36,6 +37,7 @@ def reproduce(
         typer.Option(metavar="N", min=1, help=f"Runs of each setting. Default: {SEEDS}, quick {QUICK_SEEDS}."),
     ] = None,
     jobs: Jobs = 0,
+    ray: Ray = None,
     json: Annotated[
         str | None,
         typer.Option(metavar="PATH|-", help="Rows as JSON; - prints them and nothing else.", rich_help_panel=OUTPUT),
@@ -57,7 +59,8 @@ def reproduce(
         if not targets.quiet:
             out.print(_claims(paper))
         return 0
-    study = paper.measure(Bench(quick, seeds or (QUICK_SEEDS if quick else SEEDS), jobs))
+    with executor(ray) as on:
+        study = paper.measure(Bench(quick, seeds or (QUICK_SEEDS if quick else SEEDS), jobs, on))
     measured = rows(paper, study)
     if not targets.quiet:
         _show(paper, study, measured, quick=quick, everything=all_)

@@ -8,6 +8,7 @@ fn rl_aqm(vary: Vary) -> Task {
     Task {
         scenario: Arc::new(Scenario::load(Some("rl-aqm"), &Overrides::default()).unwrap()),
         queue: "fifo limit 5000".into(),
+        path: false,
         knob: Knob::Drop,
         bounds: (0.0, 0.5),
         initial: 0.0,
@@ -26,8 +27,8 @@ fn trajectory(task: &Task, seed: u64, steps: usize) -> Vec<(Readings, f64)> {
     let mut env = Env::new(task, seed).unwrap();
     let mut rng = Rng::new(7, "actions");
     let mut step = || {
-        env.step(task, rng.below(5) as f64).unwrap();
-        (*env.readings(), env.reward())
+        env.step(task, &[rng.below(5) as f64]).unwrap();
+        (*env.readings(0), env.reward(0))
     };
     (0..steps).map(|_| step()).collect()
 }
@@ -45,18 +46,18 @@ fn an_episode_has_a_step_per_period_and_the_step_after_begins_the_next() {
     let mut env = Env::new(&task, 1).unwrap();
     let mut steps = 0;
     while !env.over() {
-        env.step(&task, 3.0).unwrap();
+        env.step(&task, &[3.0]).unwrap();
         steps += 1;
     }
     // 120 s of 20 ms each.
     assert_eq!((steps, env.world().now()), (6000, 120_000 * MS));
-    assert_eq!(env.readings().get(Reading::Knob), 0.5);
-    env.step(&task, 3.0).unwrap();
+    assert_eq!(env.readings(0).get(Reading::Knob), 0.5);
+    env.step(&task, &[3.0]).unwrap();
     assert_eq!(
-        (env.world().now(), env.reward(), env.over()),
+        (env.world().now(), env.reward(0), env.over()),
         (0, 0.0, false)
     );
-    assert_eq!(env.readings().get(Reading::Knob), 0.0);
+    assert_eq!(env.readings(0).get(Reading::Knob), 0.0);
 }
 
 #[test]
@@ -65,8 +66,8 @@ fn what_leaves_in_the_periods_is_what_left_the_queue() {
     let mut env = Env::new(&task, 1).unwrap();
     let mut mbit = 0.0;
     while !env.over() {
-        env.step(&task, 0.0).unwrap();
-        mbit += env.readings().get(Reading::Throughput) * 0.02;
+        env.step(&task, &[0.0]).unwrap();
+        mbit += env.readings(0).get(Reading::Throughput) * 0.02;
     }
     let left = env.world().gauges(0).departed_bytes as f64 * 8e-6;
     assert!((mbit - left).abs() < 1e-6 * left, "{mbit} {left}");

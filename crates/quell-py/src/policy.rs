@@ -1,0 +1,75 @@
+//! `quell._core.Policy`: a policy network as controllers ask it.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use quell_qdisc::policy;
+
+use crate::input_error;
+
+/// A network with its model card. Immutable.
+#[pyclass(frozen, module = "quell._core")]
+pub struct Policy(policy::Policy);
+
+#[pymethods]
+impl Policy {
+    /// Reads a policy file's bytes; `file` is its name, for errors. With `integers` the weights of wide hidden layers are
+    /// rounded to about 12 bits.
+    #[new]
+    #[pyo3(signature = (file, data, *, integers = false))]
+    fn new(file: &str, data: &[u8], integers: bool) -> PyResult<Self> {
+        let policy = policy::Policy::load(file, data).map_err(input_error)?;
+        Ok(Self(match integers {
+            true => policy.to_integers(),
+            false => policy,
+        }))
+    }
+
+    /// The model card as JSON.
+    #[getter]
+    fn card(&self) -> PyResult<String> {
+        serde_json::to_string(self.0.card()).map_err(input_error)
+    }
+
+    /// How many numbers it reads.
+    #[getter]
+    fn inputs(&self) -> usize {
+        self.0.inputs()
+    }
+
+    /// How many numbers it gives, those of all heads.
+    #[getter]
+    fn outputs(&self) -> usize {
+        self.0.outputs()
+    }
+
+    /// Weights and biases.
+    #[getter]
+    fn parameters(&self) -> usize {
+        self.0.parameters()
+    }
+
+    /// Writes the outputs (float32) for rows of raw inputs (float32).
+    fn forward(
+        &self,
+        py: Python<'_>,
+        inputs: PyBuffer<f32>,
+        outputs: PyBuffer<f32>,
+    ) -> PyResult<()> {
+        let rows = inputs.item_count() / self.0.inputs();
+        if (inputs.item_count(), outputs.item_count())
+            != (rows * self.0.inputs(), rows * self.0.outputs())
+        {
+            return Err(PyValueError::new_err(
+                "inputs and outputs are not whole rows",
+            ));
+        }
+        let inputs = inputs.to_vec(py)?;
+        let mut answers = vec![0.0; outputs.item_count()];
+        py.detach(|| {
+            let mut scratch = self.0.scratch();
+            self.0.forward_batch(&inputs, &mut scratch, &mut answers);
+        });
+        outputs.copy_from_slice(py, &answers)
+    }
+}

@@ -1,0 +1,160 @@
+"""Where simulations run: in this process, or on a Ray cluster (extra `ray`).
+
+>>> with executor("local") as on:
+...     results = on.map(simulate, batches, weights)
+
+Same functions and arguments, same results: a cluster only simulates, whatever learns from it stays with the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from quell import _core
+from quell._core import InputError
+
+Result = TypeVar("Result")
+
+RETRIES = 10
+"""How often a call is made again whose worker or node died."""
+AHEAD = 1000
+"""Calls that a cluster is given before the first of them is done."""
+
+
+class Executor:
+    """Calls in this process: one call after the other, each free to use every core."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that calls can use."""
+        return os.cpu_count() or 1
+
+    def stream(
+        self, function: Callable[..., Result], items: Iterable[Any], *shared: Any, at_once: int = 0
+    ) -> Iterator[tuple[int, Result]]:
+        """Call `function(item, *shared)` for every item; give `(index, result)` as they finish, `at_once` at a time.
+
+        The function belongs to a module, its result depends on nothing but its arguments, and all of them pickle. It
+        may be called twice for an item, where a worker died. What it raises ends the stream.
+        """
+        for index, item in enumerate(items):
+            yield index, function(item, *shared)
+
+    def map(self, function: Callable[..., Result], items: Iterable[Any], *shared: Any) -> list[Result]:
+        """Call `function(item, *shared)` for every item; list the results in the items' order."""
+        done = dict(self.stream(function, items, *shared))
+        return [done[index] for index in range(len(done))]
+
+
+HERE = Executor()
+"""The executor that nobody has to ask for."""
+
+
+@contextmanager
+def executor(ray: str | None = None) -> Iterator[Executor]:
+    """Give the executor for `--ray`: None is this process, `local` a Ray of this machine, else a cluster's address.
+
+    Raises InputError where Ray is not installed or the cluster cannot be reached.
+    """
+    if ray is None:
+        yield HERE
+        return
+    if find_spec("ray") is None:
+        raise InputError("--ray needs ray: pip install 'quell[ray]'")
+    cluster = _Cluster(ray)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+class _Cluster(Executor):
+    """A Ray cluster: every call is a task with a core of its own."""
+
+    def __init__(self, address: str) -> None:
+        import logging
+
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray
+
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address == "local":
+            options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": os.cpu_count()}
+        self._ray: Any = ray
+        try:
+            _reach(address)
+            ray.init(address, **options)
+        except (OSError, ValueError, RuntimeError) as error:  # Ray's ConnectionError is an OSError
+            text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+            lines = text.strip().splitlines()
+            raise InputError(f"--ray {address}: {lines[0]}; write local, or HOST:PORT of a running cluster") from None
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+    @property
+    def cores(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def stream(
+        self, function: Callable[..., Result], items: Iterable[Any], *shared: Any, at_once: int = 0
+    ) -> Iterator[tuple[int, Result]]:
+        ray = self._ray
+        task = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
+        kept = [ray.put(value) for value in shared]
+        numbered = enumerate(items)
+        running: dict[Any, int] = {}
+
+        def submit() -> bool:
+            for index, item in numbered:
+                running[task.remote(_core.__version__, str(Path.cwd()), function, item, *kept)] = index
+                return True
+            return False
+
+        try:
+            while len(running) < (at_once or AHEAD) and submit():
+                pass
+            while running:
+                (done,), _ = ray.wait(list(running), num_returns=1)
+                index = running.pop(done)
+                submit()
+                yield index, self._get(done)
+        finally:
+            for left in running:
+                ray.cancel(left, force=True)
+
+    def _get(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except self._ray.exceptions.RayError as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise RuntimeError(f"the cluster gave a run up after {RETRIES} retries: {lines[0]}") from None
+
+
+def _reach(address: str) -> None:
+    """Find out within seconds whether anybody listens; Ray would try for many minutes."""
+    host, colon, port = address.rpartition("//")[2].rpartition(":")
+    if address in ("local", "auto"):
+        return
+    if not (colon and host and port.isdigit()):
+        raise ValueError("this is no address")
+    socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _call(version: str, folder: str, function: Callable[..., Result], item: Any, *shared: Any) -> Result:
+    """Run on a worker: the caller's files under the caller's names, one core."""
+    if version != _core.__version__:
+        raise InputError(f"--ray: a node has quell {_core.__version__}, this is {version}; install the same on all")
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    if Path(folder).is_dir():
+        os.chdir(folder)
+    return function(item, *shared)

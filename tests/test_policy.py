@@ -1,0 +1,182 @@
+"""One network, three engines: quell's forward pass, torch's, and onnxruntime's on quell's export."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import quell
+from conftest import ROOT
+from quell.policy import Policy
+
+MODELS = sorted((ROOT / "models").glob("*.safetensors"))
+ROWS = 203
+HEADS = {
+    "value": ("linear", 3),
+    "action": ("softmax", 5),
+    "mean": ("tanh", 10),
+    "deviation": ("softplus", 1),
+    "r": ("relu", 2),
+}
+
+
+def write(path: Path, card: dict[str, Any], tensors: dict[str, NDArray[np.float32]]) -> Path:
+    """Write safetensors by hand: a length, a header, the numbers."""
+    header: dict[str, Any] = {"__metadata__": {"quell": json.dumps(card)}}
+    at = 0
+    for name, array in tensors.items():
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(a.tobytes() for a in tensors.values()))
+    return path
+
+
+def make(path: Path, seed: int, widths: list[int], hidden: list[str], heads: dict[str, tuple[str, int]]) -> Path:
+    """Draw a network as torch would: weights and biases within 1/sqrt(inputs)."""
+    draw = np.random.default_rng(seed)
+    card = {
+        "format": 1,
+        "name": "drawn",
+        "what": "random weights",
+        "inputs": [
+            {
+                "name": f"x{i}",
+                "offset": float(np.float32(draw.uniform(-1, 1))),
+                "scale": float(np.float32(draw.uniform(0.1, 2))),
+            }
+            for i in range(widths[0])
+        ],
+        "hidden": hidden,
+        "heads": [
+            {"name": name, "activation": kind, "outputs": [f"{name}{i}" for i in range(n)]}
+            for name, (kind, n) in heads.items()
+        ],
+        "trained_on": "nothing",
+        "seed": seed,
+        "quell": "0.1.0",
+        "results": {},
+    }
+    shapes = [(f"layers.{i}", a, b) for i, (a, b) in enumerate(pairwise(widths))]
+    shapes += [(f"heads.{i}", widths[-1], n) for i, (_, n) in enumerate(heads.values())]
+    tensors = {}
+    for name, inputs, outputs in shapes:
+        for part, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
+            tensors[f"{name}.{part}"] = (draw.uniform(-1, 1, shape) / inputs**0.5).astype(np.float32)
+    return write(path, card, tensors)
+
+
+@pytest.fixture(params=["every activation and head", "LFQ's shape", *[m.name for m in MODELS]])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Two drawn networks, and every one that is shipped."""
+    path = tmp_path / "drawn.safetensors"
+    if request.param == "every activation and head":
+        kinds = ["leaky_relu", "relu", "softplus", "tanh", "linear", "softmax"]
+        return make(path, 1, [7, 70, 33, 20, 40, 33, 9], kinds, HEADS)
+    if request.param == "LFQ's shape":
+        return make(path, 2, [60, 256, 256, 256], ["leaky_relu"] * 3, {"limit": ("linear", 1)})
+    return ROOT / "models" / str(request.param)
+
+
+def inputs(policy: Policy) -> NDArray[np.float32]:
+    """Raw inputs whose scaled form is of the order of 1."""
+    card = policy.card["inputs"]
+    scaled = np.random.default_rng(3).normal(0, 1.5, (ROWS, policy.inputs))
+    raw = scaled / np.array([i["scale"] for i in card]) + np.array([i["offset"] for i in card])
+    return np.asarray(raw, np.float32)
+
+
+def assert_close(got: NDArray[np.float32], want: NDArray[np.float32]) -> None:
+    """Hold every number to 1e-5 * max(1, |y|)."""
+    assert got.shape == want.shape
+    assert (np.abs(got - want) <= 1e-5 * np.maximum(1, np.abs(want))).all(), np.abs(got - want).max()
+    assert np.ptp(want, axis=0).max() > 0  # the inputs matter
+
+
+def test_torch_answers_alike(file: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from torch.nn import functional
+
+    policy = Policy.load(file)
+    weights = {name: torch.from_numpy(array) for name, array in policy.tensors().items()}
+    kinds: dict[str, Any] = {
+        "linear": lambda x: x,
+        "relu": functional.relu,
+        "leaky_relu": functional.leaky_relu,
+        "tanh": torch.tanh,
+        "softplus": functional.softplus,
+        "softmax": lambda x: functional.softmax(x, dim=-1),
+    }
+    raw = inputs(policy)
+    card = policy.card
+    offset, scale = (torch.tensor([i[part] for i in card["inputs"]]) for part in ("offset", "scale"))
+    x = (torch.from_numpy(raw) - offset) * scale
+    for i, kind in enumerate(card["hidden"]):
+        x = kinds[kind](functional.linear(x, weights[f"layers.{i}.weight"], weights[f"layers.{i}.bias"]))
+    heads = [
+        kinds[head["activation"]](functional.linear(x, weights[f"heads.{i}.weight"], weights[f"heads.{i}.bias"]))
+        for i, head in enumerate(card["heads"])
+    ]
+    assert_close(policy(raw), torch.cat(heads, dim=-1).numpy())
+
+
+def test_onnxruntime_answers_alike(file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    policy = Policy.load(file)
+    policy.to_onnx(tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx", providers=["CPUExecutionProvider"])
+    assert [o.name for o in session.get_outputs()] == [head["name"] for head in policy.card["heads"]]
+    assert json.loads(session.get_modelmeta().custom_metadata_map["quell"]) == policy.card
+    raw = inputs(policy)
+    assert_close(policy(raw), np.concatenate(session.run(None, {"inputs": raw}), axis=-1))
+
+
+def test_shapes_follow_the_inputs(tmp_path: Path) -> None:
+    policy = quell.Policy.load(
+        make(tmp_path / "p.safetensors", 1, [3, 8], ["relu"], {"a": ("linear", 2), "b": ("tanh", 2)})
+    )
+    assert (policy.inputs, policy.outputs, policy.parameters) == (3, 4, 4 * 8 + 2 * 9 * 2)
+    one = policy([1, 2, 3])
+    assert one.shape == (4,)
+    many = policy(np.broadcast_to([1, 2, 3], (5, 11, 3)))
+    assert many.shape == (5, 11, 4)
+    assert (many == one).all()  # a batch has the bits of its rows
+    for wrong in (1.0, [1.0, 2.0], np.zeros((3, 4))):
+        with pytest.raises(ValueError, match="the policy reads 3 numbers a row"):
+            policy(wrong)
+
+
+def test_integer_weights_stay_near(tmp_path: Path) -> None:
+    path = make(tmp_path / "p.safetensors", 2, [60, 256, 256, 256], ["leaky_relu"] * 3, {"limit": ("linear", 1)})
+    exact, rounded = Policy.load(path), Policy.load(path, integers=True)
+    raw = inputs(exact)
+    difference = np.abs(exact(raw) - rounded(raw)).max()
+    assert 0 < difference < 2e-3 * np.ptp(exact(raw))
+
+
+def test_files_that_are_no_policies_are_told_in_one_line(tmp_path: Path) -> None:
+    whole = make(tmp_path / "whole.safetensors", 1, [3, 8], ["relu"], {"a": ("linear", 2)})
+    part = tmp_path / "part.safetensors"
+    part.write_bytes(whole.read_bytes()[:-4])
+    for path, message in ((part, "ends beyond the end of the file"), (tmp_path / "none", "cannot be read")):
+        with pytest.raises(quell.InputError, match=message) as caught:
+            Policy.load(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert "\n" not in str(caught.value)
+
+
+def test_the_export_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy.load(make(tmp_path / "p.safetensors", 1, [3, 8], ["relu"], {"a": ("linear", 2)}))
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(quell.InputError, match=r"pip install 'quell\[onnx\]'"):
+        policy.to_onnx(tmp_path / "p.onnx")
+    assert not (tmp_path / "p.onnx").exists()

@@ -1,0 +1,131 @@
+"""A Ray cluster of two nodes gives the results of one process, whatever dies in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quell import cli, executor, experiment
+from quell._core import InputError
+from quell.executor import HERE
+
+SHORT = ["compare", "--rate", "10mbit", "--flow", "cubic:2", "--duration", "3s", "--warmup", "1s", "--seeds", "2"]
+QUEUES = ["--aqm", "pfifo limit 50", "--aqm", "codel"]
+
+
+def test_without_ray_one_line_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(executor, "find_spec", lambda _: None)
+    assert cli.call([*SHORT, "--ray", "local"]) == 2
+    assert capsys.readouterr().err == "quell: --ray needs ray: pip install 'quell[ray]'\n"
+
+
+def test_this_process_keeps_the_order_of_the_items() -> None:
+    assert HERE.map(pow, [3, 1, 2], 2) == [9, 1, 4]
+    assert list(HERE.stream(pow, [3, 1], 2)) == [(0, 9), (1, 1)]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
+def test_an_address_where_nobody_listens_is_told_at_once(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    began = time.monotonic()
+    assert cli.call([*SHORT, "--ray", address]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"quell: --ray {address}: ") and said.count("\n") == 1
+    assert time.monotonic() - began < 15
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with a core each, on this machine only."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray import cloudpickle
+    from ray.cluster_utils import Cluster
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find the tests
+    node = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
+    started = Cluster(initialize_head=True, head_node_args=node)
+    try:
+        started.add_node(num_cpus=1, object_store_memory=100_000_000)
+        yield started
+    finally:
+        started.shutdown()
+
+
+@pytest.fixture
+def on(cluster: Any) -> Iterator[executor.Executor]:
+    with executor.executor(cluster.address) as workers:
+        yield workers
+
+
+def records(text: str) -> list[dict[str, Any]]:
+    """What a run measured; what it cost differs from run to run."""
+    return [{k: v for k, v in r.items() if k not in ("cpu_s", "packets_per_cpu_s")} for r in json.loads(text)]
+
+
+def test_compare_gives_the_records_of_one_process(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = []
+    for where in ([], ["--ray", cluster.address]):
+        assert cli.call([*SHORT, *QUEUES, *where, "--json", "-"]) == 0
+        seen.append(records(capsys.readouterr().out))
+    assert len(seen[0]) == 4
+    assert seen[0] == seen[1]
+
+
+def weigh(item: int, weights: list[float]) -> tuple[int, float]:
+    return item, item * sum(weights)
+
+
+def refuse(item: int) -> None:
+    raise InputError(f"item {item} is bad")
+
+
+def test_map_keeps_the_order_and_raises_what_a_call_raised(on: executor.Executor) -> None:
+    weights = [0.5] * 100_000
+    assert on.cores == 2
+    assert on.map(weigh, range(8), weights) == HERE.map(weigh, range(8), weights)
+    with pytest.raises(InputError, match=r"^item 0 is bad$"):
+        on.map(refuse, [0])
+
+
+def die_once(item: int, folder: Path) -> int:
+    """End the worker with a signal the first time that an odd item comes."""
+    mark = folder / str(item)
+    if item % 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item * item
+
+
+def test_a_killed_worker_loses_no_run(on: executor.Executor, tmp_path: Path) -> None:
+    assert on.map(die_once, range(4), tmp_path) == [0, 1, 4, 9]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "3"]
+
+
+def test_a_node_removed_half_way_loses_no_run(cluster: Any) -> None:
+    """Comes last: the node does not come back."""
+    text = '[link]\nrate = "10mbit"\n[[flow]]\ncc = "cubic"\n'
+    scenario = experiment.load(text, duration="60s", warmup="1s", seeds="24")
+    work = experiment.plan(scenario, ["fq_codel"])
+    here = experiment.run_jobs(scenario, work)
+    (node,) = cluster.worker_nodes
+
+    def remove(outcome: experiment.Outcome) -> None:
+        if len(outcome.by_job) == 4:
+            cluster.remove_node(node, allow_graceful=False)
+
+    with executor.executor(cluster.address) as on:
+        there = experiment.run_jobs(scenario, work, on=on, on_record=remove)
+    assert not cluster.worker_nodes
+    assert records(json.dumps(there.records)) == records(json.dumps(here.records))
+    assert len(there.records) == 24
