@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -230,8 +231,10 @@ def train(
             session.advance(done, note, learner.state)
     tensors = learner.tensors()
     results = {"flows": session.done, "training_s": round(session.seconds, 1)}
-    kit.write_model(out, tensors, card(arguments, results))
-    results |= evaluate(f"lfq model {out.resolve()}", points)
+    with TemporaryDirectory() as folder:  # its name has no blank, which queue words could not hold
+        model = Path(folder) / "lfq.safetensors"
+        kit.write_model(model, tensors, card(arguments, results))
+        results |= evaluate(f"lfq model {model}{' paper_weights' if arguments.paper_weights else ''}", points)
     chosen = card(arguments, results)
     kit.write_model(out, tensors, chosen)
     return chosen

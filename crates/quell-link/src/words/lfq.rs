@@ -25,13 +25,17 @@ static SHIPPED: [Shipped; 3] = [
         alpha: 0.01,
         online: false,
         name: "lfq-offline-0.01",
-        file: None,
+        file: Some(include_bytes!(
+            "../../../../models/lfq-offline-0.01.safetensors"
+        )),
     },
     Shipped {
         alpha: 10.0,
         online: false,
         name: "lfq-offline-10",
-        file: None,
+        file: Some(include_bytes!(
+            "../../../../models/lfq-offline-10.safetensors"
+        )),
     },
     Shipped {
         alpha: 10.0,
