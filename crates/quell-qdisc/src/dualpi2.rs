@@ -9,7 +9,7 @@
 use crate::flows::PACKET_MEMORY;
 use crate::ring::Ring;
 use crate::{
-    DropCause, Drops, Ecn, Gauges, Got, Knobs, MS, MTU, NEVER, Nanos, Packet, Qdisc, Rng, SEC,
+    DropCause, Drops, Ecn, Gauges, Got, Knobs, MS, MTU, Nanos, Packet, Qdisc, Rng, SEC,
     qdisc::Discipline,
 };
 
@@ -162,6 +162,8 @@ pub struct DualPi2<P> {
     memory_limit: u64,
     /// Base probability p', in units of 2^-32.
     prob: u32,
+    /// p' is set from outside.
+    held: bool,
     last_qdelay: Nanos,
     /// Up to 0 the L queue is next, above it the classic queue.
     credit: i64,
@@ -188,6 +190,7 @@ impl<P: Packet> DualPi2<P> {
                 .memlimit
                 .unwrap_or(2 * u64::from(params.mtu) * u64::from(params.limit)),
             prob: 0,
+            held: false,
             last_qdelay: 0,
             credit: 0,
             next_update: start + params.tupdate,
@@ -383,6 +386,10 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
             .saturating_mul(self.alpha)
             .saturating_add(gap(qdelay, self.last_qdelay).saturating_mul(self.beta));
         self.last_qdelay = qdelay;
+        self.next_update = now + self.params.tupdate;
+        if self.held {
+            return;
+        }
         // Rounds towards zero, as Linux does for either sign.
         let prob = i64::from(self.prob) + delta / 64;
         let top = if self.params.drop_on_overload {
@@ -391,7 +398,6 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
             u32::MAX / self.params.coupling_factor
         };
         self.prob = prob.clamp(0, i64::from(top)) as u32;
-        self.next_update = now + self.params.tupdate;
     }
 
     #[inline]
@@ -415,14 +421,17 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
         gauges.head_age = self.delay(now);
     }
 
-    /// Setting `base_probability` hands the control of p' over for good: the PI law stops.
+    /// Setting `base_probability` hands the control of p' over: the PI law rests until `release`.
     fn set_knobs(&mut self, knobs: &Knobs) {
         if let Some(limit) = knobs.limit_packets {
             self.params.limit = limit;
         }
+        if knobs.release {
+            self.held = false;
+        }
         if let Some(p) = knobs.base_probability {
             self.prob = (p.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
-            self.next_update = NEVER;
+            self.held = true;
         }
     }
 }
@@ -718,12 +727,19 @@ mod tests {
     }
 
     #[test]
-    fn a_base_probability_from_outside_suspends_the_law() {
+    fn a_base_probability_from_outside_suspends_the_law_until_it_is_released() {
         let mut bed = Bed::new(Params::default());
-        assert_eq!(bed.q.next_timer(), 16 * MS);
         bed.set_prob(0.25);
-        assert_eq!(bed.q.next_timer(), NEVER);
+        bed.q.on_timer(16 * MS);
+        bed.q.on_timer(32 * MS);
         assert!(near(bed.q.base_probability(), 0.25));
+        bed.q.set_knobs(&Knobs {
+            release: true,
+            ..Knobs::default()
+        });
+        bed.q.on_timer(48 * MS);
+        // An empty queue: 0.16 Hz times 15 ms less.
+        assert!(near(bed.q.base_probability(), 0.25 - 0.0024));
     }
 
     #[test]

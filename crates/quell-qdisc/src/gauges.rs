@@ -44,6 +44,73 @@ pub struct Knobs {
     pub limit_packets: Option<u32>,
     /// Drop probability, 0..1.
     pub drop: Option<f64>,
-    /// Base probability p' of coupled queues, 0..1.
+    /// Base probability p' of coupled queues, 0..1. From then on the discipline's own law leaves it alone.
     pub base_probability: Option<f64>,
+    /// Hands the base probability back to the discipline's own law (before `base_probability`, if both are given).
+    pub release: bool,
+}
+
+/// Readings of one sub-queue with a PIE of its own: the twelve of the A3C-L4S paper's table 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PieGauges {
+    /// Time left without drops.
+    pub burst_allowance: Nanos,
+    /// The law's probability, p'.
+    pub drop_prob: f64,
+    /// Present delay.
+    pub qdelay: Nanos,
+    /// Delay at the last update.
+    pub qdelay_old: Nanos,
+    /// Probabilities summed since the last drop.
+    pub accu_prob: f64,
+    /// When the law started (FreeBSD: its first rate measurement).
+    pub measurement_start: Nanos,
+    /// Packets offered.
+    pub total_packets: u64,
+    /// Bytes offered.
+    pub total_bytes: u64,
+    /// Packets queued.
+    pub backlog_packets: u32,
+    /// Bytes queued.
+    pub backlog_bytes: u64,
+    /// Packets dropped, for whatever cause.
+    pub drops: u64,
+    /// It holds ECN-capable packets: an L4S sub-queue.
+    pub ecn: bool,
+}
+
+impl PieGauges {
+    /// Names in the order of [`PieGauges::array`], the published one.
+    pub const NAMES: [&str; 12] = [
+        "burst_allowance",
+        "drop_prob",
+        "current_qdelay",
+        "qdelay_old",
+        "accu_prob",
+        "measurement_start",
+        "tot_pkts",
+        "tot_bytes",
+        "length",
+        "len_bytes",
+        "drops",
+        "ecn",
+    ];
+
+    /// All twelve as numbers: times in ns, probabilities from 0 to 1 (`accu_prob` to 8.5 and somewhat more), `ecn` 0 or 1.
+    pub fn array(&self) -> [f64; 12] {
+        [
+            self.burst_allowance as f64,
+            self.drop_prob,
+            self.qdelay as f64,
+            self.qdelay_old as f64,
+            self.accu_prob,
+            self.measurement_start as f64,
+            self.total_packets as f64,
+            self.total_bytes as f64,
+            f64::from(self.backlog_packets),
+            self.backlog_bytes as f64,
+            self.drops as f64,
+            f64::from(u8::from(self.ecn)),
+        ]
+    }
 }

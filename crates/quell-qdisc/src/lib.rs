@@ -14,6 +14,7 @@ pub mod fq;
 pub mod fq_codel;
 pub mod fq_pie;
 pub mod gauges;
+pub mod l4s;
 pub mod lfq;
 pub mod packet;
 pub mod pie;
@@ -24,7 +25,7 @@ pub mod red;
 pub mod ring;
 pub mod rng;
 
-pub use gauges::{Gauges, Knobs};
+pub use gauges::{Gauges, Knobs, PieGauges};
 pub use packet::{DropCause, Drops, Ecn, Got, Packet};
 pub use qdisc::{Discipline, Qdisc};
 pub use rng::Rng;

@@ -8,11 +8,12 @@ use crate::fifo::Fifo;
 use crate::fq::Fq;
 use crate::fq_codel::FqCodel;
 use crate::fq_pie::FqPie;
+use crate::l4s::L4s;
 use crate::lfq::Lfq;
 use crate::pie::Pie;
 use crate::pie_ns3::PieNs3;
 use crate::red::Red;
-use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Rng};
+use crate::{Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, PieGauges, Rng};
 
 /// What a queue holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,16 @@ pub trait Discipline<P: Packet> {
     fn limit_integral(&self, _now: Nanos) -> Option<(u128, u128)> {
         None
     }
+    /// Sub-queues that can be read and turned one by one.
+    fn queues(&self) -> usize {
+        0
+    }
+    /// Readings of one of them.
+    fn queue_gauges(&self, _queue: usize) -> Option<PieGauges> {
+        None
+    }
+    /// Turns the knobs of one of them.
+    fn set_queue_knobs(&mut self, _queue: usize, _knobs: &Knobs) {}
 
     /// What a queue holds.
     #[inline]
@@ -122,6 +133,8 @@ pub enum Qdisc<P> {
     PieNs3(PieNs3<P>),
     /// `dualpi2`.
     DualPi2(DualPi2<P>),
+    /// `l4s`.
+    L4s(L4s<P>),
     /// `red`.
     Red(Red<P>),
     /// `cobalt`.
@@ -142,6 +155,7 @@ macro_rules! each {
             Qdisc::Pie($q) => $body,
             Qdisc::PieNs3($q) => $body,
             Qdisc::DualPi2($q) => $body,
+            Qdisc::L4s($q) => $body,
             Qdisc::Red($q) => $body,
             Qdisc::Cobalt($q) => $body,
             Qdisc::Lfq($q) => $body,
@@ -239,6 +253,15 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     }
     fn limit_integral(&self, now: Nanos) -> Option<(u128, u128)> {
         each!(self, q => q.limit_integral(now))
+    }
+    fn queues(&self) -> usize {
+        each!(self, q => Discipline::<P>::queues(q))
+    }
+    fn queue_gauges(&self, queue: usize) -> Option<PieGauges> {
+        each!(self, q => Discipline::<P>::queue_gauges(q, queue))
+    }
+    fn set_queue_knobs(&mut self, queue: usize, knobs: &Knobs) {
+        each!(self, q => Discipline::<P>::set_queue_knobs(q, queue, knobs))
     }
     // One dispatch for all of it.
     #[inline]

@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use quell_qdisc::flows::PACKET_MEMORY;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
-    Discipline, DropCause, Ecn, Gauges, Got, Knobs, MS, Nanos, Packet, Qdisc, Rng, US,
+    Discipline, DropCause, Ecn, Gauges, Got, Knobs, MS, Nanos, Packet, PieGauges, Qdisc, Rng, US,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,8 @@ enum Op {
     Limit(u32),
     Drop(f64),
     BaseProbability(f64),
+    QueueProbability(usize, f64),
+    Release,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -40,6 +42,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u32..80).prop_map(Op::Limit),
         1 => (0.0..=1.0).prop_map(Op::Drop),
         1 => (0.0..=1.0).prop_map(Op::BaseProbability),
+        1 => (0usize..8, 0.0..=1.0).prop_map(|(queue, p)| Op::QueueProbability(queue, p)),
+        1 => Just(Op::Release),
     ]
 }
 
@@ -113,6 +117,30 @@ impl World {
         assert_eq!(self.q.bytes(), self.bytes, "the same in bytes");
         assert_eq!(self.q.is_empty(), self.packets == 0);
         assert!(self.marked <= self.q.marks());
+        self.queues();
+    }
+
+    /// What sub-queues show, where there are any, adds up.
+    fn queues(&self) {
+        let shown: Vec<_> = (0..self.q.queues())
+            .filter_map(|queue| self.q.queue_gauges(queue))
+            .collect();
+        assert_eq!(shown.len(), self.q.queues());
+        if shown.is_empty() {
+            return;
+        }
+        let sum = |f: fn(&PieGauges) -> u64| shown.iter().map(f).sum::<u64>();
+        assert_eq!(sum(|g| g.backlog_packets.into()), self.packets as u64);
+        assert_eq!(sum(|g| g.backlog_bytes), self.bytes);
+        let lost = self.log.iter().filter(|(_, cause)| cause.is_some());
+        assert_eq!(sum(|g| g.drops), lost.count() as u64);
+        assert_eq!(sum(|g| g.total_packets), self.offered.len() as u64);
+        assert!(shown.iter().all(|g| (0.0..=1.0).contains(&g.drop_prob)));
+        assert!(
+            shown
+                .iter()
+                .all(|g| g.array().iter().all(|x| x.is_finite()))
+        );
     }
 
     fn limit(&self) -> u64 {
@@ -213,6 +241,17 @@ impl World {
             }),
             Op::BaseProbability(p) => self.q.set_knobs(&Knobs {
                 base_probability: Some(p),
+                ..Knobs::default()
+            }),
+            Op::QueueProbability(queue, p) => {
+                let knobs = Knobs {
+                    base_probability: Some(p),
+                    ..Knobs::default()
+                };
+                self.q.set_queue_knobs(queue, &knobs);
+            }
+            Op::Release => self.q.set_knobs(&Knobs {
+                release: true,
                 ..Knobs::default()
             }),
         }

@@ -7,7 +7,7 @@ use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-const QUEUES: [&str; 13] = [
+const QUEUES: [&str; 14] = [
     "pfifo limit 100",
     "red",
     "codel",
@@ -16,6 +16,7 @@ const QUEUES: [&str; 13] = [
     "fq_codel",
     "fq_pie",
     "dualpi2",
+    "l4s",
     "cobalt",
     "cake",
     "learnqueue",

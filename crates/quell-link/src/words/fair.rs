@@ -1,6 +1,7 @@
 //! The kinds with a queue for each flow.
 
-use quell_qdisc::{MS, SEC, US, cake, fq, fq_codel, fq_pie};
+use quell_qdisc::dualpi2::Classifier;
+use quell_qdisc::{MS, SEC, US, cake, fq, fq_codel, fq_pie, l4s};
 
 use super::rows::*;
 use super::{Field, Kind, Spec};
@@ -224,4 +225,88 @@ pub(super) static CAKE: Kind<cake::Params> = Kind {
     wrap: Spec::Cake,
     unwrap: unwrap!(Cake),
     check: cake::Params::check,
+};
+
+pub(super) static L4S: Kind<l4s::Params> = Kind {
+    name: "l4s",
+    summary: "pairs of a classic and an L4S sub-queue in deficit round robin, PIE in each, coupled by the square",
+    source: "A3C-L4S (FreeBSD dn_sched_l4s), RFC 8033, RFC 9332",
+    default: l4s::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "pairs",
+            Field::Count(|p| &mut p.pairs, 1, 1024),
+            "pairs of sub-queues",
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
+        opt(
+            "tupdate",
+            Field::Time(|p| &mut p.tupdate, US, LONG),
+            TUPDATE,
+        ),
+        opt(
+            "max_burst",
+            Field::Time(|p| &mut p.max_burst, 0, LONG),
+            "time without drops for a sub-queue that wakes",
+        ),
+        opt(
+            "alpha",
+            Field::Number(|p| &mut p.alpha, 0.0, 7.0),
+            "weight of the distance from target, 1/s",
+        ),
+        opt(
+            "beta",
+            Field::Number(|p| &mut p.beta, 0.0, 7.0),
+            "weight of the change of delay, 1/s",
+        ),
+        opt(
+            "coupling_factor",
+            Field::Count(|p| &mut p.coupling_factor, 1, 255),
+            "k: an L4S sub-queue is marked at least so many times as often as its partner's p'",
+        ),
+        opt(
+            "max_ecnth",
+            Field::MaybeProbability(|p| &mut p.max_ecnth),
+            "mark below this probability and drop from it on (default: always mark)",
+        ),
+        opt(
+            "any_ect",
+            Field::Switch {
+                off: "l4s_ect",
+                set: |p, on| {
+                    p.classifier = if on {
+                        Classifier::AnyEct
+                    } else {
+                        Classifier::L4sEct
+                    }
+                },
+                get: |p| p.classifier == Classifier::AnyEct,
+            },
+            "who goes to the L4S sub-queues: every ECN-capable packet, or only ECT(1) and CE",
+        ),
+        opt(
+            "ineffective_coupling",
+            Field::Flag(|p| &mut p.ineffective_coupling, ""),
+            "the coupled probability only decides between mark and drop, as in the published kernel file",
+        ),
+        opt(
+            "as_published",
+            Field::Switch {
+                off: "",
+                set: |p, _| *p = p.clone().as_published(),
+                // Its parts are what the canonical words name.
+                get: |_| false,
+            },
+            "any_ect max_ecnth 0.1 ineffective_coupling",
+        ),
+    ],
+    wrap: Spec::L4s,
+    unwrap: unwrap!(L4s),
+    check: l4s::Params::check,
 };

@@ -2,7 +2,7 @@
 
 use quell_qdisc::control::{Control, Controller, fixed, learnqueue, wqm};
 use quell_qdisc::{
-    Discipline, Packet, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie,
+    Discipline, Packet, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, l4s, pie,
     pie_ns3,
 };
 
@@ -35,6 +35,8 @@ pub enum Spec {
     Cake(cake::Params),
     /// `dualpi2`.
     DualPi2(dualpi2::Params),
+    /// `l4s`.
+    L4s(l4s::Params),
     /// `fixed`.
     Fixed(fixed::Params),
     /// `learnqueue`.
@@ -75,6 +77,7 @@ impl Spec {
             }
             Spec::DualPi2(params) => dualpi2::DualPi2::new(params).into(),
             Spec::Lfq(words) => words.queue().into(),
+            Spec::L4s(params) => l4s::L4s::new(params).into(),
             Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::RlAqm(_) | Spec::Wqm(_) => {
                 let mut fifo = fifo::Fifo::new(fifo::Params::default());
                 fifo.set_knobs(&controller.initial());
@@ -117,6 +120,7 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &single::COBALT,
     &fair::CAKE,
     &single::DUALPI2,
+    &fair::L4S,
     &controlled::FIXED,
     &controlled::LEARNQUEUE,
     &RLAQM,

@@ -51,7 +51,7 @@ impl Control for Fixed {
         Knobs {
             limit_packets: self.params.limit,
             drop: self.params.drop,
-            base_probability: None,
+            ..Knobs::default()
         }
     }
 }

@@ -6,8 +6,8 @@ use quell_qdisc::control::lfq::{FEATURES, Lfq, policy};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::policy::Affine;
 use quell_qdisc::{
-    MS, Qdisc, Rng, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, lfq, pie, pie_ns3,
-    red,
+    MS, Qdisc, Rng, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, l4s, lfq, pie,
+    pie_ns3, red,
 };
 
 /// How full a discipline may get.
@@ -22,7 +22,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 11;
+pub const KINDS: usize = 13;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -38,7 +38,8 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::Cobalt(_) => 8,
         Qdisc::Cake(_) => 9,
         Qdisc::Lfq(_) => 10,
-        Qdisc::PieNs3(_) => 10,
+        Qdisc::PieNs3(_) => 11,
+        Qdisc::L4s(_) => 12,
     }
 }
 
@@ -49,7 +50,7 @@ pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
 
 /// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
 pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
-    matches!(q, Qdisc::DualPi2(_))
+    matches!(q, Qdisc::DualPi2(_) | Qdisc::L4s(_))
 }
 
 /// LFQ's controller with a network of random weights that gives about 20 packets.
@@ -123,6 +124,13 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         target: MS,
         tupdate: MS,
         ..dualpi2::Params::default()
+    };
+    let l4s = l4s::Params {
+        limit: 60,
+        target: MS,
+        tupdate: MS,
+        max_burst: 2 * MS,
+        ..l4s::Params::default()
     };
     let red = red::Params {
         burst: 8,
@@ -236,6 +244,22 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
                 ..dualpi2
             })
             .into(),
+            Bound::Packets,
+        ),
+        ("l4s", l4s::L4s::new(l4s.clone()).into(), Bound::Packets),
+        (
+            "l4s one pair max_ecnth",
+            l4s::L4s::new(l4s::Params {
+                pairs: 1,
+                max_ecnth: Some(0.1),
+                ..l4s.clone()
+            })
+            .into(),
+            Bound::Packets,
+        ),
+        (
+            "l4s as_published",
+            l4s::L4s::new(l4s.as_published()).into(),
             Bound::Packets,
         ),
         (

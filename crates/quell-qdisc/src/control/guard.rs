@@ -1,0 +1,578 @@
+//! A guard around a learned controller: what it sets is checked, and a classic controller stands in while it cannot be trusted.
+//!
+//! A decision is not taken if a reading is out of range or does not go on from the one before (`OutOfRange`, `Stale`), if
+//! the decision came too late on the caller's clock (`Late`), or if it or the network behind it is no number (`NotANumber`).
+//! The classic controller's knobs are set instead, in the same period: on a bad reading those that it starts with, since it
+//! reads the same gauges. The learned one is asked further where the readings allow it, and decides again after a quiet time
+//! without a fault. Knobs beyond the allowed ranges are brought back into them.
+//!
+//! No clock here: the quiet time is counted in decisions, so that a wrong time in a reading cannot stretch it. A driver that
+//! has a clock calls [`Guard::decide_within`], or [`Guard::judge`] if the answer comes from elsewhere.
+
+use super::{Control, Controller};
+use crate::{Gauges, Knobs, NEVER, Nanos, Rng, SEC};
+
+/// Longest believable sojourn or time between two readings.
+const LONGEST: Nanos = 600 * SEC;
+/// Largest packet, bytes.
+const LARGEST: u64 = 1 << 16;
+
+/// Parameters of [`Guard`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// A decision may take this long (default: one period).
+    pub deadline: Option<Nanos>,
+    /// A reading may be this old when the decision is asked for (default: one period).
+    pub stale: Option<Nanos>,
+    /// Time without a fault after which the learned controller decides again (default 1 s).
+    pub quiet: Nanos,
+    /// Least and greatest limit, packets (default 1 to 100000).
+    pub limit: (u32, u32),
+    /// Least and greatest drop probability (default 0 to 1).
+    pub drop: (f64, f64),
+    /// Least and greatest base probability (default 0 to 1).
+    pub base_probability: (f64, f64),
+    /// The classic controller decides; what the learned one would have done is only counted (default off).
+    pub dry_run: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            deadline: None,
+            stale: None,
+            quiet: SEC,
+            limit: (1, 100_000),
+            drop: (0.0, 1.0),
+            base_probability: (0.0, 1.0),
+            dry_run: false,
+        }
+    }
+}
+
+/// Why a decision is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A knob, or what the network gave for it, is NaN or infinite.
+    NotANumber,
+    /// The decision took longer than the deadline, or did not come.
+    Late,
+    /// The reading is old, or its time did not advance.
+    Stale,
+    /// A reading cannot be true.
+    OutOfRange,
+}
+
+/// What the guard did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Decisions asked for.
+    pub decisions: u64,
+    /// Of these, those taken from the learned controller.
+    pub learned: u64,
+    /// Decisions with a knob brought back into its range.
+    pub clipped: u64,
+    /// Faults by kind.
+    pub not_a_number: u64,
+    /// Late decisions.
+    pub late: u64,
+    /// Old readings.
+    pub stale: u64,
+    /// Impossible readings.
+    pub out_of_range: u64,
+    /// Times the classic controller took over, and times it handed back.
+    pub fallbacks: u64,
+    /// See `fallbacks`.
+    pub handed_back: u64,
+    /// Decisions that the learned controller proposed, taken or not; the sum of what it proposed (the one knob that it turns)
+    /// and of what was set in the same periods.
+    pub proposals: u64,
+    /// See `proposals`.
+    pub proposed_sum: f64,
+    /// See `proposals`.
+    pub set_sum: f64,
+}
+
+impl Stats {
+    fn count(&mut self, fault: Fault) {
+        *match fault {
+            Fault::NotANumber => &mut self.not_a_number,
+            Fault::Late => &mut self.late,
+            Fault::Stale => &mut self.stale,
+            Fault::OutOfRange => &mut self.out_of_range,
+        } += 1;
+    }
+}
+
+/// The guard of one queue.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    params: Params,
+    learned: Controller,
+    classic: Controller,
+    /// The reading before, good or bad.
+    last: Option<Gauges>,
+    /// What is left of the quiet time.
+    wait: Nanos,
+    /// The learned controller decides.
+    trusted: bool,
+    /// What was set last.
+    set: Knobs,
+    stats: Stats,
+}
+
+impl Guard {
+    /// Guards `learned`; `classic` stands in.
+    pub fn new(params: Params, learned: Controller, classic: Controller) -> Self {
+        Self {
+            trusted: !params.dry_run,
+            params,
+            learned,
+            classic,
+            last: None,
+            wait: 0,
+            set: Knobs::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The learned controller is in charge.
+    pub fn trusts(&self) -> bool {
+        self.trusted
+    }
+
+    /// Asks the learned controller and measures on `clock`, whose epoch is that of `gauges.now`, how old the reading is and
+    /// how long the decision takes.
+    pub fn decide_within(
+        &mut self,
+        gauges: &Gauges,
+        rng: &mut Rng,
+        mut clock: impl FnMut() -> Nanos,
+    ) -> Knobs {
+        let asked = clock();
+        let proposal = self
+            .bad_reading(gauges, asked)
+            .is_none()
+            .then(|| self.learned.decide(gauges, rng));
+        let answered = clock();
+        self.judge(gauges, asked, answered, proposal, rng)
+    }
+
+    /// The knobs to set, given what the learned controller answered (`None`: nothing) at `answered`, asked at `asked` about
+    /// these gauges.
+    pub fn judge(
+        &mut self,
+        gauges: &Gauges,
+        asked: Nanos,
+        answered: Nanos,
+        proposal: Option<Knobs>,
+        rng: &mut Rng,
+    ) -> Knobs {
+        let bad = self.bad_reading(gauges, asked);
+        self.last = Some(*gauges);
+        let deadline = self.params.deadline.unwrap_or(self.period());
+        let fault = bad.or(match proposal {
+            _ if answered.saturating_sub(asked) > deadline => Some(Fault::Late),
+            None => Some(Fault::Late),
+            Some(knobs) if self.learned.is_broken() || !finite(&knobs) => Some(Fault::NotANumber),
+            Some(_) => None,
+        });
+        self.stats.decisions += 1;
+        if let Some(fault) = fault {
+            self.stats.count(fault);
+        }
+        self.note(fault.is_some());
+        let set = match (bad, fault, proposal) {
+            (_, None, Some(knobs)) if self.trusted => {
+                self.stats.learned += 1;
+                self.clip(knobs)
+            }
+            (None, _, _) => self.classic.decide(gauges, rng),
+            _ => self.classic.initial(),
+        };
+        if let (None, Some(knobs)) = (fault, proposal) {
+            self.stats.proposals += 1;
+            self.stats.proposed_sum += value(&knobs);
+            self.stats.set_sum += value(&set);
+        }
+        self.set = set;
+        if !self.trusted {
+            // It watches the queue as it is, not as it would have left it.
+            self.learned.adopt(&set);
+        }
+        set
+    }
+
+    /// Who is in charge after this decision.
+    fn note(&mut self, fault: bool) {
+        let period = self.period();
+        self.wait = match fault {
+            true => self.params.quiet,
+            false if self.trusted => 0,
+            false => self.wait.saturating_sub(period),
+        };
+        let trusted = !self.params.dry_run && !fault && self.wait == 0;
+        if self.trusted && !trusted {
+            self.stats.fallbacks += 1;
+            self.classic.adopt(&self.set);
+        }
+        if !self.trusted && trusted {
+            self.stats.handed_back += 1;
+        }
+        self.trusted = trusted;
+    }
+
+    /// What is wrong with a reading, if anything.
+    fn bad_reading(&self, g: &Gauges, asked: Nanos) -> Option<Fault> {
+        if asked.saturating_sub(g.now) > self.params.stale.unwrap_or(self.period()) {
+            return Some(Fault::Stale);
+        }
+        let share = |x: f64| (0.0..=1.0).contains(&x);
+        let (packets, bytes) = (u64::from(g.backlog_packets), g.backlog_bytes);
+        let sane = share(g.share)
+            && share(g.probability)
+            && (packets..=packets * LARGEST).contains(&bytes)
+            && g.sojourn <= LONGEST
+            && g.head_age <= LONGEST
+            && g.departures <= g.arrivals;
+        if !sane {
+            return Some(Fault::OutOfRange);
+        }
+        let last = self.last.as_ref()?;
+        if g.now <= last.now || g.now - last.now > LONGEST {
+            return Some(Fault::Stale);
+        }
+        let counters = |g: &Gauges| {
+            [
+                g.arrivals,
+                g.departures,
+                g.departed_bytes,
+                g.drops_overflow,
+                g.drops_early,
+                g.marks,
+            ]
+        };
+        let back = counters(g)
+            .iter()
+            .zip(counters(last))
+            .any(|(x, was)| *x < was);
+        back.then_some(Fault::OutOfRange)
+    }
+
+    fn clip(&mut self, knobs: Knobs) -> Knobs {
+        let p = &self.params;
+        let clipped = Knobs {
+            limit_packets: knobs.limit_packets.map(|x| x.clamp(p.limit.0, p.limit.1)),
+            drop: knobs.drop.map(|x| x.clamp(p.drop.0, p.drop.1)),
+            base_probability: knobs
+                .base_probability
+                .map(|x| x.clamp(p.base_probability.0, p.base_probability.1)),
+            release: knobs.release,
+        };
+        self.stats.clipped += u64::from(clipped != knobs);
+        clipped
+    }
+}
+
+fn finite(knobs: &Knobs) -> bool {
+    let fine = |x: Option<f64>| x.is_none_or(f64::is_finite);
+    fine(knobs.drop) && fine(knobs.base_probability)
+}
+
+/// The one knob that a controller turns: a probability before a limit.
+fn value(knobs: &Knobs) -> f64 {
+    let limit = knobs.limit_packets.map(f64::from);
+    let turned = knobs.base_probability.or(knobs.drop).or(limit);
+    turned.unwrap_or(0.0)
+}
+
+impl Control for Guard {
+    fn period(&self) -> Nanos {
+        match self.learned.period() {
+            // One that decides only on packets cannot be late.
+            NEVER => self.classic.period(),
+            period => period,
+        }
+    }
+
+    /// In virtual time a decision takes no time, and readings are fresh.
+    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
+        let now = gauges.now;
+        self.decide_within(gauges, rng, || now)
+    }
+
+    fn initial(&mut self) -> Knobs {
+        let proposal = self.learned.initial();
+        self.set = match self.trusted && finite(&proposal) {
+            true => self.clip(proposal),
+            false => self.classic.initial(),
+        };
+        self.set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{pie, rlaqm, wqm};
+    use super::*;
+    use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+    use crate::{MS, Rng, pie as law};
+    use proptest::prelude::*;
+
+    const RATE: u64 = 10_000_000;
+    const PERIOD: Nanos = 20 * MS;
+
+    /// One linear layer that prefers action 1, a step of 0.01 up.
+    fn network(weight: f32, bias: f32) -> Policy {
+        let input = |name: &str, scale| Input {
+            name: name.into(),
+            offset: 0.0,
+            scale,
+        };
+        let card = Card {
+            format: FORMAT,
+            name: "by-hand".into(),
+            what: "a test".into(),
+            inputs: vec![
+                input("delay_ms", 1.0),
+                input("utilisation", 1.0),
+                input("drop", 1.0),
+            ],
+            hidden: vec![],
+            heads: vec![Head {
+                name: "value".into(),
+                activation: Activation::Linear,
+                outputs: rlaqm::STEPS.iter().map(|s| s.to_string()).collect(),
+            }],
+            trained_on: "nothing".into(),
+            seed: 0,
+            quell: "0".into(),
+            results: Default::default(),
+        };
+        let mut affine = Affine {
+            weight: vec![weight; 15],
+            bias: vec![0.0; 5],
+        };
+        affine.bias[1] = bias;
+        Policy::new(card, &[affine]).unwrap()
+    }
+
+    fn learned(weight: f32) -> Controller {
+        let policy = network(weight, 1.0);
+        Controller::RlAqm(rlaqm::RlAqm::new(rlaqm::Params::default(), policy).unwrap())
+    }
+
+    fn classic() -> Controller {
+        Controller::Pie(pie::Pie::new(law::Params::default()))
+    }
+
+    fn guard(params: Params) -> Guard {
+        Guard::new(params, learned(0.0), classic())
+    }
+
+    /// Readings at decision n, from 1: 25 ms queued on a busy link.
+    fn busy(n: u64) -> Gauges {
+        Gauges {
+            now: n * PERIOD,
+            backlog_packets: 21,
+            backlog_bytes: 31_250,
+            rate_bps: RATE,
+            share: 1.0,
+            arrivals: 20 * n,
+            departures: 16 * n,
+            departed_bytes: RATE / 8 / 50 * n,
+            ..Gauges::default()
+        }
+    }
+
+    fn run(guard: &mut Guard, from: u64, n: u64) -> Vec<Option<f64>> {
+        let mut rng = Rng::new(1, "guard");
+        let knobs = (from..from + n).map(|i| guard.decide(&busy(i), &mut rng));
+        knobs.map(|k| k.drop).collect()
+    }
+
+    #[test]
+    fn without_a_fault_the_learned_controller_decides() {
+        let mut g = guard(Params::default());
+        assert_eq!(run(&mut g, 1, 3), [Some(0.01), Some(0.02), Some(0.03)]);
+        assert_eq!((g.stats().decisions, g.stats().learned), (3, 3));
+        assert_eq!(g.stats().fallbacks, 0);
+    }
+
+    #[test]
+    fn knobs_beyond_their_range_are_brought_back() {
+        let mut g = guard(Params {
+            drop: (0.0, 0.015),
+            ..Params::default()
+        });
+        assert_eq!(run(&mut g, 1, 3), [Some(0.01), Some(0.015), Some(0.015)]);
+        assert_eq!(g.stats().clipped, 2);
+    }
+
+    #[test]
+    fn an_impossible_reading_brings_the_classic_controller_in_at_once_and_quiet_the_learned_one_back()
+     {
+        let mut g = guard(Params::default());
+        run(&mut g, 1, 3);
+        let mut rng = Rng::new(1, "guard");
+        let bad = Gauges {
+            probability: f64::NAN,
+            ..busy(4)
+        };
+        let knobs = g.decide(&bad, &mut rng);
+        assert_eq!((knobs.drop, knobs.limit_packets), (Some(0.0), Some(1000)));
+        assert!(!g.trusts());
+        // One second of 20 ms; PIE goes on from the probability that it found, 0.03.
+        let meanwhile = run(&mut g, 5, 49);
+        assert!(!g.trusts() && (meanwhile[0].unwrap() - 0.03).abs() < 0.02);
+        let p = meanwhile.last().unwrap().unwrap();
+        let back = run(&mut g, 54, 1)[0].unwrap();
+        // From the probability in force, in hundredths, a step up.
+        assert!(g.trusts() && (back - p - 0.01).abs() < 0.0051, "{p} {back}");
+        let s = g.stats();
+        assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_late_or_missing_decision_is_not_taken() {
+        let mut g = guard(Params::default());
+        run(&mut g, 1, 3);
+        let mut rng = Rng::new(1, "guard");
+        let mut times = [4 * PERIOD, 5 * PERIOD + 1].into_iter();
+        let knobs = g.decide_within(&busy(4), &mut rng, || times.next().unwrap());
+        assert_eq!((g.stats().late, knobs.limit_packets), (1, Some(1000)));
+        let now = 5 * PERIOD;
+        g.judge(&busy(5), now, now, None, &mut rng);
+        assert_eq!((g.stats().late, g.stats().learned), (2, 3));
+    }
+
+    #[test]
+    fn a_reading_that_is_old_or_stands_still_is_stale() {
+        let mut rng = Rng::new(1, "guard");
+        let mut g = guard(Params::default());
+        run(&mut g, 1, 3);
+        g.decide_within(&busy(4), &mut rng, || 5 * PERIOD + 1);
+        assert_eq!(g.stats().stale, 1);
+        let mut g = guard(Params::default());
+        run(&mut g, 1, 3);
+        g.decide(&busy(3), &mut rng);
+        assert_eq!(g.stats().stale, 1);
+    }
+
+    #[test]
+    fn a_network_whose_answers_are_no_numbers_is_not_followed() {
+        // Finite weights, whose sum with 25 ms is infinite for all actions.
+        let mut g = Guard::new(Params::default(), learned(f32::MAX), classic());
+        run(&mut g, 1, 100);
+        let s = g.stats();
+        assert_eq!((s.learned, s.not_a_number), (0, 100));
+        assert!(s.fallbacks == 1 && !g.trusts());
+    }
+
+    #[test]
+    fn a_dry_run_only_counts_what_would_have_been_done() {
+        let mut g = guard(Params {
+            dry_run: true,
+            ..Params::default()
+        });
+        let mut pie = classic();
+        let mut rng = Rng::new(1, "guard");
+        assert_eq!(g.initial(), pie.initial());
+        for i in 1..=200 {
+            assert_eq!(g.decide(&busy(i), &mut rng), pie.decide(&busy(i), &mut rng));
+        }
+        let s = g.stats();
+        assert_eq!((s.learned, s.proposals, s.fallbacks), (0, 200, 0));
+        // It would have gone a step above the probability in force each time.
+        let more = (s.proposed_sum - s.set_sum) / 200.0;
+        assert!((0.0..0.02).contains(&more), "{more}");
+    }
+
+    #[test]
+    fn a_queue_with_a_law_gets_it_back() {
+        let mut g = Guard::new(Params::default(), learned(f32::MAX), Controller::Law);
+        let knobs = g.decide(&busy(1), &mut Rng::new(1, "guard"));
+        assert!(knobs.release && knobs.drop.is_none());
+    }
+
+    fn hostile() -> impl Strategy<Value = Gauges> {
+        let real = prop_oneof![
+            3 => Just(1.0),
+            1 => any::<f64>(),
+            1 => Just(f64::NAN),
+            1 => Just(f64::INFINITY),
+        ];
+        let count = || prop_oneof![Just(0), 0..1000u64, any::<u64>()];
+        let counters = (count(), count(), count(), count(), count());
+        (counters, count(), any::<u32>(), real.clone(), real, count()).prop_map(
+            |((a, b, c, d, e), bytes, packets, share, probability, now)| Gauges {
+                now,
+                backlog_packets: packets,
+                backlog_bytes: bytes,
+                sojourn: a,
+                head_age: b,
+                rate_bps: c,
+                share,
+                arrivals: d,
+                departures: e,
+                departed_bytes: a,
+                probability,
+                ..Gauges::default()
+            },
+        )
+    }
+
+    fn weights() -> impl Strategy<Value = f32> {
+        any::<u32>()
+            .prop_map(f32::from_bits)
+            .prop_filter("a file with others is refused", |w| w.is_finite())
+    }
+
+    proptest! {
+        /// Whatever the gauges and the weights: no panic, and only knobs within their ranges.
+        #[test]
+        fn knobs_stay_in_their_ranges_under_hostile_gauges_and_corrupted_weights(
+            readings in proptest::collection::vec((any::<bool>(), hostile()), 1..60),
+            weight in weights(),
+            limit in any::<bool>(),
+        ) {
+            let params = Params {
+                limit: (2, 2000),
+                drop: (0.0, 0.5),
+                ..Params::default()
+            };
+            let wqm = || Controller::Wqm(wqm::Wqm::new(wqm::Params::default(), RATE));
+            let mut g = match limit {
+                true => Guard::new(params, wqm(), wqm()),
+                false => Guard::new(params, learned(weight), classic()),
+            };
+            let mut rng = Rng::new(1, "guard");
+            for (n, (good, bad)) in readings.iter().enumerate() {
+                let gauges = if *good { busy(n as u64 + 1) } else { *bad };
+                let knobs = g.decide(&gauges, &mut rng);
+                prop_assert!(knobs.drop.is_none_or(|p| (0.0..=1.0).contains(&p)));
+                prop_assert!(!g.trusts() || knobs.drop.is_none_or(|p| p <= 0.5));
+                prop_assert!(knobs.limit_packets.is_none_or(|l| (2..=5000).contains(&l)));
+            }
+            let s = *g.stats();
+            prop_assert_eq!(s.decisions, readings.len() as u64);
+            prop_assert!(s.learned + s.late + s.stale + s.out_of_range + s.not_a_number <= s.decisions);
+            // Once all is well again the learned controller comes back, if its network is sound.
+            let start = 1 + readings.iter().map(|r| r.1.now / PERIOD).max().unwrap_or(0);
+            let sound = limit || (f64::from(weight) * 1e9).abs() < f64::from(f32::MAX);
+            if sound && start < 1 << 30 {
+                for n in 0..100 {
+                    let gauges = Gauges { now: (start + n) * PERIOD, ..busy(1) };
+                    let gauges = Gauges { arrivals: u64::MAX, departures: u64::MAX, departed_bytes: u64::MAX, ..gauges };
+                    g.decide(&gauges, &mut rng);
+                }
+                prop_assert!(g.trusts(), "{:?}", g.stats());
+            }
+        }
+    }
+}

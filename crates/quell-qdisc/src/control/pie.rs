@@ -1,0 +1,100 @@
+//! PIE as a controller: RFC 8033's law turns the drop probability of a plain FIFO. What a guarded queue falls back to.
+//!
+//! The law is [`crate::pie`]'s; its delay is the backlog at the link's rate (RFC 8033, section 5.2) and its update comes once
+//! per decision, whatever the period. The FIFO drops at random, without burst allowance or early exits.
+
+use super::Control;
+use crate::pie::{Params, Vars};
+use crate::{Gauges, Knobs, Nanos, Rng, SEC};
+
+/// The controller of one queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pie {
+    params: Params,
+    vars: Vars,
+}
+
+impl Pie {
+    /// Starts without drops; `params.limit` is the FIFO's.
+    pub fn new(params: Params) -> Self {
+        Self {
+            params,
+            vars: Vars::default(),
+        }
+    }
+}
+
+impl Control for Pie {
+    fn period(&self) -> Nanos {
+        self.params.tupdate
+    }
+
+    fn decide(&mut self, gauges: &Gauges, _rng: &mut Rng) -> Knobs {
+        // In an outage nothing is known of the delay: the last one stays.
+        if gauges.rate_bps > 0 {
+            let ns = u128::from(gauges.backlog_bytes) * 8 * u128::from(SEC);
+            let delay = ns / u128::from(gauges.rate_bps);
+            self.vars.qdelay = delay.min(u128::from(100 * SEC)) as Nanos;
+        }
+        self.vars
+            .calculate_probability(&self.params, gauges.backlog_bytes);
+        Knobs {
+            drop: Some(self.vars.probability()),
+            ..self.initial()
+        }
+    }
+
+    fn initial(&mut self) -> Knobs {
+        Knobs {
+            limit_packets: Some(self.params.limit),
+            drop: Some(0.0),
+            ..Knobs::default()
+        }
+    }
+
+    fn adopt(&mut self, knobs: &Knobs) {
+        if let Some(p) = knobs.drop {
+            self.vars.prob = (p.clamp(0.0, 1.0) * crate::pie::MAX_PROB as f64) as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MS;
+
+    fn waiting(ms: u64) -> Gauges {
+        Gauges {
+            backlog_bytes: 1250 * ms,
+            rate_bps: 10_000_000,
+            ..Gauges::default()
+        }
+    }
+
+    #[test]
+    fn the_probability_rises_above_the_target_and_falls_below_it() {
+        let mut pie = Pie::new(Params::default());
+        assert_eq!(pie.period(), 15 * MS);
+        let mut rng = Rng::new(1, "pie");
+        let mut run = |ms: u64, n| {
+            let last = (0..n).map(|_| pie.decide(&waiting(ms), &mut rng).drop);
+            last.last().flatten().unwrap()
+        };
+        let high = run(60, 200);
+        assert!(high > 0.1, "{high}");
+        // 100 times 0.125 Hz * 10 ms less.
+        assert!((high - run(5, 100) - 0.125).abs() < 0.08);
+    }
+
+    #[test]
+    fn it_goes_on_from_the_probability_it_finds() {
+        let mut pie = Pie::new(Params::default());
+        pie.adopt(&Knobs {
+            drop: Some(0.2),
+            ..Knobs::default()
+        });
+        let p = pie.decide(&waiting(15), &mut Rng::new(1, "pie")).drop;
+        assert!((p.unwrap() - 0.2).abs() < 0.03, "{p:?}");
+    }
+}
