@@ -31,6 +31,23 @@ _FLOW = pl.Struct(
         "refused": _COUNT,
     }
 )
+_GUARD = pl.Struct(
+    dict.fromkeys(
+        (
+            "decisions",
+            "learned",
+            "clipped",
+            "not_a_number",
+            "late",
+            "stale",
+            "out_of_range",
+            "fallbacks",
+            "handed_back",
+        ),
+        _COUNT,
+    )
+    | dict.fromkeys(("proposed", "set"), _FLOAT)
+)
 _HOP = pl.Struct(
     {
         "hop": pl.UInt32(),
@@ -80,6 +97,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "rtt_ms": _SUMMARY,
     "fct_ms": _SUMMARY,
     "flows": pl.List(_FLOW),
+    "guard": _GUARD,
     "hops": pl.List(_HOP),
     "series": _SERIES,
     "events": _COUNT,

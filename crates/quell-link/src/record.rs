@@ -105,6 +105,33 @@ pub struct Hop {
     pub marks: u64,
 }
 
+/// What a guard did (only where a controller is guarded), over the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Guard {
+    /// Decisions asked for.
+    pub decisions: u64,
+    /// Of these, those taken from the learned controller.
+    pub learned: u64,
+    /// Decisions with a knob brought back into its range.
+    pub clipped: u64,
+    /// Decisions refused: no numbers, late, on old readings, on impossible readings.
+    pub not_a_number: u64,
+    /// See `not_a_number`.
+    pub late: u64,
+    /// See `not_a_number`.
+    pub stale: u64,
+    /// See `not_a_number`.
+    pub out_of_range: u64,
+    /// Times that the classic controller took over.
+    pub fallbacks: u64,
+    /// Times that it handed back.
+    pub handed_back: u64,
+    /// Mean of the knob as the learned controller would have set it, taken or not.
+    pub proposed: f64,
+    /// Mean of the knob as it was set in the same periods.
+    pub set: f64,
+}
+
 /// One run: one scenario, one queue, one seed. All measures leave the warm-up out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -154,6 +181,9 @@ pub struct Run {
     pub fct_ms: Option<Summary>,
     /// Per flow.
     pub flows: Vec<Flow>,
+    /// What the bottleneck's guard did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<Guard>,
     /// Hops behind the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,

@@ -3,6 +3,7 @@
 
 mod controlled;
 mod fair;
+mod guard;
 mod kinds;
 mod lfq;
 mod option;
@@ -28,6 +29,7 @@ use option::{Field, Opt};
 pub struct Queue {
     kind: &'static str,
     spec: Spec,
+    guard: Option<guard::Words>,
 }
 
 /// One kind of queue, for `quell queues`.
@@ -65,9 +67,11 @@ impl Queue {
         };
         let kind = find(name)
             .ok_or_else(|| Error::unknown("queue", name, kinds::KINDS.iter().map(|k| k.name())))?;
+        let (guard, options) = guard::split(name, options).map_err(|e| e.under(name))?;
         Ok(Self {
             kind: kind.name(),
-            spec: kind.parse(options).map_err(|e| e.under(name))?,
+            spec: kind.parse(&options).map_err(|e| e.under(name))?,
+            guard,
         })
     }
 
@@ -83,7 +87,11 @@ impl Queue {
 
     /// The queue, empty, and who turns its knobs. `rate_bps` is the link's (mean) rate, from which some kinds take defaults.
     pub fn build<P: Packet>(&self, rate_bps: u64) -> (Qdisc<P>, Controller) {
-        self.spec.build(rate_bps)
+        let (qdisc, controller) = self.spec.build(rate_bps);
+        match self.guard {
+            Some(words) => (qdisc, words.around(controller, rate_bps)),
+            None => (qdisc, controller),
+        }
     }
 
     /// What is wrong with it on a link of this rate, where that matters.
@@ -100,6 +108,7 @@ impl Queue {
                 words.push_str(&word);
             }
         }
+        words.push_str(self.guard.map_or("", guard::Words::words));
         words
     }
 }
@@ -224,7 +233,7 @@ impl<T: Clone> AnyKind for Kind<T> {
             name: self.name,
             summary: self.summary,
             source: self.source,
-            options: options.collect(),
+            options: options.chain(guard::options(self.name)).collect(),
         }
     }
 }

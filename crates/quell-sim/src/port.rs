@@ -28,7 +28,7 @@ pub struct Port {
     /// Mean rate, bit/s.
     pub mean_bps: u64,
     qdisc: Qdisc<Pkt>,
-    controller: Controller,
+    pub(crate) controller: Controller,
     server: Server,
     shaper: Shaper,
     rng: Rng,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quell_link::error::Error;
 use quell_link::record::{self, DropsByCause, Run, Summary};
+use quell_qdisc::control::Controller;
 use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
 
 use crate::capture::Capture;
@@ -141,6 +142,7 @@ impl World {
             rtt_ms: (rtt.count() > 0).then(|| rtt.summary(ms)),
             fct_ms: self.fct(),
             flows,
+            guard: guard_record(&port.controller),
             hops: self.hop_records(span),
             series: self.measures.series.as_deref().cloned(),
             events: self.events(),
@@ -237,6 +239,28 @@ impl World {
         };
         self.scenario.hops.iter().enumerate().map(one).collect()
     }
+}
+
+/// What a guard did, where there is one.
+fn guard_record(controller: &Controller) -> Option<record::Guard> {
+    let Controller::Guard(guard) = controller else {
+        return None;
+    };
+    let s = guard.stats();
+    let mean = |sum: f64| sum / s.proposals.max(1) as f64;
+    Some(record::Guard {
+        decisions: s.decisions,
+        learned: s.learned,
+        clipped: s.clipped,
+        not_a_number: s.not_a_number,
+        late: s.late,
+        stale: s.stale,
+        out_of_range: s.out_of_range,
+        fallbacks: s.fallbacks,
+        handed_back: s.handed_back,
+        proposed: mean(s.proposed_sum),
+        set: mean(s.set_sum),
+    })
 }
 
 /// How long a flow was there in the measured time.

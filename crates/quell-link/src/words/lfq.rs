@@ -144,6 +144,7 @@ impl Queue {
                 model: Some(("-".into(), policy)),
                 ..Words::default()
             }),
+            guard: None,
         })
     }
 }

@@ -379,6 +379,12 @@ impl Control for LearnQueue {
             ..Knobs::default()
         }
     }
+
+    fn adopt(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.limit = limit.clamp(1, self.params.max_size);
+        }
+    }
 }
 
 #[cfg(test)]

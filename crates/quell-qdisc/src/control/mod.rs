@@ -1,13 +1,17 @@
 //! The control plane: a controller reads a queue's gauges on its cadence and sets its knobs.
 
 pub mod fixed;
+pub mod guard;
 pub mod learnqueue;
 pub mod lfq;
+pub mod pie;
 pub mod rlaqm;
 pub mod wqm;
 
 use fixed::Fixed;
+use guard::Guard;
 use learnqueue::LearnQueue;
+use pie::Pie;
 use rlaqm::RlAqm;
 use wqm::Wqm;
 
@@ -23,6 +27,12 @@ pub trait Control {
     fn initial(&mut self) -> Knobs {
         Knobs::default()
     }
+    /// Goes on from these knobs, which somebody else set.
+    fn adopt(&mut self, _knobs: &Knobs) {}
+    /// The last decision rests on something that is no number.
+    fn is_broken(&self) -> bool {
+        false
+    }
 }
 
 /// Every controller, as plain data.
@@ -33,10 +43,16 @@ pub enum Controller {
     None,
     /// Somebody outside does, every so many nanoseconds: the simulator stops and asks.
     External(Nanos),
+    /// The queue's own law, whoever turned its knobs before.
+    Law,
     /// Knobs set once.
     Fixed(Fixed),
+    /// Another controller under guard.
+    Guard(Box<Guard>),
     /// LearnQueue.
     LearnQueue(LearnQueue),
+    /// PIE on a FIFO.
+    Pie(Pie),
     /// RL-AQM.
     RlAqm(RlAqm),
     /// WQM, reconstructed.
@@ -46,10 +62,12 @@ pub enum Controller {
 impl Control for Controller {
     fn period(&self) -> Nanos {
         match self {
-            Controller::None => NEVER,
+            Controller::None | Controller::Law => NEVER,
             Controller::External(period) => *period,
             Controller::Fixed(c) => c.period(),
+            Controller::Guard(c) => c.period(),
             Controller::LearnQueue(c) => c.period(),
+            Controller::Pie(c) => c.period(),
             Controller::RlAqm(c) => c.period(),
             Controller::Wqm(c) => c.period(),
         }
@@ -57,8 +75,14 @@ impl Control for Controller {
     fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
         match self {
             Controller::None | Controller::External(_) => Knobs::default(),
+            Controller::Law => Knobs {
+                release: true,
+                ..Knobs::default()
+            },
             Controller::Fixed(c) => c.decide(gauges, rng),
+            Controller::Guard(c) => c.decide(gauges, rng),
             Controller::LearnQueue(c) => c.decide(gauges, rng),
+            Controller::Pie(c) => c.decide(gauges, rng),
             Controller::RlAqm(c) => c.decide(gauges, rng),
             Controller::Wqm(c) => c.decide(gauges, rng),
         }
@@ -66,10 +90,35 @@ impl Control for Controller {
     fn initial(&mut self) -> Knobs {
         match self {
             Controller::None | Controller::External(_) => Knobs::default(),
+            Controller::Law => Knobs {
+                release: true,
+                ..Knobs::default()
+            },
             Controller::Fixed(c) => c.initial(),
+            Controller::Guard(c) => c.initial(),
             Controller::LearnQueue(c) => c.initial(),
+            Controller::Pie(c) => c.initial(),
             Controller::RlAqm(c) => c.initial(),
             Controller::Wqm(c) => c.initial(),
+        }
+    }
+    fn adopt(&mut self, knobs: &Knobs) {
+        match self {
+            Controller::LearnQueue(c) => c.adopt(knobs),
+            Controller::Pie(c) => c.adopt(knobs),
+            Controller::RlAqm(c) => c.adopt(knobs),
+            Controller::Wqm(c) => c.adopt(knobs),
+            Controller::None
+            | Controller::External(_)
+            | Controller::Law
+            | Controller::Fixed(_)
+            | Controller::Guard(_) => {}
+        }
+    }
+    fn is_broken(&self) -> bool {
+        match self {
+            Controller::RlAqm(c) => c.is_broken(),
+            _ => false,
         }
     }
 }

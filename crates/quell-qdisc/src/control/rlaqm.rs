@@ -94,6 +94,8 @@ pub struct RlAqm {
     last: (Nanos, u64),
     /// The link's rate when it last had one.
     rate_bps: u64,
+    /// The network's last answer was no number.
+    broken: bool,
 }
 
 impl RlAqm {
@@ -110,6 +112,7 @@ impl RlAqm {
             hundredths: 0,
             last: (0, 0),
             rate_bps: 1,
+            broken: false,
         })
     }
 
@@ -144,6 +147,7 @@ impl RlAqm {
     pub fn step(&mut self, gauges: &Gauges, rng: &mut Rng) -> Step {
         let (delay_ms, utilisation) = self.observe(gauges);
         let state = [delay_ms as f32, utilisation as f32, self.drop() as f32];
+        self.broken = false;
         let action = self.action(delay_ms, state, rng);
         self.hundredths = (self.hundredths + STEPS[action]).clamp(0, MOST);
         Step { state, action }
@@ -157,6 +161,7 @@ impl RlAqm {
             return rng.below(STEPS.len() as u64) as usize;
         }
         let values = self.policy.forward(&state, &mut self.scratch);
+        self.broken = !values.iter().all(|v| v.is_finite());
         // The first of equals, as numpy's argmax.
         let mut best = 0;
         for (action, value) in values.iter().enumerate() {
@@ -183,6 +188,16 @@ impl Control for RlAqm {
             limit_packets: Some(self.params.limit),
             ..self.knobs()
         }
+    }
+
+    fn adopt(&mut self, knobs: &Knobs) {
+        if let Some(p) = knobs.drop {
+            self.hundredths = (libm::round(p * 100.0) as i32).clamp(0, MOST);
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken
     }
 }
 

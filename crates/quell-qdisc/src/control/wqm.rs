@@ -222,6 +222,12 @@ impl Control for Wqm {
             ..Knobs::default()
         }
     }
+
+    fn adopt(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.limit = limit.clamp(self.params.least(), self.params.max);
+        }
+    }
 }
 
 #[cfg(test)]
