@@ -22,6 +22,7 @@ const QUEUES: [&str; 14] = [
     "learnqueue",
     "rlaqm",
     "wqm",
+    "lfq limit 20",
 ];
 
 /// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic, PIE's dice, hash keys,

@@ -2,8 +2,13 @@
 
 use quell_qdisc::control::lfq::{FEATURES, policy};
 use quell_qdisc::policy::{Affine, Policy};
-use quell_qdisc::{MS, Rng, SEC};
+use std::sync::Arc;
+
+use quell_link::words::Queue;
+use quell_qdisc::{MS, NEVER, Rng, SEC};
+use quell_sim::World;
 use quell_sim::lfq::{Draws, Lab, Outcome, Settings};
+use quell_sim::scenario::{Overrides, Scenario};
 
 /// 60-16-16-16-1 of random weights, about `bias`.
 fn network(bias: f32) -> Policy {
@@ -176,4 +181,59 @@ fn settings_out_of_range_are_refused() {
     assert!(refused(|s| s.duration = 1).starts_with("duration: "));
     assert!(refused(|s| s.act_within = 0.0).starts_with("act_within: "));
     assert!(refused(|s| s.control.every = 0).contains("every"));
+}
+
+/// Flows of four congestion controls and four round trips, 2 to 64 in all, share a fair queue under one network.
+fn mixed(flows: u32) -> World {
+    let mut text =
+        String::from("duration = \"12s\"\nwarmup = \"4s\"\n[link]\nrate = \"100mbit\"\n");
+    let kinds = [("cubic", 10), ("bbr", 20), ("newreno", 40), ("dctcp", 80)];
+    for (cc, rtt) in &kinds[..flows.min(4) as usize] {
+        let count = flows.div_ceil(4);
+        text += &format!("[[flow]]\ncc = \"{cc}\"\ncount = {count}\nrtt = \"{rtt}ms\"\n");
+    }
+    let scenario = Scenario::parse(&text, "mixed", &Overrides::default()).unwrap();
+    let queue = Queue::lfq(Settings::new(0.0).control, network(60.0)).unwrap();
+    World::with_queue(Arc::new(scenario), &queue, 1, None).unwrap()
+}
+
+#[test]
+fn a_real_fair_queue_gives_mixed_flows_equal_shares_and_each_its_limit() {
+    for flows in [2, 4, 16, 64] {
+        let mut world = mixed(flows);
+        let mut clone = world.clone();
+        while world.run_until(NEVER) != quell_sim::Status::Done {}
+        clone.run_until(5 * SEC);
+        let mut clone = clone.clone();
+        while clone.run_until(NEVER) != quell_sim::Status::Done {}
+        assert_eq!(
+            world.trace_hash(),
+            clone.trace_hash(),
+            "a clone goes on alike"
+        );
+        let record = world.record(0.0);
+        assert_eq!(record.flows.len(), flows as usize);
+        assert!(
+            record.jain.unwrap() > 0.9,
+            "{flows} flows: {:?}",
+            record.jain
+        );
+        assert!(
+            record.utilisation > 0.9,
+            "{flows} flows: {}",
+            record.utilisation
+        );
+        let limit = record.limit_packets.unwrap();
+        assert!((1.0..=1000.0).contains(&limit), "{limit}");
+        for flow in &record.flows {
+            // What waits longest is a full FIFO of its own, served once in a round of all flows.
+            let queued = flow.rtt_ms.as_ref().unwrap().mean - flow.base_rtt_ms;
+            let most = 100.0 * f64::from(flows) * 1514.0 * 8.0 / 100e3;
+            assert!(
+                (-0.01..most).contains(&queued),
+                "{} of {flows}: {queued} ms",
+                flow.cc
+            );
+        }
+    }
 }

@@ -38,6 +38,7 @@ fn steady_state_allocates_nothing() {
             "pie",
             "dualpi2",
             "cake",
+            "lfq limit 40",
         ] {
             let text = format!(
                 "duration = \"400s\"\nwarmup = \"5s\"\n[link]\nrate = \"20mbit\"\n[[flow]]\ncc = \"{cc}\"\ncount = 10\nrtt = \"20ms\"\n"

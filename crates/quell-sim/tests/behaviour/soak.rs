@@ -22,7 +22,7 @@ fn chance(rng: &mut Rng, p: f64) -> bool {
     rng.f64() < p
 }
 
-const QUEUES: [&str; 22] = [
+const QUEUES: [&str; 23] = [
     "pfifo limit 1",
     "pfifo limit 20",
     "pfifo limit 1000",
@@ -45,6 +45,7 @@ const QUEUES: [&str; 22] = [
     "wqm target 30ms",
     "learnqueue delta 0.5",
     "learnqueue as_published",
+    "lfq limit 30 flows 4",
 ];
 
 fn link(rng: &mut Rng, text: &mut String, delay: bool) {
