@@ -122,8 +122,7 @@ def _show(paper: Paper, study: Study, measured: Sequence[dict[str, Any]], *, qui
         out.print(Text(QUICK, "yellow"))
     shown = {c.id: c for c in paper.claims if everything or not c.detail}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("row", overflow="fold", max_width=26)
-    table.add_column("what", overflow="fold", ratio=1)
+    table.add_column("row", overflow="fold", ratio=1)
     table.add_column("printed", justify="right", no_wrap=True)
     table.add_column("measured", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -148,8 +147,7 @@ def _cells(row: dict[str, Any], digits: int, unit: str) -> list[Text]:
         measured.append(f" ±{row['high'] - row['measured']:.{digits}f}", "dim")
     verdict = "–" if row["verdict"] == UNPRINTED else row["verdict"]
     return [
-        Text(row["id"]),
-        Text.assemble(row["what"], (unit, "dim")),
+        Text.assemble((row["id"], "cyan"), f"\n{row['what']}", (unit, "dim")),
         Text(_number(row["printed"], digits)),
         measured,
         Text(verdict, STYLES[row["verdict"]]),

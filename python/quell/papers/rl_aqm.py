@@ -166,14 +166,25 @@ def _simulate(bench: Bench) -> Seens:
     return bench.seeds_of("Figures 6 to 11", settings, _reduce, bin_s=BIN_S)
 
 
-def _spread_out(bench: Bench, fit: Mapping[str, int]) -> dict[str, float]:
-    """Largest delay of every figure where flows that start together start within a second of each other instead."""
-    settings = {p.id: (_scenario(p.link, fit[p.queue], stagger="1s"), p.queue) for p in PRINTED}
-    most = bench.seeds_of("Starts spread out", settings, lambda r: float(r["backlog_ms"]["max"]))
-    return {key: mean(values) for key, values in most.items()}
+SENDERS: dict[str, dict[str, object]] = {
+    "with starts spread over a second": {"stagger": "1s"},
+    "with an initial window of one segment": {"iw": 1},
+    "with both": {"stagger": "1s", "iw": 1},
+}
+"""40 flows that start at one instant with ten segments each fill any queue; these do not."""
 
 
-def _scenario(link: tuple[int, int], nic: int, **flow: str) -> Scenario:
+def _with_other_senders(bench: Bench, fit: Mapping[str, int]) -> dict[tuple[str, str], list[Seen]]:
+    """Measure every figure with other senders; by figure and what is other."""
+    settings = {
+        (p.id, name): (_scenario(p.link, fit[p.queue], **flow), p.queue)
+        for p in PRINTED
+        for name, flow in SENDERS.items()
+    }
+    return bench.seeds_of("Other senders", settings, _reduce, bin_s=BIN_S)
+
+
+def _scenario(link: tuple[int, int], nic: int, **flow: object) -> Scenario:
     return vary("rl-aqm", link={"rate": f"{link[0]}mbit", "nic": nic}, flow={"rtt": f"{link[1]}ms", **flow})
 
 
@@ -181,15 +192,12 @@ def measure(bench: Bench) -> Study:
     """Measure the paper."""
     study, seens = Study(), _simulate(bench)
     fit = {queue: _fitting(seens, queue) for queue in _queues(seens)}
-    spread = _spread_out(bench, fit)
+    others = _with_other_senders(bench, fit)
     for p in PRINTED:
-        _judge(study, seens, p, p.queue, fit, "")
-        why = _why(seens, p, p.queue, fit[p.queue], "most")
-        why += f"; with starts spread over a second instead of 40 flows at one instant {short(spread[p.id])} ms"
-        study.put(f"{p.id}.max", _mean(seens[p.queue, p.link, fit[p.queue]], "most"), why)
+        _judge(study, seens, p, p.queue, fit, "", {name: others[p.id, name] for name in SENDERS})
         other, name = (PIE_RFC, "rfc.") if p.queue == PIE_NS3 else (PUBLISHED, "as_published.")
         if other in fit:
-            _judge(study, seens, p, other, fit, name)
+            _judge(study, seens, p, other, fit, name, {})
         else:
             for what in ("delay", "thr"):
                 study.put(f"{p.id}.{name}{what}", None, lacks(other))
@@ -234,36 +242,60 @@ def _fitting(seens: Seens, queue: str) -> int:
     return min(NICS, key=lambda nic: _misfit(seens, queue, nic))
 
 
-def _judge(study: Study, seens: Seens, p: Printed, queue: str, fit: Mapping[str, int], name: str) -> None:
-    seen = seens[queue, p.link, fit[queue]]
-    delay, throughput = (_why(seens, p, queue, fit[queue], k) for k in ("delay", "throughput"))
-    study.put(f"{p.id}.{name}delay", _mean(seen, "delay"), delay)
-    study.put(f"{p.id}.{name}thr", _mean(seen, "throughput"), throughput)
+def _judge(
+    study: Study,
+    seens: Seens,
+    p: Printed,
+    queue: str,
+    fit: Mapping[str, int],
+    name: str,
+    others: Mapping[str, Sequence[Seen]],
+) -> None:
+    def put(claim: str, field: str, section: int | None = None) -> None:
+        value = estimate(_field(s, field, section) for s in seens[queue, p.link, fit[queue]])
+        study.put(f"{p.id}.{name}{claim}", value, _why(seens, p, queue, fit[queue], field, section, others))
+
+    put("delay", "delay")
+    put("thr", "throughput")
     if name:
         return
+    put("max", "most")
     for k in range(len(SECTIONS)):
-        why = _why(seens, p, queue, fit[queue], "sections", k)
-        study.put(f"{p.id}.s{k + 1}.delay", estimate(s.sections[k] for s in seen), why)
+        put(f"s{k + 1}.delay", "sections", k)
         if p.throughputs:
-            why = _why(seens, p, queue, fit[queue], "throughputs", k)
-            study.put(f"{p.id}.s{k + 1}.thr", estimate(s.throughputs[k] for s in seen), why)
+            put(f"s{k + 1}.thr", "throughputs", k)
+
+
+def _field(seen: Seen, name: str, section: int | None) -> float:
+    value = getattr(seen, name)
+    return float(value if section is None else value[section])
 
 
 UNITS = {"delay": "ms", "most": "ms", "sections": "ms", "throughput": "Mbit/s", "throughputs": "Mbit/s"}
 
 
-def _why(seens: Seens, p: Printed, queue: str, nic: int, name: str, section: int | None = None) -> str:
-    """Tell what the same figure is at every nic, and with the other reading of the same discipline."""
+def _why(
+    seens: Seens,
+    p: Printed,
+    queue: str,
+    nic: int,
+    name: str,
+    section: int | None,
+    others: Mapping[str, Sequence[Seen]],
+) -> str:
+    """Tell what the same figure is at every nic, with the other reading of the discipline, and with other senders."""
 
-    def at(words: str, n: int) -> str:
-        seen = seens[words, p.link, n]
-        values = [getattr(s, name) if section is None else getattr(s, name)[section] for s in seen]
-        return short(mean(values))
+    def tell(seen: Sequence[Seen]) -> str:
+        return short(mean(_field(s, name, section) for s in seen))
 
     other = {RL: PUBLISHED, PUBLISHED: RL, PIE_NS3: PIE_RFC, PIE_RFC: PIE_NS3}[queue]
-    both = [words for words in (queue, other) if (words, p.link, nic) in seens]
-    measured = "; ".join(f"{words} has {'/'.join(at(words, n) for n in NICS)} {UNITS[name]}" for words in both)
-    return f"measured at nic {nic}, which fits best; at nic {'/'.join(map(str, NICS))} {measured}"
+    told = [
+        f"{words} has {'/'.join(tell(seens[words, p.link, n]) for n in NICS)} {UNITS[name]}"
+        for words in (queue, other)
+        if (words, p.link, nic) in seens
+    ]
+    told += [f"{how} {tell(seen)} {UNITS[name]}" for how, seen in others.items()]
+    return f"measured at nic {nic}, which fits best; at nic {'/'.join(map(str, NICS))} {'; '.join(told)}"
 
 
 def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
