@@ -129,3 +129,13 @@ def test_a_node_removed_half_way_loses_no_run(cluster: Any) -> None:
     assert not cluster.worker_nodes
     assert records(json.dumps(there.records)) == records(json.dumps(here.records))
     assert len(there.records) == 24
+
+
+def test_lfq_learns_from_the_same_flows(on: executor.Executor) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("safetensors", reason="safetensors is not installed")
+    from quell.train import lfq
+
+    learner = lfq.Learner(lfq.Arguments(duration_s=0.5))
+    here, there = learner.experiments(20), learner.experiments(20, on)
+    assert here.features.equal(there.features) and here.label.equal(there.label)

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import QUELL
 from quell import cli, train
+from quell.train import flows
 
 
 def test_without_torch_one_line_names_the_extra(
@@ -132,6 +133,24 @@ def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     assert curves[0]["step"].to_list() == [1000] and curves[0].equals(curves[1])
 
 
+def test_flows_spread_over_a_cluster_give_the_same_batch(lfq: Any) -> None:
+    from quell.executor import Executor
+
+    class Cluster(Executor):
+        parts = 0
+        cores = 3
+
+        def map(self, function: Any, items: Any, *shared: Any) -> list[Any]:
+            self.parts = len(items)
+            return super().map(function, items, *shared)
+
+    learner, cluster = lfq.Learner(lfq.Arguments(duration_s=0.5)), Cluster()
+    here, there = learner.experiments(7), learner.experiments(7, cluster)
+    assert cluster.parts == 3 and here.whole == there.whole
+    for name in ("features", "label", "other", "reward", "draws"):
+        assert getattr(here, name).equal(getattr(there, name)), name
+
+
 def test_a_resumed_training_with_other_options_is_refused(
     lfq: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,12 +162,12 @@ def test_a_resumed_training_with_other_options_is_refused(
     )
 
 
-def test_the_evaluation_is_the_papers(lfq: Any) -> None:
+def test_the_evaluation_is_the_papers() -> None:
     # Table VII's FqCoDel on a fifth of its points: 13.7 Mbit/s, 15.4 packets on average, 155.4 at most.
-    results = lfq.evaluate("fq_codel noecn", points=20)
+    results = flows.evaluate("fq_codel noecn", points=20)
     assert results["throughput_mbps"] == pytest.approx(13.7, rel=0.03)
     assert results["backlog_packets"] == pytest.approx(15.4, rel=0.1)
     assert results["backlog_max_packets"] == pytest.approx(155.4, rel=0.05)
     assert results.keys() == {"throughput_mbps", "backlog_packets", "backlog_max_packets"}
-    still = lfq.evaluate("lfq limit 15", points=2)
+    still = flows.evaluate("lfq limit 15", points=2)
     assert (still["limit_newreno"], still["limit_bic"], still["correlation_bic_rtt"]) == (15.0, 15.0, None)

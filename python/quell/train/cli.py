@@ -9,6 +9,8 @@ import typer
 
 from quell import files, train
 from quell._core import InputError
+from quell.executor import executor
+from quell.options import Ray
 from quell.output import command, err
 
 training = typer.Typer(
@@ -131,6 +133,7 @@ def train_lfq(
     ] = False,
     resume: Resume = False,
     tensorboard: Tensorboard = None,
+    ray: Ray = None,
     checkpoint_every: Annotated[
         int, typer.Option("--checkpoint-every", metavar="N", min=1, help="Flows between checkpoints.")
     ] = 10_000,
@@ -147,7 +150,8 @@ def train_lfq(
         alpha=alpha, online=online, flows=flows, seed=seed, learning_rate=learning_rate, duration_s=duration,
         act_within=act_within, paper_weights=paper_weights, checkpoint_every=checkpoint_every,
     )  # fmt: skip
-    results = lfq.train(arguments, out, resume=resume, tensorboard=tensorboard)["results"]
+    with executor(ray) as on:
+        results = lfq.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)["results"]
     err.print(
         f"{out}: {results['flows']} flows in {results['training_s']} s; evaluated: "
         f"{results['throughput_mbps']} Mbit/s, {results['backlog_packets']} packets queued, "

@@ -9,12 +9,7 @@ as long again, and limits are whole packets.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,16 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from quell import _core
-from quell._core import Scenario
+from quell.executor import HERE, Executor
 from quell.train import kit
+from quell.train.flows import CCS, RATES, RTTS, evaluate, simulate
 
 WINDOW = 1000
 """Flows per point of the learning curve."""
 BINS = 4
 """Equal parts of the ranges of rates and round trips, by which the curve tells predictions apart."""
-RATES, RTTS = (5e6, 25e6), (5e-3, 25e-3)
-"""bit/s and s: what flows draw from."""
-CCS = ("newreno", "bic")
 
 
 @dataclass(frozen=True)
@@ -119,23 +112,25 @@ class Learner:
             held.load_state_dict(kept)
         self.window = list(state["window"])
 
-    def experiments(self, first: int) -> Batch:
+    def experiments(self, first: int, on: Executor = HERE) -> Batch:
         """Simulate one batch of flows, numbered from `first`, under the actor."""
         chosen = self.arguments
-        got = _core.lfq_experiments(
-            [p.detach().numpy() for p in self.actor.parameters()],
-            (chosen.seed << 32) + first,
-            chosen.batch,
-            chosen.alpha,
-            online=chosen.online,
-            duration_s=chosen.duration_s,
-            act_within=chosen.act_within,
-            paper_weights=chosen.paper_weights,
-        )
+        options = {
+            "alpha": chosen.alpha,
+            "online": chosen.online,
+            "duration_s": chosen.duration_s,
+            "act_within": chosen.act_within,
+            "paper_weights": chosen.paper_weights,
+        }
+        # Here Rust spreads a batch over the cores; a cluster gets a part for each. Results are the same.
         n = chosen.batch
+        size = n if on is HERE else math.ceil(n / on.cores)
+        parts = [((chosen.seed << 32) + first + at, min(size, n - at)) for at in range(0, n, size)]
+        got = on.map(simulate, parts, [p.detach().numpy() for p in self.actor.parameters()], options)
 
         def column(name: str, kind: Any, *shape: int) -> Tensor:
-            return torch.from_numpy(np.frombuffer(got[name], kind).reshape(n, *shape))
+            whole = np.concatenate([np.frombuffer(part[name], kind) for part in got])
+            return torch.from_numpy(whole.reshape(n, *shape))
 
         decided = column("decided", np.uint8).bool()
         rewards = column("rewards", np.float64, 2)[decided].float()
@@ -202,11 +197,17 @@ class Learner:
 
 
 def train(
-    arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None, points: int = 100
+    arguments: Arguments,
+    out: Path,
+    *,
+    resume: bool = False,
+    tensorboard: Path | None = None,
+    points: int = 100,
+    on: Executor = HERE,
 ) -> dict[str, Any]:
     """Train, write the model to `out` and checkpoints beside it; return the model card.
 
-    The model is evaluated on `points` rates and as many round trips (`evaluate`).
+    Simulations run `on` that executor, steps here. The model is judged by `flows.evaluate` with so many `points`.
     """
     learner = Learner(arguments)
     options = {k: v for k, v in asdict(arguments).items() if k not in ("flows", "checkpoint_every")}
@@ -219,7 +220,7 @@ def train(
         if session.state is not None:
             learner.load_state(session.state)
         for first in range(session.done, arguments.flows, arguments.batch):
-            batch = learner.experiments(first)
+            batch = learner.experiments(first, on)
             done = first + arguments.batch
             # Offline a flow without a decision is left out, online the batch (rl.cc).
             if batch.whole or (len(batch.label) and not arguments.online):
@@ -256,54 +257,3 @@ def card(arguments: Arguments, results: dict[str, Any]) -> dict[str, Any]:
         "quell": _core.__version__,
         "results": results,
     }
-
-
-def evaluate(queue: str, points: int = 100) -> dict[str, Any]:
-    """Measure a queue on the paper's evaluation (Table VII): single flows of 5 s, NewReno's and BIC's.
-
-    `points` rates at 15 ms and as many round trips at 15 Mbit/s, each evenly spaced over its range. Gives mean goodput,
-    mean backlog, the mean of the largest backlogs; per congestion control the mean limit and the correlation of a run's
-    mean limit with the rate and with the round trip (Tables I to VI; null for a queue without a limit that moves).
-    """
-    cases = [
-        (cc, axis, value)
-        for cc in CCS
-        for axis, (low, high) in (("rate", RATES), ("rtt", RTTS))
-        for value in np.linspace(low, high, points).tolist()
-    ]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        records = list(threads.map(lambda case: _run(queue, *case), cases))
-    runs = [(*case, record) for case, record in zip(cases, records, strict=True)]
-    results: dict[str, Any] = {
-        "throughput_mbps": round(_mean([r["goodput_mbps"] for r in records]), 3),
-        "backlog_packets": round(_mean([r["backlog_packets"]["mean"] for r in records]), 2),
-        "backlog_max_packets": round(_mean([r["backlog_packets"]["max"] for r in records]), 2),
-    }
-    if any(r["limit_packets"] is None for r in records):
-        return results
-    for cc in CCS:
-        results[f"limit_{cc}"] = round(_mean([r["limit_packets"] for c, *_, r in runs if c == cc]), 2)
-        for axis in ("rate", "rtt"):
-            pairs = [(value, r["limit_packets"]) for c, a, value, r in runs if (c, a) == (cc, axis)]
-            with np.errstate(invalid="ignore"):  # a limit that never differs has no correlation
-                correlation = float(np.corrcoef(np.array(pairs).T)[0, 1])
-            results[f"correlation_{cc}_{axis}"] = round(correlation, 4) if np.isfinite(correlation) else None
-    return results
-
-
-def _run(queue: str, cc: str, axis: str, value: float) -> dict[str, Any]:
-    rate_bps, rtt_s = (value, 15e-3) if axis == "rate" else (15e6, value)
-    half_us = round(rtt_s * 1e6 / 2)
-    text = Scenario("lfq").toml()
-    for key, word in (
-        ("rate", f"{round(rate_bps)}bit"), ("delay", f"{half_us}us"), ("cc", cc), ("rtt", f"{2 * half_us}us")
-    ):  # fmt: skip
-        text = re.sub(rf'^{key} = ".*"$', f'{key} = "{word}"', text, count=1, flags=re.MULTILINE)
-    records: list[str] = []
-    _core.run_many(Scenario("lfq", text=text), [(queue, 1, None)], lambda _, record: records.append(record), threads=1)
-    record: dict[str, Any] = json.loads(records[0])
-    return record
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
