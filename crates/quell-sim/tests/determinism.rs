@@ -7,7 +7,7 @@ use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-const QUEUES: [&str; 14] = [
+const QUEUES: &[&str] = &[
     "pfifo limit 100",
     "red",
     "codel",

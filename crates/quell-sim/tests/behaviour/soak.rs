@@ -22,7 +22,7 @@ fn chance(rng: &mut Rng, p: f64) -> bool {
     rng.f64() < p
 }
 
-const QUEUES: [&str; 23] = [
+const QUEUES: &[&str] = &[
     "pfifo limit 1",
     "pfifo limit 20",
     "pfifo limit 1000",
@@ -77,7 +77,7 @@ fn link(rng: &mut Rng, text: &mut String, delay: bool) {
     if chance(rng, 0.3) {
         *text += &format!("loss = {}\n", rng.f64() * rng.f64() * 0.5);
     }
-    *text += &format!("queue = \"{}\"\n", one(rng, &QUEUES));
+    *text += &format!("queue = \"{}\"\n", one(rng, QUEUES));
 }
 
 fn tcp(rng: &mut Rng, text: &mut String) {
