@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import safe_open
 
 from conftest import QUELL, Quell
 from quell import papers
+from quell.papers import curves
 from quell.papers.bench import Bench, Run, vary
 from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, VERDICTS, Claim, Paper, Study, rows
 from quell.stats import Estimate
@@ -82,6 +84,18 @@ def test_rl_aqm_stands_where_its_figures_do_above_a_device_of_100_packets(
     assert row["F7.nic0.delay"] > row["F7.nic1000.delay"] > row["F7.nic5000.delay"]
     assert row["F7.nic0.true_delay"] < row["F7.nic100.true_delay"] < row["F7.nic1000.true_delay"]
     assert row["F6.nic0.delay"] < row["F7.nic0.delay"]
+
+
+@pytest.mark.parametrize("path", sorted(curves.FOLDER.glob("*.curve.parquet")), ids=lambda path: path.name)
+def test_shipped_curve_is_the_one_of_the_shipped_networks_training(path: Path) -> None:
+    name = path.name.removesuffix(".curve.parquet")
+    curve = curves.find(name)
+    assert curve is not None
+    with safe_open(path.with_name(f"{name}.safetensors"), "np") as model:
+        card = json.loads(model.metadata()["quell"])
+    assert (
+        f"{curve['step'][-1]} flows" in card["trained_on"] or f"{curve['step'][-1] + 1} episodes" in card["trained_on"]
+    )
 
 
 def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:

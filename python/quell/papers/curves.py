@@ -84,7 +84,7 @@ LFQ_CLAIMS = [
     claim
     for figure, (_, name, flows) in LFQ_FIGURES.items()
     for claim in (
-        Claim(f"{figure}.settled", f"{name}: flows until the mean prediction stays within a tenth of its end", "flows",
+        Claim(f"{figure}.settled", f"{name}: flows until the mean prediction stays within a tenth of its last", "flows",
               flows, -1, 0.1 * (flows or 0), 0),
         Claim(f"{figure}.spread", f"{name}: 5th to 95th percentile of the last predictions", "packets", digits=1),
     )
@@ -113,5 +113,5 @@ def lfq(study: Study) -> None:
             )
         ]  # fmt: skip
         panel = Panel(name, Axis("flows"), Axis("predicted limit, packets"), lines)
-        note = "Predictions while the shipped network learned, means over a thousand flows."
+        note = f"Predictions while the shipped network learned, from {flows[-1]} flows; means over a thousand."
         study.figures.append(Figure(figure, figure.replace("F", "Figure "), note, [panel]))
