@@ -31,7 +31,7 @@ demo: .venv/quell.built ## compare every queue on the home scenario; writes quel
 test: .venv/quell.built .venv/dev.installed ## formatting, lints, types, Rust and Python tests, the report in a browser
 	tests/run
 
-bench: .venv/quell.built ## what a packet and a queue operation cost
+bench: .venv/quell.built .venv/dev.installed ## what a packet, a queue operation and a step of an environment cost
 	benches/run
 
 bench-peers: .venv/quell.built ## the same dumbbell through ns-2 and ns-3

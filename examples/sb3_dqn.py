@@ -51,9 +51,10 @@ def main() -> None:
     dqn = DQN("MlpPolicy", make(), gamma=0.95, learning_starts=min(1000, steps // 2), train_freq=4, seed=1)
     ppo = PPO("MlpPolicy", make(), gamma=0.95, n_steps=512, seed=1)
     for name, model in (("DQN", dqn), ("PPO", ppo)):
-        before = mean_reward(model)
+        judged = min(steps, 6000)  # an episode at most
+        before = mean_reward(model, judged)
         model.learn(total_timesteps=steps)
-        print(f"{name}: reward per step {before:.3f} before, {mean_reward(model):.3f} after {steps} steps")
+        print(f"{name}: reward per step {before:.3f} before, {mean_reward(model, judged):.3f} after {steps} steps")
 
 
 if __name__ == "__main__":

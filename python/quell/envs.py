@@ -27,12 +27,14 @@ except ImportError as error:
     raise ImportError(f"quell's environments need {error.name}: pip install 'quell[envs]'") from error
 
 from quell import _core, api
-from quell._core import Environments, Scenario
+from quell._core import Environments, InputError, Scenario
 
 __all__ = [
     "READINGS",
     "LearnQueueEnv",
     "LearnQueueVectorEnv",
+    "LfqEnv",
+    "LfqVectorEnv",
     "QueueEnv",
     "QueueVectorEnv",
     "RlAqmEnv",
@@ -54,6 +56,7 @@ _KNOBS: dict[str, tuple[tuple[float, float], float, str]] = {
     "drop": ((0.0, 0.5), 0.0, "fifo limit 5000"),
     "limit": ((1.0, 1000.0), 1000.0, "fifo limit 5000"),
     "base_probability": ((0.0, 1.0), 0.0, "dualpi2"),
+    "flow_limit": ((1.0, 1000.0), 1.0, "fifo"),
 }
 """Each knob's bounds, its value at an episode's start, and the queue that has it."""
 _SEEDS = 2**64
@@ -78,6 +81,8 @@ class Task:
 
     def start(self, seeds: Sequence[int], threads: int) -> Environments:
         """Build one environment per seed."""
+        if self.knob == "flow_limit" and self.queue is not None:
+            raise InputError("queue: the knob flow_limit is that of LFQ's own queue; leave queue out")
         bounds, initial, queue = _KNOBS.get(self.knob, ((0.0, 1.0), 0.0, "fifo"))
         bounds = self.bounds or bounds
         return Environments(
@@ -99,8 +104,10 @@ class Task:
     def spaces(self, core: Environments) -> tuple[spaces.Box, spaces.Space[Any]]:
         """Give the spaces of one environment's observations and actions."""
         low, high = np.array(core.ranges, dtype=np.float32).T
-        actions = spaces.Box(0.0, 1.0, (1,), np.float32) if self.steps is None else spaces.Discrete(len(self.steps))
-        return spaces.Box(low, high, dtype=np.float32), actions
+        seen = spaces.Box(low, high, dtype=np.float32)
+        if self.steps is not None:
+            return seen, spaces.Discrete(len(self.steps))
+        return seen, spaces.Box(0.0, 1.0, (1,), np.float32)
 
 
 class QueueEnv(gymnasium.Env[Observation, Any]):
@@ -365,6 +372,82 @@ class LearnQueueVectorEnv(QueueVectorEnv):
         super().__init__(_learnqueue(**options), num_envs, threads)
 
 
+_LFQ_DRAWS: dict[str, tuple[str, ...]] = {
+    "rate": ("5mbit", "25mbit"),
+    "rtt": ("5ms", "25ms"),
+    "cc": ("newreno", "bic"),
+}
+
+
+def _lfq(
+    scenario: str | Path | Scenario = "lfq",
+    alpha: float = 10.0,
+    steps: Sequence[float] | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    **overrides: Any,
+) -> Task:
+    return Task(
+        api.scenario(scenario, **overrides),
+        knob="flow_limit",
+        steps=steps,
+        reward=f"lfq alpha {alpha:g}",
+        vary=_LFQ_DRAWS if vary is None else vary,
+    )
+
+
+class LfqEnv(QueueEnv):
+    """LFQ's queue: at every tenth packet of a flow the agent sets that flow's limit.
+
+    ## Description
+    A fair queue in which each flow has a FIFO of its own. The arrival of a flow's first and then of each tenth packet
+    asks the agent, who sees 60 features of that flow's traffic, for the FIFO's limit; the packet waits for the answer.
+    By default one flow of NewReno or BIC for 5 s over 5 to 25 Mbit/s and 5 to 25 ms, drawn anew for every episode
+    (`quell/Lfq-v0`).
+
+    ## Action Space
+    `Box(0, 1, (1,))`: action a sets the limit to 1000^a packets, rounded, so a = log(limit) / log(1000). With
+    `steps=(-1, 1)` `Discrete(2)`: one packet less or more.
+
+    ## Observation Space
+    `Box((60,), float32)`: moving averages with the weights 2^-5, 2^-6, ..., 2^-14, ten numbers of each kind, as LFQ's
+    network reads them (`crates/quell-qdisc/src/control/lfq.rs`)
+
+    | Num | Observation | Min | Max |
+    |-----|-------------|-----|-----|
+    | 0-9 | backlog, hundreds of packets | 0 | 1e6 |
+    | 10-19 | its deviation, hundreds of packets | 0 | 1e6 |
+    | 20-29 | limit, hundreds of packets | 0 | 1e6 |
+    | 30-39 | arrivals, 10000 packets per second | 0 | 1e6 |
+    | 40-49 | departures, 10000 packets per second | 0 | 1e6 |
+    | 50-59 | time since the last loss, tens of seconds | 0 | 1e6 |
+
+    ## Rewards
+    Megabytes that left the queue since the last decision, less alpha (1/s; 10) times 1446 bytes for each packet queued
+    and second. An episode's sum is what the paper's formula gives for the episode, times its length in seconds.
+
+    ## Starting State
+    The first packet of the flow arrives at an empty queue with a limit of 1 packet. As in the authors' code it asks
+    twice.
+
+    ## Episode End
+    Truncated at the scenario's end.
+
+    ## Arguments
+    `alpha`, `steps`, `scenario`, `vary` (`{}`: the scenario as it stands; rate and round trip are drawn by equal
+    factors) and the short cuts of `quell.env`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(_lfq(**options))
+
+
+class LfqVectorEnv(QueueVectorEnv):
+    """Many `LfqEnv`, each of which runs on to a decision of its own: their clocks differ."""
+
+    def __init__(self, num_envs: int = 1, *, threads: int = 0, **options: Any) -> None:
+        super().__init__(_lfq(**options), num_envs, threads)
+
+
 def make_task(
     source: str | Path | Scenario | None = None,
     *,
@@ -420,7 +503,7 @@ def vector_env(
     return QueueVectorEnv(make_task(source, **options), num_envs, threads)
 
 
-for _name in ("RlAqm", "LearnQueue"):
+for _name in ("RlAqm", "LearnQueue", "Lfq"):
     gymnasium.register(
         id=f"quell/{_name}-v0",
         entry_point=f"quell.envs:{_name}Env",

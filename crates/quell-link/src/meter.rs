@@ -103,6 +103,11 @@ impl Meter {
         self.next_sample += count * self.grid;
     }
 
+    /// Packet-nanoseconds from the start, or the end of the warm-up, up to the last `settle`.
+    pub fn packet_ns(&self) -> u128 {
+        self.packet_ns
+    }
+
     /// Byte-nanoseconds from the start up to the last `settle`.
     pub fn byte_ns(&self) -> u128 {
         self.byte_ns

@@ -92,7 +92,7 @@ impl Environments {
             indices: vec![0; agents],
             shares: vec![0.0; agents],
             actions: vec![0.0; agents],
-            observations: vec![0.0; agents * task.observe.len()],
+            observations: vec![0.0; agents * task.width()],
             rewards: vec![0.0; agents],
             over: vec![0; n],
             helpers,
@@ -139,7 +139,7 @@ impl Environments {
 
     /// Writes what is seen now, float32, row by row.
     fn observe(&mut self, py: Python<'_>, observations: PyBuffer<f32>) -> PyResult<()> {
-        let (agents, width) = (self.task.agents(), self.task.observe.len());
+        let (agents, width) = (self.task.agents(), self.task.width());
         for (i, out) in self.observations.chunks_mut(width).enumerate() {
             self.envs[i / agents].observe(&self.task, i % agents, out);
         }
@@ -223,7 +223,7 @@ impl Environments {
             .envs
             .chunks_mut(share)
             .zip(self.actions.chunks(agents))
-            .zip(self.observations.chunks_mut(agents * task.observe.len()))
+            .zip(self.observations.chunks_mut(agents * task.width()))
             .zip(self.rewards.chunks_mut(agents))
             .zip(self.over.chunks_mut(share))
             .zip(&mut results)
@@ -265,7 +265,7 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn step(self, task: &Task) {
-        let (agents, width) = (task.agents(), task.observe.len());
+        let (agents, width) = (task.agents(), task.width());
         let acts = self.actions.chunks(agents);
         let mut seen = self.seen.chunks_mut(width).zip(self.rewards);
         for ((env, actions), over) in self.envs.iter_mut().zip(acts).zip(self.over) {

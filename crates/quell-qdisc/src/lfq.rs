@@ -6,7 +6,9 @@
 //!   in a bucket share limit and features, as they share the FIFO; a bucket that was empty and silent for `idle` starts afresh
 //!   when another flow comes to it. Its own flow finds what it left, however late.
 
-use crate::control::lfq::{Decision, Experiment, INITIAL, Lfq as Controller, State};
+use std::collections::VecDeque;
+
+use crate::control::lfq::{Decision, Experiment, FEATURES, INITIAL, Lfq as Controller, State};
 use crate::flows::{Flows, of_flow};
 use crate::qdisc::Discipline;
 use crate::{DropCause, Drops, Gauges, Got, Knobs, MTU, Nanos, Packet, Qdisc, Rng, SEC};
@@ -80,6 +82,10 @@ pub struct Lfq<P> {
     /// Limit times time and time, summed over active flows up to each one's last arrival.
     limit_ns: u128,
     active_ns: u128,
+    /// Packets that came while an answer from outside was awaited, the one that raised the question first.
+    waiting: VecDeque<P>,
+    /// The next packet is the first of them.
+    resuming: bool,
 }
 
 impl<P: Packet> Lfq<P> {
@@ -93,7 +99,36 @@ impl<P: Packet> Lfq<P> {
             params,
             limit_ns: 0,
             active_ns: 0,
+            waiting: VecDeque::new(),
+            resuming: false,
         }
+    }
+
+    /// Takes limits from outside in the network's place; false without a network.
+    pub fn ask_outside(&mut self) -> bool {
+        self.controller.as_mut().map(|c| c.ask_outside()).is_some()
+    }
+
+    /// What the network would read, where a packet waits for an answer from outside.
+    pub fn question(&self) -> Option<&[f32; FEATURES]> {
+        self.controller.as_ref()?.question()
+    }
+
+    /// Answers it. The caller then offers, one by one, what [`Lfq::resume`] gives.
+    pub fn answer(&mut self, limit: u32) {
+        if let Some(controller) = &mut self.controller {
+            controller.answer(limit);
+        }
+    }
+
+    /// The next packet that waits, if no question is open.
+    pub fn resume(&mut self) -> Option<P> {
+        if self.question().is_some() {
+            return None;
+        }
+        let next = self.waiting.pop_front();
+        self.resuming = next.is_some();
+        next
     }
 
     /// Makes an experiment; false without a network.
@@ -139,6 +174,9 @@ impl<P: Packet> From<Lfq<P>> for Qdisc<P> {
 impl<P: Packet> Discipline<P> for Lfq<P> {
     #[inline]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+        if !std::mem::take(&mut self.resuming) && !self.waiting.is_empty() {
+            return self.waiting.push_back(packet);
+        }
         let hash = packet.flow_hash();
         let flow = self.flows.flow_of(self.flows.scale(hash));
         let held = self.flows.get(flow).packets();
@@ -158,7 +196,14 @@ impl<P: Packet> Discipline<P> for Lfq<P> {
         bucket.last_arrival = now;
         let joins = match (self.params.limit, &mut self.controller) {
             (None, Some(controller)) => {
-                let joins = controller.arrival(now, &mut bucket.state, held);
+                let joins = if controller.asks_outside() {
+                    match controller.arrival_or_question(now, &mut bucket.state, held) {
+                        Some(joins) => joins,
+                        None => return self.waiting.push_front(packet),
+                    }
+                } else {
+                    controller.arrival(now, &mut bucket.state, held)
+                };
                 bucket.limit = bucket.state.limit();
                 joins
             }

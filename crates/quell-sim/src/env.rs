@@ -5,16 +5,20 @@
 //! seed, so that equal seeds and actions give equal trajectories however many environments run beside. The first reading is
 //! that of the empty queue at time 0; a scenario of 120 s with a period of 20 ms has 6000 steps.
 
+mod flow;
 mod reward;
 mod vary;
 
 use std::sync::Arc;
 
 use quell_link::Error;
+use quell_qdisc::control::lfq::{FEATURES, LIMITS};
 use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng};
 
 pub use reward::{READINGS, Reading, ReadingInfo, Readings, Reward};
 pub use vary::Vary;
+
+use flow::Flow;
 
 use crate::scenario::Scenario;
 use crate::world::{Status, World};
@@ -31,6 +35,9 @@ pub enum Knob {
     Drop,
     /// The base probability p' of coupled queues.
     BaseProbability,
+    /// The limit of the flow whose tenth packet arrives, in LFQ's fair queue. There are no periods then, and an observation
+    /// is what LFQ's network reads.
+    FlowLimit,
 }
 
 impl Knob {
@@ -40,10 +47,11 @@ impl Knob {
             "limit" => Ok(Knob::Limit),
             "drop" => Ok(Knob::Drop),
             "base_probability" => Ok(Knob::BaseProbability),
+            "flow_limit" => Ok(Knob::FlowLimit),
             _ => Err(Error::unknown(
                 "knob",
                 name,
-                ["limit", "drop", "base_probability"],
+                ["limit", "drop", "base_probability", "flow_limit"],
             )),
         }
     }
@@ -51,14 +59,14 @@ impl Knob {
     /// The nearest value that the knob can have.
     fn snap(self, value: f64) -> f64 {
         match self {
-            Knob::Limit => libm::round(value),
+            Knob::Limit | Knob::FlowLimit => libm::round(value),
             Knob::Drop | Knob::BaseProbability => libm::round(value * MILLION) / MILLION,
         }
     }
 
     fn knobs(self, value: f64) -> Knobs {
         match self {
-            Knob::Limit => Knobs {
+            Knob::Limit | Knob::FlowLimit => Knobs {
                 limit_packets: Some(value as u32),
                 ..Knobs::default()
             },
@@ -75,7 +83,7 @@ impl Knob {
 
     fn read(self, g: &Gauges) -> f64 {
         match self {
-            Knob::Limit => f64::from(g.limit_packets),
+            Knob::Limit | Knob::FlowLimit => f64::from(g.limit_packets),
             Knob::Drop | Knob::BaseProbability => g.probability,
         }
     }
@@ -87,7 +95,7 @@ pub enum Actions {
     /// Action k adds the k-th number to the knob.
     Steps(Vec<f64>),
     /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (probabilities), or by equal
-    /// factors (`limit`).
+    /// factors (limits).
     Share,
 }
 
@@ -124,6 +132,7 @@ impl Task {
         let (low, high) = self.bounds;
         let least = match self.knob {
             Knob::Limit => (1.0, f64::from(u32::MAX)),
+            Knob::FlowLimit => (f64::from(LIMITS.0), f64::from(LIMITS.1)),
             Knob::Drop | Knob::BaseProbability => (0.0, 1.0),
         };
         if !(least.0 <= low && low < high && high <= least.1) {
@@ -157,7 +166,10 @@ impl Task {
                 hop.queue.clone_from(&self.queue);
             }
         }
-        self.check_knob()?;
+        match self.knob {
+            Knob::FlowLimit => flow::check(&self)?,
+            _ => self.check_knob()?,
+        }
         Ok(self)
     }
 
@@ -186,7 +198,7 @@ impl Task {
         let aim = match (&self.actions, self.knob) {
             (Actions::Steps(steps), _) => knob + steps.get(action as usize).unwrap_or(&0.0),
             (Actions::Share, Knob::Drop | Knob::BaseProbability) => low + (high - low) * action,
-            (Actions::Share, Knob::Limit) => low * libm::pow(high / low, action),
+            (Actions::Share, Knob::Limit | Knob::FlowLimit) => low * libm::pow(high / low, action),
         };
         self.knob.snap(aim.clamp(low, high))
     }
@@ -217,8 +229,19 @@ impl Task {
         }
     }
 
+    /// Numbers in an observation.
+    pub fn width(&self) -> usize {
+        match self.knob {
+            Knob::FlowLimit => FEATURES,
+            _ => self.observe.len(),
+        }
+    }
+
     /// Least and greatest value of every part of an observation.
     pub fn ranges(&self) -> Vec<(f64, f64)> {
+        if self.knob == Knob::FlowLimit {
+            return vec![(0.0, f64::from(flow::MOST)); FEATURES];
+        }
         let one = |r: &Reading| match r {
             Reading::Knob => self.bounds,
             r => (0.0, r.info().most),
@@ -233,6 +256,8 @@ pub struct Env {
     world: World,
     episodes: Rng,
     agents: Vec<Agent>,
+    /// Where the knob is a flow's limit.
+    flow: Option<Box<Flow>>,
     over: bool,
 }
 
@@ -270,6 +295,7 @@ impl Env {
             world,
             episodes,
             agents: vec![Agent::default(); task.agents()],
+            flow: None,
             over: false,
         };
         env.open(task);
@@ -284,6 +310,12 @@ impl Env {
     }
 
     fn open(&mut self, task: &Task) {
+        if task.knob == Knob::FlowLimit {
+            self.agents[0] = Agent::default();
+            self.flow = Some(Box::new(Flow::open(&mut self.world)));
+            self.over = false;
+            return;
+        }
         let knob = task.knob.snap(task.initial);
         for (queue, agent) in self.agents.iter_mut().enumerate() {
             self.world.set_knobs(queue, &task.knob.knobs(knob));
@@ -303,6 +335,17 @@ impl Env {
     pub fn step(&mut self, task: &Task, actions: &[f64]) -> Result<(), Error> {
         if self.over {
             return self.reset(task);
+        }
+        if let Some(flow) = &mut self.flow {
+            let agent = &mut self.agents[0];
+            agent.knob = task.aim(f64::from(flow.limit()), actions[0]);
+            let worth = flow.step(&mut self.world, agent.knob as u32, &task.reward);
+            self.over = worth.over;
+            agent.reward = worth.reward;
+            let gauges = self.world.gauges(0);
+            agent.readings = Readings::of(agent.knob, &agent.last, &gauges);
+            agent.last = gauges;
+            return Ok(());
         }
         for (queue, (agent, &action)) in self.agents.iter_mut().zip(actions).enumerate() {
             agent.knob = task.aim(agent.knob, action);
@@ -327,6 +370,9 @@ impl Env {
 
     /// What an agent sees, in the task's order.
     pub fn observe(&self, task: &Task, agent: usize, out: &mut [f32]) {
+        if let Some(flow) = &self.flow {
+            return out.copy_from_slice(&flow.features);
+        }
         for (out, reading) in out.iter_mut().zip(&task.observe) {
             *out = self.agents[agent].readings.get(*reading) as f32;
         }
@@ -357,6 +403,9 @@ impl Env {
 fn begin(task: &Task, episodes: &mut Rng) -> Result<World, Error> {
     let seed = episodes.u64() >> 11;
     let scenario = task.vary.draw(&task.scenario, episodes);
+    if task.knob == Knob::FlowLimit {
+        return flow::begin(scenario, seed);
+    }
     let mut world = World::new(scenario, &task.queue, seed, None)?;
     for queue in 0..task.agents() {
         world.set_external(queue, task.period);

@@ -83,6 +83,11 @@ impl Port {
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
         self.probe.counters.arrivals += 1;
+        self.offer(now, len, make);
+    }
+
+    #[inline(always)]
+    fn offer(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
         let backlog = self
             .qdisc
             .offer_with(now, len, make, &mut self.rng, &mut self.probe);
@@ -286,6 +291,16 @@ impl Port {
         match &mut self.qdisc {
             Qdisc::Lfq(lfq) => Some(lfq),
             _ => None,
+        }
+    }
+
+    /// Answers what the queue's LFQ asked outside, and takes in the packets that waited for it.
+    pub fn answer(&mut self, now: Nanos, limit: u32) {
+        if let Some(lfq) = self.lfq_mut() {
+            lfq.answer(limit);
+        }
+        while let Some(p) = self.lfq_mut().and_then(Lfq::resume) {
+            self.offer(now, p.len(), || p);
         }
     }
 

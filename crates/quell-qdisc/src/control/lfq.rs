@@ -12,6 +12,8 @@
 //! - First gaps, and the time since the last loss, run from the flow's first packet; in the code from time 0, when the one flow
 //!   that it has starts.
 //!
+//! An environment answers in the network's place: see [`Lfq::ask_outside`].
+//!
 //! For training there is an [`Experiment`]: at the first tenth packet after a given time the limit goes one up or one down
 //! and stays there, and what follows is measured.
 
@@ -223,6 +225,16 @@ pub struct Lfq {
     weights: Averages,
     inputs: [f32; FEATURES],
     experiment: Option<Experiment>,
+    outside: Option<Box<Outside>>,
+}
+
+/// Somebody else's answers in the network's place, for the packet that arrives; its first packet asks twice.
+#[derive(Clone, Debug, Default)]
+struct Outside {
+    answers: [u32; 2],
+    given: usize,
+    used: usize,
+    question: Option<[f32; FEATURES]>,
 }
 
 impl Lfq {
@@ -240,6 +252,7 @@ impl Lfq {
             params,
             inputs: [0.0; FEATURES],
             experiment: None,
+            outside: None,
         })
     }
 
@@ -251,6 +264,59 @@ impl Lfq {
     /// The experiment, if there is one.
     pub fn experiment_mut(&mut self) -> Option<&mut Experiment> {
         self.experiment.as_mut()
+    }
+
+    /// From now on nobody asks the network: [`Lfq::arrival_or_question`] waits for answers.
+    pub fn ask_outside(&mut self) {
+        self.outside = Some(Box::default());
+    }
+
+    /// True if answers come from outside.
+    #[inline]
+    pub fn asks_outside(&self) -> bool {
+        self.outside.is_some()
+    }
+
+    /// What the network would read, while an answer is awaited.
+    pub fn question(&self) -> Option<&[f32; FEATURES]> {
+        self.outside.as_ref()?.question.as_ref()
+    }
+
+    /// Answers the question with a limit, packets.
+    pub fn answer(&mut self, limit: u32) {
+        if let Some(outside) = &mut self.outside
+            && outside.question.take().is_some()
+            && outside.given < outside.answers.len()
+        {
+            outside.answers[outside.given] = limit.clamp(LIMITS.0, LIMITS.1);
+            outside.given += 1;
+        }
+    }
+
+    /// As [`Lfq::arrival`] with answers from outside: None, and nothing has changed, until all that the packet needs are there.
+    pub fn arrival_or_question(&mut self, now: Nanos, flow: &mut State, held: u32) -> Option<bool> {
+        self.outside.as_mut()?.used = 0;
+        let mut trial = flow.clone();
+        let joins = self.arrival(now, &mut trial, held);
+        let outside = self.outside.as_mut()?;
+        if outside.question.is_some() {
+            return None;
+        }
+        outside.given = 0;
+        *flow = trial;
+        Some(joins)
+    }
+
+    /// The next answer from outside; without one, the question.
+    #[cold]
+    fn answered(&mut self) -> Option<u32> {
+        let outside = self.outside.as_mut()?;
+        if outside.used < outside.given {
+            outside.used += 1;
+            return Some(outside.answers[outside.used - 1]);
+        }
+        outside.question.get_or_insert(self.inputs);
+        None
     }
 
     /// The experiment's decision, once it has fallen.
@@ -324,6 +390,12 @@ impl Lfq {
 
     fn infer(&mut self, flow: &mut State) {
         read(&self.weights, flow, &mut self.inputs);
+        if self.outside.is_some() {
+            if let Some(limit) = self.answered() {
+                self.set(flow, limit);
+            }
+            return;
+        }
         let output = self.policy.forward(&self.inputs, &mut self.scratch)[0];
         // NaN becomes the least limit.
         let limit = libm::roundf(output).clamp(LIMITS.0 as f32, LIMITS.1 as f32) as u32;
