@@ -250,7 +250,7 @@ def user_can_run(*command: str) -> bool:
 
 
 def as_user(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `quell shell` without root's rights, with a device file that users may open and that only this command sees."""
+    """Run `quell shell` without root's rights, with a device file that users may open, seen by it alone."""
     folder.chmod(0o777)
     for parent in folder.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o055)

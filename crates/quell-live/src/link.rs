@@ -422,3 +422,175 @@ impl Link {
         self.wire.len() + self.qdisc.len() + usize::from(self.in_service.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::Class;
+    use proptest::prelude::*;
+    use quell_link::words;
+
+    fn params(words: &str, bps: u64) -> Params {
+        Params {
+            rate: Rate::Constant(bps),
+            queue: Queue::parse(words).unwrap(),
+            delay: 0,
+            loss: 0.0,
+            overhead: 14,
+            seed: 1,
+            bin: 100 * MS,
+        }
+    }
+
+    fn live(place: u32, bytes: u32, flow: u32, ecn: Ecn) -> Live {
+        let class = Class {
+            hash: flow.wrapping_mul(0x9e37_79b9),
+            ecn,
+            payload: bytes.saturating_sub(40),
+        };
+        Live::new(place, bytes, &class)
+    }
+
+    #[test]
+    fn packets_are_through_when_delay_and_rate_have_it_however_late_the_loop_is() {
+        // 986 + 14 bytes at 8 Mbit/s take 1 ms.
+        let mut link = Link::new(Params {
+            delay: 5 * MS,
+            ..params("pfifo", 8_000_000)
+        });
+        for (at, place) in [(0, 0), (0, 1), (10 * MS, 2)] {
+            link.arrive(at, live(place, 986, 0, Ecn::NotEct));
+        }
+        let mut out = Vec::new();
+        assert_eq!(link.next(), 5 * MS);
+        link.advance(6 * MS, |due, p| out.push((due, p.place)));
+        link.advance(100 * MS, |due, p| out.push((due, p.place)));
+        assert_eq!(out, [(6 * MS, 0), (7 * MS, 1), (16 * MS, 2)]);
+        let record = crate::report::Record::new(
+            "down",
+            &mut link,
+            100 * MS,
+            0.0,
+            Default::default(),
+            &quell_link::Hist::new(),
+        );
+        assert_eq!(record.run.packets, 3);
+        assert_eq!(record.run.throughput_mbps, 3.0 * 1000.0 * 8.0 / 1e5);
+        assert_eq!(record.run.goodput_mbps, 3.0 * 946.0 * 8.0 / 1e5);
+        // The second waited for 1 ms.
+        assert!((record.run.sojourn_ms.mean - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn controllers_decide_on_their_cadence_also_when_nothing_moves() {
+        let mut link = Link::new(params("learnqueue initial 20 max 100", 12_000_000));
+        let mut times = Vec::new();
+        while link.next() < 50 * MS {
+            let next = link.next();
+            link.advance(next, |_, _| ());
+            times.push(next);
+        }
+        assert_eq!(times, [15 * MS, 30 * MS, 45 * MS]);
+    }
+
+    #[test]
+    fn a_series_has_every_bin() {
+        let mut link = Link::new(params("codel", 12_000_000));
+        for k in 0..1000 {
+            link.arrive(k * MS / 2, live(k as u32, 1486, 0, Ecn::Ect0));
+            link.advance(k * MS / 2, |_, _| ());
+            while link.freed().is_some() {}
+        }
+        link.advance(SEC, |_, _| ());
+        let s = link.series();
+        assert_eq!(
+            (s.drops.len(), s.marks.len(), s.backlog_ms.len()),
+            (10, 10, 10)
+        );
+        assert!((s.throughput_mbps[2] - 12.0).abs() < 0.2, "{s:?}");
+        assert_eq!(s.capacity_mbps[9], 12.0);
+        let view = link.view();
+        assert_eq!(
+            view.marks + view.drops,
+            s.marks.iter().sum::<u64>() + s.drops.iter().sum::<u64>()
+        );
+    }
+
+    /// A packet's gap to the one before in µs, its size, flow, and ECN field; how long the loop then sleeps, µs.
+    type Step = (u64, u32, u32, u8, u64);
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = (0..3000u64, 20..1500u32, 0..4u32, 0..4u8, 0..20_000u64);
+        proptest::collection::vec(step, 1..300)
+    }
+
+    fn kinds() -> Vec<String> {
+        words::catalogue()
+            .iter()
+            .map(|k| k.name.to_owned())
+            .collect()
+    }
+
+    /// What leaves (when, place), and what was given up.
+    fn drive(
+        words: &str,
+        steps: &[Step],
+        loss: f64,
+        sleepy: bool,
+    ) -> (Vec<(Nanos, Live)>, Vec<u32>, usize) {
+        let mut link = Link::new(Params {
+            delay: MS,
+            loss,
+            ..params(words, 5_000_000)
+        });
+        let (mut out, mut freed, mut now) = (Vec::new(), Vec::new(), 0);
+        for (place, &(gap, bytes, flow, ecn, sleep)) in steps.iter().enumerate() {
+            now += gap * 1000;
+            link.arrive(now, live(place as u32, bytes, flow, Ecn::from_bits(ecn)));
+            // A loop that sleeps wakes for the next packet at the latest.
+            let awake = !sleepy || sleep < 2000;
+            if awake {
+                link.advance(now, |due, p| out.push((due, p)));
+            }
+            freed.extend(std::iter::from_fn(|| link.freed()));
+        }
+        link.advance(now + 500 * MS, |due, p| out.push((due, p)));
+        freed.extend(std::iter::from_fn(|| link.freed()));
+        (out, freed, link.inside())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn every_packet_leaves_or_is_given_up_once_and_flows_keep_their_order(
+            steps in steps(), kind in proptest::sample::select(kinds()), loss in prop_oneof![Just(0.0), Just(0.1)],
+        ) {
+            let (out, freed, inside) = drive(&kind, &steps, loss, false);
+            let mut places: Vec<u32> = out.iter().map(|(_, p)| p.place).chain(freed).collect();
+            prop_assert_eq!(places.len() + inside, steps.len());
+            places.sort_unstable();
+            places.dedup();
+            prop_assert_eq!(places.len() + inside, steps.len(), "one left twice");
+            prop_assert!(out.windows(2).all(|w| w[0].0 <= w[1].0));
+            // DualPI2 and CAKE may put packets of one flow with different ECN fields into different queues.
+            for flow in 0..4u32 {
+                for ecn in [Ecn::NotEct, Ecn::Ect0] {
+                    let of = |k: &u32| {
+                        let (_, _, f, e, _) = steps[*k as usize];
+                        f == flow && Ecn::from_bits(e) == ecn
+                    };
+                    let order: Vec<u32> = out.iter().map(|(_, p)| p.place).filter(of).collect();
+                    prop_assert!(order.is_sorted(), "{kind}: {order:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn a_loop_that_sleeps_loses_no_time(steps in steps(), kind in proptest::sample::select(kinds())) {
+            let (punctual, ..) = drive(&kind, &steps, 0.0, false);
+            let (sleepy, ..) = drive(&kind, &steps, 0.0, true);
+            prop_assert_eq!(punctual, sleepy);
+        }
+    }
+}
