@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -111,7 +111,7 @@ def shell(
         err.print(f"quell: --server {serve[0]}: {why}", markup=False, soft_wrap=True)
     records: list[dict[str, Any]] = _json.loads(running.finish())
     if not quiet:
-        err.print(_table(records), width=max(err.width, 100))
+        (err if err.is_terminal else Console(stderr=True, width=100)).print(_table(records))
         _complain(records)
     jobs = [Job(record["queue"], record["seed"]) for record in records]
     outcome = Outcome(link, jobs, dict(enumerate(records)), wall_s=time.monotonic() - began)

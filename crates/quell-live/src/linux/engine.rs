@@ -19,7 +19,7 @@ use crate::report::{LATE, Machine, Record};
 
 /// The longest sleep: how soon a loop hears that it is to stop.
 const NAP: Nanos = 20 * MS;
-/// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock.
+/// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock, at most this long.
 const SPIN: Nanos = 60 * US;
 /// Packets read before the link has its turn again.
 const BATCH: usize = 64;
@@ -53,6 +53,7 @@ impl Engine {
             key,
             machine: Machine::default(),
             late: Hist::new(),
+            oversleep: SPIN,
             began: Instant::now(),
         };
         let (stopped, seen) = (stop.clone(), view.clone());
@@ -83,6 +84,8 @@ struct Loop {
     key: Key,
     machine: Machine,
     late: Hist,
+    /// How much longer sleeps take than they should, lately: so long before a deadline the loop is awake.
+    oversleep: Nanos,
     began: Instant,
 }
 
@@ -174,7 +177,7 @@ impl Loop {
     }
 
     /// Sleeps, then looks at the clock, until something is due or a packet comes.
-    fn rest(&self) {
+    fn rest(&mut self) {
         let deadline = self.link.next();
         let now = self.now();
         if deadline <= now {
@@ -182,18 +185,23 @@ impl Loop {
         }
         // At most a quarter of a packet's time: a fast link must not cost a whole core.
         let packet = 1514 * 8 * SEC / self.link.rate_bps(now).max(1);
-        let spin = SPIN.min(packet / 4);
-        let sleep = (deadline - now).min(NAP);
-        if sleep > spin {
-            sys::readable(self.from.as_fd(), Duration::from_nanos(sleep - spin));
-            return;
-        }
-        if deadline == self.link.next_send() {
+        let punctual = deadline == self.link.next_send();
+        let spin = match punctual {
+            true => SPIN.min(packet / 4).min(self.oversleep),
+            false => 0,
+        };
+        let left = deadline - now;
+        if left <= spin {
             while self.now() < deadline {
                 std::hint::spin_loop();
             }
-        } else {
-            sys::readable(self.from.as_fd(), Duration::from_nanos(sleep));
+            return;
+        }
+        let sleep = (left - spin).min(NAP);
+        if !sys::readable(self.from.as_fd(), Duration::from_nanos(sleep)) {
+            // The longest of late, forgotten by and by.
+            let over = self.now().saturating_sub(now + sleep);
+            self.oversleep = over.max(self.oversleep - self.oversleep / 16);
         }
     }
 }
