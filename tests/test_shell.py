@@ -100,6 +100,27 @@ def test_the_command_s_exit_status_is_passed_on(quell: Quell, tmp_path: Path) ->
     assert (refused.returncode, refused.stderr) == (126, "quell: ./data: Permission denied\n")
 
 
+def test_a_live_view_and_a_report_are_drawn(quell: Quell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(500_000))
+    fetch = python(tmp_path, "fetch.py", FETCH + "print('fetched')\n")
+    done = quell(
+        "shell", "--rate", "20mbit", "--delay", "5ms", "--aqm", "fq_codel", "--up-aqm", "codel", "--view",
+        "--html", "run.html", "--json", "run.json", "--series", "0.05", "--server", SERVE,
+        "--", sys.executable, fetch, "QUELL_SERVER",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "fetched" in done.stderr, "what the command prints goes above the view"
+    page = (tmp_path / "run.html").read_text()
+    for text in ("down: fq_codel", "up: codel", "20.00 Mbit/s down", "real packets"):
+        assert text in page
+    down, _ = records(tmp_path)
+    assert down["queue"] == "fq_codel"
+    series = down["series"]
+    assert series["bin_s"] == 0.05
+    assert len(series["backlog_ms"]) == len(series["drops"]) > 2
+    assert sum(series["throughput_mbps"]) * 0.05 * 1e6 / 8 > 500_000
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

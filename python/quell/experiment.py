@@ -56,6 +56,8 @@ class Outcome:
     wall_s: float = 0.0
     packets: float = 0.0
     """Bottleneck packets simulated, warm-up included."""
+    real: bool = False
+    """Real packets through an emulated link, nothing left out, a record per direction."""
 
     @property
     def records(self) -> list[dict[str, Any]]:

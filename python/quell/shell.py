@@ -113,10 +113,16 @@ def shell(
     if not quiet:
         (err if err.is_terminal else Console(stderr=True, width=100)).print(_table(records))
         _complain(records)
-    jobs = [Job(record["queue"], record["seed"]) for record in records]
-    outcome = Outcome(link, jobs, dict(enumerate(records)), wall_s=time.monotonic() - began)
-    targets.write(outcome, series=series is not None)
+    targets.write(_outcome(link, records, began), json=records if series else experiment.without_series(records))
     return status
+
+
+def _outcome(link: Scenario, records: Sequence[dict[str, Any]], began: float) -> Outcome:
+    """Make an experiment of it for the report, in which each direction is a queue of its own."""
+    named = {i: record | {"queue": f"{record['scenario']}: {record['queue']}"} for i, record in enumerate(records)}
+    jobs = [Job(record["queue"], record["seed"]) for record in named.values()]
+    packets = float(sum(record["packets"] for record in records))
+    return Outcome(link, jobs, named, wall_s=time.monotonic() - began, packets=packets, real=True)
 
 
 # The link. ------------------------------------------------------------------------------------------------------------

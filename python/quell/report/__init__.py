@@ -22,6 +22,10 @@ from quell.stats import MEASURES, Measure, Record, Row, best, shown_measures, su
 
 _CDF_POINTS = 160
 _SHOWN_AT_FIRST = 5
+_AGAIN = {
+    False: "The same command gives the same figures on any machine, with any number of cores.",
+    True: "Real programs on a real machine: another run gives somewhat different figures.",
+}
 _NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
 """Columns of the table that a phone shows too."""
 
@@ -36,18 +40,18 @@ def page(outcome: Outcome, command: str) -> str:
         runs = [r for r in records if r["queue"] == row.queue]
         shown = next((r for r in runs if r["seed"] == first_seed), runs[0])
         queues.append(_queue(row, runs, shown))
-    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": scenario.warmup_s}
+    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": 0.0 if outcome.real else scenario.warmup_s}
     parts = {
         "title": escape(scenario.name),
         "version": escape(_core.__version__),
         "facts": escape(_facts(outcome, rows)),
         "notice": _notice(outcome),
-        "finding": _finding(rows),
+        "finding": _each(rows) if outcome.real else _finding(rows),
         "table": _table(rows),
         "command": escape(command),
         "toml": escape(scenario.toml().strip()),
-        "packets": f"{outcome.packets:,.0f}",
-        "wall": f"{outcome.wall_s:.1f}",
+        "again": _AGAIN[outcome.real],
+        "made": f"{outcome.packets:,.0f} {'real' if outcome.real else 'simulated'} packets in {outcome.wall_s:.1f} s",
         "data": embedded(data),
         "css": part("page.css"),
         "js": part("draw.js") + "\n" + part("page.js"),
@@ -155,6 +159,9 @@ def _share(values: Sequence[float], i: int) -> float:
 
 def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
     scenario = outcome.scenario
+    if outcome.real:
+        directions = " · ".join(f"{_rate(r['capacity_mbps'])} {r['scenario']}" for r in outcome.records)
+        return f"{directions} · real packets for {outcome.wall_s:.1f} s"
     runs = max((r.runs for r in rows), default=0)
     queues = f"{len(rows)} queue{'s' if len(rows) != 1 else ''}"
     each = f"{runs} run{'s' if runs != 1 else ''} each"
@@ -176,6 +183,15 @@ def _notice(outcome: Outcome) -> str:
     return f'<p class="notice">Interrupted: {len(outcome.by_job)} of {len(outcome.jobs)} runs had finished.</p>'
 
 
+def _each(rows: Sequence[Row]) -> str:
+    """Say of each queue what it carried and how long packets waited."""
+    return " ".join(
+        f"<b>{escape(r.queue)}</b>: {_rate(goodput)} of goodput, 95 % of packets through the queue within {_ms(p95)}."
+        for r in rows
+        if (p95 := r.mean("sojourn_ms.p95")) is not None and (goodput := r.mean("goodput_mbps")) is not None
+    )
+
+
 def _finding(rows: Sequence[Row]) -> str:
     """Say in a sentence or two what the figures show."""
     points = [
@@ -184,10 +200,7 @@ def _finding(rows: Sequence[Row]) -> str:
         if (p95 := r.mean("sojourn_ms.p95")) is not None and (goodput := r.mean("goodput_mbps")) is not None
     ]
     if len(points) < 2:
-        return "".join(
-            f"<b>{escape(q)}</b>: {_rate(g)} of goodput, 95 % of packets through the queue within {_ms(p)}."
-            for q, p, g in points
-        )
+        return _each(rows)
     quick = min(points, key=lambda p: (p[1], -p[2]))
     full = max(points, key=lambda p: (p[2], -p[1]))
     text = (
