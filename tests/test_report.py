@@ -1,6 +1,8 @@
 import json
 import re
 
+import pytest
+
 from conftest import QUEUES
 from quell.experiment import Outcome
 from quell.report import page
@@ -77,3 +79,14 @@ def test_records_without_flows_distribution_or_series_still_make_a_page(outcome:
         record.update(flows=[], sojourn_cdf=[], series=None, jain=None, rtt_ms=None)
     text = page(outcome, "x")
     assert all(q["series"] is None and q["cdf"] is None for q in data(text)["queues"])  # type: ignore[attr-defined]
+
+
+def test_a_flow_shows_its_rtt_beyond_the_paths_own(outcome: Outcome) -> None:
+    for index, record in outcome.by_job.items():
+        own = [flow | {"base_rtt_ms": 20.0, "rtt_ms": {"mean": 25.0 + index}} for flow in record["flows"]]
+        record["flows"] = [own[0], own[1] | {"rtt_ms": None}]
+    for queue in data(page(outcome, "x"))["queues"]:  # type: ignore[attr-defined]
+        (_, _, _, first), (_, _, _, second) = queue["flows"]
+        runs = [i for i, job in enumerate(outcome.jobs) if job.queue == queue["name"] and i in outcome.by_job]
+        assert first == pytest.approx(5.0 + sum(runs) / len(runs), rel=1e-3)
+        assert second is None

@@ -152,7 +152,7 @@ const flows = () => {
     q.flows.forEach((f, n) => {
       const kind = kinds.indexOf(f[0]), cx = x(f[1]);
       svg.append(el("path", { d: SHAPES[kind % 5](5), transform: `translate(${cx},${cy})`, fill: colour(i), "fill-opacity": q.flows.length > 30 ? .35 : .75, class: off(i), "data-q": i }));
-      spots.push({ i, cx, cy, text: `${f[0]}, flow ${n + 1}`, value: f[1] });
+      spots.push({ i, cx, cy, text: `${f[0]}, flow ${n + 1}${f[3] == null ? "" : `, ${num(f[3], 1)} ms queued`}`, value: f[1] });
     });
   });
   if (kinds.length > 1) {
