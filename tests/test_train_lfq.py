@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -102,9 +103,11 @@ def test_the_learning_curve_rises(lfq: Any, tmp_path: Path, monkeypatch: pytest.
         assert json.loads(file.metadata()["quell"]) == card
 
 
-@pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
-def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
-    lfq: Any, tmp_path: Path, online: bool
+@pytest.mark.parametrize(
+    ("online", "sent"), [(False, signal.SIGKILL), (True, signal.SIGINT)], ids=["offline killed", "online interrupted"]
+)
+def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
+    lfq: Any, tmp_path: Path, online: bool, sent: signal.Signals
 ) -> None:
     import polars as pl
     from safetensors.torch import load_file
@@ -123,9 +126,14 @@ def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.005)
     finally:
-        process.kill()  # SIGKILL
-        process.communicate()
+        process.send_signal(sent)
+        _, err = process.communicate(timeout=60)
     assert not killed.exists()
+    if sent == signal.SIGINT:
+        assert process.returncode == 130
+        assert err.startswith("quell: interrupted; the last checkpoint, ") and err.endswith("go on with --resume\n"), (
+            err
+        )
     lfq.train(arguments, killed, resume=True, points=2)
     first, second = load_file(whole), load_file(killed)
     assert first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)
