@@ -80,6 +80,7 @@ def train_rl_aqm(
     ] = Path("rl-aqm.safetensors"),
     resume: Resume = False,
     tensorboard: Tensorboard = None,
+    ray: Ray = None,
 ) -> int:
     """Learn RL-AQM's drop probabilities by a DQN on the paper's nine-section scenario."""
     files.check_target("--out", out)
@@ -96,7 +97,8 @@ def train_rl_aqm(
         scenario=scenario, episodes=episodes, nic=nic, seed=seed, hidden=widths, utilisation_weight=weight,
         utilisation_power=power, delay_scale_ms=delay_scale, as_published=as_published, command=command(),
     )  # fmt: skip
-    card = rl_aqm.train(arguments, out, resume=resume, tensorboard=tensorboard)
+    with executor(ray) as on:
+        card = rl_aqm.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)
     results = card["results"]
     err.print(
         f"{out}: episode {results['episode']}; without exploring, {results['runs']} other runs: "

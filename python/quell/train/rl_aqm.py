@@ -26,6 +26,7 @@ from torch import nn
 
 from quell import _core, experiment
 from quell._core import Scenario
+from quell.executor import HERE, Executor
 from quell.train import kit
 
 PERIOD_S = 0.02
@@ -267,8 +268,9 @@ def load(arguments: Arguments) -> Scenario:
     return scenario
 
 
-def simulate(arguments: Arguments, scenario: Scenario, model: bytes, run: int, epsilon: float) -> Episode:
-    """Simulate the scenario's run `run` under a network (a policy file), in Rust."""
+def simulate(item: tuple[int, float], arguments: Arguments, scenario: Scenario, model: bytes) -> Episode:
+    """Simulate a run of the scenario, `(number, epsilon)`, under a network (a policy file), in Rust."""
+    run, epsilon = item
     dice = arguments.seed * 1_000_003 + run
     record, states, actions = _core.rlaqm_episode(
         scenario, QUEUE, scenario.run_seed(run), model, period_s=PERIOD_S, epsilon=epsilon, dice=dice
@@ -316,22 +318,25 @@ def act(learner: Learner, state: State, epsilon: float, dice: random.Random) -> 
 class Episodes:
     """Hands out episode after episode: the next one is simulated while the learner fits this one."""
 
-    def __init__(self, learner: Learner, first: int, model: bytes, pool: ThreadPoolExecutor) -> None:
-        self._learner, self._pool = learner, pool
+    def __init__(
+        self, learner: Learner, first: int, model: bytes, pool: ThreadPoolExecutor, on: Executor = HERE
+    ) -> None:
+        self._learner, self._pool, self._on = learner, pool, on
         self._scenario = load(learner.arguments)
         self.model = model
         """The network of the episode that comes next."""
         self._coming = None if learner.arguments.as_published else self._begin(first)
 
-    def _begin(self, number: int) -> Future[Episode]:
+    def _begin(self, number: int) -> Future[list[Episode]]:
         chosen = self._learner.arguments
-        return self._pool.submit(simulate, chosen, self._scenario, self.model, number, epsilon(chosen, number))
+        item = number, epsilon(chosen, number)
+        return self._pool.submit(self._on.map, simulate, [item], chosen, self._scenario, self.model)
 
     def play(self, number: int) -> Episode:
         """Let the learner learn from episode `number`."""
         if self._coming is None:
             return play(self._learner, self._scenario, number, epsilon(self._learner.arguments, number))
-        episode = self._coming.result()
+        (episode,) = self._coming.result()
         self.model = as_file(self._learner)
         if number + 1 < self._learner.arguments.episodes:
             self._coming = self._begin(number + 1)
@@ -339,8 +344,18 @@ class Episodes:
         return episode
 
 
-def train(arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None) -> dict[str, Any]:
-    """Train, with a checkpoint after each episode; write the model to `out` and return its card."""
+def train(
+    arguments: Arguments,
+    out: Path,
+    *,
+    resume: bool = False,
+    tensorboard: Path | None = None,
+    on: Executor = HERE,
+) -> dict[str, Any]:
+    """Train, with a checkpoint after each episode; write the model to `out` and return its card.
+
+    `on` simulates; what is learned step by step (as published) stays in this process.
+    """
     learner = Learner(arguments)
     model = as_file(learner)
     kept: list[tuple[float, int, dict[str, torch.Tensor]]] = []
@@ -354,7 +369,7 @@ def train(arguments: Arguments, out: Path, *, resume: bool = False, tensorboard:
         kept = session.state["kept"]
         model = bytes(session.state["model"].tolist())
     with session, ThreadPoolExecutor(1) as pool:
-        episodes = Episodes(learner, session.done, model, pool)
+        episodes = Episodes(learner, session.done, model, pool, on)
 
         def state() -> kit.State:
             held = torch.frombuffer(bytearray(episodes.model), dtype=torch.uint8)
@@ -376,7 +391,7 @@ def train(arguments: Arguments, out: Path, *, resume: bool = False, tensorboard:
             )
             session.advance(number + 1, f"reward {episode.reward:.3f}, {float(delays.mean()):.1f} ms", state)
         seconds = session.seconds
-    judged = [(validate(learner, tensors), -minus, tensors) for _, minus, tensors in kept]
+    judged = [(validate(learner, tensors, on), -minus, tensors) for _, minus, tensors in kept]
     results, number, tensors = max(judged, key=lambda j: (j[0]["reward"], j[1]))
     chosen = card(learner, {"episode": number, **results, "training_s": round(seconds, 1)})
     kit.write_model(out, tensors, chosen)
@@ -388,12 +403,12 @@ def epsilon(arguments: Arguments, number: int) -> float:
     return max(arguments.epsilon_min, arguments.epsilon * arguments.epsilon_decay**number)
 
 
-def validate(learner: Learner, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+def validate(learner: Learner, tensors: dict[str, torch.Tensor], on: Executor = HERE) -> dict[str, Any]:
     """Measure weights without exploring on runs that the training did not see."""
     chosen = learner.arguments
     scenario, model = load(chosen), as_file(learner, tensors)
     runs = range(VALIDATION, VALIDATION + chosen.validation_runs)
-    episodes = [simulate(chosen, scenario, model, run, 0.0) for run in runs]
+    episodes = on.map(simulate, [(run, 0.0) for run in runs], chosen, scenario, model)
     return {
         "runs": len(episodes),
         "reward": round(mean([e.reward for e in episodes]), 4),
