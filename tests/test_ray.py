@@ -18,6 +18,7 @@ from quell._core import InputError
 from quell.executor import HERE
 
 SHORT = ["compare", "--rate", "10mbit", "--flow", "cubic:2", "--duration", "3s", "--warmup", "1s", "--seeds", "2"]
+LINK = '[link]\nrate = "10mbit"\n[[flow]]\ncc = "newreno"\ncount = 4\n'
 QUEUES = ["--aqm", "pfifo limit 50", "--aqm", "codel"]
 
 
@@ -62,7 +63,7 @@ def cluster() -> Iterator[Any]:
         started.shutdown()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def on(cluster: Any) -> Iterator[executor.Executor]:
     with executor.executor(cluster.address) as workers:
         yield workers
@@ -74,6 +75,7 @@ def records(text: str) -> list[dict[str, Any]]:
 
 
 def test_compare_gives_the_records_of_one_process(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Comes before those with `on`: a process is in one cluster at a time."""
     seen = []
     for where in ([], ["--ray", cluster.address]):
         assert cli.call([*SHORT, *QUEUES, *where, "--json", "-"]) == 0
@@ -98,6 +100,35 @@ def test_map_keeps_the_order_and_raises_what_a_call_raised(on: executor.Executor
         on.map(refuse, [0])
 
 
+def test_runs_of_several_scenarios_are_those_of_one_process(on: executor.Executor) -> None:
+    """What `quell reproduce` asks for."""
+    runs = []
+    for rate in ("5mbit", "10mbit"):
+        scenario = experiment.load(rate=rate, flows=["cubic:2"], duration="3s", warmup="1s")
+        runs.append((scenario, experiment.Job("codel", scenario.run_seed(0))))
+
+    def hashed(record: dict[str, Any]) -> str:
+        return str(record["trace_hash"])
+
+    here = experiment.run_each(runs, hashed)
+    assert len(set(here)) == 2
+    assert experiment.run_each(runs, hashed, on=on) == here
+
+
+def test_training_on_a_cluster_gives_the_weights_of_one_process(on: executor.Executor, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from quell import Policy
+    from quell.train import rl_aqm
+
+    (tmp_path / "short.toml").write_text(f'duration = "5s"\n{LINK}')
+    short = rl_aqm.Arguments(scenario=str(tmp_path / "short.toml"), episodes=3, validation_runs=1)
+    for name, where in (("here", HERE), ("there", on)):
+        rl_aqm.train(short, tmp_path / name, on=where)
+    here, there = (Policy.load(tmp_path / name) for name in ("here", "there"))
+    assert all((there.tensors()[name] == array).all() for name, array in here.tensors().items())
+    assert here.card["results"]["reward"] == there.card["results"]["reward"]
+
+
 def die_once(item: int, folder: Path) -> int:
     """End the worker with a signal the first time that an odd item comes."""
     mark = folder / str(item)
@@ -112,10 +143,9 @@ def test_a_killed_worker_loses_no_run(on: executor.Executor, tmp_path: Path) -> 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "3"]
 
 
-def test_a_node_removed_half_way_loses_no_run(cluster: Any) -> None:
+def test_a_node_removed_half_way_loses_no_run(cluster: Any, on: executor.Executor) -> None:
     """Comes last: the node does not come back."""
-    text = '[link]\nrate = "10mbit"\n[[flow]]\ncc = "cubic"\n'
-    scenario = experiment.load(text, duration="60s", warmup="1s", seeds="24")
+    scenario = experiment.load(LINK, duration="60s", warmup="1s", seeds="24")
     work = experiment.plan(scenario, ["fq_codel"])
     here = experiment.run_jobs(scenario, work)
     (node,) = cluster.worker_nodes
@@ -124,8 +154,7 @@ def test_a_node_removed_half_way_loses_no_run(cluster: Any) -> None:
         if len(outcome.by_job) == 4:
             cluster.remove_node(node, allow_graceful=False)
 
-    with executor.executor(cluster.address) as on:
-        there = experiment.run_jobs(scenario, work, on=on, on_record=remove)
+    there = experiment.run_jobs(scenario, work, on=on, on_record=remove)
     assert not cluster.worker_nodes
     assert records(json.dumps(there.records)) == records(json.dumps(here.records))
     assert len(there.records) == 24
