@@ -102,8 +102,9 @@ def _claims() -> list[Claim]:
         for cc in CCS:
             what = f"{QUEUES[queue]}, {NAMES[cc]}: mean limit"
             out.append(Claim(f"{table}.{cc}", what, "packets", limits[cc], 0, 0.25 * limits[cc], 1))
-        out.append(Claim(f"{table}.ratio", f"{QUEUES[queue]}: NewReno's mean limit over BIC's", "",
-                         2.0 if queue == "offline_0.01" else None, +1, 0.0))  # fmt: skip
+        ratio = limits["newreno"] / limits["bic"]
+        slack = max(0.0, ratio - 2.0) or 0.25  # "more than double", which Table VI is not
+        out.append(Claim(f"{table}.ratio", f"{QUEUES[queue]}: NewReno's mean limit over BIC's", "", ratio, +1, slack))
     out.sort(key=lambda claim: claim.id)
     for queue, (thr, most, avg) in TABLE_VII.items():
         learned = queue in LEARNED
@@ -305,7 +306,11 @@ def _tables_of_limits(
         why += [f"best static limits by {AXES[axis]} {_told(best, cc, axis)}" for axis in AXES]
         study.put(f"{table}.{cc}", estimate(limit(p, cc) for p in grids), "; ".join(why))
     ratio = estimate(limit(p, "newreno") / limit(p, "bic") for p in grids)
-    study.put(f"{table}.ratio", ratio, ", ".join(f"{NAMES[cc]} {mean(limit(p, cc) for p in grids):.1f}" for cc in CCS))
+    why = []
+    for cc in CCS:
+        optimum = mean(float(limit) for (c, _, _), limit in best.items() if c == cc)
+        why.append(f"{NAMES[cc]} {mean(limit(p, cc) for p in grids):.1f}, best static {optimum:.1f}")
+    study.put(f"{table}.ratio", ratio, "; ".join(why))
 
 
 def _ends(grids: Grids, cc: str, axis: str) -> str:
