@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from quell import sweep
 from quell._core import Scenario
-from quell.papers import curves
+from quell.papers import curves, rl_aqm_frontier
 from quell.papers.bench import Bench, knows, lacks, mean, vary
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
-from quell.stats import Estimate, Record, estimate, pareto
+from quell.stats import Estimate, Record, estimate
 
 NICS = (0, 100, 1000, 5000)
 SECTIONS = (1, 2, 5, 10, 50, 10, 5, 2, 1)
@@ -77,12 +75,7 @@ def _claims() -> list[Claim]:
                 Claim(f"{p.id}.{at}.true_delay", f"{name}: delay that senders see", "ms", detail=True),
                 Claim(f"{p.id}.{at}.thr", f"{name}: throughput", "Mbit/s", detail=True),
             ]
-    ratio = "rlaqm at nic 0, 10 Mbit/s, 20 ms: "
-    out += [
-        Claim("F6.frontier", ratio + "delay over that of the best constant drop probability as fast", "ratio"),
-        Claim("F6.over_pie.delay", ratio + "delay over PIE's (RFC)", "ratio"),
-        Claim("F6.over_pie.thr", ratio + "throughput over PIE's (RFC)", "ratio", digits=3),
-    ]
+    out += rl_aqm_frontier.CLAIMS
     return out
 
 
@@ -208,7 +201,9 @@ def measure(bench: Bench) -> Study:
             study.put(f"{p.id}.nic{nic}.thr", _mean(seen, "throughput"))
         study.figures.append(_drawn(seens, p, fit))
     study.tables.append(_matrix(seens))
-    _frontier(study, bench, seens)
+    at_nic_0 = {q: [(s.delay, s.throughput) for s in seens[q, LINKS[0], 0]] for q in _queues(seens)}
+    printed = {p.queue: (p.delay, p.throughput) for p in PRINTED if p.link == LINKS[0]}
+    rl_aqm_frontier.measure(study, bench, at_nic_0, printed)
     _reward(study, bench, fit)
     study.notes[:0] = [_says_which_fits(seens, fit)]
     return study
@@ -382,72 +377,6 @@ def _drawn(seens: Seens, p: Printed, fit: Mapping[str, int]) -> Figure:
             Panel("Throughput in one run", time, Axis("throughput, Mbit/s"), course(1)),
         ],
     )
-
-
-# At nic 0 the bar is what constant drop probabilities reach. ---------------------------------------------------------
-
-
-def _frontier(study: Study, bench: Bench, seens: Seens) -> None:
-    link = LINKS[0]
-    settings = {p: (vary("rl-aqm"), sweep.words("drop", p)) for p in sweep.DROPS}
-    got = bench.seeds_of(
-        "Constant drop probabilities", settings, lambda r: (r["backlog_ms"]["mean"], r["throughput_mbps"])
-    )
-    points = [(mean(d for d, _ in part), mean(t for _, t in part)) for part in got.values()]
-    edge = sorted(p for p, on in zip(points, pareto([(t, d) for d, t in points]), strict=True) if on)
-    spots = {
-        queue: (_value(seens[queue, link, 0], "delay"), _value(seens[queue, link, 0], "throughput"))
-        for queue in _queues(seens)
-    }
-
-    constant = [_delay_at(edge, seen.throughput) for seen in seens[RL, link, 0]]
-    ratios = [s.delay / c if c else None for s, c in zip(seens[RL, link, 0], constant, strict=True)]
-    study.put("F6.frontier", estimate(ratios))
-    pie = seens[PIE_RFC, link, 0]
-    pairs = list(zip(seens[RL, link, 0], pie, strict=True))
-    study.put("F6.over_pie.delay", estimate(a.delay / b.delay for a, b in pairs))
-    study.put("F6.over_pie.thr", estimate(a.throughput / b.throughput for a, b in pairs))
-    mine, theirs = spots[RL], spots[PIE_RFC]
-    ratio = estimate(ratios)
-    stands = "no constant is as fast" if ratio is None else (
-        f"{ratio.mean:.2f} of the delay of the best constant drop probability as fast, so it stands "
-        + ("on the frontier or beyond it" if ratio.mean - (ratio.half or 0) <= 1 else "behind the frontier")
-    )  # fmt: skip
-    study.notes.append(
-        f"On the bare link (nic 0, {_link(link)}) {RL} has {mine[0]:.2f} ms at {mine[1]:.2f} Mbit/s: {stands}. "
-        f"{PIE_RFC} has {theirs[0]:.2f} ms at {theirs[1]:.2f} Mbit/s: {RL} is "
-        f"{'' if mine[0] < theirs[0] else 'not '}below its delay, and "
-        f"{'' if mine[1] >= 0.98 * theirs[1] else 'not '}within 2 % of its throughput."
-    )
-    lines = [
-        Line("constant drop probabilities", [(d, t) for d, t in points], "dots", 0),
-        Line("their frontier", edge, "line", 0),
-    ]
-    lines += [Line(f"{queue}, nic 0", [spot], "dots", k) for k, (queue, spot) in enumerate(spots.items(), 1)]
-    group = {RL: 1, PIE_NS3: len(spots)}
-    printed = [
-        Line(f"{p.queue}, printed", [(p.delay, p.throughput)], "dots", group[p.queue], True)
-        for p in PRINTED
-        if p.link == link
-    ]
-    study.figures.append(
-        Figure(
-            "frontier",
-            f"The bare link: what constant drop probabilities reach, {_link(link)}",
-            "nic 0: the delay that the discipline sees is all the queuing there is. Better is up and to the left.",
-            [Panel("", Axis("delay, ms", True), Axis("throughput, Mbit/s"), lines + printed)],
-        )
-    )
-
-
-def _delay_at(edge: Sequence[tuple[float, float]], throughput: float) -> float | None:
-    """Delay on the frontier, points joined by lines, at a throughput; None where no constant is as fast."""
-    if throughput <= edge[0][1]:
-        return edge[0][0]
-    for (d0, t0), (d1, t1) in pairwise(edge):
-        if t0 <= throughput <= t1:
-            return d0 + (d1 - d0) * (throughput - t0) / ((t1 - t0) or 1.0)
-    return None
 
 
 PAPER = Paper(
