@@ -26,7 +26,7 @@ def test_a_trace_on_standard_output() -> None:
 @pytest.mark.parametrize(
     ("needs", "command", "said"),
     [
-        ("torch", ["examples/dqn.py", "--steps", "8000"], "reward"),
+        ("torch", ["examples/dqn.py", "--steps", "16000"], "reward"),
         ("stable_baselines3", ["examples/sb3_dqn.py", "--steps", "600"], "PPO: reward per step"),
     ],
 )
