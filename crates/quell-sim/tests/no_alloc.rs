@@ -55,5 +55,8 @@ fn steady_state_allocates_nothing() {
         [[hop]]\nrate = \"18mbit\"\nqueue = \"codel\"\n[[hop]]\nrate = \"19mbit\"\nnic = 5\n\
         [[flow]]\ncc = \"newreno\"\nsack = false\ncount = 3\n[[flow]]\ncc = \"cubic\"\ncount = 3\necn = true\n[[flow]]\ndirection = \"up\"\ncount = 1\n\
         [[flow]]\nkind = \"cbr\"\n[[flow]]\nkind = \"poisson\"\nsize = \"exp:700\"\n[[flow]]\nkind = \"onoff\"\n";
-    assert_eq!(allocations(text, "fq_codel", 300), 0, "everything at once");
+    for queue in ["fq_codel", "rlaqm", "pie ns3-2018"] {
+        let made = allocations(text, queue, 300);
+        assert_eq!(made, 0, "everything at once through {queue}");
+    }
 }

@@ -1,4 +1,4 @@
-//! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or the one that quell ships.
+//! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell ships.
 
 use std::sync::OnceLock;
 
@@ -10,26 +10,79 @@ use super::rows::*;
 use super::{Field, Kind, Spec};
 use crate::error::Error;
 
-/// The network that quell ships (`models/`).
-const SHIPPED: &[u8] = include_bytes!("../../../../models/rl-aqm.safetensors");
+/// A network that quell ships (`models/`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Shipped {
+    /// Trained with the paper's reward, in the usual reading of its "DQN".
+    #[default]
+    Paper,
+    /// The same as the authors' code trains.
+    AsPublished,
+    /// Trained with a reward that asks for a full link.
+    Throughput,
+}
+
+impl Shipped {
+    fn bytes(self) -> &'static [u8] {
+        match self {
+            Shipped::Paper => include_bytes!("../../../../models/rl-aqm.safetensors"),
+            Shipped::AsPublished => {
+                include_bytes!("../../../../models/rl-aqm-as-published.safetensors")
+            }
+            Shipped::Throughput => {
+                include_bytes!("../../../../models/rl-aqm-throughput.safetensors")
+            }
+        }
+    }
+
+    /// Read once.
+    fn policy(self) -> Option<Policy> {
+        static POLICIES: [OnceLock<Option<Policy>>; 3] = [const { OnceLock::new() }; 3];
+        POLICIES[self as usize]
+            .get_or_init(|| Policy::load("models", self.bytes()).ok())
+            .clone()
+    }
+}
 
 /// What the words say.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
     /// The controller's parameters.
     pub params: rlaqm::Params,
-    /// Another network than the shipped one, and its file.
+    /// [`Shipped::AsPublished`].
+    pub as_published: bool,
+    /// [`Shipped::Throughput`].
+    pub throughput: bool,
+    /// Another network than a shipped one, and its file.
     pub model: Option<(String, Policy)>,
 }
 
 /// Networks are equal if their files are.
 impl PartialEq for Words {
     fn eq(&self, other: &Self) -> bool {
-        self.params == other.params && self.file() == other.file()
+        self.params == other.params
+            && self.shipped() == other.shipped()
+            && self.file() == other.file()
     }
 }
 
 impl Words {
+    fn shipped(&self) -> Shipped {
+        match (self.as_published, self.throughput) {
+            (true, _) => Shipped::AsPublished,
+            (_, true) => Shipped::Throughput,
+            _ => Shipped::Paper,
+        }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let networks = [self.as_published, self.throughput, self.model.is_some()];
+        if networks.iter().filter(|given| **given).count() > 1 {
+            return Err("one network: as_published, throughput or a model");
+        }
+        self.params.check()
+    }
+
     fn file(&self) -> &str {
         self.model.as_ref().map_or("", |(file, _)| file)
     }
@@ -42,21 +95,17 @@ impl Words {
         Ok(())
     }
 
-    /// The controller, or none if the network is no good, which tests rule out for the shipped one and `load` for others.
+    /// The controller, or none if the network is no good, which tests rule out for the shipped ones and `load` for others.
     pub(super) fn controller(self) -> Controller {
-        let policy = self.model.map_or_else(shipped, |(_, policy)| Some(policy));
+        let shipped = self.shipped();
+        let policy = match self.model {
+            Some((_, policy)) => Some(policy),
+            None => shipped.policy(),
+        };
         policy
             .and_then(|policy| rlaqm::RlAqm::new(self.params, policy).ok())
             .map_or(Controller::None, Controller::RlAqm)
     }
-}
-
-/// The shipped network, read once.
-fn shipped() -> Option<Policy> {
-    static POLICY: OnceLock<Option<Policy>> = OnceLock::new();
-    POLICY
-        .get_or_init(|| Policy::load("models/rl-aqm.safetensors", SHIPPED).ok())
-        .clone()
 }
 
 pub(super) static RLAQM: Kind<Words> = Kind {
@@ -86,18 +135,28 @@ pub(super) static RLAQM: Kind<Words> = Kind {
             "probability of a random step in place of the network's",
         ),
         opt(
+            "as_published",
+            Field::Flag(|w| &mut w.as_published, ""),
+            "the network that the authors' way of training gives: softmax head, no replay",
+        ),
+        opt(
+            "throughput",
+            Field::Flag(|w| &mut w.throughput, ""),
+            "a network whose reward asks for a full link where the paper's asks for an empty queue",
+        ),
+        opt(
             "model",
             Field::Other {
                 syntax: "FILE",
                 set: Words::load,
                 get: |w| w.file().to_owned(),
             },
-            "another network than quell's own, from quell train rl-aqm (its path has no blanks)",
+            "another network than quell's own ones, from quell train rl-aqm (its path has no blanks)",
         ),
     ],
     wrap: Spec::RlAqm,
     unwrap: unwrap!(RlAqm),
-    check: |w| w.params.check(),
+    check: Words::check,
 };
 
 #[cfg(test)]
@@ -107,12 +166,18 @@ mod tests {
     use quell_qdisc::packet::TestPacket;
 
     #[test]
-    fn the_shipped_network_loads_and_its_card_names_what_the_controller_reads() {
-        let policy = Policy::load("shipped", SHIPPED).unwrap();
-        rlaqm::check(&policy).unwrap();
-        let names: Vec<_> = policy.card().inputs.iter().map(|i| &i.name[..]).collect();
-        assert_eq!(names, ["delay_ms", "utilisation", "drop"]);
-        assert!(policy.card().trained_on.contains("quell train rl-aqm"));
+    fn the_shipped_networks_load_and_their_cards_name_what_the_controller_reads() {
+        let all = [Shipped::Paper, Shipped::AsPublished, Shipped::Throughput];
+        let activations = all.map(|shipped| {
+            let policy = shipped.policy().unwrap();
+            rlaqm::check(&policy).unwrap();
+            let names: Vec<_> = policy.card().inputs.iter().map(|i| &i.name[..]).collect();
+            assert_eq!(names, ["delay_ms", "utilisation", "drop"]);
+            assert!(policy.card().trained_on.contains("quell train rl-aqm"));
+            policy.card().heads[0].activation
+        });
+        use quell_qdisc::policy::Activation::{Linear, Softmax};
+        assert_eq!(activations, [Linear, Softmax, Linear]);
     }
 
     #[test]
@@ -123,6 +188,17 @@ mod tests {
         let mut gauges = quell_qdisc::Gauges::default();
         quell_qdisc::Discipline::gauges(&qdisc, 0, &mut gauges);
         assert_eq!((gauges.limit_packets, gauges.probability), (5000, 0.0));
+    }
+
+    #[test]
+    fn one_word_chooses_another_shipped_network() {
+        for words in ["rlaqm as_published", "rlaqm throughput"] {
+            let queue = Queue::parse(words).unwrap();
+            assert_eq!(queue.canonical(), words);
+            assert_ne!(queue, Queue::parse("rlaqm").unwrap());
+        }
+        let both = Queue::parse("rlaqm throughput as_published").unwrap_err();
+        assert!(both.to_string().contains("one network"), "{both}");
     }
 
     #[test]

@@ -34,6 +34,7 @@ const QUEUES: &[&str] = &[
     "codel ecn limit 30",
     "pie",
     "pie ecn target 5ms",
+    "pie ns3-2018",
     "fq flow_limit 10",
     "fq_codel",
     "fq_codel noecn flows 4 limit 40",
@@ -46,6 +47,8 @@ const QUEUES: &[&str] = &[
     "learnqueue delta 0.5",
     "learnqueue as_published",
     "lfq limit 30 flows 4",
+    "rlaqm",
+    "rlaqm noheuristics epsilon 0.5",
 ];
 
 fn link(rng: &mut Rng, text: &mut String, delay: bool) {
