@@ -58,6 +58,33 @@ _HOP = pl.Struct(
         "marks": _COUNT,
     }
 )
+_WIFI = pl.Struct(
+    {
+        "busy": _FLOAT,
+        "collisions": _COUNT,
+        "queues": pl.List(
+            pl.Struct(
+                {
+                    "from": pl.String(),
+                    "to": pl.String(),
+                    "ac": pl.String(),
+                    "queue": pl.String(),
+                    "throughput_mbps": _FLOAT,
+                    "sojourn_ms": _SUMMARY,
+                    "backlog_packets": _FLOAT,
+                    "limit_packets": _FLOAT,
+                    "drops": _COUNT,
+                    "marks": _COUNT,
+                    "airtime": _FLOAT,
+                    "aggregate": _FLOAT,
+                    "retries": _FLOAT,
+                    "failures": _FLOAT,
+                    "given_up": _COUNT,
+                }
+            )
+        ),
+    }
+)
 _SERIES = pl.Struct(
     {
         "bin_s": _FLOAT,
@@ -99,6 +126,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "flows": pl.List(_FLOW),
     "guard": _GUARD,
     "hops": pl.List(_HOP),
+    "wifi": _WIFI,
     "series": _SERIES,
     "events": _COUNT,
     "cpu_s": _FLOAT,

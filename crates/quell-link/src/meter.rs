@@ -145,6 +145,8 @@ impl Meter {
             sojourn: self.sojourn,
             rate_bps,
             share: 1.0,
+            contenders: 1,
+            aggregate: 1.0,
             arrivals: c.arrivals,
             departures: c.departures,
             departed_bytes: c.departed_bytes,

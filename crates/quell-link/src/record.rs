@@ -132,6 +132,52 @@ pub struct Guard {
     pub set: f64,
 }
 
+/// A cell (only where the scenario has one).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wifi {
+    /// Share of the time in which somebody was on the air, 0..1.
+    pub busy: f64,
+    /// Data frames and requests to send that other frames destroyed.
+    pub collisions: u64,
+    /// Every queue of every node, the first being the run's bottleneck.
+    pub queues: Vec<WifiQueue>,
+}
+
+/// One queue of a cell, with the frames that its packets went in.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WifiQueue {
+    /// The node that sends.
+    pub from: String,
+    /// The neighbour that receives.
+    pub to: String,
+    /// Access category: be, vi or vo.
+    pub ac: String,
+    /// Queue words.
+    pub queue: String,
+    /// Bytes of IP packets that arrived, Mbit/s.
+    pub throughput_mbps: f64,
+    /// Time in this queue.
+    pub sojourn_ms: Summary,
+    /// Mean backlog, packets.
+    pub backlog_packets: f64,
+    /// Time-weighted mean of the limit, where a controller moves it.
+    pub limit_packets: Option<f64>,
+    /// Drops at this queue.
+    pub drops: u64,
+    /// Marks at this queue.
+    pub marks: u64,
+    /// Share of the time that its frames and their answers took, 0..1.
+    pub airtime: f64,
+    /// Frames (MPDUs) per exchange.
+    pub aggregate: f64,
+    /// Frames sent again, over frames sent.
+    pub retries: f64,
+    /// Exchanges that nobody answered, over exchanges.
+    pub failures: f64,
+    /// Frames given up after the last retry.
+    pub given_up: u64,
+}
+
 /// One run: one scenario, one queue, one seed. All measures leave the warm-up out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -187,6 +233,9 @@ pub struct Run {
     /// Hops behind the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,
+    /// What happened on the air.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wifi: Option<Wifi>,
     /// Optional time series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,

@@ -65,6 +65,10 @@ fn gauges_to_python<'py>(py: Python<'py>, gauges: &Gauges) -> PyResult<Bound<'py
     dict.set_item("head_age", seconds(gauges.head_age))?;
     dict.set_item("rate_bps", gauges.rate_bps)?;
     dict.set_item("share", gauges.share)?;
+    dict.set_item("achieved_bps", gauges.achieved_bps)?;
+    dict.set_item("busy", gauges.busy)?;
+    dict.set_item("contenders", gauges.contenders)?;
+    dict.set_item("aggregate", gauges.aggregate)?;
     dict.set_item("arrivals", gauges.arrivals)?;
     dict.set_item("departures", gauges.departures)?;
     dict.set_item("departed_bytes", gauges.departed_bytes)?;

@@ -21,6 +21,14 @@ pub struct Gauges {
     pub rate_bps: u64,
     /// Share of the airtime (or of the link) that this queue gets, 0..1: 1 on a wire.
     pub share: f64,
+    /// Where the air is shared: bits that arrive per second of the air that the queue's frames take; 0 on a wire.
+    pub achieved_bps: u64,
+    /// Share of the time in which the air is in use by anybody, the queue's own node included, 0..1; 0 on a wire.
+    pub busy: f64,
+    /// Nodes that lately sent data on the same channel, the queue's own included: 1 on a wire.
+    pub contenders: u32,
+    /// Frames per aggregate: 1 on a wire.
+    pub aggregate: f64,
     /// Packets offered to the discipline.
     pub arrivals: u64,
     /// Packets given on.

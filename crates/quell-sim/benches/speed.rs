@@ -130,6 +130,7 @@ fn scenario(cell: &Cell) -> Scenario {
         stagger: 100 * MS,
         direction: Direction::Down,
         hops: (0, cell.hops as u32),
+        ends: None,
     };
     Scenario {
         name: "speed".into(),
@@ -140,6 +141,7 @@ fn scenario(cell: &Cell) -> Scenario {
         hops: vec![link.clone(); cell.hops],
         link,
         up: None,
+        wifi: None,
         flows: (0..cell.flows).map(flow).collect(),
     }
 }

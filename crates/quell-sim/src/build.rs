@@ -8,7 +8,9 @@ use siphasher::sip::SipHasher13;
 
 use crate::cc::{CongestionControl, EcnMode};
 use crate::measure::Report;
+use crate::net::Net;
 use crate::packet::FlowId;
+use crate::scenario::wifi::{Ends, Wifi};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario, Tcp};
 use crate::slot::{Connection, Datagrams, End, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
@@ -58,6 +60,9 @@ impl World {
 
     /// The way of a table's packets, and the wires that make up its round trip.
     fn path(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
+        if let (Some(wifi), Some(ends)) = (&scenario.wifi, &flow.ends) {
+            return self.path_in_cell(wifi, ends, flow.rtt);
+        }
         let hops = (flow.hops.0 as u8, flow.hops.1 as u8);
         let up = scenario
             .up
@@ -108,6 +113,30 @@ impl World {
             turn,
             home,
             offset: extra / 2,
+        })
+    }
+
+    /// A way through a cell. The round trip without queues and air is that of the wire behind the access point: an ACK of data
+    /// to a station starts at once and has all of it before it, one of data from a station has it behind it.
+    fn path_in_cell(&mut self, wifi: &Wifi, ends: &Ends, rtt: Nanos) -> Result<Path, Error> {
+        let first_and_last = |net: &Net, ends: &Ends| -> Result<Option<(u8, u8)>, Error> {
+            let way = wifi.way(ends.from, ends.to)?;
+            let port = |a: usize, b: usize| {
+                let cell = net.cell.as_ref()?;
+                cell.port(way[a], way[b], ends.category)
+            };
+            Ok(port(0, 1).zip(port(way.len() - 2, way.len() - 1)))
+        };
+        let data = first_and_last(&self.net, ends)?.unwrap_or_default();
+        let acks = first_and_last(&self.net, &ends.turned())?;
+        let turn = if wifi.mesh || ends.to != 0 { 0 } else { rtt };
+        let target = acks.map_or(0, |a| a.0);
+        Ok(Path {
+            data,
+            acks,
+            turn: self.class(|net| net.wires.class(turn, target))?,
+            home: self.class(|net| net.acks.class(rtt - turn, 0))?,
+            offset: 0,
         })
     }
 

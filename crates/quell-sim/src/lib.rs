@@ -12,6 +12,7 @@ pub mod probe;
 pub mod run;
 pub mod scenario;
 pub mod tcp;
+pub mod wifi;
 pub mod world;
 
 mod build;

@@ -261,6 +261,9 @@ impl World {
             port.restart(now);
             self.measures.warm.push((port.probe.counters, port.marks()));
         }
+        if let Some(cell) = &mut self.net.cell {
+            cell.restart(now);
+        }
         self.measures.warm_now = now;
         self.measures.measuring = true;
     }

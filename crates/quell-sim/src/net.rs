@@ -1,6 +1,6 @@
 //! Everything between the endpoints: ports, wires, and the timers of the flows.
 
-use quell_qdisc::{Ecn, Nanos, Packet};
+use quell_qdisc::{Ecn, Gauges, Nanos, Packet};
 
 use crate::agenda::Agenda;
 use crate::packet::{Ack, Kind, Pkt};
@@ -8,6 +8,7 @@ use crate::pipe::Pipes;
 use crate::port::Port;
 use crate::slot::Path;
 use crate::tcp::sender::Wire;
+use crate::wifi::Cell;
 
 /// ACKs that stand in a queue: a packet descriptor holds only their place here.
 #[derive(Clone, Debug, Default)]
@@ -55,12 +56,17 @@ pub struct Net {
     pub timers: Agenda,
     /// ACKs in queues.
     pub store: AckStore,
+    /// The channel that all ports share, if they do.
+    pub cell: Option<Box<Cell>>,
 }
 
 impl Net {
     /// The port whose turn is next, and when.
     #[inline]
     pub fn next_port(&self) -> (Nanos, usize) {
+        if let Some(cell) = &self.cell {
+            return (cell.next(), 0);
+        }
         let mut best = (self.ports[0].next, 0);
         for (i, port) in self.ports.iter().enumerate().skip(1) {
             if port.next < best.0 {
@@ -90,6 +96,52 @@ impl Net {
     #[inline]
     pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
         self.ports[port].enqueue(now, p.len(), || p);
+        self.tell_cell(now, port);
+    }
+
+    /// A packet has come into a port.
+    #[inline(always)]
+    fn tell_cell(&mut self, now: Nanos, port: usize) {
+        if let Some(cell) = &mut self.cell {
+            cell.arrived(now, port, &mut self.ports);
+        }
+    }
+
+    /// What comes through the air now, with its port; None: nothing, or there is no cell.
+    pub fn on_air(&mut self, now: Nanos) -> Option<Vec<(u8, Pkt)>> {
+        let cell = self.cell.as_mut()?;
+        cell.event(now, &mut self.ports);
+        for port in cell.touched.drain(..) {
+            let dropped = &mut self.ports[usize::from(port)].probe.dropped_acks;
+            self.store.free.append(dropped);
+        }
+        (!cell.up.is_empty()).then(|| std::mem::take(&mut cell.up))
+    }
+
+    /// Gives the room of `on_air`'s answer back.
+    pub fn reuse(&mut self, room: Vec<(u8, Pkt)>) {
+        if let Some(cell) = &mut self.cell {
+            cell.up = room;
+        }
+    }
+
+    /// Readings of a port.
+    pub fn gauges(&self, now: Nanos, port: usize) -> Gauges {
+        let mut gauges = self.ports[port].gauges(now);
+        if let Some(cell) = &self.cell {
+            cell.gauges(now, port, &mut gauges);
+        }
+        gauges
+    }
+
+    /// A port's controller's turn; true if somebody outside has to answer.
+    pub fn decide(&mut self, now: Nanos, port: usize) -> bool {
+        let cell = &self.cell;
+        self.ports[port].decide(now, |gauges| {
+            if let Some(cell) = cell {
+                cell.gauges(now, port, gauges);
+            }
+        })
     }
 
     /// Forgets the ACKs that a port dropped.
@@ -114,6 +166,7 @@ impl Wire for Entry<'_> {
     #[inline(always)]
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
         self.net.ports[self.port].enqueue(now, len, make);
+        self.net.tell_cell(now, self.port);
     }
 }
 

@@ -79,6 +79,20 @@ impl Port {
         }
     }
 
+    /// A queue whose link is a wireless cell: it sends nothing by itself, the cell takes from it.
+    pub fn in_cell(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
+        Self {
+            next: NEVER - 1, // not idle, so that no arrival starts the line
+            ..Self::new(link, queue, duration, seed, name)
+        }
+    }
+
+    /// Is nothing queued?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.qdisc.is_empty()
+    }
+
     /// A packet of `len` bytes arrives.
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
@@ -138,8 +152,9 @@ impl Port {
         lost
     }
 
+    /// What the discipline sends now.
     #[inline(always)]
-    fn take(&mut self, now: Nanos) -> Got<Pkt> {
+    pub fn take(&mut self, now: Nanos) -> Got<Pkt> {
         let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
         if let Got::Packet(p) = &got {
             self.probe.departure(now, p);
@@ -244,13 +259,14 @@ impl Port {
     }
 
     /// The controller's turn at `decide_at`; true if somebody outside has to answer.
-    pub fn decide(&mut self, now: Nanos) -> bool {
+    pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
         self.qdisc.run_timers(now);
         self.decide_at = now + self.controller.period();
         if matches!(self.controller, Controller::External(_)) {
             return true;
         }
-        let gauges = self.gauges(now);
+        let mut gauges = self.gauges(now);
+        read(&mut gauges);
         let knobs = self.controller.decide(&gauges, &mut self.rng);
         self.set_knobs(now, &knobs);
         false

@@ -11,8 +11,10 @@ use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
 
 use crate::capture::Capture;
 use crate::measure::{AckStats, Report};
+use crate::port::Port;
 use crate::probe::Counters;
 use crate::scenario::Scenario;
+use crate::wifi::Link;
 use crate::world::{Status, World};
 
 /// What a run is asked for beside its record.
@@ -144,6 +146,7 @@ impl World {
             flows,
             guard: guard_record(&port.controller),
             hops: self.hop_records(span),
+            wifi: self.wifi_record(span),
             series: self.measures.series.as_deref().cloned(),
             events: self.events(),
             cpu_s,
@@ -154,6 +157,47 @@ impl World {
             },
             trace_hash: format!("{:016x}", self.trace_hash()),
         }
+    }
+
+    fn wifi_record(&mut self, span: Nanos) -> Option<record::Wifi> {
+        let now = self.now;
+        let cell = self.net.cell.as_ref()?;
+        let wifi = self.scenario.wifi.as_ref()?;
+        let name = |node: u16| &wifi.nodes[usize::from(node)];
+        let ports = self.net.ports.iter_mut().zip(&cell.links);
+        let one = |((port, link), warm): ((&mut Port, &Link), &(Counters, u64))| {
+            let c = since(&port.probe.counters, &warm.0);
+            let air = &link.counts;
+            let own = name(link.from).queue.clone();
+            record::WifiQueue {
+                from: name(link.from).name.clone(),
+                to: name(link.to).name.clone(),
+                ac: link.category.word().into(),
+                queue: own.unwrap_or_else(|| self.queue.clone()),
+                throughput_mbps: mbps(air.bytes as f64, span),
+                sojourn_ms: port.probe.sojourns.summary(1.0 / MS as f64),
+                backlog_packets: port.probe.packets().mean,
+                limit_packets: port.mean_limit(now),
+                drops: c.drops.total(),
+                marks: port.marks() - warm.1,
+                airtime: air.airtime as f64 / span as f64,
+                aggregate: ratio(air.frames, air.exchanges),
+                retries: ratio(air.retries, air.frames),
+                failures: ratio(air.failures, air.exchanges),
+                given_up: air.given_up,
+            }
+        };
+        let zero = vec![Default::default(); cell.links.len()];
+        let warm = if self.measures.warm.is_empty() {
+            &zero
+        } else {
+            &self.measures.warm
+        };
+        Some(record::Wifi {
+            busy: cell.busy(now) as f64 / span as f64,
+            collisions: cell.totals.collisions,
+            queues: ports.zip(warm).map(one).collect(),
+        })
     }
 
     fn flow_records(&self, now: Nanos) -> Vec<record::Flow> {

@@ -4,6 +4,7 @@ mod built_in;
 mod flows;
 mod parse;
 mod tree;
+pub mod wifi;
 mod write;
 
 use std::path::Path;
@@ -59,6 +60,8 @@ pub struct Scenario {
     pub up: Option<Link>,
     /// Further queues behind the bottleneck, in order; their `delay` adds to the path.
     pub hops: Vec<Link>,
+    /// A cell in place of the bottleneck; `link` then holds the words of its queues and the rate of its first two nodes.
+    pub wifi: Option<wifi::Wifi>,
     /// Traffic.
     pub flows: Vec<Flow>,
 }
@@ -191,6 +194,8 @@ pub struct Flow {
     pub direction: Direction,
     /// The first queue of the path that it passes (0 is `[link]`) and the last.
     pub hops: (u32, u32),
+    /// Where it goes in a cell.
+    pub ends: Option<wifi::Ends>,
 }
 
 /// What a flow sends.
@@ -470,7 +475,7 @@ mod tests {
             ("seeds = \n", "home.toml:1: not TOML: "),
             (
                 "[wifi]\n",
-                "home.toml:1: wifi: 802.11n cells are not in this version",
+                "home.toml:1: wifi.node: there are no stations; write stations = 1, or [[wifi.node]]",
             ),
             (
                 "link = 3",

@@ -17,6 +17,7 @@ use crate::packet::{Ack, Kind, Pkt};
 use crate::port::Port;
 use crate::scenario::Scenario;
 use crate::slot::{Connection, End, Slot, source};
+use crate::wifi;
 
 /// Queues on the way down: 8 bits number them, the way up, and the end of each way.
 const MOST_PORTS: usize = 254;
@@ -74,6 +75,15 @@ impl World {
         bin: Option<Nanos>,
     ) -> Result<Self, Error> {
         queue.check(scenario.link.rate.mean_bps(scenario.duration))?;
+        if let Some(wifi) = &scenario.wifi {
+            let (ports, cell) = wifi::build(&scenario, wifi, queue, seed)?;
+            let net = Net {
+                ports,
+                cell: Some(Box::new(cell)),
+                ..Net::default()
+            };
+            return Self::assemble(net, scenario.clone(), queue, seed, bin);
+        }
         let mut ports = vec![Port::new(
             &scenario.link,
             queue,
@@ -102,12 +112,23 @@ impl World {
             let words = Queue::parse(&up.queue)?;
             ports.push(Port::new(up, &words, scenario.duration, seed, "up"));
         }
+        let net = Net {
+            ports,
+            ..Net::default()
+        };
+        Self::assemble(net, scenario, queue, seed, bin)
+    }
+
+    fn assemble(
+        net: Net,
+        scenario: Arc<Scenario>,
+        queue: &Queue,
+        seed: u64,
+        bin: Option<Nanos>,
+    ) -> Result<Self, Error> {
         let mut world = Self {
             now: 0,
-            net: Net {
-                ports,
-                ..Net::default()
-            },
+            net,
             slots: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
@@ -156,7 +177,7 @@ impl World {
 
     /// Readings of a queue.
     pub fn gauges(&self, queue: usize) -> Gauges {
-        self.net.ports[queue].gauges(self.now)
+        self.net.gauges(self.now, queue)
     }
 
     /// Hands a queue to a controller outside: `run_until` then stops every `period` and asks.
@@ -238,8 +259,8 @@ impl World {
             (0..self.net.ports.len()).find(|&q| self.net.ports[q].decide_at <= due)
             && due < limit
         {
-            if self.net.ports[queue].decide(due) {
-                let gauges = self.net.ports[queue].gauges(due);
+            if self.net.decide(due, queue) {
+                let gauges = self.net.gauges(due, queue);
                 return Some(Status::Decide { queue, gauges });
             }
         } else {
@@ -265,9 +286,30 @@ impl World {
 
     #[inline]
     fn on_departure(&mut self, port: usize) {
+        if self.net.cell.is_some() {
+            return self.on_air();
+        }
         let through = self.net.ports[port].event(self.now);
         self.net.forget_acks(port);
-        let Some(p) = through else { return };
+        if let Some(p) = through {
+            self.through(port, p);
+        }
+    }
+
+    /// Something happens on the channel of a cell: no packet, one or many may come through.
+    fn on_air(&mut self) {
+        let Some(mut up) = self.net.on_air(self.now) else {
+            return;
+        };
+        for (port, p) in up.drain(..) {
+            self.through(usize::from(port), p);
+        }
+        self.net.reuse(up);
+    }
+
+    /// A packet has reached the end of a link.
+    #[inline]
+    fn through(&mut self, port: usize, p: Pkt) {
         if self.generations[p.flow.index()] != p.flow.generation {
             if p.kind == Kind::Ack {
                 self.net.store.take(p.seq);
@@ -283,7 +325,7 @@ impl World {
                 };
                 if port != usize::from(last) {
                     let class = self.measures.hop_wires[port];
-                    return forward(&mut self.net, self.now, port, class, p);
+                    return forward(&mut self.net, self.now, (port, last), class, p);
                 }
                 match p.kind {
                     Kind::Data => on_data(c, &mut self.net, self.now, &p),
@@ -305,9 +347,10 @@ impl World {
                 }
             }
             Slot::Udp(d) => {
-                if port != usize::from(d.path.data.1) {
+                let last = d.path.data.1;
+                if port != usize::from(last) {
                     let class = self.measures.hop_wires[port];
-                    return forward(&mut self.net, self.now, port, class, p);
+                    return forward(&mut self.net, self.now, (port, last), class, p);
                 }
                 d.received += u64::from(p.payload);
             }
@@ -406,7 +449,12 @@ impl World {
 }
 
 /// On to the next hop, whose link may count other overhead.
-fn forward(net: &mut Net, now: Nanos, port: usize, class: u16, mut p: Pkt) {
+fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut p: Pkt) {
+    if let Some(cell) = &net.cell {
+        let port = usize::from(cell.hop_after(port, last));
+        net.enter(now, port, p);
+        return net.forget_acks(port);
+    }
     let (here, there) = (net.ports[port].overhead, net.ports[port + 1].overhead);
     p.resize(there as i32 - here as i32);
     *net.wires.push(now, class) = p;

@@ -6,6 +6,7 @@
 mod grid;
 mod lfq;
 mod theory;
+mod wifi;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -257,6 +258,7 @@ fn try_main() -> Result<(), String> {
     if options.cells.is_none() {
         parts.push(("theory", row_table(&theory::all())));
         parts.push(("lfq", row_table(&lfq::all())));
+        parts.push(("wifi", row_table(&wifi::all())));
     }
     for (name, text) in &parts {
         println!("## {name}\n\n{text}");

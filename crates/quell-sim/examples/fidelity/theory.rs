@@ -23,7 +23,8 @@ pub struct Row {
 }
 
 impl Row {
-    fn relative(
+    /// The two may differ by this share of the expected value.
+    pub fn relative(
         what: impl Into<String>,
         unit: &'static str,
         expected: f64,

@@ -11,13 +11,17 @@ pub struct BuiltIn {
     pub toml: &'static str,
 }
 
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 13] = [
     ("home", include_str!("../scenarios/home.toml")),
     ("cable", include_str!("../scenarios/cable.toml")),
     ("fibre", include_str!("../scenarios/fibre.toml")),
     ("lte", include_str!("../scenarios/lte.toml")),
     ("satellite", include_str!("../scenarios/satellite.toml")),
     ("datacenter", include_str!("../scenarios/datacenter.toml")),
+    ("wifi-flat", include_str!("../scenarios/wifi-flat.toml")),
+    ("wifi-house", include_str!("../scenarios/wifi-house.toml")),
+    ("wifi-cafe", include_str!("../scenarios/wifi-cafe.toml")),
+    ("wifi-mesh", include_str!("../scenarios/wifi-mesh.toml")),
     ("lfq", include_str!("../scenarios/lfq.toml")),
     ("rl-aqm", include_str!("../scenarios/rl-aqm.toml")),
     ("l4s", include_str!("../scenarios/l4s.toml")),

@@ -6,7 +6,7 @@ use quell_qdisc::{MS, Nanos, SEC};
 
 use super::parse::{LONGEST, boolean, count, one_of, size, time};
 use super::tree::{Node, Table};
-use super::{Cc, Direction, Flow, FlowKind, Scenario, Tcp};
+use super::{Cc, Direction, Flow, FlowKind, Scenario, Tcp, wifi};
 
 /// The simulator names a flow in 16 bits.
 const MOST_FLOWS: u64 = 65_535;
@@ -15,7 +15,7 @@ const MOST_BYTES: u64 = 64_000;
 const KINDS: [&str; 5] = ["tcp", "cbr", "poisson", "onoff", "web"];
 const CCS: [&str; 7] = ["newreno", "reno", "cubic", "bic", "bbr", "dctcp", "prague"];
 /// Keys that a short form may set with `@key=value`.
-const SHORT_KEYS: [&str; 12] = [
+const SHORT_KEYS: [&str; 15] = [
     "rtt",
     "ecn",
     "rate",
@@ -28,21 +28,35 @@ const SHORT_KEYS: [&str; 12] = [
     "sack",
     "arrivals",
     "ect",
+    "from",
+    "to",
+    "ac",
 ];
 
 /// Reads the tables into `scenario.flows`.
 pub(super) fn read(tables: Vec<Table>, scenario: &mut Scenario) -> Result<(), Error> {
     let mut total = 0;
     for mut table in tables {
+        let ends = match &scenario.wifi {
+            Some(wifi) => wifi::ends(&mut table, wifi)?
+                .into_iter()
+                .map(Some)
+                .collect(),
+            None => vec![None],
+        };
         let flow = flow(&mut table, scenario)?;
-        total += u64::from(flow.count);
+        total += u64::from(flow.count) * ends.len() as u64;
         if total > MOST_FLOWS {
             let error = Error::new(format!("{total} flows in all are too many"))
                 .remedy(format!("at most {MOST_FLOWS} can be simulated at once"));
             return Err(table.complain("", error));
         }
         table.finish(&format!("a [[flow]] of kind {}", kind_name(&flow.kind)))?;
-        scenario.flows.push(flow);
+        let with = |ends| Flow {
+            ends,
+            ..flow.clone()
+        };
+        scenario.flows.extend(ends.into_iter().map(with));
     }
     Ok(())
 }
@@ -99,6 +113,7 @@ fn flow(table: &mut Table, scenario: &Scenario) -> Result<Flow, Error> {
         stagger,
         direction,
         hops,
+        ends: None,
     })
 }
 

@@ -8,7 +8,7 @@ use quell_link::{Error, Queue};
 use quell_qdisc::{Nanos, SEC};
 
 use super::tree::{self, Node, Table};
-use super::{Link, Overrides, Rate, Scenario, Shaper, Trace, flows};
+use super::{Link, Overrides, Rate, Scenario, Shaper, Trace, flows, wifi};
 
 /// The simulator's longest time: 2^47 ns, 39 hours.
 pub(super) const LONGEST: Nanos = 1 << 47;
@@ -37,6 +37,9 @@ pub(super) fn scenario(text: &str, path: &str, overrides: &Overrides) -> Result<
 fn default_name(file: &mut Table, path: &Path) -> Option<String> {
     if let Some(stem) = path.file_stem() {
         return Some(stem.to_string_lossy().into_owned());
+    }
+    if !file.has("link") {
+        return None;
     }
     let link = file.table_mut("link")?;
     let what = link.peek("trace").or_else(|| link.peek("rate"))?;
@@ -68,10 +71,8 @@ fn read(mut file: Table, path: &str) -> Result<Scenario, Error> {
     let seeds = file.read_or("seeds", 5, |t| count(t, 1, 1_000_000))? as u32;
     let seed = file.read_or("seed", 1, |t| count(t, 0, SEEDS))?;
 
-    if let Some(wifi) = file.take("wifi") {
-        let error = Error::new("802.11n cells are not in this version of quell")
-            .remedy("leave the table out; a schedule or a trace under [link] varies the rate");
-        return Err(file.error("wifi", wifi.line, error));
+    if let Some(wifi) = file.table("wifi")? {
+        return cell(file, wifi, (name, duration, warmup, seeds, seed));
     }
     let mut link_table = file.table("link")?.ok_or_else(|| {
         Error::new("there is no link").remedy("write [link] and below it rate = \"15mbit\"")
@@ -120,6 +121,53 @@ fn read(mut file: Table, path: &str) -> Result<Scenario, Error> {
         link: bottleneck,
         up: up.transpose()?,
         hops,
+        wifi: None,
+        flows: Vec::new(),
+    };
+    flows::read(flow_tables, &mut scenario)?;
+    Ok(scenario)
+}
+
+/// A scenario whose bottleneck is an 802.11n cell.
+fn cell(
+    mut file: Table,
+    mut table: Table,
+    (name, duration, warmup, seeds, seed): (String, Nanos, Nanos, u32, u64),
+) -> Result<Scenario, Error> {
+    for key in ["link", "hop"] {
+        if file.has(key) {
+            let error = Error::new(format!("`{key}` and [wifi] exclude each other"));
+            return Err(file.complain(key, error.remedy("keep one of them")));
+        }
+    }
+    let flow_tables = file
+        .tables("flow")?
+        .unwrap_or_else(|| vec![Table::new("flow")]);
+    file.finish("a scenario")?;
+    let wifi = wifi::read(&mut table)?;
+    // The queue that a flow's table names first is the bottleneck of the record.
+    let rate = wifi.offered(0, 1);
+    let mean_bps = rate.mean_bps(LONGEST);
+    let link = Link {
+        rate,
+        delay: 0,
+        shaper: Shaper::Line,
+        overhead: 0,
+        nic: 0,
+        loss: 0.0,
+        queue: queue_words(&mut table, mean_bps)?,
+    };
+    table.finish("[wifi]")?;
+    let mut scenario = Scenario {
+        name,
+        duration,
+        warmup,
+        seeds,
+        seed,
+        link,
+        up: None,
+        hops: Vec::new(),
+        wifi: Some(wifi),
         flows: Vec::new(),
     };
     flows::read(flow_tables, &mut scenario)?;
@@ -156,7 +204,19 @@ fn apply(overrides: &Overrides, file: &mut Table) -> Result<(), Error> {
             file.set(key, text);
         }
     }
-    if (o.rate.is_some() || o.trace.is_some() || o.queue.is_some())
+    if file.has("wifi") {
+        if let Some(key) = [("rate", &o.rate), ("trace", &o.trace)]
+            .iter()
+            .find(|k| k.1.is_some())
+        {
+            return Err(Error::new("a cell's rates are its MCSs")
+                .remedy("leave it out, or change mcs under [wifi] in a file of your own")
+                .key(key.0));
+        }
+        if let (Some(queue), Some(wifi)) = (&o.queue, file.table_mut("wifi")) {
+            wifi.set("queue", queue);
+        }
+    } else if (o.rate.is_some() || o.trace.is_some() || o.queue.is_some())
         && let Some(link) = file.table_mut("link")
     {
         for (key, text) in [("rate", &o.rate), ("trace", &o.trace), ("queue", &o.queue)] {
@@ -241,10 +301,14 @@ fn link(table: &mut Table, dir: &Path) -> Result<Link, Error> {
         overhead: table.read_or("overhead", overhead, |t| count(t, 0, 1000))? as u32,
         nic: table.read_or("nic", 0, |t| count(t, 0, 1_000_000))? as u32,
         loss: table.read_or("loss", 0.0, units::parse_probability)?,
-        queue: table.read_or("queue", "fq_codel".to_owned(), |t| {
-            Queue::parse(t)?.check(mean_bps)?;
-            Ok(t.split_whitespace().collect::<Vec<_>>().join(" "))
-        })?,
+        queue: queue_words(table, mean_bps)?,
+    })
+}
+
+fn queue_words(table: &mut Table, mean_bps: u64) -> Result<String, Error> {
+    table.read_or("queue", "fq_codel".to_owned(), |t| {
+        Queue::parse(t)?.check(mean_bps)?;
+        Ok(t.split_whitespace().collect::<Vec<_>>().join(" "))
     })
 }
 

@@ -218,6 +218,23 @@ impl Table {
         }
     }
 
+    /// Copies one key, if `other` has it.
+    pub fn inherit_key(&mut self, other: &Table, key: &str) {
+        let found = other.entries.iter().filter(|e| e.key == key);
+        self.entries.extend(found.cloned());
+    }
+
+    /// Where a key stands, or else the table.
+    pub fn line_of(&self, key: &str) -> Option<usize> {
+        let entry = self.entries.iter().find(|e| e.key == key);
+        entry.map_or(self.line, |e| e.line)
+    }
+
+    /// How errors call it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// An error about `key` of this table.
     pub fn error(&self, key: &str, line: Option<usize>, error: Error) -> Error {
         let path = match (self.path.as_str(), key) {
@@ -233,8 +250,7 @@ impl Table {
 
     /// An error about `key`, wherever it stands, or about the table.
     pub fn complain(&self, key: &str, error: Error) -> Error {
-        let entry = self.entries.iter().find(|e| e.key == key);
-        self.error(key, entry.map_or(self.line, |e| e.line), error)
+        self.error(key, self.line_of(key), error)
     }
 
     /// Takes a value of any shape.

@@ -14,7 +14,10 @@ pub(super) fn toml(s: &Scenario) -> String {
     out.text("warmup", &format_time(s.warmup));
     out.plain("seeds", s.seeds);
     out.plain("seed", s.seed);
-    out.link("[link]", &s.link);
+    match &s.wifi {
+        Some(wifi) => super::wifi::write(&mut out.0, wifi, &s.link.queue),
+        None => out.link("[link]", &s.link),
+    }
     if let Some(up) = &s.up {
         out.link("[link.up]", up);
     }
@@ -23,6 +26,9 @@ pub(super) fn toml(s: &Scenario) -> String {
     }
     for flow in &s.flows {
         out.flow(flow, s.hops.len() as u32);
+        if let (Some(wifi), Some(ends)) = (&s.wifi, &flow.ends) {
+            out.line(&super::wifi::write_ends(wifi, ends));
+        }
     }
     out.0
 }
@@ -180,7 +186,7 @@ impl Out {
 }
 
 /// A TOML basic string.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

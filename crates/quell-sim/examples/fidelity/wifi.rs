@@ -1,0 +1,186 @@
+//! What theory says of an 802.11n cell: the time that frames take, and Bianchi's saturation throughput with and without its
+//! refinements. Nothing here comes from the simulator's own tables.
+
+use crate::theory::{Row, run};
+
+/// Payload of an IP packet of 1500 bytes of UDP, bits.
+const PAYLOAD: f64 = 1472.0 * 8.0;
+/// Its MPDU: IP packet, LLC/SNAP, QoS header, frame check sequence.
+const MPDU: u32 = 1500 + 8 + 26 + 4;
+/// us: a slot, SIFS, AIFS of best effort (AIFSN 3).
+const SLOT: f64 = 9.0;
+const SIFS: f64 = 16.0;
+const AIFS: f64 = SIFS + 3.0 * SLOT;
+/// A slot and a SIFS after its frame a sender waits 25 us more for an ACK's preamble.
+const ACK_TIMEOUT: f64 = SIFS + SLOT + 25.0;
+
+/// us that a PSDU takes at MCS 0 to 7, 20 MHz, long guard interval: 36 us of preamble, then symbols of 4 us.
+fn data_us(mcs: usize, bytes: u32) -> f64 {
+    let bits = [26, 52, 78, 104, 156, 208, 234, 260][mcs];
+    36.0 + 4.0 * f64::from((16 + 8 * bytes + 6).div_ceil(bits))
+}
+
+/// us that an answer takes: at 6 Mbit/s after BPSK, 12 after QPSK, 24 after QAM.
+fn answer_us(mcs: usize, bytes: u32) -> f64 {
+    let mbps = [6, 12, 12, 24, 24, 24, 24, 24][mcs];
+    20.0 + 4.0 * f64::from((16 + 8 * bytes + 6).div_ceil(4 * mbps))
+}
+
+/// One saturated station: Mbit/s of payload if nothing is lost. A cycle is AIFS, the mean of 0 to 15 slots, data, SIFS, answer.
+fn alone(mcs: usize, aggregated: bool) -> f64 {
+    let (frames, psdu, answer) = if aggregated {
+        let subframe = 4 + MPDU.next_multiple_of(4);
+        let mut n = 1;
+        while n < 64 && (n + 1) * subframe <= 65_535 && data_us(mcs, (n + 1) * subframe) <= 5484.0 {
+            n += 1;
+        }
+        (n, n * subframe, 32)
+    } else {
+        (1, MPDU, 14)
+    };
+    let cycle = AIFS + 7.5 * SLOT + data_us(mcs, psdu) + SIFS + answer_us(mcs, answer);
+    f64::from(frames) * PAYLOAD / cycle
+}
+
+/// A cell whose stations all have more to send to the access point than they can.
+fn saturated(stations: u32, seconds: u32, keys: &str) -> f64 {
+    // Each is offered one and a half times the cell's rate over the number of stations, and 1 Mbit/s.
+    let text = format!(
+        r#"
+        duration = "{}s"
+        warmup = "1s"
+        [wifi]
+        stations = {stations}
+        queue = "pfifo limit 400"
+        {keys}
+        [[flow]]
+        kind = "cbr"
+        from = "*"
+        to = "ap"
+        rate = "{}mbit"
+        count = 1
+        "#,
+        seconds + 1,
+        100 / stations + 1,
+    );
+    run(&text, 1).goodput_mbps
+}
+
+/// One station with and without A-MPDUs at each rate.
+pub fn airtime() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for aggregated in [false, true] {
+        for mcs in 0..8 {
+            let keys = format!("mcs = {mcs}\nampdu = {aggregated}");
+            let what = format!(
+                "Wi-Fi, one saturated station, MCS {mcs}{}",
+                if aggregated { ", A-MPDU" } else { "" }
+            );
+            let expected = alone(mcs, aggregated);
+            rows.push(Row::relative(
+                what,
+                "Mbit/s",
+                expected,
+                saturated(1, 10, &keys),
+                0.02,
+            ));
+        }
+    }
+    rows
+}
+
+/// Bianchi's chain: the probability that a station sends in a slot when each of its frames collides with probability `p`. Windows
+/// double from 16 to 1024; a frame is sent at most `tries` times (Bianchi 2000: without limit). `less`: slots that a drawn
+/// backoff is shorter by on average than half its window less one half.
+fn tau(p: f64, tries: Option<u32>, less: f64) -> f64 {
+    let (mut attempts, mut slots, mut weight) = (0.0, 0.0, 1.0);
+    for stage in 0..tries.unwrap_or(2000) {
+        let window = f64::from(16 << stage.min(6));
+        attempts += weight;
+        slots += weight * ((window - 1.0) / 2.0 - less + 1.0);
+        weight *= p;
+    }
+    attempts / slots
+}
+
+/// Solves for the probability to send among `n` stations by bisection.
+fn solve(n: u32, tries: Option<u32>, less: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..100 {
+        let p = (low + high) / 2.0;
+        let collides = 1.0 - (1.0 - tau(p, tries, less)).powi(n as i32 - 1);
+        if collides > p {
+            low = p;
+        } else {
+            high = p;
+        }
+    }
+    tau((low + high) / 2.0, tries, less)
+}
+
+/// Mbit/s of payload when `n` stations send with probability `tau` in a slot; a success carries `frames` frames and lasts
+/// `success` us, a collision `collision`.
+fn throughput(n: u32, tau: f64, frames: f64, success: f64, collision: f64) -> f64 {
+    let idle = (1.0 - tau).powi(n as i32);
+    let one = f64::from(n) * tau * (1.0 - tau).powi(n as i32 - 1);
+    let mean = idle * SLOT + one * success + (1.0 - idle - one) * collision;
+    one * frames * PAYLOAD / mean
+}
+
+const STATIONS: [u32; 8] = [1, 2, 3, 5, 8, 12, 16, 20];
+const MCS: usize = 3;
+
+/// Bianchi, "Performance Analysis of the IEEE 802.11 Distributed Coordination Function", IEEE JSAC 18, 2000: frames are sent
+/// until they arrive, and after a collision all wait as after a success.
+pub fn bianchi() -> Vec<Row> {
+    let frame = data_us(MCS, MPDU);
+    let success = frame + SIFS + answer_us(MCS, 14) + AIFS;
+    rows_of(
+        "Bianchi 2000",
+        "retries = \"unlimited\"\neifs = false",
+        |n| throughput(n, solve(n, None, 0.0), 1.0, success, frame + AIFS),
+    )
+}
+
+/// The same with the standard's own rules: seven transmissions at most, and EIFS after a collision (Tinnirello, Bianchi and Xiao,
+/// "Refinements on IEEE 802.11 Distributed Coordination Function Modeling Approaches", IEEE Trans. Vehicular Technology 59, 2010).
+pub fn refined() -> Vec<Row> {
+    let frame = data_us(MCS, MPDU);
+    let success = frame + SIFS + answer_us(MCS, 14) + AIFS;
+    let collision = frame + ACK_TIMEOUT + AIFS;
+    let mut rows = rows_of("finite retries, EDCA", "", |n| {
+        throughput(n, solve(n, Some(7), 0.0), 1.0, success, collision)
+    });
+    // By DCF's rule nobody but the last sender can use the first slot after a success: it draws 0 one time in 16 and sends again
+    // at once, and for all others that slot belongs to the success.
+    let again = 1.0 / 16.0;
+    rows.extend(rows_of("finite retries, DCF", "countdown = \"dcf\"", |n| {
+        throughput(
+            n,
+            solve(n, Some(7), 0.5),
+            1.0 / (1.0 - again),
+            success / (1.0 - again) + SLOT,
+            collision + SLOT,
+        )
+    }));
+    rows
+}
+
+fn rows_of(what: &str, keys: &str, expected: impl Fn(u32) -> f64) -> Vec<Row> {
+    let keys = format!("mcs = {MCS}\nampdu = false\n{keys}");
+    let row = |n: &u32| {
+        Row::relative(
+            format!("Wi-Fi, {n} saturated stations, {what}"),
+            "Mbit/s",
+            expected(*n),
+            saturated(*n, 20, &keys),
+            0.03,
+        )
+    };
+    STATIONS.iter().map(row).collect()
+}
+
+/// Everything.
+pub fn all() -> Vec<Row> {
+    [airtime(), bianchi(), refined()].concat()
+}

@@ -1,0 +1,672 @@
+//! The channel and its nodes: from event to event, never slot by slot.
+//!
+//! What happens next is the end of a frame on the air, an answer or a timeout that is due, or the start of the contender whose
+//! backoff runs out first. Contenders whose backoffs run out together collide; all others stop counting when they hear a
+//! frame. Who hears whom is a table, so that hidden nodes need nothing of their own.
+
+use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng};
+
+use super::channel::Bursts;
+use super::edca::{Claim, Contender, Exchange};
+use super::link::{Counts, Limits, Link};
+use super::phy::{self, CCA, Phy, SIFS, SLOT};
+use crate::packet::Pkt;
+use crate::port::Port;
+use crate::scenario::wifi::{Access, Aggregation, Category, Serve};
+
+/// Over how long busy shares and contenders are counted, at least.
+const WINDOW: Nanos = 100 * MS;
+/// What a link may send per round of airtime fairness (mac80211's default weight, 256 us).
+const QUANTUM: i64 = 256_000;
+/// The basic rate at which an ACK lasts longest, Mbit/s: EIFS makes room for such a one.
+const LOWEST_BASIC: u32 = 6;
+
+/// A frame on the air.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    kind: Kind,
+    from: u16,
+    to: u16,
+    contender: u16,
+    began: Nanos,
+    end: Nanos,
+    /// Until when it reserves the channel.
+    nav: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Rts,
+    Cts,
+    Data,
+    Ack,
+}
+
+/// What a contender waits for besides the channel.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    /// The other side answers an RTS.
+    Cts,
+    /// Its data follow, the channel being won.
+    Data,
+    /// The other side acknowledges.
+    Ack,
+    /// No answer came.
+    Timeout,
+    /// A discipline has said that it sends nothing before now.
+    Wake,
+}
+
+/// One node as the channel sees it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Who hears it.
+    audience: Vec<u16>,
+    /// Its contenders, by priority.
+    contenders: std::ops::Range<usize>,
+    /// Frames on the air that it hears.
+    heard: u16,
+    sending: bool,
+    /// One of its contenders has an exchange under way.
+    engaged: bool,
+    /// What it hears now overlaps with something else.
+    garbled: bool,
+    /// The last frame could not be read.
+    eifs: bool,
+    nav: Nanos,
+    /// When it last sent data.
+    data_at: Nanos,
+    /// Time that it sensed the channel busy, and what of it was not its own doing; now, and when windows ended.
+    busy: (Nanos, Nanos),
+    marks: [(Nanos, Nanos, Nanos); 2],
+}
+
+/// Parameters of the cell.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Rates in time.
+    pub phy: Phy,
+    /// Rules of access.
+    pub access: Access,
+    /// What goes into one PPDU.
+    pub aggregation: Aggregation,
+    /// Which neighbour is next.
+    pub serve: Serve,
+}
+
+/// What happened on the channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Some frame was on the air.
+    pub busy: Nanos,
+    /// Data frames and RTS that another frame destroyed.
+    pub collisions: u64,
+}
+
+/// A cell.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    config: Config,
+    nodes: Vec<Node>,
+    contenders: Vec<Contender>,
+    /// One per port, with its number.
+    pub links: Vec<Link>,
+    /// What a PPDU may hold, per contender.
+    limits: Vec<Limits>,
+    /// The port after a port, on the way to the last one.
+    next_hop: Vec<u8>,
+    on_air: Vec<Frame>,
+    due: Vec<(Nanos, u16, Due)>,
+    noise: Bursts,
+    rng: Rng,
+    next: Nanos,
+    roll_at: Nanos,
+    busy_since: Nanos,
+    /// What happened.
+    pub totals: Totals,
+    /// Packets that came through, with the port that they came from.
+    pub up: Vec<(u8, Pkt)>,
+    scratch: Vec<Pkt>,
+    /// Ports that may have dropped ACKs.
+    pub touched: Vec<u8>,
+}
+
+impl Cell {
+    /// A cell of nodes, each with those who hear it. `contenders` are sorted by node and priority.
+    pub fn new(
+        config: Config,
+        audiences: Vec<Vec<u16>>,
+        contenders: Vec<Contender>,
+        links: Vec<Link>,
+        next_hop: Vec<u8>,
+        noise: Bursts,
+        seed: u64,
+    ) -> Self {
+        let range = |n: u16| {
+            contenders.partition_point(|c| c.node < n)..contenders.partition_point(|c| c.node <= n)
+        };
+        let node = |(n, audience): (usize, Vec<u16>)| Node {
+            audience,
+            contenders: range(n as u16),
+            heard: 0,
+            sending: false,
+            engaged: false,
+            garbled: false,
+            eifs: false,
+            nav: 0,
+            data_at: NEVER,
+            busy: (0, 0),
+            marks: [(0, 0, 0); 2],
+        };
+        let nodes: Vec<Node> = audiences.into_iter().enumerate().map(node).collect();
+        let limits = contenders
+            .iter()
+            .map(|c| Limits::new(&config.aggregation, config.phy, c.params.txop))
+            .collect();
+        Self {
+            config,
+            nodes,
+            limits,
+            contenders,
+            links,
+            next_hop,
+            on_air: Vec::new(),
+            due: Vec::new(),
+            noise,
+            rng: Rng::new(seed, "wifi"),
+            next: NEVER,
+            roll_at: WINDOW,
+            busy_since: 0,
+            totals: Totals::default(),
+            up: Vec::new(),
+            scratch: Vec::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// When something happens here next.
+    #[inline]
+    pub fn next(&self) -> Nanos {
+        self.next
+    }
+
+    /// The port of this queue.
+    pub fn port(&self, from: u16, to: u16, category: Category) -> Option<u8> {
+        let is = |l: &Link| (l.from, l.to, l.category) == (from, to, category);
+        self.links.iter().position(is).map(|i| i as u8)
+    }
+
+    /// The port after `port` for packets whose last port is `last`.
+    #[inline]
+    pub fn hop_after(&self, port: usize, last: u8) -> u8 {
+        self.next_hop[port * self.links.len() + usize::from(last)]
+    }
+
+    /// A packet came into a queue.
+    #[inline]
+    pub fn arrived(&mut self, now: Nanos, port: usize, ports: &mut [Port]) {
+        let c = usize::from(self.links[port].contender);
+        if self.contenders[c].hardware.len() >= self.config.aggregation.hardware as usize {
+            return;
+        }
+        let idle = self.contenders[c].hardware.is_empty();
+        self.fill(c, now, ports);
+        if idle && !self.contenders[c].hardware.is_empty() {
+            let node = &self.nodes[usize::from(self.contenders[c].node)];
+            if node.heard > 0 || node.sending || node.nav > now || node.engaged {
+                self.contenders[c].defer(&mut self.rng);
+            }
+            let free = !node.engaged;
+            self.contenders[c].plan(now, free);
+            self.next = self.next.min(self.contenders[c].start_at);
+        }
+    }
+
+    /// `next` is due.
+    pub fn event(&mut self, now: Nanos, ports: &mut [Port]) {
+        if now >= self.roll_at {
+            self.roll(now);
+        }
+        while let Some(i) = self.on_air.iter().position(|f| f.end <= now) {
+            self.frame_ends(i, now, ports);
+        }
+        while let Some(i) = self.due.iter().position(|d| d.0 <= now) {
+            let (_, c, due) = self.due.swap_remove(i);
+            self.is_due(usize::from(c), due, now, ports);
+        }
+        for c in 0..self.contenders.len() {
+            if self.contenders[c].start_at <= now {
+                self.access(c, now, ports);
+            }
+        }
+        let frames = self.on_air.iter().map(|f| f.end);
+        let dues = self.due.iter().map(|d| d.0);
+        let starts = self.contenders.iter().map(|c| c.start_at);
+        self.next = frames.chain(dues).chain(starts).min().unwrap_or(NEVER);
+    }
+
+    /// A contender's backoff ran out.
+    fn access(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
+        let node = usize::from(self.contenders[c].node);
+        if self.nodes[node].sending {
+            // Another category of this node sends at this very instant: the lower one takes it for a collision (9.19.2.3).
+            let k = &mut self.contenders[c];
+            k.start();
+            return k.failed(self.config.access.retries, &mut self.rng);
+        }
+        if !self.prepare(c, now, ports) {
+            return;
+        }
+        self.nodes[node].engaged = true;
+        self.contenders[c].start();
+        self.contenders[c].txop_end = now + self.contenders[c].params.txop;
+        let Some(x) = self.contenders[c].exchange else {
+            return;
+        };
+        if self.config.access.rts.is_some_and(|least| x.bytes >= least) {
+            let mbps = phy::answer_mbps(x.mcs);
+            let time = phy::legacy_time(mbps, phy::RTS_BYTES);
+            let rest = SIFS
+                + phy::legacy_time(mbps, phy::ACK_BYTES)
+                + SIFS
+                + self.data_time(&x)
+                + SIFS
+                + answer_time(&x);
+            self.send(Kind::Rts, c, now, time, rest);
+        } else {
+            self.send_data(c, now);
+        }
+    }
+
+    /// Puts together what the contender sends; false if it has nothing any more.
+    fn prepare(&mut self, c: usize, now: Nanos, ports: &mut [Port]) -> bool {
+        loop {
+            let k = &mut self.contenders[c];
+            let Some(claim) = k.hardware.front().copied() else {
+                k.plan(now, true);
+                return false;
+            };
+            let link = &mut self.links[usize::from(claim.link)];
+            let (mcs, probe) = link.rate.pick(now, k.failures, &mut self.rng);
+            let most = if probe { 1 } else { claim.frames };
+            let (frames, bytes) = link.compose(&self.limits[c], most, mcs);
+            if frames > 0 {
+                k.exchange = Some(Exchange {
+                    link: claim.link,
+                    mcs,
+                    frames,
+                    bytes,
+                    began: now,
+                });
+                return true;
+            }
+            // An earlier PPDU took it along.
+            self.release(c);
+            self.fill(c, now, ports);
+        }
+    }
+
+    fn data_time(&self, x: &Exchange) -> Nanos {
+        self.config.phy.data_time(x.mcs, x.bytes)
+    }
+
+    fn send_data(&mut self, c: usize, now: Nanos) {
+        if let Some(x) = self.contenders[c].exchange {
+            let node = usize::from(self.contenders[c].node);
+            self.nodes[node].data_at = now;
+            self.send(
+                Kind::Data,
+                c,
+                now,
+                self.data_time(&x),
+                SIFS + answer_time(&x),
+            );
+        }
+    }
+
+    /// Puts a frame on the air, which reserves the channel for `rest` after its end.
+    fn send(&mut self, kind: Kind, c: usize, now: Nanos, time: Nanos, rest: Nanos) {
+        let Some(x) = self.contenders[c].exchange else {
+            return;
+        };
+        let link = &self.links[usize::from(x.link)];
+        let (from, to) = match kind {
+            Kind::Rts | Kind::Data => (link.from, link.to),
+            Kind::Cts | Kind::Ack => (link.to, link.from),
+        };
+        if self.on_air.is_empty() {
+            self.busy_since = now;
+        }
+        self.on_air.push(Frame {
+            kind,
+            from,
+            to,
+            contender: c as u16,
+            began: now,
+            end: now + time,
+            nav: now + time + rest,
+        });
+        let sender = &mut self.nodes[usize::from(from)];
+        sender.sending = true;
+        sender.garbled |= sender.heard > 0;
+        sender.eifs = false;
+        self.freeze(usize::from(from), now);
+        for i in 0..self.nodes[usize::from(from)].audience.len() {
+            let n = usize::from(self.nodes[usize::from(from)].audience[i]);
+            let node = &mut self.nodes[n];
+            node.heard += 1;
+            node.garbled |= node.heard > 1 || node.sending;
+            self.freeze(n, now);
+        }
+    }
+
+    /// A node senses a frame: its contenders stop, but for those that start before they can know.
+    #[inline]
+    fn freeze(&mut self, node: usize, now: Nanos) {
+        let sending = self.nodes[node].sending;
+        for k in &mut self.contenders[self.nodes[node].contenders.clone()] {
+            let blind = if sending { 1 } else { CCA };
+            if k.start_at >= now + blind {
+                k.freeze(now, self.config.access.countdown);
+            }
+        }
+    }
+
+    /// A node senses the channel free.
+    #[inline]
+    fn idle(&mut self, n: usize, now: Nanos) {
+        let node = &mut self.nodes[n];
+        node.garbled = false;
+        let eifs = if node.eifs && self.config.access.eifs {
+            SIFS + phy::legacy_time(LOWEST_BASIC, phy::ACK_BYTES)
+        } else {
+            0
+        };
+        let base = (now + eifs).max(node.nav);
+        let free = !node.engaged;
+        for k in &mut self.contenders[node.contenders.clone()] {
+            k.idle_from(base);
+            k.plan(now, free);
+        }
+    }
+
+    fn frame_ends(&mut self, i: usize, now: Nanos, ports: &mut [Port]) {
+        let f = self.on_air.swap_remove(i);
+        if self.on_air.is_empty() {
+            self.totals.busy += now - self.busy_since;
+        }
+        let time = f.end - f.began;
+        let clean = !self.nodes[usize::from(f.to)].garbled;
+        for i in 0..self.nodes[usize::from(f.from)].audience.len() {
+            let n = usize::from(self.nodes[usize::from(f.from)].audience[i]);
+            let node = &mut self.nodes[n];
+            node.heard -= 1;
+            node.busy.0 += time;
+            if n != usize::from(f.to) || matches!(f.kind, Kind::Rts | Kind::Data) {
+                node.busy.1 += time;
+            }
+            node.eifs = node.garbled;
+            if !node.garbled && n != usize::from(f.to) {
+                node.nav = node.nav.max(f.nav);
+            }
+            if node.heard == 0 && !node.sending {
+                self.idle(n, now);
+            }
+        }
+        let sender = &mut self.nodes[usize::from(f.from)];
+        sender.sending = false;
+        sender.busy.0 += time;
+        if sender.heard == 0 {
+            self.idle(usize::from(f.from), now);
+        }
+        let c = usize::from(f.contender);
+        if !clean && matches!(f.kind, Kind::Rts | Kind::Data) {
+            self.totals.collisions += 1;
+        }
+        match f.kind {
+            // Who must not send does not answer an RTS (9.3.2.6).
+            Kind::Rts if clean && self.nodes[usize::from(f.to)].nav <= now => {
+                self.due.push((now + SIFS, f.contender, Due::Cts));
+            }
+            Kind::Rts => self.give_up(c, now),
+            Kind::Cts if clean => self.due.push((now + SIFS, f.contender, Due::Data)),
+            Kind::Data if clean => self.received(c, &f, now, ports),
+            Kind::Data => self.give_up(c, now),
+            Kind::Ack if clean => {
+                let answered = self.noise.probability(f.began, f.end);
+                let answered = answered == 0.0 || self.rng.f64() >= answered;
+                self.finish(c, answered, now, ports);
+            }
+            Kind::Cts | Kind::Ack => self.finish(c, false, now, ports),
+        }
+    }
+
+    /// No answer will come, which its sender notices after a while.
+    fn give_up(&mut self, c: usize, now: Nanos) {
+        let wait = if self.config.access.eifs {
+            SIFS + SLOT + phy::RX_START
+        } else {
+            0
+        };
+        self.due.push((now + wait, c as u16, Due::Timeout));
+    }
+
+    /// Data arrived without a collision.
+    fn received(&mut self, c: usize, f: &Frame, now: Nanos, ports: &mut [Port]) {
+        let Some(x) = self.contenders[c].exchange else {
+            return;
+        };
+        let link = &mut self.links[usize::from(x.link)];
+        let lost = link.receive(x.mcs, (f.began, f.end), &mut self.noise, &mut self.rng);
+        if lost == x.frames {
+            self.nodes[usize::from(f.to)].eifs = true;
+            if self.nodes[usize::from(f.to)].heard == 0 {
+                self.idle(usize::from(f.to), now);
+            }
+            return self.give_up(c, now);
+        }
+        self.due.push((now + SIFS, c as u16, Due::Ack));
+        self.deliver(x.link, ports);
+    }
+
+    fn deliver(&mut self, link: u16, ports: &mut [Port]) {
+        let port = &mut ports[usize::from(link)];
+        self.links[usize::from(link)].deliver(port, &mut self.scratch);
+        self.up
+            .extend(self.scratch.drain(..).map(|p| (link as u8, p)));
+        if !port.probe.dropped_acks.is_empty() {
+            self.touched.push(link as u8);
+        }
+    }
+
+    fn is_due(&mut self, c: usize, due: Due, now: Nanos, ports: &mut [Port]) {
+        if matches!(due, Due::Wake) {
+            self.fill(c, now, ports);
+            let free = !self.nodes[usize::from(self.contenders[c].node)].engaged;
+            return self.contenders[c].plan(now, free);
+        }
+        let Some(x) = self.contenders[c].exchange else {
+            return;
+        };
+        match due {
+            Due::Cts => {
+                let time = phy::legacy_time(phy::answer_mbps(x.mcs), phy::ACK_BYTES);
+                let rest = SIFS + self.data_time(&x) + SIFS + answer_time(&x);
+                self.send(Kind::Cts, c, now, time, rest);
+            }
+            Due::Ack => self.send(Kind::Ack, c, now, answer_time(&x), 0),
+            Due::Data => self.send_data(c, now),
+            Due::Timeout | Due::Wake => self.finish(c, false, now, ports),
+        }
+    }
+
+    /// An exchange is over.
+    fn finish(&mut self, c: usize, answered: bool, now: Nanos, ports: &mut [Port]) {
+        let Some(x) = self.contenders[c].exchange.take() else {
+            return;
+        };
+        let retries = self.config.access.retries;
+        let link = &mut self.links[usize::from(x.link)];
+        let airtime = now - x.began;
+        link.settle(&x, answered, airtime, retries);
+        link.deficit -= airtime as i64;
+        let (done, reverse) = (answered || link.is_empty(), link.reverse);
+        if let Some(reverse) = reverse {
+            self.links[usize::from(reverse)].deficit -= airtime as i64;
+        }
+        self.deliver(x.link, ports);
+        if done {
+            self.release(c);
+        }
+        let k = &mut self.contenders[c];
+        if answered {
+            k.succeeded(&mut self.rng);
+        } else {
+            k.failed(retries, &mut self.rng);
+        }
+        self.fill(c, now, ports);
+        if answered && self.goes_on(c, now, ports) {
+            return;
+        }
+        let node = &mut self.nodes[usize::from(self.contenders[c].node)];
+        node.engaged = false;
+        for k in &mut self.contenders[node.contenders.clone()] {
+            if !answered {
+                k.not_before(now);
+            }
+            k.plan(now, true);
+        }
+    }
+
+    /// Within a transmission opportunity the next exchange follows without a backoff, if all of it fits (9.19.2.4).
+    fn goes_on(&mut self, c: usize, now: Nanos, ports: &mut [Port]) -> bool {
+        let end = self.contenders[c].txop_end;
+        if end <= now || !self.prepare(c, now + SIFS, ports) {
+            return false;
+        }
+        let Some(x) = self.contenders[c].exchange else {
+            return false;
+        };
+        if now + SIFS + self.data_time(&x) + SIFS + answer_time(&x) > end {
+            self.links[usize::from(x.link)].decompose();
+            self.contenders[c].exchange = None;
+            return false;
+        }
+        self.due.push((now + SIFS, c as u16, Due::Data));
+        true
+    }
+
+    /// The hardware is done with what it had first.
+    fn release(&mut self, c: usize) {
+        if let Some(claim) = self.contenders[c].hardware.pop_front() {
+            self.links[usize::from(claim.link)].unclaim((claim.frames, claim.bytes));
+        }
+    }
+
+    /// Hands the hardware as much as it takes.
+    fn fill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
+        while self.contenders[c].hardware.len() < self.config.aggregation.hardware as usize {
+            let Some(l) = self.choose(c, now, ports) else {
+                return;
+            };
+            let (link, port) = (&mut self.links[usize::from(l)], &mut ports[usize::from(l)]);
+            let (frames, bytes) = link.claim(now, port, &self.limits[c]);
+            if !port.probe.dropped_acks.is_empty() {
+                self.touched.push(l as u8);
+            }
+            if frames > 0 {
+                let claim = Claim {
+                    link: l,
+                    frames,
+                    bytes,
+                };
+                self.contenders[c].hardware.push_back(claim);
+            } else if link.not_before > now {
+                self.due.push((link.not_before, c as u16, Due::Wake));
+            }
+        }
+    }
+
+    /// The link whose turn it is among those with something to send.
+    fn choose(&mut self, c: usize, now: Nanos, ports: &[Port]) -> Option<u16> {
+        let k = &mut self.contenders[c];
+        let ready = |l: u16, link: &Link| {
+            link.waiting() || (!ports[usize::from(l)].is_empty() && link.not_before <= now)
+        };
+        let mut any = false;
+        loop {
+            for _ in 0..k.links.len() {
+                let l = k.links[k.turn];
+                let link = &mut self.links[usize::from(l)];
+                if ready(l, link) {
+                    any = true;
+                    if self.config.serve == Serve::RoundRobin {
+                        k.turn = (k.turn + 1) % k.links.len();
+                        return Some(l);
+                    }
+                    if link.deficit > 0 {
+                        return Some(l);
+                    }
+                    link.deficit += QUANTUM;
+                }
+                k.turn = (k.turn + 1) % k.links.len();
+            }
+            if !any {
+                return None;
+            }
+        }
+    }
+
+    /// A window of the shares ends.
+    fn roll(&mut self, now: Nanos) {
+        self.roll_at = now + WINDOW;
+        for node in &mut self.nodes {
+            node.marks = [node.marks[1], (now, node.busy.0, node.busy.1)];
+        }
+    }
+
+    /// What a controller of this port's queue reads of the channel.
+    pub fn gauges(&self, now: Nanos, port: usize, g: &mut Gauges) {
+        let link = &self.links[port];
+        let node = &self.nodes[usize::from(link.from)];
+        let (since, busy, others) = node.marks[0];
+        let share = |time: Nanos| (time as f64 / (now - since).max(1) as f64).min(1.0);
+        g.rate_bps = self.config.phy.rate_bps(link.rate.best(now));
+        g.achieved_bps = link.achieved_bps as u64;
+        g.busy = share(node.busy.0 - busy);
+        g.share = 1.0 - share(node.busy.1 - others);
+        let heard = node.audience.iter().map(|n| &self.nodes[usize::from(*n)]);
+        let active = |n: &&Node| n.data_at != NEVER && n.data_at >= since;
+        g.contenders = 1 + heard.filter(active).count() as u32;
+        g.aggregate = link.aggregate;
+    }
+
+    /// The warm-up is over.
+    pub fn restart(&mut self, now: Nanos) {
+        self.totals = Totals::default();
+        self.busy_since = now;
+        for link in &mut self.links {
+            link.counts = Counts::default();
+        }
+    }
+
+    /// Time that frames were on the air up to `now`.
+    pub fn busy(&self, now: Nanos) -> Nanos {
+        let running = if self.on_air.is_empty() {
+            0
+        } else {
+            now - self.busy_since
+        };
+        self.totals.busy + running
+    }
+}
+
+/// How long the acknowledgement lasts: of a single MPDU an ACK, of an A-MPDU a block ACK.
+fn answer_time(x: &Exchange) -> Nanos {
+    let bytes = if x.frames > 1 {
+        phy::BLOCK_ACK_BYTES
+    } else {
+        phy::ACK_BYTES
+    };
+    phy::legacy_time(phy::answer_mbps(x.mcs), bytes)
+}

@@ -1,0 +1,344 @@
+//! From a queue to a neighbour: what has left the discipline and is not acknowledged yet, and how it is put into frames.
+
+use std::collections::VecDeque;
+
+use quell_qdisc::{Got, Nanos, Packet, Rng, SEC};
+
+use super::channel::{Bursts, Errors};
+use super::edca::Exchange;
+use super::phy::{AMSDU_BYTES, DELIMITER, LLC_BYTES, LONGEST_PPDU, MAC_BYTES, Phy};
+use super::rate::Control;
+use crate::packet::Pkt;
+use crate::port::Port;
+use crate::scenario::wifi::{Aggregation, Category};
+
+/// Sequence numbers that a block ACK covers.
+const WINDOW: usize = 64;
+/// Weight of the last exchange in what controllers read.
+const SMOOTH: f64 = 0.125;
+
+/// One MPDU.
+#[derive(Clone, Copy, Debug)]
+struct Mpdu {
+    bytes: u32,
+    packets: u32,
+    tries: u32,
+    /// It is in the exchange under way.
+    sent: bool,
+    /// The receiver has it.
+    received: bool,
+    /// The sender is done with it.
+    gone: bool,
+}
+
+impl Mpdu {
+    /// Bytes of the A-MSDU if a packet joins that alone would make an MPDU of `bytes`.
+    fn packed(&self, bytes: u32) -> u32 {
+        let first = if self.packets == 1 { AMSDU_BYTES } else { 0 };
+        (self.bytes - MAC_BYTES + first).next_multiple_of(4) + AMSDU_BYTES + bytes - MAC_BYTES
+    }
+}
+
+/// What a PPDU may hold.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// MPDUs.
+    pub frames: u32,
+    /// Bytes of an A-MPDU, by MCS.
+    pub bytes: Vec<u32>,
+    /// Bytes of an A-MSDU; 0: none.
+    amsdu: u32,
+}
+
+impl Limits {
+    /// As the scenario has it, for a category whose access may last `txop` (0: as long as any PPDU).
+    pub fn new(a: &Aggregation, phy: Phy, txop: Nanos) -> Self {
+        let time = if txop == 0 {
+            LONGEST_PPDU
+        } else {
+            txop.min(LONGEST_PPDU)
+        };
+        Self {
+            frames: a.frames,
+            bytes: (0..32)
+                .map(|mcs| phy.bytes_in(mcs, time).min(a.bytes))
+                .collect(),
+            amsdu: a.amsdu,
+        }
+    }
+}
+
+/// What came of the frames of a link, from the start or the end of the warm-up on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Exchanges, failed ones included.
+    pub exchanges: u64,
+    /// Exchanges that nobody answered.
+    pub failures: u64,
+    /// MPDUs sent.
+    pub frames: u64,
+    /// Of these, sent again.
+    pub retries: u64,
+    /// MPDUs given up.
+    pub given_up: u64,
+    /// Time on the air, answers and the gaps before them included.
+    pub airtime: Nanos,
+    /// Bytes of IP packets handed up.
+    pub bytes: u64,
+}
+
+/// One neighbour's frames.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The sender.
+    pub from: u16,
+    /// The receiver.
+    pub to: u16,
+    /// The access category.
+    pub category: Category,
+    /// Who sends them.
+    pub contender: u16,
+    /// The link in the other direction, if there is one.
+    pub reverse: Option<u16>,
+    /// What the air does to them.
+    pub errors: Errors,
+    /// At which rate they are sent.
+    pub rate: Control,
+    /// What is left of its share of the air, ns.
+    pub deficit: i64,
+    /// What came of them.
+    pub counts: Counts,
+    /// Acknowledged bits per second of airtime, smoothed with weight 1/8.
+    pub achieved_bps: f64,
+    /// MPDUs per exchange, smoothed alike.
+    pub aggregate: f64,
+    /// The discipline sends nothing before this.
+    pub not_before: Nanos,
+    /// MPDUs that the hardware has claimed.
+    claimed: (u32, u32),
+    /// MPDUs that are not done, and their bytes.
+    open: (u32, u32),
+    window: VecDeque<Mpdu>,
+    /// So many MPDUs at the front are handed up or given up.
+    delivered: usize,
+    /// The packets of the others, in order.
+    packets: VecDeque<Pkt>,
+}
+
+/// What an MPDU adds to an A-MPDU.
+fn subframe(bytes: u32) -> u32 {
+    DELIMITER + bytes.next_multiple_of(4)
+}
+
+impl Link {
+    /// With nothing under way.
+    pub fn new(
+        (from, to, category): (u16, u16, Category),
+        contender: u16,
+        errors: Errors,
+        rate: Control,
+    ) -> Self {
+        Self {
+            from,
+            to,
+            category,
+            contender,
+            reverse: None,
+            errors,
+            rate,
+            deficit: 0,
+            counts: Counts::default(),
+            achieved_bps: 0.0,
+            aggregate: 1.0,
+            not_before: 0,
+            claimed: (0, 0),
+            open: (0, 0),
+            window: VecDeque::new(),
+            delivered: 0,
+            packets: VecDeque::new(),
+        }
+    }
+
+    /// Has it MPDUs that the hardware has not claimed?
+    pub fn waiting(&self) -> bool {
+        self.open.0 > self.claimed.0
+    }
+
+    /// Takes from the discipline what goes into the next PPDU beside what waits already, and claims it all. A packet of the
+    /// usual length must fit; a longer one waits for the PPDU after.
+    pub fn claim(&mut self, now: Nanos, port: &mut Port, limits: &Limits) -> (u32, u32) {
+        let most = limits.bytes[usize::from(self.rate.best(now))];
+        let mut frames = self.open.0.saturating_sub(self.claimed.0);
+        let mut bytes = self.open.1.saturating_sub(self.claimed.1);
+        // The packet taken last, and whether its MPDU may still grow.
+        let (mut usual, mut fresh) = (0, false);
+        loop {
+            let room = frames < limits.frames && (frames == 0 || bytes + subframe(usual) <= most);
+            let grows = fresh
+                && bytes + usual + AMSDU_BYTES <= most
+                && self
+                    .window
+                    .back()
+                    .is_some_and(|m| m.packed(usual) <= limits.amsdu);
+            if !room && !grows {
+                break;
+            }
+            let p = match port.take(now) {
+                Got::Packet(p) => p,
+                Got::Empty => break,
+                Got::NotBefore(t) => {
+                    self.not_before = t.max(now + 1);
+                    break;
+                }
+            };
+            self.packets.push_back(p);
+            usual = p.len() + LLC_BYTES + MAC_BYTES;
+            if let Some(last) = self.window.back_mut()
+                && fresh
+                && last.packed(usual) <= limits.amsdu
+            {
+                let before = subframe(last.bytes);
+                last.bytes = last.packed(usual) + MAC_BYTES;
+                last.packets += 1;
+                let more = subframe(last.bytes) - before;
+                bytes += more;
+                self.open.1 += more;
+                continue;
+            }
+            self.window.push_back(Mpdu {
+                bytes: usual,
+                packets: 1,
+                tries: 0,
+                sent: false,
+                received: false,
+                gone: false,
+            });
+            frames += 1;
+            bytes += subframe(usual);
+            self.open.0 += 1;
+            self.open.1 += subframe(usual);
+            fresh = limits.amsdu > 0;
+        }
+        self.claimed.0 += frames;
+        self.claimed.1 += bytes;
+        (frames, bytes)
+    }
+
+    /// The hardware no longer holds this.
+    pub fn unclaim(&mut self, (frames, bytes): (u32, u32)) {
+        self.claimed.0 = self.claimed.0.saturating_sub(frames);
+        self.claimed.1 = self.claimed.1.saturating_sub(bytes);
+    }
+
+    /// Chooses the MPDUs of the next PPDU: the oldest ones, within the block ACK's window. Their number and the PSDU's bytes.
+    pub fn compose(&mut self, limits: &Limits, count: u32, mcs: u8) -> (u32, u32) {
+        let most = limits.bytes[usize::from(mcs)];
+        let (mut frames, mut bytes, mut single) = (0, 0, 0);
+        for mpdu in self.window.iter_mut().take(WINDOW).filter(|m| !m.gone) {
+            let more = subframe(mpdu.bytes);
+            if frames > 0 && (frames >= count || bytes + more > most) {
+                break;
+            }
+            frames += 1;
+            bytes += more;
+            single = mpdu.bytes;
+            mpdu.sent = true;
+        }
+        (frames, if frames == 1 { single } else { bytes })
+    }
+
+    /// The exchange does not happen now.
+    pub fn decompose(&mut self) {
+        self.window
+            .iter_mut()
+            .take(WINDOW)
+            .for_each(|m| m.sent = false);
+    }
+
+    /// The data are through at the receiver, which may get some of them: how many did not arrive.
+    pub fn receive(
+        &mut self,
+        mcs: u8,
+        span: (Nanos, Nanos),
+        noise: &mut Bursts,
+        rng: &mut Rng,
+    ) -> u32 {
+        let total: u32 = self.sent().map(|m| m.bytes).sum::<u32>().max(1);
+        let (mut at, mut lost) = (span.0, 0);
+        let errors = &self.errors;
+        for m in self.window.iter_mut().take(WINDOW).filter(|m| m.sent) {
+            let end = at + (span.1 - span.0) * u64::from(m.bytes) / u64::from(total);
+            let quiet = 1.0 - errors.probability(mcs, m.bytes);
+            let p = 1.0 - quiet * (1.0 - noise.probability(at, end));
+            if p > 0.0 && rng.f64() < p {
+                lost += 1;
+            } else {
+                m.received = true;
+            }
+            at = end;
+        }
+        lost
+    }
+
+    fn sent(&self) -> impl Iterator<Item = &Mpdu> {
+        self.window.iter().take(WINDOW).filter(|m| m.sent)
+    }
+
+    /// The exchange is over: what is acknowledged is done, what is not is sent again unless that was done `limit` times.
+    pub fn settle(&mut self, x: &Exchange, answered: bool, airtime: Nanos, limit: Option<u32>) {
+        let (mut good, mut bytes) = (0, 0);
+        let c = &mut self.counts;
+        for m in self.window.iter_mut().take(WINDOW).filter(|m| m.sent) {
+            m.sent = false;
+            c.frames += 1;
+            c.retries += u64::from(m.tries > 0);
+            m.tries = m.tries.saturating_add(1);
+            let acked = answered && m.received;
+            if acked {
+                good += 1;
+                bytes += m.bytes;
+            }
+            if acked || limit.is_some_and(|limit| m.tries >= limit) {
+                m.gone = true;
+                self.open.0 -= 1;
+                self.open.1 -= subframe(m.bytes);
+                c.given_up += u64::from(!acked);
+            }
+        }
+        self.claimed.0 = self.claimed.0.min(self.open.0);
+        self.claimed.1 = self.claimed.1.min(self.open.1);
+        c.exchanges += 1;
+        c.failures += u64::from(!answered);
+        c.airtime += airtime;
+        self.rate.learn(x.mcs, x.frames, good);
+        let bps = f64::from(bytes) * 8.0 * SEC as f64 / airtime.max(1) as f64;
+        self.achieved_bps += SMOOTH * (bps - self.achieved_bps);
+        self.aggregate += SMOOTH * (f64::from(x.frames) - self.aggregate);
+    }
+
+    /// Nothing of it is under way.
+    pub fn is_empty(&self) -> bool {
+        self.open.0 == 0
+    }
+
+    /// Hands up what the receiver has in order; what was given up no longer holds up the rest, as after a block ACK request.
+    pub fn deliver(&mut self, port: &mut Port, up: &mut Vec<Pkt>) {
+        while let Some(m) = self.window.get(self.delivered)
+            && (m.received || m.gone)
+        {
+            for p in self.packets.drain(..m.packets as usize) {
+                if m.received {
+                    self.counts.bytes += u64::from(p.len());
+                    up.push(p);
+                } else {
+                    port.probe.lost(&p);
+                }
+            }
+            self.delivered += 1;
+        }
+        while self.window.front().is_some_and(|m| m.gone) {
+            self.window.pop_front();
+            self.delivered -= 1;
+        }
+    }
+}

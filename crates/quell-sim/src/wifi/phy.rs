@@ -1,0 +1,175 @@
+//! 802.11n's frames in time: how long each lasts at 5 GHz (IEEE 802.11-2012, clauses 18 and 20).
+
+use quell_qdisc::{Nanos, US};
+
+/// A slot (aSlotTime, 20.4.4).
+pub const SLOT: Nanos = 9 * US;
+/// aSIFSTime at 5 GHz.
+pub const SIFS: Nanos = 16 * US;
+/// A transmission younger than this is not sensed yet (aCCATime, 18.4.4: less than 4 us).
+pub const CCA: Nanos = 4 * US;
+/// aPHY-RX-START-Delay of a 20 MHz OFDM frame (18.4.4), which an ACK is.
+pub const RX_START: Nanos = 25 * US;
+/// The longest PPDU (aPPDUMaxTime, 20.4.4).
+pub const LONGEST_PPDU: Nanos = 5484 * US;
+/// The largest A-MPDU (7.3.2.56.3).
+pub const LARGEST_AMPDU: u32 = 65_535;
+/// A QoS data header and the frame check sequence.
+pub const MAC_BYTES: u32 = 26 + 4;
+/// LLC and SNAP before each IP packet.
+pub const LLC_BYTES: u32 = 8;
+/// Header of an A-MSDU subframe; the subframe is padded to a multiple of 4.
+pub const AMSDU_BYTES: u32 = 14;
+/// Delimiter before each MPDU of an A-MPDU; the subframe is padded to a multiple of 4.
+pub const DELIMITER: u32 = 4;
+/// An ACK or a CTS.
+pub const ACK_BYTES: u32 = 14;
+/// A compressed block ACK.
+pub const BLOCK_ACK_BYTES: u32 = 32;
+/// An RTS.
+pub const RTS_BYTES: u32 = 20;
+
+/// Data bits per symbol and stream, 52 data subcarriers (MCS 0 to 7, 20.6.2): BPSK 1/2, QPSK 1/2 and 3/4, 16-QAM 1/2 and 3/4,
+/// 64-QAM 2/3, 3/4 and 5/6.
+const BITS_20: [u32; 8] = [26, 52, 78, 104, 156, 208, 234, 260];
+/// The same with the 108 data subcarriers of 40 MHz (20.6.3).
+const BITS_40: [u32; 8] = [54, 108, 162, 216, 324, 432, 486, 540];
+
+/// What the whole cell has in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phy {
+    /// 40 MHz instead of 20.
+    pub wide: bool,
+    /// Guard interval of 400 ns instead of 800.
+    pub short_gi: bool,
+}
+
+impl Phy {
+    /// Data bits per symbol.
+    pub fn bits(self, mcs: u8) -> u32 {
+        let bits = if self.wide { BITS_40 } else { BITS_20 };
+        bits[usize::from(mcs & 7)] * streams(mcs)
+    }
+
+    /// The data rate, bit/s.
+    pub fn rate_bps(self, mcs: u8) -> u64 {
+        let per_second = u64::from(self.bits(mcs)) * 250_000;
+        if self.short_gi {
+            per_second * 10 / 9
+        } else {
+            per_second
+        }
+    }
+
+    /// How long a PPDU with `bytes` of PSDU lasts: mixed format, convolutional code (20.4.3).
+    pub fn data_time(self, mcs: u8, bytes: u32) -> Nanos {
+        let symbols = u64::from(self.coded_bits(mcs, bytes).div_ceil(self.bits(mcs)));
+        let data = if self.short_gi {
+            (symbols * 3600).div_ceil(4000) * 4 * US
+        } else {
+            symbols * 4 * US
+        };
+        preamble(mcs) + data
+    }
+
+    /// The largest PSDU that fits in `time`.
+    pub fn bytes_in(self, mcs: u8, time: Nanos) -> u32 {
+        let time = time.saturating_sub(preamble(mcs)) / (4 * US);
+        let symbols = if self.short_gi {
+            time * 4000 / 3600
+        } else {
+            time
+        };
+        let bits = symbols * u64::from(self.bits(mcs));
+        (bits.saturating_sub(u64::from(self.coded_bits(mcs, 0))) / 8) as u32
+    }
+
+    /// SERVICE field, PSDU and tail bits; above 300 Mbit/s there are two encoders (20.3.11.3).
+    fn coded_bits(self, mcs: u8, bytes: u32) -> u32 {
+        let encoders = if self.rate_bps(mcs) > 300_000_000 {
+            2
+        } else {
+            1
+        };
+        16 + 8 * bytes + 6 * encoders
+    }
+}
+
+/// Spatial streams.
+pub fn streams(mcs: u8) -> u32 {
+    u32::from(mcs / 8) + 1
+}
+
+/// L-STF, L-LTF, L-SIG, HT-SIG, HT-STF, and HT-LTFs: 1, 2, 4, 4 for 1 to 4 streams (20.3.9.4).
+fn preamble(mcs: u8) -> Nanos {
+    let ltfs = match streams(mcs) {
+        1 => 1,
+        2 => 2,
+        _ => 4,
+    };
+    (8 + 8 + 4 + 8 + 4 + 4 * ltfs) * US
+}
+
+/// A non-HT OFDM frame of `bytes` at `mbps` (18.4.3).
+pub fn legacy_time(mbps: u32, bytes: u32) -> Nanos {
+    let symbols = u64::from((16 + 8 * bytes + 6).div_ceil(4 * mbps));
+    20 * US + 4 * US * symbols
+}
+
+/// The rate of what answers a frame, Mbit/s: the highest of the basic rates 6, 12 and 24 that is not above the frame's own
+/// non-HT reference rate (9.7.6.5): BPSK answers at 6, QPSK at 12, the rest at 24.
+pub fn answer_mbps(mcs: u8) -> u32 {
+    match mcs & 7 {
+        0 => 6,
+        1 | 2 => 12,
+        _ => 24,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Phy = Phy {
+        wide: false,
+        short_gi: false,
+    };
+    const FAST: Phy = Phy {
+        wide: true,
+        short_gi: true,
+    };
+
+    #[test]
+    fn rates_are_those_of_the_standards_tables() {
+        let mbps = |phy: Phy, mcs| phy.rate_bps(mcs) as f64 / 1e6;
+        let all: Vec<f64> = (0..8).map(|m| mbps(PLAIN, m)).collect();
+        assert_eq!(all, [6.5, 13.0, 19.5, 26.0, 39.0, 52.0, 58.5, 65.0]);
+        assert_eq!((mbps(PLAIN, 15), mbps(PLAIN, 31)), (130.0, 260.0));
+        assert_eq!((mbps(FAST, 7), mbps(FAST, 31)), (150.0, 600.0));
+    }
+
+    #[test]
+    fn a_frame_lasts_its_preamble_and_whole_symbols() {
+        // 22 + 8 * 1538 bits, 260 per symbol: 47.4, so 48 symbols of 4 us after 36 us.
+        assert_eq!(PLAIN.data_time(7, 1538), (36 + 48 * 4) * US);
+        assert_eq!(PLAIN.data_time(0, 1538), (36 + 475 * 4) * US);
+        // Four streams have four HT-LTFs; 28 + 12304 bits at 2160 are 6 symbols, 21.6 us, which end on a 4 us boundary.
+        assert_eq!(FAST.data_time(31, 1538), (48 + 24) * US);
+        // ACKs: 134 bits after 20 us at 24, 48 and 96 bits per symbol.
+        assert_eq!(legacy_time(6, ACK_BYTES), 44 * US);
+        assert_eq!(legacy_time(12, ACK_BYTES), 32 * US);
+        assert_eq!(legacy_time(24, ACK_BYTES), 28 * US);
+        assert_eq!(legacy_time(24, BLOCK_ACK_BYTES), 32 * US);
+    }
+
+    #[test]
+    fn what_fits_in_a_time_lasts_no_longer() {
+        for phy in [PLAIN, FAST] {
+            for mcs in 0..32 {
+                let bytes = phy.bytes_in(mcs, LONGEST_PPDU);
+                assert!(phy.data_time(mcs, bytes) <= LONGEST_PPDU);
+                assert!(phy.data_time(mcs, bytes + phy.bits(mcs) / 8 * 2) > LONGEST_PPDU);
+            }
+        }
+    }
+}

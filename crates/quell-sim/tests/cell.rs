@@ -1,0 +1,302 @@
+//! What holds in any 802.11n cell.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use quell_link::record::{Run, Wifi};
+use quell_qdisc::{MS, SEC};
+use quell_sim::scenario::{Overrides, Scenario};
+use quell_sim::{RunOptions, World};
+
+fn scenario(text: &str) -> Scenario {
+    let text = format!("duration = \"6s\"\nwarmup = \"1s\"\n{text}");
+    Scenario::parse(&text, "cell", &Overrides::default()).expect("a well-formed scenario")
+}
+
+fn measure(text: &str) -> Run {
+    let s = scenario(text);
+    let queue = s.link.queue.clone();
+    let run = quell_sim::run(
+        &s,
+        &queue,
+        1,
+        &RunOptions::default(),
+        &AtomicBool::new(false),
+    );
+    run.expect("a run")
+}
+
+/// One cell, its flows being datagrams that no queue can hold.
+fn saturated(wifi: &str, flows: &str) -> (Run, Wifi) {
+    let flows = flows.replace(
+        "UDP",
+        "[[flow]]\nkind = \"cbr\"\nrate = \"80mbit\"\ncount = 1",
+    );
+    let run = measure(&format!(
+        "[wifi]\nqueue = \"pfifo limit 200\"\n{wifi}\n{flows}"
+    ));
+    let wifi = run.wifi.clone().expect("a cell");
+    (run, wifi)
+}
+
+#[track_caller]
+fn near(x: f64, expected: f64, share: f64) {
+    assert!(
+        (x - expected).abs() <= share * expected,
+        "{x} instead of {expected}"
+    );
+}
+
+#[test]
+fn tcp_fills_the_cell_in_both_directions() {
+    for flows in [
+        "[[flow]]\ncount = 2\n",
+        "[[flow]]\ncount = 2\nfrom = \"sta1\"\n",
+        "[[flow]]\ncount = 2\n[[flow]]\nfrom = \"sta2\"\ncount = 2\n",
+    ] {
+        let run = measure(&format!("[wifi]\nstations = 2\n{flows}"));
+        // 59.8 Mbit/s of datagrams go one way alone; ACKs and contention for them cost some of it.
+        assert!(
+            run.goodput_mbps > 40.0 && run.goodput_mbps < 59.0,
+            "{}",
+            run.goodput_mbps
+        );
+        assert!(
+            run.flows.iter().all(|f| f.goodput_mbps > 0.5),
+            "{:?}",
+            run.flows
+        );
+        let rtt = run.rtt_ms.expect("samples");
+        assert!(rtt.mean > 20.0 && rtt.mean < 80.0, "{rtt:?}");
+    }
+}
+
+#[test]
+fn what_passes_the_access_point_takes_the_air_twice() {
+    let one = saturated("stations = 2", "UDP\nto = \"sta1\"")
+        .0
+        .goodput_mbps;
+    let two = saturated("stations = 2", "UDP\nfrom = \"sta1\"\nto = \"sta2\"")
+        .0
+        .goodput_mbps;
+    assert!(two > 0.3 * one && two < 0.55 * one, "{one} {two}");
+}
+
+#[test]
+fn a_chain_of_hops_on_one_channel_shares_it() {
+    let chain = |hops: &str| {
+        let wifi = format!("mode = \"mesh\"\nstations = 4\nroutes = [[{hops}]]");
+        let (run, cell) = saturated(&wifi, "UDP\nfrom = \"sta1\"\nto = \"sta4\"");
+        (run.goodput_mbps, cell.queues.len())
+    };
+    let (one, _) = chain("\"sta1\", \"sta4\"");
+    let (two, _) = chain("\"sta1\", \"sta2\", \"sta4\"");
+    let (three, queues) = chain("\"sta1\", \"sta2\", \"sta3\", \"sta4\"");
+    assert_eq!(queues, 3);
+    assert!(one > 1.8 * two && two > 1.2 * three, "{one} {two} {three}");
+}
+
+#[test]
+fn hidden_stations_destroy_each_others_frames_and_rts_protects() {
+    let cell = |keys: &str| {
+        let wifi = format!(
+            "ampdu = false\nmcs = 3\n{keys}\n[[wifi.node]]\nname = \"ap\"\n[[wifi.node]]\nname = \"a\"\nHEARS\n[[wifi.node]]\nname = \"b\""
+        );
+        wifi
+    };
+    let flows = "UDP\nfrom = \"*\"\nto = \"ap\"";
+    let all = saturated(&cell("").replace("HEARS", ""), flows)
+        .0
+        .goodput_mbps;
+    let deaf = "hears = [\"ap\"]";
+    let (hidden, air) = saturated(&cell("").replace("HEARS", deaf), flows);
+    let (rts, _) = saturated(&cell("rts = true").replace("HEARS", deaf), flows);
+    assert!(
+        hidden.goodput_mbps < 0.7 * all,
+        "{} {all}",
+        hidden.goodput_mbps
+    );
+    assert!(air.queues.iter().all(|q| q.failures > 0.3), "{air:?}");
+    assert!(
+        rts.goodput_mbps > 1.3 * hidden.goodput_mbps,
+        "{}",
+        rts.goodput_mbps
+    );
+}
+
+#[test]
+fn losses_are_repaired_in_order_or_given_up() {
+    // One in five frames is lost; with retries without limit none is in the end, and TCP sees neither loss nor reordering.
+    let text = "[wifi]\nstations = 1\nper = 0.2\nretries = \"unlimited\"\nqueue = \"pfifo limit 5000\"\n[[flow]]\ncount = 1\nbuffer = \"1mb\"";
+    let run = measure(text);
+    let air = &run.wifi.as_ref().expect("a cell").queues[0];
+    assert!(air.retries > 0.2, "{}", air.retries);
+    assert_eq!(
+        (run.flows[0].retransmits, air.given_up, run.drops),
+        (0, 0, 0)
+    );
+    assert!(run.goodput_mbps > 25.0, "{}", run.goodput_mbps);
+
+    let (run, air) = saturated("stations = 1\nper = 0.2\nretries = 1", "UDP");
+    let air = &air.queues[0];
+    assert_eq!(air.retries, 0.0);
+    let lost = run.drops_by_cause.link as f64 / run.packets as f64;
+    near(lost, 0.2, 0.05);
+}
+
+#[test]
+fn a_slow_station_takes_its_share_of_the_time_or_of_the_packets() {
+    let nodes = "[[wifi.node]]\nname = \"ap\"\n[[wifi.node]]\nname = \"fast\"\n[[wifi.node]]\nname = \"slow\"\nmcs = 0";
+    let (_, fair) = saturated(nodes, "UDP");
+    let [fast, slow] = &fair.queues[..] else {
+        panic!()
+    };
+    near(fast.airtime, slow.airtime, 0.05);
+    near(
+        fast.throughput_mbps / slow.throughput_mbps,
+        59.8 / 5.84,
+        0.1,
+    );
+    let keys = format!("serve = \"round_robin\"\nampdu = false\nhardware = 1\n{nodes}");
+    let (_, turns) = saturated(&keys, "UDP");
+    near(
+        turns.queues[0].throughput_mbps,
+        turns.queues[1].throughput_mbps,
+        0.02,
+    );
+}
+
+#[test]
+fn voice_overtakes_best_effort() {
+    let call = "[[flow]]\nkind = \"cbr\"\nrate = \"100kbit\"\nsize = 200\nfrom = \"sta1\"\nto = \"ap\"\nac = \"";
+    let wait = |ac: &str| {
+        let (_, cell) = saturated(
+            "stations = 3",
+            &format!("{call}{ac}\"\nUDP\nfrom = \"sta2\"\nUDP\nfrom = \"sta3\""),
+        );
+        cell.queues[0].sojourn_ms.mean
+    };
+    let (voice, video, best) = (wait("vo"), wait("vi"), wait("be"));
+    assert!(voice <= video && video < best, "{voice} {video} {best}");
+}
+
+#[test]
+fn noise_takes_what_is_on_the_air() {
+    let goodput = |noise: &str| {
+        saturated(&format!("stations = 1\nampdu = false\n{noise}"), "UDP")
+            .0
+            .goodput_mbps
+    };
+    let quiet = goodput("");
+    let half = goodput("noise = { quiet = \"20ms\", noisy = \"20ms\" }");
+    assert!(half < 0.55 * quiet && half > 0.35 * quiet, "{quiet} {half}");
+    near(goodput("noise = { loss = 0.0 }"), quiet, 0.01);
+}
+
+#[test]
+fn several_packets_in_one_frame_save_headers() {
+    let small = "UDP\nsize = 200";
+    let plain = saturated("stations = 1\nampdu = false", small)
+        .0
+        .goodput_mbps;
+    let packed = saturated("stations = 1\nampdu = false\namsdu = 7935", small)
+        .0
+        .goodput_mbps;
+    let both = saturated("stations = 1\namsdu = 3839", small)
+        .0
+        .goodput_mbps;
+    let many = saturated("stations = 1", small).0.goodput_mbps;
+    assert!(
+        packed > 5.0 * plain && both > many && many > plain,
+        "{plain} {packed} {many} {both}"
+    );
+}
+
+#[test]
+fn packets_that_the_hardware_holds_are_beyond_the_discipline() {
+    let rtt = |depth: u32| {
+        let text = format!(
+            "[wifi]\nstations = 1\nhardware = {depth}\nqueue = \"codel\"\nmcs = 0\n[[flow]]\ncount = 2"
+        );
+        measure(&text).rtt_ms.expect("samples").mean
+    };
+    let (deep, shallow) = (rtt(40), rtt(1));
+    assert!(deep > shallow + 5.0, "{deep} {shallow}");
+}
+
+#[test]
+fn rate_control_follows_the_signal() {
+    let goodput = |keys: &str| {
+        saturated(&format!("stations = 1\n{keys}"), "UDP")
+            .0
+            .goodput_mbps
+    };
+    let fixed: Vec<f64> = (0..8)
+        .map(|mcs| goodput(&format!("mcs = {mcs}\nsnr = 16")))
+        .collect();
+    let best = fixed.iter().copied().fold(0.0, f64::max);
+    assert!(fixed[7] < 0.1 * best && fixed[0] < 0.5 * best, "{fixed:?}");
+    let minstrel = goodput("mcs = \"minstrel\"\nsnr = 16");
+    assert!(minstrel > 0.85 * best, "{minstrel} {best}");
+}
+
+#[test]
+fn gauges_tell_of_the_channel() {
+    let flows = "[[flow]]\nkind = \"cbr\"\nrate = \"80mbit\"\nfrom = \"*\"\nto = \"ap\"\ncount = 1";
+    let s = scenario(&format!(
+        "[wifi]\nstations = 2\nmcs = 5\nqueue = \"pfifo limit 100\"\n{flows}"
+    ));
+    let mut world = World::new(Arc::new(s), "pfifo limit 100", 1, None).expect("a world");
+    world.run_until(5 * SEC);
+    let g = world.gauges(0);
+    assert_eq!((g.rate_bps, g.contenders), (52_000_000, 2));
+    assert!((0.35..0.65).contains(&g.share), "{g:?}");
+    assert!(g.busy > 0.9 && g.aggregate > 20.0, "{g:?}");
+    assert!((30e6..52e6).contains(&(g.achieved_bps as f64)), "{g:?}");
+}
+
+#[test]
+fn a_world_with_a_cell_is_plain_data() {
+    let s = scenario(
+        "[wifi]\nstations = 3\nmcs = \"minstrel\"\nsnr = 22\nnoise = { quiet = \"50ms\", noisy = \"5ms\" }\n[[flow]]\n[[flow]]\nfrom = \"*\"\nkind = \"web\"\n",
+    );
+    let s = Arc::new(s);
+    let mut a = World::new(s.clone(), "fq_codel", 7, None).expect("a world");
+    a.run_until(2 * SEC);
+    let mut b = a.clone();
+    a.run_until(4 * SEC);
+    for i in 0..2000 {
+        b.run_until(2 * SEC + i * MS);
+    }
+    b.run_until(4 * SEC);
+    assert_eq!(a.trace_hash(), b.trace_hash());
+    let mut c = World::new(s, "fq_codel", 8, None).expect("a world");
+    c.run_until(4 * SEC);
+    assert_ne!(a.trace_hash(), c.trace_hash());
+}
+
+#[test]
+fn every_queue_and_controller_works_in_a_cell() {
+    let flows = "[[flow]]\ncount = 1\n[[flow]]\nfrom = \"sta1\"\ncount = 1";
+    for queue in [
+        "pfifo",
+        "codel",
+        "pie",
+        "red",
+        "fq",
+        "fq_codel",
+        "fq_pie",
+        "dualpi2",
+        "cake",
+        "cobalt",
+        "learnqueue",
+        "wqm",
+        "rlaqm",
+        "lfq",
+    ] {
+        let run = measure(&format!(
+            "[wifi]\nstations = 2\nqueue = \"{queue}\"\n{flows}"
+        ));
+        assert!(run.goodput_mbps > 25.0, "{queue}: {}", run.goodput_mbps);
+    }
+}
