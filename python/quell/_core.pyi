@@ -72,6 +72,7 @@ class Shell:
         bin_s: float,
         server: Sequence[str] | None = None,
         mtu: int = 1500,
+        offload: bool = True,
         output: tuple[int, int] | None = None,
     ) -> Shell:
         """Run `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`.

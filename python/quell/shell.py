@@ -74,6 +74,9 @@ def shell(
         ),
     ] = None,
     mtu: Annotated[int, typer.Option(metavar="BYTES", help="Largest packet.")] = 1500,
+    no_offload: Annotated[
+        bool, typer.Option("--no-offload", help="Have the kernel hand over single packets, not large ones to take apart.")
+    ] = False,
     seed: Annotated[str | None, typer.Option(metavar="N", help="Of the dice of queues and loss.")] = None,
     view: Annotated[bool, typer.Option("--view", help="Watch the link live, below the command's output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error.")] = False,
@@ -96,8 +99,9 @@ def shell(
 
     def start(output: tuple[int, int] | None) -> Shell:
         return _core.Shell(
-            link, words, base_rtt=scenario is not None, bin_s=series or _BIN_S, server=serve, mtu=mtu, output=output
-        )
+            link, words, base_rtt=scenario is not None, bin_s=series or _BIN_S, server=serve, mtu=mtu,
+            offload=not no_offload, output=output,
+        )  # fmt: skip
 
     began = time.monotonic()
     with _command_gets_signals() as forward:

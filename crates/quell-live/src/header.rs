@@ -32,7 +32,7 @@ pub(crate) struct Tuple {
 
 /// IP protocol numbers (IANA).
 pub(crate) const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const UDP: u8 = 17;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
@@ -217,7 +217,6 @@ pub(crate) fn update_checksum(sum: u16, old: u16, new: u16) -> u16 {
 }
 
 /// The Internet checksum (RFC 1071) of `bytes`, added to what `start` has summed up.
-#[cfg(test)]
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u32 {
     let mut total = u64::from(start);
     let mut words = bytes.chunks_exact(4);

@@ -1,10 +1,11 @@
-//! The queue on real packets. [`header`] and [`link`] are pure: bytes and times in, bytes and times out. What calls the
+//! The queue on real packets. [`header`], [`segment`] and [`link`] are pure: bytes and times in, bytes and times out. What calls the
 //! system lies in `linux`, which other systems do not build.
 
 pub mod header;
 pub mod link;
 pub mod pool;
 pub mod report;
+pub mod segment;
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -27,6 +27,9 @@ pub struct Params {
     pub loss: f64,
     /// Link-layer bytes per packet that count at the rate.
     pub overhead: u32,
+    /// A token bucket of this many bytes as Linux's HTB, in place of a line: a packet leaves at once when the bucket is not in
+    /// debt, and is charged for.
+    pub burst: Option<u32>,
     /// Of the disciplines' and the loss' dice.
     pub seed: u64,
     /// Width of the series' bins.
@@ -120,6 +123,9 @@ pub struct Link {
     through_at: Nanos,
     /// When a queue that holds packets back wants to be asked again.
     retry_at: Nanos,
+    /// What the token bucket held (in time) when it was last charged, and when that was.
+    tokens: i64,
+    charged: Nanos,
     probe: Probe,
     bin_at: Nanos,
     binned: Binned,
@@ -186,6 +192,8 @@ impl Link {
             in_service: None,
             through_at: NEVER,
             retry_at: NEVER,
+            tokens: i64::MAX / 4,
+            charged: 0,
             probe: Probe {
                 meter: Meter::new(mean),
                 freed: Vec::new(),
@@ -229,14 +237,12 @@ impl Link {
                 return;
             }
             if self.wire.front().is_some_and(|w| w.0 == time) {
-                self.enqueue(time);
-            } else if self.through_at == time {
+                self.enqueue(time, &mut out);
+            } else if self.through_at == time || self.retry_at == time {
                 if let Some(packet) = self.in_service.take() {
                     self.through(time, packet, &mut out);
                 }
-                self.serve(time);
-            } else if self.retry_at == time {
-                self.serve(time);
+                self.serve(time, &mut out);
             } else if self.decide_at == time {
                 self.decide(time);
             } else {
@@ -245,7 +251,7 @@ impl Link {
         }
     }
 
-    fn enqueue(&mut self, now: Nanos) {
+    fn enqueue(&mut self, now: Nanos, out: &mut impl FnMut(Nanos, Live)) {
         let Some((_, packet)) = self.wire.pop_front() else {
             return;
         };
@@ -254,20 +260,39 @@ impl Link {
             .qdisc
             .offer(now, packet, &mut self.rng, &mut self.probe);
         self.probe.meter.backlog(now, backlog);
-        if self.in_service.is_none() {
-            self.serve(now);
+        if self.through_at == NEVER {
+            self.serve(now, out);
         }
     }
 
-    /// Puts the next packet on the line.
-    fn serve(&mut self, now: Nanos) {
+    /// Puts the next packet on the line, or through the token bucket.
+    fn serve(&mut self, now: Nanos, out: &mut impl FnMut(Nanos, Live)) {
         (self.through_at, self.retry_at) = (NEVER, NEVER);
+        let debt_until = self.charged + (-self.tokens).max(0) as u64;
+        if debt_until > now {
+            self.through_at = debt_until;
+            return;
+        }
         let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
         match got {
             Got::Packet(p) => {
                 self.probe.meter.departure(now, p.enqueued, p.len);
-                self.through_at = self.server.finish(now, p.len);
-                self.in_service = Some(p);
+                match self.params.burst {
+                    None => {
+                        self.through_at = self.server.finish(now, p.len);
+                        self.in_service = Some(p);
+                    }
+                    Some(burst) => {
+                        let full = self.server.cost(now, burst) as i64;
+                        let held = self.tokens.saturating_add((now - self.charged) as i64);
+                        self.tokens = held.min(full) - self.server.cost(now, p.len) as i64;
+                        self.charged = now;
+                        if backlog.packets > 0 {
+                            self.through_at = now + (-self.tokens).max(0) as u64;
+                        }
+                        self.through(now, p, out);
+                    }
+                }
             }
             Got::Empty => {}
             Got::NotBefore(t) => self.retry_at = t.max(now + 1),
@@ -437,6 +462,7 @@ mod tests {
             delay: 0,
             loss: 0.0,
             overhead: 14,
+            burst: None,
             seed: 1,
             bin: 100 * MS,
         }
@@ -479,6 +505,22 @@ mod tests {
         assert_eq!(record.run.goodput_mbps, 3.0 * 946.0 * 8.0 / 1e5);
         // The second waited for 1 ms.
         assert!((record.run.sojourn_ms.mean - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_token_bucket_lets_a_burst_through_and_keeps_the_packet_that_is_paid_for_queued() {
+        // 986 + 14 bytes at 8 Mbit/s take 1 ms; the bucket holds 1.6 ms.
+        let mut link = Link::new(Params {
+            burst: Some(1600),
+            ..params("pfifo", 8_000_000)
+        });
+        for place in 0..4 {
+            link.arrive(0, live(place, 986, 0, Ecn::NotEct));
+        }
+        let mut out = Vec::new();
+        link.advance(2 * MS, |due, p| out.push((due, p.place)));
+        assert_eq!(out, [(0, 0), (0, 1), (MS * 2 / 5, 2), (MS * 7 / 5, 3)]);
+        assert_eq!(link.inside(), 0);
     }
 
     #[test]

@@ -26,7 +26,8 @@ impl Shell {
     /// Runs `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`. Each way takes the
     /// link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round trip.
     #[new]
-    #[pyo3(signature = (scenario, command, *, base_rtt, bin_s, server = None, mtu = 1500, output = None))]
+    #[pyo3(signature = (scenario, command, *, base_rtt, bin_s, server = None, mtu = 1500, offload = true,
+        output = None))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         py: Python<'_>,
@@ -36,6 +37,7 @@ impl Shell {
         bin_s: f64,
         server: Option<Vec<OsString>>,
         mtu: u32,
+        offload: bool,
         output: Option<(RawFd, RawFd)>,
     ) -> PyResult<Self> {
         let s = &scenario.0;
@@ -52,6 +54,7 @@ impl Shell {
             command,
             server,
             mtu,
+            offload,
             output,
         };
         let running = py.detach(|| Running::start(config)).map_err(input_error)?;
@@ -137,9 +140,9 @@ impl Shell {
 
 /// What the live link is for a scenario's.
 fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Params, Error> {
-    if link.nic > 0 || link.shaper != Shaper::Line {
-        let error = Error::new("a shell's link is a line without a device queue").key("link");
-        return Err(error.remedy("write shaper = \"line\" and nic = 0"));
+    if link.nic > 0 {
+        let error = Error::new("a shell's link has no device queue").key("link.nic");
+        return Err(error.remedy("write nic = 0"));
     }
     Ok(Params {
         rate: link.rate.clone(),
@@ -151,6 +154,10 @@ fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Param
         },
         loss: link.loss,
         overhead: link.overhead,
+        burst: match link.shaper {
+            Shaper::Line => None,
+            Shaper::Htb { burst } => Some(burst),
+        },
         seed,
         bin,
     })

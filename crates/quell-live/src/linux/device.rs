@@ -13,6 +13,10 @@ use super::sys;
 /// Packets that the kernel keeps for us while we look away; it drops further ones unseen.
 const QUEUE: u32 = 10_000;
 
+/// UDP segmentation (linux/if_tun.h).
+const TUN_F_USO4: u32 = 0x20;
+const TUN_F_USO6: u32 = 0x40;
+
 /// One end of the link.
 #[derive(Clone, Debug)]
 pub struct End {
@@ -42,13 +46,23 @@ struct Route6 {
     index: libc::c_int,
 }
 
-/// A new TUN device in this network namespace, read and written packet by packet, without blocking.
-pub fn tun(name: &CStr) -> io::Result<OwnedFd> {
+/// A new TUN device in this network namespace, read and written frame by frame (see [`crate::segment`]), without blocking.
+/// `offload` lets the kernel hand over large packets and leave checksums open.
+pub fn tun(name: &CStr, offload: bool) -> io::Result<OwnedFd> {
     let file = sys::open(c"/dev/net/tun", libc::O_RDWR | libc::O_NONBLOCK)?;
     let mut request = named(name);
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    request.ifr_ifru.ifru_flags =
+        (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     // SAFETY: TUNSETIFF is defined with an ifreq.
     unsafe { sys::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request)? };
+    if offload {
+        let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        let udp = TUN_F_USO4 | TUN_F_USO6;
+        // Kernels before 6.2 know no UDP segments; one that refuses all of it hands over packets as they are.
+        if sys::ioctl_number(file.as_fd(), libc::TUNSETOFFLOAD, tcp | udp).is_err() {
+            let _ = sys::ioctl_number(file.as_fd(), libc::TUNSETOFFLOAD, tcp);
+        }
+    }
     Ok(file)
 }
 

@@ -16,13 +16,16 @@ use crate::header::{self, Key};
 use crate::link::{Link, Live, View};
 use crate::pool::Pool;
 use crate::report::{LATE, Machine, Record};
+use crate::segment::{Frame, HEADER};
 
 /// The longest sleep: how soon a loop hears that it is to stop.
 const NAP: Nanos = 20 * MS;
 /// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock, at most this long.
 const SPIN: Nanos = 60 * US;
 /// Packets read before the link has its turn again.
-const BATCH: usize = 64;
+const BATCH: u64 = 64;
+/// The largest packet that a device with offloads hands over.
+const LARGEST: usize = 65_535;
 /// Memory for the packets of one direction.
 const MEMORY: usize = 256 << 20;
 
@@ -47,8 +50,7 @@ impl Engine {
         let mut run = Loop {
             from: from.into(),
             to: to.into(),
-            pool: Pool::new(mtu as usize, MEMORY),
-            mtu: mtu as usize,
+            pool: Pool::new(HEADER + mtu as usize, MEMORY),
             link,
             key,
             machine: Machine::default(),
@@ -79,7 +81,6 @@ struct Loop {
     from: File,
     to: File,
     pool: Pool,
-    mtu: usize,
     link: Link,
     key: Key,
     machine: Machine,
@@ -97,7 +98,7 @@ impl Loop {
     fn run(&mut self, name: &str, stop: &AtomicBool, view: &Mutex<View>) -> Record {
         let clock = cpu_time::ThreadTime::now();
         self.machine.realtime = sys::be_punctual();
-        let mut buffer = vec![0; self.mtu + 1];
+        let mut buffer = vec![0; HEADER + LARGEST];
         let mut next_view = 0;
         while !stop.load(Ordering::Relaxed) {
             let more = self.read(&mut buffer);
@@ -123,32 +124,46 @@ impl Loop {
 
     /// Takes in what waits at the door; true if there may be more.
     fn read(&mut self, buffer: &mut [u8]) -> bool {
-        for _ in 0..BATCH {
-            let length = match self.from.read(buffer) {
-                Ok(0) => return false,
-                Ok(length) => length,
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return false,
-            };
-            self.machine.read += 1;
-            let packet = &buffer[..length];
-            // A packet that is longer than the device's MTU was is cut short, and of no use.
-            let place = if length > self.mtu {
-                None
-            } else {
-                self.pool.take()
-            };
-            match place {
-                Some(place) => {
-                    self.pool.bytes(place)[..length].copy_from_slice(packet);
-                    let class = header::classify(packet, self.key);
-                    let live = Live::new(place, length as u32, &class);
-                    self.link.arrive(self.now(), live);
-                }
-                None => self.machine.refused += 1,
+        let until = self.machine.read + BATCH;
+        while self.machine.read < until {
+            match self.from.read(buffer) {
+                Ok(length) if length > 0 => self.take(&buffer[..length]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                _ => return false,
             }
         }
         true
+    }
+
+    /// Takes a frame of the device in, packet by packet.
+    fn take(&mut self, frame: &[u8]) {
+        let now = self.now();
+        let Some(frame) = Frame::parse(frame) else {
+            self.machine.read += 1;
+            self.machine.refused += 1;
+            return;
+        };
+        for k in 0..frame.count() {
+            self.machine.read += 1;
+            let Some(place) = self.pool.take() else {
+                self.machine.refused += 1;
+                continue;
+            };
+            // The place begins with the header that every packet has on its way out: all zero.
+            let bytes = &mut self.pool.bytes(place)[HEADER..];
+            match frame.write(k, bytes) {
+                Some(length) => {
+                    let class = header::classify(&bytes[..length], self.key);
+                    self.link
+                        .arrive(now, Live::new(place, length as u32, &class));
+                }
+                None => {
+                    // It is longer than the device's MTU was at the start.
+                    self.pool.give(place);
+                    self.machine.refused += 1;
+                }
+            }
+        }
     }
 
     /// Sends what is through.
@@ -160,8 +175,8 @@ impl Loop {
             let late = now.saturating_sub(due);
             lateness.record(late);
             machine.missed += u64::from(late > LATE);
-            let bytes = &mut pool.bytes(packet.place)[..packet.bytes as usize];
-            let marked = packet.ecn() == Ecn::Ce && header::set_ce(bytes);
+            let bytes = &mut pool.bytes(packet.place)[..HEADER + packet.bytes as usize];
+            let marked = packet.ecn() == Ecn::Ce && header::set_ce(&mut bytes[HEADER..]);
             match to.write(bytes) {
                 Ok(_) => {
                     machine.sent += 1;

@@ -73,6 +73,8 @@ pub struct Plan {
     pub processes: bool,
     /// Name of the devices.
     pub device: CString,
+    /// Whether they hand over large packets.
+    pub offload: bool,
     /// The other side, where that is a namespace of its own.
     pub outer: Option<End>,
     /// The command's side.
@@ -318,7 +320,10 @@ impl Init<'_> {
     }
 
     fn device(&self, kind: Kind, end: &End) {
-        let file = self.need(Step::Device, device::tun(&self.plan.device));
+        let file = self.need(
+            Step::Device,
+            device::tun(&self.plan.device, self.plan.offload),
+        );
         let six = self.need(Step::Address, device::configure(&self.plan.device, end));
         self.tell(kind, six.into(), Some(file.as_raw_fd()));
         // Ours is closed here: the device must die with the engine.

@@ -35,6 +35,8 @@ pub struct Config {
     pub server: Option<Vec<OsString>>,
     /// Largest packet.
     pub mtu: u32,
+    /// Whether the kernel may hand over many packets in one.
+    pub offload: bool,
     /// The command's standard output and error, if not ours.
     pub output: Option<(RawFd, RawFd)>,
 }
@@ -125,7 +127,7 @@ impl Shell {
         let mut ours = None;
         let block = match outside {
             Outside::Caller => {
-                let (block, device) = take_block()?;
+                let (block, device) = take_block(config.offload)?;
                 ours = Some(device);
                 block
             }
@@ -159,6 +161,7 @@ impl Shell {
             user: (!privileged).then(identity_maps),
             processes: true,
             device: block.device.clone(),
+            offload: config.offload,
             outer: ours.is_none().then(|| end(1, false)),
             inner: end(2, true),
             server: config.server.map(&program).transpose()?,
@@ -320,12 +323,12 @@ fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
 }
 
 /// A block whose device's name is free in this namespace, and the device.
-fn take_block() -> Result<(Block, OwnedFd), Error> {
+fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
     check_tun()?;
     let known =
         sys::interfaces().map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
     for block in Block::candidates(&known) {
-        match device::tun(&block.device) {
+        match device::tun(&block.device, offload) {
             Ok(device) => return Ok((block, device)),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
             Err(e) => return Err(failure(Step::Device, e.raw_os_error().unwrap_or(0))),

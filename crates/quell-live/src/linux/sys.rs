@@ -53,6 +53,13 @@ pub unsafe fn ioctl<T>(
     Ok(())
 }
 
+/// An `ioctl` whose argument is a number.
+pub fn ioctl_number(fd: BorrowedFd<'_>, request: libc::Ioctl, argument: u32) -> io::Result<()> {
+    // SAFETY: the request that this is used for (TUNSETOFFLOAD) takes a number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, libc::c_ulong::from(argument)) })?;
+    Ok(())
+}
+
 /// Sends one message to the kernel's routing netlink; nobody waits for an answer.
 pub fn netlink(message: &[u32]) {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
