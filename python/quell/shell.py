@@ -75,7 +75,8 @@ def shell(
     ] = None,
     mtu: Annotated[int, typer.Option(metavar="BYTES", help="Largest packet.")] = 1500,
     no_offload: Annotated[
-        bool, typer.Option("--no-offload", help="Have the kernel hand over single packets, not large ones to take apart.")
+        bool,
+        typer.Option("--no-offload", help="Have the kernel hand over single packets only."),
     ] = False,
     seed: Annotated[str | None, typer.Option(metavar="N", help="Of the dice of queues and loss.")] = None,
     view: Annotated[bool, typer.Option("--view", help="Watch the link live, below the command's output.")] = False,
