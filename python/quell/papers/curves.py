@@ -73,6 +73,14 @@ def rl_aqm(study: Study, why: str) -> None:
     study.figures.insert(0, Figure("F4", "Figures 4 and 5: learning", note, panels))
 
 
+def _settled(steps: Sequence[float], values: Sequence[float]) -> float | None:
+    """Find the step from which means of five stay within a tenth of the last; None where that is in the last third."""
+    smooth = [sum(values[max(0, k - 4) : k + 1]) / len(values[max(0, k - 4) : k + 1]) for k in range(len(values))]
+    off = [k for k, value in enumerate(smooth) if abs(value - smooth[-1]) > 0.1 * abs(smooth[-1])]
+    first = off[-1] + 1 if off else 0
+    return float(steps[first]) if first < 2 / 3 * len(steps) else None
+
+
 # LFQ's Figures 4, 9, 11. ---------------------------------------------------------------------------------------------
 
 LFQ_FIGURES = {
@@ -99,10 +107,11 @@ def lfq(study: Study) -> None:
             _absent(study, LFQ_CLAIMS, f"{figure}.", model)
             continue
         flows, mean = curve["step"], curve["prediction"]
-        off = [k for k, value in enumerate(mean) if abs(value - mean[-1]) > 0.1 * abs(mean[-1])]
-        settled = flows[min(off[-1] + 1, len(flows) - 1)] if off else flows[0]
+        settled = _settled(flows, mean)
         marks = range(0, len(flows), max(1, len(flows) // 6))
         course = "mean prediction by flows " + ", ".join(f"{flows[k]}: {mean[k]:.1f}" for k in marks)
+        if settled is None:
+            course = f"had not settled within its {flows[-1]} flows; {course}"
         study.put(f"{figure}.settled", estimate([settled]), course)
         study.put(f"{figure}.spread", estimate([curve["prediction_p95"][-1] - curve["prediction_p5"][-1]]))
         lines = [
