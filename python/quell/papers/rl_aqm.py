@@ -383,7 +383,7 @@ PAPER = Paper(
     name="rl-aqm",
     title="RL-AQM, measured again",
     source="AlWahab, Gombos, Laki: On a Deep Q-Network-based Approach for Active Queue Management, EuCNC 2021",
-    about="Figures 6 to 11: delay and throughput of RL-AQM and PIE at 10 and 100 Mbit/s, RTT 20 and 100 ms",
+    about="Figures 4 to 11: learning; delay and throughput of RL-AQM and PIE at 10 and 100 Mbit/s, RTT 20 and 100 ms",
     claims=_claims(),
     measure=measure,
 )
