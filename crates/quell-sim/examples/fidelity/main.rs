@@ -1,7 +1,8 @@
 //! Does quell tell the truth? Compares it with theory, with real Linux and with published logs, and writes `docs/fidelity.md`.
 //!
 //! `make fidelity`, or
-//! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--markdown FILE]`
+//! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--only PART]
+//! [--markdown FILE]`
 
 mod grid;
 mod lfq;
@@ -23,6 +24,8 @@ struct Options {
     seeds: u64,
     /// Only cells whose name has this in it, and nothing but the grid.
     cells: Option<String>,
+    /// Only this part of the document.
+    only: Option<String>,
     /// The document whose marked parts are written anew.
     markdown: Option<String>,
 }
@@ -31,6 +34,7 @@ fn options() -> Result<Options, String> {
     let mut options = Options {
         seeds: 20,
         cells: None,
+        only: None,
         markdown: None,
     };
     let mut args = std::env::args().skip(1);
@@ -44,10 +48,11 @@ fn options() -> Result<Options, String> {
                     .map_err(|_| "--seeds needs a whole number".to_string())?
             }
             "--cells" => options.cells = Some(value()?),
+            "--only" => options.only = Some(value()?),
             "--markdown" => options.markdown = Some(value()?),
             _ => {
                 return Err(format!(
-                    "unknown option {arg}: --quick, --seeds N, --cells TEXT, --markdown FILE"
+                    "unknown option {arg}: --quick, --seeds N, --cells TEXT, --only PART, --markdown FILE"
                 ));
             }
         }
@@ -252,13 +257,31 @@ fn main() -> ExitCode {
 fn try_main() -> Result<(), String> {
     let options = options()?;
     let seeds = options.seeds;
-    let linux = grid_tables(&judge(grid::cells(), &options), seeds);
-    let beyond = beyond_table(&judge(grid::beyond(), &options), seeds);
-    let mut parts = vec![("linux", linux), ("beyond", beyond)];
-    if options.cells.is_none() {
-        parts.push(("theory", row_table(&theory::all())));
-        parts.push(("lfq", row_table(&lfq::all())));
-        parts.push(("wifi", row_table(&wifi::all())));
+    let wanted = |part: &str| match (&options.only, &options.cells) {
+        (Some(only), _) => only == part,
+        (None, Some(_)) => part == "linux" || part == "beyond",
+        (None, None) => true,
+    };
+    type Part<'a> = (&'a str, &'a dyn Fn() -> String);
+    let all: [Part; 5] = [
+        ("linux", &|| {
+            grid_tables(&judge(grid::cells(), &options), seeds)
+        }),
+        ("beyond", &|| {
+            beyond_table(&judge(grid::beyond(), &options), seeds)
+        }),
+        ("theory", &|| row_table(&theory::all())),
+        ("lfq", &|| row_table(&lfq::all())),
+        ("wifi", &|| row_table(&wifi::all())),
+    ];
+    let parts: Vec<(&str, String)> = all
+        .iter()
+        .filter(|(name, _)| wanted(name))
+        .map(|(name, measure)| (*name, measure()))
+        .collect();
+    if parts.is_empty() {
+        let names = all.map(|(name, _)| name).join(", ");
+        return Err(format!("--only takes one of {names}"));
     }
     for (name, text) in &parts {
         println!("## {name}\n\n{text}");
