@@ -59,4 +59,11 @@ fn steady_state_allocates_nothing() {
         let made = allocations(text, queue, 300);
         assert_eq!(made, 0, "everything at once through {queue}");
     }
+    // A cell with losses, collisions and aggregates, through the access point and over it.
+    let text = "duration = \"400s\"\nwarmup = \"5s\"\n[wifi]\nstations = 3\nmcs = 5\nper = 0.05\n[[flow]]\ncount = 2\n\
+        [[flow]]\nfrom = \"sta1\"\nto = \"sta2\"\ncount = 1\n[[flow]]\nfrom = \"sta3\"\nkind = \"cbr\"\nac = \"vo\"\n";
+    for queue in ["fq_codel", "learnqueue", "wqm"] {
+        let made = allocations(text, queue, 300);
+        assert_eq!(made, 0, "a cell of {queue}");
+    }
 }

@@ -511,7 +511,8 @@ impl Cell {
         link.settle(&x, answered, airtime, retries);
         link.deficit -= airtime as i64;
         let (done, reverse) = (answered || link.is_empty(), link.reverse);
-        if let Some(reverse) = reverse {
+        // The receiver of what it gets counts it as the sender's share too, as mac80211 does.
+        if let Some(reverse) = reverse.filter(|_| answered) {
             self.links[usize::from(reverse)].deficit -= airtime as i64;
         }
         self.deliver(x.link, ports);
