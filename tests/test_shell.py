@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,6 +78,44 @@ def test_a_transfer_arrives_whole_behind_any_queue(quell: Quell, tmp_path: Path,
     assert down["packets"] >= len(data) / 1448
     assert up["packets"] > 100, "acknowledgements"
     assert_nothing_is_lost_or_made(tmp_path)
+
+
+@pytest.mark.parametrize("aqm", ["pfifo", "fq_codel", "dualpi2", "learnqueue", "rlaqm"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_iperf3_runs_unmodified(quell: Quell, tmp_path: Path, aqm: str, reverse: bool) -> None:
+    if shutil.which("iperf3") is None:
+        pytest.skip("iperf3 is not installed")
+    iperf = 'exec iperf3 --client "$QUELL_SERVER" --bytes 1M --parallel 2 --json' + (" --reverse" if reverse else "")
+    done = quell(
+        "shell", "--rate", "20mbit", "--delay", "5ms", "--aqm", aqm, "--json", "run.json", "--quiet",
+        "--server", "iperf3 --server --one-off", "--", "sh", "-c", iperf,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    # iperf3 does not wait for what it sent last.
+    received = json.loads(done.stdout)["end"]["sum_received"]["bytes"]
+    assert received > 200_000
+    assert records(tmp_path)[0 if reverse else 1]["packets"] >= received / 1448
+    assert_nothing_is_lost_or_made(tmp_path)
+
+
+def test_curl_runs_unmodified(quell: Quell, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    (tmp_path / "file").write_bytes(random.Random(2).randbytes(500_000))
+    curl = "curl --silent --fail --output got http://$QUELL_SERVER:8000/file"
+    done = quell("shell", "--trace", "builtin:lte", "--server", SERVE, "--", "sh", "-c", curl)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "got").read_bytes() == (tmp_path / "file").read_bytes()
+
+
+def test_a_browser_loads_a_page(quell: Quell, tmp_path: Path) -> None:
+    if (browser := shutil.which("chromium") or shutil.which("google-chrome")) is None:
+        pytest.skip("no Chromium is installed")
+    (tmp_path / "script.js").write_text("document.body.append('drawn ' + 6 * 7)")
+    (tmp_path / "index.html").write_text("<!doctype html><body><script src=script.js></script>")
+    load = f"exec {browser} --headless --no-sandbox --disable-gpu --dump-dom http://$QUELL_SERVER:8000/index.html"
+    done = quell("shell", "--rate", "20mbit", "--delay", "5ms", "--server", SERVE, "--", "sh", "-c", load)
+    assert "drawn 42" in done.stdout, done.stderr
 
 
 def test_ipv6_works_as_well(quell: Quell, tmp_path: Path) -> None:
