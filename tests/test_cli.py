@@ -156,6 +156,14 @@ def test_lists_of_queues_and_scenarios(quell: Quell) -> None:
         assert f'name = "{name}"' in quell("scenarios", name).stdout
 
 
+def test_a_run_in_a_cell_tells_of_the_air(quell: Quell) -> None:
+    done = quell("run", "wifi-mesh", "--duration", "3s")
+    assert re.search(r"gateway → relay +[0-9.]+ +[0-9.]+ +\d+ +[0-9.]+ +[0-9.]+ +[0-9.]+", done.stdout)
+    record = json.loads(quell("run", "wifi-mesh", "--duration", "3s", "--json", "-").stdout)
+    assert 0.5 < record["wifi"]["busy"] <= 1
+    assert sum(q["airtime"] for q in record["wifi"]["queues"]) < 1.2
+
+
 def test_every_built_in_scenario_reads_back_from_its_own_toml() -> None:
     from quell import _core
 

@@ -202,6 +202,8 @@ def run(
         _heading(scenario, 1)
         out.print(table.compare(rows, out.width))
         out.print(table.flows(outcome.records[0]))
+        if wifi := outcome.records[0].get("wifi"):
+            out.print(table.cell(wifi))
     targets.write(outcome, single=True, series=series is not None)
     return _status(outcome)
 

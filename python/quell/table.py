@@ -112,6 +112,34 @@ def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
     return table
 
 
+def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
+    """List the queues of an 802.11n cell with what their frames took of the air."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in (
+        "on the air",
+        "throughput\nMbit/s",
+        "sojourn\nmean ms",
+        "drops\npackets",
+        "airtime\n%",
+        "aggregate\nframes",
+        "resent\n%",
+    ):
+        table.add_column(title, justify="left" if title == "on the air" else "right", no_wrap=True)
+    for q in wifi["queues"][:at_most]:
+        table.add_row(
+            f"{q['from']} → {q['to']}" + ("" if q["ac"] == "be" else f" {q['ac']}"),
+            f"{q['throughput_mbps']:.3f}",
+            f"{q['sojourn_ms']['mean']:.1f}",
+            f"{q['drops']}",
+            f"{q['airtime'] * 100:.1f}",
+            f"{q['aggregate']:.1f}",
+            f"{q['retries'] * 100:.1f}",
+        )
+    if (more := len(wifi["queues"]) - at_most) > 0:
+        table.add_row(f"… {more} more")
+    return table
+
+
 def sweep(points: Sequence[Point], reward: str) -> Table:
     """List a sweep's settings; the best for the reward is marked."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))

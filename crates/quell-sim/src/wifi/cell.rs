@@ -3,6 +3,13 @@
 //! What happens next is the end of a frame on the air, an answer or a timeout that is due, or the start of the contender whose
 //! backoff runs out first. Contenders whose backoffs run out together collide; all others stop counting when they hear a
 //! frame. Who hears whom is a table, so that hidden nodes need nothing of their own.
+//!
+//! Simpler than IEEE 802.11-2012, and why:
+//! - Two frames that overlap at a receiver destroy each other, whatever their strength: there are no distances.
+//! - Propagation takes no time; a frame is sensed 4 us (aCCATime) after it begins, so that backoffs which end together collide.
+//! - Frames are lost at their receiver only; all others that hear a frame alone read its duration.
+//! - A frame that is given up no longer holds up those after it, as if the block ACK request that tells so took no time.
+//! - Block ACK sessions are there from the start; beacons and management frames are left out.
 
 use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng};
 
