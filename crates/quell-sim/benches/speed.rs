@@ -94,7 +94,9 @@ fn scenario(cell: &Cell) -> Scenario {
         "newreno" => Cc::NewReno,
         "cubic" => Cc::Cubic { rfc9438: false },
         "bbr" => Cc::Bbr,
-        _ => Cc::Prague,
+        _ => Cc::Prague {
+            rate_scaling: false,
+        },
     };
     let tcp = Tcp {
         cc,

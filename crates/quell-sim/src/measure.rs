@@ -90,7 +90,7 @@ fn cc_name(cc: Cc) -> &'static str {
         Cc::Bic { .. } => "bic",
         Cc::Bbr => "bbr",
         Cc::Dctcp => "dctcp",
-        Cc::Prague => "prague",
+        Cc::Prague { .. } => "prague",
     }
 }
 

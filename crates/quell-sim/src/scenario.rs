@@ -303,8 +303,11 @@ pub enum Cc {
     Bbr,
     /// `dctcp`.
     Dctcp,
-    /// `prague`.
-    Prague,
+    /// `prague`, which behaves as if its round trip were 15 ms longer.
+    Prague {
+        /// As if it were 25 ms at least, instead (`rtt_scaling = "rate"`).
+        rate_scaling: bool,
+    },
 }
 
 #[cfg(test)]

@@ -3,19 +3,39 @@
 #[path = "../examples/fidelity/grid.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
 mod grid;
+#[path = "../examples/fidelity/l4s.rs"]
+mod l4s;
 
 use std::sync::atomic::AtomicBool;
 
+use quell_link::record::Run;
 use quell_sim::RunOptions;
 
-/// The cell over four seeds, and what it compares to.
-fn judge(cell: &grid::Cell) -> grid::Verdict {
+/// The cell over four seeds.
+fn measure<M>(cell: &grid::Cell, see: fn(&Run) -> M) -> Vec<M> {
     let (scenario, never) = (cell.scenario(), AtomicBool::new(false));
     let run = |seed| {
         quell_sim::run(&scenario, &cell.queue, seed, &RunOptions::default(), &never).expect("a run")
     };
-    let quell: Vec<_> = (1..=4).map(|seed| grid::measures(&run(seed))).collect();
-    grid::Verdict::new(cell, &quell)
+    (1..=4).map(|seed| see(&run(seed))).collect()
+}
+
+/// What it compares to.
+fn judge(cell: &grid::Cell) -> grid::Verdict {
+    grid::Verdict::new(cell, &measure(cell, grid::measures))
+}
+
+/// The same for a scalable flow beside a classic one.
+#[track_caller]
+fn share_as_they_should(names: &[&str]) {
+    for name in names {
+        let pair = l4s::pairs()
+            .into_iter()
+            .find(|pair| pair.cell.name == *name)
+            .expect("a pair");
+        let verdict = l4s::Verdict::new(&pair, &measure(&pair.cell, l4s::measures));
+        assert!(verdict.holds(), "{name}: {verdict:#?}");
+    }
 }
 
 #[track_caller]
@@ -63,6 +83,25 @@ fn bbr_is_as_in_linux() {
 #[test]
 fn dctcp_beside_cubic_is_as_in_linux() {
     agrees("50mbit-rtt10-dualpi2any-dctcp2+cubic2");
+}
+
+#[test]
+fn dctcp_and_cubic_share_a_link_as_in_linux() {
+    share_as_they_should(&[
+        "40mbit-rtt5-dualpi2any-dctcp1+cubic1",
+        "40mbit-rtt20-dualpi2any-dctcp1+cubic1",
+        "10mbit-rtt20-dualpi2any-dctcp1+cubic1",
+        "100mbit-rtt20-dualpi2any-dctcp1+cubic1",
+    ]);
+}
+
+#[test]
+fn prague_and_cubic_have_like_rates_at_short_and_long_round_trips() {
+    share_as_they_should(&[
+        "40mbit-rtt5-dualpi2-prague1+cubic1",
+        "40mbit-rtt20-dualpi2-prague1+cubic1",
+        "40mbit-rtt100-dualpi2-prague1+cubic1",
+    ]);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub struct Cell {
     pub queue: String,
     /// TCP flows: `CC:COUNT[@rtt=TIME][@ecn=1]`, joined by `+`.
     pub flows: String,
+    /// Seconds that it runs, and how many of them do not count.
+    pub span_s: (u64, u64),
     /// One entry per seed of Linux.
     pub linux: Vec<Measures>,
 }
@@ -71,11 +73,12 @@ impl Cell {
     /// The cell as a scenario of quell's; the pings are a sparse flow of their own, as they were in Linux.
     pub fn scenario(&self) -> Scenario {
         let one_way_us = self.rtt_ms * 500;
+        let (duration, warmup) = self.span_s;
         let mut text = format!(
             r#"
             name = "{}"
-            duration = "30s"
-            warmup = "5s"
+            duration = "{duration}s"
+            warmup = "{warmup}s"
             [link]
             rate = "{}mbit"
             delay = "{one_way_us}us"
@@ -130,7 +133,8 @@ pub fn beyond() -> Vec<Cell> {
     read(BEYOND)
 }
 
-fn read(table: &str) -> Vec<Cell> {
+/// The cells of a table whose first eleven columns are those of the grid.
+pub fn read(table: &str) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for line in table.lines().skip(1) {
         let f: Vec<&str> = line.split(',').collect();
@@ -142,6 +146,7 @@ fn read(table: &str) -> Vec<Cell> {
                 rtt_ms: number(2) as u64,
                 queue: f[3].into(),
                 flows: f[4].into(),
+                span_s: (30, 5),
                 linux: Vec::new(),
             });
         }
@@ -183,7 +188,8 @@ pub struct Compared {
 }
 
 impl Compared {
-    fn new(linux: &[f64], quell: &[f64], tolerance: f64) -> Self {
+    /// Compares the means.
+    pub fn new(linux: &[f64], quell: &[f64], tolerance: f64) -> Self {
         let (l, q) = (mean(linux), mean(quell));
         let min = linux.iter().copied().fold(f64::INFINITY, f64::min);
         let max = linux.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -5,6 +5,7 @@
 //! [--markdown FILE]`
 
 mod grid;
+mod l4s;
 mod lfq;
 mod theory;
 mod wifi;
@@ -15,6 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use grid::{Cell, Compared, Measures, Verdict};
+use quell_link::record::Run;
 use quell_sim::RunOptions;
 use theory::Row;
 
@@ -64,7 +66,7 @@ fn options() -> Result<Options, String> {
 }
 
 /// Every cell with every seed, on all cores; the result depends on neither their number nor their order.
-fn measure(cells: &[Cell], seeds: u64) -> Vec<Vec<Measures>> {
+fn measure<M: Copy + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> Vec<Vec<M>> {
     let scenarios: Vec<_> = cells.iter().map(Cell::scenario).collect();
     let jobs: Vec<(usize, u64)> = (0..cells.len())
         .flat_map(|c| (1..=seeds).map(move |s| (c, s)))
@@ -87,7 +89,7 @@ fn measure(cells: &[Cell], seeds: u64) -> Vec<Vec<Measures>> {
                     .unwrap_or_else(|error| panic!("{}: {error}", cells[c].name));
                     done.lock()
                         .expect("no thread panicked")
-                        .push((c, seed, grid::measures(&run)));
+                        .push((c, seed, see(&run)));
                 }
             });
         }
@@ -119,7 +121,7 @@ fn judge(mut cells: Vec<Cell>, options: &Options) -> Vec<Judged> {
     if let Some(part) = &options.cells {
         cells.retain(|cell| cell.name.contains(part));
     }
-    let quell = measure(&cells, options.seeds);
+    let quell = measure(&cells, options.seeds, grid::measures);
     let pairs = cells.into_iter().zip(quell);
     pairs
         .map(|(cell, runs)| {
@@ -199,6 +201,46 @@ fn beyond_table(judged: &[Judged], seeds: u64) -> String {
     out
 }
 
+/// Scalable beside classic flows.
+fn l4s_table(options: &Options) -> String {
+    let mut pairs = l4s::pairs();
+    if let Some(part) = &options.cells {
+        pairs.retain(|pair| pair.cell.name.contains(part));
+    }
+    let cells: Vec<Cell> = pairs.iter().map(|pair| pair.cell.clone()).collect();
+    let runs = measure(&cells, options.seeds, l4s::measures);
+    let verdicts: Vec<_> = pairs
+        .iter()
+        .zip(&runs)
+        .map(|(pair, runs)| l4s::Verdict::new(pair, runs))
+        .collect();
+    let held = verdicts.iter().filter(|v| v.holds()).count();
+    let mut out = format!(
+        "{held} of {} agree in both ({} seeds of quell's each).\n\n| traffic | queue | ratio of rates | delay, ms | p99 of the delay, ms | rates | delay |\n|---|---|---|---|---|---|---|\n",
+        pairs.len(),
+        options.seeds
+    );
+    let word = |holds| if holds { "agrees" } else { "**miss**" };
+    for (pair, v) in pairs.iter().zip(&verdicts) {
+        let show = |c: &Compared, digits: usize| match pair.linux.is_empty() {
+            true => format!("{:.digits$}", c.quell),
+            false => compared(c, digits),
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            pair.cell.traffic(),
+            pair.cell.queue,
+            show(&v.ratio, 2),
+            show(&v.delay.0, 2),
+            show(&v.p99.0, 2),
+            word(v.rates_hold()),
+            word(v.delays_hold()),
+        );
+    }
+    out
+}
+
 fn row_table(rows: &[Row]) -> String {
     let mut out = String::from(
         "| quantity | unit | expected | quell | difference | allowed | |\n|---|---|---|---|---|---|---|\n",
@@ -259,17 +301,18 @@ fn try_main() -> Result<(), String> {
     let seeds = options.seeds;
     let wanted = |part: &str| match (&options.only, &options.cells) {
         (Some(only), _) => only == part,
-        (None, Some(_)) => part == "linux" || part == "beyond",
+        (None, Some(_)) => ["linux", "beyond", "l4s"].contains(&part),
         (None, None) => true,
     };
     type Part<'a> = (&'a str, &'a dyn Fn() -> String);
-    let all: [Part; 5] = [
+    let all: [Part; 6] = [
         ("linux", &|| {
             grid_tables(&judge(grid::cells(), &options), seeds)
         }),
         ("beyond", &|| {
             beyond_table(&judge(grid::beyond(), &options), seeds)
         }),
+        ("l4s", &|| l4s_table(&options)),
         ("theory", &|| row_table(&theory::all())),
         ("lfq", &|| row_table(&lfq::all())),
         ("wifi", &|| row_table(&wifi::all())),

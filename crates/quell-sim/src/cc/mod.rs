@@ -297,14 +297,17 @@ impl CongestionControl {
             Cc::Bic { beta } => Self::Bic(Bic::new(bic::Params::with_beta(beta))),
             Cc::Bbr => Self::Bbr(Bbr::new()),
             Cc::Dctcp => Self::Dctcp(Dctcp::new()),
-            Cc::Prague => Self::Prague(Prague::new()),
+            Cc::Prague { rate_scaling } => Self::Prague(Prague::with(match rate_scaling {
+                true => prague::VirtualRtt::Rate,
+                false => prague::VirtualRtt::Additive,
+            })),
         }
     }
 
     /// The algorithm that a sender with these options runs: what needs ECN falls back to NewReno without it, as in Linux.
     pub fn of(tcp: &Tcp) -> Self {
         match tcp.cc {
-            Cc::Dctcp | Cc::Prague if !tcp.ecn => Self::NewReno(NewReno),
+            Cc::Dctcp | Cc::Prague { .. } if !tcp.ecn => Self::NewReno(NewReno),
             cc => Self::new(cc),
         }
     }
@@ -506,7 +509,10 @@ mod tests {
             buffer: 6_000_000,
             rate: u64::MAX,
         };
-        for cc in [Cc::Dctcp, Cc::Prague] {
+        let prague = Cc::Prague {
+            rate_scaling: false,
+        };
+        for cc in [Cc::Dctcp, prague] {
             let with = CongestionControl::of(&tcp(cc, true));
             assert_ne!(with.ecn_mode(), EcnMode::Classic);
             let without = CongestionControl::of(&tcp(cc, false));

@@ -1,13 +1,24 @@
 //! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as L4STeam's `tcp_prague.c` 0.7: DCTCP made fit for the Internet.
 //!
 //! A fractional window shrinks by half the share of marked packets, at most once per round, and grows with each unmarked one; the
-//! rate is paced; below a virtual round trip of 25 ms flows of different RTT converge to like rates. At four packets and below
-//! the rate is controlled and the window follows; above, the other way round.
+//! rate is paced. At four packets and below the rate is controlled and the window follows; above, the other way round.
 //! With fixed point as there: alpha in 2^-24 (kept times 16), the window in 2^-20 packets, rates in bytes per second.
 //!
-//! Deviations from 0.7: segments are not made smaller below 1 Mbit/s; bursts are the pacer's; a mark that the first reduction
-//! in slow start follows is found by the counter of CE, which the engine keeps. Like 0.7 (and unlike the Prague requirements of
-//! RFC 9331, section 4.3, point 4), nothing here detects a classic ECN bottleneck.
+//! The rounds are those of a virtual round trip ([`VirtualRtt`]), two of the scalings that `tcp_prague.c` has had under
+//! `prague_rtt_scaling`: its own and 15 ms more (default; "additive", there with another number), or 25 ms at least ("rate", the
+//! only one of 0.7). 15 ms is what a classic flow waits in DualPI2, so that with the first the rates of Prague and CUBIC
+//! stay within 1.5 of each other from 5 to 100 ms; with the second they do not (docs/fidelity.md).
+//!
+//! Deviations from 0.7:
+//! - A mark that comes within a virtual round after a reduction is answered when the round is over (RFC 8257, section 3.3: once
+//!   per window of data). There only a mark after its end counts, at the next CWR, which makes reductions rarer by a third.
+//! - Growth stops only when the application has nothing to send, as in L4STeam's kernels up to 6.6. Later ones ask whether the
+//!   window limits, which below two packets per round it never does: such a flow stays where it is for good.
+//! - A loss does not bring it below two packets per round (RFC 5681, section 3.1).
+//! - Segments are not made smaller below 1 Mbit/s; bursts are the pacer's; a mark that the first reduction in slow start follows
+//!   is found by the counter of CE, which the engine keeps.
+//!
+//! Like 0.7 (and unlike the Prague requirements of RFC 9331, section 4.3, point 4), nothing here detects a classic ECN bottleneck.
 //! A connection without ECN runs NewReno (`CongestionControl::of`).
 
 use quell_qdisc::{Nanos, US};
@@ -26,7 +37,8 @@ const MIN_RATE: u64 = 12_500;
 /// The virtual round trip of RTT independence, which begins this many rounds after slow start and covers up to 100 ms.
 const TARGET_RTT_US: u64 = 25_000;
 const TRANSITION_ROUNDS: u32 = 4;
-const MAX_SCALED_RTT_US: u64 = 100_000;
+/// What a classic flow waits in DualPI2's queue (RFC 9332, appendix A.1: its target).
+const ADDED_RTT_US: u64 = 15_000;
 /// Largest packet; IP and TCP headers with timestamps.
 const MTU: u64 = 1500;
 const HEADERS: u64 = 52;
@@ -38,9 +50,20 @@ const HSRTT_SHIFT: u32 = 7;
 /// Windows of up to four full packets are controlled by rate.
 const RATE_MODE_BYTES: u64 = 4 * MTU;
 
+/// Which round trip a sender behaves as if it had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VirtualRtt {
+    /// 25 ms or its own, if that is longer.
+    Rate,
+    /// Its own and 15 ms.
+    #[default]
+    Additive,
+}
+
 /// One sender's state.
 #[derive(Clone, Debug)]
 pub struct Prague {
+    rtt: VirtualRtt,
     /// Window in 2^-20 packets, and the rate that belongs to it.
     frac_cwnd: u64,
     rate: u64,
@@ -64,6 +87,8 @@ pub struct Prague {
     /// Rounds since slow start.
     rounds: u32,
     saw_ce: bool,
+    /// A mark came since the last reduction.
+    unanswered: bool,
     in_loss: bool,
     rate_mode: bool,
 }
@@ -71,7 +96,13 @@ pub struct Prague {
 impl Prague {
     /// A fresh one.
     pub fn new() -> Self {
+        Self::with(VirtualRtt::default())
+    }
+
+    /// A fresh one that behaves as if it had this round trip.
+    pub fn with(rtt: VirtualRtt) -> Self {
         Self {
+            rtt,
             frac_cwnd: 0,
             rate: MIN_RATE,
             loss_rate: 0,
@@ -87,6 +118,7 @@ impl Prague {
             seen_ce: 0,
             rounds: 0,
             saw_ce: false,
+            unanswered: false,
             in_loss: false,
             rate_mode: false,
         }
@@ -95,6 +127,14 @@ impl Prague {
     /// Moving average of the share of marked packets, 0 to 1.
     pub fn alpha(&self) -> f64 {
         f64::from(self.upscaled_alpha) / ((MAX_ALPHA << SHIFT_G) as f64)
+    }
+
+    /// The round trip that the sender behaves as if it had.
+    fn virtual_rtt_us(&self, s: &Sock) -> u64 {
+        match self.rtt {
+            VirtualRtt::Rate => (s.srtt / US).max(TARGET_RTT_US),
+            VirtualRtt::Additive => s.srtt / US + ADDED_RTT_US,
+        }
     }
 
     fn rtt_independent(&self, s: &Sock) -> bool {
@@ -139,14 +179,13 @@ impl Prague {
     /// Short round trips grow as if they took the target: by (rtt/target)² per round.
     fn update_increase(&mut self, s: &Sock) {
         let rtt_us = s.srtt / US;
-        let plain = self.rounds < TRANSITION_ROUNDS
-            || rtt_us == 0
-            || rtt_us >= TARGET_RTT_US.min(MAX_SCALED_RTT_US);
-        self.increase = if plain {
+        self.increase = if self.rounds < TRANSITION_ROUNDS || rtt_us == 0 {
             ONE as u32
         } else {
-            let target2 = TARGET_RTT_US * TARGET_RTT_US;
-            ((rtt_us * rtt_us * ONE + target2 / 2) / target2) as u32
+            let target = u128::from(self.virtual_rtt_us(s));
+            let target2 = target * target;
+            let rtt2 = u128::from(rtt_us) * u128::from(rtt_us);
+            ((rtt2 * u128::from(ONE) + target2 / 2) / target2) as u32
         };
     }
 
@@ -167,7 +206,7 @@ impl Prague {
 
     fn alpha_is_due(&self, s: &Sock, now: Nanos) -> bool {
         !before(s.una, self.next_seq)
-            && (!self.rtt_independent(s) || self.since_alpha_us(now) >= TARGET_RTT_US)
+            && (!self.rtt_independent(s) || self.since_alpha_us(now) >= self.virtual_rtt_us(s))
     }
 
     fn since_alpha_us(&self, now: Nanos) -> u64 {
@@ -175,7 +214,7 @@ impl Prague {
     }
 
     /// Unmarked packets grow window or rate, whatever the state, except after a loss.
-    fn update_cwnd(&mut self, s: &mut Sock, rs: &RateSample) {
+    fn update_cwnd(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
         let marked = s.delivered_ce.wrapping_sub(self.seen_ce);
         self.seen_ce = s.delivered_ce;
         if marked > 0 {
@@ -184,9 +223,14 @@ impl Prague {
                 self.frac_cwnd = self.frac_cwnd.div_ceil(2);
             }
             self.saw_ce = true;
+            self.unanswered = true;
+        }
+        if self.rtt_independent(s) && !self.in_loss {
+            self.answer_marks(s, now);
         }
         let mut acked = rs.acked_sacked.saturating_sub(marked);
-        if acked > 0 && !self.in_loss && s.is_cwnd_limited() {
+        // The window need not be what limits: at a paced rate of less than two packets per round it never is.
+        if acked > 0 && !self.in_loss && s.app_limited == 0 {
             if s.in_slow_start() {
                 acked = s.slow_start(acked);
                 self.frac_cwnd = u64::from(s.cwnd) << CWND_BITS;
@@ -202,7 +246,7 @@ impl Prague {
 
     fn grow(&mut self, s: &Sock, acked: u64) {
         if self.rate_controlled(s) {
-            let rtt_us = (s.srtt / US).max(TARGET_RTT_US);
+            let rtt_us = self.virtual_rtt_us(s);
             let increase = acked * MTU * 1_000_000 / rtt_us;
             let window = (self.rate * rtt_us).div_ceil(wire(s) * 1_000_000).max(1);
             self.rate += (increase + window / 2) / window;
@@ -232,7 +276,7 @@ impl Prague {
     fn update_pacing_rate(&mut self, s: &mut Sock, now: Nanos) {
         let mut rate = if self.rate_controlled(s) {
             let offset = (self.rate * RATE_OFFSET) >> RATE_OFFSET_BITS;
-            let rtt_us = (s.srtt / US).max(TARGET_RTT_US);
+            let rtt_us = self.virtual_rtt_us(s);
             if self.since_alpha_us(now) >= rtt_us / 2 {
                 self.rate - offset
             } else {
@@ -259,25 +303,32 @@ impl Prague {
         }
     }
 
+    /// Not below two packets per round (RFC 5681, section 3.1, equation 4): 0.7 would repair many losses at next to no rate.
     fn enter_loss(&mut self, s: &Sock) {
         self.loss_cwnd = s.cwnd;
         self.loss_rate = self.rate;
         if self.rate_controlled(s) {
-            self.rate -= self.rate / 2;
+            let least = MIN_CWND * wire(s) * 1_000_000 / self.virtual_rtt_us(s);
+            self.rate = (self.rate / 2).max(least.min(self.rate));
             self.frac_cwnd = self.window_of_rate(s);
         } else {
-            self.frac_cwnd -= self.frac_cwnd / 2;
+            self.frac_cwnd = (self.frac_cwnd - self.frac_cwnd / 2).max(MIN_CWND << CWND_BITS);
             self.rate = self.rate_of_window(s);
         }
         self.in_loss = true;
     }
 
-    /// Half of alpha, at most once per virtual round.
-    fn enter_cwr(&mut self, s: &Sock, now: Nanos) {
+    /// Once per virtual round of the sender's, if it brought a mark (RFC 8257, section 3.3: once per window of data).
+    fn answer_marks(&mut self, s: &Sock, now: Nanos) {
         let since = u64::from(micros(now).wrapping_sub(self.cwr_us));
-        if self.rtt_independent(s) && since < TARGET_RTT_US {
-            return;
+        if self.unanswered && since >= self.virtual_rtt_us(s) {
+            self.reduce(s, now);
         }
+    }
+
+    /// Half of alpha.
+    fn reduce(&mut self, s: &Sock, now: Nanos) {
+        self.unanswered = false;
         self.cwr_us = micros(now);
         let alpha = u64::from(self.upscaled_alpha >> SHIFT_G);
         if self.rate_controlled(s) {
@@ -305,7 +356,7 @@ fn wire(s: &Sock) -> u64 {
 
 impl Ops for Prague {
     fn init(&mut self, s: &mut Sock, now: Nanos, _seed: u64) {
-        *self = Self::new();
+        *self = Self::with(self.rtt);
         self.alpha_us = micros(now);
         self.frac_cwnd = u64::from(s.cwnd) << CWND_BITS;
         self.seen_ce = s.delivered_ce;
@@ -328,9 +379,9 @@ impl Ops for Prague {
         }
         match new {
             CaState::Recovery => self.enter_loss(s),
-            CaState::Cwr => self.enter_cwr(s, now),
+            CaState::Cwr if !self.rtt_independent(s) => self.reduce(s, now),
             CaState::Open => self.in_loss = false,
-            CaState::Disorder | CaState::Loss => {}
+            CaState::Cwr | CaState::Disorder | CaState::Loss => {}
         }
     }
 
@@ -341,7 +392,7 @@ impl Ops for Prague {
     }
 
     fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
-        self.update_cwnd(s, rs);
+        self.update_cwnd(s, now, rs);
         if self.alpha_is_due(s, now) {
             self.update_alpha(s, now);
         }
@@ -404,20 +455,23 @@ mod tests {
     }
 
     #[test]
-    fn short_round_trips_grow_with_the_square_of_their_share_of_25_ms() {
-        let mut c = Prague::new();
-        let mut s = Sock::new(1448, 50);
-        c.rounds = TRANSITION_ROUNDS;
-        for (rtt, share) in [
-            (5 * MS, 1.0 / 25.0),
-            (12_500 * US, 0.25),
-            (25 * MS, 1.0),
-            (80 * MS, 1.0),
+    fn windows_grow_with_the_square_of_the_share_that_the_round_trip_is_of_the_virtual_one() {
+        for (scaling, rtt, share) in [
+            (VirtualRtt::Additive, 5 * MS, 1.0 / 16.0),
+            (VirtualRtt::Additive, 15 * MS, 0.25),
+            (VirtualRtt::Additive, 85 * MS, 0.7225),
+            (VirtualRtt::Rate, 5 * MS, 1.0 / 25.0),
+            (VirtualRtt::Rate, 12_500 * US, 0.25),
+            (VirtualRtt::Rate, 25 * MS, 1.0),
+            (VirtualRtt::Rate, 80 * MS, 1.0),
         ] {
+            let mut c = Prague::with(scaling);
+            let mut s = Sock::new(1448, 50);
+            c.rounds = TRANSITION_ROUNDS;
             s.srtt = rtt;
             c.update_increase(&s);
             let got = f64::from(c.increase) / ONE as f64;
-            assert!((got - share).abs() < 1e-5, "{rtt}: {got}");
+            assert!((got - share).abs() < 1e-5, "{scaling:?} {rtt}: {got}");
         }
     }
 
@@ -447,12 +501,20 @@ mod tests {
         c.init(&mut s, 0, 0);
         c.rounds = TRANSITION_ROUNDS;
         c.upscaled_alpha = (MAX_ALPHA << SHIFT_G) as u32 / 4; // alpha 0.25
-        c.set_state(&mut s, SEC, CaState::Cwr);
-        assert_eq!(c.packets(), 88); // 87.5, rounded up
-        c.set_state(&mut s, SEC + 20 * MS, CaState::Cwr);
-        assert_eq!(c.packets(), 88); // 87.5, rounded up
-        c.set_state(&mut s, SEC + 26 * MS, CaState::Cwr);
-        assert_eq!(c.packets(), 77); // 76.6
+        c.saw_ce = true;
+        // Marks at once, 5 ms and 20 ms later: the second is answered with the third, a virtual round after the first.
+        let mut after = |ms: u64, marks: u32| {
+            s.delivered += 1;
+            s.delivered_ce += marks;
+            c.update_cwnd(&mut s, SEC + ms * MS, &RateSample::default());
+            c.packets()
+        };
+        assert_eq!(after(0, 1), 88); // 87.5, rounded up
+        assert_eq!(after(5, 1), 88);
+        assert_eq!(after(24, 0), 88);
+        assert_eq!(after(26, 0), 77); // 76.6: the mark after 5 ms
+        assert_eq!(after(80, 0), 77);
+        assert_eq!(after(90, 1), 67);
     }
 
     #[test]

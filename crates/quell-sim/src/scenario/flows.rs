@@ -228,12 +228,17 @@ fn tcp(table: &mut Table, bulk: bool) -> Result<Tcp, Error> {
         },
         "bbr" => Cc::Bbr,
         "dctcp" => Cc::Dctcp,
-        "prague" => Cc::Prague,
+        "prague" => Cc::Prague {
+            rate_scaling: table.read_or("rtt_scaling", "additive", |t| {
+                one_of("rtt_scaling", t, &["additive", "rate"])
+            })? == "rate",
+        },
         _ => Cc::NewReno,
     };
-    let scalable = matches!(cc, Cc::Dctcp | Cc::Prague);
+    let prague = matches!(cc, Cc::Prague { .. });
+    let scalable = prague || cc == Cc::Dctcp;
     let ecn = table.read_or("ecn", scalable, boolean)?;
-    let ect = table.read_or("ect", u64::from(cc == Cc::Prague), |t| count(t, 0, 1))?;
+    let ect = table.read_or("ect", u64::from(prague), |t| count(t, 0, 1))?;
     let mss = table.read_or("mss", 1448, |t| count(t, 88, MOST_BYTES))? as u32;
     Ok(Tcp {
         cc,

@@ -156,11 +156,12 @@ impl Out {
             Cc::Bic { .. } => "bic",
             Cc::Bbr => "bbr",
             Cc::Dctcp => "dctcp",
-            Cc::Prague => "prague",
+            Cc::Prague { .. } => "prague",
         };
         self.text("cc", cc);
         match tcp.cc {
             Cc::Cubic { rfc9438: true } => self.plain("rfc9438", true),
+            Cc::Prague { rate_scaling: true } => self.text("rtt_scaling", "rate"),
             Cc::Bic { beta } => self.plain("beta", format!("{beta:?}")),
             _ => {}
         }

@@ -196,7 +196,12 @@ fn new_data_are_ect_and_retransmissions_never() {
         (Cc::NewReno, Ecn::Ect0),
         (Cc::Cubic { rfc9438: false }, Ecn::Ect0),
         (Cc::Dctcp, Ecn::Ect0),
-        (Cc::Prague, Ecn::Ect1),
+        (
+            Cc::Prague {
+                rate_scaling: false,
+            },
+            Ecn::Ect1,
+        ),
         (Cc::Bbr, Ecn::Ect0),
     ] {
         let mut ends = Ends::new(cc);
