@@ -24,7 +24,15 @@ class Gauges(TypedDict):
     """Seconds that the head of the queue has waited; 0 if empty."""
     rate_bps: int
     share: float
-    """Share of the link that this queue gets, 0..1."""
+    """Share of the link that this queue gets, 0..1; in a cell what others leave of the channel."""
+    achieved_bps: int
+    """In a cell: bits that arrive per second of the air that the queue's frames take; 0 on a wire."""
+    busy: float
+    """In a cell: share of the time in which the air is in use, 0..1; 0 on a wire."""
+    contenders: int
+    """Nodes that lately sent data on the same channel, the queue's own included: 1 on a wire."""
+    aggregate: float
+    """Frames per aggregate: 1 on a wire."""
     arrivals: int
     departures: int
     departed_bytes: int

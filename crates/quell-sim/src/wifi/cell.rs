@@ -590,6 +590,7 @@ impl Cell {
                 };
                 self.contenders[c].hardware.push_back(claim);
             } else if link.not_before > now {
+                self.next = self.next.min(link.not_before);
                 self.due.push((link.not_before, c as u16, Due::Wake));
             }
         }
