@@ -1,0 +1,52 @@
+//! A guarded controller in a world: out of the way while all is well, and only counting in a dry run.
+
+use std::sync::atomic::AtomicBool;
+
+use quell_link::record::Run;
+use quell_sim::RunOptions;
+use quell_sim::scenario::{Overrides, Scenario};
+
+fn run(queue: &str) -> Run {
+    let text = r#"
+        duration = "10s"
+        warmup = "1s"
+        [link]
+        rate = "10mbit"
+        delay = "10ms"
+        [[flow]]
+        kind = "tcp"
+        cc = "newreno"
+        count = 2
+        rtt = "40ms"
+    "#;
+    let scenario = Scenario::parse(text, "guard", &Overrides::default()).expect("a scenario");
+    let never = AtomicBool::new(false);
+    quell_sim::run(&scenario, queue, 1, &RunOptions::default(), &never).expect("a run")
+}
+
+#[test]
+fn a_guard_changes_nothing_while_readings_and_decisions_are_sound() {
+    for queue in ["rlaqm", "learnqueue initial 40 max 80"] {
+        let (bare, guarded) = (run(queue), run(&format!("{queue} guard")));
+        assert_eq!(bare.trace_hash, guarded.trace_hash, "{queue}");
+        assert_eq!(bare.guard, None);
+        let guard = guarded.guard.expect("a guard's counts");
+        assert!(guard.decisions >= 499, "{guard:?}");
+        assert_eq!((guard.learned, guard.fallbacks), (guard.decisions, 0));
+        assert_eq!(guard.proposed, guard.set);
+    }
+}
+
+#[test]
+fn a_dry_run_leaves_the_queue_to_the_classic_controller() {
+    let run = run("rlaqm dry_run");
+    let guard = run.guard.expect("a guard's counts");
+    assert_eq!(guard.learned, 0);
+    assert_eq!(guard.proposed > 0.0, guard.set > 0.0);
+    // PIE holds its 15 ms, which RL-AQM would not.
+    assert!(
+        (8.0..25.0).contains(&run.sojourn_ms.mean),
+        "{:?}",
+        run.sojourn_ms
+    );
+}
