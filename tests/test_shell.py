@@ -351,6 +351,42 @@ def test_a_user_s_shells_nest(tmp_path: Path) -> None:
     assert "the other side is this machine" in done.stderr, "the inner one may change the outer one's namespace"
 
 
+# A machine with a neighbour: a namespace whose only link leads to another one, in which a server runs.
+NEIGHBOUR = """
+set -e
+ip link set lo up
+unshare -n sh -c "while ! ip link set v1 up 2>/dev/null; do sleep 0.05; done
+  ip addr add 10.9.9.2/24 dev v1; exec {serve}" & near=$!
+while [ "$(readlink /proc/$near/ns/net)" = "$(readlink /proc/$$/ns/net)" ]; do sleep 0.05; done
+ip link add v0 type veth peer name v1 netns $near
+ip addr add 10.9.9.1/24 dev v0
+ip link set v0 up
+echo 0 >/proc/sys/net/ipv4/ip_forward
+sleep 1
+{run}
+for _ in 1 2 3 4 5 6 7 8 9 10; do iptables-save | grep -q quell || break; sleep 0.3; done
+iptables-save | grep quell || true
+cat /proc/sys/net/ipv4/ip_forward
+kill $near
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_nat_leads_out_and_leaves_nothing(tmp_path: Path, killed: bool) -> None:
+    for needed in ("iptables", "ip", "curl"):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    (tmp_path / "file").write_text("from afar")
+    fetch = "curl --silent --retry 20 --retry-delay 1 --retry-all-errors http://10.9.9.2:8000/file"
+    run = f"{QUELL} shell --rate 5mbit --nat --quiet -- sh -c '{fetch}; sleep {60 if killed else 0}'"
+    if killed:
+        run = f"{run} & quell=$!; sleep 3; kill -9 $quell"
+    script = NEIGHBOUR.format(serve=f"{sys.executable} -m http.server 8000 >/dev/null 2>&1", run=run)
+    command = ["unshare", "-n", "sh", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "from afar0\n", done.stderr
+
+
 def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [QUELL, "shell", "--rate", "5mbit", "--json", "run.json", "--", *arguments], cwd=folder, text=True,

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +23,7 @@ from rich.text import Text
 from quell import _core, experiment
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
+from quell.nat import translated
 from quell.options import Html, Json, Series
 from quell.output import Targets, err
 
@@ -73,6 +74,10 @@ def shell(
             help="Run this on the other side, then a namespace of its own, cut off from all.",
         ),
     ] = None,
+    nat: Annotated[
+        bool,
+        typer.Option("--nat", help="Let the command out into the world, under our address (IPv4; root)."),
+    ] = False,
     mtu: Annotated[int, typer.Option(metavar="BYTES", help="Largest packet.")] = 1500,
     no_offload: Annotated[
         bool,
@@ -105,7 +110,9 @@ def shell(
         )  # fmt: skip
 
     began = time.monotonic()
-    with _command_gets_signals() as forward:
+    if nat and serve:
+        raise InputError("--nat: the other side of --server has no world; give one of the two")
+    with translated() if nat else nullcontext(), _command_gets_signals() as forward:
         running, status = _watch(start, forward) if view else _run(start, forward, link, quiet)
     if (why := running.not_executed()) is not None:
         not_found = status == 127 and "/" not in words[0]
