@@ -133,6 +133,38 @@ def run_controlled(
     What `decide` raises ends the run.
     """
 
+class CoupledQueues:
+    """A world that stops each period for somebody outside to set p' of every sub-queue of one of its queues.
+
+    `port` 0 is the bottleneck, then come the hops and the queue upwards. `published` reads gauges as the kernel's log
+    has them. Raises InputError for a queue without sub-queues.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        queue: str,
+        seed: int,
+        *,
+        port: int = 0,
+        period_s: float = 0.015,
+        published: bool = False,
+    ) -> None: ...
+    @property
+    def sub_queues(self) -> int:
+        """How many there are: the classic ones, then their L4S partners in the same order."""
+    @property
+    def now_s(self) -> float: ...
+    def step(self, probabilities: list[float]) -> tuple[bytes, bytes, float, bool]:
+        """Set p' of every sub-queue (a negative number: its own law does) and go on by a period.
+
+        Returns per sub-queue what an actor reads (float32, 12 each), and in use or not, delay in ms and share of
+        packets lost (float32, 3 each); then the link's utilisation, and whether the scenario is over.
+        """
+
+def a3c_readings(published: bool = False) -> list[tuple[str, float]]:
+    """Name what an actor reads of a sub-queue, in order, and where each reading ends."""
+
 def rlaqm_episode(
     scenario: Scenario,
     queue: str,

@@ -1,6 +1,7 @@
 //! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and defaults, as in
 //! `codel target 5ms interval 100ms ecn`. One table ([`kinds`]) serves the parser, the canonical spelling and the catalogue.
 
+mod a3c;
 mod controlled;
 mod fair;
 mod guard;

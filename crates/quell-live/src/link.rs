@@ -314,8 +314,9 @@ impl Link {
         self.qdisc.run_timers(now);
         self.decide_at = now + self.controller.period();
         let gauges = self.gauges(now);
+        self.controller.look(&self.qdisc);
         let knobs = self.controller.decide(&gauges, &mut self.rng);
-        self.qdisc.set_knobs(&knobs);
+        self.controller.turn(&knobs, &mut self.qdisc);
     }
 
     fn gauges(&self, now: Nanos) -> Gauges {

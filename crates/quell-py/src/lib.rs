@@ -2,6 +2,7 @@
 //!
 //! Its types are written down in `python/quell/_core.pyi`.
 
+mod a3c;
 mod control;
 mod env;
 mod lfq;
@@ -26,6 +27,8 @@ pyo3::create_exception!(
 mod _core {
     #[pymodule_export]
     use super::InputError;
+    #[pymodule_export]
+    use crate::a3c::{CoupledQueues, a3c_readings};
     #[pymodule_export]
     use crate::control::run_controlled;
     #[pymodule_export]

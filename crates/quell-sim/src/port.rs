@@ -6,7 +6,7 @@ use quell_link::server::Server;
 use quell_link::words::Queue;
 use quell_qdisc::control::{Control, Controller};
 use quell_qdisc::lfq::Lfq;
-use quell_qdisc::{Discipline, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng};
+use quell_qdisc::{Discipline, Gauges, Got, Knobs, NEVER, Nanos, Packet, PieGauges, Qdisc, Rng};
 
 use crate::packet::Pkt;
 use crate::probe::Probe;
@@ -258,6 +258,17 @@ impl Port {
         self.qdisc.set_knobs(knobs);
     }
 
+    /// Readings of the discipline's sub-queues, where it has such.
+    pub fn queue_gauges(&self) -> impl Iterator<Item = PieGauges> {
+        let queues = 0..self.qdisc.queues();
+        queues.filter_map(|queue| self.qdisc.queue_gauges(queue))
+    }
+
+    /// Turns the knobs of one of them.
+    pub fn set_queue_knobs(&mut self, queue: usize, knobs: &Knobs) {
+        self.qdisc.set_queue_knobs(queue, knobs);
+    }
+
     /// The controller's turn at `decide_at`; true if somebody outside has to answer.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
         self.qdisc.run_timers(now);
@@ -267,8 +278,10 @@ impl Port {
         }
         let mut gauges = self.gauges(now);
         read(&mut gauges);
+        self.controller.look(&self.qdisc);
         let knobs = self.controller.decide(&gauges, &mut self.rng);
-        self.set_knobs(now, &knobs);
+        self.settle_limit(now);
+        self.controller.turn(&knobs, &mut self.qdisc);
         false
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quell_link::error::Error;
 use quell_link::words::Queue;
-use quell_qdisc::{Gauges, Knobs, NEVER, Nanos};
+use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, PieGauges};
 
 use crate::agenda::MAX_TIME;
 use crate::measure::Measures;
@@ -178,6 +178,21 @@ impl World {
     /// Readings of a queue.
     pub fn gauges(&self, queue: usize) -> Gauges {
         self.net.gauges(self.now, queue)
+    }
+
+    /// Readings of the sub-queues of a queue: none, if it has no such.
+    pub fn sub_queues(&self, queue: usize) -> impl Iterator<Item = PieGauges> {
+        self.net.ports[queue].queue_gauges()
+    }
+
+    /// Turns knobs of one sub-queue of a queue.
+    pub fn set_sub_queue(&mut self, queue: usize, sub_queue: usize, knobs: &Knobs) {
+        self.net.ports[queue].set_queue_knobs(sub_queue, knobs);
+    }
+
+    /// Queues that there are: the bottleneck, the hops in order, and the one upwards.
+    pub fn queues(&self) -> usize {
+        self.net.ports.len()
     }
 
     /// Hands a queue to a controller outside: `run_until` then stops every `period` and asks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -158,6 +159,84 @@ def train_lfq(
         f"{out}: {results['flows']} flows in {results['training_s']} s; evaluated: "
         f"{results['throughput_mbps']} Mbit/s, {results['backlog_packets']} packets queued, "
         f"{results['backlog_max_packets']} at most",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@training.command(
+    "a3c-l4s",
+    epilog="Examples:\n\n  quell train a3c-l4s\n\n  quell train a3c-l4s --reward rtt --reward-scale 50\n\n"
+    "  quell train a3c-l4s --environment lookup --as-published --out published.safetensors",
+)
+def train_a3c_l4s(
+    environment: Annotated[
+        str,
+        typer.Option("--environment", metavar="loop|lookup", help="Queues in a closed loop, or the published tables."),
+    ] = "loop",
+    reward: Annotated[
+        str, typer.Option("--reward", metavar="utility|rtt", help="Throughput, delay and loss weighed, or delay alone.")
+    ] = "utility",
+    weights: Annotated[
+        str, typer.Option("--weights", metavar="T,D,L", help="Of throughput, delay (100 ms is 1) and loss.")
+    ] = "1,2,1",
+    reward_scale: Annotated[
+        float, typer.Option("--reward-scale", metavar="A", min=0.1, max=1000.0, help="Factor on the delay (rtt).")
+    ] = 15.0,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=1, max=256, help="Processes; 1 is the same each time.")
+    ] = 4,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Of every worker.")] = 100,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Of 15 ms in an episode.")] = 100,
+    update_every: Annotated[
+        int, typer.Option("--update-every", metavar="N", min=1, help="Steps between two gradients.")
+    ] = 5,
+    gamma: Annotated[float, typer.Option(metavar="X", min=0.0, max=1.0, help="Discount.")] = 0.99,
+    actor_rate: Annotated[float, typer.Option("--actor-rate", metavar="X", min=0.0, help="Adam's.")] = 5e-4,
+    critic_rate: Annotated[float, typer.Option("--critic-rate", metavar="X", min=0.0, help="Adam's.")] = 1e-3,
+    entropy: Annotated[
+        float, typer.Option("--entropy", metavar="B", min=0.0, help="The paper prints 0.01; its code has none.")
+    ] = 0.0,
+    p_max: Annotated[
+        float, typer.Option("--p-max", metavar="P", min=0.001, max=1.0, help="Largest p' that an action means.")
+    ] = 0.5,
+    testbed: Annotated[
+        bool, typer.Option("--testbed", help="Only 10 Mbit/s, 20 ms and two flows each way, as in the paper.")
+    ] = False,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="Gauges and scaling as in the authors' log and notebooks.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of first weights and episodes.")] = 1,
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and the learning curve lie beside it.")
+    ] = Path("a3c-l4s.safetensors"),
+) -> int:
+    """Learn the base probabilities of coupled queues by A3C, workers at queues of their own."""
+    files.check_target("--out", out)
+    if environment not in ("loop", "lookup"):
+        raise InputError(f"--environment {environment}: write loop or lookup")
+    if reward not in ("utility", "rtt"):
+        raise InputError(f"--reward {reward}: write utility or rtt")
+    try:
+        throughput, delay, loss = (float(w) for w in weights.split(","))
+    except ValueError:
+        raise InputError(f"--weights {weights}: write three numbers, as in 1,2,1") from None
+    if not all(math.isfinite(w) for w in (throughput, delay, loss)):
+        raise InputError(f"--weights {weights}: write three finite numbers, as in 1,2,1")
+    train.need_torch()
+    from quell.train import a3c
+
+    arguments = a3c.Arguments(
+        environment="lookup" if environment == "lookup" else "loop", reward="rtt" if reward == "rtt" else "utility",
+        reward_scale=reward_scale, weights=(throughput, delay, loss), workers=workers, episodes=episodes, steps=steps,
+        update_every=update_every, gamma=gamma, actor_rate=actor_rate, critic_rate=critic_rate, entropy=entropy,
+        p_max=p_max, testbed=testbed, as_published=as_published, seed=seed, command=command(),
+    )  # fmt: skip
+    results = a3c.train(arguments, out, resume=resume, tensorboard=tensorboard)["results"]
+    err.print(
+        f"{out}: episode {results['episode']}; by its mean actions, other episodes: reward {results['reward']}",
         soft_wrap=True,
     )
     return 0

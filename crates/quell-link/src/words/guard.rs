@@ -9,7 +9,7 @@ use super::OptionInfo;
 use crate::error::Error;
 
 /// The kinds whose controllers learn.
-const LEARNED: [&str; 2] = ["learnqueue", "rlaqm"];
+const LEARNED: [&str; 3] = ["a3c_l4s", "learnqueue", "rlaqm"];
 
 /// What the words say.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,6 +6,7 @@ use quell_qdisc::{
     pie_ns3,
 };
 
+use super::a3c::{self, A3C_L4S};
 use super::lfq::{self, LFQ};
 use super::red::{self, RED};
 use super::rlaqm::{self, RLAQM};
@@ -37,6 +38,8 @@ pub enum Spec {
     DualPi2(dualpi2::Params),
     /// `l4s`.
     L4s(l4s::Params),
+    /// `a3c_l4s`.
+    A3cL4s(a3c::Words),
     /// `fixed`.
     Fixed(fixed::Params),
     /// `learnqueue`.
@@ -54,6 +57,7 @@ impl Spec {
         let mut controller = match self.clone() {
             Spec::Fixed(params) => Controller::Fixed(fixed::Fixed::new(params)),
             Spec::LearnQueue(params) => Controller::LearnQueue(learnqueue::LearnQueue::new(params)),
+            Spec::A3cL4s(words) => words.controller(),
             Spec::RlAqm(words) => words.controller(),
             Spec::Wqm(params) => Controller::Wqm(wqm::Wqm::new(params, rate_bps)),
             _ => Controller::None,
@@ -78,6 +82,7 @@ impl Spec {
             Spec::DualPi2(params) => dualpi2::DualPi2::new(params).into(),
             Spec::Lfq(words) => words.queue().into(),
             Spec::L4s(params) => l4s::L4s::new(params).into(),
+            Spec::A3cL4s(words) => l4s::L4s::new(words.queue).into(),
             Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::RlAqm(_) | Spec::Wqm(_) => {
                 let mut fifo = fifo::Fifo::new(fifo::Params::default());
                 fifo.set_knobs(&controller.initial());
@@ -121,6 +126,7 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &fair::CAKE,
     &single::DUALPI2,
     &fair::L4S,
+    &A3C_L4S,
     &controlled::FIXED,
     &controlled::LEARNQUEUE,
     &RLAQM,

@@ -10,7 +10,7 @@
 //! has a clock calls [`Guard::decide_within`], or [`Guard::judge`] if the answer comes from elsewhere.
 
 use super::{Control, Controller};
-use crate::{Gauges, Knobs, NEVER, Nanos, Rng, SEC};
+use crate::{Gauges, Knobs, NEVER, Nanos, PieGauges, Rng, SEC};
 
 /// Longest believable sojourn or time between two readings.
 const LONGEST: Nanos = 600 * SEC;
@@ -118,6 +118,8 @@ pub struct Guard {
     trusted: bool,
     /// What was set last.
     set: Knobs,
+    /// It was the learned controller's decision.
+    taken: bool,
     stats: Stats,
 }
 
@@ -132,6 +134,7 @@ impl Guard {
             last: None,
             wait: 0,
             set: Knobs::default(),
+            taken: false,
             stats: Stats::default(),
         }
     }
@@ -187,10 +190,13 @@ impl Guard {
             self.stats.count(fault);
         }
         self.note(fault.is_some());
+        self.taken = self.trusted && fault.is_none() && proposal.is_some();
         let set = match (bad, fault, proposal) {
             (_, None, Some(knobs)) if self.trusted => {
                 self.stats.learned += 1;
-                self.clip(knobs)
+                let clipped = self.clip(knobs);
+                self.stats.clipped += u64::from(clipped != knobs);
+                clipped
             }
             (None, _, _) => self.classic.decide(gauges, rng),
             _ => self.classic.initial(),
@@ -264,18 +270,16 @@ impl Guard {
         back.then_some(Fault::OutOfRange)
     }
 
-    fn clip(&mut self, knobs: Knobs) -> Knobs {
+    fn clip(&self, knobs: Knobs) -> Knobs {
         let p = &self.params;
-        let clipped = Knobs {
+        Knobs {
             limit_packets: knobs.limit_packets.map(|x| x.clamp(p.limit.0, p.limit.1)),
             drop: knobs.drop.map(|x| x.clamp(p.drop.0, p.drop.1)),
             base_probability: knobs
                 .base_probability
                 .map(|x| x.clamp(p.base_probability.0, p.base_probability.1)),
             release: knobs.release,
-        };
-        self.stats.clipped += u64::from(clipped != knobs);
-        clipped
+        }
     }
 }
 
@@ -313,6 +317,15 @@ impl Control for Guard {
             false => self.classic.initial(),
         };
         self.set
+    }
+
+    fn see(&mut self, queue: usize, gauges: &PieGauges) {
+        self.learned.see(queue, gauges);
+    }
+
+    fn queue_knobs(&self, queue: usize) -> Option<Knobs> {
+        let knobs = self.learned.queue_knobs(queue).filter(|_| self.taken)?;
+        Some(self.clip(knobs))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The control plane: a controller reads a queue's gauges on its cadence and sets its knobs.
 
+pub mod a3c;
 pub mod fixed;
 pub mod guard;
 pub mod learnqueue;
@@ -8,6 +9,7 @@ pub mod pie;
 pub mod rlaqm;
 pub mod wqm;
 
+use a3c::A3c;
 use fixed::Fixed;
 use guard::Guard;
 use learnqueue::LearnQueue;
@@ -15,7 +17,7 @@ use pie::Pie;
 use rlaqm::RlAqm;
 use wqm::Wqm;
 
-use crate::{Gauges, Knobs, NEVER, Nanos, Rng};
+use crate::{Discipline, Gauges, Knobs, NEVER, Nanos, Packet, PieGauges, Qdisc, Rng};
 
 /// A controller of one queue.
 pub trait Control {
@@ -33,6 +35,12 @@ pub trait Control {
     fn is_broken(&self) -> bool {
         false
     }
+    /// Readings of one sub-queue, before `decide`: for a controller that turns them one by one.
+    fn see(&mut self, _queue: usize, _gauges: &PieGauges) {}
+    /// What the last decision is for one sub-queue.
+    fn queue_knobs(&self, _queue: usize) -> Option<Knobs> {
+        None
+    }
 }
 
 /// Every controller, as plain data.
@@ -45,6 +53,8 @@ pub enum Controller {
     External(Nanos),
     /// The queue's own law, whoever turned its knobs before.
     Law,
+    /// A3C-L4S.
+    A3c(A3c),
     /// Knobs set once.
     Fixed(Fixed),
     /// Another controller under guard.
@@ -64,6 +74,7 @@ impl Control for Controller {
         match self {
             Controller::None | Controller::Law => NEVER,
             Controller::External(period) => *period,
+            Controller::A3c(c) => c.period(),
             Controller::Fixed(c) => c.period(),
             Controller::Guard(c) => c.period(),
             Controller::LearnQueue(c) => c.period(),
@@ -79,6 +90,7 @@ impl Control for Controller {
                 release: true,
                 ..Knobs::default()
             },
+            Controller::A3c(c) => c.decide(gauges, rng),
             Controller::Fixed(c) => c.decide(gauges, rng),
             Controller::Guard(c) => c.decide(gauges, rng),
             Controller::LearnQueue(c) => c.decide(gauges, rng),
@@ -94,6 +106,7 @@ impl Control for Controller {
                 release: true,
                 ..Knobs::default()
             },
+            Controller::A3c(c) => c.initial(),
             Controller::Fixed(c) => c.initial(),
             Controller::Guard(c) => c.initial(),
             Controller::LearnQueue(c) => c.initial(),
@@ -111,14 +124,51 @@ impl Control for Controller {
             Controller::None
             | Controller::External(_)
             | Controller::Law
+            | Controller::A3c(_)
             | Controller::Fixed(_)
             | Controller::Guard(_) => {}
         }
     }
     fn is_broken(&self) -> bool {
         match self {
+            Controller::A3c(c) => c.is_broken(),
             Controller::RlAqm(c) => c.is_broken(),
             _ => false,
+        }
+    }
+    fn see(&mut self, queue: usize, gauges: &PieGauges) {
+        match self {
+            Controller::A3c(c) => c.see(queue, gauges),
+            Controller::Guard(c) => c.see(queue, gauges),
+            _ => {}
+        }
+    }
+    fn queue_knobs(&self, queue: usize) -> Option<Knobs> {
+        match self {
+            Controller::A3c(c) => c.queue_knobs(queue),
+            Controller::Guard(c) => c.queue_knobs(queue),
+            _ => None,
+        }
+    }
+}
+
+impl Controller {
+    /// Lets it see every sub-queue; comes before `decide`.
+    pub fn look<P: Packet>(&mut self, qdisc: &Qdisc<P>) {
+        for queue in 0..qdisc.queues() {
+            if let Some(gauges) = qdisc.queue_gauges(queue) {
+                self.see(queue, &gauges);
+            }
+        }
+    }
+
+    /// Sets what it decided: these knobs, then those of single sub-queues.
+    pub fn turn<P: Packet>(&self, knobs: &Knobs, qdisc: &mut Qdisc<P>) {
+        qdisc.set_knobs(knobs);
+        for queue in 0..qdisc.queues() {
+            if let Some(knobs) = self.queue_knobs(queue) {
+                qdisc.set_queue_knobs(queue, &knobs);
+            }
         }
     }
 }

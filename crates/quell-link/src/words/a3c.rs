@@ -1,0 +1,224 @@
+//! `a3c_l4s`: `l4s` whose base probabilities a network sets; the network is a file's or the one that quell ships. All that may
+//! follow `l4s` may follow it too.
+
+use std::sync::OnceLock;
+
+use quell_qdisc::US;
+use quell_qdisc::control::{Controller, a3c};
+use quell_qdisc::l4s;
+use quell_qdisc::policy::Policy;
+
+use super::fair::L4S;
+use super::rows::*;
+use super::{AnyKind, Field, Kind, KindInfo, Opt, OptionInfo, Spec};
+use crate::error::Error;
+
+/// The network that quell ships: `Some(include_bytes!("../../../../models/a3c-l4s.safetensors"))` once there is one.
+const SHIPPED: Option<&[u8]> = None;
+
+/// What the words say.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    /// The queue's parameters.
+    pub queue: l4s::Params,
+    /// The controller's parameters.
+    pub control: a3c::Params,
+    /// Another network than the shipped one, and its file.
+    pub model: Option<(String, Policy)>,
+}
+
+/// Networks are equal if their files are.
+impl PartialEq for Words {
+    fn eq(&self, other: &Self) -> bool {
+        self.queue == other.queue && self.control == other.control && self.file() == other.file()
+    }
+}
+
+impl Words {
+    fn file(&self) -> &str {
+        self.model.as_ref().map_or("", |(file, _)| file)
+    }
+
+    fn load(&mut self, file: &str) -> Result<(), Error> {
+        let bytes = std::fs::read(file).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
+        a3c::check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        self.model = Some((file.to_owned(), policy));
+        Ok(())
+    }
+
+    /// The controller; none without a network, which `check` refuses.
+    pub(super) fn controller(self) -> Controller {
+        let policy = self.model.map_or_else(shipped, |(_, policy)| Some(policy));
+        policy
+            .and_then(|policy| a3c::A3c::new(self.control, policy).ok())
+            .map_or(Controller::None, Controller::A3c)
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        self.control.check()?;
+        match self.model.is_some() || shipped().is_some() {
+            true => Ok(()),
+            false => {
+                Err("its network does not ship yet; give model FILE (from quell train a3c-l4s)")
+            }
+        }
+    }
+}
+
+/// The shipped network, read once.
+fn shipped() -> Option<Policy> {
+    static POLICY: OnceLock<Option<Policy>> = OnceLock::new();
+    POLICY
+        .get_or_init(|| Policy::load("models/a3c-l4s.safetensors", SHIPPED?).ok())
+        .clone()
+}
+
+/// What it takes beside what `l4s` takes.
+static OWN: Kind<Words> = Kind {
+    name: "a3c_l4s",
+    summary: "l4s whose base probabilities an actor network sets each 15 ms, sub-queue by sub-queue",
+    source: "A3C-L4S (Satish, Kua, Pokhrel 2024)",
+    default: Words::default,
+    options: &[
+        opt(
+            "model",
+            Field::Other {
+                syntax: "FILE",
+                set: Words::load,
+                get: |w| w.file().to_owned(),
+            },
+            "another network than quell's own, from quell train a3c-l4s (its path has no blanks)",
+        ),
+        opt(
+            "period",
+            Field::Time(|w| &mut w.control.period, US, LONG),
+            PERIOD,
+        ),
+    ],
+    wrap: Spec::A3cL4s,
+    unwrap: unwrap!(A3cL4s),
+    check: Words::check,
+};
+
+/// Its own options in front of those of `l4s`.
+pub(super) struct Both;
+
+pub(super) static A3C_L4S: Both = Both;
+
+impl AnyKind for Both {
+    fn name(&self) -> &'static str {
+        OWN.name
+    }
+
+    fn parse(&self, words: &[&str]) -> Result<Spec, Error> {
+        let (mut own, mut queue) = (Vec::new(), Vec::new());
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match OWN.options.iter().any(|o: &Opt<Words>| o.matches(word)) {
+                true => own.extend([word].into_iter().chain(words.next())),
+                false => queue.push(*word),
+            }
+        }
+        let Spec::L4s(queue) = L4S.parse(&queue)? else {
+            return Err(Error::new("not l4s's options"));
+        };
+        let Spec::A3cL4s(words) = OWN.parse(&own)? else {
+            return Err(Error::new("not a3c_l4s's options"));
+        };
+        Ok(Spec::A3cL4s(Words { queue, ..words }))
+    }
+
+    fn differing(&self, spec: &Spec) -> Vec<String> {
+        let Spec::A3cL4s(words) = spec else {
+            return Vec::new();
+        };
+        let mut all = OWN.differing(spec);
+        all.extend(L4S.differing(&Spec::L4s(words.queue.clone())));
+        all
+    }
+
+    fn info(&self) -> KindInfo {
+        let mut info = OWN.info();
+        let guard = info.options.split_off(OWN.options.len());
+        let queue: Vec<OptionInfo> = L4S.info().options;
+        info.options.extend(queue.into_iter().chain(guard));
+        info
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Queue;
+    use quell_qdisc::packet::TestPacket;
+    use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
+
+    /// Writes a network that always gives the middle of the range, and gives its file's name.
+    fn file(name: &str, first: &str) -> String {
+        let input = |name: &str| Input {
+            name: name.into(),
+            offset: 0.5,
+            scale: 2.0,
+        };
+        let mut inputs: Vec<_> = a3c::READINGS.iter().map(|r| input(r.name)).collect();
+        inputs[0].name = first.into();
+        let head = |name: &str, activation| Head {
+            name: name.into(),
+            activation,
+            outputs: vec![name.into()],
+        };
+        let card = Card {
+            format: FORMAT,
+            name: "a3c-l4s".into(),
+            what: "a test".into(),
+            inputs,
+            hidden: vec![],
+            heads: vec![
+                head("mean", Activation::Tanh),
+                head("spread", Activation::Softplus),
+            ],
+            trained_on: "nothing".into(),
+            seed: 0,
+            quell: "0".into(),
+            results: Default::default(),
+        };
+        let layer = || Affine {
+            weight: vec![0.0; 12],
+            bias: vec![0.0],
+        };
+        let path = std::env::temp_dir().join(format!("quell-a3c-{}-{name}", std::process::id()));
+        std::fs::write(&path, Policy::save(&card, &[layer(), layer()]).unwrap()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn l4s_and_its_options_are_below_the_network_of_a_file() {
+        let path = file("good", "burst_allowance_ms");
+        let words = format!("a3c_l4s model {path} period 30ms pairs 2 any_ect guard");
+        let queue = Queue::parse(&words).unwrap();
+        assert_eq!(queue.canonical(), words);
+        let (q, controller) = queue.build::<TestPacket>(10_000_000);
+        assert_eq!(quell_qdisc::Discipline::queues(&q), 4);
+        assert!(matches!(controller, Controller::Guard(_)));
+        let bare = Queue::parse(&format!("a3c_l4s model {path}")).unwrap();
+        let (_, controller) = bare.build::<TestPacket>(10_000_000);
+        assert!(matches!(controller, Controller::A3c(_)));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn bad_words_and_networks_are_refused_in_one_line() {
+        let error = |words: &str| Queue::parse(words).unwrap_err().to_string();
+        let path = file("bad", "something");
+        let e = error(&format!("a3c_l4s model {path}"));
+        assert!(
+            e.contains(&path) && e.contains("12 gauges") && !e.contains('\n'),
+            "{e}"
+        );
+        std::fs::remove_file(path).unwrap();
+        assert!(error("a3c_l4s model").contains("`model` needs a value"));
+        assert!(error("a3c_l4s pairs 0").contains("pairs"));
+        assert!(error("a3c_l4s nonsense").contains("unknown option `nonsense`"));
+    }
+}

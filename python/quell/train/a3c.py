@@ -1,0 +1,451 @@
+"""A3C for coupled queues: an actor and a critic learn p' from several queues at once, asynchronously.
+
+Source: Satish, Kua and Pokhrel 2024, section 3.2, and the authors' notebooks. One global network; every worker copies
+it, acts for some periods at a queue of its own, and applies its gradients to the global one whenever it has them.
+Workers are processes that share the global parameters and Adam's moments in memory; one worker is this process itself,
+and then the training is the same bit for bit each time.
+
+An episode of all workers is one step of the training: what is then left is the global network and Adam's moments alone,
+since everything that an episode draws follows from the seed, the worker and its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import multiprocessing as mp
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from quell import _core
+from quell.train import Stopped, coupled, kit
+from quell.train.coupled import MOST_MS, Environment, Floats, Ranges, Step
+
+LEAST_SPREAD, MOST_SPREAD = 0.01, 1.0
+PUBLISHED_DELAY = -15.0
+"""The notebooks scale the delay to [-15, 0]: it is the reward as well."""
+KEEP = 8
+"""Of the last quarter's global networks so many are judged, and the best is the model."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What decides how the training goes; the paper's numbers by default."""
+
+    environment: Literal["loop", "lookup"] = "loop"
+    reward: Literal["utility", "rtt"] = "utility"
+    reward_scale: float = 15.0
+    weights: tuple[float, float, float] = (1.0, 2.0, 1.0)
+    """Of throughput, delay (100 ms is 1) and loss in the utility."""
+    workers: int = 4
+    episodes: int = 100
+    steps: int = 100
+    update_every: int = 5
+    gamma: float = 0.99
+    actor_rate: float = 5e-4
+    critic_rate: float = 1e-3
+    entropy: float = 0.0
+    p_max: float = 0.5
+    testbed: bool = False
+    """Only the paper's link, in place of 1 to 100 Mbit/s, 10 to 100 ms, 1 to 20 flows each way."""
+    as_published: bool = False
+    """Gauges as in the kernel's log, scaled by a recorded trace's least and greatest."""
+    seed: int = 1
+    command: str = ""
+
+    def worth(self, step: Step) -> Floats:
+        """Say what a period was worth to each sub-queue, as the learner counts it."""
+        delay = np.minimum(step.delay_ms / MOST_MS, 1.0)
+        if self.reward == "rtt":
+            reward = -self.reward_scale * delay
+            return np.asarray((reward + 8.0) / 8.0, np.float32)
+        throughput, wait, loss = self.weights
+        return np.asarray(throughput * step.utilisation - wait * delay - loss * step.loss, np.float32)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What a reading becomes on its way into the actor: (reading - offset) * scale."""
+
+    offset: Floats
+    scale: Floats
+
+    def __call__(self, readings: Floats) -> Tensor:
+        """Scale rows of readings."""
+        return torch.from_numpy((readings - self.offset) * self.scale)
+
+    def probability(self, actions: Floats) -> Floats:
+        """Decode actions: p' is what the scaling of `drop_prob` makes them of."""
+        p = actions / self.scale[1] + self.offset[1]
+        return np.asarray(np.clip(p, 0.0, 1.0), np.float32)
+
+
+def scaling(arguments: Arguments, traces: list[coupled.Trace]) -> Scaling:
+    """Find the ranges: of recorded traces as published, else of the readings' own definition; p' from 0 to p_max."""
+    if arguments.as_published:
+        rows = np.concatenate([t.readings for t in traces])
+        low, high = rows.min(axis=0), rows.max(axis=0)
+    else:
+        high = np.array([most for _, most in coupled.readings(published=False)], np.float32)
+        low = np.zeros(12, np.float32)
+    span = np.where(high > low, high - low, 1.0).astype(np.float32)
+    offset, scale = low.astype(np.float32), (1 / span).astype(np.float32)
+    offset[11], scale[11] = 0.0, 1.0
+    p_low, p_high = (float(low[1]), float(high[1])) if arguments.environment == "lookup" else (0.0, arguments.p_max)
+    offset[1], scale[1] = (p_low + p_high) / 2, 2 / max(p_high - p_low, 1e-6)
+    if arguments.as_published:
+        scale[2] *= PUBLISHED_DELAY
+    return Scaling(offset, scale)
+
+
+class Networks(nn.Module):
+    """Actor 12-32-32-(mean, spread) and critic 12-32-32-16-1, whose parameters lie in one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = nn.ModuleList([nn.Linear(12, 32), nn.Linear(32, 32), nn.Linear(32, 1), nn.Linear(32, 1)])
+        self.critic = nn.Sequential(
+            nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1)
+        )
+        self.all = list(self.parameters())
+        self.flat = torch.cat([p.detach().reshape(-1) for p in self.all])
+        at = 0
+        for p in self.all:
+            p.data = self.flat[at : at + p.numel()].view_as(p)
+            at += p.numel()
+        self.actor_size = sum(p.numel() for p in self.actor.parameters())
+
+    def act(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the mean and the spread of each row's action."""
+        first, second, mean, spread = self.actor
+        held = second(first(rows).relu()).relu()
+        return mean(held).tanh().squeeze(-1), nn.functional.softplus(spread(held)).squeeze(-1)
+
+    def value(self, rows: Tensor) -> Tensor:
+        """Give the critic's view of each row."""
+        out: Tensor = self.critic(rows)
+        return out.squeeze(-1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copy the actor's weights under the names of quell's policy files."""
+        names = ("layers.0", "layers.1", "heads.0", "heads.1")
+        pairs = [(f"{name}.{k}", p) for name, layer in zip(names, self.actor, strict=True)
+                 for k, p in layer.named_parameters()]  # fmt: skip
+        return {name: p.detach().clone() for name, p in pairs}
+
+
+class Global:
+    """The global network and Adam's moments, in memory that all workers share."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        kit.deterministic(arguments.seed)
+        first = Networks()
+        self.flat = first.flat.clone().share_memory_()
+        self.moments = torch.zeros(2, len(self.flat)).share_memory_()
+        self.count = torch.zeros(1, dtype=torch.int64).share_memory_()
+        self.rates = torch.full((len(self.flat),), arguments.critic_rate)
+        self.rates[: first.actor_size] = arguments.actor_rate
+
+    def apply(self, gradient: Tensor) -> None:
+        """Take a step of Adam."""
+        self.count += 1
+        n, (mean, square) = int(self.count), self.moments
+        mean.lerp_(gradient, 0.1)
+        square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        spread = square.sqrt().div_(math.sqrt(1 - 0.999**n)).add_(1e-8)
+        self.flat.sub_(self.rates * mean / spread / (1 - 0.9**n))
+
+    def state(self) -> kit.State:
+        """Give everything that the next episode depends on."""
+        return {"flat": self.flat.clone(), "moments": self.moments.clone(), "count": int(self.count)}
+
+    def load_state(self, state: kit.State) -> None:
+        """Go on where `state` was taken."""
+        self.flat.copy_(state["flat"])
+        self.moments.copy_(state["moments"])
+        self.count.fill_(state["count"])
+
+
+@dataclass
+class Told:
+    """What a worker tells of an episode: means over its steps."""
+
+    reward: float
+    delay_ms: float
+    utilisation: float
+    spread: float
+    loss: float
+
+
+class Worker:
+    """One worker: a copy of the network, and a queue of its own."""
+
+    def __init__(self, number: int, arguments: Arguments, shared: Global, scale: Scaling, at: Environment) -> None:
+        self._number, self._arguments, self._global = number, arguments, shared
+        self._scale, self._environment = scale, at
+        self._networks = Networks()
+
+    def episode(self, number: int, lock: contextlib.AbstractContextManager[Any]) -> Told:
+        """Play an episode and send the global network a gradient every few steps."""
+        chosen, networks = self._arguments, self._networks
+        dice = torch.Generator().manual_seed(chosen.seed * 1_000_003 + number * 101 + self._number)
+        networks.flat.copy_(self._global.flat)
+        step = self._environment.begin(number)
+        held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]] = []
+        rewards, delays, uses, spreads, losses = [], [], [], [], []
+        for k in range(chosen.steps):
+            rows = self._scale(step.readings)
+            with torch.no_grad():
+                mean, spread = networks.act(rows)
+                noise = torch.randn(len(rows), generator=dice)
+                actions = (mean + spread * noise).clamp_(-1.0, 1.0)
+            busy = step.busy
+            step = self._environment.step(np.where(busy, self._scale.probability(actions.numpy()), 0.0))
+            gain = chosen.worth(step)
+            held.append((rows, actions, gain, busy))
+            if busy.any():
+                rewards.append(float(gain[busy].mean()))
+                delays.append(float(step.delay_ms[busy].mean()))
+                spreads.append(float(spread[torch.from_numpy(busy)].mean()))
+            uses.append(step.utilisation)
+            if len(held) == chosen.update_every or k + 1 == chosen.steps or step.over:
+                if any(b.any() for *_, b in held):
+                    losses.append(self._update(held, self._scale(step.readings), lock))
+                held = []
+            if step.over:
+                break
+        return Told(*(math.fsum(v) / max(1, len(v)) for v in (rewards, delays, uses, spreads, losses)))
+
+    def _update(
+        self,
+        held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]],
+        after: Tensor,
+        lock: contextlib.AbstractContextManager[Any],
+    ) -> float:
+        """Apply the gradient of some steps to the global network, and copy it. Targets are n-step returns."""
+        chosen, networks = self._arguments, self._networks
+        with torch.no_grad():
+            ahead = networks.value(after)
+        aims = []
+        for _, _, gain, _ in reversed(held):
+            ahead = torch.from_numpy(gain) + chosen.gamma * ahead
+            aims.append(ahead)
+        busy = torch.from_numpy(np.concatenate([b for *_, b in held]))
+        rows = torch.cat([h[0] for h in held])[busy]
+        actions = torch.cat([h[1] for h in held])[busy]
+        aim = torch.cat(aims[::-1])[busy]
+        mean, spread = networks.act(rows)
+        value = networks.value(rows)
+        spread = spread.clamp(LEAST_SPREAD, MOST_SPREAD)
+        density = -0.5 * ((actions - mean) / spread) ** 2 - spread.log() - 0.5 * math.log(2 * math.pi)
+        entropy = spread.log() + 0.5 * math.log(2 * math.pi * math.e)
+        policy = -(density * (aim - value.detach()) + chosen.entropy * entropy).sum()
+        critic = nn.functional.mse_loss(value, aim)
+        parts = torch.autograd.grad(policy + critic, networks.all)
+        gradient = torch.cat([g.reshape(-1) for g in parts])
+        with lock:
+            self._global.apply(gradient)
+            networks.flat.copy_(self._global.flat)
+        return float(critic.detach())
+
+
+def environment(arguments: Arguments, worker: int, traces: list[coupled.Trace]) -> Environment:
+    """Make worker k's environment."""
+    if arguments.environment == "lookup":
+        return coupled.Lookup(arguments.seed, worker, traces[worker % len(traces)])
+    ranges = coupled.PAPER if arguments.testbed else Ranges()
+    return coupled.Loop(arguments.seed, worker, ranges, arguments.steps, published=arguments.as_published)
+
+
+class Crew:
+    """All workers: this process alone, or one process each."""
+
+    def __init__(self, arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace]) -> None:
+        self.workers = [
+            Worker(k, arguments, shared, scale, environment(arguments, k, traces)) for k in range(arguments.workers)
+        ]
+        self._ends: list[Connection] = []
+        self._processes: list[Any] = []
+        self._lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if arguments.workers == 1:
+            return
+        # A child begins with what is here, without importing torch again.
+        context: Any = mp.get_context("fork" if sys.platform == "linux" else "spawn")
+        self._lock = context.Lock()
+        for worker in self.workers:
+            mine, its = context.Pipe()
+            process = context.Process(target=_serve, args=(worker, its, self._lock, os.getpid()), daemon=True)
+            process.start()
+            its.close()
+            self._ends.append(mine)
+            self._processes.append(process)
+
+    def play(self, number: int) -> list[Told]:
+        """Let every worker play an episode."""
+        if not self._ends:
+            return [self.workers[0].episode(number, self._lock)]
+        for end in self._ends:
+            end.send(number)
+        told = []
+        for k, end in enumerate(self._ends):
+            try:
+                answer = end.recv()
+            except EOFError:
+                raise Stopped(f"worker {k} is gone; go on with --resume", kit.FAILED) from None
+            if isinstance(answer, str):
+                raise Stopped(f"worker {k}: {answer}", kit.FAILED)
+            told.append(answer)
+        return told
+
+    def close(self) -> None:
+        """End the processes; they hold nothing that is not in the global network."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def _serve(worker: Worker, end: Connection, lock: contextlib.AbstractContextManager[Any], parent: int) -> None:
+    """Play episodes until killed, or left alone. Ctrl-C is the main process's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    while True:
+        while not end.poll(5):
+            if os.getppid() != parent:
+                return
+        number = end.recv()
+        try:
+            answer: Told | str = worker.episode(number, lock)
+        except Exception as error:  # it has to reach whoever waits for it
+            answer = f"{type(error).__name__}: {error}"
+        end.send(answer)
+
+
+@contextlib.contextmanager
+def crew(arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace]) -> Iterator[Crew]:
+    """Keep workers for a while."""
+    all_of_them = Crew(arguments, shared, scale, traces)
+    try:
+        yield all_of_them
+    finally:
+        all_of_them.close()
+
+
+def train(arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None) -> dict[str, Any]:
+    """Train, with a checkpoint after each episode; write the model to `out` and return its card."""
+    shared = Global(arguments)
+    traces: list[coupled.Trace] = []
+    if arguments.environment == "lookup" or arguments.as_published:
+        traces = [coupled.record(arguments.seed, k, published=arguments.as_published) for k in range(4)]
+    scale = scaling(arguments, traces)
+    kept: list[tuple[float, int, Tensor]] = []
+    options = {k: v for k, v in asdict(arguments).items() if k not in ("episodes", "command")}
+    session = kit.Session(
+        out, options, total=arguments.episodes, unit="episodes", every=1, resume=resume, tensorboard=tensorboard
+    )
+    if session.state is not None:
+        shared.load_state(session.state["global"])
+        kept = session.state["kept"]
+    with crew(arguments, shared, scale, traces) as workers, session:
+
+        def state() -> kit.State:
+            return {"global": shared.state(), "kept": kept}
+
+        for number in range(session.done, arguments.episodes):
+            told = workers.play(number)
+            reward, delay, use, spread, loss = (
+                math.fsum(getattr(t, name) for t in told) / len(told)
+                for name in ("reward", "delay_ms", "utilisation", "spread", "loss")
+            )
+            if number >= arguments.episodes - max(1, arguments.episodes // 4):
+                kept = [*kept, (reward, -number, shared.flat.clone())]
+            session.point(
+                number,
+                reward=reward,
+                rewards=[t.reward for t in told],
+                delay_ms=delay,
+                delays_ms=[t.delay_ms for t in told],
+                utilisation=use,
+                spread=spread,
+                loss=session.finite("loss", loss),
+            )
+            session.advance(number + 1, f"reward {reward:.3f}, {delay:.1f} ms", state)
+        seconds = session.seconds
+    return _choose(arguments, scale, kept, out, seconds)
+
+
+def _choose(
+    arguments: Arguments, scale: Scaling, kept: list[tuple[float, int, Tensor]], out: Path, seconds: float
+) -> dict[str, Any]:
+    """Judge the last global networks with runs of their own, and write the best one."""
+    networks = Networks()
+    every = max(1, len(kept) // KEEP)
+    judged = []
+    for _, minus, flat in kept[::-every]:
+        networks.flat.copy_(flat)
+        judged.append((judge(arguments, scale, networks), -minus, networks.tensors()))
+    best, number, tensors = max(judged, key=lambda j: (j[0], j[1]))
+    results = {"episode": number, "reward": round(best, 4), "training_s": round(seconds, 1)}
+    chosen = card(arguments, scale, results)
+    kit.write_model(out, tensors, chosen)
+    return chosen
+
+
+def judge(arguments: Arguments, scale: Scaling, networks: Networks, episodes: int = 8) -> float:
+    """Give the mean reward of episodes that the training did not see, the mean action taken throughout."""
+    rewards = []
+    traces = [coupled.record(arguments.seed, 0, published=arguments.as_published)] * 4
+    for k in range(episodes if arguments.environment == "loop" else 1):
+        at = environment(arguments, k % 4, traces)
+        step = at.begin(1_000_000 + k)
+        for _ in range(arguments.steps):
+            with torch.no_grad():
+                mean, _ = networks.act(scale(step.readings))
+            busy = step.busy
+            step = at.step(np.where(busy, scale.probability(mean.numpy()), 0.0))
+            if busy.any():
+                rewards.append(float(arguments.worth(step)[busy].mean()))
+    return math.fsum(rewards) / max(1, len(rewards))
+
+
+def as_file(arguments: Arguments, scale: Scaling, networks: Networks) -> bytes:
+    """Give a policy file's bytes."""
+    return save(networks.tensors(), metadata={"quell": json.dumps(card(arguments, scale, {}))})
+
+
+def card(arguments: Arguments, scale: Scaling, results: dict[str, Any]) -> dict[str, Any]:
+    """Describe the model (crates/quell-qdisc/src/policy/card.rs)."""
+    names = [name for name, _ in coupled.readings(published=arguments.as_published)]
+    weights = ", ".join(f"{w:g}" for w in arguments.weights)
+    paid = f"-{arguments.reward_scale:g} delay" if arguments.reward == "rtt" else f"utility {weights}"
+    low, high = scale.probability(np.array([-1.0, 1.0], np.float32))
+    return {
+        "format": 1,
+        "name": "a3c-l4s-as-published" if arguments.as_published else "a3c-l4s",
+        "what": f"A3C-L4S: sets p' of a sub-queue of coupled queues, {low:g} to {high:g}, every 15 ms",
+        "inputs": [
+            {"name": n, "offset": float(o), "scale": float(s)}
+            for n, o, s in zip(names, scale.offset, scale.scale, strict=True)
+        ],
+        "hidden": ["relu", "relu"],
+        "heads": [
+            {"name": "mean", "activation": "tanh", "outputs": ["mean action"]},
+            {"name": "spread", "activation": "softplus", "outputs": ["spread of actions"]},
+        ],
+        "trained_on": f"{arguments.workers} workers, {arguments.episodes} episodes of {arguments.steps} steps, "
+        f"{arguments.environment}, reward {paid}; {arguments.command}",
+        "seed": arguments.seed,
+        "quell": _core.__version__,
+        "results": results,
+    }

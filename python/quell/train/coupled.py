@@ -1,0 +1,254 @@
+"""Where A3C-L4S learns and is judged: coupled queues in a closed loop, tables of them to look up, a set held out."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quell import _core, experiment
+from quell._core import CoupledQueues, Scenario
+from quell.executor import HERE, Executor
+from quell.stats import Record
+
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+PERIOD_S = 0.015
+LAW = -1.0
+"""A probability that leaves a sub-queue to its own law."""
+MOST_MS = 100.0
+"""A delay of this much, or more, is 1 in a reward."""
+QUEUE = "l4s"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a period of one queue showed: a row per sub-queue."""
+
+    readings: Floats
+    """(sub-queues, 12): what the actor reads."""
+    busy: Flags
+    """(sub-queues,): it held or got packets; the actor acts on these alone."""
+    delay_ms: Floats
+    """(sub-queues,)"""
+    loss: Floats
+    """(sub-queues,): share of the packets offered that was dropped."""
+    utilisation: float
+    over: bool
+
+
+class Environment(Protocol):
+    """One queue at a time, episode after episode."""
+
+    def begin(self, number: int) -> Step:
+        """Begin episode `number`, which depends on that number, the worker and the seed alone."""
+
+    def step(self, probabilities: Floats) -> Step:
+        """Set p' of every sub-queue and go on by a period."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Least and greatest of what episodes draw: rate and round trip by equal factors."""
+
+    mbps: tuple[float, float] = (1.0, 100.0)
+    rtt_ms: tuple[float, float] = (10.0, 100.0)
+    flows: tuple[int, int] = (1, 20)
+
+
+PAPER = Ranges((10.0, 10.0), (20.0, 20.0), (2, 2))
+"""The paper's second testbed: 10 Mbit/s, 20 ms, two flows each way."""
+
+
+def router(mbps: float, rtt_ms: float, flows: int, *, both_ways: bool, duration_s: float) -> Scenario:
+    """Make a link with so many flows, CUBIC and Prague in turn, in one direction or in each of both."""
+    half_us = round(500 * rtt_ms)
+    ways = ("down", "up") if both_ways else ("down",)
+    tables = [
+        f'[[flow]]\ncc = "{cc}"\ncount = {count}\nrtt = "{2 * half_us}us"\nstagger = "1s"\ndirection = "{way}"\n'
+        for way in ways
+        for cc, count in (("cubic", (flows + 1) // 2), ("prague", flows // 2))
+        if count
+    ]
+    up = f'[link.up]\nqueue = "{QUEUE}"\n' if both_ways else ""
+    delay = f'delay = "{half_us}us"\n'
+    text = (
+        f'name = "coupled"\nduration = "{duration_s}s"\nwarmup = "{duration_s / 4}s"\n'
+        f'[link]\nrate = "{round(mbps * 1e6)}bit"\nqueue = "{QUEUE}"\n{delay}{up}' + "".join(tables)
+    )
+    return Scenario("coupled", text=text)
+
+
+def _by_factors(dice: random.Random, low: float, high: float) -> float:
+    return float(low * (high / low) ** dice.random())
+
+
+class Loop:
+    """The closed loop: two routers, each with a queue in both directions; worker k has the k-th of these four queues.
+
+    A router's link, round trip and flows are drawn for each episode. Before it the queue's own law is in charge for one
+    to three seconds; the queue in the other direction keeps its own law.
+    """
+
+    def __init__(self, seed: int, worker: int, ranges: Ranges, steps: int, *, published: bool = False) -> None:
+        self._seed, self._worker = seed, worker
+        self._ranges, self._steps, self._published = ranges, steps, published
+        self._world: CoupledQueues
+        self._drops: Floats
+
+    def begin(self, number: int) -> Step:
+        """Begin an episode in a world of its own."""
+        dice = random.Random(f"{self._seed} {number} {self._worker // 2}")
+        mbps, rtt_ms = _by_factors(dice, *self._ranges.mbps), _by_factors(dice, *self._ranges.rtt_ms)
+        flows, before = dice.randint(*self._ranges.flows), dice.uniform(1.0, 3.0)
+        duration = before + (self._steps + 2) * PERIOD_S
+        scenario = router(mbps, rtt_ms, flows, both_ways=True, duration_s=duration)
+        self._world = CoupledQueues(
+            scenario, QUEUE, dice.getrandbits(48), port=self._worker % 2, period_s=PERIOD_S, published=self._published
+        )
+        law = [LAW] * self._world.sub_queues
+        while True:
+            step = self.step(np.array(law, np.float32))
+            if self._world.now_s >= before:
+                return step
+
+    def step(self, probabilities: Floats) -> Step:
+        """Go on by 15 ms."""
+        readings, state, utilisation, over = self._world.step(probabilities.tolist())
+        seen = np.frombuffer(readings, np.float32).reshape(-1, 12)
+        busy, delay_ms, loss = np.frombuffer(state, np.float32).reshape(-1, 3).T
+        return Step(seen, busy > 0, delay_ms, loss, utilisation, over)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one sub-queue showed under its own law, period by period."""
+
+    readings: Floats
+    delay_ms: Floats
+    loss: Floats
+    utilisation: Floats
+
+
+def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0) -> Trace:
+    """Record the busiest sub-queue of worker k's queue under the queue's own law, in the paper's second testbed."""
+    ranges = PAPER
+    scenario = router(ranges.mbps[0], ranges.rtt_ms[0], ranges.flows[0], both_ways=True, duration_s=duration_s)
+    world = CoupledQueues(
+        scenario, QUEUE, seed * 1009 + worker // 2, port=worker % 2, period_s=PERIOD_S, published=published
+    )
+    law = [LAW] * world.sub_queues
+    rows, states, uses = [], [], []
+    over = False
+    while not over:
+        readings, state, utilisation, over = world.step(law)
+        rows.append(np.frombuffer(readings, np.float32).reshape(-1, 12))
+        states.append(np.frombuffer(state, np.float32).reshape(-1, 3))
+        uses.append(utilisation)
+    seen, shown = np.stack(rows), np.stack(states)
+    pick = int(shown[:, : seen.shape[1] // 2, 0].sum(axis=0).argmax())
+    return Trace(seen[:, pick], shown[:, pick, 1], shown[:, pick, 2], np.array(uses, np.float32))
+
+
+class Lookup:
+    """The published environment: a table in place of a queue. The next state is the row whose probability is nearest.
+
+    Nothing that an agent does changes what the table says. The tables are recorded from quell's own queues, one per
+    worker.
+    """
+
+    def __init__(self, seed: int, worker: int, trace: Trace) -> None:
+        self._seed, self._worker, self._trace = seed, worker, trace
+        self._probability = trace.readings[:, 1]
+
+    def begin(self, number: int) -> Step:
+        """Begin an episode at a row drawn at random."""
+        dice = random.Random(f"{self._seed} {number} {self._worker}")
+        return self._at(dice.randrange(len(self._probability)))
+
+    def step(self, probabilities: Floats) -> Step:
+        """Look up the row whose probability is nearest to the action."""
+        return self._at(int(np.abs(self._probability - probabilities[0]).argmin()))
+
+    def _at(self, row: int) -> Step:
+        t = self._trace
+        one = slice(row, row + 1)
+        return Step(
+            t.readings[one], np.ones(1, np.bool_), t.delay_ms[one], t.loss[one], float(t.utilisation[row]), False
+        )
+
+
+# The set held out. ---------------------------------------------------------------------------------------------------
+
+HELD_OUT = [(mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)]
+"""Mbit/s, ms, flows: no training episode has these seeds, and hardly one these very numbers."""
+HELD_OUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of the held-out set."""
+
+    mean_ms: float
+    p99_ms: float
+    mbps: float
+    loss: float
+
+
+def _outcome(record: Record) -> Outcome:
+    sojourn = record["sojourn_ms"]
+    return Outcome(sojourn["mean"], sojourn["p99"], record["throughput_mbps"], record["loss_rate"])
+
+
+def held_out(
+    queues: Sequence[str],
+    *,
+    settings: Sequence[tuple[float, float, int]] = tuple(HELD_OUT),
+    seeds: int = 1,
+    duration_s: float = HELD_OUT_S,
+    threads: int = 0,
+    on: Executor = HERE,
+) -> dict[str, list[list[Outcome]]]:
+    """Run queues over the held-out set; by queue, then by setting, then by seed."""
+    jobs = []
+    for queue in queues:
+        for mbps, rtt, flows in settings:
+            scenario = router(mbps, rtt, flows, both_ways=False, duration_s=duration_s)
+            jobs += [(scenario, experiment.Job(queue, 900_001 + seed, None)) for seed in range(seeds)]
+    out = experiment.run_each(jobs, _outcome, threads=threads, on=on)
+    cells = [out[k : k + seeds] for k in range(0, len(out), seeds)]
+    n = len(settings)
+    return {queue: cells[k * n : (k + 1) * n] for k, queue in enumerate(queues)}
+
+
+def versus(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]]) -> dict[str, float]:
+    """Compare by setting: geometric means of the ratios, worst throughput, and in how many all three aims are met."""
+
+    def mean(cell: Sequence[Outcome], name: str) -> float:
+        return math.fsum(getattr(o, name) for o in cell) / len(cell)
+
+    rows = [
+        [mean(a, name) / max(mean(b, name), 1e-9) for name in ("mean_ms", "p99_ms", "mbps")]
+        for a, b in zip(mine, law, strict=True)
+    ]
+    by_factor = [math.exp(math.fsum(math.log(max(r[k], 1e-9)) for r in rows) / len(rows)) for k in range(3)]
+    met = sum(r[0] < 1 and r[1] < 1 and r[2] >= 0.98 for r in rows)
+    return {
+        "mean_delay": by_factor[0],
+        "p99_delay": by_factor[1],
+        "throughput": by_factor[2],
+        "least_throughput": min(r[2] for r in rows),
+        "met": met,
+        "settings": len(rows),
+    }
+
+
+def readings(*, published: bool) -> list[tuple[str, float]]:
+    """Name what an actor reads, in order, and where each ends."""
+    return _core.a3c_readings(published)

@@ -1,0 +1,105 @@
+"""`quell train a3c-l4s`: what its workers learn, that one worker repeats itself, that nothing is lost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from quell import _core, cli, experiment
+from quell._core import InputError
+from quell.train import coupled
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from safetensors.torch import load_file
+
+from quell.train import a3c
+from quell.train.a3c import Arguments
+
+SMALL: dict[str, Any] = {"workers": 1, "episodes": 4, "steps": 40, "testbed": True}
+
+
+def weights(path: Path) -> dict[str, list[float]]:
+    """Read a model's numbers."""
+    return {name: tensor.flatten().tolist() for name, tensor in load_file(path).items()}
+
+
+def test_one_worker_gives_the_same_network_each_time_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    a3c.train(Arguments(**SMALL), tmp_path / "whole.safetensors")
+    a3c.train(Arguments(**SMALL), tmp_path / "again.safetensors")
+    assert weights(tmp_path / "whole.safetensors") == weights(tmp_path / "again.safetensors")
+    a3c.train(Arguments(**{**SMALL, "episodes": 2}), tmp_path / "part.safetensors")
+    a3c.train(Arguments(**SMALL), tmp_path / "part.safetensors", resume=True)
+    last = [
+        pl.read_parquet(tmp_path / f"{name}-checkpoints" / "curve.parquet").drop("step") for name in ("whole", "part")
+    ]
+    assert last[0].equals(last[1])
+
+
+def test_two_workers_share_one_network_whose_reward_rises(tmp_path: Path) -> None:
+    a3c.train(
+        Arguments(workers=2, episodes=60, steps=50, testbed=True, reward="rtt", actor_rate=2e-3, critic_rate=4e-3),
+        tmp_path / "m.safetensors",
+    )
+    curve = pl.read_parquet(tmp_path / "m-checkpoints" / "curve.parquet")
+    assert [len(r) for r in curve["rewards"]] == [2] * 60
+    first, last = curve["reward"][:10].mean(), curve["reward"][-10:].mean()
+    assert isinstance(first, float) and isinstance(last, float)
+    assert last > first + 0.01, curve["reward"].to_list()
+
+
+def test_a_trained_network_is_a_queue(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    a3c.train(Arguments(**SMALL), path)
+    words = f"a3c_l4s model {path} pairs 2 guard"
+    scenario = _core.Scenario("l4s", duration="6s")
+    (record,) = experiment.run_each([(scenario, experiment.Job(words, 1, None))], lambda r: r)
+    assert record["queue"] == words
+    assert record["guard"]["learned"] == record["guard"]["decisions"] > 300
+
+
+def test_the_lookup_environment_gives_the_row_whose_probability_is_nearest() -> None:
+    trace = coupled.record(1, 0, published=True, duration_s=6.0)
+    table = coupled.Lookup(1, 0, trace)
+    table.begin(0)
+    highest = int(trace.readings[:, 1].argmax())
+    step = table.step(np.array([1.0], np.float32))
+    assert step.readings[0, 1] == trace.readings[highest, 1]
+    assert step.delay_ms[0] == trace.delay_ms[highest]
+
+
+def test_actions_are_probabilities_in_the_scaling_of_the_card() -> None:
+    scale = a3c.scaling(Arguments(p_max=0.5), [])
+    assert scale.probability(np.array([-1, 0, 1], np.float32)).tolist() == pytest.approx([0, 0.25, 0.5])
+
+
+def test_rewards_are_those_of_the_options() -> None:
+    ones = np.ones(1, np.float32)
+    step = coupled.Step(np.zeros((1, 12), np.float32), ones > 0, 50 * ones, 0.1 * ones, 0.8, over=False)
+    assert Arguments(reward="rtt", reward_scale=15).worth(step)[0] == pytest.approx((-7.5 + 8) / 8)
+    assert Arguments(weights=(1, 2, 3)).worth(step)[0] == pytest.approx(0.8 - 2 * 0.5 - 3 * 0.1)
+
+
+def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> None:
+    scenario = coupled.router(10, 20, 2, both_ways=True, duration_s=2)
+    with pytest.raises(InputError, match="no sub-queues"):
+        _core.CoupledQueues(scenario, "pie", 1)
+    with pytest.raises(InputError, match="no queue 2 among 2"):
+        _core.CoupledQueues(scenario, "l4s", 1, port=2)
+    world = _core.CoupledQueues(scenario, "l4s", 1)
+    with pytest.raises(InputError, match="6 sub-queues"):
+        world.step([math.nan] * 6)
+
+
+@pytest.mark.parametrize(
+    "words", [["--environment", "moon"], ["--reward", "fame"], ["--weights", "1,2"], ["--weights", "1,2,x"]]
+)
+def test_bad_options_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["train", "a3c-l4s", *words]) == 2
+    told = capsys.readouterr().err
+    assert words[0] in told and told.count("\n") == 1
