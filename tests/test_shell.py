@@ -157,7 +157,8 @@ def test_a_live_view_and_a_report_are_drawn(quell: Quell, tmp_path: Path) -> Non
     series = down["series"]
     assert series["bin_s"] == 0.05
     assert len(series["backlog_ms"]) == len(series["drops"]) > 2
-    assert sum(series["throughput_mbps"]) * 0.05 * 1e6 / 8 > 500_000
+    # The last bin is not full when the command ends, and left out.
+    assert sum(series["throughput_mbps"]) * 0.05 * 1e6 / 8 > 500_000 - 0.05 * 20e6 / 8
 
 
 @pytest.mark.parametrize(
