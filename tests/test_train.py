@@ -95,7 +95,8 @@ def test_a_simulated_episode_is_what_the_controller_sees_and_does(rl_aqm: Any, t
     arguments = rl_aqm.Arguments(scenario=str(tmp_path / "short.toml"))
     learner = rl_aqm.Learner(arguments)
     scenario = rl_aqm.load(arguments)
-    greedy = rl_aqm.simulate(arguments, scenario, rl_aqm.as_file(learner), 1, 0.0)
+    model = rl_aqm.as_file(learner)
+    greedy = rl_aqm.simulate((1, 0.0), arguments, scenario, model)
     assert greedy.states.shape == (499, 3)  # 10 s of 20 ms; none at 0 s and at the end
     drops = (greedy.states[:, 2] * 100).round()
     moved = torch_tensor(rl_aqm.STEPS)[greedy.actions.long()]
@@ -103,7 +104,7 @@ def test_a_simulated_episode_is_what_the_controller_sees_and_does(rl_aqm: Any, t
     full = greedy.states[:, 0] >= 1.0
     said = [learner.best(tuple(state.tolist())) for state in greedy.states[full][:50]]
     assert said == greedy.actions[full][:50].tolist()
-    wild = rl_aqm.simulate(arguments, scenario, rl_aqm.as_file(learner), 1, 1.0)
+    wild = rl_aqm.simulate((1, 1.0), arguments, scenario, model)
     assert set(wild.actions.tolist()) == {0, 1, 2, 3, 4}
 
 
