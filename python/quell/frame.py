@@ -162,7 +162,8 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
         if name == "series" or isinstance(kind, pl.List):
             continue
         if isinstance(kind, pl.Struct):
-            columns += [pl.col(name).struct.field(f.name).alias(f"{name}.{f.name}") for f in kind.fields]
+            plain = [f.name for f in kind.fields if not isinstance(f.dtype, pl.List)]
+            columns += [pl.col(name).struct.field(field).alias(f"{name}.{field}") for field in plain]
         else:
             columns.append(pl.col(name))
     return frame.select(columns)
