@@ -42,15 +42,14 @@ def test_one_worker_gives_the_same_network_each_time_and_goes_on_where_it_stoppe
 
 
 def test_two_workers_share_one_network_whose_reward_rises(tmp_path: Path) -> None:
-    a3c.train(
-        Arguments(workers=2, episodes=60, steps=50, testbed=True, reward="rtt", actor_rate=2e-3, critic_rate=4e-3),
-        tmp_path / "m.safetensors",
-    )
+    fast: dict[str, Any] = {"actor_rate": 2e-3, "critic_rate": 4e-3}
+    tables: dict[str, Any] = {"environment": "lookup", "reward": "rtt"}
+    a3c.train(Arguments(workers=2, episodes=40, steps=50, **tables, **fast), tmp_path / "m.safetensors")
     curve = pl.read_parquet(tmp_path / "m-checkpoints" / "curve.parquet")
-    assert [len(r) for r in curve["rewards"]] == [2] * 60
-    first, last = curve["reward"][:10].mean(), curve["reward"][-10:].mean()
+    assert [len(r) for r in curve["rewards"]] == [2] * 40
+    first, last = curve["reward"][:8].mean(), curve["reward"][-8:].mean()
     assert isinstance(first, float) and isinstance(last, float)
-    assert last > first + 0.01, curve["reward"].to_list()
+    assert last > first + 0.1, curve["reward"].to_list()
 
 
 def test_a_trained_network_is_a_queue(tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_rewards_are_those_of_the_options() -> None:
     ones = np.ones(1, np.float32)
     step = coupled.Step(np.zeros((1, 12), np.float32), ones > 0, 50 * ones, 0.1 * ones, 0.8, over=False)
     assert Arguments(reward="rtt", reward_scale=15).worth(step)[0] == pytest.approx((-7.5 + 8) / 8)
-    assert Arguments(weights=(1, 2, 3)).worth(step)[0] == pytest.approx(0.8 - 2 * 0.5 - 3 * 0.1)
+    assert Arguments(weights=(1, 2, 3)).worth(step)[0] == pytest.approx(0.8 - 2 * math.log(6) - 3 * 0.1)
 
 
 def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> None:

@@ -97,6 +97,8 @@ _SERIES = pl.Struct(
         "limit_packets": _FLOATS,
         "probability": _FLOATS,
         "goodput_mbps": pl.List(_FLOATS),
+        "rtt_ms": pl.List(_FLOATS),
+        "cwnd_packets": pl.List(_FLOATS),
     }
 )
 

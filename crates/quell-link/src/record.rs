@@ -86,6 +86,12 @@ pub struct Series {
     pub probability: Vec<f64>,
     /// Application goodput of each flow, Mbit/s (outer index: flow).
     pub goodput_mbps: Vec<Vec<f64>>,
+    /// Smoothed RTT of each TCP flow at the end of the bin, ms; null while it does not run (outer index: flow).
+    #[serde(default)]
+    pub rtt_ms: Vec<Vec<Option<f64>>>,
+    /// Its congestion window then, packets.
+    #[serde(default)]
+    pub cwnd_packets: Vec<Vec<Option<f64>>>,
 }
 
 /// A hop behind the first (only where the scenario has any).

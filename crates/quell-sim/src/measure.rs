@@ -233,6 +233,24 @@ impl World {
         totals
     }
 
+    /// Senders with a round trip of each report: how many, the sums of their smoothed RTTs and windows.
+    fn senders(&self) -> Vec<(u64, u64, u64)> {
+        let mut sums = vec![(0, 0, 0); self.measures.reports.len()];
+        for slot in &self.slots {
+            if let Slot::Tcp(c) = slot
+                && c.sender.s.srtt > 0
+            {
+                let sum = &mut sums[usize::from(c.report)];
+                *sum = (
+                    sum.0 + 1,
+                    sum.1 + c.sender.s.srtt,
+                    sum.2 + u64::from(c.sender.s.cwnd),
+                );
+            }
+        }
+        sums
+    }
+
     /// Bytes and retransmissions of each report since the warm-up.
     pub(crate) fn measured(&self) -> Vec<(u64, u64)> {
         let reports = &self.measures.reports;
@@ -273,6 +291,7 @@ impl World {
         let now = self.now;
         self.measures.bin_at = now + self.measures.bin;
         let totals = self.totals();
+        let senders = self.senders();
         let port = &mut self.net.ports[0];
         port.settle(now);
         let mut g = Gauges::default();
@@ -304,6 +323,14 @@ impl World {
         for (k, (r, t)) in m.reports.iter_mut().zip(totals).enumerate() {
             s.goodput_mbps[k].push(mbps((t.0 - r.bin_bytes) as f64));
             r.bin_bytes = t.0;
+        }
+        s.rtt_ms.resize(m.reports.len(), Vec::new());
+        s.cwnd_packets.resize(m.reports.len(), Vec::new());
+        for (k, sum) in senders.iter().enumerate() {
+            let (n, srtt, cwnd) = *sum;
+            let mean = |sum: u64, unit: f64| (n > 0).then(|| sum as f64 / n as f64 / unit);
+            s.rtt_ms[k].push(mean(srtt, MS as f64));
+            s.cwnd_packets[k].push(mean(cwnd, 1.0));
         }
         m.bin_mark = (c, marks, byte_ns, offered);
     }

@@ -178,8 +178,8 @@ def train_a3c_l4s(
         str, typer.Option("--reward", metavar="utility|rtt", help="Throughput, delay and loss weighed, or delay alone.")
     ] = "utility",
     weights: Annotated[
-        str, typer.Option("--weights", metavar="T,D,L", help="Of throughput, delay (100 ms is 1) and loss.")
-    ] = "1,2,1",
+        str, typer.Option("--weights", metavar="T,D,L", help="Of throughput, ln(1 + delay/10 ms) and loss.")
+    ] = "1,0.1,0",
     reward_scale: Annotated[
         float, typer.Option("--reward-scale", metavar="A", min=0.1, max=1000.0, help="Factor on the delay (rtt).")
     ] = 15.0,
@@ -222,9 +222,9 @@ def train_a3c_l4s(
     try:
         throughput, delay, loss = (float(w) for w in weights.split(","))
     except ValueError:
-        raise InputError(f"--weights {weights}: write three numbers, as in 1,2,1") from None
+        raise InputError(f"--weights {weights}: write three numbers, as in 1,0.1,0") from None
     if not all(math.isfinite(w) for w in (throughput, delay, loss)):
-        raise InputError(f"--weights {weights}: write three finite numbers, as in 1,2,1")
+        raise InputError(f"--weights {weights}: write three finite numbers, as in 1,0.1,0")
     train.need_torch()
     from quell.train import a3c
 

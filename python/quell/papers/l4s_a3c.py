@@ -1,0 +1,346 @@
+"""A3C-L4S's testbed, measured again: four NewReno flows through CoDel, PIE, FQ-CoDel, FQ-PIE and L4S.
+
+`dualpi2`, `cake` and both readings of `l4s` stand beside the paper's five. Table 2's totals cannot be those of the
+90 s that the text describes (42 MB at 10 Mbit/s is a link used for 34 s), so totals are given for 90 and for 40 s, and
+what is judged are ratios between queues of the same row of settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quell._core import Scenario
+from quell.papers.bench import Bench, mean, vary
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
+from quell.stats import Record, estimate
+
+BIN_S = 0.5
+SHORT_S = 40.0
+"""Table 2's totals fit about so much of a busy link."""
+RATES = (10, 1)
+
+PRINTED = {
+    ("codel", 10): (46.574638, 41.101404),
+    ("codel", 1): (4.938126, 4.523826),
+    ("pie", 10): (50.339712, 45.790667),
+    ("pie", 1): (4.976113, 6.371356),
+    ("fq_codel", 10): (38.928913, 53.030176),
+    ("fq_codel", 1): (5.245358, 5.571887),
+    ("fq_pie", 10): (47.984545, 48.413749),
+    ("fq_pie", 1): (5.389362, 5.438388),
+    ("l4s", 10): (48.196893, 48.748529),
+    ("l4s", 1): (5.676679, 5.159440),
+}
+"""Table 2: MB without and with ECN, by queue and Mbit/s."""
+
+PIE = "target 15ms tupdate 15ms"
+WORDS = {
+    ("codel", False): "codel target 5ms interval 100ms limit 1000",
+    ("codel", True): "codel target 5ms interval 100ms limit 1000 ecn",
+    ("pie", False): f"pie {PIE}",
+    ("pie", True): f"pie {PIE} ecn",
+    ("fq_codel", False): "fq_codel noecn",
+    ("fq_codel", True): "fq_codel",
+    ("fq_pie", False): f"fq_pie {PIE} flows 6",
+    ("fq_pie", True): f"fq_pie {PIE} flows 6 ecn",
+    ("l4s", False): "l4s any_ect max_ecnth 0",
+    ("l4s", True): "l4s any_ect max_ecnth 0.1",
+    ("l4s as_published", False): "l4s as_published max_ecnth 0",
+    ("l4s as_published", True): "l4s as_published",
+    ("pie of FreeBSD", False): "l4s as_published pairs 1 max_ecnth 0",
+    ("pie of FreeBSD", True): "l4s as_published pairs 1",
+    ("fq_pie of FreeBSD", False): "l4s as_published pairs 6 max_ecnth 0",
+    ("fq_pie of FreeBSD", True): "l4s as_published pairs 6",
+    ("dualpi2", True): "dualpi2 any_ect",
+    ("cake", True): "cake",
+}
+"""Queue words, by the paper's name and whether senders and queue use ECN.
+
+The paper's PIE and FQ-PIE are FreeBSD's, from which its L4S is made; `pie` and `fq_pie` are Linux's. With the coupling
+ineffective and all packets in one half of the pairs, L4S is FreeBSD's FQ-PIE of so many sub-queues, and with one pair
+its PIE.
+"""
+QUEUES = list(dict.fromkeys(name for name, _ in WORDS))
+PIE_FAMILY = ("pie", "fq_pie")
+FREEBSD = ("pie of FreeBSD", "fq_pie of FreeBSD")
+FIGURES = {"codel": (4, 5, 6, 7), "pie": (8, 9, 10, 11), "fq_codel": (12, 13, 14, 15), "fq_pie": (16, 17, 18, 19),
+           "l4s": (20, 21, 22, 23)}  # fmt: skip
+"""Numbers of the figures: 10 Mbit/s with and without ECN, then 1 Mbit/s."""
+SIDE_BY_SIDE = {"throughput": (28, 29, 30, 31), "rtt": (32, 33, 34, 35), "cwnd": (36, 37, 38, 39)}
+
+Key = tuple[str, int, bool]
+"""Queue, Mbit/s, ECN."""
+
+
+def _name(key: Key) -> str:
+    queue, rate, ecn = key
+    return f"{queue}, {rate} Mbit/s, {'ECN' if ecn else 'no ECN'}"
+
+
+def _id(key: Key) -> str:
+    queue, rate, ecn = key
+    return f"{queue.replace(' ', '_')}.{rate}.{'ecn' if ecn else 'noecn'}"
+
+
+def _keys() -> list[Key]:
+    return [(queue, rate, ecn) for rate in RATES for queue, ecn in WORDS]
+
+
+def _printed(key: Key) -> float | None:
+    queue, rate, ecn = key
+    pair = PRINTED.get((queue, rate))
+    return None if pair is None else pair[ecn]
+
+
+def _ratio_printed(key: Key) -> float | None:
+    """Table 2: megabytes over those of all five queues in the same settings."""
+    own = _printed(key)
+    return None if own is None else own / mean(p[key[2]] for (_, rate), p in PRINTED.items() if rate == key[1])
+
+
+OVER = {
+    "freebsd_fq_pie": ("fq_pie of FreeBSD", "FreeBSD's FQ-PIE"),
+    "freebsd_pie": ("pie of FreeBSD", "FreeBSD's PIE"),
+    "linux_fq_pie": ("fq_pie", "Linux's FQ-PIE"),
+    "linux_pie": ("pie", "Linux's PIE"),
+}
+"""Over whose RTT L4S's is judged: with ECN it has the lowest of the PIE family (section 6.2)."""
+
+
+def _claims() -> list[Claim]:
+    out = [
+        Claim(f"RTT.{name}.{rate}", f"{rate} Mbit/s, ECN: L4S's RTT over that of {what}", "", 1.0, -1)
+        for rate in RATES
+        for name, (_, what) in OVER.items()
+    ]
+    for rate in RATES:
+        what = f"{rate} Mbit/s: L4S's RTT with ECN over that without"
+        out.append(Claim(f"RTT.l4s_ecn.{rate}", what, "", 1.0, -1))
+    for rate in RATES:
+        what = f"{rate} Mbit/s, no ECN: FQ-CoDel's RTT over the lowest of the others"
+        out.append(Claim(f"RTT.fq_codel.{rate}", what, "", 1.0, -1))
+    for key in _keys():
+        ratio = _ratio_printed(key)
+        out.append(Claim(f"T2.{_id(key)}.ratio", f"{_name(key)}: data over the five queues' mean", "", ratio, 0, 0.1))
+    for key in _keys():
+        printed = _printed(key)
+        what = f"{_name(key)}: data sent in 40 s"
+        out.append(Claim(f"T2.{_id(key)}.mb40", what, "MB", printed, 0, 0.1 * (printed or 0.0), detail=True))
+        out.append(Claim(f"T2.{_id(key)}.mb90", f"{_name(key)}: data sent in 90 s", "MB", detail=True))
+        out.append(Claim(f"T2.{_id(key)}.rtt", f"{_name(key)}: mean smoothed RTT", "ms", digits=1))
+        out.append(Claim(f"T2.{_id(key)}.jain", f"{_name(key)}: Jain's index while all four run", "", detail=True))
+    return out
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run gave."""
+
+    mb: float
+    mb40: float
+    rtt_ms: float
+    jain: float
+    courses: Mapping[str, Sequence[Sequence[float | None]]]
+    """Throughput, RTT and cwnd: by flow, then by bin."""
+    times: Sequence[float]
+
+
+def _reduce(record: Record) -> Seen:
+    series = record["series"]
+    rate, bin_s = series["throughput_mbps"], series["bin_s"]
+    moved = [mbps * bin_s / 8 for mbps in rate]
+    lasting = [flow[round(31 / bin_s) : round(60 / bin_s)] for flow in series["goodput_mbps"]]
+    shares = [mean(flow) for flow in lasting]
+    return Seen(
+        mb=sum(moved),
+        mb40=sum(moved[: round(SHORT_S / bin_s)]),
+        rtt_ms=record["rtt_ms"]["mean"],
+        jain=sum(shares) ** 2 / (len(shares) * sum(s * s for s in shares)),
+        courses={"throughput": series["goodput_mbps"], "rtt": series["rtt_ms"], "cwnd": series["cwnd_packets"]},
+        times=[(k + 0.5) * bin_s for k in range(len(rate))],
+    )
+
+
+Seens = Mapping[Key, Sequence[Seen]]
+
+
+def _scenario(rate: int, *, ecn: bool) -> Scenario:
+    return vary("l4s", link={"rate": f"{rate}mbit"}, flow={"ecn": ecn})
+
+
+def measure(bench: Bench) -> Study:
+    """Measure the paper."""
+    study = Study()
+    settings = {key: (_scenario(key[1], ecn=key[2]), WORDS[key[0], key[2]]) for key in _keys()}
+    seens = bench.seeds_of("Table 2, Figures 4 to 39", settings, _reduce, bin_s=BIN_S)
+    _table_2(study, seens)
+    _rtt(study, seens)
+    _draw(study, seens)
+    _coupling(study, seens)
+    return study
+
+
+# Table 2. ------------------------------------------------------------------------------------------------------------
+
+
+def _table_2(study: Study, seens: Seens) -> None:
+    for key in _keys():
+        name, seen = f"T2.{_id(key)}", seens[key]
+        study.put(f"{name}.mb40", estimate(s.mb40 for s in seen), _course(seens, key))
+        study.put(f"{name}.mb90", estimate(s.mb for s in seen))
+        study.put(f"{name}.rtt", estimate(s.rtt_ms for s in seen))
+        study.put(f"{name}.jain", estimate(s.jain for s in seen))
+        if _printed(key) is None:
+            five = [seens[q, key[1], key[2]] for q, rate in PRINTED if rate == key[1]]
+        else:
+            five = [seens[q, rate, key[2]] for q, rate in PRINTED if rate == key[1]]
+        ratios = [s.mb / mean(other[k].mb for other in five) for k, s in enumerate(seen)]
+        study.put(f"{name}.ratio", estimate(ratios), _course(seens, key))
+    rows = [
+        [
+            f"{queue}, {rate} Mbit/s",
+            *(
+                _cell(seens, (queue, rate, ecn), name, digits)
+                for name, digits in (("mb", 1), ("mb40", 1), ("rtt_ms", 0), ("jain", 2))
+                for ecn in (False, True)
+            ),
+        ]
+        for rate in RATES
+        for queue in QUEUES
+    ]
+    columns = [
+        f"{what}, {ecn}" for what in ("MB in 90 s", "MB in 40 s", "RTT, ms", "Jain") for ecn in ("no ECN", "ECN")
+    ]
+    study.tables.append(Table("Data sent, round trips and fairness", ["", *columns], rows))
+
+
+def _cell(seens: Seens, key: Key, name: str, digits: int) -> str:
+    return "" if key not in seens else f"{mean(getattr(s, name) for s in seens[key]):.{digits}f}"
+
+
+def _course(seens: Seens, key: Key) -> str:
+    """Say how much a full link carries, and what this one did."""
+    most = key[1] / 8
+    told = mean(s.mb for s in seens[key])
+    return (
+        f"sent {told:.1f} MB of the {90 * most:.1f} that the link carries in 90 s, and "
+        f"{mean(s.mb40 for s in seens[key]):.1f} of {SHORT_S * most:.1f} in 40 s; "
+        f"the print is what a busy link carries in {(_printed(key) or 0.0) / most:.0f} s"
+    )
+
+
+# Round trips. --------------------------------------------------------------------------------------------------------
+
+
+def _rtts(seens: Seens, key: Key) -> list[float]:
+    return [s.rtt_ms for s in seens[key]]
+
+
+def _ratios(seens: Seens, key: Key, others: Sequence[Key]) -> list[float]:
+    least = [min(_rtts(seens, other)[k] for other in others) for k in range(len(seens[key]))]
+    return [own / low for own, low in zip(_rtts(seens, key), least, strict=True)]
+
+
+def _late_told(seens: Seens, rate: int) -> str:
+    """Say what the round trips are once all flows are past their start."""
+    queues = ("l4s", *PIE_FAMILY, *FREEBSD)
+    told = ", ".join(f"{q} {mean(v for s in seens[q, rate, True] for v in _late(s)):.0f}" for q in queues)
+    return f"from 50 to 60 s, when all flows are past their start: {told}"
+
+
+def _late(seen: Seen) -> list[float]:
+    courses = seen.courses["rtt"]
+    return [v for course in courses for t, v in zip(seen.times, course, strict=True) if v is not None and 50 < t < 60]
+
+
+def _rtt(study: Study, seens: Seens) -> None:
+    def told(rate: int, *, ecn: bool) -> str:
+        keys = [(queue, rate, ecn) for queue in QUEUES if (queue, rate, ecn) in seens]
+        listed = ", ".join(f"{key[0]} {mean(_rtts(seens, key)):.0f}" for key in keys)
+        return f"mean smoothed RTT in ms, {'ECN' if ecn else 'no ECN'}: {listed}"
+
+    for rate in RATES:
+        for name, (queue, _) in OVER.items():
+            ratios = _ratios(seens, ("l4s", rate, True), [(queue, rate, True)])
+            study.put(f"RTT.{name}.{rate}", estimate(ratios), f"{told(rate, ecn=True)}; {_late_told(seens, rate)}")
+        study.put(
+            f"RTT.l4s_ecn.{rate}",
+            estimate(_ratios(seens, ("l4s", rate, True), [("l4s", rate, False)])),
+            f"{told(rate, ecn=True)}; {told(rate, ecn=False)}",
+        )
+        others = [(queue, rate, False) for queue, r in PRINTED if r == rate and queue != "fq_codel"]
+        study.put(
+            f"RTT.fq_codel.{rate}", estimate(_ratios(seens, ("fq_codel", rate, False), others)), told(rate, ecn=False)
+        )
+        study.notes.append(f"At {rate} Mbit/s: {told(rate, ecn=True)}; {told(rate, ecn=False)}.")
+
+
+# Figures. ------------------------------------------------------------------------------------------------------------
+
+AXES = {"throughput": "goodput, Mbit/s", "rtt": "smoothed RTT, ms", "cwnd": "cwnd, packets"}
+
+
+def _flows(seen: Seen, what: str) -> list[Line]:
+    return [
+        Line(f"flow {k + 1}", list(zip(seen.times, course, strict=True)), "line", k)
+        for k, course in enumerate(seen.courses[what])
+    ]
+
+
+def _panel(seens: Seens, key: Key, what: str, title: str) -> Panel:
+    log = what != "throughput"
+    return Panel(title, Axis("time, s"), Axis(AXES[what], log), _flows(seens[key][0], what))
+
+
+def _draw(study: Study, seens: Seens) -> None:
+    settings = [(10, True), (10, False), (1, True), (1, False)]
+    for queue, numbers in FIGURES.items():
+        for number, (rate, ecn) in zip(numbers, settings, strict=True):
+            key = (queue, rate, ecn)
+            panels = [_panel(seens, key, what, AXES[what].split(",")[0]) for what in ("throughput", "cwnd", "rtt")]
+            study.figures.append(Figure(f"F{number}", f"Figure {number}: {_name(key)}", WORDS[queue, ecn], panels))
+    for what, numbers in SIDE_BY_SIDE.items():
+        for number, (rate, ecn) in zip(numbers, settings, strict=True):
+            panels = [_panel(seens, (q, rate, ecn), what, q) for q in ("fq_codel", "fq_pie", "l4s")]
+            title = f"Figure {number}: {AXES[what].split(',')[0]}, {rate} Mbit/s, {'ECN' if ecn else 'no ECN'}"
+            study.figures.append(Figure(f"F{number}", title, "One run each.", panels))
+
+
+def _coupling(study: Study, seens: Seens) -> None:
+    """Draw coupling as designed beside coupling as published."""
+    readings = ("l4s", "l4s as_published")
+    for rate in RATES:
+        lines = [Line(queue, _all_flows(seens[queue, rate, True][0]), "line", k) for k, queue in enumerate(readings)]
+        designed, published = (mean(_rtts(seens, (queue, rate, True))) for queue in readings)
+        study.notes.append(
+            f"Coupling as designed gives a mean RTT of {designed:.0f} ms at {rate} Mbit/s with ECN, "
+            f"as published {published:.0f} ms."
+        )
+        study.figures.append(
+            Figure(
+                f"coupling.{rate}",
+                f"Coupling as designed and as published, {rate} Mbit/s, ECN",
+                "Mean smoothed RTT of the flows that run; one run each.",
+                [Panel("", Axis("time, s"), Axis("smoothed RTT, ms", True), lines)],
+            )
+        )
+
+
+def _all_flows(seen: Seen) -> list[tuple[float, float | None]]:
+    out: list[tuple[float, float | None]] = []
+    for k, time in enumerate(seen.times):
+        there = [v for course in seen.courses["rtt"] if (v := course[k]) is not None]
+        out.append((time, mean(there) if there else None))
+    return out
+
+
+PAPER = Paper(
+    name="l4s-a3c",
+    title="L4S with A3C in FreeBSD, measured again",
+    source="Satish, Kua, Pokhrel: Active Queue Management in L4S with Asynchronous Advantage Actor-Critic, "
+    "Future Internet 16 (2024) 265",
+    about="Table 2 and Figures 4 to 39: four NewReno flows through five queues at 10 and 1 Mbit/s, ECN on and off",
+    claims=_claims(),
+    measure=measure,
+)
