@@ -216,18 +216,19 @@ def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_training(
         "import sys; from pathlib import Path; from quell.train import rl_aqm; rl_aqm.train(rl_aqm.Arguments("
         "scenario='short.toml', episodes=100_000, seed=3, validation_runs=1), Path('killed.safetensors'))"
     )
+    (tmp_path / "short.toml").write_text(SHORT)
     out = tmp_path / "killed.safetensors"
-    process = subprocess.Popen([sys.executable, "-c", call], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", call], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         kept = tmp_path / "killed-checkpoints" / "curve.parquet"
         until = time.monotonic() + 300
         while not (kept.exists() and len(curve(out)) >= 4):
-            assert process.poll() is None, "the training ended"
+            assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < until, "no checkpoints within five minutes"
             time.sleep(0.02)
     finally:
         process.kill()  # SIGKILL
-        process.wait()
+        process.communicate()
     episodes = len(curve(out)) + 4
     _, whole = trained("whole", episodes)
     trained("killed", episodes, resume=True)
