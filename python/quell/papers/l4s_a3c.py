@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
+from quell.papers import l4s_a3c_learner
 from quell.papers.bench import Bench, mean, vary
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
 from quell.stats import Record, estimate
@@ -130,7 +131,7 @@ def _claims() -> list[Claim]:
         out.append(Claim(f"T2.{_id(key)}.mb90", f"{_name(key)}: data sent in 90 s", "MB", detail=True))
         out.append(Claim(f"T2.{_id(key)}.rtt", f"{_name(key)}: mean smoothed RTT", "ms", digits=1))
         out.append(Claim(f"T2.{_id(key)}.jain", f"{_name(key)}: Jain's index while all four run", "", detail=True))
-    return out
+    return [*l4s_a3c_learner.CLAIMS, *out]
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ def measure(bench: Bench) -> Study:
     _rtt(study, seens)
     _draw(study, seens)
     _coupling(study, seens)
+    l4s_a3c_learner.measure(study, bench)
     return study
 
 

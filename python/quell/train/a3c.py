@@ -18,6 +18,7 @@ import multiprocessing as mp
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -36,8 +37,8 @@ from quell.train.coupled import MOST_MS, Environment, Floats, Ranges, Step
 LEAST_SPREAD, MOST_SPREAD = 0.01, 1.0
 HALF_MS = 10.0
 """The utility charges for the logarithm of 1 + delay / this."""
-FIRST_MEAN, FIRST_SPREAD = -1.5, -1.0
-"""First biases of the actor's heads: p' near 0 and a spread of 0.3. As published they are torch's, about 0."""
+FIRST_BIAS, FIRST_SLOPE, FIRST_SPREAD = -3.5, 0.125, -3.0
+"""The actor begins as tanh(bias + slope * delay in ms), spread 0.05: p' is small up to 15 ms, large from 30 ms on."""
 PUBLISHED_DELAY = -15.0
 """The notebooks scale the delay to [-15, 0]: it is the reward as well."""
 KEEP = 8
@@ -61,7 +62,9 @@ class Arguments:
     actor_rate: float = 5e-4
     critic_rate: float = 1e-3
     entropy: float = 0.0
-    p_max: float = 0.5
+    p_max: float = 1.0
+    start: Literal["proportional", "random"] = "proportional"
+    """The actor's first weights: p' follows the delay, or torch's own."""
     testbed: bool = False
     """Only the paper's link, in place of 1 to 100 Mbit/s, 10 to 100 ms, 1 to 20 flows each way."""
     as_published: bool = False
@@ -131,6 +134,19 @@ class Networks(nn.Module):
             at += p.numel()
         self.actor_size = sum(p.numel() for p in self.actor.parameters())
 
+    def begin_proportional(self) -> None:
+        """Let the mean action follow the delay; all else stays as drawn, and can be learned."""
+        first, second, mean, spread = ({k: p.data for k, p in layer.named_parameters()} for layer in self.actor)
+        for layer, unit in ((first, 2), (second, 0)):
+            layer["weight"][0] = 0.0
+            layer["bias"][0] = 0.0
+            layer["weight"][0, unit] = 1.0
+        mean["weight"].zero_()
+        mean["weight"][0, 0] = FIRST_SLOPE * coupled.readings(published=False)[2][1]
+        mean["bias"].fill_(FIRST_BIAS)
+        spread["weight"].zero_()
+        spread["bias"].fill_(FIRST_SPREAD)
+
     def act(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Give the mean and the spread of each row's action."""
         first, second, mean, spread = self.actor
@@ -156,10 +172,8 @@ class Global:
     def __init__(self, arguments: Arguments) -> None:
         kit.deterministic(arguments.seed)
         first = Networks()
-        if not arguments.as_published:
-            with torch.no_grad():
-                for head, bias in zip(list(first.actor)[2:], (FIRST_MEAN, FIRST_SPREAD), strict=True):
-                    head.get_parameter("bias").fill_(bias)
+        if arguments.start == "proportional":
+            first.begin_proportional()
         self.flat = first.flat.clone().share_memory_()
         self.moments = torch.zeros(2, len(self.flat)).share_memory_()
         self.count = torch.zeros(1, dtype=torch.int64).share_memory_()
@@ -403,28 +417,23 @@ def _choose(
     for _, minus, flat in kept[::-every]:
         networks.flat.copy_(flat)
         judged.append((judge(arguments, scale, networks), -minus, networks.tensors()))
-    best, number, tensors = max(judged, key=lambda j: (j[0], j[1]))
-    results = {"episode": number, "reward": round(best, 4), "training_s": round(seconds, 1)}
-    chosen = card(arguments, scale, results)
+    best, number, tensors = max(judged, key=lambda j: (j[0]["score"], j[1]))
+    told = {name: round(value, 4) for name, value in best.items()}
+    chosen = card(arguments, scale, {"episode": number, **told, "training_s": round(seconds, 1)})
     kit.write_model(out, tensors, chosen)
     return chosen
 
 
-def judge(arguments: Arguments, scale: Scaling, networks: Networks, episodes: int = 8) -> float:
-    """Give the mean reward of episodes that the training did not see, the mean action taken throughout."""
-    rewards = []
-    traces = [coupled.record(arguments.seed, 0, published=arguments.as_published)] * 4
-    for k in range(episodes if arguments.environment == "loop" else 1):
-        at = environment(arguments, k % 4, traces)
-        step = at.begin(1_000_000 + k)
-        for _ in range(arguments.steps):
-            with torch.no_grad():
-                mean, _ = networks.act(scale(step.readings))
-            busy = step.busy
-            step = at.step(np.where(busy, scale.probability(mean.numpy()), 0.0))
-            if busy.any():
-                rewards.append(float(arguments.worth(step)[busy].mean()))
-    return math.fsum(rewards) / max(1, len(rewards))
+def judge(arguments: Arguments, scale: Scaling, networks: Networks) -> dict[str, float]:
+    """Compare the mean action with the queue's own law in scenarios that are neither training's nor held out."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "judged.safetensors"
+        path.write_bytes(as_file(arguments, scale, networks))
+        mine, law = (f"a3c_l4s model {path}", coupled.QUEUE)
+        got = coupled.held_out([mine, law], settings=coupled.VALIDATION, duration_s=10.0, first_seed=700_001)
+    found = coupled.versus(got[mine], got[law])
+    score = found["met"] / found["settings"] - 0.1 * math.log(found["mean_delay"])
+    return {"score": score, **found}
 
 
 def as_file(arguments: Arguments, scale: Scaling, networks: Networks) -> bytes:

@@ -199,7 +199,11 @@ def train_a3c_l4s(
     ] = 0.0,
     p_max: Annotated[
         float, typer.Option("--p-max", metavar="P", min=0.001, max=1.0, help="Largest p' that an action means.")
-    ] = 0.5,
+    ] = 1.0,
+    start: Annotated[
+        str,
+        typer.Option("--start", metavar="proportional|random", help="First weights: p' follows the delay, or none."),
+    ] = "proportional",
     testbed: Annotated[
         bool, typer.Option("--testbed", help="Only 10 Mbit/s, 20 ms and two flows each way, as in the paper.")
     ] = False,
@@ -219,6 +223,8 @@ def train_a3c_l4s(
         raise InputError(f"--environment {environment}: write loop or lookup")
     if reward not in ("utility", "rtt"):
         raise InputError(f"--reward {reward}: write utility or rtt")
+    if start not in ("proportional", "random"):
+        raise InputError(f"--start {start}: write proportional or random")
     try:
         throughput, delay, loss = (float(w) for w in weights.split(","))
     except ValueError:
@@ -232,11 +238,13 @@ def train_a3c_l4s(
         environment="lookup" if environment == "lookup" else "loop", reward="rtt" if reward == "rtt" else "utility",
         reward_scale=reward_scale, weights=(throughput, delay, loss), workers=workers, episodes=episodes, steps=steps,
         update_every=update_every, gamma=gamma, actor_rate=actor_rate, critic_rate=critic_rate, entropy=entropy,
-        p_max=p_max, testbed=testbed, as_published=as_published, seed=seed, command=command(),
+        p_max=p_max, start="random" if start == "random" or as_published else "proportional",
+        testbed=testbed, as_published=as_published, seed=seed, command=command(),
     )  # fmt: skip
     results = a3c.train(arguments, out, resume=resume, tensorboard=tensorboard)["results"]
     err.print(
-        f"{out}: episode {results['episode']}; by its mean actions, other episodes: reward {results['reward']}",
+        f"{out}: episode {results['episode']}; against l4s's own law in {results['settings']} other scenarios: "
+        f"mean delay times {results['mean_delay']}, throughput times {results['throughput']}",
         soft_wrap=True,
     )
     return 0

@@ -186,9 +186,13 @@ class Lookup:
 
 # The set held out. ---------------------------------------------------------------------------------------------------
 
-HELD_OUT = [(mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)]
+HELD_OUT: list[tuple[float, float, int]] = [
+    (mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)
+]
 """Mbit/s, ms, flows: no training episode has these seeds, and hardly one these very numbers."""
 HELD_OUT_S = 20.0
+VALIDATION: list[tuple[float, float, int]] = [(m, r, n) for m in (2, 8, 50) for r in (20, 60) for n in (1, 2, 10)]
+"""What a training chooses its network by."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,7 @@ def held_out(
     settings: Sequence[tuple[float, float, int]] = tuple(HELD_OUT),
     seeds: int = 1,
     duration_s: float = HELD_OUT_S,
+    first_seed: int = 900_001,
     threads: int = 0,
     on: Executor = HERE,
 ) -> dict[str, list[list[Outcome]]]:
@@ -220,7 +225,7 @@ def held_out(
     for queue in queues:
         for mbps, rtt, flows in settings:
             scenario = router(mbps, rtt, flows, both_ways=False, duration_s=duration_s)
-            jobs += [(scenario, experiment.Job(queue, 900_001 + seed, None)) for seed in range(seeds)]
+            jobs += [(scenario, experiment.Job(queue, first_seed + seed, None)) for seed in range(seeds)]
     out = experiment.run_each(jobs, _outcome, threads=threads, on=on)
     cells = [out[k : k + seeds] for k in range(0, len(out), seeds)]
     n = len(settings)

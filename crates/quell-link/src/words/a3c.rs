@@ -13,8 +13,8 @@ use super::rows::*;
 use super::{AnyKind, Field, Kind, KindInfo, Opt, OptionInfo, Spec};
 use crate::error::Error;
 
-/// The network that quell ships: `Some(include_bytes!("../../../../models/a3c-l4s.safetensors"))` once there is one.
-const SHIPPED: Option<&[u8]> = None;
+/// The network that quell ships (`models/`).
+const SHIPPED: &[u8] = include_bytes!("../../../../models/a3c-l4s.safetensors");
 
 /// What the words say.
 #[derive(Clone, Debug, Default)]
@@ -47,22 +47,12 @@ impl Words {
         Ok(())
     }
 
-    /// The controller; none without a network, which `check` refuses.
+    /// The controller, or none if the network is no good, which tests rule out for the shipped one and `load` for others.
     pub(super) fn controller(self) -> Controller {
         let policy = self.model.map_or_else(shipped, |(_, policy)| Some(policy));
         policy
             .and_then(|policy| a3c::A3c::new(self.control, policy).ok())
             .map_or(Controller::None, Controller::A3c)
-    }
-
-    fn check(&self) -> Result<(), &'static str> {
-        self.control.check()?;
-        match self.model.is_some() || shipped().is_some() {
-            true => Ok(()),
-            false => {
-                Err("its network does not ship yet; give model FILE (from quell train a3c-l4s)")
-            }
-        }
     }
 }
 
@@ -70,7 +60,7 @@ impl Words {
 fn shipped() -> Option<Policy> {
     static POLICY: OnceLock<Option<Policy>> = OnceLock::new();
     POLICY
-        .get_or_init(|| Policy::load("models/a3c-l4s.safetensors", SHIPPED?).ok())
+        .get_or_init(|| Policy::load("models/a3c-l4s.safetensors", SHIPPED).ok())
         .clone()
 }
 
@@ -98,7 +88,7 @@ static OWN: Kind<Words> = Kind {
     ],
     wrap: Spec::A3cL4s,
     unwrap: unwrap!(A3cL4s),
-    check: Words::check,
+    check: |w| w.control.check(),
 };
 
 /// Its own options in front of those of `l4s`.
@@ -190,6 +180,17 @@ mod tests {
         let path = std::env::temp_dir().join(format!("quell-a3c-{}-{name}", std::process::id()));
         std::fs::write(&path, Policy::save(&card, &[layer(), layer()]).unwrap()).unwrap();
         path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_shipped_network_loads_and_is_there_without_a_file() {
+        let policy = Policy::load("shipped", SHIPPED).unwrap();
+        a3c::check(&policy).unwrap();
+        assert!(policy.card().trained_on.contains("quell train a3c-l4s"));
+        let (_, controller) = Queue::parse("a3c_l4s")
+            .unwrap()
+            .build::<TestPacket>(10_000_000);
+        assert!(matches!(controller, Controller::A3c(_)));
     }
 
     #[test]
