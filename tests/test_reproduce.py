@@ -86,6 +86,19 @@ def test_rl_aqm_stands_where_its_figures_do_above_a_device_of_100_packets(
     assert row["F6.nic0.delay"] < row["F7.nic0.delay"]
 
 
+def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
+    quick: dict[str, tuple[list[dict[str, Any]], Path]],
+) -> None:
+    row = {r["id"]: r["measured"] for r in quick["learnqueue"][0]}
+    for experiment in ("LQ1", "LQ2", "LQ3", "LQ5", "LQ6", "LQ8", "LQ9"):
+        default, wqm, pie, learned = (row[f"{experiment}.{name}"] for name in ("default", "wqm", "pie", "lq"))
+        assert default > wqm > pie > learned
+        assert row[f"{experiment}.order"] == 3
+        assert row[f"{experiment}.share"] > 0.95
+    # 400 packets of 1500 bytes at half of the cell's 18 Mbit/s take 533 ms.
+    assert abs(row["LQ2.default"] - 533) < 0.05 * 533
+
+
 @pytest.mark.parametrize("path", sorted(curves.FOLDER.glob("*.curve.parquet")), ids=lambda path: path.name)
 def test_shipped_curve_is_the_one_of_the_shipped_networks_training(path: Path) -> None:
     name = path.name.removesuffix(".curve.parquet")
@@ -114,8 +127,8 @@ def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cats",), "cats: unknown paper; known are rl-aqm, lfq, l4s-a3c"),
-        ((), "name a paper: rl-aqm, lfq, l4s-a3c"),
+        (("cats",), "cats: unknown paper; known are rl-aqm, lfq, l4s-a3c, learnqueue"),
+        ((), "name a paper: rl-aqm, lfq, l4s-a3c, learnqueue"),
         (("rl-aqm", "--html", "nowhere/page.html"), "--html nowhere/page.html: the folder nowhere does not exist"),
     ],
 )

@@ -333,7 +333,8 @@ mod tests {
     #[test]
     fn controlled_queues_start_with_their_controllers_knobs() {
         for (words, limit) in [
-            ("learnqueue", 400),
+            ("learnqueue", 1),
+            ("learnqueue as_published", 400),
             ("learnqueue initial 20 max 100", 20),
             ("wqm", 62), // 15 Mbit/s times 50 ms in packets of 1500
             ("wqm min 80", 80),
@@ -386,7 +387,7 @@ mod tests {
             ("fq_codel noecn", "fq_codel noecn"),
             (
                 "learnqueue eta 0.5 as_published",
-                "learnqueue literal_update printed_gamma bytes_max_delay fixed_point",
+                "learnqueue initial 400 alpha 0.1 current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
             ),
             ("red limit 60kb ecn gentle", "red limit 60kb ecn gentle"),
             ("pie limit 99 ns3-2018", "pie ns3-2018 limit 99"),

@@ -58,13 +58,8 @@ pub(super) static LEARNQUEUE: Kind<learnqueue::Params> = Kind {
         ),
         opt(
             "alpha",
-            Field::Number(|p| &mut p.alpha, 0.0, 1.0),
-            "rate of learning",
-        ),
-        opt(
-            "alpha_visits",
-            Field::Flag(|p| &mut p.alpha_visits, ""),
-            "alpha is 1 / visits instead",
+            Field::MaybeProbability(|p| &mut p.alpha),
+            "rate of learning (default: 1 / visits)",
         ),
         opt(
             "epsilon",
@@ -102,9 +97,9 @@ pub(super) static LEARNQUEUE: Kind<learnqueue::Params> = Kind {
             "rate of max_delay: 802.11n's basic one",
         ),
         opt(
-            "fixed_max_delay",
-            Field::Flag(|p| &mut p.fixed_max_delay, ""),
-            "max_delay is that of the largest limit, not of the present one",
+            "current_max_delay",
+            Field::Flag(|p| &mut p.current_max_delay, ""),
+            "max_delay is that of the present limit, not of the largest one",
         ),
         opt(
             "delayed_credit",
@@ -139,7 +134,7 @@ pub(super) static LEARNQUEUE: Kind<learnqueue::Params> = Kind {
                 // Its parts are what the canonical words name.
                 get: |_| false,
             },
-            "literal_update printed_gamma bytes_max_delay fixed_point",
+            "alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
         ),
     ],
     wrap: Spec::LearnQueue,

@@ -8,14 +8,13 @@
 //!   has it. Default: the text; `literal_update`: as printed, held within the range of a 32-bit integer.
 //! - γ ← 1 − 0.995γ jumps from 0.1 to 0.9005 at once. Default: 1 − γ ← 0.995 (1 − γ), the mirror of ε; `printed_gamma`.
 //! - Equation 13 divides bytes by a bit rate. Default: bits; `bytes_max_delay`: as printed.
-//! - "queue size" in equation 13 may be the current limit (default) or the largest (`fixed_max_delay`).
+//! - "queue size" in equation 13 may be the largest limit (default) or the present one (`current_max_delay`). With the present
+//!   one a reward without loss grows with the limit, so that learning leads to the largest one.
 //! - Algorithm 1 credits the period that just ended to the action taken now (default, as printed); `delayed_credit` credits
 //!   it to the action that caused it.
-//! - The paper leaves open α, the first γ, the first limit and Q: 0.1 (or 1/visits), 0.1, 400 and 0.
-//! - With these the limit hardly leaves 400 within 100 s: rewards are positive, what was never tried counts 0, so that the
-//!   greedy choice leads back up. A start at 1 with α = 1/visits (`initial 1 alpha_visits`) keeps the published trade-off over
-//!   δ and η at about 30 ms for one and for five flows on 17 Mbit/s, several times the published 5 and 4 ms; with
-//!   `fixed_max_delay` besides it comes to 5 and 9 ms, but then δ and η change little. No setting gives both.
+//! - The paper leaves open α, the first γ, the first limit and Q: 1/visits (equations 9 and 10 ask for it; or `alpha`), 0.1, 1
+//!   and 0. Calibrated on one and on five TCP flows, as `quell reproduce learnqueue` shows.
+//! - With a constant α, or from 400 on, the walk sticks where it began: rewards are positive, what was never tried counts 0.
 //! - `fixed_point`: the Q table in integer microseconds, α and γ in 1024ths, as on the paper's radio boards.
 
 use super::Control;
@@ -28,7 +27,7 @@ pub struct Params {
     pub period: Nanos,
     /// Largest limit, packets (default 400, 2..65536).
     pub max_size: u32,
-    /// First limit, packets (default 400: the hardware's; at most `max_size`).
+    /// First limit, packets (default 1; at most `max_size`).
     pub initial: u32,
     /// Weight of the delay in the reward (default 0.5, 0..1000).
     pub delta: f64,
@@ -40,10 +39,8 @@ pub struct Params {
     pub packet_bytes: u32,
     /// The basic rate of `max_delay`, bit/s (default 6.5 Mbit/s).
     pub basic_bps: u64,
-    /// Rate of learning (default 0.1, above 0, at most 1).
-    pub alpha: f64,
-    /// α = 1 / visits of the pair instead, for which Q-learning is proved to converge.
-    pub alpha_visits: bool,
+    /// Rate of learning (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning is proved to converge).
+    pub alpha: Option<f64>,
     /// First probability of exploring (default 0.9).
     pub epsilon: f64,
     /// Where its decay ends (default 0.1).
@@ -61,7 +58,7 @@ pub struct Params {
     /// See the file's header.
     pub bytes_max_delay: bool,
     /// See the file's header.
-    pub fixed_max_delay: bool,
+    pub current_max_delay: bool,
     /// See the file's header.
     pub delayed_credit: bool,
     /// See the file's header.
@@ -73,14 +70,13 @@ impl Default for Params {
         Self {
             period: 15 * MS,
             max_size: 400,
-            initial: 400,
+            initial: 1,
             delta: 0.5,
             eta: 0.5,
             target: 30 * MS,
             packet_bytes: 1500,
             basic_bps: 6_500_000,
-            alpha: 0.1,
-            alpha_visits: false,
+            alpha: None,
             epsilon: 0.9,
             epsilon_min: 0.1,
             decay: 0.995,
@@ -89,7 +85,7 @@ impl Default for Params {
             literal_update: false,
             printed_gamma: false,
             bytes_max_delay: false,
-            fixed_max_delay: false,
+            current_max_delay: false,
             delayed_credit: false,
             fixed_point: false,
         }
@@ -97,8 +93,11 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Everything as algorithm 1 and equation 13 print it, in the integers of the paper's boards.
+    /// Everything as algorithm 1 and equation 13 print it, in the integers of the paper's boards, from the full queue on.
     pub fn as_published(mut self) -> Self {
+        self.alpha = Some(0.1);
+        self.initial = self.max_size;
+        self.current_max_delay = true;
         self.literal_update = true;
         self.printed_gamma = true;
         self.bytes_max_delay = true;
@@ -127,7 +126,7 @@ impl Params {
         if self.packet_bytes == 0 || self.packet_bytes > 65_535 || self.basic_bps < 1000 {
             return Err("packet must be 1 to 65535 bytes, basic_rate at least 1kbit");
         }
-        if !(share(self.alpha) && self.alpha > 0.0 && share(self.decay)) {
+        if !(self.alpha.is_none_or(|a| share(a) && a > 0.0) && share(self.decay)) {
             return Err("alpha must be above 0 and at most 1, decay 0 to 1");
         }
         if ![self.epsilon, self.epsilon_min, self.gamma, self.gamma_max]
@@ -141,10 +140,10 @@ impl Params {
 
     /// The time that `limit` packets take at the basic rate, ms (equation 13).
     pub fn max_delay_ms(&self, limit: u32) -> f64 {
-        let limit = if self.fixed_max_delay {
-            self.max_size
-        } else {
+        let limit = if self.current_max_delay {
             limit
+        } else {
+            self.max_size
         };
         let bits = if self.bytes_max_delay { 1.0 } else { 8.0 };
         f64::from(self.packet_bytes) * bits * f64::from(limit) / self.basic_bps as f64 * 1000.0
@@ -305,9 +304,9 @@ impl LearnQueue {
     /// Lines 46 and 47.
     fn learn(&mut self, pair: Pair, reward_ms: f64, next: u32) {
         let (row, next, action) = (pair.limit as usize - 1, next as usize - 1, pair.action);
-        let alpha = match self.params.alpha_visits {
-            true => 1.0 / f64::from(self.visits[row][action].max(1)),
-            false => self.params.alpha,
+        let alpha = match self.params.alpha {
+            Some(alpha) => alpha,
+            None => 1.0 / f64::from(self.visits[row][action].max(1)),
         };
         let literal = self.params.literal_update;
         match &mut self.q {
@@ -391,6 +390,16 @@ impl Control for LearnQueue {
 mod tests {
     use super::*;
 
+    /// A constant rate of learning, the present limit in `max_delay`.
+    fn plain() -> Params {
+        Params {
+            alpha: Some(0.1),
+            current_max_delay: true,
+            initial: 400,
+            ..Params::default()
+        }
+    }
+
     fn greedy(params: Params) -> LearnQueue {
         LearnQueue::new(Params {
             epsilon: 0.0,
@@ -407,7 +416,17 @@ mod tests {
     fn the_reward_is_zero_when_the_delay_is_the_maximum_and_nothing_is_dropped() {
         // Section 3.3: "using equal scaling weights, the obtained total reward is equal to zero".
         let p = Params::default();
+        let current = Params {
+            current_max_delay: true,
+            ..Params::default()
+        };
         for limit in [1, 17, 400] {
+            assert!(
+                current
+                    .reward(limit, current.max_delay_ms(limit), 1.0)
+                    .abs()
+                    < 1e-9
+            );
             assert!(p.reward(limit, p.max_delay_ms(limit), 1.0).abs() < 1e-9);
         }
         assert!(p.reward(400, p.max_delay_ms(400), 0.9) < 0.0);
@@ -416,15 +435,14 @@ mod tests {
     #[test]
     fn the_maximum_delay_is_that_of_the_basic_rate() {
         // 1500 bytes at 6.5 Mbit/s take 1.846 ms, 400 of them 738.5 ms; 30 ms are 16.25 packets.
-        let p = Params::default();
+        let p = Params {
+            current_max_delay: true,
+            ..Params::default()
+        };
         assert!((p.max_delay_ms(1) - 1.846).abs() < 0.001);
         assert!((p.max_delay_ms(400) - 738.46).abs() < 0.01);
         assert!(p.max_delay_ms(16) < 30.0 && p.max_delay_ms(17) > 30.0);
-        let fixed = Params {
-            fixed_max_delay: true,
-            ..Params::default()
-        };
-        assert_eq!(fixed.max_delay_ms(1), p.max_delay_ms(400));
+        assert_eq!(Params::default().max_delay_ms(1), p.max_delay_ms(400));
         assert_eq!(
             Params::default().as_published().max_delay_ms(8),
             p.max_delay_ms(1)
@@ -496,7 +514,7 @@ mod tests {
 
     #[test]
     fn leaving_the_range_is_punished_with_the_maximum_delay_and_does_nothing() {
-        let mut lq = greedy(Params::default());
+        let mut lq = greedy(plain());
         let knobs = lq.decide(&idle(), &mut Rng::new(1, "t"));
         assert_eq!(knobs.limit_packets, Some(400));
         // Q of the new pair: alpha * (reward + gamma * 0).
@@ -516,7 +534,7 @@ mod tests {
     fn the_update_is_that_of_q_learning() {
         let mut lq = greedy(Params {
             initial: 20,
-            ..Params::default()
+            ..plain()
         });
         let busy = Gauges {
             departures: 1,
@@ -531,7 +549,7 @@ mod tests {
         let mut literal = greedy(Params {
             initial: 20,
             literal_update: true,
-            ..Params::default()
+            ..plain()
         });
         literal.decide(&busy, &mut Rng::new(1, "t"));
         assert!((literal.q(20, 1) - 12.596).abs() < 1e-3);
@@ -572,7 +590,7 @@ mod tests {
         let mut lq = greedy(Params {
             initial: 20,
             delayed_credit: true,
-            ..Params::default()
+            ..plain()
         });
         let mut rng = Rng::new(1, "t");
         lq.decide(&idle(), &mut rng);
@@ -598,7 +616,7 @@ mod tests {
                 epsilon_min: 1.0,
                 initial: 20,
                 max_size: 40,
-                ..Params::default()
+                ..plain()
             });
             let mut rng = Rng::new(3, "t");
             let mut g = idle();
@@ -622,7 +640,7 @@ mod tests {
             Params {
                 initial: 3,
                 max_size: 4,
-                ..Params::default()
+                ..plain()
             }
             .as_published(),
         );
@@ -644,8 +662,8 @@ mod tests {
     fn one_over_visits_makes_the_first_reward_the_value() {
         let mut lq = greedy(Params {
             initial: 20,
-            alpha_visits: true,
-            ..Params::default()
+            alpha: None,
+            ..plain()
         });
         let busy = Gauges {
             departures: 1,
@@ -661,7 +679,7 @@ mod tests {
         let mut lq = LearnQueue::new(Params {
             max_size: 60,
             initial: 60,
-            ..Params::default()
+            ..plain()
         });
         let mut rng = Rng::new(5, "t");
         let mut g = idle();

@@ -1,0 +1,350 @@
+"""LearnQueue: Figures 5 to 12 and Table 2, on a cell like its radio boards: no aggregation, one frame per access.
+
+What the paper leaves open is calibrated once, on one and on five TCP flows (LQ3 and LQ5), and shown as a table; the
+word `learnqueue` has the outcome as its defaults. Everything else is then predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from quell._core import Scenario
+from quell.papers import learnqueue_table2
+from quell.papers.bench import Bench, mean
+from quell.papers.learnqueue_cell import (
+    DEFAULT,
+    LQ,
+    NAMES,
+    PIE,
+    QUEUES,
+    WQM,
+    cell,
+    tcp,
+    udp,
+)
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
+from quell.stats import Estimate, Record, estimate
+
+Ends = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One experiment: where its delay is read, and what the paper prints."""
+
+    id: str
+    what: str
+    scenario: Scenario
+    quick: Scenario
+    at: tuple[Ends, ...]
+    """Queues whose mean delay is meant, from and to."""
+    delays: tuple[float | None, ...]
+    """Default, WQM, PIE, LearnQueue, ms."""
+    share: float | None = 1.0
+    """LearnQueue's throughput over the default's."""
+    order: bool = True
+
+
+DOWN: Ends = ("ap", "sta1")
+
+
+def _steps(seconds: int) -> str:
+    """MCS 0 to 7, an eighth of the run each."""
+    return "schedule = [" + ", ".join(f'["{seconds * k * 125}ms", {k}]' for k in range(8)) + "]"
+
+
+def _bursty(seconds: int) -> str:
+    """Both ends send with exponential gaps, of 1 ms and of 30 ms on average, 5 s each (the paper names no period)."""
+    flows = ""
+    for k in range(seconds // 5):
+        gap_ms = 30 if k % 2 else 1
+        for a, b in (DOWN, DOWN[::-1]):
+            flows += (
+                f'[[flow]]\nkind = "poisson"\nrate = "{12_000 / gap_ms:.0f}kbit"\nsize = 1500\n'
+                f'from = "{a}"\nto = "{b}"\nstart = "{5 * k}s"\nstop = "{5 * k + 5}s"\n'
+            )
+    return flows
+
+
+def _setup(
+    which: str,
+    what: str,
+    flows: str | Callable[[int], str],
+    at: Sequence[Ends],
+    delays: Sequence[float | None],
+    share: float | None = 1.0,
+    order: bool = True,
+    wifi: str | Callable[[int], str] = "mcs = 3",
+    seconds: int = 100,
+    stations: int = 1,
+) -> Setup:
+    def scenario(seconds: int) -> Scenario:
+        of_flows, of_wifi = (x if isinstance(x, str) else x(seconds) for x in (flows, wifi))
+        return cell(of_flows, wifi=of_wifi, seconds=seconds, stations=stations)
+
+    return Setup(which, what, scenario(seconds), scenario(seconds // 5), tuple(at), tuple(delays), share, order)
+
+
+STATIONS: tuple[Ends, ...] = (("sta1", "ap"), ("sta2", "ap"))
+SETUPS = (
+    _setup("LQ1", "saturating UDP", udp(30, *DOWN), [DOWN], (None, None, None, None)),
+    _setup("LQ2", "UDP both ways", udp(30, *DOWN) + udp(30, *DOWN[::-1]), [DOWN, DOWN[::-1]],
+           (534.76, 102.38, 80.79, 41.61)),
+    _setup("LQ3", "1 TCP", tcp(), [DOWN], (None, 100.62, 26.94, 5.16)),
+    _setup("LQ4.6", "1 TCP at 6.5 Mbit/s", tcp(), [DOWN], (None,) * 4, wifi="mcs = 0"),
+    _setup("LQ4.52", "1 TCP at 52 Mbit/s", tcp(), [DOWN], (None,) * 4, 1.041, wifi="mcs = 5"),
+    _setup("LQ4.65", "1 TCP at 65 Mbit/s", tcp(), [DOWN], (None,) * 4, 1.171, wifi="mcs = 7"),
+    _setup("LQ5", "5 TCP", tcp(count=5), [DOWN], (285.3, 120.18, 33.07, 4.08)),
+    _setup("LQ6", "1 TCP, 6.5 to 65 Mbit/s in steps", tcp(), [DOWN], (224.47, 95.3, 25.63, 16.83), wifi=_steps,
+           seconds=200),
+    _setup("LQ7", "bursts, both ways", _bursty, [DOWN], (None,) * 4, None, order=False),
+    _setup("LQ8", "UDP from station to station", udp(30, "sta1", "sta2"), [STATIONS[0]],
+           (537.1, 157.67, 47.27, 19.87), 8.97 / 8.98, stations=2),
+    _setup("LQ9", "UDP between stations, both ways", udp(30, "sta1", "sta2") + udp(30, "sta2", "sta1"), STATIONS,
+           (603.56, None, 183.73, 60.19), 11.65 / 12.79, stations=2),
+    _setup("LQ10", "TCP between stations, both ways", tcp("sta1", "sta2") + tcp("sta2", "sta1"),
+           STATIONS, (56.17, 48.17, 16.68, 5.61), 9.31 / 9.58, stations=2, wifi="mcs = 3\nper = 0.35"),
+)  # fmt: skip
+
+
+def _claims() -> list[Claim]:
+    out = [
+        Claim("LQ1.lq.below30", "saturating UDP: LearnQueue, packets within 30 ms", "%", 99.85, +1, 0.5),
+        Claim("LQ1.lq.below50", "saturating UDP: LearnQueue, packets within 50 ms", "%", 98.0, +1, 0.5),
+        Claim("LQ1.pie.below50", "saturating UDP: PIE, packets within 50 ms", "%", 98.0, +1, 1.0),
+        Claim("LQ1.thr", "saturating UDP: LearnQueue, throughput", "Mbit/s", 17.0, +1, 0.5),
+    ]
+    for s in SETUPS:
+        for queue, printed in zip(QUEUES, s.delays, strict=True):
+            name, lq = NAMES[queue], queue == LQ
+            slack = (0.2 if lq else 0.3) * (printed or 0)
+            out.append(Claim(f"{s.id}.{name}", f"{s.what}: {_said(queue)}, mean delay", "ms", printed,
+                             -1 if lq else 0, slack, detail=not lq))  # fmt: skip
+        if s.order:
+            out.append(Claim(f"{s.id}.order", f"{s.what}: neighbours in the order default > WQM > PIE > LearnQueue", "",
+                             3, +1, 0, 0))  # fmt: skip
+        if s.share is not None:
+            least = 0.97
+            out.append(Claim(f"{s.id}.share", f"{s.what}: LearnQueue's throughput over the default's", "", s.share, +1,
+                             max(0.0, s.share - least), 3))  # fmt: skip
+    out += [
+        Claim("LQ2.thr", "UDP both ways: LearnQueue, throughput of both", "Mbit/s", 17.36, +1, 0.03 * 17.36),
+        Claim("LQ6.thr", "1 TCP, steps: LearnQueue, throughput", "Mbit/s", 16.53, +1, 0.03 * 16.53),
+        Claim("LQ7.lq.max", "bursts: LearnQueue, largest delay", "ms", 150, -1, 15, 1),
+        Claim("LQ7.pie.max", "bursts: PIE, largest delay", "ms", 250, -1, 25, 1),
+        Claim("LQ7.wqm.max", "bursts: WQM, largest delay", "ms", 500, 0, 150, 1, detail=True),
+        Claim("LQ8.thr", "UDP from station to station: LearnQueue, throughput", "Mbit/s", 8.97, +1, 0.05 * 8.97),
+    ]
+    return out + learnqueue_table2.CLAIMS
+
+
+def _said(queue: str) -> str:
+    return {DEFAULT: "default", WQM: "WQM", PIE: "PIE", LQ: "LearnQueue"}[queue]
+
+
+# Measuring. ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run gave."""
+
+    delay: float
+    most: float
+    throughput: float
+    goodput: float
+    cdf: list[tuple[float, float]]
+
+
+def _reduce(at: Sequence[Ends]) -> Callable[[Record], Seen]:
+    def reduce(record: Record) -> Seen:
+        queues = {(q["from"], q["to"]): q for q in record["wifi"]["queues"]}
+        return Seen(
+            delay=mean(queues[ends]["sojourn_ms"]["mean"] for ends in at),
+            most=max(queues[ends]["sojourn_ms"]["max"] for ends in at),
+            throughput=sum(queues[ends]["throughput_mbps"] for ends in at),
+            goodput=record["goodput_mbps"],
+            cdf=[(ms, share) for ms, share in record["sojourn_cdf"]],
+        )
+
+    return reduce
+
+
+Seens = dict[tuple[str, str], list[Seen]]
+
+
+def _simulate(bench: Bench, setups: Sequence[Setup], queues: Sequence[str]) -> Seens:
+    out: Seens = {}
+    for s in setups:
+        scenario = s.quick if bench.quick else s.scenario
+        settings = {(s.id, queue): (scenario, queue) for queue in queues}
+        out.update(bench.seeds_of(s.id, settings, _reduce(s.at)))
+    return out
+
+
+OTHERS = ("learnqueue initial 10", "learnqueue initial 100", "learnqueue bytes_max_delay", "learnqueue delayed_credit",
+          "learnqueue printed_gamma", "learnqueue alpha 0.1", "learnqueue current_max_delay",
+          "learnqueue as_published")  # fmt: skip
+"""Other readings of what the paper leaves open, for the calibration and for reasons."""
+OTHER_BASELINES = ("wqm target 30ms", "wqm target 30ms no_aggregation")
+FIXED = tuple(f"pfifo limit {n}" for n in (3, 8, 20, 60))
+"""Constant limits: what no choice of limits can beat on a constant link."""
+
+
+def measure(bench: Bench) -> Study:
+    """Measure the paper."""
+    study = Study()
+    others, fixed = (OTHERS[-2:], FIXED[1:2]) if bench.quick else (OTHERS, FIXED)
+    seens = _simulate(bench, SETUPS, [*QUEUES, *others, *OTHER_BASELINES, *fixed])
+    by_id = {s.id: s for s in SETUPS}
+    for s in SETUPS:
+        for queue in QUEUES:
+            study.put(f"{s.id}.{NAMES[queue]}", _of(seens[s.id, queue], "delay"), _why(seens, s.id, queue, "delay"))
+        delays = [mean(x.delay for x in seens[s.id, q]) for q in QUEUES]
+        if s.order:
+            right = sum(a > b for a, b in pairwise(delays))
+            told = " > ".join(f"{_said(q)} {short(d)}" for q, d in zip(QUEUES, delays, strict=True)) + " ms"
+            other = ", ".join(f"{q} {short(mean(x.delay for x in seens[s.id, q]))} ms" for q in OTHER_BASELINES)
+            study.put(f"{s.id}.order", estimate([float(right)]), f"{told}; {other}")
+        if s.share is not None:
+            ratios = [a.goodput / b.goodput for a, b in zip(seens[s.id, LQ], seens[s.id, DEFAULT], strict=True)]
+            study.put(f"{s.id}.share", estimate(ratios), _why_share(seens, s.id))
+    _singles(study, seens)
+    study.tables.append(_calibration(seens))
+    study.tables.append(_all(seens, by_id))
+    study.figures.extend(_cdf(seens, s) for s in SETUPS if s.id in ("LQ1", "LQ2", "LQ3", "LQ5", "LQ6", "LQ7", "LQ8"))
+    study.notes.append(_says_calibration(seens))
+    learnqueue_table2.measure(study, bench)
+    return study
+
+
+def _of(seen: Sequence[Seen], name: str) -> Estimate | None:
+    return estimate(getattr(x, name) for x in seen)
+
+
+def _within(seen: Sequence[Seen], ms: float) -> Estimate | None:
+    return estimate(100 * max((share for at, share in x.cdf if at <= ms), default=0.0) for x in seen)
+
+
+def _singles(study: Study, seens: Seens) -> None:
+    for ms in (30, 50):
+        why = _why(seens, "LQ1", LQ, "delay")
+        study.put(f"LQ1.lq.below{ms}", _within(seens["LQ1", LQ], ms), why)
+    study.put("LQ1.pie.below50", _within(seens["LQ1", PIE], 50), _why(seens, "LQ1", PIE, "delay"))
+    for which, row in (("LQ1", "LQ1.thr"), ("LQ2", "LQ2.thr"), ("LQ6", "LQ6.thr"), ("LQ8", "LQ8.thr")):
+        name = "goodput" if which == "LQ6" else "throughput"
+        study.put(row, _of(seens[which, LQ], name), _why(seens, which, LQ, name))
+    for queue in (LQ, PIE, WQM):
+        study.put(f"LQ7.{NAMES[queue]}.max", _of(seens["LQ7", queue], "most"), _why(seens, "LQ7", queue, "most"))
+
+
+def _tell(seens: Seens, which: str, queues: Sequence[str], name: str) -> str:
+    return ", ".join(
+        f"{q} {short(mean(getattr(x, name) for x in seens[which, q]))}" for q in queues if (which, q) in seens
+    )
+
+
+def _why(seens: Seens, which: str, queue: str, name: str) -> str:
+    unit = "ms" if name in ("delay", "most") else "Mbit/s"
+    if queue == LQ:
+        told = f"other readings: {_tell(seens, which, OTHERS, name)} {unit}"
+        return f"{told}; constant limits: {_tell(seens, which, FIXED, name)} {unit}"
+    if queue == WQM:
+        return f"other readings of the slides: {_tell(seens, which, OTHER_BASELINES, name)} {unit}"
+    return f"in the same cell: {_tell(seens, which, QUEUES, name)} {unit}"
+
+
+def _why_share(seens: Seens, which: str) -> str:
+    base = mean(x.goodput for x in seens[which, DEFAULT])
+    told = ", ".join(
+        f"{q} {mean(x.goodput for x in seens[which, q]) / base:.3f}" for q in (*OTHERS, *FIXED) if (which, q) in seens
+    )
+    return f"of the default's throughput: {told}"
+
+
+# What is shown. ------------------------------------------------------------------------------------------------------
+
+
+def misfit(seens: Seens, queue: str) -> float:
+    """Doublings by which the delays of LQ3 and LQ5 miss the printed ones, on average."""
+    printed = {s.id: s.delays[3] for s in SETUPS}
+    off = 0.0
+    for which in ("LQ3", "LQ5"):
+        off += abs(math.log2(mean(x.delay for x in seens[which, queue]) / (printed[which] or 1.0)))
+    return off / 2
+
+
+def _readings(seens: Seens) -> list[str]:
+    return [queue for queue in (LQ, *OTHERS) if ("LQ3", queue) in seens]
+
+
+def _calibration(seens: Seens) -> Table:
+    rows = []
+    for queue in _readings(seens):
+        cells = [queue]
+        for which in ("LQ3", "LQ5"):
+            seen, base = seens[which, queue], mean(x.goodput for x in seens[which, DEFAULT])
+            delays = [x.delay for x in seen]
+            cells += [
+                f"{mean(delays):.1f} ({min(delays):.1f} to {max(delays):.1f})",
+                f"{mean(x.goodput for x in seen) / base:.3f}",
+            ]
+        rows.append([*cells, f"{misfit(seens, queue):.2f}"])
+    columns = ["reading", "LQ3, ms (seeds)", "throughput", "LQ5, ms (seeds)", "throughput", "doublings off"]
+    return Table("Calibration on LQ3 (printed 5.16 ms) and LQ5 (4.08 ms); throughput over the default's", columns, rows)
+
+
+def _says_calibration(seens: Seens) -> str:
+    wide = [max(x.delay for x in seens["LQ5", q]) / min(x.delay for x in seens["LQ5", q]) for q in _readings(seens)]
+    named = {
+        "learnqueue current_max_delay": "with the present limit in equation 13",
+        "learnqueue as_published": "as printed",
+    }
+    told = ", ".join(f"{what} {misfit(seens, queue):.1f}" for queue, what in named.items())
+    return (
+        f"`learnqueue` is {misfit(seens, LQ):.1f} doublings off the two delays it was calibrated on; {told}. "
+        f"One seed may have {max(wide):.0f} times another's delay: in 100 s the table is far from learned."
+    )
+
+
+def _all(seens: Seens, by_id: dict[str, Setup]) -> Table:
+    rows = []
+    for which, s in by_id.items():
+        cells = []
+        for queue, printed in zip(QUEUES, s.delays, strict=True):
+            measured = short(mean(x.delay for x in seens[which, queue]))
+            cells.append(f"{measured} ({short(printed)})" if printed is not None else measured)
+        rows.append([f"{which} {s.what}", *cells])
+    return Table("Mean delay, ms (printed)", ["experiment", *(_said(q) for q in QUEUES)], rows)
+
+
+def _cdf(seens: Seens, s: Setup) -> Figure:
+    lines = [
+        Line(_said(queue), [(max(ms, 0.1), share) for ms, share in seens[s.id, queue][0].cdf], "line", k)
+        for k, queue in enumerate(QUEUES)
+    ]
+    lines += [
+        Line(f"{_said(queue)}, printed mean", [(printed, 0.5)], "dots", k, True)
+        for k, (queue, printed) in enumerate(zip(QUEUES, s.delays, strict=True))
+        if printed is not None
+    ]
+    figure = {"LQ1": "6a", "LQ2": "6b", "LQ3": "6c", "LQ5": "6d", "LQ6": "6e", "LQ7": "6f", "LQ8": "9a"}[s.id]
+    return Figure(
+        s.id,
+        f"Figure {figure}: {s.what}",
+        "Distribution of the queue's delay in one run; printed means are hollow, at one half.",
+        [Panel("Delay", Axis("delay, ms", True), Axis("share of the packets"), lines)],
+    )
+
+
+PAPER = Paper(
+    name="learnqueue",
+    title="LearnQueue, measured again",
+    source="Bouacida, Shihada: Practical and Dynamic Buffer Sizing Using LearnQueue, IEEE Trans. Mobile Computing 2019",
+    about="Figures 5 to 12 and Table 2: delay and throughput of four queues on 802.11n without aggregation",
+    claims=_claims(),
+    measure=measure,
+)
