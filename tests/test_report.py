@@ -4,7 +4,7 @@ import re
 import pytest
 
 from conftest import QUEUES
-from quell.experiment import Outcome
+from quell.experiment import Outcome, load, plan, run_jobs
 from quell.report import page
 
 
@@ -90,3 +90,20 @@ def test_a_flow_shows_its_rtt_beyond_the_paths_own(outcome: Outcome) -> None:
         runs = [i for i, job in enumerate(outcome.jobs) if job.queue == queue["name"] and i in outcome.by_job]
         assert first == pytest.approx(5.0 + sum(runs) / len(runs), rel=1e-3)
         assert second is None
+
+
+def test_cell_shows_who_had_the_air() -> None:
+    scenario = load("wifi-flat", duration="8s", seeds="2")
+    found = run_jobs(scenario, plan(scenario, ["fq_codel", "pfifo limit 200"]))
+    text = page(found, "x")
+    air = text.split("Who had the air")[1].split("</section>")[0]
+    assert air.count("<details") == 2
+    queues = found.records[0]["wifi"]["queues"]
+    for queue in queues:
+        assert f"{queue['from']} → {queue['to']}" in air
+    runs = [r["wifi"]["queues"][0]["airtime"] for r in found.records if r["queue"] == "fq_codel"]
+    assert f'data-v="{sum(runs) / len(runs) * 100:.9g}"' in air
+
+
+def test_link_has_no_part_on_the_air(outcome: Outcome) -> None:
+    assert "Who had the air" not in page(outcome, "x")

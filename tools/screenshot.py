@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A picture of a report, as docs/images/report.png is: headless Chromium through chromedriver.
 
-    .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark]
+    .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--part CSS]
 
 Needs Debian's packages chromium and chromium-driver, and selenium (`make test` installs them).
 """
@@ -25,6 +25,7 @@ def main():
     parser.add_argument("--width", type=int, default=1180)
     parser.add_argument("--height", type=int, default=2330, help="0: the whole page")
     parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--part", help="only the section around what this CSS selector finds")
     args = parser.parse_args()
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
@@ -40,6 +41,10 @@ def main():
             driver.get(args.html.resolve().as_uri())
             whole = driver.execute_script("return document.documentElement.scrollHeight")
             clip = {"x": 0, "y": 0, "width": args.width, "height": min(args.height or whole, whole), "scale": 1}
+            if args.part:
+                rect = "const r = document.querySelector(arguments[0]).closest('section').getBoundingClientRect();"
+                x, y, width, height = driver.execute_script(rect + "return [r.x, r.y, r.width, r.height]", args.part)
+                clip |= {"x": x - 16, "y": y - 16, "width": width + 32, "height": height + 32}
             shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
             args.png.write_bytes(base64.b64decode(shot["data"]))
         finally:

@@ -71,6 +71,7 @@ _WIFI = pl.Struct(
                     "queue": pl.String(),
                     "throughput_mbps": _FLOAT,
                     "sojourn_ms": _SUMMARY,
+                    "delay_ms": _FLOAT,
                     "backlog_packets": _FLOAT,
                     "limit_packets": _FLOAT,
                     "drops": _COUNT,

@@ -164,6 +164,8 @@ pub struct WifiQueue {
     pub throughput_mbps: f64,
     /// Time in this queue.
     pub sojourn_ms: Summary,
+    /// Mean time from the arrival at this queue to the arrival at the neighbour, in order; null without any.
+    pub delay_ms: Option<f64>,
     /// Mean backlog, packets.
     pub backlog_packets: f64,
     /// Time-weighted mean of the limit, where a controller moves it.

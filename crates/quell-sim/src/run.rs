@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quell_link::error::Error;
+use quell_link::hist::Hist;
 use quell_link::record::{self, DropsByCause, Run, Summary};
 use quell_qdisc::control::Controller;
 use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
@@ -98,12 +99,17 @@ impl World {
             port.settle(now);
         }
         let span = (now - self.measures.warm_at()).max(1);
-        let warm = self.measures.warm.first().copied().unwrap_or_default();
         let limit_packets = self.net.ports[0].mean_limit(now);
         let flows = self.flow_records(now);
         let port = &self.net.ports[0];
-        let c = since(&port.probe.counters, &warm.0);
-        let marks = port.marks() - warm.1;
+        let (mut c, mut marks, mut sojourns) = (Counters::default(), 0, Hist::new());
+        for i in self.bottleneck() {
+            let (port, warm) = (&self.net.ports[i], self.measures.warm.get(i));
+            let warm = warm.copied().unwrap_or_default();
+            c = sum(&c, &since(&port.probe.counters, &warm.0));
+            marks += port.marks() - warm.1;
+            sojourns.merge(&port.probe.sojourns);
+        }
         let offered = port.offered_bytes(now) - port.offered_bytes(self.measures.warm_at());
         let drops = c.drops.total();
         let ms = 1.0 / MS as f64;
@@ -129,8 +135,8 @@ impl World {
             } else {
                 0.0
             },
-            sojourn_ms: port.probe.sojourns.summary(ms),
-            sojourn_cdf: port.probe.sojourns.cdf(CDF_POINTS, ms),
+            sojourn_ms: sojourns.summary(ms),
+            sojourn_cdf: sojourns.cdf(CDF_POINTS, ms),
             backlog_packets: port.probe.packets(),
             backlog_ms: port.probe.bytes(byte_ms),
             limit_packets,
@@ -159,6 +165,18 @@ impl World {
         }
     }
 
+    /// The queues that packets, drops and sojourns are counted at: the first, in a cell all of the same node.
+    fn bottleneck(&self) -> Vec<usize> {
+        let Some(cell) = &self.net.cell else {
+            return vec![0];
+        };
+        let node = cell.links[0].from;
+        let all = cell.links.iter().enumerate();
+        all.filter(|(_, l)| l.from == node)
+            .map(|(i, _)| i)
+            .collect()
+    }
+
     fn wifi_record(&mut self, span: Nanos) -> Option<record::Wifi> {
         let now = self.now;
         let cell = self.net.cell.as_ref()?;
@@ -176,6 +194,7 @@ impl World {
                 queue: own.unwrap_or_else(|| self.queue.clone()),
                 throughput_mbps: mbps(air.bytes as f64, span),
                 sojourn_ms: port.probe.sojourns.summary(1.0 / MS as f64),
+                delay_ms: (air.packets > 0).then(|| air.delay as f64 / (air.packets * MS) as f64),
                 backlog_packets: port.probe.packets().mean,
                 limit_packets: port.mean_limit(now),
                 drops: c.drops.total(),
@@ -321,6 +340,21 @@ fn ratio(part: u64, whole: u64) -> f64 {
         0.0
     } else {
         part as f64 / whole as f64
+    }
+}
+
+fn sum(a: &Counters, b: &Counters) -> Counters {
+    Counters {
+        arrivals: a.arrivals + b.arrivals,
+        departures: a.departures + b.departures,
+        departed_bytes: a.departed_bytes + b.departed_bytes,
+        drops: DropsByCause {
+            overflow: a.drops.overflow + b.drops.overflow,
+            early: a.drops.early + b.drops.early,
+            forced: a.drops.forced + b.drops.forced,
+            link: a.drops.link + b.drops.link,
+        },
+        sojourn_sum: a.sojourn_sum + b.sojourn_sum,
     }
 }
 

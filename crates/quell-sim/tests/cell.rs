@@ -181,6 +181,85 @@ fn voice_overtakes_best_effort() {
 }
 
 #[test]
+fn a_transmission_opportunity_holds_as_many_exchanges_as_fit() {
+    let (run, cell) = saturated("stations = 1\nampdu = false", "UDP\nac = \"vi\"");
+    // us: 1538 bytes at MCS 7, SIFS and ACK. Ten of them and nine SIFS fit in 3008, and cost one AIFS and 3.5 slots.
+    let exchange = 36.0 + 48.0 * 4.0 + 16.0 + 28.0;
+    let cycle = 16.0 + 2.0 * 9.0 + 3.5 * 9.0 + 10.0 * exchange + 9.0 * 16.0;
+    near(run.goodput_mbps, 10.0 * 1472.0 * 8.0 / cycle, 0.01);
+    assert_eq!((cell.collisions, cell.queues[0].aggregate), (0, 1.0));
+}
+
+#[test]
+fn a_frame_that_does_not_fit_ends_the_opportunity() {
+    // At MCS 0 an exchange takes 2.0 ms, so that none follows another within 3.008 ms.
+    let (run, _) = saturated("stations = 1\nampdu = false\nmcs = 0", "UDP\nac = \"vi\"");
+    let cycle = 16.0 + 2.0 * 9.0 + 3.5 * 9.0 + 36.0 + 475.0 * 4.0 + 16.0 + 44.0;
+    near(run.goodput_mbps, 1472.0 * 8.0 / cycle, 0.01);
+}
+
+#[test]
+fn an_opportunity_goes_on_to_the_next_neighbour_and_ends_with_a_failure() {
+    // Both stations get half; each loss costs the rest of the burst, and a backoff.
+    let goodput = |per: f64| {
+        let wifi = format!("stations = 2\nampdu = false\nserve = \"round_robin\"\nper = {per}");
+        let (run, _) = saturated(&wifi, "UDP\nac = \"vi\"");
+        near(run.flows[0].goodput_mbps, run.flows[1].goodput_mbps, 0.05);
+        run.goodput_mbps
+    };
+    let (clean, lossy) = (goodput(0.0), goodput(0.2));
+    near(clean, 40.2, 0.01);
+    // The frames that arrive are 0.8 of those sent; without a cost of its own a loss would leave that share.
+    assert!(
+        lossy < 0.79 * clean && lossy > 0.6 * clean,
+        "{clean} {lossy}"
+    );
+}
+
+#[test]
+fn the_record_counts_all_queues_of_the_first_sender() {
+    let (run, cell) = saturated("stations = 2", "UDP\nUDP\nfrom = \"sta1\"");
+    let (ap, station): (Vec<_>, Vec<_>) = cell.queues.iter().partition(|q| q.from == "ap");
+    assert_eq!((ap.len(), station.len()), (2, 1));
+    assert_eq!(run.drops, ap.iter().map(|q| q.drops).sum::<u64>());
+    let waits = ap.iter().map(|q| q.sojourn_ms.max);
+    assert_eq!(run.sojourn_ms.max, waits.fold(0.0, f64::max));
+}
+
+#[test]
+fn late_frames_join_the_next_ppdu() {
+    let acks = |late: bool| {
+        let text = format!(
+            "[wifi]\nstations = 1\nhardware = 1\nlate = {late}\nqueue = \"pfifo limit 200\"\n[[flow]]\ncount = 1"
+        );
+        let run = measure(&text);
+        (
+            run.wifi.expect("a cell").queues[1].aggregate,
+            run.goodput_mbps,
+        )
+    };
+    let (early, late) = (acks(false), acks(true));
+    // The first ACK of a burst goes alone, or with all others.
+    assert!(
+        late.0 > 1.3 * early.0 && late.1 > 1.03 * early.1,
+        "{early:?} {late:?}"
+    );
+}
+
+#[test]
+fn delay_goes_on_until_the_neighbour_has_the_packet() {
+    let (_, cell) = saturated("stations = 1\nhardware = 1", "UDP");
+    let q = &cell.queues[0];
+    // 28 frames of 1544 bytes at MCS 7 take 5.36 ms; AIFS and the mean backoff come before.
+    let below = 0.043 + 0.0675 + 5.36;
+    near(
+        q.delay_ms.expect("packets") - q.sojourn_ms.mean,
+        below,
+        0.02,
+    );
+}
+
+#[test]
 fn noise_takes_what_is_on_the_air() {
     let goodput = |noise: &str| {
         saturated(&format!("stations = 1\nampdu = false\n{noise}"), "UDP")

@@ -1,7 +1,7 @@
 """The report: one HTML file that opens offline, with nothing to fetch.
 
 `page.html` is the frame (a `string.Template`), `page.css` its looks, `draw.js` and `page.js` its charts, drawn as SVG
-by hand. `quell.papers.page` makes its pages of the same parts.
+by hand; `air.py` adds what a Wi-Fi cell has. `quell.papers.page` makes its pages of the same parts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from quell import _core
 from quell.experiment import Outcome
+from quell.report.air import section
 from quell.stats import MEASURES, Measure, Record, Row, best, shown_measures, summarise
 
 _CDF_POINTS = 160
@@ -48,6 +49,7 @@ def page(outcome: Outcome, command: str) -> str:
         "notice": _notice(outcome),
         "finding": _each(rows) if outcome.real else _finding(rows),
         "table": _table(rows),
+        "air": section([row.queue for row in rows], records),
         "command": escape(command),
         "toml": escape(scenario.toml().strip()),
         "again": _AGAIN[outcome.real],

@@ -91,12 +91,13 @@ pub fn airtime() -> Vec<Row> {
 
 /// Bianchi's chain: the probability that a station sends in a slot when each of its frames collides with probability `p`. Windows
 /// double from 16 to 1024; a frame is sent at most `tries` times (Bianchi 2000: without limit). `less`: slots that a drawn
-/// backoff is shorter by on average than half its window less one half.
+/// first backoff is shorter by on average than half its window less one half.
 fn tau(p: f64, tries: Option<u32>, less: f64) -> f64 {
     let (mut attempts, mut slots, mut weight) = (0.0, 0.0, 1.0);
     for stage in 0..tries.unwrap_or(2000) {
         let window = f64::from(16 << stage.min(6));
         attempts += weight;
+        let less = if stage == 0 { less } else { 0.0 };
         slots += weight * ((window - 1.0) / 2.0 - less + 1.0);
         weight *= p;
     }
@@ -152,7 +153,8 @@ pub fn refined() -> Vec<Row> {
         throughput(n, solve(n, Some(7), 0.0), 1.0, success, collision)
     });
     // By DCF's rule nobody but the last sender can use the first slot after a success: it draws 0 one time in 16 and sends again
-    // at once, and for all others that slot belongs to the success.
+    // at once, and for all others that slot belongs to the success. What else it draws counts from the slot after: 0 to 14
+    // instead of 1 to 15. Nobody uses the slot after a collision.
     let again = 1.0 / 16.0;
     rows.extend(rows_of("finite retries, DCF", "countdown = \"dcf\"", |n| {
         throughput(

@@ -97,6 +97,8 @@ pub struct Aggregation {
     pub amsdu: u32,
     /// PPDUs that the hardware holds, that on the air included.
     pub hardware: u32,
+    /// Frames join a PPDU until it is sent.
+    pub late: bool,
 }
 
 /// Rules of channel access.
@@ -520,6 +522,7 @@ fn aggregation(table: &mut Table) -> Result<Aggregation, Error> {
                 .remedy("write 3839 or 7935 (bytes), or 0 for none")),
         })?,
         hardware: table.read_or("hardware", 2, |t| count(t, 1, 64))? as u32,
+        late: table.read_or("late", false, boolean)?,
     })
 }
 
@@ -685,8 +688,8 @@ pub(super) fn write(out: &mut String, wifi: &Wifi, queue: &str) {
     ));
     let a = &wifi.aggregation;
     line(format!(
-        "ampdu_frames = {}\nampdu_bytes = {}\namsdu = {}\nhardware = {}",
-        a.frames, a.bytes, a.amsdu, a.hardware
+        "ampdu_frames = {}\nampdu_bytes = {}\namsdu = {}\nhardware = {}\nlate = {}",
+        a.frames, a.bytes, a.amsdu, a.hardware, a.late
     ));
     let serve = match wifi.serve {
         Serve::RoundRobin => "round_robin",

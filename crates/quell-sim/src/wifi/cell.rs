@@ -261,6 +261,9 @@ impl Cell {
             k.start();
             return k.failed(self.config.access.retries, &mut self.rng);
         }
+        if self.config.aggregation.late {
+            self.top_up(c, now, ports);
+        }
         if !self.prepare(c, now, ports) {
             return;
         }
@@ -473,12 +476,12 @@ impl Cell {
             return self.give_up(c, now);
         }
         self.due.push((now + SIFS, c as u16, Due::Ack));
-        self.deliver(x.link, ports);
+        self.deliver(x.link, now, ports);
     }
 
-    fn deliver(&mut self, link: u16, ports: &mut [Port]) {
+    fn deliver(&mut self, link: u16, now: Nanos, ports: &mut [Port]) {
         let port = &mut ports[usize::from(link)];
-        self.links[usize::from(link)].deliver(port, &mut self.scratch);
+        self.links[usize::from(link)].deliver(now, port, &mut self.scratch);
         self.up
             .extend(self.scratch.drain(..).map(|p| (link as u8, p)));
         if !port.probe.dropped_acks.is_empty() {
@@ -522,7 +525,7 @@ impl Cell {
         if let Some(reverse) = reverse.filter(|_| answered) {
             self.links[usize::from(reverse)].deficit -= airtime as i64;
         }
-        self.deliver(x.link, ports);
+        self.deliver(x.link, now, ports);
         if done {
             self.release(c);
         }
@@ -577,22 +580,36 @@ impl Cell {
             let Some(l) = self.choose(c, now, ports) else {
                 return;
             };
-            let (link, port) = (&mut self.links[usize::from(l)], &mut ports[usize::from(l)]);
-            let (frames, bytes) = link.claim(now, port, &self.limits[c]);
-            if !port.probe.dropped_acks.is_empty() {
-                self.touched.push(l as u8);
-            }
-            if frames > 0 {
-                let claim = Claim {
-                    link: l,
-                    frames,
-                    bytes,
-                };
+            let claim = self.claim(l, c, now, ports);
+            let not_before = self.links[usize::from(l)].not_before;
+            if claim.frames > 0 {
                 self.contenders[c].hardware.push_back(claim);
-            } else if link.not_before > now {
-                self.next = self.next.min(link.not_before);
-                self.due.push((link.not_before, c as u16, Due::Wake));
+            } else if not_before > now {
+                self.next = self.next.min(not_before);
+                self.due.push((not_before, c as u16, Due::Wake));
             }
+        }
+    }
+
+    /// The next PPDU takes in what has come since it was claimed.
+    fn top_up(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
+        if let Some(old) = self.contenders[c].hardware.front().copied() {
+            self.release(c);
+            let claim = self.claim(old.link, c, now, ports);
+            self.contenders[c].hardware.push_front(claim);
+        }
+    }
+
+    fn claim(&mut self, link: u16, c: usize, now: Nanos, ports: &mut [Port]) -> Claim {
+        let port = &mut ports[usize::from(link)];
+        let (frames, bytes) = self.links[usize::from(link)].claim(now, port, &self.limits[c]);
+        if !port.probe.dropped_acks.is_empty() {
+            self.touched.push(link as u8);
+        }
+        Claim {
+            link,
+            frames,
+            bytes,
         }
     }
 

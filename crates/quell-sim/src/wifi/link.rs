@@ -83,8 +83,12 @@ pub struct Counts {
     pub given_up: u64,
     /// Time on the air, answers and the gaps before them included.
     pub airtime: Nanos,
-    /// Bytes of IP packets handed up.
+    /// Packets handed up.
+    pub packets: u64,
+    /// Their bytes of IP.
     pub bytes: u64,
+    /// Their times from the arrival at the queue on, in all.
+    pub delay: u128,
 }
 
 /// One neighbour's frames.
@@ -322,13 +326,15 @@ impl Link {
     }
 
     /// Hands up what the receiver has in order; what was given up no longer holds up the rest, as after a block ACK request.
-    pub fn deliver(&mut self, port: &mut Port, up: &mut Vec<Pkt>) {
+    pub fn deliver(&mut self, now: Nanos, port: &mut Port, up: &mut Vec<Pkt>) {
         while let Some(m) = self.window.get(self.delivered)
             && (m.received || m.gone)
         {
             for p in self.packets.drain(..m.packets as usize) {
                 if m.received {
+                    self.counts.packets += 1;
                     self.counts.bytes += u64::from(p.len());
+                    self.counts.delay += u128::from(now - p.enqueued());
                     up.push(p);
                 } else {
                     port.probe.lost(&p);
