@@ -127,8 +127,8 @@ def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cats",), "cats: unknown paper; known are rl-aqm, lfq, l4s-a3c, learnqueue"),
-        ((), "name a paper: rl-aqm, lfq, l4s-a3c, learnqueue"),
+        (("cats",), "cats: unknown paper; known are rl-aqm, lfq, l4s-a3c, learnqueue, wqm"),
+        ((), "name a paper: rl-aqm, lfq, l4s-a3c, learnqueue, wqm"),
         (("rl-aqm", "--html", "nowhere/page.html"), "--html nowhere/page.html: the folder nowhere does not exist"),
     ],
 )

@@ -11,7 +11,7 @@ from importlib import import_module
 from quell._core import InputError
 from quell.papers.paper import Paper
 
-MODULES = {"rl-aqm": "rl_aqm", "lfq": "lfq", "l4s-a3c": "l4s_a3c", "learnqueue": "learnqueue"}
+MODULES = {"rl-aqm": "rl_aqm", "lfq": "lfq", "l4s-a3c": "l4s_a3c", "learnqueue": "learnqueue", "wqm": "wqm"}
 """Name on the command line: module in this package."""
 
 

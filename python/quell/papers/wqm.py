@@ -1,0 +1,201 @@
+"""WQM: a mesh of 802.11n nodes on one channel, one to three hops, one flow or several.
+
+The slides give ratios to the default queue of 1000 packets and to CoDel. The rule is a reconstruction, so every number
+that the slides leave open is varied in a table. Beside it stands what the
+authors left for later: FQ-CoDel, PIE and senders that pace (BBR).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quell import experiment
+from quell._core import Scenario
+from quell.papers.bench import Bench, mean
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
+from quell.stats import Record, estimate
+
+DEFAULT, CODEL, WQM = "pfifo limit 1000", "codel", "wqm"
+BESIDE = ("fq_codel", "pie")
+QUEUES = (DEFAULT, CODEL, WQM, *BESIDE)
+UNKNOWNS = ("wqm target 15ms", "wqm target 25ms", "wqm target 100ms", "wqm arrt 20ms", "wqm arrt 100ms", "wqm min 16",
+            "wqm step 8", "wqm alarms 1", "wqm contenders 2", "wqm efficiency 0.7", "wqm interval 20ms")  # fmt: skip
+NODES = "abcd"
+RATES = (6.5, 65.0, 600.0)
+
+
+def _mesh(hops: int, flows: str, mcs: int, seconds: int) -> Scenario:
+    names = NODES[: hops + 1]
+    way = ", ".join(f'"{name}"' for name in names)
+    routes = f"routes = [[{way}]]\n" if hops > 1 else ""
+    nodes = "".join(f'[[wifi.node]]\nname = "{name}"\nmcs = {mcs}\n' for name in names)
+    text = f'name = "wqm"\nduration = "{seconds}s"\n[wifi]\nmode = "mesh"\n{routes}{nodes}{flows}'
+    return experiment.load(text)
+
+
+def _flow(to: str, count: int = 1, more: str = "") -> str:
+    return f'[[flow]]\ncount = {count}\nfrom = "a"\nto = "{to}"\nrtt = "5ms"\n{more}'
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One experiment of the slides."""
+
+    id: str
+    what: str
+    hops: int
+    flows: str
+    less_default: float | None = None
+    """RTT over WQM's that the slides print, of the default."""
+    less_codel: float | None = None
+    """And of CoDel."""
+    jain: float | None = None
+    """Of WQM."""
+    jain_default: float | None = None
+
+
+SETUPS = (
+    Setup("W1.1", "one flow, one hop", 1, _flow("b")),
+    Setup("W1.2", "one flow, two hops", 2, _flow("c")),
+    Setup("W1.3", "one flow, three hops", 3, _flow("d"), 8.0),
+    Setup("W2", "five flows, one hop", 1, _flow("b", 5), 5.0, 2.0, 0.99, 0.77),
+    Setup("W3", "flows over one, two and three hops", 3, _flow("b") + _flow("c") + _flow("d"), 8.0, 2.0),
+)
+
+
+def _claims() -> list[Claim]:
+    out = []
+    for s in SETUPS:
+        for q in QUEUES:
+            out.append(Claim(f"{s.id}.{q.split()[0]}.rtt", f"{s.what}: {q}, mean RTT", "ms", digits=1, detail=True))
+            out.append(Claim(f"{s.id}.{q.split()[0]}.goodput", f"{s.what}: {q}, goodput", "Mbit/s", detail=True))
+        for name, printed in (("default", s.less_default), ("codel", s.less_codel)):
+            tolerance = 0.1 * (printed or 0)
+            out.append(Claim(f"{s.id}.over_{name}", f"{s.what}: RTT of {name} over WQM's", "", printed, +1, tolerance))
+        out.append(Claim(f"{s.id}.lost", f"{s.what}: goodput that WQM costs, of the default's", "%", 8, -1, 0.5, 1))
+    s = SETUPS[3]
+    out += [
+        Claim("W2.jain", f"{s.what}: WQM, Jain's index", "", 0.99, +1, 0.02),
+        Claim("W2.jain.codel", f"{s.what}: CoDel, Jain's index", "", 0.99, +1, 0.02),
+        Claim("W2.jain.default", f"{s.what}: default, Jain's index", "", 0.77, 0, 0.1),
+        Claim("W2.paced", f"{s.what} of BBR, which paces: RTT of default over WQM's", ""),
+        Claim("W4.least_pie", "best RTT of PIE over WQM's, any experiment", "", 7, +1, 0.7),
+    ]
+    out += [
+        Claim(f"W5.{rate:g}", f"1000 packets at {rate:g} Mbit/s: time to drain", "s", 12 / rate, 0,
+              0.12 / rate, 3)
+        for rate in RATES
+    ]  # fmt: skip
+    return out
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run gave."""
+
+    rtt: float
+    goodput: float
+    jain: float
+    cdf: list[tuple[float, float]]
+
+
+def _reduce(record: Record) -> Seen:
+    cdf = [(ms, share) for ms, share in record["sojourn_cdf"]]
+    return Seen(record["rtt_ms"]["mean"], record["goodput_mbps"], record["jain"] or 0.0, cdf)
+
+
+RATE_MCS = (3, 5, 7, 15, 21)
+"""6.5 Mbit/s times 4, 8 and 10, then two and three streams: the slides do not say at which rates the nodes sent."""
+
+
+def measure(bench: Bench) -> Study:
+    """Measure the slides."""
+    study = Study()
+    seconds, setups = (20, SETUPS) if bench.quick else (60, SETUPS)
+    queues = (*QUEUES, *(UNKNOWNS[:2] if bench.quick else UNKNOWNS))
+    scenarios = {s.id: _mesh(s.hops, s.flows, RATE_MCS[0], seconds) for s in setups}
+    got = bench.seeds_of("WQM", {(s.id, q): (scenarios[s.id], q) for s in setups for q in queues}, _reduce)
+    rates = RATE_MCS[:2] if bench.quick else RATE_MCS
+    by_rate = bench.seeds_of(
+        "Rates",
+        {(mcs, q): (_mesh(1, SETUPS[3].flows, mcs, seconds), q) for mcs in rates for q in (DEFAULT, CODEL, WQM)},
+        _reduce,
+    )
+
+    def value(key: tuple[str, str], name: str = "rtt") -> float:
+        return mean(getattr(x, name) for x in got[key])
+
+    def why(s: Setup, name: str) -> str:
+        told = ", ".join(f"{q} {short(value((s.id, q), name))}" for q in queues)
+        over = "; ".join(
+            f"MCS {m} {short(mean(x.rtt for x in by_rate[m, DEFAULT]) / mean(x.rtt for x in by_rate[m, WQM]))}"
+            for m in rates
+        )
+        return f"{name}: {told}; RTT of the default over WQM's with five flows over one hop: {over}"
+
+    for s in setups:
+        for q in QUEUES:
+            for name in ("rtt", "goodput"):
+                study.put(f"{s.id}.{q.split()[0]}.{name}", estimate(getattr(x, name) for x in got[s.id, q]))
+        for q, name in ((DEFAULT, "default"), (CODEL, "codel")):
+            ratios = [a.rtt / b.rtt for a, b in zip(got[s.id, q], got[s.id, WQM], strict=True)]
+            study.put(f"{s.id}.over_{name}", estimate(ratios), why(s, "rtt"))
+        pairs = zip(got[s.id, WQM], got[s.id, DEFAULT], strict=True)
+        study.put(f"{s.id}.lost", estimate(100 * (1 - a.goodput / b.goodput) for a, b in pairs), why(s, "goodput"))
+    for q, row in ((WQM, "W2.jain"), (CODEL, "W2.jain.codel"), (DEFAULT, "W2.jain.default")):
+        study.put(row, estimate(x.jain for x in got["W2", q]), why(SETUPS[3], "jain"))
+    _paced(study, bench, seconds)
+    _drained(study, bench)
+    best = max(SETUPS, key=lambda s: value((s.id, "pie")) / value((s.id, WQM)))
+    ratios = [a.rtt / b.rtt for a, b in zip(got[best.id, "pie"], got[best.id, WQM], strict=True)]
+    study.put("W4.least_pie", estimate(ratios), why(best, "rtt"))
+    rows = []
+    for q in queues:
+        cells = [f"{short(value((s.id, q)))} / {short(value((s.id, q), 'goodput'))}" for s in setups]
+        rows.append([q, *cells, f"{value(('W2', q), 'jain'):.2f}"])
+    study.tables.append(Table("Mean RTT, ms / goodput, Mbit/s; what the slides leave open varied",
+                              ["queue", *(s.what for s in setups), "Jain, five flows"], rows))  # fmt: skip
+    rows = [
+        [f"MCS {m}", *(f"{short(mean(x.rtt for x in by_rate[m, q]))}" for q in (DEFAULT, CODEL, WQM))] for m in rates
+    ]
+    study.tables.append(Table("Five flows over one hop: mean RTT, ms", ["rate", DEFAULT, CODEL, WQM], rows))
+    for s in (setups[0], setups[3]):
+        lines = [Line(q, [(max(ms, 0.1), share) for ms, share in got[s.id, q][0].cdf], "line", k)
+                 for k, q in enumerate(QUEUES)]  # fmt: skip
+        panel = Panel("Delay of the first queue", Axis("delay, ms", True), Axis("share of the packets"), lines)
+        study.figures.append(Figure(s.id, s.what.capitalize(), "One run.", [panel]))
+    return study
+
+
+def _paced(study: Study, bench: Bench, seconds: int) -> None:
+    """Pacing, which the authors left for later: BBR's senders pace."""
+    scenario = _mesh(1, _flow("b", 5, 'cc = "bbr"\n'), RATE_MCS[0], seconds)
+    got = bench.seeds_of("Paced", {q: (scenario, q) for q in (DEFAULT, WQM)}, _reduce)
+    study.put("W2.paced", estimate(a.rtt / b.rtt for a, b in zip(got[DEFAULT], got[WQM], strict=True)))
+
+
+def _drained(study: Study, bench: Bench) -> None:
+    """Fill the default queue on links of the slides' rates: how long its last packet waits."""
+    settings = {
+        rate: (
+            experiment.load(
+                f'name = "drain"\nduration = "8s"\nwarmup = "4s"\n[link]\nrate = "{rate * 1000:.0f}kbit"\n'
+                f'[[flow]]\nkind = "cbr"\nrate = "{2 * rate * 1000:.0f}kbit"\nsize = 1500\n'
+            ),
+            DEFAULT,
+        )
+        for rate in RATES
+    }
+    got = bench.seeds_of("Full queues", settings, lambda record: float(record["sojourn_ms"]["max"]) / 1000)
+    for rate in RATES:
+        study.put(f"W5.{rate:g}", estimate(got[rate]), "the wait of the last packet of a full queue")
+
+
+PAPER = Paper(
+    name="wqm",
+    title="WQM, measured again",
+    source="Showail, Jamshaid, Shihada: WQM, an Aggregation-Aware Queue Management Scheme, CSWS 2014 (slides)",
+    about="one to three hops of 802.11n with aggregation: round trips, goodput and fairness beside the default queue's",
+    claims=_claims(),
+    measure=measure,
+)
