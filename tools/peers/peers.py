@@ -51,12 +51,12 @@ def install():
         fail(f"{packages} are installed, but ns or ns-3's headers are not where Debian 12 has them")
 
 
-def build_ns3(folder):
-    program = os.path.join(folder, "dumbbell")
-    command = ["g++", "-std=c++17", "-O2", "-o", program, os.path.join(HERE, "dumbbell.cc")]
-    done = subprocess.run(command + [f"-lns3-{name}" for name in NS3_LIBRARIES], capture_output=True, text=True)
+def build_ns3(folder, name, libraries):
+    program = os.path.join(folder, name)
+    command = ["g++", "-std=c++17", "-O2", "-o", program, os.path.join(HERE, f"{name}.cc")]
+    done = subprocess.run(command + [f"-lns3-{library}" for library in libraries], capture_output=True, text=True)
     if done.returncode:
-        fail(f"cannot build dumbbell.cc: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+        fail(f"cannot build {name}.cc: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
     return program
 
 
@@ -112,7 +112,7 @@ def main():
     )
     print(f"{'link':>11} {'flows':>5} {'quell':>12} {'ns-2':>11} {'ns-3':>9} {'to ns-2':>8} {'to ns-3':>8}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        ns2, ns3 = ["ns", os.path.join(HERE, "dumbbell.tcl")], [build_ns3(folder)]
+        ns2, ns3 = ["ns", os.path.join(HERE, "dumbbell.tcl")], [build_ns3(folder, "dumbbell", NS3_LIBRARIES)]
         for mbit, flows in CELLS:
             peers = [measure(command, mbit, flows, options.repeat)[0] for command in (ns2, ns3)]
             mine = own.get((mbit, flows))

@@ -7,6 +7,7 @@
 mod grid;
 mod l4s;
 mod lfq;
+mod ns3;
 mod theory;
 mod wifi;
 
@@ -241,6 +242,27 @@ fn l4s_table(options: &Options) -> String {
     out
 }
 
+/// 802.11n cells beside ns-3's.
+fn ns3_table(seeds: u64) -> String {
+    let rows = ns3::all(seeds);
+    let held = rows.iter().filter(|row| row.holds()).count();
+    let mut out = format!(
+        "{held} of {} cells agree ({seeds} seeds of quell's each).\n\n| cell | goodput, Mbit/s | delay, ms | |\n|---|---|---|---|\n",
+        rows.len()
+    );
+    for row in &rows {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} |",
+            row.what,
+            compared(&row.goodput, 2),
+            compared(&row.delay, 2),
+            if row.holds() { "agrees" } else { "**miss**" }
+        );
+    }
+    out
+}
+
 fn row_table(rows: &[Row]) -> String {
     let mut out = String::from(
         "| quantity | unit | expected | quell | difference | allowed | |\n|---|---|---|---|---|---|---|\n",
@@ -305,7 +327,7 @@ fn try_main() -> Result<(), String> {
         (None, None) => true,
     };
     type Part<'a> = (&'a str, &'a dyn Fn() -> String);
-    let all: [Part; 6] = [
+    let all: [Part; 7] = [
         ("linux", &|| {
             grid_tables(&judge(grid::cells(), &options), seeds)
         }),
@@ -316,6 +338,7 @@ fn try_main() -> Result<(), String> {
         ("theory", &|| row_table(&theory::all())),
         ("lfq", &|| row_table(&lfq::all())),
         ("wifi", &|| row_table(&wifi::all())),
+        ("ns3", &|| ns3_table(seeds)),
     ];
     let parts: Vec<(&str, String)> = all
         .iter()

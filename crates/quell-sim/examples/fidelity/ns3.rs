@@ -1,0 +1,103 @@
+//! Cells of 802.11n through quell and ns-3.37 (`tests/data/ns3/wifi.csv`, which `tools/peers/wifi.py --figures` writes).
+
+use quell_link::record::Run;
+
+use crate::grid::Compared;
+use crate::theory::run;
+
+const FIGURES: &str = include_str!("../../tests/data/ns3/wifi.csv");
+const TEMPLATE: &str = include_str!("../../tests/data/ns3/wifi.toml");
+/// Packets in ns-3's queue, which holds the frames on the air as well.
+const LIMIT: u32 = 200;
+/// Of ns-3's figures.
+const TOLERANCE: f64 = 0.05;
+
+/// What one run shows: goodput in Mbit/s, mean delay from queue to neighbour in ms.
+type Measures = (f64, f64);
+
+/// One cell, side by side.
+pub struct Row {
+    /// MCS, stations, direction and kind of traffic.
+    pub what: String,
+    /// Mbit/s.
+    pub goodput: Compared,
+    /// ms.
+    pub delay: Compared,
+}
+
+impl Row {
+    /// The goodput is within 5 %, the delay too or within what ns-3's own runs differ by.
+    pub fn holds(&self) -> bool {
+        self.goodput.close && self.delay.holds()
+    }
+}
+
+fn scenario(mcs: &str, stations: u32, direction: &str, kind: &str) -> String {
+    let (mbps, on_air) = if mcs == "3" { (26.0, 11) } else { (65.0, 28) };
+    let limit = LIMIT - on_air;
+    let (from, to, limit) = match direction {
+        "down" => ("ap", "*", limit / stations),
+        _ => ("*", "ap", limit),
+    };
+    let flow = match kind {
+        "tcp" => "cc = \"newreno\"\nrtt = \"20ms\"\nstart = \"1s\"\nstagger = \"10ms\"".to_string(),
+        _ => format!(
+            "kind = \"poisson\"\nrate = \"{}mbit\"",
+            1.5 * mbps / f64::from(stations)
+        ),
+    };
+    let words = [
+        ("DURATION", if kind == "tcp" { "32s" } else { "12s" }),
+        ("STATIONS", &stations.to_string()),
+        ("MCS", mcs),
+        ("LIMIT", &limit.to_string()),
+        ("FLOW", &flow),
+        ("FROM", from),
+        ("TO", to),
+    ];
+    let body = TEMPLATE.split_once('\n').map_or("", |(_, body)| body);
+    let fill = |text: String, (word, value): (&str, &str)| text.replace(word, value);
+    words.into_iter().fold(body.to_string(), fill)
+}
+
+fn measures(run: &Run, direction: &str) -> Measures {
+    let cell = run.wifi.as_ref().expect("a cell");
+    let data = |from: &str| (from == "ap") == (direction == "down");
+    let (mut ms, mut mbps) = (0.0, 0.0);
+    for q in cell.queues.iter().filter(|q| data(&q.from)) {
+        ms += q.delay_ms.unwrap_or(0.0) * q.throughput_mbps;
+        mbps += q.throughput_mbps;
+    }
+    (run.goodput_mbps, ms / mbps)
+}
+
+/// Every cell, with so many seeds of quell's.
+pub fn all(seeds: u64) -> Vec<Row> {
+    let figures: Vec<Vec<&str>> = FIGURES
+        .lines()
+        .skip(1)
+        .map(|l| l.split(',').collect())
+        .collect();
+    figures
+        .chunk_by(|a, b| a[..4] == b[..4])
+        .map(|rows| {
+            let [mcs, stations, direction, kind] = [0, 1, 2, 3].map(|i| rows[0][i]);
+            let count: u32 = stations.parse().expect("a number");
+            let text = scenario(mcs, count, direction, kind);
+            let own: Vec<Measures> = (1..=seeds)
+                .map(|seed| measures(&run(&text, seed), direction))
+                .collect();
+            let number = |row: &Vec<&str>, i: usize| -> f64 { row[i].parse().expect("a number") };
+            let column = |i: usize| rows.iter().map(|r| number(r, i)).collect::<Vec<_>>();
+            let (goodput, delay): (Vec<f64>, Vec<f64>) = own.into_iter().unzip();
+            Row {
+                what: format!(
+                    "MCS {mcs}, {stations} station{}, {kind} {direction}",
+                    if count > 1 { "s" } else { "" }
+                ),
+                goodput: Compared::new(&column(5), &goodput, TOLERANCE),
+                delay: Compared::new(&column(6), &delay, TOLERANCE),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""802.11n cells in ns-3 and quell: an access point, one or two stations, a flow for each.
+
+    tools/peers/wifi.py [--repeat N]        simulated seconds per CPU-second of both, in this one run
+    tools/peers/wifi.py --figures FILE      measures ns-3's goodput and delay anew (writes FILE as CSV)
+
+The cells are those of wifi.cc and of crates/quell-sim/tests/data/ns3/wifi.toml. Needs Debian's packages libns3-dev and
+g++; as root, installs those that are missing.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import peers
+
+TEMPLATE = os.path.join(peers.ROOT, "crates/quell-sim/tests/data/ns3/wifi.toml")
+LIBRARIES = ["applications", "mobility", "wifi", "point-to-point", "traffic-control", "internet", "network", "core"]
+CELLS = [
+    (mcs, stations, direction, kind)
+    for mcs in (3, 7)
+    for stations in (1, 2)
+    for kind in ("udp", "tcp")
+    for direction in ("down", "up")
+]
+LIMIT = 200  # packets in ns-3's queue, which holds the frames on the air as well
+ON_AIR = {3: 11, 7: 28}  # frames in a full PPDU
+WARMUP_S = 2
+SEEDS = range(1, 4)
+SPAN_S = {"udp": 12, "tcp": 32}  # simulated for ns-3's figures, warm-up included
+NS3_S = 7  # for its speed
+QUELL_S = 200
+
+
+def ns3(program, cell, end_s, seed, *measure):
+    """One run of ns-3: goodput in Mbit/s, mean delay in ms, CPU seconds."""
+    mcs, stations, direction, kind = cell
+    command = [program, str(mcs), str(stations), direction, kind, str(LIMIT), str(end_s), str(seed), *measure]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        peers.fail(f"{command[0]}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+    return tuple(map(float, done.stdout.split()))
+
+
+def scenario(cell):
+    mcs, stations, direction, kind = cell
+    rate = 1.5 * (26 if mcs == 3 else 65) / stations
+    limit = LIMIT - ON_AIR[mcs]
+    words = {
+        "DURATION": f"{QUELL_S}s",
+        "STATIONS": stations,
+        "MCS": mcs,
+        "LIMIT": limit // stations if direction == "down" else limit,
+        "FLOW": 'cc = "newreno"\nrtt = "20ms"\nstart = "1s"\nstagger = "10ms"'
+        if kind == "tcp"
+        else f'kind = "poisson"\nrate = "{rate}mbit"',
+        "FROM": "ap" if direction == "down" else "*",
+        "TO": "*" if direction == "down" else "ap",
+    }
+    with open(TEMPLATE) as file:
+        text = "".join(line for line in file if not line.startswith("#"))
+    for word, value in words.items():
+        text = text.replace(word, str(value))
+    return text
+
+
+def quell(cell, folder):
+    """One run of quell's: simulated seconds per CPU-second."""
+    path = os.path.join(folder, "cell.toml")
+    with open(path, "w") as file:
+        file.write(scenario(cell))
+    command = [os.path.join(peers.ROOT, ".venv/bin/quell"), "run", path, "--json", os.path.join(folder, "run.json")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        peers.fail(f"{' '.join(command)}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+    with open(command[-1]) as file:
+        return QUELL_S / json.load(file)["cpu_s"]
+
+
+def figures(program, path):
+    rows = ["mcs,stations,direction,kind,seed,goodput_mbps,delay_ms"]
+    for cell in CELLS:
+        for seed in SEEDS:
+            goodput, delay, _ = ns3(program, cell, SPAN_S[cell[3]], seed, "measure")
+            rows.append(",".join(map(str, (*cell, seed, goodput, delay))))
+        print(rows[-1], file=sys.stderr, flush=True)
+    with open(path + ".new", "w") as file:
+        file.write("\n".join(rows) + "\n")
+    os.replace(path + ".new", path)
+
+
+def speed(program, folder, repeat):
+    print(
+        "Simulated seconds per CPU-second: 802.11n, 20 MHz, A-MPDUs, one flow per station (tcp: NewReno, 20 ms of wire)"
+    )
+    print(f"{'MCS':>3} {'stations':>8} {'':>8} {'quell':>9} {'ns-3':>7} {'to ns-3':>8}", flush=True)
+    for cell in CELLS:
+        peer = max((NS3_S - WARMUP_S) / ns3(program, cell, NS3_S, 1)[2] for _ in range(repeat))
+        own = max(quell(cell, folder) for _ in range(repeat))
+        mcs, stations, direction, kind = cell
+        print(
+            f"{mcs:>3} {stations:>8} {kind + ' ' + direction:>8} {own:>9,.0f} {peer:>7.2f} {own / peer:>6,.0f} x",
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=3, help="runs per cell, of which the best counts (default 3)")
+    parser.add_argument("--figures", metavar="FILE", help="write ns-3's goodput and delay instead")
+    options = parser.parse_args()
+    peers.install()
+    with tempfile.TemporaryDirectory() as folder:
+        program = peers.build_ns3(folder, "wifi", LIBRARIES)
+        if options.figures:
+            figures(program, options.figures)
+        else:
+            speed(program, folder, options.repeat)
+
+
+if __name__ == "__main__":
+    main()
