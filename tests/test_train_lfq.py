@@ -112,10 +112,13 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     import polars as pl
     from safetensors.torch import load_file
 
-    arguments = lfq.Arguments(alpha=10.0, online=online, flows=1200, duration_s=0.5, checkpoint_every=80)
+    rate = 1e-3 if online else 0.0
+    arguments = lfq.Arguments(
+        alpha=10.0, online=online, critic_rate=rate, flows=1200, duration_s=0.5, checkpoint_every=80
+    )
     whole, killed = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
     lfq.train(arguments, whole, points=2)
-    words = ["train", "lfq", "--alpha", "10", "--duration", "0.5", *(["--online"] if online else [])]
+    words = ["train", "lfq", "--alpha", "10", "--duration", "0.5", *(["--online", "--critic-rate", "1e-3"] if online else [])]
     process = subprocess.Popen(
         [QUELL, *words, "--out", killed, "--checkpoint-every", "80"], stderr=subprocess.PIPE, text=True
     )

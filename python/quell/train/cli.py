@@ -125,6 +125,9 @@ def train_lfq(
     flows: Annotated[int, typer.Option(metavar="N", min=1, help="Flows to learn from.")] = 250_000,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of first weights and flows.")] = 1,
     learning_rate: Annotated[float, typer.Option(metavar="X", min=0.0, help="Of gradient descent.")] = 0.01,
+    critic_rate: Annotated[
+        float, typer.Option("--critic-rate", metavar="X", min=0.0, help="Online: Adam's; 0: plain descent, as the paper's.")
+    ] = 0.0,
     duration: Annotated[
         float, typer.Option(metavar="S", min=0.1, max=1000.0, help="Mean length of a flow, seconds.")
     ] = 5.0,
@@ -150,8 +153,8 @@ def train_lfq(
     from quell.train import lfq
 
     arguments = lfq.Arguments(
-        alpha=alpha, online=online, flows=flows, seed=seed, learning_rate=learning_rate, duration_s=duration,
-        act_within=act_within, paper_weights=paper_weights, checkpoint_every=checkpoint_every,
+        alpha=alpha, online=online, flows=flows, seed=seed, learning_rate=learning_rate, critic_rate=critic_rate,
+        duration_s=duration, act_within=act_within, paper_weights=paper_weights, checkpoint_every=checkpoint_every,
     )  # fmt: skip
     with executor(ray) as on:
         results = lfq.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)["results"]

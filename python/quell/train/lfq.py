@@ -42,6 +42,9 @@ class Arguments:
     """Flows to learn from; the last batch is whole."""
     seed: int = 1
     learning_rate: float = 0.01
+    critic_rate: float = 0.0
+    """Online: Adam's rate for the critic; 0 is the paper's plain descent at `learning_rate`, which knows rewards far later
+    (docs/training.md)."""
     duration_s: float = 5.0
     """Mean length of a flow; the authors' online code has 10 s."""
     act_within: float = 0.5
@@ -60,7 +63,7 @@ class Arguments:
         """What a user types for the same training."""
         words = ["quell train lfq", f"--alpha {self.alpha:g}", *(["--online"] if self.online else [])]
         usual = type(self)()
-        for name in ("flows", "seed", "learning_rate", "duration_s", "act_within"):
+        for name in ("flows", "seed", "learning_rate", "critic_rate", "duration_s", "act_within"):
             if getattr(self, name) != getattr(usual, name):
                 words.append(f"--{name.removesuffix('_s').replace('_', '-')} {getattr(self, name)}")
         return " ".join([*words, *(["--paper-weights"] if self.paper_weights else [])])
@@ -99,17 +102,22 @@ class Learner:
         self.actor = network()
         self.critic = network() if arguments.online else None
         self.networks = [self.actor] if self.critic is None else [self.actor, self.critic]
+        shapes = [] if self.critic is None else list(self.critic.parameters())
+        self.moments = [torch.zeros(2, *p.shape) for p in shapes]
+        self.fits = 0
         self.window: list[Tensor] = []
         """Since the last point of the curve: prediction, error, reward, rate, RTT, congestion control of each flow."""
 
     def state(self) -> kit.State:
         """Give all that a resumed training needs; plain gradient descent itself remembers nothing."""
-        return {"networks": [n.state_dict() for n in self.networks], "window": self.window}
+        networks = [n.state_dict() for n in self.networks]
+        return {"networks": networks, "moments": self.moments, "fits": self.fits, "window": self.window}
 
     def load_state(self, state: kit.State) -> None:
         """Take back what `state` gave."""
         for held, kept in zip(self.networks, state["networks"], strict=True):
             held.load_state_dict(kept)
+        self.moments, self.fits = list(state["moments"]), state["fits"]
         self.window = list(state["window"])
 
     def experiments(self, first: int, on: Executor = HERE) -> Batch:
@@ -150,7 +158,11 @@ class Learner:
         if self.critic is not None:
             expected = self.critic(batch.features)[:, 0]
             label = torch.where(batch.reward > expected.detach(), label, batch.other)
-            self._step(self.critic, nn.functional.mse_loss(expected, batch.reward))
+            missed = nn.functional.mse_loss(expected, batch.reward)
+            if self.arguments.critic_rate:
+                self._adam(self.critic, missed)
+            else:
+                self._step(self.critic, missed)
         error = (predicted - label).abs()
         loss = error.mean()
         self._step(self.actor, loss)
@@ -165,6 +177,19 @@ class Learner:
         with torch.no_grad():
             for parameter, slope in zip(parameters, slopes, strict=True):
                 parameter.sub_(slope, alpha=self.arguments.learning_rate)
+
+    def _adam(self, model: nn.Module, loss: Tensor) -> None:
+        """Descend by Adam."""
+        parameters = list(model.parameters())
+        slopes = torch.autograd.grad(loss, parameters)
+        self.fits += 1
+        rate = self.arguments.critic_rate / (1 - 0.9**self.fits)
+        with torch.no_grad():
+            for parameter, slope, (mean, square) in zip(parameters, slopes, self.moments, strict=True):
+                mean.lerp_(slope, 0.1)
+                square.mul_(0.999).addcmul_(slope, slope, value=0.001)
+                spread = square.sqrt().div_(math.sqrt(1 - 0.999**self.fits)).add_(1e-8)
+                parameter.addcdiv_(mean, spread, value=-rate)
 
     def point(self) -> dict[str, float | list[float]]:
         """Close the curve's window: means, the predictions' spread, and predictions by circumstance (Figs 4, 9, 11)."""

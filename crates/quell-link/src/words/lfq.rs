@@ -16,32 +16,27 @@ struct Shipped {
     alpha: f64,
     online: bool,
     name: &'static str,
-    file: Option<&'static [u8]>,
+    file: &'static [u8],
 }
 
-/// A network ships when its `file` is `Some(include_bytes!("../../../../models/lfq-offline-0.01.safetensors"))`.
 static SHIPPED: [Shipped; 3] = [
     Shipped {
         alpha: 0.01,
         online: false,
         name: "lfq-offline-0.01",
-        file: Some(include_bytes!(
-            "../../../../models/lfq-offline-0.01.safetensors"
-        )),
+        file: include_bytes!("../../../../models/lfq-offline-0.01.safetensors"),
     },
     Shipped {
         alpha: 10.0,
         online: false,
         name: "lfq-offline-10",
-        file: Some(include_bytes!(
-            "../../../../models/lfq-offline-10.safetensors"
-        )),
+        file: include_bytes!("../../../../models/lfq-offline-10.safetensors"),
     },
     Shipped {
         alpha: 10.0,
         online: true,
         name: "lfq-online-10",
-        file: None,
+        file: include_bytes!("../../../../models/lfq-online-10.safetensors"),
     },
 ];
 
@@ -109,16 +104,9 @@ impl Words {
         if self.queue.limit.is_some() || self.policy().is_some() {
             return Ok(());
         }
-        let known = |s: &Shipped| s.alpha == self.alpha && s.online == self.online;
-        if SHIPPED.iter().any(known) {
-            Err(
-                "the network for this alpha does not ship yet; give model FILE (from quell train lfq), or limit N",
-            )
-        } else {
-            Err(
-                "quell's own networks are for alpha 0.01, alpha 10, and alpha 10 online; for others give model FILE (from quell train lfq)",
-            )
-        }
+        Err(
+            "quell's own networks are for alpha 0.01, alpha 10, and alpha 10 online; for others give model FILE (from quell train lfq)",
+        )
     }
 
     /// The queue with its controller; `check` has seen to a network where one is needed.
@@ -158,7 +146,7 @@ fn shipped(alpha: f64, online: bool) -> Option<Policy> {
         .position(|s| s.alpha == alpha && s.online == online)?;
     let Shipped { name, file, .. } = &SHIPPED[at];
     POLICIES[at]
-        .get_or_init(|| Policy::load(name, (*file)?).ok())
+        .get_or_init(|| Policy::load(name, file).ok())
         .clone()
 }
 
@@ -324,28 +312,22 @@ mod tests {
     }
 
     #[test]
-    fn what_ships_loads_and_what_does_not_is_neither_listed_nor_built() {
+    fn every_shipped_network_loads() {
         for s in &SHIPPED {
             let words = match s.online {
                 true => format!("lfq alpha {} online", s.alpha),
                 false => format!("lfq alpha {}", s.alpha),
             };
-            match s.file {
-                Some(bytes) => {
-                    let policy = Policy::load(s.name, bytes).unwrap();
-                    control::check(&policy).unwrap();
-                    let names = policy.card().inputs.iter().map(|i| i.name.clone());
-                    assert_eq!(
-                        names.collect::<Vec<_>>(),
-                        control::features(&control::Params::default())
-                    );
-                    assert!(policy.card().trained_on.contains("quell train lfq"));
-                    assert!((1..=1000).contains(&limit(&words)));
-                }
-                None => assert!(error(&words).contains("does not ship yet"), "{words}"),
-            }
+            let policy = Policy::load(s.name, s.file).unwrap();
+            control::check(&policy).unwrap();
+            let names = policy.card().inputs.iter().map(|i| i.name.clone());
+            assert_eq!(
+                names.collect::<Vec<_>>(),
+                control::features(&control::Params::default())
+            );
+            assert!(policy.card().trained_on.contains("quell train lfq"));
+            assert!((1..=1000).contains(&limit(&words)));
         }
-        let listed = catalogue().iter().any(|k: &KindInfo| k.name == "lfq");
-        assert_eq!(listed, SHIPPED[0].file.is_some());
+        assert!(catalogue().iter().any(|k: &KindInfo| k.name == "lfq"));
     }
 }
