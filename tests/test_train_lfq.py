@@ -118,7 +118,15 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     )
     whole, killed = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
     lfq.train(arguments, whole, points=2)
-    words = ["train", "lfq", "--alpha", "10", "--duration", "0.5", *(["--online", "--critic-rate", "1e-3"] if online else [])]
+    words = [
+        "train",
+        "lfq",
+        "--alpha",
+        "10",
+        "--duration",
+        "0.5",
+        *(["--online", "--critic-rate", "1e-3"] if online else []),
+    ]
     process = subprocess.Popen(
         [QUELL, *words, "--out", killed, "--checkpoint-every", "80"], stderr=subprocess.PIPE, text=True
     )

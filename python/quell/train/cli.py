@@ -126,7 +126,8 @@ def train_lfq(
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of first weights and flows.")] = 1,
     learning_rate: Annotated[float, typer.Option(metavar="X", min=0.0, help="Of gradient descent.")] = 0.01,
     critic_rate: Annotated[
-        float, typer.Option("--critic-rate", metavar="X", min=0.0, help="Online: Adam's; 0: plain descent, as the paper's.")
+        float,
+        typer.Option("--critic-rate", metavar="X", min=0.0, help="Online: Adam's; 0: plain descent, as published."),
     ] = 0.0,
     duration: Annotated[
         float, typer.Option(metavar="S", min=0.1, max=1000.0, help="Mean length of a flow, seconds.")

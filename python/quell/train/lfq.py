@@ -43,8 +43,8 @@ class Arguments:
     seed: int = 1
     learning_rate: float = 0.01
     critic_rate: float = 0.0
-    """Online: Adam's rate for the critic; 0 is the paper's plain descent at `learning_rate`, which knows rewards far later
-    (docs/training.md)."""
+    """Online: Adam's rate for the critic; 0 is the paper's plain descent at `learning_rate`, which learns far
+    slower (docs/training.md)."""
     duration_s: float = 5.0
     """Mean length of a flow; the authors' online code has 10 s."""
     act_within: float = 0.5
