@@ -53,6 +53,48 @@ class Scenario:
         """Seed of run `k`."""
 
 @final
+class Gate:
+    """One direction of an interface under a queue. Linux only. Not for several threads at once."""
+
+    queue: int
+    """The number of the kernel's packet queue."""
+
+    def __new__(
+        cls,
+        rate: str,
+        aqm: str,
+        *,
+        queue: int = 0,
+        copies: tuple[int, bool] | None = None,
+        overhead: int = 14,
+        mtu: int = 1500,
+    ) -> Gate:
+        """Hold packets back to `rate` with the queue of these words.
+
+        They come from the kernel's packet queue `queue`, or the next that is free. With `copies`, an interface's index
+        and whether packets that leave it are meant, only copies of them come. `overhead` are bytes per packet that
+        count at the rate. Raises InputError.
+        """
+
+    @staticmethod
+    def check(rate: str, aqm: str, overhead: int) -> None:
+        """Say what is wrong with a rate or with queue words: raises InputError."""
+
+    def change(self, rate: str, aqm: str, overhead: int) -> None:
+        """From now on another rate and queue; no packet is lost that fits into it. Raises InputError."""
+
+    def look(self) -> str:
+        """Look at it, as JSON; after its end, the last look."""
+
+    def alive(self) -> bool:
+        """Whether its loop still runs."""
+
+    def open(self) -> None:
+        """Let everything go on that is held, and that comes from now on."""
+
+    def finish(self) -> None:
+        """Open and end it."""
+
 class Shell:
     """A command behind an emulated link. Linux only. Not for several threads at once."""
 

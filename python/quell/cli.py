@@ -1,4 +1,4 @@
-"""The command line: `quell run | compare | optimum | reproduce | train | queues | scenarios`."""
+"""The command line: `quell run | compare | optimum | reproduce | train | shell | live | doctor | queues | ...`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, experiment, files, shell, stats, table
+from quell import _core, doctor, experiment, files, live, shell, stats, table
 from quell._core import InputError, Scenario
 from quell.executor import executor
 from quell.experiment import Outcome
@@ -310,6 +310,8 @@ app.command(
 )(reproduce)
 
 app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shell.shell)
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("live", epilog=live.EXAMPLES)(live.live)
 app.add_typer(training, name="train")
 
 

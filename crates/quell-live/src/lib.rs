@@ -1,8 +1,9 @@
-//! The queue on real packets. [`header`], [`segment`] and [`link`] are pure: bytes and times in, bytes and times out. What calls the
+//! The queue on real packets. [`header`], [`segment`], [`nfqueue`] and [`link`] are pure: bytes and times in, bytes and times out. What calls the
 //! system lies in `linux`, which other systems do not build.
 
 pub mod header;
 pub mod link;
+pub mod nfqueue;
 pub mod pool;
 pub mod report;
 pub mod segment;
@@ -10,4 +11,4 @@ pub mod segment;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-pub use linux::shell;
+pub use linux::{gate, shell};

@@ -375,7 +375,7 @@ impl Link {
         let c = &self.probe.meter.counters;
         let last = |v: &[f64]| v.last().copied().unwrap_or_default();
         View {
-            now_s: s.drops.len() as f64 * s.bin_s,
+            now_s: (self.bin_at - self.params.bin) as f64 / SEC as f64,
             capacity_mbps: last(&s.capacity_mbps),
             throughput_mbps: last(&s.throughput_mbps),
             sojourn_ms: s.sojourn_ms.last().copied().flatten(),
@@ -389,6 +389,28 @@ impl Link {
             probability: last(&s.probability),
             missed: 0,
         }
+    }
+
+    /// Forgets the series but for its last bin: a link that runs for months must not remember all of them.
+    pub fn forget(&mut self) {
+        fn last<T>(v: &mut Vec<T>) {
+            v.drain(..v.len().saturating_sub(1));
+        }
+        let s = &mut self.series;
+        last(&mut s.backlog_ms);
+        last(&mut s.throughput_mbps);
+        last(&mut s.capacity_mbps);
+        last(&mut s.sojourn_ms);
+        last(&mut s.drops);
+        last(&mut s.marks);
+        last(&mut s.limit_packets);
+        last(&mut s.probability);
+        s.goodput_mbps.iter_mut().for_each(last);
+    }
+
+    /// The limit in force, packets; 0 where the discipline has none that it shows.
+    pub fn limit_packets(&self) -> u32 {
+        self.gauges(self.bin_at - self.params.bin).limit_packets
     }
 
     /// Brings timers and integrals up to `now`, for the record.

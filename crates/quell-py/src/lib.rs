@@ -5,6 +5,8 @@
 mod a3c;
 mod control;
 mod env;
+#[cfg(target_os = "linux")]
+mod gate;
 mod lfq;
 #[cfg(target_os = "linux")]
 mod live;
@@ -33,6 +35,9 @@ mod _core {
     use crate::control::run_controlled;
     #[pymodule_export]
     use crate::env::{Environments, readings};
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::gate::Gate;
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
     #[cfg(target_os = "linux")]

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use quell_link::Hist;
-use quell_qdisc::{Ecn, MS, Nanos, Packet, SEC, US};
+use quell_qdisc::{Ecn, Nanos, Packet};
 
+use super::pace::Pace;
 use super::sys;
 use crate::header::{self, Key};
 use crate::link::{Link, Live, View};
@@ -18,10 +18,6 @@ use crate::pool::Pool;
 use crate::report::{LATE, Machine, Record};
 use crate::segment::{Frame, HEADER};
 
-/// The longest sleep: how soon a loop hears that it is to stop.
-const NAP: Nanos = 20 * MS;
-/// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock, at most this long.
-const SPIN: Nanos = 60 * US;
 /// Packets read before the link has its turn again.
 const BATCH: u64 = 64;
 /// The largest packet that a device with offloads hands over.
@@ -55,8 +51,7 @@ impl Engine {
             key,
             machine: Machine::default(),
             late: Hist::new(),
-            oversleep: SPIN,
-            began: Instant::now(),
+            pace: Pace::new(),
         };
         let (stopped, seen) = (stop.clone(), view.clone());
         let thread = std::thread::Builder::new()
@@ -85,14 +80,12 @@ struct Loop {
     key: Key,
     machine: Machine,
     late: Hist,
-    /// How much longer sleeps take than they should, lately: so long before a deadline the loop is awake.
-    oversleep: Nanos,
-    began: Instant,
+    pace: Pace,
 }
 
 impl Loop {
     fn now(&self) -> Nanos {
-        self.began.elapsed().as_nanos() as Nanos
+        self.pace.now()
     }
 
     fn run(&mut self, name: &str, stop: &AtomicBool, view: &Mutex<View>) -> Record {
@@ -114,7 +107,7 @@ impl Loop {
                 *view.lock().unwrap_or_else(PoisonError::into_inner) = seen;
             }
             if !more {
-                self.rest();
+                self.pace.rest(&self.link, self.from.as_fd());
             }
         }
         let cpu = clock.elapsed().as_secs_f64();
@@ -188,35 +181,6 @@ impl Loop {
         });
         while let Some(place) = self.link.freed() {
             self.pool.give(place);
-        }
-    }
-
-    /// Sleeps, then looks at the clock, until something is due or a packet comes.
-    fn rest(&mut self) {
-        let deadline = self.link.next();
-        let now = self.now();
-        if deadline <= now {
-            return;
-        }
-        // At most a quarter of a packet's time: a fast link must not cost a whole core.
-        let packet = 1514 * 8 * SEC / self.link.rate_bps(now).max(1);
-        let punctual = deadline == self.link.next_send();
-        let spin = match punctual {
-            true => SPIN.min(packet / 4).min(self.oversleep),
-            false => 0,
-        };
-        let left = deadline - now;
-        if left <= spin {
-            while self.now() < deadline {
-                std::hint::spin_loop();
-            }
-            return;
-        }
-        let sleep = (left - spin).min(NAP);
-        if !sys::readable(self.from.as_fd(), Duration::from_nanos(sleep)) {
-            // The longest of late, forgotten by and by.
-            let over = self.now().saturating_sub(now + sleep);
-            self.oversleep = over.max(self.oversleep - self.oversleep / 16);
         }
     }
 }

@@ -3,6 +3,8 @@
 mod address;
 mod device;
 mod engine;
+pub mod gate;
 mod init;
+mod pace;
 pub mod shell;
 mod sys;

@@ -425,7 +425,8 @@ fn c_string(text: OsString) -> Result<CString, Error> {
 }
 
 /// A key that nobody can guess: the standard library's, which is the system's.
-fn random_key() -> Key {
+/// A key that nobody else knows.
+pub fn random_key() -> Key {
     use std::hash::{BuildHasher, RandomState};
     (
         RandomState::new().hash_one(0),

@@ -72,6 +72,84 @@ pub fn netlink(message: &[u32]) {
     }
 }
 
+/// A netlink socket to netfilter that does not block and keeps `room` bytes for us; what finds no room there is told to the kernel
+/// only, not to us.
+pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    let fd = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER) })?;
+    let forced = set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, room);
+    // In a user namespace the force is missing, and the system's own limit holds.
+    forced.or_else(|_| set_option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, room))?;
+    set_option(&fd, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
+    Ok(fd)
+}
+
+/// A socket that gets a copy of all packets of an interface, from their IP header on.
+pub fn tap(index: u32) -> io::Result<OwnedFd> {
+    let all = (libc::ETH_P_ALL as u16).to_be();
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; then a zeroed sockaddr_ll (which is valid) that outlives the call.
+    unsafe {
+        let fd = owned(libc::socket(libc::AF_PACKET, kind, 0))?;
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = all;
+        address.sll_ifindex = index as c_int;
+        let size = size_of_val(&address) as libc::socklen_t;
+        check(libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            size,
+        ))?;
+        Ok(fd)
+    }
+}
+
+fn set_option(fd: &OwnedFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    let size = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the value outlives the call.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size)
+    })?;
+    Ok(())
+}
+
+/// Receives one message from the kernel.
+pub fn receive_bytes(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the buffer is valid for its length.
+    let n = unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// A packet of a tap: how long it is (its beginning is in `buffer`), its kind (`PACKET_OUTGOING` and so on), its protocol.
+pub fn receive_copy(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, u8, u16)> {
+    // SAFETY: zero is a valid sockaddr_ll; the kernel fills buffers that are valid for their lengths.
+    unsafe {
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        let mut size = size_of_val(&address) as libc::socklen_t;
+        let n = libc::recvfrom(
+            fd.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            libc::MSG_TRUNC,
+            (&raw mut address).cast(),
+            &raw mut size,
+        );
+        let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        Ok((n, address.sll_pkttype, u16::from_be(address.sll_protocol)))
+    }
+}
+
+/// Sends messages to the kernel, which reads them all before this returns.
+pub fn send_bytes(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: the buffer is valid for its length.
+    match unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) } {
+        n if n < 0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Writes all of `text` to the file at `path`; false if that failed.
 pub fn write_file(path: &CStr, text: &[u8]) -> bool {
     let Ok(file) = open(path, libc::O_WRONLY) else {

@@ -1,0 +1,266 @@
+//! Messages of Linux's nfnetlink_queue (linux/netfilter/nfnetlink_queue.h), read and written as bytes. No message is trusted: what
+//! is cut short or contradicts itself is passed over.
+
+/// NFNL_SUBSYS_QUEUE.
+const SUBSYSTEM: u16 = 3;
+const PACKET: u16 = 0;
+const VERDICT: u16 = 1;
+const CONFIG: u16 = 2;
+/// NLMSG_ERROR, also an acknowledgement.
+const ERROR: u16 = 2;
+const REQUEST: u16 = 1;
+const ACK: u16 = 4;
+// Attributes of packets and verdicts.
+const PACKET_HDR: u16 = 1;
+const VERDICT_HDR: u16 = 2;
+const PAYLOAD: u16 = 10;
+const CAP_LEN: u16 = 15;
+// Attributes of configurations.
+const CFG_CMD: u16 = 1;
+const CFG_PARAMS: u16 = 2;
+const CFG_QUEUE_MAXLEN: u16 = 3;
+const CFG_MASK: u16 = 4;
+const CFG_FLAGS: u16 = 5;
+/// NFQNL_CFG_CMD_BIND.
+const BIND: u8 = 1;
+/// NFQNL_COPY_PACKET.
+const COPY_PACKET: u8 = 2;
+/// NFQA_CFG_F_FAIL_OPEN: packets that find no room pass.
+const FAIL_OPEN: u32 = 1;
+// NF_DROP and NF_ACCEPT.
+const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
+/// struct nlmsghdr and struct nfgenmsg.
+const HEADERS: usize = 20;
+
+/// A packet that the kernel holds for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held<'a> {
+    /// The kernel's number for it, in the order of arrival.
+    pub id: u32,
+    /// Its bytes from the IP header on, as far as they were copied.
+    pub bytes: &'a [u8],
+    /// All its bytes.
+    pub length: u32,
+}
+
+/// What the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A packet.
+    Packet(Held<'a>),
+    /// The answer to the request with this sequence number: an error's number, or 0.
+    Answer(u32, i32),
+}
+
+/// The messages in what was received.
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        loop {
+            let length = u32_at(bytes, 0)? as usize;
+            if length < 16 {
+                return None;
+            }
+            let message = bytes.get(..length)?;
+            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if let Some(m) = message_of(message) {
+                return Some(m);
+            }
+        }
+    })
+}
+
+fn message_of(message: &[u8]) -> Option<Message<'_>> {
+    let kind = u16_at(message, 4)?;
+    if kind == ERROR {
+        let error = u32_at(message, 16)? as i32;
+        return Some(Message::Answer(u32_at(message, 8)?, error.wrapping_neg()));
+    }
+    if kind != SUBSYSTEM << 8 | PACKET {
+        return None;
+    }
+    let (mut id, mut payload, mut length) = (None, &[][..], None);
+    let mut rest = message.get(HEADERS..)?;
+    while let (Some(size), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
+        let size = usize::from(size);
+        let Some(value) = rest.get(4..size) else {
+            break;
+        };
+        match kind & 0x3fff {
+            PACKET_HDR => id = be32_at(value, 0),
+            PAYLOAD => payload = value,
+            CAP_LEN => length = be32_at(value, 0),
+            _ => {}
+        }
+        rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(Message::Packet(Held {
+        id: id?,
+        bytes: payload,
+        length: length.unwrap_or(0).max(payload.len() as u32),
+    }))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let found = bytes.get(at..at + 2)?;
+    found.try_into().ok().map(u16::from_ne_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let found = bytes.get(at..at + 4)?;
+    found.try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn be32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    u32_at(bytes, at).map(u32::from_be)
+}
+
+/// Makes us the owner of a queue that keeps at most `length` packets and lets further ones pass; `sequence` is the first of the
+/// two requests, each of which is answered.
+pub fn bind(out: &mut Vec<u8>, queue: u16, length: u32, sequence: u32) {
+    let message = begin(out, CONFIG, ACK, queue, sequence);
+    attribute(out, CFG_CMD, &[BIND, 0, 0, 0]);
+    finish(out, message);
+    let message = begin(out, CONFIG, ACK, queue, sequence + 1);
+    let range = 0xffff_u32.to_be_bytes();
+    attribute(
+        out,
+        CFG_PARAMS,
+        &[range[0], range[1], range[2], range[3], COPY_PACKET],
+    );
+    attribute(out, CFG_QUEUE_MAXLEN, &length.to_be_bytes());
+    attribute(out, CFG_MASK, &FAIL_OPEN.to_be_bytes());
+    attribute(out, CFG_FLAGS, &FAIL_OPEN.to_be_bytes());
+    finish(out, message);
+}
+
+/// Sets how many packets a queue of ours keeps.
+pub fn resize(out: &mut Vec<u8>, queue: u16, length: u32) {
+    let message = begin(out, CONFIG, 0, queue, 0);
+    attribute(out, CFG_QUEUE_MAXLEN, &length.to_be_bytes());
+    finish(out, message);
+}
+
+/// Lets a packet go, with other bytes than it came with if `bytes` has some.
+pub fn accept(out: &mut Vec<u8>, queue: u16, id: u32, bytes: Option<&[u8]>) {
+    verdict(out, queue, id, ACCEPT, bytes);
+}
+
+/// Gives a packet up.
+pub fn drop(out: &mut Vec<u8>, queue: u16, id: u32) {
+    verdict(out, queue, id, DROP, None);
+}
+
+/// Where a piece of whole messages ends that begins at `from` and has about `most` bytes.
+pub fn piece(out: &[u8], from: usize, most: usize) -> usize {
+    let mut to = from;
+    while let Some(length) = u32_at(out, to) {
+        to += length as usize;
+        if to - from >= most {
+            break;
+        }
+    }
+    to
+}
+
+fn verdict(out: &mut Vec<u8>, queue: u16, id: u32, verdict: u32, bytes: Option<&[u8]>) {
+    let message = begin(out, VERDICT, 0, queue, 0);
+    let (v, id) = (verdict.to_be_bytes(), id.to_be_bytes());
+    attribute(
+        out,
+        VERDICT_HDR,
+        &[v[0], v[1], v[2], v[3], id[0], id[1], id[2], id[3]],
+    );
+    if let Some(bytes) = bytes {
+        attribute(out, PAYLOAD, bytes);
+    }
+    finish(out, message);
+}
+
+fn begin(out: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, sequence: u32) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&(SUBSYSTEM << 8 | kind).to_ne_bytes());
+    out.extend_from_slice(&(REQUEST | flags).to_ne_bytes());
+    out.extend_from_slice(&sequence.to_ne_bytes());
+    out.extend_from_slice(&[0; 4]);
+    // struct nfgenmsg: any family, version 0, the queue.
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&queue.to_be_bytes());
+    start
+}
+
+fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    out.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    out.extend_from_slice(&kind.to_ne_bytes());
+    out.extend_from_slice(value);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+fn finish(out: &mut [u8], start: usize) {
+    let length = (out.len() - start) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A packet as the kernel sends it.
+    fn packet(out: &mut Vec<u8>, id: u32, bytes: &[u8]) {
+        let message = begin(out, PACKET, 0, 7, 0);
+        let id = id.to_be_bytes();
+        attribute(out, PACKET_HDR, &[id[0], id[1], id[2], id[3], 8, 0, 4]);
+        attribute(out, PAYLOAD, bytes);
+        finish(out, message);
+    }
+
+    #[test]
+    fn packets_are_read_one_after_the_other() {
+        let mut bytes = Vec::new();
+        packet(&mut bytes, 5, b"first");
+        packet(&mut bytes, 6, b"second one");
+        let ids: Vec<_> = messages(&bytes)
+            .map(|m| match m {
+                Message::Packet(h) => (h.id, h.bytes.to_vec(), h.length),
+                Message::Answer(..) => panic!("{m:?}"),
+            })
+            .collect();
+        assert_eq!(
+            ids,
+            [(5, b"first".to_vec(), 5), (6, b"second one".to_vec(), 10)]
+        );
+    }
+
+    #[test]
+    fn a_verdict_has_the_layout_of_the_kernels_header() {
+        let mut out = Vec::new();
+        accept(&mut out, 0x0102, 0x0a0b_0c0d, Some(b"abc"));
+        assert_eq!(out.len(), 20 + 12 + 8);
+        assert_eq!(u32_at(&out, 0), Some(40));
+        assert_eq!(u16_at(&out, 4), Some(0x0301));
+        assert_eq!(out[18..20], [1, 2]);
+        assert_eq!(out[24..32], [0, 0, 0, 1, 10, 11, 12, 13]);
+        assert_eq!(out[36..], [b'a', b'b', b'c', 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(garbage in proptest::collection::vec(any::<u8>(), 0..200), at in 0..100usize, cut in 0..200usize) {
+            let _ = messages(&garbage).count();
+            let mut bytes = Vec::new();
+            packet(&mut bytes, 5, &garbage);
+            packet(&mut bytes, 6, &garbage);
+            for (to, from) in bytes.iter_mut().skip(at).zip(&garbage) {
+                *to = *from;
+            }
+            bytes.truncate(cut);
+            for m in messages(&bytes) {
+                if let Message::Packet(h) = m {
+                    prop_assert!(h.bytes.len() <= cut);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+"""`quell doctor`: what `quell live` and `quell shell` find on this system, and the remedy for what is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json as _json
+import os
+import platform
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from quell import gates
+from quell._core import InputError
+from quell.options import Json
+from quell.output import Targets, out
+
+EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
+_MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]mind[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_NICE": 23}
+_SIOCETHTOOL = 0x8946
+_OFFLOADS = {"gso": 0x23, "tso": 0x1E, "gro": 0x2B}
+"""ETHTOOL_GGSO, ETHTOOL_GTSO, ETHTOOL_GGRO (linux/ethtool.h)."""
+_HOLDS = {"htb", "tbf", "hfsc", "cake", "netem", "cbs", "etf", "taprio"}
+"""Disciplines that hold packets back themselves."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `state` is ok, warn (works, but mind this), fail or unknown."""
+
+    check: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def doctor(
+    dev: Annotated[str | None, typer.Option(metavar="NAME", help="Look at this interface, too.")] = None,
+    json: Json = None,
+) -> int:
+    """Check what `quell live` and `quell shell` need: what works, what does not, and the remedy. Changes nothing."""
+    targets = Targets(json)
+    found = [_kernel()]
+    if sys.platform.startswith("linux"):
+        found += [*_capabilities(), _nfqueue(), *map(_rule, ("iptables", "ip6tables")), _tun(), *_leftovers()]
+        found += _interface(dev) if dev is not None else []
+    text = _json.dumps([asdict(f) for f in found], indent=1) + "\n"
+    if targets.quiet:
+        sys.stdout.write(text)
+    else:
+        if targets.json is not None:
+            Path(targets.json).write_text(text)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        for title in ("", "", "found", "remedy"):
+            table.add_column(title, overflow="fold")
+        for f in found:
+            table.add_row(f.check, _MARKS[f.state], f.found, f.remedy)
+        out.print(table)
+    return 1 if any(f.state == "fail" for f in found) else 0
+
+
+def _kernel() -> Finding:
+    name = f"{platform.system()} {platform.release()}"
+    if not sys.platform.startswith("linux"):
+        return Finding("kernel", "fail", name, "quell live and quell shell need Linux; all else works here")
+    return Finding("kernel", "ok", name)
+
+
+def _capabilities() -> list[Finding]:
+    effective = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    bits = int(effective[1], 16) if effective else 0
+    uses = {
+        "CAP_NET_ADMIN": "quell live; quell shell in this namespace",
+        "CAP_NET_RAW": "quell live --dry-run",
+        "CAP_SYS_NICE": "real-time priority: packets leave on time on a busy machine",
+    }
+    made = []
+    for name, bit in _CAPABILITIES.items():
+        held = bool(bits >> bit & 1)
+        state = "ok" if held else "warn" if name == "CAP_SYS_NICE" else "fail"
+        made.append(Finding(name, state, uses[name], "" if held else "run it as root: sudo"))
+    return made
+
+
+def _nfqueue() -> Finding:
+    if Path("/proc/net/netfilter/nfnetlink_queue").exists():
+        return Finding("nfnetlink_queue", "ok", "the kernel has packet queues")
+    return Finding("nfnetlink_queue", "fail", "no packet queues", "modprobe nfnetlink_queue")
+
+
+def _rule(program: str) -> Finding:
+    """Try quell live's rule where it can do nothing: in a network namespace that ends with the command."""
+    if shutil.which(program) is None:
+        return Finding(program, "fail", "missing", "on Debian: apt-get install iptables")
+    if program == "ip6tables" and not Path("/proc/net/if_inet6").exists():
+        return Finding(program, "ok", "not needed: the kernel has no IPv6")
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        return Finding(program, "unknown", "its rules are tried as root only", "sudo quell doctor")
+    rule = [word for made in gates.rules("lo", 1, None)[:1] for word in made[1:]]
+    words = ["unshare", "--net", program, "-w", "-t", "mangle", "-A", *rule]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        why = (done.stderr.strip() or "it failed").splitlines()[-1]
+        return Finding(program, "fail", why, "modprobe xt_NFQUEUE xt_mark (CONFIG_NETFILTER_XT_TARGET_NFQUEUE)")
+    return Finding(program, "ok", "takes the rules of quell live")
+
+
+def _tun() -> Finding:
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as error:
+        remedy = "modprobe tun; in a container: mkdir -p /dev/net; mknod /dev/net/tun c 10 200"
+        return Finding("/dev/net/tun", "fail", f"quell shell needs it: {error.strerror}", remedy)
+    return Finding("/dev/net/tun", "ok", "quell shell can make devices")
+
+
+def _leftovers() -> list[Finding]:
+    made = []
+    for path in gates.left():
+        remedy = "if no quell live runs on it: sudo quell live --restore"
+        made.append(Finding("state file", "warn", f"{path}: in use, or left by a killed process", remedy))
+    return made
+
+
+def _interface(dev: str) -> list[Finding]:
+    try:
+        socket.if_nametoindex(dev)
+    except OSError:
+        raise InputError(f"--dev {dev}: there is no such interface") from None
+    return [*_offloads(dev), _qdisc(dev)]
+
+
+def _offloads(dev: str) -> list[Finding]:
+    made = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for name, command in _OFFLOADS.items():
+            value = bytearray(struct.pack("II", command, 0))
+            # struct ifreq with a pointer to struct ethtool_value.
+            held = (ctypes.c_char * len(value)).from_buffer(value)
+            request = struct.pack("16sP16x", dev.encode(), ctypes.addressof(held))
+            try:
+                fcntl.ioctl(asked, _SIOCETHTOOL, request)
+            except OSError as error:
+                made.append(Finding(f"{dev} {name}", "unknown", str(error.strerror)))
+                continue
+            on = struct.unpack("II", value)[1] != 0
+            about = "on: the kernel takes large packets apart before the queue, which costs some CPU" if on else "off"
+            made.append(Finding(f"{dev} {name}", "ok", about))
+    return made
+
+
+def _qdisc(dev: str) -> Finding:
+    check = f"{dev} qdisc"
+    if shutil.which("tc") is None:
+        return Finding(check, "unknown", "tc is missing", "on Debian: apt-get install iproute2")
+    done = subprocess.run(["tc", "qdisc", "show", "dev", dev], capture_output=True, text=True)
+    kinds = re.findall(r"^qdisc (\S+)", done.stdout, re.MULTILINE)
+    if holding := sorted(_HOLDS & set(kinds)):
+        remedy = f"two shapers in a row: give the lower rate to quell, or tc qdisc del dev {dev} root"
+        return Finding(check, "warn", f"{', '.join(holding)} holds packets back, too", remedy)
+    return Finding(check, "ok", f"{', '.join(kinds) or 'none'}: does not hold packets back")

@@ -1,0 +1,339 @@
+"""`quell live` between two hosts, in namespaces made here: counts and order, no timings."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL
+from quell import gates
+
+
+def missing() -> str:
+    """Say what keeps these tests from running; empty if nothing does."""
+    if not sys.platform.startswith("linux"):
+        return "NFQUEUE is Linux's"
+    if os.geteuid() != 0:
+        return "only root may make namespaces and iptables rules"
+    if absent := [name for name in ("ip", "iptables", "ip6tables") if shutil.which(name) is None]:
+        return f"{', '.join(absent)} missing"
+    if not Path("/proc/net/netfilter/nfnetlink_queue").exists():
+        return "the kernel has no nfnetlink_queue"
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"quell live cannot run here: {missing()}")
+
+SINK = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+s.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
+s.bind(("0.0.0.0", 5000)); s.settimeout(3)
+print("ready", flush=True)
+while True:
+    try:
+        data, extra, _, _ = s.recvmsg(2000, 64)
+    except TimeoutError:
+        break
+    if data == b"end":
+        break
+    print(int(data[:6]), extra[0][2][0] & 3, flush=False)
+"""
+SOURCE = """
+import socket, sys, time
+count, ect, gap = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ect)
+for k in range(count):
+    s.sendto(b"%06d" % k + bytes(954), ("10.9.2.2", 5000))
+    if gap: time.sleep(gap)
+time.sleep(float(sys.argv[4]))
+for k in range(3):
+    s.sendto(b"end", ("10.9.2.2", 5000))
+"""
+REACHES = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1)
+for k in range(3):
+    s.sendto(b"x", ("10.9.2.2", 7))
+    try:
+        s.recv(10); break
+    except TimeoutError: pass
+else:
+    raise SystemExit("no answer")
+"""
+ECHO = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("0.0.0.0", 7)); print("ready", flush=True)
+while True:
+    data, peer = s.recvfrom(100); s.sendto(data, peer)
+"""
+
+
+class Net:
+    """Host a - router r - host b."""
+
+    def __init__(self, tag: str) -> None:
+        self.a, self.r, self.b = (f"q{tag}{end}" for end in "arb")
+
+    def ip(self, words: str) -> None:
+        subprocess.run(["ip", *words.split()], check=True, capture_output=True, text=True)
+
+    def make(self) -> None:
+        for space in (self.a, self.r, self.b):
+            self.ip(f"netns add {space}")
+        for host, dev, net in ((self.a, "ra", 1), (self.b, "rb", 2)):
+            self.ip(f"link add v0 netns {host} type veth peer name {dev} netns {self.r}")
+            self.ip(f"-n {host} addr add 10.9.{net}.2/24 dev v0")
+            self.ip(f"-n {self.r} addr add 10.9.{net}.1/24 dev {dev}")
+            for space, name in ((host, "v0"), (host, "lo"), (self.r, dev), (self.r, "lo")):
+                self.ip(f"-n {space} link set {name} up")
+            self.ip(f"-n {host} route add default via 10.9.{net}.1")
+        self.run(self.r, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+
+    def remove(self) -> None:
+        for space in (self.a, self.r, self.b):
+            subprocess.run(["ip", "netns", "del", space], capture_output=True)
+
+    def start(self, space: str, *words: str | Path, out: int = subprocess.PIPE) -> subprocess.Popen[str]:
+        return subprocess.Popen(["ip", "netns", "exec", space, *words], stdout=out, stderr=subprocess.PIPE, text=True)
+
+    def run(self, space: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        words = ("ip", "netns", "exec", space, *words)
+        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    def rules(self) -> list[str]:
+        done = self.run(self.r, "iptables", "-t", "mangle", "-S")
+        return [line for line in done.stdout.splitlines() if "NFQUEUE" in line]
+
+    def live(self, *words: str) -> subprocess.Popen[str]:
+        """Start quell live on the router and wait until its rules are there."""
+        command = self.start(self.r, QUELL, "live", "--dev", "rb", *words)
+        for _ in range(400):
+            if self.rules() or command.poll() is not None:
+                return command
+            time.sleep(0.05)
+        raise AssertionError("no rules after 20 s")
+
+    def answers(self) -> bool:
+        return self.run(self.a, sys.executable, "-c", REACHES).returncode == 0
+
+    def echo(self) -> subprocess.Popen[str]:
+        server = self.start(self.b, sys.executable, "-c", ECHO)
+        assert server.stdout is not None
+        server.stdout.readline()
+        return server
+
+    def datagrams(self, count: int, ect: int = 0, gap: float = 0.0, wait: float = 1.0) -> list[tuple[int, int]]:
+        """Send them from a to b; what arrives: number and ECN field."""
+        sink = self.start(self.b, sys.executable, "-c", SINK)
+        assert sink.stdout is not None
+        sink.stdout.readline()
+        sent = self.run(self.a, sys.executable, "-c", SOURCE, str(count), str(ect), str(gap), str(wait))
+        assert sent.returncode == 0, sent.stderr
+        text, errors = sink.communicate(timeout=60)
+        assert not errors, errors
+        return [(int(n), int(e)) for n, e in (line.split() for line in text.splitlines())]
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    made = Net(f"{os.getpid() % 100_000}")
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+def stop(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:
+    command.send_signal(number)
+    _, errors = command.communicate(timeout=30)
+    return command.returncode, errors
+
+
+def state(path: Path) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.connect(str(path))
+        text = b"".join(iter(lambda: asked.recv(65536), b""))
+    look: dict[str, Any] = json.loads(text)["directions"]["egress"]
+    return look
+
+
+def test_a_fifo_keeps_order_drops_what_does_not_fit_and_loses_nothing_else(net: Net, tmp_path: Path) -> None:
+    command = net.live("--rate", "8mbit", "--aqm", "pfifo limit 50", "--status", str(tmp_path / "s"))
+    got = [n for n, _ in net.datagrams(400)]
+    look = state(tmp_path / "s")
+    status, errors = stop(command)
+    assert status == 0, errors
+    assert got == sorted(set(got)), "order"
+    assert look["dropped"] > 0
+    assert look["read"] == look["sent"] + look["dropped"] + look["held"]
+    assert len(got) == 400 - look["dropped"]
+    assert not net.rules()
+
+
+def test_marks_are_counted_on_the_wire_as_they_were_written(net: Net, tmp_path: Path) -> None:
+    command = net.live("--rate", "4mbit", "--aqm", "fq_codel ecn", "--status", str(tmp_path / "s"))
+    got = net.datagrams(300, ect=2, wait=2.0)
+    look = state(tmp_path / "s")
+    stop(command)
+    assert look["marked"] > 0
+    assert sum(ecn == 3 for _, ecn in got) == look["marked"]
+    assert all(ecn in (2, 3) for _, ecn in got)
+    assert len(got) == 300 - look["dropped"]
+
+
+def test_a_reload_takes_the_new_rate_and_refuses_a_malformed_file_without_losing_a_packet(
+    net: Net, tmp_path: Path
+) -> None:
+    config = tmp_path / "live.toml"
+    config.write_text('dev = "rb"\nrate = "2mbit"\naqm = "pfifo limit 1000"\n')
+    command = net.live("--config", str(config), "--status", str(tmp_path / "s"))
+    sink = net.start(net.b, sys.executable, "-c", SINK)
+    assert sink.stdout is not None
+    sink.stdout.readline()
+    source = net.start(net.a, sys.executable, "-c", SOURCE, "300", "0", "0.002", "1")
+    time.sleep(0.3)
+    config.write_text("rate = \n")
+    command.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    assert state(tmp_path / "s")["capacity_mbps"] == 2.0
+    config.write_text('dev = "rb"\nrate = "40mbit"\naqm = "fq_codel"\n')
+    command.send_signal(signal.SIGHUP)
+    text, _ = sink.communicate(timeout=60)
+    source.communicate(timeout=60)
+    look = state(tmp_path / "s")
+    _, errors = stop(command)
+    assert "not reloaded" in errors
+    assert f"{config}" in errors
+    assert look["capacity_mbps"] == 40.0
+    got = [int(line.split()[0]) for line in text.splitlines()]
+    assert got == list(range(300)), "order, and nothing lost"
+
+
+def test_sigterm_lets_everything_go_on_that_is_held(net: Net) -> None:
+    command = net.live("--rate", "100kbit", "--aqm", "pfifo limit 1000")
+    sink = net.start(net.b, sys.executable, "-c", SINK)
+    assert sink.stdout is not None
+    sink.stdout.readline()
+    source = net.start(net.a, sys.executable, "-c", SOURCE, "200", "0", "0", "1.5")
+    time.sleep(0.5)
+    status, _ = stop(command)
+    text, _ = sink.communicate(timeout=60)
+    source.communicate(timeout=60)
+    assert status == 0
+    assert [int(line.split()[0]) for line in text.splitlines()] == list(range(200))
+    assert not net.rules()
+
+
+def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_rules(net: Net) -> None:
+    server = net.echo()
+    dice = random.Random(1)
+    for k in range(5):
+        command = net.live("--rate", "8mbit")
+        assert net.answers(), "through the queue"
+        time.sleep(dice.random() / 5)
+        command.kill()
+        command.communicate()
+        assert net.answers(), f"kill {k}: open"
+        assert len(net.rules()) == 1, "the next start undoes the last one's rule"
+    done = net.run(net.r, QUELL, "live", "--restore")
+    assert (done.returncode, net.rules()) == (0, [])
+    assert "rb: 2 rules removed" in done.stderr or "rb: 1 rules removed" in done.stderr, done.stderr
+    assert net.answers()
+    server.kill()
+    server.communicate()
+
+
+def test_killed_at_random_moments_of_its_start_it_leaves_traffic_alone(net: Net) -> None:
+    server = net.echo()
+    dice = random.Random(2)
+    for k in range(5):
+        command = net.start(net.r, QUELL, "live", "--dev", "rb", "--rate", "8mbit")
+        time.sleep(0.2 + 1.5 * dice.random())
+        command.kill()
+        command.communicate()
+        assert net.answers(), f"kill {k}"
+    net.run(net.r, QUELL, "live", "--restore")
+    assert not net.rules()
+    server.kill()
+    server.communicate()
+
+
+def test_a_dry_run_decides_but_touches_nothing(net: Net, tmp_path: Path) -> None:
+    words = ("--rate", "1mbit", "--aqm", "pfifo limit 20", "--dry-run", "--status", str(tmp_path / "s"))
+    command = net.start(net.r, QUELL, "live", "--dev", "rb", *words)
+    while not (tmp_path / "s").exists():
+        assert command.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    got = [n for n, _ in net.datagrams(200)]
+    assert not net.rules()
+    look = state(tmp_path / "s")
+    stop(command)
+    assert got == list(range(200))
+    assert look["dropped"] > 0
+
+
+def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
+    command = net.live("--ingress", "8mbit", "--metrics", "9109")
+    server = net.echo()
+    assert net.answers()
+    fetch = "from http.client import *; c = HTTPConnection('127.0.0.1', 9109); c.request('GET', '/metrics'); "
+    done = net.run(net.r, sys.executable, "-c", fetch + "print(c.getresponse().read().decode())")
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    stop(command)
+    server.kill()
+    server.communicate()
+    lines = dict(line.rsplit(" ", 1) for line in text.split("\n") if line and line[0] != "#")
+    assert int(lines['quell_sent_packets_total{dev="rb",direction="ingress"}']) >= 1
+
+
+def test_errors_are_one_line_and_traffic_flows(net: Net) -> None:
+    def error(*words: str) -> str:
+        done = net.run(net.r, QUELL, "live", *words)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert not net.rules()
+        return done.stderr
+
+    assert "no such interface; there are lo" in error("--dev", "eth77", "--rate", "8mbit")
+    assert "--rate" in error("--dev", "rb", "--rate", "0mbit")
+    assert "--aqm" in error("--dev", "rb", "--rate", "1mbit", "--aqm", "nonsense")
+    dropped = "import os, sys; os.setuid(65534); os.execv(sys.argv[1], sys.argv[1:])"
+    done = net.run(net.r, sys.executable, "-c", dropped, QUELL, "live", "--dev", "rb", "--rate", "8mbit")
+    assert "needs root" in done.stderr or "Permission" in done.stderr, done.stderr
+
+
+def test_a_second_instance_is_refused_and_a_vanished_interface_ends_the_first(net: Net) -> None:
+    command = net.live("--rate", "8mbit")
+    second = net.run(net.r, QUELL, "live", "--dev", "rb", "--rate", "8mbit")
+    assert second.returncode == 2
+    assert "another quell live has it" in second.stderr
+    assert net.rules(), "the first goes on"
+    net.ip(f"-n {net.r} link del rb")
+    _, errors = command.communicate(timeout=30)
+    assert command.returncode == 2
+    assert "rb has vanished" in errors
+    assert not net.rules()
+
+
+def test_the_mark_that_excludes_our_own_packets_is_in_every_rule() -> None:
+    made = gates.rules("eth0", 7, 8)
+    assert {(rule[1], rule[2]) for rule in made} == {("POSTROUTING", "-o"), ("PREROUTING", "-i")}
+    assert all(hex(gates.MARK) in rule and "--queue-bypass" in rule for rule in made)
