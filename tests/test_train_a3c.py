@@ -42,14 +42,14 @@ def test_one_worker_gives_the_same_network_each_time_and_goes_on_where_it_stoppe
 
 
 def test_two_workers_share_one_network_whose_reward_rises(tmp_path: Path) -> None:
-    fast: dict[str, Any] = {"actor_rate": 2e-3, "critic_rate": 4e-3}
+    fast: dict[str, Any] = {"actor_rate": 2e-3, "critic_rate": 4e-3, "start": "random"}
     tables: dict[str, Any] = {"environment": "lookup", "reward": "rtt"}
-    a3c.train(Arguments(workers=2, episodes=40, steps=50, **tables, **fast), tmp_path / "m.safetensors")
+    a3c.train(Arguments(workers=2, episodes=60, steps=50, **tables, **fast), tmp_path / "m.safetensors")
     curve = pl.read_parquet(tmp_path / "m-checkpoints" / "curve.parquet")
-    assert [len(r) for r in curve["rewards"]] == [2] * 40
+    assert [len(r) for r in curve["rewards"]] == [2] * 60
     first, last = curve["reward"][:8].mean(), curve["reward"][-8:].mean()
     assert isinstance(first, float) and isinstance(last, float)
-    assert last > first + 0.1, curve["reward"].to_list()
+    assert last > first + 0.06, curve["reward"].to_list()
 
 
 def test_a_trained_network_is_a_queue(tmp_path: Path) -> None:
