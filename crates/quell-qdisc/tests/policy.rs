@@ -86,7 +86,7 @@ fn expected(name: &str) -> Vec<f32> {
     numbers.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
-/// Asserts what issue 2 of 5 asks of parity: within 1e-5 * max(1, |y|).
+/// Asserts parity: within 1e-5 * max(1, |y|).
 #[track_caller]
 fn assert_close(got: &[f32], want: &[f32]) {
     assert_eq!(got.len(), want.len());
