@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json as _json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -276,7 +275,7 @@ def queues(
     if not chosen:
         raise InputError(f"{kind}: unknown queue; known are {', '.join(q['name'] for q in known)}")
     if json is not None:
-        _write_json(targets, chosen)
+        targets.write_json(chosen)
     if not targets.quiet:
         out.print(table.queues(chosen))
     return OK
@@ -296,7 +295,7 @@ def scenarios(
     if not chosen:
         raise InputError(f"{name}: unknown scenario; built in are {', '.join(s[0] for s in known)}")
     if json is not None:
-        _write_json(targets, [dict(zip(("name", "summary", "toml"), s, strict=True)) for s in chosen])
+        targets.write_json([dict(zip(("name", "summary", "toml"), s, strict=True)) for s in chosen])
     elif name is not None:
         sys.stdout.write(chosen[0][2])
     if not targets.quiet and (name is None):
@@ -313,14 +312,6 @@ app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shel
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("live", epilog=live.EXAMPLES)(live.live)
 app.add_typer(training, name="train")
-
-
-def _write_json(targets: Targets, plain: Any) -> None:
-    text = _json.dumps(plain, ensure_ascii=False, indent=1) + "\n"
-    if targets.quiet:
-        sys.stdout.write(text)
-    elif targets.json is not None:
-        files.write_text(Path(targets.json), text)
 
 
 def _version(wanted: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import json as _json
 import os
 import platform
 import re
@@ -56,12 +55,8 @@ def doctor(
     if sys.platform.startswith("linux"):
         found += [*_capabilities(), _nfqueue(), *map(_rule, ("iptables", "ip6tables")), _tun(), *_leftovers()]
         found += _interface(dev) if dev is not None else []
-    text = _json.dumps([asdict(f) for f in found], indent=1) + "\n"
-    if targets.quiet:
-        sys.stdout.write(text)
-    else:
-        if targets.json is not None:
-            Path(targets.json).write_text(text)
+    targets.write_json([asdict(f) for f in found])
+    if not targets.quiet:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
         for title in ("", "", "found", "remedy"):
             table.add_column(title, overflow="fold")

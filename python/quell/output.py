@@ -40,6 +40,17 @@ class Targets:
         """Standard output belongs to JSON."""
         return self.json == "-"
 
+    def write_json(self, plain: Any, *, indent: int | None = 1) -> None:
+        """Write JSON to where `--json` says, whole or not at all; nothing without it."""
+        if self.json is None:
+            return
+        text = _json.dumps(plain, ensure_ascii=False, indent=indent, allow_nan=False) + "\n"
+        if self.quiet:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            files.write_text(Path(self.json), text)
+
     def write(self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None) -> None:
         """Write what was asked for; `json` replaces the records in the JSON file. Without a finished run, nothing."""
         if not outcome.by_job:
@@ -47,12 +58,7 @@ class Targets:
         records = outcome.records if series else experiment.without_series(outcome.records)
         if self.json is not None:
             what = json if json is not None else records[0] if single and records else records
-            text = _json.dumps(what, ensure_ascii=False) + "\n"
-            if self.quiet:
-                sys.stdout.write(text)
-                sys.stdout.flush()
-            else:
-                files.write_text(Path(self.json), text)
+            self.write_json(what, indent=None)
         if self.parquet is not None or self.csv is not None:
             from quell import frame
 

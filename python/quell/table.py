@@ -83,19 +83,19 @@ def legend(rows: Sequence[Row]) -> Text:
     return text
 
 
+def _columns(first: str, *numbers: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column(first, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
 def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
     """List the flows of one run."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in (
-        "flow",
-        "goodput\nMbit/s",
-        "RTT mean\nms",
-        "RTT p95\nms",
-        "cwnd\npackets",
-        "resent\nsegments",
-        "FCT p50\nms",
-    ):
-        table.add_column(title, justify="left" if title == "flow" else "right", no_wrap=True)
+    table = _columns(
+        "flow", "goodput\nMbit/s", "RTT mean\nms", "RTT p95\nms", "cwnd\npackets", "resent\nsegments", "FCT p50\nms"
+    )
     for flow in record["flows"][:at_most]:
         rtt, fct = flow["rtt_ms"] or {}, flow["fct_ms"] or {}
         tcp = bool(flow["cc"])
@@ -114,8 +114,7 @@ def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
 
 def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
     """List the queues of an 802.11n cell with what their frames took of the air."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in (
+    table = _columns(
         "on the air",
         "throughput\nMbit/s",
         "sojourn\nmean ms",
@@ -123,8 +122,7 @@ def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
         "airtime\n%",
         "aggregate\nframes",
         "resent\n%",
-    ):
-        table.add_column(title, justify="left" if title == "on the air" else "right", no_wrap=True)
+    )
     for q in wifi["queues"][:at_most]:
         table.add_row(
             f"{q['from']} → {q['to']}" + ("" if q["ac"] == "be" else f" {q['ac']}"),

@@ -7,6 +7,7 @@ mod fair;
 mod guard;
 mod kinds;
 mod lfq;
+mod model;
 mod option;
 mod red;
 mod rlaqm;

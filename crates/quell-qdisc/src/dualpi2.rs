@@ -25,6 +25,18 @@ pub enum Classifier {
     Classic,
 }
 
+impl Classifier {
+    /// Whether packets with this ECN field are for L4S (RFC 9331, section 5.1).
+    #[inline]
+    pub fn is_l4s(self, ecn: Ecn) -> bool {
+        match self {
+            Classifier::L4sEct => ecn as u8 & 1 != 0,
+            Classifier::AnyEct => ecn != Ecn::NotEct,
+            Classifier::Classic => false,
+        }
+    }
+}
+
 /// Where marking of the L queue begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -233,11 +245,7 @@ impl<P: Packet> DualPi2<P> {
 
     #[inline]
     fn is_low(&self, packet: &P) -> bool {
-        match self.params.classifier {
-            Classifier::L4sEct => packet.ecn() as u8 & 1 != 0,
-            Classifier::AnyEct => packet.ecn() != Ecn::NotEct,
-            Classifier::Classic => false,
-        }
+        self.params.classifier.is_l4s(packet.ecn())
     }
 
     /// The PI law on one packet, while `bytes` others are queued: true if it must be dropped. Marks it if the law says so.

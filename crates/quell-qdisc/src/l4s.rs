@@ -375,11 +375,7 @@ impl<P: Packet> L4s<P> {
 
     #[inline]
     fn classify(&self, packet: &P) -> FlowId {
-        let low = match self.params.classifier {
-            Classifier::L4sEct => packet.ecn() as u8 & 1 != 0,
-            Classifier::AnyEct => packet.ecn() != Ecn::NotEct,
-            Classifier::Classic => false,
-        };
+        let low = self.params.classifier.is_l4s(packet.ecn());
         let pairs = u64::from(self.params.pairs);
         let pair = ((u64::from(packet.flow_hash()) * pairs) >> 32) as FlowId;
         if low { pair + self.params.pairs } else { pair }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as _json
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -49,13 +47,13 @@ def reproduce(
         raise InputError(f"name a paper: {', '.join(papers.MODULES)} (quell reproduce --list)")
     targets = Targets(json, html)
     if name is None:
-        _write(targets, [{"name": p.name, "title": p.title, "source": p.source, "about": p.about} for p in _known()])
+        targets.write_json([{"name": p.name, "title": p.title, "source": p.source, "about": p.about} for p in _known()])
         if not targets.quiet:
             out.print(_papers(_known()))
         return 0
     paper = papers.find(name)
     if list_:
-        _write(targets, [{k: r[k] for k in ("id", "what", "unit", "printed")} for r in rows(paper, Study())])
+        targets.write_json([{k: r[k] for k in ("id", "what", "unit", "printed")} for r in rows(paper, Study())])
         if not targets.quiet:
             out.print(_claims(paper))
         return 0
@@ -66,7 +64,7 @@ def reproduce(
         _show(paper, study, measured, quick=quick, everything=all_)
     elif quick:
         err.print(QUICK)
-    _write(targets, measured)
+    targets.write_json(measured)
     if html is not None:
         notice = QUICK if quick else ""
         files.write_text(html, page.page(paper, study, measured, command=command(), notice=notice))
@@ -76,18 +74,6 @@ def reproduce(
 
 def _known() -> list[Paper]:
     return [papers.find(name) for name in papers.MODULES]
-
-
-def _write(targets: Targets, plain: Any) -> None:
-    if targets.json is None:
-        return
-    text = _json.dumps(plain, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-    if targets.quiet:
-        sys.stdout.write(text)
-    else:
-        from pathlib import Path
-
-        files.write_text(Path(targets.json), text)
 
 
 # What people read. ---------------------------------------------------------------------------------------------------

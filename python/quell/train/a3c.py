@@ -12,7 +12,6 @@ since everything that an episode draws follows from the seed, the worker and its
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import multiprocessing as mp
 import os
@@ -27,7 +26,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from quell import _core
@@ -184,9 +182,7 @@ class Global:
         """Take a step of Adam."""
         self.count += 1
         n, (mean, square) = int(self.count), self.moments
-        mean.lerp_(gradient, 0.1)
-        square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        spread = square.sqrt().div_(math.sqrt(1 - 0.999**n)).add_(1e-8)
+        spread = kit.adam(gradient, mean, square, n)
         self.flat.sub_(self.rates * mean / spread / (1 - 0.9**n))
 
     def state(self) -> kit.State:
@@ -438,7 +434,7 @@ def judge(arguments: Arguments, scale: Scaling, networks: Networks) -> dict[str,
 
 def as_file(arguments: Arguments, scale: Scaling, networks: Networks) -> bytes:
     """Give a policy file's bytes."""
-    return save(networks.tensors(), metadata={"quell": json.dumps(card(arguments, scale, {}))})
+    return kit.model_bytes(networks.tensors(), card(arguments, scale, {}))
 
 
 def card(arguments: Arguments, scale: Scaling, results: dict[str, Any]) -> dict[str, Any]:

@@ -186,10 +186,7 @@ class Learner:
         rate = self.arguments.critic_rate / (1 - 0.9**self.fits)
         with torch.no_grad():
             for parameter, slope, (mean, square) in zip(parameters, slopes, self.moments, strict=True):
-                mean.lerp_(slope, 0.1)
-                square.mul_(0.999).addcmul_(slope, slope, value=0.001)
-                spread = square.sqrt().div_(math.sqrt(1 - 0.999**self.fits)).add_(1e-8)
-                parameter.addcdiv_(mean, spread, value=-rate)
+                parameter.addcdiv_(mean, kit.adam(slope, mean, square, self.fits), value=-rate)
 
     def point(self) -> dict[str, float | list[float]]:
         """Close the curve's window: means, the predictions' spread, and predictions by circumstance (Figs 4, 9, 11)."""

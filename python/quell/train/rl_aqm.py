@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import nn
 
 from quell import _core, experiment
@@ -215,12 +214,10 @@ class Learner:
         return float((errors**2).mean())
 
     def _descend(self) -> None:
-        """Take a step of Adam; torch.optim's gives the same, but takes seconds to import and three times as long."""
-        gradient, (mean, square) = self.network.gradient, self._moments
+        """Take a step of Adam."""
+        mean, square = self._moments
         self._fits += 1
-        mean.lerp_(gradient, 0.1)
-        square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        spread = square.sqrt().div_(math.sqrt(1 - 0.999**self._fits)).add_(1e-8)
+        spread = kit.adam(self.network.gradient, mean, square, self._fits)
         self.network.flat.addcdiv_(mean, spread, value=-self.arguments.learning_rate / (1 - 0.9**self._fits))
 
     def _aims(self, rows: torch.Tensor, judge: Network) -> torch.Tensor:
@@ -424,7 +421,7 @@ def mean(values: list[float]) -> float:
 
 def as_file(learner: Learner, tensors: dict[str, torch.Tensor] | None = None) -> bytes:
     """Give a policy file's bytes: of the network as it is, or of these weights."""
-    return save(tensors or learner.tensors(), metadata={"quell": json.dumps(card(learner, {}))})
+    return kit.model_bytes(tensors or learner.tensors(), card(learner, {}))
 
 
 def card(learner: Learner, results: dict[str, Any]) -> dict[str, Any]:

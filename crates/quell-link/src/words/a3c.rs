@@ -1,67 +1,38 @@
 //! `a3c_l4s`: `l4s` whose base probabilities a network sets; the network is a file's or the one that quell ships. All that may
 //! follow `l4s` may follow it too.
 
-use std::sync::OnceLock;
-
 use quell_qdisc::US;
 use quell_qdisc::control::{Controller, a3c};
 use quell_qdisc::l4s;
-use quell_qdisc::policy::Policy;
 
 use super::fair::L4S;
+use super::model::{Model, Own, own};
 use super::rows::*;
 use super::{AnyKind, Field, Kind, KindInfo, Opt, OptionInfo, Spec};
 use crate::error::Error;
 
 /// The network that quell ships (`models/`).
-const SHIPPED: &[u8] = include_bytes!("../../../../models/a3c-l4s.safetensors");
+static SHIPPED: Own = own!("a3c-l4s");
 
 /// What the words say.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The queue's parameters.
     pub queue: l4s::Params,
     /// The controller's parameters.
     pub control: a3c::Params,
     /// Another network than the shipped one, and its file.
-    pub model: Option<(String, Policy)>,
-}
-
-/// Networks are equal if their files are.
-impl PartialEq for Words {
-    fn eq(&self, other: &Self) -> bool {
-        self.queue == other.queue && self.control == other.control && self.file() == other.file()
-    }
+    pub model: Model,
 }
 
 impl Words {
-    fn file(&self) -> &str {
-        self.model.as_ref().map_or("", |(file, _)| file)
-    }
-
-    fn load(&mut self, file: &str) -> Result<(), Error> {
-        let bytes = std::fs::read(file).map_err(|e| Error::new(format!("{file}: {e}")))?;
-        let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
-        a3c::check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;
-        self.model = Some((file.to_owned(), policy));
-        Ok(())
-    }
-
     /// The controller, or none if the network is no good, which tests rule out for the shipped one and `load` for others.
     pub(super) fn controller(self) -> Controller {
-        let policy = self.model.map_or_else(shipped, |(_, policy)| Some(policy));
-        policy
+        self.model
+            .or(Some(&SHIPPED))
             .and_then(|policy| a3c::A3c::new(self.control, policy).ok())
             .map_or(Controller::None, Controller::A3c)
     }
-}
-
-/// The shipped network, read once.
-fn shipped() -> Option<Policy> {
-    static POLICY: OnceLock<Option<Policy>> = OnceLock::new();
-    POLICY
-        .get_or_init(|| Policy::load("models/a3c-l4s.safetensors", SHIPPED).ok())
-        .clone()
 }
 
 /// What it takes beside what `l4s` takes.
@@ -75,8 +46,8 @@ static OWN: Kind<Words> = Kind {
             "model",
             Field::Other {
                 syntax: "FILE",
-                set: Words::load,
-                get: |w| w.file().to_owned(),
+                set: |w, file| w.model.load(file, a3c::check),
+                get: |w| w.model.file().to_owned(),
             },
             "another network than quell's own, from quell train a3c-l4s (its path has no blanks)",
         ),
@@ -142,7 +113,7 @@ mod tests {
     use super::*;
     use crate::words::Queue;
     use quell_qdisc::packet::TestPacket;
-    use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
+    use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
 
     /// Writes a network that always gives the middle of the range, and gives its file's name.
     fn file(name: &str, first: &str) -> String {
@@ -184,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_shipped_network_loads_and_is_there_without_a_file() {
-        let policy = Policy::load("shipped", SHIPPED).unwrap();
+        let policy = SHIPPED.policy().unwrap();
         a3c::check(&policy).unwrap();
         assert!(policy.card().trained_on.contains("quell train a3c-l4s"));
         let (_, controller) = Queue::parse("a3c_l4s")

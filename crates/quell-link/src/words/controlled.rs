@@ -128,12 +128,7 @@ pub(super) static LEARNQUEUE: Kind<learnqueue::Params> = Kind {
         ),
         opt(
             "as_published",
-            Field::Switch {
-                off: "",
-                set: |p, _| *p = p.clone().as_published(),
-                // Its parts are what the canonical words name.
-                get: |_| false,
-            },
+            as_published!(),
             "alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
         ),
     ],

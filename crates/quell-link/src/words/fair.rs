@@ -277,17 +277,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         ),
         opt(
             "any_ect",
-            Field::Switch {
-                off: "l4s_ect",
-                set: |p, on| {
-                    p.classifier = if on {
-                        Classifier::AnyEct
-                    } else {
-                        Classifier::L4sEct
-                    }
-                },
-                get: |p| p.classifier == Classifier::AnyEct,
-            },
+            any_ect!(),
             "who goes to the L4S sub-queues: every ECN-capable packet, or only ECT(1) and CE",
         ),
         opt(
@@ -297,12 +287,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         ),
         opt(
             "as_published",
-            Field::Switch {
-                off: "",
-                set: |p, _| *p = p.clone().as_published(),
-                // Its parts are what the canonical words name.
-                get: |_| false,
-            },
+            as_published!(),
             "any_ect max_ecnth 0.1 ineffective_coupling",
         ),
     ],

@@ -1,47 +1,42 @@
 //! `lfq`: a fair queue whose network sets each flow's limit; the network is a file's or one of those that quell ships.
 
-use std::sync::OnceLock;
-
 use quell_qdisc::Packet;
 use quell_qdisc::control::lfq as control;
 use quell_qdisc::lfq;
 use quell_qdisc::policy::Policy;
 
+use super::model::{Model, Own, own};
 use super::rows::*;
 use super::{Field, Kind, Queue, Spec};
 use crate::error::Error;
 
-/// A network that quell ships: the alpha that it was trained for, whether online, its name and its file (`models/`).
+/// A network that quell ships: the alpha that it was trained for, and whether online.
 struct Shipped {
     alpha: f64,
     online: bool,
-    name: &'static str,
-    file: &'static [u8],
+    network: Own,
 }
 
 static SHIPPED: [Shipped; 3] = [
     Shipped {
         alpha: 0.01,
         online: false,
-        name: "lfq-offline-0.01",
-        file: include_bytes!("../../../../models/lfq-offline-0.01.safetensors"),
+        network: own!("lfq-offline-0.01"),
     },
     Shipped {
         alpha: 10.0,
         online: false,
-        name: "lfq-offline-10",
-        file: include_bytes!("../../../../models/lfq-offline-10.safetensors"),
+        network: own!("lfq-offline-10"),
     },
     Shipped {
         alpha: 10.0,
         online: true,
-        name: "lfq-online-10",
-        file: include_bytes!("../../../../models/lfq-online-10.safetensors"),
+        network: own!("lfq-online-10"),
     },
 ];
 
 /// What the words say.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Words {
     /// The queue's parameters.
     pub queue: lfq::Params,
@@ -52,7 +47,7 @@ pub struct Words {
     /// The shipped network was trained online.
     pub online: bool,
     /// Another network than a shipped one, and its file.
-    pub model: Option<(String, Policy)>,
+    pub model: Model,
 }
 
 impl Default for Words {
@@ -62,40 +57,16 @@ impl Default for Words {
             control: control::Params::default(),
             alpha: 0.01,
             online: false,
-            model: None,
+            model: Model::default(),
         }
-    }
-}
-
-/// Networks are equal if their files are.
-impl PartialEq for Words {
-    fn eq(&self, other: &Self) -> bool {
-        self.queue == other.queue
-            && self.control == other.control
-            && (self.alpha, self.online) == (other.alpha, other.online)
-            && self.file() == other.file()
     }
 }
 
 impl Words {
-    fn file(&self) -> &str {
-        self.model.as_ref().map_or("", |(file, _)| file)
-    }
-
-    fn load(&mut self, file: &str) -> Result<(), Error> {
-        let bytes = std::fs::read(file).map_err(|e| Error::new(format!("{file}: {e}")))?;
-        let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
-        control::check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;
-        self.model = Some((file.to_owned(), policy));
-        Ok(())
-    }
-
     /// The network that sets the limits, if there is one.
     fn policy(&self) -> Option<Policy> {
-        match &self.model {
-            Some((_, policy)) => Some(policy.clone()),
-            None => shipped(self.alpha, self.online),
-        }
+        let own = |s: &&Shipped| (s.alpha, s.online) == (self.alpha, self.online);
+        self.model.or(SHIPPED.iter().find(own).map(|s| &s.network))
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -129,25 +100,12 @@ impl Queue {
             kind: LFQ.name,
             spec: Spec::Lfq(Words {
                 control,
-                model: Some(("-".into(), policy)),
+                model: Model::in_no_file(policy),
                 ..Words::default()
             }),
             guard: None,
         })
     }
-}
-
-/// A shipped network, read once.
-fn shipped(alpha: f64, online: bool) -> Option<Policy> {
-    static POLICIES: [OnceLock<Option<Policy>>; SHIPPED.len()] =
-        [const { OnceLock::new() }; SHIPPED.len()];
-    let at = SHIPPED
-        .iter()
-        .position(|s| s.alpha == alpha && s.online == online)?;
-    let Shipped { name, file, .. } = &SHIPPED[at];
-    POLICIES[at]
-        .get_or_init(|| Policy::load(name, file).ok())
-        .clone()
 }
 
 pub(super) static LFQ: Kind<Words> = Kind {
@@ -170,8 +128,8 @@ pub(super) static LFQ: Kind<Words> = Kind {
             "model",
             Field::Other {
                 syntax: "FILE",
-                set: Words::load,
-                get: |w| w.file().to_owned(),
+                set: |w, file| w.model.load(file, control::check),
+                get: |w| w.model.file().to_owned(),
             },
             "another network than quell's own, from quell train lfq (its path has no blanks)",
         ),
@@ -318,7 +276,7 @@ mod tests {
                 true => format!("lfq alpha {} online", s.alpha),
                 false => format!("lfq alpha {}", s.alpha),
             };
-            let policy = Policy::load(s.name, s.file).unwrap();
+            let policy = s.network.policy().unwrap();
             control::check(&policy).unwrap();
             let names = policy.card().inputs.iter().map(|i| i.name.clone());
             assert_eq!(

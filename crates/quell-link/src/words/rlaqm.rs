@@ -1,14 +1,11 @@
 //! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell ships.
 
-use std::sync::OnceLock;
-
 use quell_qdisc::US;
 use quell_qdisc::control::{Controller, rlaqm};
-use quell_qdisc::policy::Policy;
 
+use super::model::{Model, Own, own};
 use super::rows::*;
 use super::{Field, Kind, Spec};
-use crate::error::Error;
 
 /// A network that quell ships (`models/`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -22,30 +19,21 @@ pub enum Shipped {
     Throughput,
 }
 
-impl Shipped {
-    fn bytes(self) -> &'static [u8] {
-        match self {
-            Shipped::Paper => include_bytes!("../../../../models/rl-aqm.safetensors"),
-            Shipped::AsPublished => {
-                include_bytes!("../../../../models/rl-aqm-as-published.safetensors")
-            }
-            Shipped::Throughput => {
-                include_bytes!("../../../../models/rl-aqm-throughput.safetensors")
-            }
-        }
-    }
+/// In the order of [`Shipped`].
+static SHIPPED: [Own; 3] = [
+    own!("rl-aqm"),
+    own!("rl-aqm-as-published"),
+    own!("rl-aqm-throughput"),
+];
 
-    /// Read once.
-    fn policy(self) -> Option<Policy> {
-        static POLICIES: [OnceLock<Option<Policy>>; 3] = [const { OnceLock::new() }; 3];
-        POLICIES[self as usize]
-            .get_or_init(|| Policy::load("models", self.bytes()).ok())
-            .clone()
+impl Shipped {
+    fn network(self) -> &'static Own {
+        &SHIPPED[self as usize]
     }
 }
 
 /// What the words say.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The controller's parameters.
     pub params: rlaqm::Params,
@@ -54,16 +42,7 @@ pub struct Words {
     /// [`Shipped::Throughput`].
     pub throughput: bool,
     /// Another network than a shipped one, and its file.
-    pub model: Option<(String, Policy)>,
-}
-
-/// Networks are equal if their files are.
-impl PartialEq for Words {
-    fn eq(&self, other: &Self) -> bool {
-        self.params == other.params
-            && self.shipped() == other.shipped()
-            && self.file() == other.file()
-    }
+    pub model: Model,
 }
 
 impl Words {
@@ -76,33 +55,17 @@ impl Words {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        let networks = [self.as_published, self.throughput, self.model.is_some()];
+        let networks = [self.as_published, self.throughput, self.model.is_given()];
         if networks.iter().filter(|given| **given).count() > 1 {
             return Err("one network: as_published, throughput or a model");
         }
         self.params.check()
     }
 
-    fn file(&self) -> &str {
-        self.model.as_ref().map_or("", |(file, _)| file)
-    }
-
-    fn load(&mut self, file: &str) -> Result<(), Error> {
-        let bytes = std::fs::read(file).map_err(|e| Error::new(format!("{file}: {e}")))?;
-        let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
-        rlaqm::check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;
-        self.model = Some((file.to_owned(), policy));
-        Ok(())
-    }
-
     /// The controller, or none if the network is no good, which tests rule out for the shipped ones and `load` for others.
     pub(super) fn controller(self) -> Controller {
-        let shipped = self.shipped();
-        let policy = match self.model {
-            Some((_, policy)) => Some(policy),
-            None => shipped.policy(),
-        };
-        policy
+        self.model
+            .or(Some(self.shipped().network()))
             .and_then(|policy| rlaqm::RlAqm::new(self.params, policy).ok())
             .map_or(Controller::None, Controller::RlAqm)
     }
@@ -148,8 +111,8 @@ pub(super) static RLAQM: Kind<Words> = Kind {
             "model",
             Field::Other {
                 syntax: "FILE",
-                set: Words::load,
-                get: |w| w.file().to_owned(),
+                set: |w, file| w.model.load(file, rlaqm::check),
+                get: |w| w.model.file().to_owned(),
             },
             "another network than quell's own ones, from quell train rl-aqm (its path has no blanks)",
         ),
@@ -169,7 +132,7 @@ mod tests {
     fn the_shipped_networks_load_and_their_cards_name_what_the_controller_reads() {
         let all = [Shipped::Paper, Shipped::AsPublished, Shipped::Throughput];
         let activations = all.map(|shipped| {
-            let policy = shipped.policy().unwrap();
+            let policy = shipped.network().policy().unwrap();
             rlaqm::check(&policy).unwrap();
             let names: Vec<_> = policy.card().inputs.iter().map(|i| &i.name[..]).collect();
             assert_eq!(names, ["delay_ms", "utilisation", "drop"]);

@@ -22,6 +22,33 @@ macro_rules! unwrap {
     };
 }
 
+/// Who goes to the queue for L4S, in the words of any parameters with a `classifier`.
+macro_rules! any_ect {
+    () => {
+        Field::Switch {
+            off: "l4s_ect",
+            set: |p, on| {
+                p.classifier = match on {
+                    true => Classifier::AnyEct,
+                    false => Classifier::L4sEct,
+                }
+            },
+            get: |p| p.classifier == Classifier::AnyEct,
+        }
+    };
+}
+
+/// A word for several: its parts are what the canonical words name.
+macro_rules! as_published {
+    () => {
+        Field::Switch {
+            off: "",
+            set: |p, _| *p = p.clone().as_published(),
+            get: |_| false,
+        }
+    };
+}
+
 /// A row of a kind's options.
 pub(super) const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'static str) -> Opt<T> {
     Opt {
@@ -52,4 +79,4 @@ pub(super) const ECN: &str = "mark ECN-capable packets instead of dropping them"
 pub(super) const TARGET: &str = "delay to hold";
 pub(super) const CE_THRESHOLD: &str = "mark every ECN-capable packet that waited longer";
 
-pub(super) use unwrap;
+pub(super) use {any_ect, as_published, unwrap};

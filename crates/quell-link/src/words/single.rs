@@ -261,17 +261,7 @@ pub(super) static DUALPI2: Kind<dualpi2::Params> = Kind {
         ),
         opt(
             "any_ect",
-            Field::Switch {
-                off: "l4s_ect",
-                set: |p, on| {
-                    p.classifier = if on {
-                        Classifier::AnyEct
-                    } else {
-                        Classifier::L4sEct
-                    }
-                },
-                get: |p| p.classifier == Classifier::AnyEct,
-            },
+            any_ect!(),
             "who goes to the low-latency queue: every ECN-capable packet, or only ECT(1) and CE",
         ),
         opt(
