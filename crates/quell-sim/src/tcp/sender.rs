@@ -234,8 +234,10 @@ impl Sender {
         let mut rexmit = Rexmit::None;
         let prior_out = self.packets_out();
         // Without SACK an ACK that moves nothing stands for a segment that left.
+        // What is marked lost may be acknowledged before pacing or the window let it be resent.
         let clean = a.count == 0
             && self.s.sacked_out == 0
+            && self.s.lost_out == 0
             && prior_una >= self.again_end
             && (self.c.sack || a.cumulative > prior_una);
         if a.cumulative > prior_una {
