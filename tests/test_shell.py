@@ -228,7 +228,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("aqm", ["pfifo limit 5000", "fq_codel limit 300", "fifo drop 0.1"])
+@pytest.mark.parametrize("aqm", ["pfifo limit 5000", "fq_codel limit 30", "fifo drop 0.1"])
 def test_packets_keep_their_order_and_none_is_lost_unseen(quell: Quell, tmp_path: Path, aqm: str) -> None:
     send, receive = python(tmp_path, "send.py", SEND), python(tmp_path, "receive.py", RECEIVE)
     # Without IPv6 (it needs an MTU of 1280) the kernel sends nothing of its own.
