@@ -465,6 +465,11 @@ impl Link {
             .then(|| self.limit.0 / self.limit.1 as f64)
     }
 
+    /// Packets in the queue.
+    pub fn backlog(&self) -> usize {
+        self.qdisc.len()
+    }
+
     /// Packets that are in it: on the wire, queued, on the line.
     pub fn inside(&self) -> usize {
         self.wire.len() + self.qdisc.len() + usize::from(self.in_service.is_some())

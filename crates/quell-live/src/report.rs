@@ -41,6 +41,8 @@ pub struct Machine {
     pub read: u64,
     /// Packets written to the other side's device.
     pub sent: u64,
+    /// Writes that took: segments of a connection that leave at the same time are one.
+    pub frames: u64,
     /// Packets that were still inside at the end.
     pub inside: u64,
     /// Whether the loop had real-time priority.

@@ -1,5 +1,6 @@
 //! What a device with offloads hands over: one large packet for many, checksums left to be completed. The queue must count real
-//! packets, so this takes them apart as a network card does.
+//! packets, so this takes them apart as a network card does. The checksums stay open: who gets the packets completes them where they
+//! are needed, which on the way to a socket of the same machine is nowhere.
 //!
 //! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h), in the machine's byte order.
 
@@ -9,17 +10,17 @@ use crate::header;
 pub const HEADER: usize = 10;
 
 // Flags and kinds of linux/virtio_net.h.
-const NEEDS_CHECKSUM: u8 = 1;
-const TCP4: u8 = 1;
-const TCP6: u8 = 4;
+pub(crate) const NEEDS_CHECKSUM: u8 = 1;
+pub(crate) const TCP4: u8 = 1;
+pub(crate) const TCP6: u8 = 4;
 const UDP: u8 = 5;
 /// Beside a kind: the first segment's CWR is not for the others.
 const ECN: u8 = 0x80;
 
 // TCP's flags (RFC 9293, section 3.1).
-const FIN: u8 = 1;
-const PSH: u8 = 8;
-const CWR: u8 = 0x80;
+pub(crate) const FIN: u8 = 1;
+pub(crate) const PSH: u8 = 8;
+pub(crate) const CWR: u8 = 0x80;
 
 /// A frame, understood: so many packets.
 #[derive(Clone, Copy, Debug)]
@@ -94,28 +95,41 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes packet `k` into `out` as it goes onto the wire; how long it is, or None if it does not fit.
+    /// Where the payload of each packet begins, if the frame is segments.
+    pub fn header(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Segments { header, .. } => Some(header),
+            _ => None,
+        }
+    }
+
+    /// Writes packet `k` as a frame of its own into `out`; how long the packet is (without the frame's header), or None if it does
+    /// not fit.
     pub fn write(&self, k: usize, out: &mut [u8]) -> Option<usize> {
+        let (head, out) = out.split_at_mut_checked(HEADER)?;
         match self.kind {
             Kind::Whole => {
+                head.fill(0);
                 out.get_mut(..self.packet.len())?
                     .copy_from_slice(self.packet);
                 Some(self.packet.len())
             }
             Kind::Checksum { start, at } => {
-                let out = out.get_mut(..self.packet.len())?;
-                out.copy_from_slice(self.packet);
                 // The field holds the pseudo-header's sum.
-                let sum = header::sum(&out[start..], 0) as u16;
-                out[at..at + 2].copy_from_slice(&complement(sum).to_be_bytes());
-                Some(out.len())
+                open(head, start, at);
+                out.get_mut(..self.packet.len())?
+                    .copy_from_slice(self.packet);
+                Some(self.packet.len())
             }
             Kind::Segments {
                 tcp,
                 start,
                 header,
                 size,
-            } => self.segment(k, out, (tcp, start, header, size)),
+            } => {
+                open(head, start, start + if tcp { 16 } else { 6 });
+                self.segment(k, out, (tcp, start, header, size))
+            }
         }
     }
 
@@ -134,19 +148,11 @@ impl<'a> Frame<'a> {
         let out = out.get_mut(..header + part.len())?;
         out[..header].copy_from_slice(&self.packet[..header]);
         out[header..].copy_from_slice(part);
-        let four = out[0] >> 4 == 4;
-        let length = out.len();
-        if four {
-            out[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        if out[0] >> 4 == 4 {
             let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(k as u16);
             out[4..6].copy_from_slice(&id.to_be_bytes());
-            out[10..12].fill(0);
-            let sum = header::sum(&out[..usize::from(out[0] & 15) * 4], 0) as u16;
-            out[10..12].copy_from_slice(&(!sum).to_be_bytes());
-        } else {
-            out[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
         }
-        let at = if tcp {
+        if tcp {
             let t = &mut out[start..];
             let sequence = u32::from_be_bytes([t[4], t[5], t[6], t[7]]).wrapping_add(from as u32);
             t[4..8].copy_from_slice(&sequence.to_be_bytes());
@@ -156,30 +162,44 @@ impl<'a> Frame<'a> {
             if k > 0 {
                 t[13] &= !CWR;
             }
-            start + 16
         } else {
-            let length = (length - start) as u16;
+            let length = (out.len() - start) as u16;
             out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
-            start + 6
-        };
-        out[at..at + 2].fill(0);
-        let addresses = if four { 12..20 } else { 8..40 };
-        let protocol = if tcp { header::TCP } else { header::UDP };
-        // The pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1): addresses, protocol, length.
-        let pseudo = u32::from(protocol) + (length - start) as u32;
-        let pseudo = header::sum(&out[addresses], pseudo);
-        let sum = header::sum(&out[start..], pseudo) as u16;
-        out[at..at + 2].copy_from_slice(&complement(sum).to_be_bytes());
+        }
+        let length = out.len();
+        set_length(&mut out[..header], start, length, tcp);
         Some(length)
     }
 }
 
-/// A transport checksum: UDP's 0 means that there is none (RFC 768), and TCP may have either form of it.
-fn complement(sum: u16) -> u16 {
-    match !sum {
-        0 => 0xffff,
-        sum => sum,
-    }
+/// A frame's header that leaves the checksum at `at`, of what begins at `start`, open.
+fn open(head: &mut [u8], start: usize, at: usize) {
+    head.fill(0);
+    head[0] = NEEDS_CHECKSUM;
+    head[6..8].copy_from_slice(&(start as u16).to_ne_bytes());
+    head[8..10].copy_from_slice(&((at - start) as u16).to_ne_bytes());
+}
+
+/// Writes the length of the packet that these headers belong to into them, and what depends on it: IPv4's checksum, and the sum of
+/// the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
+pub(crate) fn set_length(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
+    let addresses = if headers[0] >> 4 == 4 {
+        headers[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        headers[10..12].fill(0);
+        let sum = header::sum(&headers[..usize::from(headers[0] & 15) * 4], 0) as u16;
+        headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
+        12..20
+    } else {
+        headers[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
+        8..40
+    };
+    let (protocol, at) = match tcp {
+        true => (header::TCP, start + 16),
+        false => (header::UDP, start + 6),
+    };
+    let pseudo = u32::from(protocol) + (length - start) as u32;
+    let sum = header::sum(&headers[addresses], pseudo) as u16;
+    headers[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 #[cfg(test)]
@@ -242,13 +262,21 @@ mod tests {
         )
     }
 
+    /// The packets of a frame as they would be on a wire, with their checksums complete.
     fn pieces(f: &[u8]) -> Vec<Vec<u8>> {
         let frame = Frame::parse(f).unwrap();
         let piece = |k| {
-            let mut out = vec![0; 70_000];
+            let mut out = vec![9; 70_000];
             let n = frame.write(k, &mut out).unwrap();
-            out.truncate(n);
-            out
+            let mut packet = out.split_off(HEADER);
+            packet.truncate(n);
+            assert_eq!(out[1..6], [0; 5], "one packet");
+            let word = |at: usize| usize::from(u16::from_ne_bytes([out[at], out[at + 1]]));
+            let (start, at) = (word(6), word(6) + word(8));
+            assert_eq!(out[0], NEEDS_CHECKSUM);
+            let sum = header::sum(&packet[start..], 0) as u16;
+            packet[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+            packet
         };
         (0..frame.count()).map(piece).collect()
     }
@@ -285,7 +313,7 @@ mod tests {
         assert!(Frame::parse(&bad).is_none());
         let frame = Frame::parse(&good).unwrap();
         assert_eq!(frame.write(0, &mut [0; 60]), None, "no room");
-        assert_eq!(frame.write(2, &mut [0; 200]), None, "there are two");
+        assert_eq!(frame.write(2, &mut [0; 300]), None, "there are two");
     }
 
     proptest! {
@@ -327,10 +355,10 @@ mod tests {
             }
             f.truncate(cut);
             if let Some(frame) = Frame::parse(&f) {
-                let mut out = [0; 128];
+                let mut out = [0; 138];
                 for k in 0..frame.count() + 1 {
                     let n = frame.write(k, &mut out);
-                    prop_assert!(n.is_none_or(|n| n <= out.len()));
+                    prop_assert!(n.is_none_or(|n| HEADER + n <= out.len()));
                 }
             }
         }

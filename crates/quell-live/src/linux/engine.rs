@@ -1,7 +1,7 @@
 //! The loop: one thread per direction moves packets from one device through a link to the other.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,8 @@ use quell_qdisc::{Ecn, Nanos, Packet};
 
 use super::pace::Pace;
 use super::sys;
-use crate::header::{self, Key};
+use crate::header::{self, Class, Key};
+use crate::join::Joiner;
 use crate::link::{Link, Live, View};
 use crate::pool::Pool;
 use crate::report::{LATE, Machine, Record};
@@ -47,6 +48,7 @@ impl Engine {
             from: from.into(),
             to: to.into(),
             pool: Pool::new(HEADER + mtu as usize, MEMORY),
+            joiner: Joiner::default(),
             link,
             key,
             machine: Machine::default(),
@@ -72,10 +74,19 @@ impl Engine {
     }
 }
 
+/// What became of packets that left.
+#[derive(Default)]
+struct Gone {
+    sent: u64,
+    unsent: u64,
+    frames: u64,
+}
+
 struct Loop {
     from: File,
     to: File,
     pool: Pool,
+    joiner: Joiner,
     link: Link,
     key: Key,
     machine: Machine,
@@ -136,17 +147,25 @@ impl Loop {
             self.machine.refused += 1;
             return;
         };
+        // All packets of a frame are of one flow.
+        let mut known: Option<Class> = None;
         for k in 0..frame.count() {
             self.machine.read += 1;
             let Some(place) = self.pool.take() else {
                 self.machine.refused += 1;
                 continue;
             };
-            // The place begins with the header that every packet has on its way out: all zero.
-            let bytes = &mut self.pool.bytes(place)[HEADER..];
+            let bytes = self.pool.bytes(place);
             match frame.write(k, bytes) {
                 Some(length) => {
-                    let class = header::classify(&bytes[..length], self.key);
+                    let bytes = &bytes[HEADER..HEADER + length];
+                    let class = match (known, frame.header()) {
+                        (Some(class), Some(header)) => Class {
+                            payload: (length - header) as u32,
+                            ..class
+                        },
+                        _ => *known.insert(header::classify(bytes, self.key)),
+                    };
                     self.link
                         .arrive(now, Live::new(place, length as u32, &class));
                 }
@@ -163,22 +182,33 @@ impl Loop {
     fn send(&mut self) {
         let now = self.now();
         let (pool, to, machine) = (&mut self.pool, &mut self.to, &mut self.machine);
-        let lateness = &mut self.late;
+        let (joiner, lateness) = (&mut self.joiner, &mut self.late);
+        let mut gone = Gone::default();
+        let mut write = |parts: &[IoSlice<'_>]| {
+            let (packets, taken) = (parts.len() as u64, to.write_vectored(parts).is_ok());
+            *(if taken {
+                &mut gone.sent
+            } else {
+                &mut gone.unsent
+            }) += packets;
+            gone.frames += u64::from(taken);
+            taken
+        };
         self.link.advance(now, |due, packet| {
             let late = now.saturating_sub(due);
             lateness.record(late);
             machine.missed += u64::from(late > LATE);
-            let bytes = &mut pool.bytes(packet.place)[..HEADER + packet.bytes as usize];
-            let marked = packet.ecn() == Ecn::Ce && header::set_ce(&mut bytes[HEADER..]);
-            match to.write(bytes) {
-                Ok(_) => {
-                    machine.sent += 1;
-                    machine.marks_sent += u64::from(marked);
-                }
-                Err(_) => machine.unsent += 1,
-            }
-            pool.give(packet.place);
+            let bytes = &mut pool.bytes(packet.place)[HEADER..HEADER + packet.bytes as usize];
+            let marked = packet.ecn() == Ecn::Ce && header::set_ce(bytes);
+            let place = (packet.place, packet.bytes, packet.hash);
+            // What bears a mark is not joined: it has left.
+            let sent = joiner.push(pool, place, &mut write);
+            machine.marks_sent += u64::from(marked && sent);
         });
+        joiner.flush(pool, &mut write);
+        machine.sent += gone.sent;
+        machine.unsent += gone.unsent;
+        machine.frames += gone.frames;
         while let Some(place) = self.link.freed() {
             self.pool.give(place);
         }
