@@ -18,17 +18,22 @@ unexport VIRTUAL_ENV CONDA_PREFIX
 # The lines of these files decide whether the extension module is built again.
 RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml) $(wildcard models/*)
 
-.PHONY: help build demo test bench bench-peers fidelity clean
+# What tests of quell live need where it works.
+LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
+
+.PHONY: help build quell-live demo test bench bench-peers fidelity clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
 
 build: .venv/quell.built ## a working quell at .venv/bin/quell
 
+quell-live: $(BIN)/quell-live ## quell live without Python, one static file: .venv/bin/quell-live (Linux)
+
 demo: .venv/quell.built ## compare every queue on the home scenario; writes quell-report.html
 	$(BIN)/quell compare --html quell-report.html
 
-test: .venv/quell.built .venv/dev.installed ## formatting, lints, types, Rust and Python tests, the report in a browser
+test: .venv/quell.built .venv/dev.installed $(LIVE) ## formatting, lints, types, Rust and Python tests, the report in a browser
 	tests/run
 
 bench: .venv/quell.built .venv/dev.installed ## what a packet, a queue operation and a step of an environment cost
@@ -62,3 +67,11 @@ clean: ## removes what was built here
 .venv/quell.built: .venv/build.installed $(RUST_SOURCES)
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
 	@touch $@
+
+# musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.
+$(BIN)/quell-live: $(RUST_SOURCES)
+	host=$$(rustc -vV | sed -n 's/^host: //p'); target=$${host/-gnu/-musl}; \
+	[ -d "$$(rustc --print sysroot)/lib/rustlib/$$target" ] || target=$$host; \
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo build --release --locked --quiet --package quell-live \
+	  --bin quell-live --target $$target --target-dir target/static; \
+	mkdir -p $(BIN); cp target/static/$$target/release/quell-live $@

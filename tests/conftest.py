@@ -15,6 +15,7 @@ from quell.experiment import Job, Outcome, load
 
 ROOT = Path(__file__).resolve().parent.parent
 QUELL = Path(sys.executable).parent / "quell"
+QUELL_LIVE = Path(sys.executable).parent / "quell-live"
 
 Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 

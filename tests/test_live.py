@@ -8,17 +8,18 @@ import random
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import QUELL
-from quell import gates
+from conftest import QUELL, QUELL_LIVE
 
 
 def missing() -> str:
@@ -31,10 +32,19 @@ def missing() -> str:
         return f"{', '.join(absent)} missing"
     if not Path("/proc/net/netfilter/nfnetlink_queue").exists():
         return "the kernel has no nfnetlink_queue"
+    if not QUELL_LIVE.exists():
+        return "quell-live is not built: make quell-live"
     return ""
 
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=f"quell live cannot run here: {missing()}")
+@pytest.fixture(autouse=True, scope="module")
+def able() -> None:
+    if reason := missing():
+        reason = f"quell live cannot run here: {reason}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
 
 SINK = """
 import socket, sys
@@ -82,6 +92,26 @@ while True:
     data, peer = s.recvfrom(100); s.sendto(data, peer)
 """
 
+CLOCK = """
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("0.0.0.0", 5001)); s.settimeout(3)
+print("ready", flush=True)
+came = []
+while True:
+    try:
+        s.recv(100)
+    except TimeoutError:
+        break
+    came.append(time.monotonic())
+print("\\n".join(map(str, came)))
+"""
+TICKS = """
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    s.sendto(bytes(50), ("10.9.2.2", 5001)); time.sleep(0.004)
+"""
+
 
 class Net:
     """Host a - router r - host b."""
@@ -120,12 +150,12 @@ class Net:
         return [line for line in done.stdout.splitlines() if "NFQUEUE" in line]
 
     def live(self, *words: str) -> subprocess.Popen[str]:
-        """Start quell live on the router and wait until its rules are there."""
-        command = self.start(self.r, QUELL, "live", "--dev", "rb", *words)
-        for _ in range(400):
+        """Start quell-live on the router and wait until its rules are there."""
+        command = self.start(self.r, QUELL_LIVE, "--dev", "rb", *words)
+        for _ in range(1000):
             if self.rules() or command.poll() is not None:
                 return command
-            time.sleep(0.05)
+            time.sleep(0.02)
         raise AssertionError("no rules after 20 s")
 
     def answers(self) -> bool:
@@ -259,24 +289,51 @@ def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_
     server.communicate()
 
 
-def test_killed_at_random_moments_of_its_start_it_leaves_traffic_alone(net: Net) -> None:
-    server = net.echo()
-    dice = random.Random(2)
-    for k in range(5):
-        command = net.start(net.r, QUELL, "live", "--dev", "rb", "--rate", "8mbit")
-        time.sleep(0.2 + 1.5 * dice.random())
-        command.kill()
-        command.communicate()
-        assert net.answers(), f"kill {k}"
-    net.run(net.r, QUELL, "live", "--restore")
-    assert not net.rules()
-    server.kill()
-    server.communicate()
+def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms(net: Net) -> None:
+    """Before, while and after it makes its rules, with packets held: the probes exceed the rate."""
+    words = (QUELL_LIVE, "--dev", "rb", "--rate", "100kbit", "--quiet")
+    began = time.monotonic()
+    command = net.live(*words[3:])
+    start = time.monotonic() - began
+    stop(command)
+    sink = net.start(net.b, sys.executable, "-c", CLOCK)
+    assert sink.stdout is not None
+    assert sink.stdout.readline() == "ready\n"
+    source = net.start(net.a, sys.executable, "-c", TICKS)
+    dice, kills, ruled = random.Random(2), [], 0
+    try:
+        for _ in range(50):
+            command = net.start(net.r, *words)
+            time.sleep(1.3 * start * dice.random())
+            command.kill()
+            kills.append(time.monotonic())
+            command.communicate()
+            ruled += bool(net.rules())
+            time.sleep(0.15)
+    finally:
+        source.kill()
+        source.communicate()
+        text, _ = sink.communicate(timeout=60)
+    came = [float(line) for line in text.splitlines()]
+    gaps = []
+    for at in kills:
+        first = min((t for t in came if t > at), default=None)
+        assert first is not None, "nothing comes any more"
+        after = [t for t in came if at < t < at + 0.15] or [first]
+        gaps.append(1e3 * max(b - a for a, b in pairwise([at, *after])))
+    figures = f"median {statistics.median(gaps):.1f}, most {max(gaps):.1f}"
+    print(f"\nlongest gap after each of 50 kills, ms: {figures}; {ruled} with rules")
+    # A machine that does other work has gaps of its own.
+    assert statistics.median(gaps) < 100, figures
+    assert max(gaps) < 3000, figures
+    assert ruled > 5, "no kill came after the rules were made"
+    done = net.run(net.r, QUELL, "live", "--restore")
+    assert (done.returncode, net.rules()) == (0, []), done.stderr
 
 
 def test_a_dry_run_decides_but_touches_nothing(net: Net, tmp_path: Path) -> None:
     words = ("--rate", "1mbit", "--aqm", "pfifo limit 20", "--dry-run", "--status", str(tmp_path / "s"))
-    command = net.start(net.r, QUELL, "live", "--dev", "rb", *words)
+    command = net.start(net.r, QUELL_LIVE, "--dev", "rb", *words)
     while not (tmp_path / "s").exists():
         assert command.poll() is None
         time.sleep(0.05)
@@ -307,25 +364,64 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
     assert sent >= 1
 
 
-def test_errors_are_one_line_and_traffic_flows(net: Net) -> None:
+@pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["quell live", "quell-live"])
+def test_errors_are_one_line_and_traffic_flows(net: Net, tmp_path: Path, program: tuple[str | Path, ...]) -> None:
     def error(*words: str) -> str:
-        done = net.run(net.r, QUELL, "live", *words)
+        done = net.run(net.r, *program, *words)
         assert done.returncode == 2, done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
         assert not net.rules()
         return done.stderr
 
+    def file(text: str) -> str:
+        path = tmp_path / "live.toml"
+        path.write_text(text)
+        return error("--config", str(path))
+
     assert "no such interface; there are lo" in error("--dev", "eth77", "--rate", "8mbit")
     assert "--rate" in error("--dev", "rb", "--rate", "0mbit")
+    assert "--rate" in error("--dev", "rb")
+    assert "--dev" in error("--rate", "1mbit")
     assert "--aqm" in error("--dev", "rb", "--rate", "1mbit", "--aqm", "nonsense")
+    assert "--ingress-aqm" in error("--dev", "rb", "--ingress", "1mbit", "--ingress-aqm", "nonsense")
+    assert "--config" in error("--config", str(tmp_path / "none.toml"))
+    assert "live.toml:2: unknown field `rat`" in file('dev = "rb"\nrat = "1mbit"\n')
+    assert "live.toml:1: invalid type" in file("dev = 7\n")
+    assert "live.toml: rate: " in file('dev = "rb"\nrate = "1 parsec"\n')
+    assert "live.toml: aqm: " in file('dev = "rb"\nrate = "1mbit"\naqm = "nonsense"\n')
+    assert "--status" in error("--dev", "rb", "--rate", "1mbit", "--status", "/nowhere/at/all")
     dropped = "import os, sys; os.setuid(65534); os.execv(sys.argv[1], sys.argv[1:])"
-    done = net.run(net.r, sys.executable, "-c", dropped, QUELL, "live", "--dev", "rb", "--rate", "8mbit")
+    done = net.run(net.r, sys.executable, "-c", dropped, *program, "--dev", "rb", "--rate", "8mbit")
     assert "needs root" in done.stderr or "Permission" in done.stderr, done.stderr
+
+
+def test_a_full_disk_behind_what_it_says_stops_nothing(net: Net) -> None:
+    with Path("/dev/full").open("w") as full:
+        words = ["ip", "netns", "exec", net.r, str(QUELL_LIVE), "--dev", "rb", "--rate", "8mbit", "--duration", "1s"]
+        command = subprocess.Popen(words, stderr=full, stdout=full)
+        server = net.echo()
+        assert net.answers()
+        assert command.wait(timeout=30) == 0
+    assert not net.rules()
+    server.kill()
+    server.communicate()
+
+
+def test_quell_live_is_the_same_through_python(net: Net) -> None:
+    command = net.start(net.r, QUELL, "live", "--dev", "rb", "--rate", "8mbit", "--aqm", "pfifo")
+    deadline = time.monotonic() + 60
+    while not net.rules():
+        assert command.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [n for n, _ in net.datagrams(20)] == list(range(20))
+    status, errors = stop(command)
+    assert (status, net.rules()) == (0, [])
+    assert "rb: what leaves: 8mbit, pfifo" in errors
 
 
 def test_a_second_instance_is_refused_and_a_vanished_interface_ends_the_first(net: Net) -> None:
     command = net.live("--rate", "8mbit")
-    second = net.run(net.r, QUELL, "live", "--dev", "rb", "--rate", "8mbit")
+    second = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
     assert second.returncode == 2
     assert "another quell live has it" in second.stderr
     assert net.rules(), "the first goes on"
@@ -334,9 +430,3 @@ def test_a_second_instance_is_refused_and_a_vanished_interface_ends_the_first(ne
     assert command.returncode == 2
     assert "rb has vanished" in errors
     assert not net.rules()
-
-
-def test_the_mark_that_excludes_our_own_packets_is_in_every_rule() -> None:
-    made = gates.rules("eth0", 7, 8)
-    assert {(rule[1], rule[2]) for rule in made} == {("POSTROUTING", "-o"), ("PREROUTING", "-i")}
-    assert all(hex(gates.MARK) in rule and "--queue-bypass" in rule for rule in made)

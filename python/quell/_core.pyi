@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from quell.control import Gauges, Knobs
@@ -52,49 +53,34 @@ class Scenario:
     def run_seed(self, k: int) -> int:
         """Seed of run `k`."""
 
+def live(
+    *,
+    dev: str | None = None,
+    rate: str | None = None,
+    aqm: str | None = None,
+    ingress: str | None = None,
+    ingress_aqm: str | None = None,
+    overhead: int | None = None,
+    status: str | None = None,
+    metrics: int | None = None,
+    config: str | PathLike[str] | None = None,
+    dry_run: bool = False,
+    duration: str | None = None,
+    restore: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Manage an interface until SIGTERM, Ctrl-C or the end of the time, as `quell live` with these options. Linux only.
+
+    With `restore`, undo what a killed process left. To be called by the main thread. Raises InputError.
+    """
+
+def live_rules(dev: str) -> list[list[str]]:
+    """Give the rules of `quell live` on an interface: each a program and what follows its verb. Linux only."""
+
+def live_left() -> list[Path]:
+    """Give the state files of `quell live` in this network namespace. Linux only."""
+
 @final
-class Gate:
-    """One direction of an interface under a queue. Linux only. Not for several threads at once."""
-
-    queue: int
-    """The number of the kernel's packet queue."""
-
-    def __new__(
-        cls,
-        rate: str,
-        aqm: str,
-        *,
-        queue: int = 0,
-        copies: tuple[int, bool] | None = None,
-        overhead: int = 14,
-        mtu: int = 1500,
-    ) -> Gate:
-        """Hold packets back to `rate` with the queue of these words.
-
-        They come from the kernel's packet queue `queue`, or the next that is free. With `copies`, an interface's index
-        and whether packets that leave it are meant, only copies of them come. `overhead` are bytes per packet that
-        count at the rate. Raises InputError.
-        """
-
-    @staticmethod
-    def check(rate: str, aqm: str, overhead: int) -> None:
-        """Say what is wrong with a rate or with queue words: raises InputError."""
-
-    def change(self, rate: str, aqm: str, overhead: int) -> None:
-        """From now on another rate and queue; no packet is lost that fits into it. Raises InputError."""
-
-    def look(self) -> str:
-        """Look at it, as JSON; after its end, the last look."""
-
-    def alive(self) -> bool:
-        """Whether its loop still runs."""
-
-    def open(self) -> None:
-        """Let everything go on that is held, and that comes from now on."""
-
-    def finish(self) -> None:
-        """Open and end it."""
-
 class Shell:
     """A command behind an emulated link. Linux only. Not for several threads at once."""
 

@@ -20,7 +20,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from quell import gates
+from quell import _core
 from quell._core import InputError
 from quell.options import Json
 from quell.output import Targets, out
@@ -103,7 +103,7 @@ def _rule(program: str) -> Finding:
         return Finding(program, "ok", "not needed: the kernel has no IPv6")
     if shutil.which("unshare") is None or os.geteuid() != 0:
         return Finding(program, "unknown", "its rules are tried as root only", "sudo quell doctor")
-    rule = [word for made in gates.rules("lo", 1, None)[:1] for word in made[1:]]
+    rule = _core.live_rules("lo")[0][1:]
     words = ["unshare", "--net", program, "-w", "-t", "mangle", "-A", *rule]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
@@ -123,7 +123,7 @@ def _tun() -> Finding:
 
 def _leftovers() -> list[Finding]:
     made = []
-    for path in gates.left():
+    for path in _core.live_left():
         remedy = "if no quell live runs on it: sudo quell live --restore"
         made.append(Finding("state file", "warn", f"{path}: in use, or left by a killed process", remedy))
     return made

@@ -12,4 +12,4 @@ pub mod segment;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-pub use linux::{gate, shell};
+pub use linux::{live, rules, shell};

@@ -37,7 +37,7 @@ mod _core {
     use crate::env::{Environments, readings};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
-    use crate::gate::Gate;
+    use crate::gate::{live, live_left, live_rules};
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
     #[cfg(target_os = "linux")]

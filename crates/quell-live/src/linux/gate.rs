@@ -79,6 +79,17 @@ struct Shared {
     look: Mutex<Look>,
 }
 
+/// Looks at a direction, also after its end.
+#[derive(Clone)]
+pub struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// A look at it.
+    pub fn look(&self) -> Look {
+        *lock(&self.0.look)
+    }
+}
+
 /// A running direction.
 pub struct Gate {
     /// The number of the kernel's packet queue; 0 for copies.
@@ -119,9 +130,9 @@ impl Gate {
         })
     }
 
-    /// A look at it.
-    pub fn look(&self) -> Look {
-        *lock(&self.shared.look)
+    /// What looks at it, from any thread.
+    pub fn watch(&self) -> Watch {
+        Watch(self.shared.clone())
     }
 
     /// Gives it a new link; the packets that are held go into the new queue, in the order in which they came.

@@ -3,8 +3,12 @@
 mod address;
 mod device;
 mod engine;
-pub mod gate;
+mod gate;
+mod host;
 mod init;
+pub mod live;
 mod pace;
+pub mod rules;
+mod serve;
 pub mod shell;
 mod sys;

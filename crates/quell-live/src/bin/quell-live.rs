@@ -1,0 +1,130 @@
+//! `quell-live`: `quell live` for routers, without Python. Build it static with `make quell-live`.
+
+#[cfg(target_os = "linux")]
+fn main() -> std::process::ExitCode {
+    linux::main()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    eprintln!("quell-live needs Linux: NFQUEUE");
+    std::process::exit(2);
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::io::Write;
+    use std::process::ExitCode;
+    use std::str::FromStr;
+
+    use quell_link::Error;
+    use quell_live::live::{self, Options};
+
+    const HELP: &str = "\
+Shapes and manages what leaves (and arrives at) an interface, with any queue of quell. Fails open.
+
+  quell-live --dev eth0 --rate 18mbit --aqm fq_codel
+  quell-live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100
+  quell-live --config /etc/quell/live.toml
+  quell-live --dev eth0 --rate 18mbit --dry-run --duration 60s
+  quell-live --restore
+
+  --dev NAME           the interface
+  --rate RATE          of what leaves, as in tc: 18mbit
+  --aqm WORDS          queue words as in tc; default: fq_codel
+  --ingress RATE       of what arrives; default: not managed
+  --ingress-aqm WORDS  queue of what arrives; default: as --aqm
+  --overhead BYTES     counts at the rate with every packet; default: 14
+  --config FILE        TOML with these options as keys; read again on SIGHUP
+  --status PATH        Unix socket that answers with the state as JSON
+  --metrics PORT       port on 127.0.0.1 that answers with Prometheus metrics
+  --dry-run            decide on copies of the packets; touch nothing
+  --duration TIME      stop after this time: 60s
+  --restore            undo what a killed quell-live left behind, and exit
+  --quiet              say nothing but errors
+  --version, --help
+
+SIGTERM and Ctrl-C let everything go on that is held and restore what was; SIGHUP reads --config again.
+";
+
+    /// What is to be done.
+    enum Asked {
+        Run(Options),
+        Restore(Options),
+        Print(String),
+    }
+
+    pub fn main() -> ExitCode {
+        match asked(std::env::args().skip(1)).and_then(answer) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "quell: {error}");
+                ExitCode::from(2)
+            }
+        }
+    }
+
+    fn answer(asked: Asked) -> Result<(), Error> {
+        match asked {
+            Asked::Run(options) => live::run(&options),
+            Asked::Restore(options) => live::restore(&options),
+            Asked::Print(text) => {
+                let _ = std::io::stdout().write_all(text.as_bytes());
+                Ok(())
+            }
+        }
+    }
+
+    fn asked(arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
+        let (mut options, mut restore) = (Options::default(), false);
+        let mut arguments = arguments.peekable();
+        if arguments.peek().is_none() {
+            return Ok(Asked::Print(HELP.to_owned()));
+        }
+        while let Some(argument) = arguments.next() {
+            let (name, inline) = match argument.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (argument, None),
+            };
+            let mut value = || {
+                let value = inline.clone().or_else(|| arguments.next());
+                value.ok_or_else(|| Error::new("needs a value").key(&name))
+            };
+            let given = &mut options.given;
+            match name.as_str() {
+                "--dev" => given.dev = Some(value()?),
+                "--rate" => given.rate = Some(value()?),
+                "--aqm" => given.aqm = Some(value()?),
+                "--ingress" => given.ingress = Some(value()?),
+                "--ingress-aqm" => given.ingress_aqm = Some(value()?),
+                "--overhead" => given.overhead = Some(number(&name, &value()?)?),
+                "--status" => given.status = Some(value()?),
+                "--metrics" => given.metrics = Some(number(&name, &value()?)?),
+                "--config" => options.config = Some(value()?.into()),
+                "--duration" => options.duration = Some(value()?),
+                "--dry-run" => options.dry_run = true,
+                "--quiet" | "-q" => options.quiet = true,
+                "--restore" => restore = true,
+                "--version" => {
+                    let text = format!("quell-live {}\n", env!("CARGO_PKG_VERSION"));
+                    return Ok(Asked::Print(text));
+                }
+                "--help" | "-h" => return Ok(Asked::Print(HELP.to_owned())),
+                _ => {
+                    return Err(Error::new("unknown option")
+                        .key(name)
+                        .remedy("see quell-live --help"));
+                }
+            }
+        }
+        Ok(match restore {
+            true => Asked::Restore(options),
+            false => Asked::Run(options),
+        })
+    }
+
+    fn number<T: FromStr>(name: &str, text: &str) -> Result<T, Error> {
+        let no = || Error::new(format!("\"{text}\" is not such a number")).key(name);
+        text.parse().map_err(|_| no())
+    }
+}

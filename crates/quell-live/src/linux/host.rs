@@ -1,0 +1,134 @@
+//! What this machine is asked beside packets: its interfaces, rights, signals, locks.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_int};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use super::sys;
+
+/// CAP_NET_ADMIN and CAP_NET_RAW (linux/capability.h).
+pub const NET_ADMIN: u32 = 12;
+pub const NET_RAW: u32 = 13;
+
+/// An error without its number.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The number of an interface.
+pub fn index(dev: &str) -> Option<u32> {
+    let name = CString::new(dev).ok()?;
+    // SAFETY: `name` ends in a NUL.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => None,
+        index => Some(index),
+    }
+}
+
+/// The names of all interfaces.
+pub fn names() -> Vec<String> {
+    let mut found = Vec::new();
+    // SAFETY: the list ends with an entry of index 0 and stays valid until it is freed; names end in a NUL.
+    unsafe {
+        let list = libc::if_nameindex();
+        let mut at = list;
+        while !at.is_null() && (*at).if_index != 0 {
+            let name = std::ffi::CStr::from_ptr((*at).if_name);
+            found.push(name.to_string_lossy().into_owned());
+            at = at.add(1);
+        }
+        if !list.is_null() {
+            libc::if_freenameindex(list);
+        }
+    }
+    found
+}
+
+/// The largest packet of an interface, as the kernel has it (/sys may be another namespace's).
+pub fn mtu(dev: &str) -> io::Result<u32> {
+    let name = CString::new(dev)?;
+    let socket = sys::socket(libc::AF_INET)?;
+    // SAFETY: zero is a valid ifreq; SIOCGIFMTU takes one and fills ifru_mtu.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        sys::copy_name(&mut request.ifr_name, &name);
+        sys::ioctl(socket.as_fd(), libc::SIOCGIFMTU, &mut request)?;
+        Ok(request.ifr_ifru.ifru_mtu.max(0) as u32)
+    }
+}
+
+/// Locks a file for this process; false if another one has it.
+pub fn lock(file: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: no pointers.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(true),
+        _ if sys::errno() == libc::EWOULDBLOCK => Ok(false),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Marks the packets of a socket (`SO_MARK`).
+pub fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
+    let size = size_of_val(&mark) as libc::socklen_t;
+    // SAFETY: the value outlives the call.
+    let done = unsafe {
+        let value = (&raw const mark).cast();
+        let fd = socket.as_raw_fd();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_MARK, value, size)
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Signals that are waited for, not caught; those of other threads begun afterwards are held back, too.
+pub struct Signals(libc::sigset_t, libc::sigset_t);
+
+impl Signals {
+    /// Holds SIGTERM, SIGINT and SIGHUP back from now on.
+    pub fn hold() -> Self {
+        // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls.
+        unsafe {
+            let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            Self(set, before)
+        }
+    }
+
+    /// The next of them, if one comes within this time.
+    pub fn wait(&self, time: Duration) -> Option<c_int> {
+        let time = libc::timespec {
+            tv_sec: time.as_secs() as _,
+            tv_nsec: time.subsec_nanos() as _,
+        };
+        // SAFETY: the set and the time outlive the call; nobody wants to know more about the signal.
+        match unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &time) } {
+            -1 => None,
+            signal => Some(signal),
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that pthread_sigmask gave.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.1, std::ptr::null_mut()) };
+    }
+}
+
+/// Ends what waits at a listening socket.
+pub fn shutdown(socket: BorrowedFd<'_>) {
+    // SAFETY: no pointers.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+}
