@@ -294,6 +294,31 @@ class Policy:
 def readings() -> list[tuple[str, float, float, str]]:
     """List what can be observed: name, least, greatest value, meaning."""
 
+@final
+class LearnQueueTable:
+    """A Q-table of LearnQueue's, with its card. Immutable. Raises InputError for bytes that are none."""
+
+    card: str
+    """JSON."""
+
+    def __init__(self, file: str, data: bytes) -> None: ...
+    def values(self) -> list[list[float]]:
+        """Q of one packet less and of one more, ms, for every limit from 1 on."""
+
+    def visits(self) -> list[list[int]]:
+        """How often the two were tried."""
+
+    def save(self, trained_on: str, seed: int) -> bytes:
+        """Return the bytes of a table file; the card says what it was learned on."""
+
+def learnqueue_episode(
+    scenario: Scenario, queue: str, seed: int, *, which: int = 0, table: LearnQueueTable | None = None
+) -> tuple[str, LearnQueueTable]:
+    """Run a world, every LearnQueue starting from `table`: its record as JSON, and what queue `which` has learned."""
+
+def learnqueue_memory(queue: str) -> tuple[int, int]:
+    """Bytes that a `learnqueue` keeps per station: its Q table alone, and all of it."""
+
 def lfq_experiments(
     weights: Sequence[Buffer],
     first_seed: int,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from quell import _core, doctor, experiment, files, live, shell, stats, table
+from quell import _core, doctor, experiment, files, live, shell, show, stats, table
 from quell._core import InputError, Scenario
 from quell.executor import executor
 from quell.experiment import Outcome
@@ -312,6 +312,7 @@ app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shel
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("live", epilog=live.EXAMPLES)(live.live)
 app.add_typer(training, name="train")
+app.command("show", epilog=show.EXAMPLES)(show.show)
 
 
 def _version(wanted: bool) -> None:

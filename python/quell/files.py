@@ -54,3 +54,8 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text whole or not at all."""
     write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write bytes whole or not at all."""
+    write_whole(path, lambda part: part.write_bytes(data))

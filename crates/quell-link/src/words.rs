@@ -6,6 +6,7 @@ mod controlled;
 mod fair;
 mod guard;
 mod kinds;
+mod learnqueue;
 mod lfq;
 mod model;
 mod option;
@@ -15,8 +16,10 @@ mod rows;
 mod single;
 
 use std::fmt;
+use std::sync::Arc;
 
 use quell_qdisc::control::Controller;
+use quell_qdisc::control::learnqueue::Table;
 use quell_qdisc::{Packet, Qdisc};
 use serde::Serialize;
 
@@ -94,6 +97,20 @@ impl Queue {
             Some(words) => (qdisc, words.around(controller, rate_bps)),
             None => (qdisc, controller),
         }
+    }
+
+    /// Does a guard watch its controller?
+    pub fn is_guarded(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// The same words, LearnQueue starting from `table`; other kinds stay as they are.
+    pub fn starting_from(mut self, table: Arc<Table>) -> Self {
+        if let Spec::LearnQueue(words) = &mut self.spec {
+            words.params.initial = table.card().limit.min(words.params.max_size);
+            words.table = Some((String::new(), table));
+        }
+        self
     }
 
     /// What is wrong with it on a link of this rate, where that matters.
@@ -205,6 +222,9 @@ impl<T: Clone> AnyKind for Kind<T> {
             let value = option.get(params);
             if value == option.get(&default) || value.is_empty() {
                 continue;
+            }
+            if let Field::File { brought, .. } = option.field {
+                default = brought(params);
             }
             words.push(if option.is_flag() {
                 // It may change the defaults of those that follow; a flag's value is always good.

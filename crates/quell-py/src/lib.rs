@@ -7,6 +7,7 @@ mod control;
 mod env;
 #[cfg(target_os = "linux")]
 mod gate;
+mod learnqueue;
 mod lfq;
 #[cfg(target_os = "linux")]
 mod live;
@@ -38,6 +39,8 @@ mod _core {
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::gate::{live, live_left, live_rules};
+    #[pymodule_export]
+    use crate::learnqueue::{LearnQueueTable, learnqueue_episode, learnqueue_memory};
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
     #[cfg(target_os = "linux")]

@@ -1,4 +1,5 @@
 //! What one packet costs in each discipline: enqueue plus dequeue at a standing backlog, in nanoseconds of process CPU time.
+//! Then what a decision of LearnQueue costs, the median of five repeats.
 //!
 //! `cargo bench -p quell-qdisc --bench ops [-- WORD]`: only the rows whose name contains WORD.
 
@@ -6,8 +7,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use cpu_time::ProcessTime;
+use quell_qdisc::control::Control;
+use quell_qdisc::control::learnqueue::{LearnQueue, Params};
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Got, MS, Nanos, Qdisc, Rng};
+use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Gauges, Got, MS, Nanos, Qdisc, Rng};
 use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
 
 /// Counts what is dropped.
@@ -44,6 +47,7 @@ fn bar(name: &str, what: &str) -> Option<f64> {
         ("pfifo", "100 queued") => Some(5.0),
         ("codel" | "pie", "100 queued") => Some(8.0),
         ("fq_codel", "2048, 1024 flows") => Some(40.0),
+        ("learnqueue", _) => Some(100.0),
         _ => None,
     }
 }
@@ -136,20 +140,42 @@ where
     move |load| [measure(&q, load), measure(&any, load)]
 }
 
+/// Nanoseconds of a decision on a queue that is served, median of five repeats of a million.
+fn decision(params: Params) -> f64 {
+    const CALLS: u32 = 1_000_000;
+    let mut ns: Vec<f64> = (0..5)
+        .map(|seed| {
+            let mut learner = LearnQueue::new(params.clone());
+            let (mut rng, mut gauges) = (Rng::new(seed, "ops"), Gauges::default());
+            let start = ProcessTime::now();
+            for _ in 0..CALLS {
+                gauges.arrivals += 20;
+                gauges.departures += 19;
+                gauges.drops_overflow += 1;
+                gauges.sojourn = u64::from(learner.limit()) * MS;
+                black_box(learner.decide(black_box(&gauges), &mut rng));
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(CALLS)
+        })
+        .collect();
+    ns.sort_by(f64::total_cmp);
+    ns[2]
+}
+
 fn main() {
     let word = std::env::args()
         .skip(1)
         .find(|a| !a.starts_with('-'))
         .unwrap_or_default();
+    let verdict = |ns: f64, bar: Option<f64>| match bar {
+        None => String::new(),
+        Some(bar) if ns <= bar => format!("{bar:>6}  reached"),
+        Some(bar) => format!("{bar:>6}  MISSED "),
+    };
     let row = |name: &str, load: &Load, what: &str, q: &dyn Fn(&Load) -> [Cost; 2]| {
         if name.contains(&word) {
             let [fixed, any] = q(load);
-            let bar = bar(name, what);
-            let verdict = match bar {
-                None => String::new(),
-                Some(bar) if fixed.ns <= bar => format!("{bar:>6}  reached"),
-                Some(bar) => format!("{bar:>6}  MISSED "),
-            };
+            let verdict = verdict(fixed.ns, bar(name, what));
             let label = format!("{name}, {what}");
             let dropped = 100.0 * any.dropped;
             println!(
@@ -222,4 +248,15 @@ fn main() {
         &both(fq_pie::FqPie::new(fq_pie::Params::default())),
     );
     fair("cake", &both(cake::Cake::new(cake::Params::default())));
+    for (what, fixed_point) in [("floating point", false), ("fixed_point", true)] {
+        if "learnqueue".contains(&word) {
+            let ns = decision(Params {
+                fixed_point,
+                ..Params::default()
+            });
+            let label = format!("learnqueue, a decision, {what}");
+            let verdict = verdict(ns, bar("learnqueue", what));
+            println!("{label:<52} {ns:>8.2} {:<8} {verdict}", "ns");
+        }
+    }
 }

@@ -4,6 +4,7 @@ pub mod agenda;
 mod capture;
 pub mod cc;
 pub mod env;
+pub mod learnqueue;
 pub mod lfq;
 pub mod packet;
 pub mod pcap;

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
-from quell import files, train
+from quell import experiment, files, train
 from quell._core import InputError
 from quell.executor import executor
-from quell.options import Ray
+from quell.options import Duration, File, Ray, Seed
 from quell.output import command, err
 
 training = typer.Typer(
-    help="Train a learned controller (needs torch: pip install 'quell\\[train]').", no_args_is_help=True
+    help="Train a learned controller (all but learnqueue need torch: pip install 'quell\\[train]').",
+    no_args_is_help=True,
 )
 
 
@@ -27,7 +28,7 @@ Tensorboard = Annotated[
 
 @training.callback()
 def _train() -> None:
-    r"""Train a learned controller (needs torch: pip install 'quell\[train]')."""
+    r"""Train a learned controller (all but learnqueue need torch: pip install 'quell\[train]')."""
 
 
 @training.command(
@@ -249,6 +250,39 @@ def train_a3c_l4s(
     err.print(
         f"{out}: episode {results['episode']}; against l4s's own law in {results['settings']} other scenarios: "
         f"mean delay times {results['mean_delay']}, throughput times {results['throughput']}",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@training.command(
+    "learnqueue",
+    epilog="Examples:\n\n  quell train learnqueue wifi-house\n\n"
+    "  quell train learnqueue lte --aqm 'learnqueue delta 0.9 eta 0.1' --episodes 50\n\n"
+    "  quell run wifi-house --aqm 'learnqueue table learnqueue.safetensors'",
+)
+def train_learnqueue(
+    scenario: File = None,
+    aqm: Annotated[
+        str, typer.Option("--aqm", metavar="WORDS", help="A learnqueue with its options; with a table it goes on.")
+    ] = "learnqueue",
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs to learn from, one after the other.")] = 20,
+    queue: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Whose table: 0 is the first flow's; then `quell run`'s order.")
+    ] = 0,
+    duration: Duration = None,
+    seed: Seed = None,
+    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="The table.")] = Path("learnqueue.safetensors"),
+) -> int:
+    """Let LearnQueue fill its Q-table in simulated runs, for a queue that starts with it."""
+    from quell.train import learnqueue
+
+    files.check_target("--out", out)
+    world = experiment.load(scenario, duration=duration, seed=seed)
+    record = learnqueue.train(world, aqm, out, episodes=episodes, which=queue, command=command())
+    err.print(
+        f"{out}: {episodes} runs; in the last one a mean delay of {record['sojourn_ms']['mean']:.1f} ms and "
+        f"{record['throughput_mbps']:.2f} Mbit/s; quell show {out} draws it",
         soft_wrap=True,
     )
     return 0

@@ -1,7 +1,7 @@
 //! The kinds whose limit or drop probability a controller sets: one FIFO below it.
 
 use quell_qdisc::US;
-use quell_qdisc::control::{fixed, learnqueue, wqm};
+use quell_qdisc::control::{fixed, wqm};
 
 use super::rows::*;
 use super::{Field, Kind, Spec};
@@ -26,115 +26,6 @@ pub(super) static FIXED: Kind<fixed::Params> = Kind {
     wrap: Spec::Fixed,
     unwrap: unwrap!(Fixed),
     check: fixed::Params::check,
-};
-
-pub(super) static LEARNQUEUE: Kind<learnqueue::Params> = Kind {
-    name: "learnqueue",
-    summary: "a FIFO whose limit Q-learning moves by one packet each 15 ms",
-    source: "Bouacida and Shihada 2019 (LearnQueue)",
-    default: learnqueue::Params::default,
-    options: &[
-        opt(
-            "delta",
-            Field::Number(|p| &mut p.delta, 0.0, 1000.0),
-            "weight of the delay in the reward",
-        ),
-        opt(
-            "eta",
-            Field::Number(|p| &mut p.eta, 0.0, 1000.0),
-            "weight of the enqueue rate in the reward",
-        ),
-        opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
-        opt("period", Field::Time(|p| &mut p.period, US, LONG), PERIOD),
-        opt(
-            "initial",
-            Field::Count(|p| &mut p.initial, 1, 65_536),
-            "first limit, packets",
-        ),
-        opt(
-            "max",
-            Field::Count(|p| &mut p.max_size, 2, 65_536),
-            "largest limit, packets",
-        ),
-        opt(
-            "alpha",
-            Field::MaybeProbability(|p| &mut p.alpha),
-            "rate of learning (default: 1 / visits)",
-        ),
-        opt(
-            "epsilon",
-            Field::Probability(|p| &mut p.epsilon),
-            "first probability of exploring",
-        ),
-        opt(
-            "epsilon_min",
-            Field::Probability(|p| &mut p.epsilon_min),
-            "where its decay ends",
-        ),
-        opt(
-            "decay",
-            Field::Probability(|p| &mut p.decay),
-            "factor on epsilon and on 1 - gamma for each pair discovered",
-        ),
-        opt(
-            "gamma",
-            Field::Probability(|p| &mut p.gamma),
-            "first discount",
-        ),
-        opt(
-            "gamma_max",
-            Field::Probability(|p| &mut p.gamma_max),
-            "where its growth ends",
-        ),
-        opt(
-            "packet",
-            Field::Bytes32(|p| &mut p.packet_bytes, 1, 65_535),
-            "bytes of a packet in max_delay",
-        ),
-        opt(
-            "basic_rate",
-            Field::Rate(|p| &mut p.basic_bps, 1000, 1 << 50),
-            "rate of max_delay: 802.11n's basic one",
-        ),
-        opt(
-            "current_max_delay",
-            Field::Flag(|p| &mut p.current_max_delay, ""),
-            "max_delay is that of the present limit, not of the largest one",
-        ),
-        opt(
-            "delayed_credit",
-            Field::Flag(|p| &mut p.delayed_credit, ""),
-            "a period's reward goes to the action before it, not to the one after",
-        ),
-        opt(
-            "literal_update",
-            Field::Flag(|p| &mut p.literal_update, ""),
-            "the update as algorithm 1 prints it, without alpha on the bracket",
-        ),
-        opt(
-            "printed_gamma",
-            Field::Flag(|p| &mut p.printed_gamma, ""),
-            "gamma as printed: 1 - 0.995 gamma",
-        ),
-        opt(
-            "bytes_max_delay",
-            Field::Flag(|p| &mut p.bytes_max_delay, ""),
-            "max_delay as equation 13 prints it: bytes over bit/s",
-        ),
-        opt(
-            "fixed_point",
-            Field::Flag(|p| &mut p.fixed_point, ""),
-            "integers, as on the paper's boards",
-        ),
-        opt(
-            "as_published",
-            as_published!(),
-            "alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
-        ),
-    ],
-    wrap: Spec::LearnQueue,
-    unwrap: unwrap!(LearnQueue),
-    check: learnqueue::Params::check,
 };
 
 pub(super) static WQM: Kind<wqm::Params> = Kind {

@@ -1,12 +1,13 @@
 //! Every kind: what its words parse into and what they build. Names, units and defaults are `tc`'s.
 
-use quell_qdisc::control::{Control, Controller, fixed, learnqueue, wqm};
+use quell_qdisc::control::{Control, Controller, fixed, wqm};
 use quell_qdisc::{
     Discipline, Packet, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, l4s, pie,
     pie_ns3,
 };
 
 use super::a3c::{self, A3C_L4S};
+use super::learnqueue::{self, LEARNQUEUE};
 use super::lfq::{self, LFQ};
 use super::red::{self, RED};
 use super::rlaqm::{self, RLAQM};
@@ -43,7 +44,7 @@ pub enum Spec {
     /// `fixed`.
     Fixed(fixed::Params),
     /// `learnqueue`.
-    LearnQueue(learnqueue::Params),
+    LearnQueue(learnqueue::Words),
     /// `rlaqm`.
     RlAqm(rlaqm::Words),
     /// `wqm`.
@@ -56,7 +57,7 @@ impl Spec {
     pub(super) fn build<P: Packet>(&self, rate_bps: u64) -> (Qdisc<P>, Controller) {
         let mut controller = match self.clone() {
             Spec::Fixed(params) => Controller::Fixed(fixed::Fixed::new(params)),
-            Spec::LearnQueue(params) => Controller::LearnQueue(learnqueue::LearnQueue::new(params)),
+            Spec::LearnQueue(words) => Controller::LearnQueue(words.controller()),
             Spec::A3cL4s(words) => words.controller(),
             Spec::RlAqm(words) => words.controller(),
             Spec::Wqm(params) => Controller::Wqm(wqm::Wqm::new(params, rate_bps)),
@@ -128,7 +129,7 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &fair::L4S,
     &A3C_L4S,
     &controlled::FIXED,
-    &controlled::LEARNQUEUE,
+    &LEARNQUEUE,
     &RLAQM,
     &controlled::WQM,
     &LFQ,

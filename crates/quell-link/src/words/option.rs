@@ -44,6 +44,12 @@ pub(super) enum Field<T: 'static> {
         set: fn(&mut T, bool),
         get: fn(&T) -> bool,
     },
+    /// A file that brings values for the options after it: how it is read, its name (empty: none), and those values.
+    File {
+        set: fn(&mut T, &str) -> Result<(), Error>,
+        get: fn(&T) -> String,
+        brought: fn(&T) -> T,
+    },
     /// Anything else: how it is written, how it is read, and the words for it (empty: none, it is not set).
     Other {
         syntax: &'static str,
@@ -79,6 +85,7 @@ impl<T: Clone> Opt<T> {
             Field::Probability(_) | Field::MaybeProbability(_) => "P",
             Field::Number(..) => "X",
             Field::Flag(..) | Field::Switch { .. } => "",
+            Field::File { .. } => "FILE",
             Field::Other { syntax, .. } => syntax,
         }
     }
@@ -131,7 +138,7 @@ impl<T: Clone> Opt<T> {
             }
             Field::Flag(at, _) => *at(params) = word == self.name,
             Field::Switch { set, .. } => set(params, word == self.name),
-            Field::Other { set, .. } => set(params, value)?,
+            Field::File { set, .. } | Field::Other { set, .. } => set(params, value)?,
         }
         Ok(())
     }
@@ -176,7 +183,7 @@ impl<T: Clone> Opt<T> {
             }
             Field::Flag(at, _) => self.flag(*at(&mut params)),
             Field::Switch { get, .. } => self.flag(get(&params)),
-            Field::Other { get, .. } => get(&params),
+            Field::File { get, .. } | Field::Other { get, .. } => get(&params),
         }
     }
 }

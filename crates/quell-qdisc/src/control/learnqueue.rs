@@ -16,14 +16,23 @@
 //!   and 0. Calibrated on one and on five TCP flows, as `quell reproduce learnqueue` shows.
 //! - With a constant α, or from 400 on, the walk sticks where it began: rewards are positive, what was never tried counts 0.
 //! - `fixed_point`: the Q table in integer microseconds, α and γ in 1024ths, as on the paper's radio boards.
+//!
+//! What was learned can be kept in a file, from which another queue starts (`table.rs`).
+
+mod table;
+
+use serde::{Deserialize, Serialize};
+pub use table::{Card, FORMAT, Table};
 
 use super::Control;
 use crate::{Gauges, Knobs, MS, Nanos, Rng, SEC};
 
 /// Parameters of [`LearnQueue`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Params {
     /// Time between decisions (default 15 ms, 1 us..10 s).
+    #[serde(rename = "period_ns")]
     pub period: Nanos,
     /// Largest limit, packets (default 400, 2..65536).
     pub max_size: u32,
@@ -34,6 +43,7 @@ pub struct Params {
     /// Weight of the enqueue rate in the reward (default 0.5, 0..1000).
     pub eta: f64,
     /// Delay to hold (default 30 ms).
+    #[serde(rename = "target_ns")]
     pub target: Nanos,
     /// Bytes of a packet in `max_delay` (default 1500).
     pub packet_bytes: u32,
@@ -170,9 +180,40 @@ struct Pair {
 
 /// Q in ms, or in integer microseconds.
 #[derive(Clone, Debug, PartialEq)]
-enum Table {
+enum Values {
     Float(Vec<[f64; 2]>),
     Fixed(Vec<[i32; 2]>),
+}
+
+impl Values {
+    fn none(params: &Params) -> Self {
+        let size = params.max_size as usize;
+        match params.fixed_point {
+            true => Values::Fixed(vec![[0; 2]; size]),
+            false => Values::Float(vec![[0.0; 2]; size]),
+        }
+    }
+
+    fn ms(&self, row: usize, action: usize) -> f64 {
+        match self {
+            Values::Float(q) => q[row][action],
+            Values::Fixed(q) => f64::from(q[row][action]) / 1000.0,
+        }
+    }
+
+    fn set_ms(&mut self, row: usize, action: usize, ms: f64) {
+        match self {
+            Values::Float(q) => q[row][action] = ms,
+            Values::Fixed(q) => q[row][action] = libm::round(ms * 1000.0) as i32,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Values::Float(q) => size_of_val(q.as_slice()),
+            Values::Fixed(q) => size_of_val(q.as_slice()),
+        }
+    }
 }
 
 /// The controller of one queue.
@@ -182,7 +223,7 @@ pub struct LearnQueue {
     limit: u32,
     epsilon: f64,
     gamma: f64,
-    q: Table,
+    q: Values,
     visits: Vec<[u32; 2]>,
     discovered: u32,
     pending: Option<Pair>,
@@ -195,17 +236,12 @@ pub struct LearnQueue {
 impl LearnQueue {
     /// Knows nothing yet.
     pub fn new(params: Params) -> Self {
-        let size = params.max_size as usize;
-        let q = match params.fixed_point {
-            true => Table::Fixed(vec![[0; 2]; size]),
-            false => Table::Float(vec![[0.0; 2]; size]),
-        };
         Self {
             limit: params.initial,
             epsilon: params.epsilon,
             gamma: params.gamma,
-            q,
-            visits: vec![[0; 2]; size],
+            q: Values::none(&params),
+            visits: vec![[0; 2]; params.max_size as usize],
             discovered: 0,
             pending: None,
             arrivals: 0,
@@ -213,6 +249,35 @@ impl LearnQueue {
             drops: 0,
             params,
         }
+    }
+
+    /// Knows what is in `table`; limits beyond the table's are new to it.
+    pub fn resume(params: Params, table: &Table) -> Self {
+        let mut lq = Self::new(params);
+        let known = lq.visits.len().min(table.visits.len());
+        lq.visits[..known].copy_from_slice(&table.visits[..known]);
+        for row in 0..known {
+            for action in 0..2 {
+                lq.q.set_ms(row, action, table.q.ms(row, action));
+                if lq.visits[row][action] > 0 {
+                    lq.discover();
+                }
+            }
+        }
+        lq
+    }
+
+    /// What it has learned so far.
+    pub fn table(&self) -> Table {
+        let (q, visits) = (self.q.clone(), self.visits.clone());
+        Table::new(self.params.clone(), self.limit, q, visits)
+    }
+
+    /// Bytes of its Q table alone, as section 5 of the paper counts them, and of all that it keeps.
+    pub fn memory(&self) -> (usize, usize) {
+        let table = self.q.bytes();
+        let visits = size_of_val(self.visits.as_slice());
+        (table, table + visits + size_of::<Self>())
     }
 
     /// The limit in force.
@@ -237,11 +302,7 @@ impl LearnQueue {
 
     /// What the queue has learned of one packet less (action 0) or more (1) at a limit from 1 to `max_size`, ms.
     pub fn q(&self, limit: u32, action: usize) -> f64 {
-        let row = limit as usize - 1;
-        match &self.q {
-            Table::Float(q) => q[row][action],
-            Table::Fixed(q) => f64::from(q[row][action]) / 1000.0,
-        }
+        self.q.ms(limit as usize - 1, action)
     }
 
     /// Delay (ms) and enqueue rate of the period that just ended.
@@ -285,9 +346,12 @@ impl LearnQueue {
     fn visit(&mut self, pair: Pair) {
         let visits = &mut self.visits[pair.limit as usize - 1][pair.action];
         *visits = visits.saturating_add(1);
-        if *visits > 1 {
-            return;
+        if *visits == 1 {
+            self.discover();
         }
+    }
+
+    fn discover(&mut self) {
         self.discovered += 1;
         let p = &self.params;
         if self.epsilon > p.epsilon_min {
@@ -310,7 +374,7 @@ impl LearnQueue {
         };
         let literal = self.params.literal_update;
         match &mut self.q {
-            Table::Float(q) => {
+            Values::Float(q) => {
                 let best = q[next][0].max(q[next][1]);
                 let old = q[row][action];
                 let goal = reward_ms + self.gamma * best;
@@ -321,7 +385,7 @@ impl LearnQueue {
                     false => old + alpha * (goal - old),
                 };
             }
-            Table::Fixed(q) => {
+            Values::Fixed(q) => {
                 let in_1024ths = |x: f64| libm::round(x * 1024.0) as i64;
                 let (alpha, gamma) = (in_1024ths(alpha), in_1024ths(self.gamma));
                 let best = i64::from(q[next][0].max(q[next][1]));

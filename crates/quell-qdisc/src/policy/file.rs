@@ -18,7 +18,7 @@ use super::card::MAX_WIDTH;
 use super::{Affine, Card, Error, Policy};
 
 /// The metadata's key.
-const KEY: &str = "quell";
+pub(crate) const KEY: &str = "quell";
 
 impl Policy {
     /// Reads a policy from the bytes of a file; `file` is its name, for errors.
@@ -61,7 +61,8 @@ impl Policy {
     }
 }
 
-fn load(bytes: &[u8]) -> Result<Policy, Error> {
+/// A whole safetensors file: the text of its model card, and its tensors.
+pub(crate) fn open(bytes: &[u8]) -> Result<(String, SafeTensors<'_>), Error> {
     let bad = |e: safetensors::SafeTensorError| {
         Error::new(format!("not a whole safetensors file ({e})"))
             .remedy("copy or download it again")
@@ -75,7 +76,12 @@ fn load(bytes: &[u8]) -> Result<Policy, Error> {
             "put one into the metadata, as JSON under the key `{KEY}`"
         ))
     })?;
-    let card = Card::from_json(card)?;
+    Ok((card.clone(), tensors))
+}
+
+fn load(bytes: &[u8]) -> Result<Policy, Error> {
+    let (card, tensors) = open(bytes)?;
+    let card = Card::from_json(&card)?;
     card.check()?;
 
     let mut layers = Vec::new();

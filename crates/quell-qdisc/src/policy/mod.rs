@@ -12,7 +12,7 @@
 //! | `file.rs` | the file format, read and written |
 
 mod card;
-mod file;
+pub(crate) mod file;
 mod forward;
 mod mlp;
 
@@ -229,20 +229,20 @@ pub struct Error {
 }
 
 impl Error {
-    fn new(what: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
             ..Self::default()
         }
     }
 
-    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
     /// Puts `name` before the key.
-    fn under(mut self, name: &str) -> Self {
+    pub(crate) fn under(mut self, name: &str) -> Self {
         self.key = Some(match self.key {
             Some(key) => format!("{name}.{key}"),
             None => name.to_owned(),
@@ -250,7 +250,7 @@ impl Error {
         self
     }
 
-    fn at(mut self, file: &str) -> Self {
+    pub(crate) fn at(mut self, file: &str) -> Self {
         if self.file.is_none() && !file.is_empty() {
             self.file = Some(file.to_owned());
         }

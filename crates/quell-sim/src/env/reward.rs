@@ -220,7 +220,7 @@ impl Reward {
                 _ => Err(Error::new(format!("{alpha} is out of range")).key("alpha")),
             },
             ["learnqueue", ..] => match Queue::parse(words)?.spec() {
-                Spec::LearnQueue(params) => Ok(Reward::LearnQueue(Box::new(params.clone()))),
+                Spec::LearnQueue(words) => Ok(Reward::LearnQueue(Box::new(words.params.clone()))),
                 _ => Err(Error::new("not a learnqueue")),
             },
             ["rlaqm", ..] => Err(Error::new(format!("`{words}` is not understood"))

@@ -1,0 +1,262 @@
+//! `learnqueue`: a FIFO whose limit tabular Q-learning moves; it may start from what another one learned.
+
+use std::sync::Arc;
+
+use quell_qdisc::US;
+use quell_qdisc::control::learnqueue::{LearnQueue, Params, Table};
+
+use super::rows::*;
+use super::{Field, Kind, Spec};
+use crate::error::Error;
+
+/// What the words say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Words {
+    /// The controller's parameters.
+    pub params: Params,
+    /// What it starts from, and its file.
+    pub table: Option<(String, Arc<Table>)>,
+}
+
+impl Words {
+    fn check(&self) -> Result<(), &'static str> {
+        match &self.table {
+            Some((_, table)) if table.params().max_size != self.params.max_size => {
+                Err("max must be the table's; leave it out")
+            }
+            _ => self.params.check(),
+        }
+    }
+
+    fn file(&self) -> &str {
+        self.table.as_ref().map_or("", |(file, _)| file)
+    }
+
+    /// What the table was learned with holds for words that follow, so none may come before it.
+    fn load(&mut self, file: &str) -> Result<(), Error> {
+        if *self != Self::default() {
+            return Err(Error::new("comes after options that it would undo")
+                .remedy(format!("write table {file} first")));
+        }
+        let bytes = std::fs::read(file).map_err(|e| {
+            Error::new(format!("{file}: {e}")).remedy("make one with quell train learnqueue")
+        })?;
+        let table = Table::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
+        self.table = Some((file.to_owned(), Arc::new(table)));
+        *self = self.brought();
+        Ok(())
+    }
+
+    /// These words if there were no more than the table.
+    fn brought(&self) -> Self {
+        let params = self.table.as_ref().map(|(_, table)| table.params());
+        Self {
+            params: params.unwrap_or_default(),
+            table: self.table.clone(),
+        }
+    }
+
+    pub(super) fn controller(&self) -> LearnQueue {
+        let params = self.params.clone();
+        match &self.table {
+            Some((_, table)) => LearnQueue::resume(params, table),
+            None => LearnQueue::new(params),
+        }
+    }
+}
+
+pub(super) static LEARNQUEUE: Kind<Words> = Kind {
+    name: "learnqueue",
+    summary: "a FIFO whose limit Q-learning moves by one packet each 15 ms",
+    source: "Bouacida and Shihada 2019 (LearnQueue)",
+    default: Words::default,
+    options: &[
+        opt(
+            "table",
+            Field::File {
+                set: Words::load,
+                get: |w| w.file().to_owned(),
+                brought: Words::brought,
+            },
+            "what another one learned, from quell train learnqueue, with its options (its path has no blanks)",
+        ),
+        opt(
+            "delta",
+            Field::Number(|w| &mut w.params.delta, 0.0, 1000.0),
+            "weight of the delay in the reward",
+        ),
+        opt(
+            "eta",
+            Field::Number(|w| &mut w.params.eta, 0.0, 1000.0),
+            "weight of the enqueue rate in the reward",
+        ),
+        opt(
+            "target",
+            Field::Time(|w| &mut w.params.target, 0, LONG),
+            TARGET,
+        ),
+        opt(
+            "period",
+            Field::Time(|w| &mut w.params.period, US, LONG),
+            PERIOD,
+        ),
+        opt(
+            "initial",
+            Field::Count(|w| &mut w.params.initial, 1, 65_536),
+            "first limit, packets",
+        ),
+        opt(
+            "max",
+            Field::Count(|w| &mut w.params.max_size, 2, 65_536),
+            "largest limit, packets",
+        ),
+        opt(
+            "alpha",
+            Field::MaybeProbability(|w| &mut w.params.alpha),
+            "rate of learning (default: 1 / visits)",
+        ),
+        opt(
+            "epsilon",
+            Field::Probability(|w| &mut w.params.epsilon),
+            "first probability of exploring",
+        ),
+        opt(
+            "epsilon_min",
+            Field::Probability(|w| &mut w.params.epsilon_min),
+            "where its decay ends",
+        ),
+        opt(
+            "decay",
+            Field::Probability(|w| &mut w.params.decay),
+            "factor on epsilon and on 1 - gamma for each pair discovered",
+        ),
+        opt(
+            "gamma",
+            Field::Probability(|w| &mut w.params.gamma),
+            "first discount",
+        ),
+        opt(
+            "gamma_max",
+            Field::Probability(|w| &mut w.params.gamma_max),
+            "where its growth ends",
+        ),
+        opt(
+            "packet",
+            Field::Bytes32(|w| &mut w.params.packet_bytes, 1, 65_535),
+            "bytes of a packet in max_delay",
+        ),
+        opt(
+            "basic_rate",
+            Field::Rate(|w| &mut w.params.basic_bps, 1000, 1 << 50),
+            "rate of max_delay: 802.11n's basic one",
+        ),
+        opt(
+            "current_max_delay",
+            Field::Flag(|w| &mut w.params.current_max_delay, ""),
+            "max_delay is that of the present limit, not of the largest one",
+        ),
+        opt(
+            "delayed_credit",
+            Field::Flag(|w| &mut w.params.delayed_credit, ""),
+            "a period's reward goes to the action before it, not to the one after",
+        ),
+        opt(
+            "literal_update",
+            Field::Flag(|w| &mut w.params.literal_update, ""),
+            "the update as algorithm 1 prints it, without alpha on the bracket",
+        ),
+        opt(
+            "printed_gamma",
+            Field::Flag(|w| &mut w.params.printed_gamma, ""),
+            "gamma as printed: 1 - 0.995 gamma",
+        ),
+        opt(
+            "bytes_max_delay",
+            Field::Flag(|w| &mut w.params.bytes_max_delay, ""),
+            "max_delay as equation 13 prints it: bytes over bit/s",
+        ),
+        opt(
+            "fixed_point",
+            Field::Flag(|w| &mut w.params.fixed_point, ""),
+            "integers, as on the paper's boards",
+        ),
+        opt(
+            "as_published",
+            Field::Switch {
+                off: "",
+                set: |w, _| w.params = w.params.clone().as_published(),
+                // Its parts are what the canonical words name.
+                get: |_| false,
+            },
+            "alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
+        ),
+    ],
+    wrap: Spec::LearnQueue,
+    unwrap: unwrap!(LearnQueue),
+    check: Words::check,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::super::Queue;
+    use super::*;
+
+    fn file(name: &str, params: Params) -> String {
+        let path = std::env::temp_dir().join(format!("quell-{}-{name}", std::process::id()));
+        let bytes = LearnQueue::new(params).table().save().expect("a table");
+        std::fs::write(&path, bytes).expect("a file");
+        path.to_str().expect("a path").to_owned()
+    }
+
+    #[test]
+    fn a_table_brings_its_options_and_words_after_it_hold() {
+        let params = Params {
+            delta: 0.9,
+            eta: 0.1,
+            max_size: 60,
+            initial: 20,
+            ..Params::default()
+        };
+        let file = file("brings.safetensors", params);
+        let words = format!("learnqueue table {file}");
+        let queue = Queue::parse(&words).unwrap();
+        assert_eq!(queue.canonical(), words);
+        let Spec::LearnQueue(w) = queue.spec() else {
+            panic!()
+        };
+        assert_eq!(
+            (w.params.delta, w.params.max_size, w.params.initial),
+            (0.9, 60, 20)
+        );
+        // A default beside the table's value is a word of its own.
+        let other = Queue::parse(&format!("{words} delta 0.5 initial 3")).unwrap();
+        assert_eq!(other.canonical(), format!("{words} delta 0.5 initial 3"));
+        assert_eq!(Queue::parse(&other.canonical()), Ok(other));
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_start_from_a_table_says_why() {
+        let file = file("refused.safetensors", Params::default());
+        let error = |words: &str| Queue::parse(words).expect_err(words).to_string();
+        assert_eq!(
+            error(&format!("learnqueue delta 0.9 table {file}")),
+            format!(
+                "learnqueue: table: comes after options that it would undo; write table {file} first"
+            )
+        );
+        assert_eq!(
+            error(&format!("learnqueue table {file} max 100")),
+            "learnqueue: max must be the table's; leave it out"
+        );
+        std::fs::write(&file, b"short").unwrap();
+        let e = error(&format!("learnqueue table {file}"));
+        assert!(
+            e.starts_with(&format!("learnqueue: table: {file}: the file ends")),
+            "{e}"
+        );
+        std::fs::remove_file(&file).unwrap();
+        let e = error(&format!("learnqueue table {file}"));
+        assert!(e.ends_with("; make one with quell train learnqueue"), "{e}");
+    }
+}

@@ -1,0 +1,433 @@
+//! What a [`LearnQueue`](super::LearnQueue) has learned, as a file that another one starts from.
+//!
+//! The file is safetensors, so that Python's `safetensors` package reads and writes it too:
+//!
+//! | tensor | type, shape | row `limit - 1`, for one packet less and one more |
+//! |---|---|---|
+//! | `q` | F64 `[max, 2]`, ms; I32, microseconds, where the card says `fixed_point` | Q |
+//! | `visits` | U32 `[max, 2]` | how often the pair was tried |
+//!
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. ε and γ follow from the pairs tried and need no place.
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, Serialize};
+
+use super::{Params, Values};
+use crate::policy::Error;
+use crate::policy::file::{KEY, open};
+
+/// The version of the file format that this quell reads and writes.
+pub const FORMAT: u32 = 1;
+/// What the card says that the file is.
+const KIND: &str = "learnqueue table";
+
+/// What a table is and where it came from: JSON under the key `quell` of the file's metadata.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// Version of the file format: [`FORMAT`].
+    pub format: u32,
+    /// `learnqueue table`.
+    pub kind: String,
+    /// What it was learned with: weights, target, limits (1 to `max_size`) and the rest.
+    pub params: Params,
+    /// The limit in force at the end, from which the next one goes on.
+    pub limit: u32,
+    /// What it was learned on, and by which command.
+    pub trained_on: String,
+    /// The seed of the (first) run.
+    pub seed: u64,
+    /// The version of quell that wrote it.
+    pub quell: String,
+}
+
+/// A table with its card.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    card: Card,
+    pub(super) q: Values,
+    pub(super) visits: Vec<[u32; 2]>,
+}
+
+impl Table {
+    pub(super) fn new(params: Params, limit: u32, q: Values, visits: Vec<[u32; 2]>) -> Self {
+        let card = Card {
+            format: FORMAT,
+            kind: KIND.to_owned(),
+            params,
+            limit,
+            trained_on: String::new(),
+            seed: 0,
+            quell: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        Self { card, q, visits }
+    }
+
+    /// The same, with where it came from in its card.
+    pub fn from(mut self, trained_on: &str, seed: u64) -> Self {
+        (self.card.trained_on, self.card.seed) = (trained_on.to_owned(), seed);
+        self
+    }
+
+    /// The card.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// What it was learned with, to go on from where it ended.
+    pub fn params(&self) -> Params {
+        Params {
+            initial: self.card.limit,
+            ..self.card.params.clone()
+        }
+    }
+
+    /// For every limit from 1 on, Q of one packet less and of one more, ms.
+    pub fn values(&self) -> Vec<[f64; 2]> {
+        (0..self.visits.len())
+            .map(|row| [self.q.ms(row, 0), self.q.ms(row, 1)])
+            .collect()
+    }
+
+    /// For every limit from 1 on, how often one packet less and one more were tried.
+    pub fn visits(&self) -> &[[u32; 2]] {
+        &self.visits
+    }
+
+    /// The bytes of a file that [`Table::load`] reads back as this table.
+    ///
+    /// # Errors
+    /// If the card cannot be written, which does not happen.
+    pub fn save(&self) -> Result<Vec<u8>, Error> {
+        let bad = |e: &dyn std::fmt::Display| Error::new(e.to_string());
+        let (dtype, q): (_, Vec<u8>) = match &self.q {
+            Values::Float(q) => (
+                Dtype::F64,
+                q.iter().flatten().flat_map(|x| x.to_le_bytes()).collect(),
+            ),
+            Values::Fixed(q) => (
+                Dtype::I32,
+                q.iter().flatten().flat_map(|x| x.to_le_bytes()).collect(),
+            ),
+        };
+        let visits = self.visits.iter().flatten();
+        let visits: Vec<u8> = visits.flat_map(|n| n.to_le_bytes()).collect();
+        let shape = vec![self.visits.len(), 2];
+        let tensors = [
+            ("q", TensorView::new(dtype, shape.clone(), &q)),
+            ("visits", TensorView::new(Dtype::U32, shape, &visits)),
+        ];
+        let tensors: Result<Vec<_>, _> = tensors
+            .into_iter()
+            .map(|(name, view)| view.map(|view| (name, view)))
+            .collect();
+        let card = serde_json::to_string(&self.card).map_err(|e| bad(&e))?;
+        let metadata = [(KEY.to_owned(), card)].into_iter().collect();
+        safetensors::serialize(tensors.map_err(|e| bad(&e))?, Some(metadata)).map_err(|e| bad(&e))
+    }
+
+    /// Reads a table from the bytes of a file; `file` is its name, for errors.
+    ///
+    /// # Errors
+    /// If the bytes are truncated or no safetensors file, or the card, its version, a shape or a number is not right.
+    pub fn load(file: &str, bytes: &[u8]) -> Result<Self, Error> {
+        load(bytes).map_err(|e| e.at(file))
+    }
+}
+
+fn load(bytes: &[u8]) -> Result<Table, Error> {
+    let (card, tensors) = open(bytes)?;
+    let card = read_card(&card)?;
+    let size = card.params.max_size as usize;
+    let q = tensor(&tensors, "q")?;
+    let visits = tensor(&tensors, "visits")?;
+    if tensors.len() > 2 {
+        let mut left = tensors.names();
+        left.retain(|name| !["q", "visits"].contains(name));
+        left.sort_unstable();
+        return Err(
+            Error::new("a table has no such tensor").under(left.first().copied().unwrap_or(""))
+        );
+    }
+    let q = match card.params.fixed_point {
+        true => Values::Fixed(pairs("q", &q, Dtype::I32, size, i32::from_le_bytes)?),
+        false => Values::Float(pairs("q", &q, Dtype::F64, size, f64::from_le_bytes)?),
+    };
+    let visits = pairs("visits", &visits, Dtype::U32, size, u32::from_le_bytes)?;
+    if let Some(row) = (0..size).find(|row| !(0..2).all(|action| q.ms(*row, action).is_finite())) {
+        return Err(Error::new(format!("Q at limit {} is no number", row + 1))
+            .remedy(ANEW)
+            .under("q"));
+    }
+    Ok(Table { card, q, visits })
+}
+
+const ANEW: &str = "make it anew with quell train learnqueue";
+
+/// The version and the kind are looked at first: what else the card of another one holds need not read as this one's.
+fn read_card(text: &str) -> Result<Card, Error> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: u32,
+        #[serde(default)]
+        kind: String,
+    }
+    let bad = |e: serde_json::Error| Error::new(e.to_string()).remedy(ANEW).under("card");
+    let head: Head = serde_json::from_str(text).map_err(bad)?;
+    if head.kind != KIND {
+        return Err(Error::new("not a table of LearnQueue's").remedy(ANEW));
+    }
+    if head.format != FORMAT {
+        return Err(Error::new(format!("format {} is not known", head.format))
+            .remedy(format!(
+                "this quell ({}) reads format {FORMAT}; {ANEW}",
+                env!("CARGO_PKG_VERSION")
+            ))
+            .under("card: format"));
+    }
+    let card: Card = serde_json::from_str(text).map_err(bad)?;
+    let wrong = |e: &str, key: &str| Error::new(e).remedy(ANEW).under(key);
+    card.params.check().map_err(|e| wrong(e, "card: params"))?;
+    if !(1..=card.params.max_size).contains(&card.limit) {
+        return Err(wrong("must be 1 to max_size packets", "card: limit"));
+    }
+    Ok(card)
+}
+
+fn tensor<'a>(tensors: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, Error> {
+    tensors.tensor(name).map_err(|_| {
+        Error::new("this tensor is missing")
+            .remedy(ANEW)
+            .under(name)
+    })
+}
+
+/// The numbers of a tensor, two a limit, in the one type and shape that are right.
+fn pairs<T: Copy, const BYTES: usize>(
+    name: &str,
+    tensor: &TensorView,
+    dtype: Dtype,
+    size: usize,
+    read: fn([u8; BYTES]) -> T,
+) -> Result<Vec<[T; 2]>, Error> {
+    if tensor.dtype() != dtype || tensor.shape() != [size, 2] {
+        let (found, shape) = (tensor.dtype(), tensor.shape());
+        return Err(Error::new(format!(
+            "{found} {shape:?} where {dtype} [{size}, 2] is due"
+        ))
+        .remedy(ANEW)
+        .under(name));
+    }
+    let (numbers, _) = tensor.data().as_chunks::<BYTES>();
+    let (rows, _) = numbers.as_chunks::<2>();
+    Ok(rows.iter().map(|[a, b]| [read(*a), read(*b)]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LearnQueue;
+    use super::*;
+    use crate::control::Control;
+    use crate::{Gauges, MS, Rng};
+    use proptest::prelude::*;
+
+    fn learned(params: Params, seed: u64, decisions: u64) -> LearnQueue {
+        let mut lq = LearnQueue::new(params);
+        let (mut rng, mut g) = (Rng::new(seed, "t"), Gauges::default());
+        for i in 0..decisions {
+            g.departures += 1;
+            g.arrivals += 3;
+            g.drops_overflow += i % 2;
+            g.sojourn = u64::from(lq.limit()) * MS + i * 7919 % 60;
+            lq.decide(&g, &mut rng);
+        }
+        lq
+    }
+
+    fn small(fixed_point: bool) -> Params {
+        Params {
+            max_size: 30,
+            fixed_point,
+            delta: 0.9,
+            eta: 0.1,
+            ..Params::default()
+        }
+    }
+
+    fn table(fixed_point: bool) -> Table {
+        learned(small(fixed_point), 4, 500)
+            .table()
+            .from("a test", 4)
+    }
+
+    fn error(bytes: &[u8]) -> String {
+        let e = Table::load("t.safetensors", bytes).expect_err("a bad table");
+        let text = e.to_string();
+        assert!(text.starts_with("t.safetensors: "), "{text}");
+        text
+    }
+
+    /// The file of a table whose card's text was changed.
+    fn with_card(change: impl Fn(&str) -> String) -> Vec<u8> {
+        let bytes = table(false).save().unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let (card, _) = open(&bytes).unwrap();
+        let metadata = [(KEY.to_owned(), change(&card))].into_iter().collect();
+        safetensors::serialize(tensors.tensors(), Some(metadata)).unwrap()
+    }
+
+    /// The same with its tensors changed.
+    fn with_tensors(tensors: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)>) -> Vec<u8> {
+        let bytes = table(false).save().unwrap();
+        let (card, _) = open(&bytes).unwrap();
+        let views = tensors
+            .iter()
+            .map(|(n, d, s, b)| (*n, TensorView::new(*d, s.clone(), b).unwrap()));
+        let metadata = [(KEY.to_owned(), card)].into_iter().collect();
+        safetensors::serialize(views, Some(metadata)).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_gives_back_the_table_and_the_table_the_learner(
+            seed in 0..1000u64, decisions in 0..3000u64, fixed_point: bool, max_size in 2..60u32, delta in 0.0..2.0,
+        ) {
+            let params = Params { max_size, delta, ..small(fixed_point) };
+            let before = learned(params, seed, decisions);
+            let table = before.table().from("a test", seed);
+            let bytes = table.save().unwrap();
+            let again = Table::load("t", &bytes).unwrap();
+            prop_assert_eq!(&again, &table);
+            prop_assert_eq!(again.save().unwrap(), bytes);
+            // It decides as the one that went on, but for the counters of its own queue.
+            let mut after = LearnQueue::resume(again.params(), &again);
+            prop_assert_eq!(after.limit(), before.limit());
+            prop_assert_eq!(after.epsilon(), before.epsilon());
+            prop_assert_eq!(after.gamma(), before.gamma());
+            prop_assert_eq!(after.discovered(), before.discovered());
+            let mut before = before;
+            let (mut a, mut b) = (Rng::new(1, "t"), Rng::new(1, "t"));
+            let mut g = Gauges { arrivals: 100_000, departures: 100_000, drops_overflow: 50_000, ..Gauges::default() };
+            before.observe(&g);
+            after.observe(&g);
+            for i in 0..50 {
+                g.departures += 1;
+                g.sojourn = i * MS;
+                prop_assert_eq!(before.decide(&g, &mut a), after.decide(&g, &mut b));
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(at in 0..4000usize, byte: u8, length in 0..4000usize, fixed_point: bool) {
+            let mut bytes = table(fixed_point).save().unwrap();
+            let last = bytes.len() - 1;
+            bytes[at.min(last)] = byte;
+            let _ = Table::load("t", &bytes);
+            bytes.truncate(length);
+            let _ = Table::load("t", &bytes);
+        }
+    }
+
+    #[test]
+    fn integers_start_from_what_floating_point_learned_and_back() {
+        for fixed_point in [false, true] {
+            let table = table(fixed_point);
+            let other = Params {
+                fixed_point: !fixed_point,
+                ..table.params()
+            };
+            let lq = LearnQueue::resume(other, &table);
+            for (row, values) in table.values().iter().enumerate() {
+                for action in 0..2 {
+                    let q = lq.q(row as u32 + 1, action);
+                    assert!((q - values[action]).abs() <= 0.0005, "{q} {values:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_prefix_of_a_file_is_refused() {
+        let bytes = table(false).save().unwrap();
+        for length in 0..bytes.len() {
+            error(&bytes[..length]);
+        }
+    }
+
+    #[test]
+    fn a_card_of_another_version_kind_or_range_is_refused() {
+        let e = error(&with_card(|c| c.replace("\"format\":1", "\"format\":2")));
+        assert!(
+            e.contains("card: format: format 2 is not known; this quell"),
+            "{e}"
+        );
+        let e = error(&with_card(|c| c.replace(KIND, "something")));
+        assert!(
+            e.ends_with("not a table of LearnQueue's; make it anew with quell train learnqueue"),
+            "{e}"
+        );
+        let e = error(&with_card(|c| {
+            c.replace("\"max_size\":30", "\"max_size\":1")
+        }));
+        assert!(
+            e.contains("card: params: max must be 2 to 65536 packets"),
+            "{e}"
+        );
+        let e = error(&with_card(|c| c.replace("\"limit\":", "\"limit\":9")));
+        assert!(
+            e.contains("card: limit: must be 1 to max_size packets"),
+            "{e}"
+        );
+        let e = error(&with_card(|c| c.replace("\"eta\":0.1", "\"eta\":1e999")));
+        assert!(e.contains("card: "), "{e}");
+        let e = error(&with_card(|c| c.replace("\"seed\"", "\"sead\"")));
+        assert!(e.contains("card: unknown field `sead`"), "{e}");
+        assert!(error(&with_card(|_| "nonsense".into())).contains("card: "));
+    }
+
+    #[test]
+    fn tensors_of_another_shape_type_or_name_are_refused() {
+        let floats = |n: usize, x: f64| vec![x; n].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let q = || ("q", Dtype::F64, vec![30, 2], floats(60, 1.0));
+        let visits = || ("visits", Dtype::U32, vec![30, 2], vec![0; 240]);
+        assert!(Table::load("t", &with_tensors(vec![q(), visits()])).is_ok());
+        let e = error(&with_tensors(vec![visits()]));
+        assert!(e.contains("q: this tensor is missing"), "{e}");
+        let e = error(&with_tensors(vec![q()]));
+        assert!(e.contains("visits: this tensor is missing"), "{e}");
+        let e = error(&with_tensors(vec![
+            ("q", Dtype::F64, vec![29, 2], floats(58, 1.0)),
+            visits(),
+        ]));
+        assert!(e.contains("q: F64 [29, 2] where F64 [30, 2] is due"), "{e}");
+        let e = error(&with_tensors(vec![
+            ("q", Dtype::F32, vec![30, 2], vec![0; 240]),
+            visits(),
+        ]));
+        assert!(e.contains("q: F32 [30, 2] where F64 [30, 2] is due"), "{e}");
+        let e = error(&with_tensors(vec![
+            q(),
+            visits(),
+            ("more", Dtype::U8, vec![1], vec![0]),
+        ]));
+        assert!(e.contains("more: a table has no such tensor"), "{e}");
+        for bad in [f64::NAN, f64::INFINITY] {
+            let e = error(&with_tensors(vec![
+                ("q", Dtype::F64, vec![30, 2], floats(60, bad)),
+                visits(),
+            ]));
+            assert!(
+                e.contains("q: Q at limit 1 is no number; make it anew"),
+                "{e}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_network_is_no_table() {
+        let model = include_bytes!("../../../../../models/rl-aqm.safetensors");
+        let e = error(model);
+        assert!(e.contains("not a table of LearnQueue's"), "{e}");
+    }
+}

@@ -1,0 +1,44 @@
+"""LearnQueue's Q-table, learned in simulated runs, each of which goes on from the one before. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from quell import _core
+from quell._core import LearnQueueTable, Scenario
+from quell.files import write_bytes
+from quell.output import bar
+from quell.train import Stopped
+
+INTERRUPTED = 130
+
+
+def train(
+    scenario: Scenario, words: str, out: Path, *, episodes: int, which: int = 0, command: str = ""
+) -> dict[str, Any]:
+    """Let queue number `which` of a scenario learn for so many runs; return the last one's record.
+
+    `words` are a `learnqueue`; one with a table goes on from that. In every run after the first all such queues of the
+    scenario start from the table of that one queue, which is written whole after each run.
+
+    Raises InputError for words or a queue that do not learn, Stopped after Ctrl-C.
+    """
+    table: LearnQueueTable | None = None
+    record: dict[str, Any] = {}
+    done = 0
+    try:
+        with bar("Learning", episodes, "runs") as update:
+            for k in range(episodes):
+                seed = scenario.run_seed(k)
+                text, table = _core.learnqueue_episode(scenario, words, seed, which=which, table=table)
+                record = json.loads(text)
+                told = f"{k + 1} runs of {scenario.name}, {scenario.duration_s:g} s each: {command}"
+                write_bytes(out, table.save(told, scenario.seed))
+                done = k + 1
+                update(done, f"{record['sojourn_ms']['mean']:.1f} ms")
+    except KeyboardInterrupt:
+        kept = f"{out} holds {done} runs; go on with --aqm 'learnqueue table {out}'" if done else "nothing learned yet"
+        raise Stopped(f"interrupted; {kept}", INTERRUPTED) from None
+    return record

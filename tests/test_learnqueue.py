@@ -1,0 +1,168 @@
+"""LearnQueue's table: learned, kept, shown, started from; and hostile files."""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL, ROOT, Quell
+from quell import _core, experiment, show
+from quell._core import InputError
+from quell.train import learnqueue
+
+TABLE = "learnqueue.safetensors"
+
+
+def learn(folder: Path, words: str = "learnqueue", episodes: int = 3, name: str = TABLE) -> Path:
+    out = folder / name
+    world = experiment.load("home", duration="5s")
+    learnqueue.train(world, words, out, episodes=episodes, command="a test")
+    return out
+
+
+def parts(data: bytes) -> tuple[dict[str, Any], bytes]:
+    size = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+def joined(header: dict[str, Any], body: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+@pytest.mark.parametrize("words", ["learnqueue delta 0.9 eta 0.1", "learnqueue fixed_point max 60"])
+def test_a_table_is_kept_shown_and_started_from(quell: Quell, tmp_path: Path, words: str) -> None:
+    made = quell("train", "learnqueue", "home", "--aqm", words, "--episodes", "3", "--duration", "5s")
+    assert made.returncode == 0, made.stderr
+    assert "learnqueue.safetensors: 3 runs" in made.stderr
+    shown = quell("show", TABLE, "--json", "-")
+    plain = json.loads(shown.stdout)
+    size = plain["card"]["params"]["max_size"]
+    assert len(plain["q_ms"]) == len(plain["visits"]) == size
+    # A decision each 15 ms of 5 s, three times.
+    assert sum(n for pair in plain["visits"] for n in pair) == 3 * 333
+    assert plain["card"]["trained_on"].startswith("3 runs of home, 5 s each: quell train learnqueue home --aqm")
+    text = quell("show", TABLE, "--html", "table.html")
+    assert text.returncode == 0, text.stderr
+    assert f"limits 1 to {size}" in text.stdout
+    assert "▲" in text.stdout
+    page = (tmp_path / "table.html").read_text()
+    assert "What one packet more is worth" in page
+    assert "measured again" not in page
+    run = quell("run", "home", "--duration", "5s", "--aqm", f"learnqueue table {TABLE}", "--json", "-")
+    assert json.loads(run.stdout)["queue"] == f"learnqueue table {TABLE}"
+
+
+def test_the_same_command_learns_the_same_table_and_a_table_goes_on(tmp_path: Path) -> None:
+    first, again = learn(tmp_path), learn(tmp_path, name="again.safetensors")
+    assert first.read_bytes() == again.read_bytes()
+    longer = show.QTable.load(learn(tmp_path, f"learnqueue table {first}", name="longer.safetensors"))
+    once = show.QTable.load(first)
+    assert sum(map(sum, longer.visits)) == 2 * sum(map(sum, once.visits))
+
+
+def test_a_queue_that_starts_from_a_table_uses_what_it_holds(tmp_path: Path) -> None:
+    table = learn(tmp_path, episodes=40)
+    world = experiment.load("home", duration="5s")
+
+    def mean_limit(words: str) -> float:
+        runs: list[float] = []
+        jobs = [(world, experiment.Job(words, world.run_seed(100 + k))) for k in range(10)]
+        experiment.run_each(jobs, lambda record: runs.append(record["limit_packets"]))
+        return sum(runs) / len(runs)
+
+    # An untaught walk that began at one packet is still near there after 5 s; the table's has found more room.
+    assert mean_limit(f"learnqueue table {table}") > mean_limit("learnqueue")
+
+
+def test_python_reads_a_table_with_safetensors(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    path = learn(tmp_path)
+    tensors, table = numpy.load_file(path), show.QTable.load(path)
+    assert tensors["q"].tolist() == [list(pair) for pair in table.values]
+    assert tensors["visits"].tolist() == [list(pair) for pair in table.visits]
+
+
+def hostile(good: bytes) -> dict[str, tuple[bytes, str]]:
+    header, body = parts(good)
+
+    def card(**change: Any) -> dict[str, Any]:
+        whole = json.loads(header["__metadata__"]["quell"]) | change
+        return header | {"__metadata__": {"quell": json.dumps(whole)}}
+
+    params = json.loads(header["__metadata__"]["quell"])["params"]
+    at = header["q"]["data_offsets"][0]
+    nan = body[:at] + struct.pack("<d", float("nan")) + body[at + 8 :]
+    return {
+        "truncated": (good[: len(good) // 2], "copy or download it again"),
+        "empty": (b"", "copy or download it again"),
+        "mis-shaped": (joined(header | {"q": header["q"] | {"shape": [800, 1]}}, body), "q: F64 [800, 1] where"),
+        "no number": (joined(header, nan), "is no number; make it anew with quell train learnqueue"),
+        "wrong version": (joined(card(format=9), body), "format 9 is not known; this quell"),
+        "another kind": (joined(card(kind="x"), body), "not a table of LearnQueue's; make it anew"),
+        "out of range": (joined(card(params=params | {"epsilon": 7}), body), "epsilon and gamma must be 0 to 1"),
+        "huge": (joined(card(params=params | {"max_size": 2**32 - 1}), body), "max must be 2 to 65536"),
+        "a network": ((ROOT / "models" / "rl-aqm.safetensors").read_bytes(), "not a table of LearnQueue's"),
+    }
+
+
+def test_hostile_files_get_one_line_that_names_file_and_remedy(quell: Quell, tmp_path: Path) -> None:
+    for what, (data, piece) in hostile(learn(tmp_path).read_bytes()).items():
+        (tmp_path / "bad.safetensors").write_bytes(data)
+        with pytest.raises(InputError) as caught:
+            _core.queue(f"learnqueue table {tmp_path / 'bad.safetensors'}")
+        line = str(caught.value)
+        assert "bad.safetensors: " in line and piece in line and "\n" not in line, f"{what}: {line}"
+        with pytest.raises(InputError):
+            show.QTable.load(tmp_path / "bad.safetensors")
+    refused = quell("run", "home", "--aqm", "learnqueue table bad.safetensors")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "piece"),
+    [
+        (["train", "learnqueue", "--aqm", "pfifo"], "pfifo: has no table to train; write learnqueue"),
+        (["train", "learnqueue", "--queue", "9"], "queue 9: no learnqueue; those of home are 0"),
+        (["train", "learnqueue", "--out", "nowhere/t"], "the folder nowhere does not exist"),
+        (["train", "learnqueue", "--aqm", "learnqueue table none"], "make one with quell train learnqueue"),
+        (["train", "learnqueue", "--episodes", "0"], "--episodes"),
+        (["show", "none"], "none: cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_says_so_in_a_line(quell: Quell, tmp_path: Path, arguments: list[str], piece: str) -> None:
+    done = quell(*arguments)
+    assert done.returncode == 2
+    assert piece in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_network_is_shown_by_its_card_and_has_no_picture(quell: Quell) -> None:
+    model = str(ROOT / "models" / "rl-aqm.safetensors")
+    assert "gives action" in quell("show", model).stdout
+    assert quell("show", model, "--html", "x.html").returncode == 2
+
+
+def test_ctrl_c_keeps_what_was_learned(tmp_path: Path) -> None:
+    arguments = ["train", "learnqueue", "home", "--episodes", "100000", "--duration", "2s"]
+    process = subprocess.Popen([QUELL, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / TABLE).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "go on with --aqm 'learnqueue table learnqueue.safetensors'" in err
+    assert sum(map(sum, show.QTable.load(tmp_path / TABLE).visits)) >= 133
