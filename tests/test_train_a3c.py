@@ -77,6 +77,26 @@ def test_actions_are_probabilities_in_the_scaling_of_the_card() -> None:
     assert scale.probability(np.array([-1, 0, 1], np.float32)).tolist() == pytest.approx([0, 0.25, 0.5])
 
 
+def test_the_sets_held_out_share_no_scenario_with_those_that_something_was_chosen_by() -> None:
+    drawn = [*coupled.HELD_OUT, *coupled.FEW_FLOWS]
+    assert len(drawn) == 72
+    assert not set(drawn) & {*coupled.GRID, *coupled.VALIDATION}
+    for mbps, rtt, flows in drawn:
+        assert 1 <= mbps <= 100 and 10 <= rtt <= 100 and 1 <= flows <= 20
+    assert coupled.HELD_OUT[:2] == [(3.6, 97, 13), (2.0, 11, 20)], "they were drawn once and stay as they are"
+
+
+def test_a_constant_is_a_queue_that_holds_its_probability(tmp_path: Path) -> None:
+    delays = []
+    for p in (0.02, 0.3):
+        path = tmp_path / f"{p}.safetensors"
+        path.write_bytes(coupled.constant(p))
+        scenario = coupled.router(10, 20, 4, both_ways=False, duration_s=8)
+        (outcome,) = experiment.run_each([(scenario, experiment.Job(f"a3c_l4s model {path}", 1, None))], lambda r: r)
+        delays.append(outcome["sojourn_ms"]["mean"])
+    assert delays[1] < 0.5 * delays[0]
+
+
 def test_rewards_are_those_of_the_options() -> None:
     ones = np.ones(1, np.float32)
     step = coupled.Step(np.zeros((1, 12), np.float32), ones > 0, 50 * ones, 0.1 * ones, 0.8, over=False)

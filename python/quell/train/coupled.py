@@ -1,9 +1,11 @@
-"""Where A3C-L4S learns and is judged: coupled queues in a closed loop, tables of them to look up, a set held out."""
+"""Where A3C-L4S learns and is judged: coupled queues in a closed loop, tables of them to look up, sets held out."""
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -184,20 +186,38 @@ class Lookup:
         )
 
 
-# The set held out. ---------------------------------------------------------------------------------------------------
+# Sets of scenarios to judge by. --------------------------------------------------------------------------------------
 
-HELD_OUT: list[tuple[float, float, int]] = [
-    (mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)
-]
-"""Mbit/s, ms, flows: no training episode has these seeds, and hardly one these very numbers."""
-HELD_OUT_S = 20.0
-VALIDATION: list[tuple[float, float, int]] = [(m, r, n) for m in (2, 8, 50) for r in (20, 60) for n in (1, 2, 10)]
+Setting = tuple[float, float, int]
+"""Mbit/s, round trip in ms, flows."""
+
+
+def _drawn(name: str, most_flows: int) -> list[Setting]:
+    """Draw 36 scenarios: rate and round trip by equal factors, as training does, from a name in place of a seed."""
+    dice = random.Random(name)
+    return [
+        (round(_by_factors(dice, 1, 100), 1), round(_by_factors(dice, 10, 100)), dice.randint(1, most_flows))
+        for _ in range(36)
+    ]
+
+
+HELD_OUT = _drawn("held out, drawn once", 20)
+"""Nothing was chosen by these: neither first weights nor a network."""
+FEW_FLOWS = _drawn("few flows, drawn once", 4)
+"""Nor by these, which are harder: where few flows share the link one of them alone can leave it idle."""
+GRID: list[Setting] = [(mbps, rtt, flows) for mbps in (1, 4, 16, 100) for rtt in (10, 30, 100) for flows in (1, 4, 20)]
+"""The slope of the first weights, and which training's network ships, were chosen by figures on this set."""
+VALIDATION: list[Setting] = [(m, r, n) for m in (2, 8, 50) for r in (20, 60) for n in (1, 2, 10)]
 """What a training chooses its network by."""
+HELD_OUT_S = 20.0
+FIRST_SEEDS = {"held out": 950_001, "few flows": 960_001, "grid": 900_001}
+"""No training episode has these seeds."""
+SETS = {"held out": HELD_OUT, "few flows": FEW_FLOWS, "grid": GRID}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of the held-out set."""
+    """One run of a set's scenario."""
 
     mean_ms: float
     p99_ms: float
@@ -213,14 +233,14 @@ def _outcome(record: Record) -> Outcome:
 def held_out(
     queues: Sequence[str],
     *,
-    settings: Sequence[tuple[float, float, int]] = tuple(HELD_OUT),
+    settings: Sequence[Setting] = tuple(HELD_OUT),
     seeds: int = 1,
     duration_s: float = HELD_OUT_S,
-    first_seed: int = 900_001,
+    first_seed: int = FIRST_SEEDS["held out"],
     threads: int = 0,
     on: Executor = HERE,
 ) -> dict[str, list[list[Outcome]]]:
-    """Run queues over the held-out set; by queue, then by setting, then by seed."""
+    """Run queues over a set of scenarios; by queue, then by setting, then by seed."""
     jobs = []
     for queue in queues:
         for mbps, rtt, flows in settings:
@@ -257,3 +277,31 @@ def versus(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]]) 
 def readings(*, published: bool) -> list[tuple[str, float]]:
     """Name what an actor reads, in order, and where each ends."""
     return _core.a3c_readings(published)
+
+
+def constant(p: float) -> bytes:
+    """Give the policy file of a network that answers p' whatever it reads: what sweeps of a constant run."""
+    names = [name for name, _ in readings(published=False)]
+    card = {
+        "format": 1,
+        "name": "constant",
+        "what": f"p' {p:g}",
+        "inputs": [{"name": n, "offset": 0.5 * (n == "drop_prob"), "scale": 1 + (n == "drop_prob")} for n in names],
+        "hidden": [],
+        "heads": [{"name": n, "activation": "linear", "outputs": [n]} for n in ("mean", "spread")],
+        "trained_on": "nothing",
+        "seed": 0,
+        "quell": _core.__version__,
+        "results": {},
+    }
+    header: dict[str, object] = {"__metadata__": {"quell": json.dumps(card)}}
+    data = b""
+    for k, bias in enumerate((2 * p - 1, 0.0)):
+        for name, values in (("weight", [0.0] * len(names)), ("bias", [bias])):
+            shape = [1, len(names)] if name == "weight" else [1]
+            offsets = [len(data), len(data) + 4 * len(values)]
+            header[f"heads.{k}.{name}"] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
+            data += struct.pack(f"<{len(values)}f", *values)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
