@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
-from quell.papers import l4s_a3c_learner
+from quell.papers import l4s_a3c_beyond, l4s_a3c_learner
 from quell.papers.bench import Bench, mean, vary
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
 from quell.stats import Record, estimate
@@ -131,7 +131,7 @@ def _claims() -> list[Claim]:
         out.append(Claim(f"T2.{_id(key)}.mb90", f"{_name(key)}: data sent in 90 s", "MB", detail=True))
         out.append(Claim(f"T2.{_id(key)}.rtt", f"{_name(key)}: mean smoothed RTT", "ms", digits=1))
         out.append(Claim(f"T2.{_id(key)}.jain", f"{_name(key)}: Jain's index while all four run", "", detail=True))
-    return [*l4s_a3c_learner.CLAIMS, *out]
+    return [*l4s_a3c_learner.CLAIMS, *l4s_a3c_beyond.CLAIMS, *out]
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,11 @@ def measure(bench: Bench) -> Study:
     study = Study()
     settings = {key: (_scenario(key[1], ecn=key[2]), WORDS[key[0], key[2]]) for key in _keys()}
     seens = bench.seeds_of("Table 2, Figures 4 to 39", settings, _reduce, bin_s=BIN_S)
+    swept = l4s_a3c_beyond.round_trips(study, bench, lambda rate: _scenario(rate, ecn=True), RATES)
     _table_2(study, seens)
-    _rtt(study, seens)
+    _rtt(study, seens, swept)
     _draw(study, seens)
-    _coupling(study, seens)
+    l4s_a3c_beyond.measure(study, bench)
     l4s_a3c_learner.measure(study, bench)
     return study
 
@@ -256,7 +257,23 @@ def _late(seen: Seen) -> list[float]:
     return [v for course in courses for t, v in zip(seen.times, course, strict=True) if v is not None and 50 < t < 60]
 
 
-def _rtt(study: Study, seens: Seens) -> None:
+def _why(swept: Mapping[tuple[str, int], float], rate: int) -> str:
+    """Say which of the open readings would give the lowest round trip."""
+
+    def at(*names: str) -> str:
+        return ", ".join(f"{swept[name, rate]:.0f}" for name in names)
+
+    pairs = at("1 pair", "paper's settings, 3 pairs", "6 pairs", "64 pairs")
+    one, six = at("FreeBSD's PIE"), at("FreeBSD's FQ-PIE, 6")
+    return (
+        "what moves it is how many PIEs share the link, not the coupling, since all classic halves are empty when all "
+        f"flows use ECN (coupling_factor 1, 8: {at('coupling_factor 1', 'coupling_factor 8')} ms): with 1, 3, 6 and 64 "
+        f"pairs {pairs} ms. FreeBSD's PIE is one such queue ({one}) and its FQ-PIE six of them "
+        f"({six})"
+    )
+
+
+def _rtt(study: Study, seens: Seens, swept: Mapping[tuple[str, int], float]) -> None:
     def told(rate: int, *, ecn: bool) -> str:
         keys = [(queue, rate, ecn) for queue in QUEUES if (queue, rate, ecn) in seens]
         listed = ", ".join(f"{key[0]} {mean(_rtts(seens, key)):.0f}" for key in keys)
@@ -265,7 +282,11 @@ def _rtt(study: Study, seens: Seens) -> None:
     for rate in RATES:
         for name, (queue, _) in OVER.items():
             ratios = _ratios(seens, ("l4s", rate, True), [(queue, rate, True)])
-            study.put(f"RTT.{name}.{rate}", estimate(ratios), f"{told(rate, ecn=True)}; {_late_told(seens, rate)}")
+            study.put(
+                f"RTT.{name}.{rate}",
+                estimate(ratios),
+                f"{told(rate, ecn=True)}; {_late_told(seens, rate)}; {_why(swept, rate)}",
+            )
         study.put(
             f"RTT.l4s_ecn.{rate}",
             estimate(_ratios(seens, ("l4s", rate, True), [("l4s", rate, False)])),
@@ -307,34 +328,6 @@ def _draw(study: Study, seens: Seens) -> None:
             panels = [_panel(seens, (q, rate, ecn), what, q) for q in ("fq_codel", "fq_pie", "l4s")]
             title = f"Figure {number}: {AXES[what].split(',')[0]}, {rate} Mbit/s, {'ECN' if ecn else 'no ECN'}"
             study.figures.append(Figure(f"F{number}", title, "One run each.", panels))
-
-
-def _coupling(study: Study, seens: Seens) -> None:
-    """Draw coupling as designed beside coupling as published."""
-    readings = ("l4s", "l4s as_published")
-    for rate in RATES:
-        lines = [Line(queue, _all_flows(seens[queue, rate, True][0]), "line", k) for k, queue in enumerate(readings)]
-        designed, published = (mean(_rtts(seens, (queue, rate, True))) for queue in readings)
-        study.notes.append(
-            f"Coupling as designed gives a mean RTT of {designed:.0f} ms at {rate} Mbit/s with ECN, "
-            f"as published {published:.0f} ms."
-        )
-        study.figures.append(
-            Figure(
-                f"coupling.{rate}",
-                f"Coupling as designed and as published, {rate} Mbit/s, ECN",
-                "Mean smoothed RTT of the flows that run; one run each.",
-                [Panel("", Axis("time, s"), Axis("smoothed RTT, ms", True), lines)],
-            )
-        )
-
-
-def _all_flows(seen: Seen) -> list[tuple[float, float | None]]:
-    out: list[tuple[float, float | None]] = []
-    for k, time in enumerate(seen.times):
-        there = [v for course in seen.courses["rtt"] if (v := course[k]) is not None]
-        out.append((time, mean(there) if there else None))
-    return out
 
 
 PAPER = Paper(

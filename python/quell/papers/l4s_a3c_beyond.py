@@ -1,0 +1,208 @@
+"""Beyond A3C-L4S's testbed: what coupling does, why L4S's RTT is not the lowest, the traffic left as future work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from quell._core import Scenario
+from quell.papers.bench import Bench, lacks, mean
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
+from quell.stats import Record, estimate
+
+READINGS = {"designed": "l4s pairs 1", "published": "l4s as_published pairs 1"}
+QUEUES = {"l4s": "l4s", "as_published": "l4s as_published", "dualpi2": "dualpi2", "a3c_l4s": "a3c_l4s"}
+"""In rows: queue words."""
+
+
+def _flow(keys: str) -> str:
+    return f"[[flow]]\n{keys}\n"
+
+
+def _tcp(cc: str, count: int, rtt: str = "20ms", more: str = "") -> str:
+    return _flow(f'cc = "{cc}"\ncount = {count}\nrtt = "{rtt}"\nstagger = "1s"{more}')
+
+
+_PAIR = _tcp("cubic", 2) + _tcp("prague", 2)
+COUPLED = ('rate = "40mbit"\ndelay = "5ms"', _tcp("cubic", 3, "10ms") + _tcp("prague", 1, "10ms"))
+"""One scalable flow beside three classic ones, in one pair of sub-queues."""
+TRAFFIC = {
+    "udp": ("CUBIC 2, Prague 2, UDP 5 of 20 Mbit/s", 'rate = "20mbit"\ndelay = "10ms"',
+            _PAIR + _flow('kind = "cbr"\nrate = "5mbit"')),
+    "flood": ("CUBIC 2, Prague 2, UDP 30 of 20 Mbit/s", 'rate = "20mbit"\ndelay = "10ms"',
+              _PAIR + _flow('kind = "cbr"\nrate = "30mbit"')),
+    "mixed": ("Prague 2, DCTCP 2, CUBIC 2, 20 Mbit/s", 'rate = "20mbit"\ndelay = "10ms"',
+              _PAIR + _tcp("dctcp", 2, more="\nect = 1")),
+    "steps": ("CUBIC 2, Prague 2, rate 20, 5, 40, 10 Mbit/s for 10 s each",
+              'schedule = [["0s", "20mbit"], ["15s", "5mbit"], ["25s", "40mbit"], ["35s", "10mbit"]]\ndelay = "10ms"',
+              _PAIR),
+    "lte": ("CUBIC 2, Prague 2, LTE trace", 'trace = "builtin:lte"\ndelay = "10ms"', _PAIR),
+}  # fmt: skip
+"""What the paper leaves as future work."""
+MEASURES = (("mean", "mean sojourn", "ms", 1), ("p99", "99th percentile of the sojourn", "ms", 0),
+            ("mbps", "throughput", "Mbit/s", 2), ("jain", "Jain's index of the TCP flows", "", 2))  # fmt: skip
+
+CLAIMS = [
+    *(
+        claim
+        for reading in READINGS
+        for claim in (
+            Claim(f"coupling.{reading}.ratio",
+                  f"coupling as {reading}: rate of a Prague beside three CUBICs, over theirs", "", 1.0, 0, 0.5),
+            Claim(f"coupling.{reading}.delay", f"coupling as {reading}: what the Prague waits", "ms", 1.0, -1, 1.0, 1),
+        )
+    ),
+    *(
+        Claim(f"future.{name}.{queue}.{measure}", f"{traffic[0]}: {queue}, {what}", unit, digits=digits, detail=True)
+        for name, traffic in TRAFFIC.items()
+        for queue in QUEUES
+        for measure, what, unit, digits in MEASURES
+    ),
+]  # fmt: skip
+"""Section 2.1.5 of the paper: about the same throughput per flow, and sub-millisecond delay of L4S's own."""
+
+
+def _scenario(link: str, flows: str, *, quick: bool, warmup: int = 5) -> Scenario:
+    text = f'duration = "{20 if quick else 45}s"\nwarmup = "{warmup}s"\n[link]\n{link}\n{flows}'
+    return Scenario("beyond", text=f'name = "beyond"\n{text}')
+
+
+def measure(study: Study, bench: Bench) -> None:
+    """Measure and draw all of it but round trips, which the testbed's module does."""
+    _coupling(study, bench)
+    _future(study, bench)
+
+
+# Coupling. -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run of the coupled pair gave."""
+
+    ratio: float
+    delay: float
+    courses: Mapping[str, Sequence[Sequence[float | None]]]
+    times: Sequence[float]
+
+
+def _reduce(record: Record) -> Seen:
+    series, flows = record["series"], record["flows"]
+    classic = mean(f["goodput_mbps"] for f in flows if f["cc"] == "cubic")
+    prague = flows[-1]
+    return Seen(
+        ratio=prague["goodput_mbps"] / classic,
+        delay=prague["rtt_ms"]["mean"] - prague["base_rtt_ms"],
+        courses={"goodput": series["goodput_mbps"], "rtt": series["rtt_ms"]},
+        times=[(k + 0.5) * series["bin_s"] for k in range(len(series["backlog_ms"]))],
+    )
+
+
+def _coupling(study: Study, bench: Bench) -> None:
+    scenario = _scenario(*COUPLED, quick=bench.quick, warmup=15)  # slow start overfills both for seconds
+    seens = bench.seeds_of("coupling", {r: (scenario, w) for r, w in READINGS.items()}, _reduce, bin_s=0.5)
+    for reading, seen in seens.items():
+        why = (
+            "in the kernel file a packet is dropped or marked by its own sub-queue's probability alone: the Prague has "
+            "the half of the link that round robin gives its sub-queue, and waits for PIE's target"
+        )
+        study.put(f"coupling.{reading}.ratio", estimate(s.ratio for s in seen), why)
+        study.put(f"coupling.{reading}.delay", estimate(s.delay for s in seen), why)
+    told = [
+        f"as {reading} {mean(s.ratio for s in seen):.2f} and {mean(s.delay for s in seen):.1f} ms"
+        for reading, seen in seens.items()
+    ]
+    study.notes.append(
+        "One Prague beside three CUBICs in one pair, 40 Mbit/s, 10 ms, its rate over theirs and what it waits: coupled "
+        f"{'; '.join(told)}."
+    )
+    names = ["CUBIC 1", "CUBIC 2", "CUBIC 3", "Prague"]
+    x = Axis("time, s")
+    panels = [
+        Panel(f"as {reading}: {what}", x, Axis(axis, key == "rtt"), [
+            Line(name, list(zip(seen[0].times, course, strict=True)), "line", k)
+            for k, (name, course) in enumerate(zip(names, seen[0].courses[key], strict=True))
+        ])
+        for reading, seen in seens.items()
+        for key, what, axis in (("goodput", "goodput", "Mbit/s"), ("rtt", "smoothed RTT", "ms"))
+    ]  # fmt: skip
+    note = "Three CUBIC flows in the classic half of a pair, a Prague in the L4S half; 40 Mbit/s, 10 ms, one run each."
+    study.figures.append(Figure("coupling", "Coupling as designed and as published", note, panels))
+
+
+# Why L4S's round trips are not the lowest. ---------------------------------------------------------------------------
+
+ECN = "l4s any_ect max_ecnth 0.1"
+SWEEP = {
+    "paper's settings, 3 pairs": ECN,
+    "coupling_factor 1": f"{ECN} coupling_factor 1",
+    "coupling_factor 8": f"{ECN} coupling_factor 8",
+    "1 pair": f"{ECN} pairs 1",
+    "2 pairs": f"{ECN} pairs 2",
+    "6 pairs": f"{ECN} pairs 6",
+    "64 pairs": f"{ECN} pairs 64",
+    "marks whatever p'": "l4s any_ect",
+    "never marks": "l4s any_ect max_ecnth 0",
+    "ECT(1) alone to the L4S half": "l4s max_ecnth 0.1",
+    "no burst allowance": f"{ECN} max_burst 0ms",
+    "alpha, beta four times": f"{ECN} alpha 0.5 beta 5",
+    "target 5 ms": f"{ECN} target 5ms",
+    "as_published, 3 pairs": "l4s as_published",
+    "FreeBSD's PIE": "l4s as_published pairs 1",
+    "FreeBSD's FQ-PIE, 6": "l4s as_published pairs 6",
+    "Linux's PIE": "pie target 15ms tupdate 15ms ecn",
+    "Linux's FQ-PIE, 6": "fq_pie target 15ms tupdate 15ms flows 6 ecn",
+}
+"""Readings of what the paper leaves open, and the family to be compared with."""
+
+
+def round_trips(
+    study: Study, bench: Bench, scenario: Callable[[int], Scenario], rates: Sequence[int]
+) -> dict[tuple[str, int], float]:
+    """Sweep what is left open in the paper's testbed with ECN; a table of mean smoothed RTTs."""
+    settings = {(name, rate): (scenario(rate), words) for name, words in SWEEP.items() for rate in rates}
+    got = bench.seeds_of("readings", settings, lambda record: float(record["rtt_ms"]["mean"]))
+    means = {key: mean(values) for key, values in got.items()}
+    rows = [[name, f"`{words}`", *(f"{means[name, r]:.0f}" for r in rates)] for name, words in SWEEP.items()]
+    columns = ["", "queue", *(f"{r} Mbit/s, ms" for r in rates)]
+    study.tables.append(Table("Mean smoothed RTT with ECN, by reading", columns, rows))
+    return means
+
+
+# Future work. --------------------------------------------------------------------------------------------------------
+
+
+def _measured(record: Record) -> dict[str, float]:
+    shares = [f["goodput_mbps"] for f in record["flows"] if f["kind"] == "tcp"]
+    return {
+        "mean": record["sojourn_ms"]["mean"],
+        "p99": record["sojourn_ms"]["p99"],
+        "mbps": record["throughput_mbps"],
+        "jain": sum(shares) ** 2 / max(len(shares) * sum(s * s for s in shares), 1e-9),
+    }
+
+
+def _future(study: Study, bench: Bench) -> None:
+    known = {queue: words for queue, words in QUEUES.items() if not lacks(words)}
+    settings = {
+        (name, queue): (_scenario(link, flows, quick=bench.quick), words)
+        for name, (_, link, flows) in TRAFFIC.items()
+        for queue, words in known.items()
+    }
+    got = bench.seeds_of("future work", settings, _measured)
+    rows = []
+    for name, (what, *_) in TRAFFIC.items():
+        cells = []
+        for queue, words in QUEUES.items():
+            seen = got.get((name, queue))
+            for measure, *_ in MEASURES:
+                value = None if seen is None else estimate(s[measure] for s in seen)
+                study.put(f"future.{name}.{queue}.{measure}", value, lacks(words))
+            if seen is not None:
+                values = [mean(s[m] for s in seen) for m, *_ in MEASURES]
+                cells.append("{:.1f} / {:.0f} / {:.2f} / {:.2f}".format(*values))
+            else:
+                cells.append("")
+        rows.append([what, *cells])
+    title = "Future work: mean sojourn, ms / 99th percentile, ms / throughput, Mbit/s / Jain's index of TCP"
+    study.tables.append(Table(title, ["", *QUEUES], rows))
