@@ -430,3 +430,135 @@ def test_a_second_instance_is_refused_and_a_vanished_interface_ends_the_first(ne
     assert command.returncode == 2
     assert "rb has vanished" in errors
     assert not net.rules()
+
+
+# In line. -------------------------------------------------------------------------------------------------------------
+
+STREAM = """
+import hashlib, socket, sys
+if sys.argv[1] == "listen":
+    s = socket.create_server(("0.0.0.0", 5002)); print("ready", flush=True)
+    taken, _ = s.accept(); digest = hashlib.sha256()
+    while data := taken.recv(65536):
+        digest.update(data)
+    print(digest.hexdigest())
+else:
+    s = socket.create_connection((sys.argv[1], 5002), 10)
+    data = bytes(k * 7 % 251 for k in range(3_000_000))
+    s.sendall(data); print(hashlib.sha256(data).hexdigest())
+"""
+
+
+class Bump(Net):
+    """Host a - bump r - host b, all on one Ethernet."""
+
+    def make(self) -> None:
+        for space in (self.a, self.r, self.b):
+            self.ip(f"netns add {space}")
+        for host, dev, end in ((self.a, "ra", 1), (self.b, "rb", 2)):
+            self.ip(f"link add v0 netns {host} type veth peer name {dev} netns {self.r}")
+            self.ip(f"-n {host} addr add 10.9.2.{end}/24 dev v0")
+            for space, name in ((host, "v0"), (host, "lo"), (self.r, dev)):
+                self.ip(f"-n {space} link set {name} up")
+
+    def live(self, *words: str) -> subprocess.Popen[str]:
+        words = ("--dev", "rb", "--to", "ra", "--no-fail-open", *words)
+        command = self.start(self.r, QUELL_LIVE, *words)
+        deadline = time.monotonic() + 20
+        while not self.answers():
+            assert command.poll() is None and time.monotonic() < deadline
+        return command
+
+
+@pytest.fixture
+def bump() -> Iterator[Bump]:
+    made = Bump(f"{os.getpid() % 100_000}")
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bump: Bump, tmp_path: Path) -> None:
+    server = bump.echo()
+    command = bump.live("--rate", "400mbit", "--ingress", "400mbit", "--status", str(tmp_path / "s"))
+    sink = bump.start(bump.b, sys.executable, "-c", STREAM, "listen")
+    assert sink.stdout is not None
+    assert sink.stdout.readline() == "ready\n"
+    sent = bump.run(bump.a, sys.executable, "-c", STREAM, "10.9.2.2")
+    assert sent.returncode == 0, sent.stderr
+    assert sink.communicate(timeout=60)[0] == sent.stdout
+    time.sleep(0.3)
+    look = state(tmp_path / "s")
+    status, errors = stop(command)
+    assert status == 0, errors
+    # Taken apart: no packet exceeds the MTU.
+    assert look["read"] > 3_000_000 / 1500
+    assert look["read"] == look["sent"] + look["dropped"] + look["held"]
+    assert (look["refused"], look["unsent"]) == (0, 0)
+    assert not bump.answers(), "nothing passes without it"
+    server.kill()
+    server.communicate()
+
+
+TAGGED = """
+import socket, struct, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)); s.bind(("v0", 3)); s.settimeout(5)
+frame = bytes.fromhex("ffffffffffff 020000000002 8100 0005 88b5") + bytes(range(100))
+if sys.argv[1] == "send":
+    s.send(frame)
+else:
+    s.setsockopt(263, 8, 1)  # SOL_PACKET, PACKET_AUXDATA
+    print("ready", flush=True)
+    while True:
+        data, extra, _, _ = s.recvmsg(2000, 200)
+        if data[14:] == bytes(range(100)):  # Untagged by the kernel: addresses, type, data.
+            status, tci, kind = struct.unpack("I12xHH", extra[0][2])
+            print(hex(kind), tci, data[12:14].hex()); break
+"""
+
+
+def test_in_line_vlan_tags_stay(bump: Bump) -> None:
+    server = bump.echo()
+    command = bump.live("--rate", "8mbit")
+    sink = bump.start(bump.b, sys.executable, "-c", TAGGED, "receive")
+    assert sink.stdout is not None
+    assert sink.stdout.readline() == "ready\n"
+    bump.run(bump.a, sys.executable, "-c", TAGGED, "send")
+    text, errors = sink.communicate(timeout=30)
+    assert text == "0x8100 5 88b5\n", errors
+    stop(command)
+    server.kill()
+    server.communicate()
+
+
+def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(bump: Bump, tmp_path: Path) -> None:
+    server = bump.echo()
+    command = bump.live("--rate", "8mbit", "--aqm", "pfifo limit 50", "--status", str(tmp_path / "s"))
+    got = [n for n, _ in bump.datagrams(400)]
+    look = state(tmp_path / "s")
+    stop(command)
+    assert got == sorted(set(got)), "order"
+    assert look["dropped"] > 0
+    assert len(got) == 400 - look["dropped"]
+    command = bump.live("--rate", "4mbit", "--aqm", "fq_codel ecn", "--status", str(tmp_path / "s"))
+    marks = bump.datagrams(300, ect=2, wait=2.0)
+    look = state(tmp_path / "s")
+    stop(command)
+    assert look["marked"] > 0
+    assert sum(ecn == 3 for _, ecn in marks) == look["marked"]
+    server.kill()
+    server.communicate()
+
+
+def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bump) -> None:
+    def error(*words: str) -> str:
+        done = bump.run(bump.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit", *words)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.stderr
+
+    assert "add --no-fail-open" in error("--to", "ra")
+    assert "same interface" in error("--to", "rb", "--no-fail-open")
+    assert "no such interface" in error("--to", "r7", "--no-fail-open")

@@ -34,6 +34,15 @@ def live(
     overhead: Annotated[
         int | None, typer.Option(metavar="BYTES", min=0, max=1000, help="Counts with every packet. Default: 14.")
     ] = None,
+    tunnels: Annotated[
+        bool | None, typer.Option("--tunnels", help="Tell flows by the headers within GRE, 6in4 and VXLAN.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In line: pass frames between --dev and this interface.")
+    ] = None,
+    no_fail_open: Annotated[
+        bool | None, typer.Option("--no-fail-open", help="In line, traffic stops with quell: say that it may.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML with these options as keys; read again on SIGHUP.")
     ] = None,
@@ -58,6 +67,7 @@ def live(
         raise InputError("quell live needs Linux: NFQUEUE")
     _core.live(
         dev=dev, rate=rate, aqm=aqm, ingress=ingress, ingress_aqm=ingress_aqm, overhead=overhead, status=status,
-        metrics=metrics, config=config, dry_run=dry_run, duration=duration, restore=restore, quiet=quiet,
+        metrics=metrics, tunnels=tunnels, to=to, no_fail_open=no_fail_open, config=config, dry_run=dry_run,
+        duration=duration, restore=restore, quiet=quiet,
     )  # fmt: skip
     return 0

@@ -45,6 +45,16 @@ const DESTINATION: u8 = 60;
 const MOBILITY: u8 = 135;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
+// What tunnels are announced by: IP protocols, Ethernet's types, VXLAN's port.
+const IP_IN_IP: u8 = 4;
+const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
+const ETHERTYPE_IP: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_BRIDGED: u16 = 0x6558;
+const VXLAN_PORT: u16 = 4789;
+/// Deeper tunnels in tunnels are not looked into.
+const MOST_TUNNELS: usize = 4;
 /// Longer chains of extension headers have no ports for us: nobody makes the loop spin.
 const MOST_EXTENSIONS: usize = 8;
 
@@ -60,29 +70,119 @@ pub(crate) struct Ip {
     fragment: bool,
 }
 
-/// Looks at a packet that begins with its IP header.
+/// How packets are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Parser {
+    /// Of the flow hash.
+    pub key: Key,
+    /// Flows are told by the headers within tunnels: GRE, IP in IP (6in4 and the like), VXLAN. The ECN field stays the outer one,
+    /// which whoever takes the tunnel's header off carries inwards (RFC 6040).
+    pub tunnels: bool,
+}
+
+/// Looks at a packet that begins with its IP header, not into tunnels.
 pub fn classify(packet: &[u8], key: Key) -> Class {
-    let Some(ip) = parse(packet) else {
-        return Class {
-            hash: hash(&Tuple::default(), key),
-            ..Class::default()
+    let tunnels = false;
+    Parser { key, tunnels }.classify(packet)
+}
+
+impl Parser {
+    /// Looks at a packet that begins with its IP header.
+    pub fn classify(&self, packet: &[u8]) -> Class {
+        let Some(outer) = parse(packet) else {
+            return self.unknown();
         };
-    };
-    let mut tuple = ip.tuple;
-    let mut payload = 0;
-    // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a datagram stay together.
-    if !ip.fragment {
-        let rest = &packet[ip.transport.min(ip.end)..ip.end];
-        if let (TCP | UDP | DCCP | SCTP | UDP_LITE, Some(ports)) = (tuple.protocol, rest.get(..4)) {
-            tuple.ports.copy_from_slice(ports);
+        let (mut ip, mut packet) = (outer, packet);
+        let depth = if self.tunnels { MOST_TUNNELS } else { 0 };
+        for _ in 0..depth {
+            let Some(within) = within(&ip, packet) else {
+                break;
+            };
+            let Some(inner) = parse(within) else {
+                break;
+            };
+            (ip, packet) = (inner, within);
         }
-        payload = payload_bytes(tuple.protocol, rest);
+        let mut tuple = ip.tuple;
+        let mut payload = 0;
+        // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a datagram stay together.
+        if !ip.fragment {
+            let rest = ip.rest(packet);
+            if let (TCP | UDP | DCCP | SCTP | UDP_LITE, Some(ports)) =
+                (tuple.protocol, rest.get(..4))
+            {
+                tuple.ports.copy_from_slice(ports);
+            }
+            payload = payload_bytes(tuple.protocol, rest);
+        }
+        Class {
+            hash: hash(&tuple, self.key),
+            ecn: outer.ecn,
+            payload: payload as u32,
+        }
     }
-    Class {
-        hash: hash(&tuple, key),
-        ecn: ip.ecn,
-        payload: payload as u32,
+
+    /// What is said of a packet that is not IP.
+    pub fn unknown(&self) -> Class {
+        Class {
+            hash: hash(&Tuple::default(), self.key),
+            ..Class::default()
+        }
     }
+}
+
+impl Ip {
+    /// What follows the IP headers.
+    fn rest<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
+        &packet[self.transport.min(self.end)..self.end]
+    }
+}
+
+/// The IP packet within a tunnel's.
+fn within<'a>(ip: &Ip, packet: &'a [u8]) -> Option<&'a [u8]> {
+    if ip.fragment {
+        return None;
+    }
+    let rest = ip.rest(packet);
+    match ip.tuple.protocol {
+        IP_IN_IP | IPV6_IN_IP => Some(rest),
+        GRE => {
+            // RFC 2784 and 2890: flags, version and kind, then a checksum, a key and a number where the flags say so.
+            let word = |at: usize| Some(u16::from_be_bytes(rest.get(at..at + 2)?.try_into().ok()?));
+            let flags = word(0)?;
+            if flags & 0x4007 != 0 {
+                return None; // RFC 1701's source routes; PPTP's version.
+            }
+            let optional = (flags & 0xb000).count_ones() as usize;
+            let inner = rest.get(4 + 4 * optional..)?;
+            match word(2)? {
+                ETHERTYPE_IP | ETHERTYPE_IPV6 => Some(inner),
+                ETHERTYPE_BRIDGED => inner.get(ethernet(inner)?..),
+                _ => None,
+            }
+        }
+        // RFC 7348, section 5: behind UDP's 8 bytes flags (I: the network's number is valid), number, the Ethernet frame.
+        UDP if rest.get(2..4)? == VXLAN_PORT.to_be_bytes() && rest.get(8)? & 8 != 0 => {
+            let frame = rest.get(16..)?;
+            frame.get(ethernet(frame)?..)
+        }
+        _ => None,
+    }
+}
+
+/// Where the IP packet of an Ethernet frame begins, behind at most two VLAN tags (IEEE 802.1Q); None if it has none.
+pub fn ethernet(frame: &[u8]) -> Option<usize> {
+    let mut at = 12;
+    for _ in 0..3 {
+        let kind = frame.get(at..at + 2)?;
+        at += 2;
+        match u16::from_be_bytes([kind[0], kind[1]]) {
+            ETHERTYPE_IP | ETHERTYPE_IPV6 => return Some(at),
+            0x8100 | 0x88a8 => at += 2,
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// Reads the IP headers; None if they are cut short or contradict themselves.
@@ -325,6 +425,103 @@ mod tests {
         let c = classify(&v6(HOP_BY_HOP, 0, &chain), KEY);
         let plain = classify(&v6(TCP, 0, &tcp(5, 6, 11)), KEY);
         assert_eq!(c, plain);
+    }
+
+    /// `inner` within each kind of tunnel.
+    fn tunnels(inner: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+        let kind: [u8; 2] = if inner[0] >> 4 == 4 {
+            [8, 0]
+        } else {
+            [0x86, 0xdd]
+        };
+        let ip = if inner[0] >> 4 == 4 {
+            IP_IN_IP
+        } else {
+            IPV6_IN_IP
+        };
+        let ethernet = [&[0; 12][..], &kind, inner].concat();
+        let tagged = [&[0; 12][..], &[0x81, 0, 0, 5], &kind, inner].concat();
+        let gre = [&[0, 0][..], &kind, inner].concat();
+        // Checksum, key and number.
+        let full = [&[0xb0, 0][..], &kind, &[9; 12], inner].concat();
+        let bridged = [&[0, 0, 0x65, 0x58][..], &ethernet].concat();
+        let mut vxlan = vec![0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0];
+        vxlan.extend(&tagged);
+        vec![
+            ("IP in IPv4", v4(ip, 2, 0, inner)),
+            ("IP in IPv6", v6(ip, 2, inner)),
+            ("GRE", v4(GRE, 2, 0, &gre)),
+            ("GRE with all options", v4(GRE, 2, 0, &full)),
+            ("GRE with Ethernet", v6(GRE, 2, &bridged)),
+            ("VXLAN", v4(UDP, 2, 0, &vxlan)),
+        ]
+    }
+
+    #[test]
+    fn flows_in_tunnels_are_told_apart_when_asked_for_and_the_ecn_field_is_the_outer_one() {
+        let deep = Parser {
+            key: KEY,
+            tunnels: true,
+        };
+        for inner in [v4(TCP, 0, 0, &tcp(1, 2, 9)), v6(TCP, 0, &tcp(1, 2, 9))] {
+            let plain = classify(&inner, KEY);
+            for (name, packet) in tunnels(&inner) {
+                let class = deep.classify(&packet);
+                assert_eq!((class.hash, class.payload), (plain.hash, 9), "{name}");
+                assert_eq!(class.ecn, Ecn::Ect0, "{name}");
+                assert_ne!(classify(&packet, KEY).hash, plain.hash, "{name}");
+                let mut marked = packet.clone();
+                assert!(set_ce(&mut marked), "{name}");
+                assert_eq!(deep.classify(&marked).hash, plain.hash, "{name}");
+                // A tunnel in a tunnel.
+                for (outer, packet) in tunnels(&packet) {
+                    assert_eq!(deep.classify(&packet).hash, plain.hash, "{name} in {outer}");
+                }
+                // Cut short within the inner header, it is the outer flow.
+                let cut = &packet[..packet.len() - inner.len() + 12];
+                assert_eq!(deep.classify(cut).hash, classify(cut, KEY).hash, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_tunnel_after_all_is_the_outer_flow() {
+        let deep = Parser {
+            key: KEY,
+            tunnels: true,
+        };
+        let inner = v4(TCP, 0, 0, &tcp(1, 2, 9));
+        for packet in [
+            v4(GRE, 0, 0, &[&[0x40, 0, 8, 0][..], &inner].concat()), // source routes
+            v4(GRE, 0, 0, &[&[0, 1, 8, 0][..], &inner].concat()),    // PPTP
+            v4(GRE, 0, 0, &[&[0, 0, 0x88, 0xcc][..], &inner].concat()), // not IP
+            v4(IP_IN_IP, 0, 0x2000, &inner),                         // a fragment
+            v4(IP_IN_IP, 0, 0, &[]),
+            v4(GRE, 0, 0, &[0]),
+            v4(UDP, 0, 0, &[0, 1, 0x12, 0xb5, 0, 0, 0, 0, 0, 0]), // VXLAN without a network
+        ] {
+            assert_eq!(deep.classify(&packet), classify(&packet, KEY));
+        }
+        // An endless tunnel ends.
+        let mut packet = v4(IP_IN_IP, 0, 0, &[]);
+        for _ in 0..50 {
+            packet = v4(IP_IN_IP, 0, 0, &packet);
+        }
+        deep.classify(&packet);
+    }
+
+    #[test]
+    fn an_ethernet_frames_packet_is_found_behind_its_tags() {
+        let frame = |head: &[u8]| [&[0; 12][..], head, &[0x45; 20]].concat();
+        assert_eq!(ethernet(&frame(&[8, 0])), Some(14));
+        assert_eq!(ethernet(&frame(&[0x81, 0, 0, 1, 0x86, 0xdd])), Some(18));
+        assert_eq!(
+            ethernet(&frame(&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0])),
+            Some(22)
+        );
+        assert_eq!(ethernet(&frame(&[8, 6])), None, "ARP");
+        assert_eq!(ethernet(&frame(&[0x81, 0])[..14]), None);
+        assert_eq!(ethernet(&[]), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::input_error;
 /// called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
-    metrics = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
+    metrics = None, to = None, no_fail_open = None, tunnels = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn live(
     py: Python<'_>,
@@ -25,6 +25,9 @@ pub fn live(
     overhead: Option<u32>,
     status: Option<String>,
     metrics: Option<u16>,
+    to: Option<String>,
+    no_fail_open: Option<bool>,
+    tunnels: Option<bool>,
     config: Option<PathBuf>,
     dry_run: bool,
     duration: Option<String>,
@@ -41,6 +44,9 @@ pub fn live(
             overhead,
             status,
             metrics,
+            to,
+            no_fail_open,
+            tunnels,
         },
         config,
         dry_run,

@@ -35,6 +35,9 @@ Shapes and manages what leaves (and arrives at) an interface, with any queue of 
   --ingress RATE       of what arrives; default: not managed
   --ingress-aqm WORDS  queue of what arrives; default: as --aqm
   --overhead BYTES     counts at the rate with every packet; default: 14
+  --tunnels            tell flows by the headers within GRE, 6in4 and VXLAN
+  --to NAME            in line: pass frames between --dev and this interface
+  --no-fail-open       in line, traffic stops with quell-live: say that it may
   --config FILE        TOML with these options as keys; read again on SIGHUP
   --status PATH        Unix socket that answers with the state as JSON
   --metrics PORT       port on 127.0.0.1 that answers with Prometheus metrics
@@ -100,6 +103,9 @@ SIGTERM and Ctrl-C let everything go on that is held and restore what was; SIGHU
                 "--overhead" => given.overhead = Some(number(&name, &value()?)?),
                 "--status" => given.status = Some(value()?),
                 "--metrics" => given.metrics = Some(number(&name, &value()?)?),
+                "--to" => given.to = Some(value()?),
+                "--no-fail-open" => given.no_fail_open = Some(true),
+                "--tunnels" => given.tunnels = Some(true),
                 "--config" => options.config = Some(value()?.into()),
                 "--duration" => options.duration = Some(value()?),
                 "--dry-run" => options.dry_run = true,

@@ -12,11 +12,15 @@ use quell_link::{Error, Queue};
 use quell_qdisc::MS;
 use serde::Deserialize;
 
-use super::gate::{Gate, Look, Source};
+use super::door::{Copies, Queue as Nfqueue};
+use super::gate::{self, Gate, Look};
 use super::host::{self, Signals};
+use super::packet::Wire;
 use super::rules::{self, Held};
 use super::serve::{Server, State};
+use super::shell::random_key;
 use super::sys;
+use crate::header::Parser;
 use crate::link::Params;
 
 /// How often the interface is looked at.
@@ -41,6 +45,9 @@ pub struct Settings {
     pub overhead: Option<u32>,
     pub status: Option<String>,
     pub metrics: Option<u16>,
+    pub to: Option<String>,
+    pub no_fail_open: Option<bool>,
+    pub tunnels: Option<bool>,
 }
 
 /// What is asked for at the command line.
@@ -82,6 +89,16 @@ impl Settings {
             overhead: self.overhead.or(file.overhead),
             status: self.status.or(file.status),
             metrics: self.metrics.or(file.metrics),
+            to: self.to.or(file.to),
+            no_fail_open: self.no_fail_open.or(file.no_fail_open),
+            tunnels: self.tunnels.or(file.tunnels),
+        }
+    }
+
+    fn parser(&self) -> Parser {
+        Parser {
+            key: random_key(),
+            tunnels: self.tunnels == Some(true),
         }
     }
 
@@ -161,6 +178,12 @@ fn settings(options: &Options) -> Result<Settings, Error> {
     if all.dev().is_empty() {
         let error = Error::new("there is no interface").remedy("give one, as in --dev eth0");
         return Err(blame(error, "dev", given.dev.is_some()));
+    }
+    if let (Some(to), false) = (&all.to, all.no_fail_open == Some(true)) {
+        let what =
+            format!("{to}: frames from interface to interface stop with quell: no failing open");
+        let error = Error::new(what).remedy("add --no-fail-open if they may, or leave --to out");
+        return Err(blame(error, "to", given.to.is_some()));
     }
     let directions = all.directions();
     if directions.is_empty() {
@@ -279,43 +302,96 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 /// The directions of an interface that is taken.
 struct Running {
-    held: Option<Held>,
+    held: Vec<Held>,
     gates: Vec<(&'static str, Gate)>,
-    index: u32,
+    /// The interfaces, and their numbers.
+    interfaces: Vec<(String, u32)>,
+}
+
+/// An interface's number and MTU.
+fn interface(option: &str, dev: &str) -> Result<(u32, u32), Error> {
+    let index = host::index(dev).ok_or_else(|| {
+        Error::new("there is no such interface")
+            .key(format!("{option} {dev}"))
+            .remedy(format!("there are {}", host::names().join(", ")))
+    })?;
+    let mtu = host::mtu(dev).map_err(|e| Error::new(format!("{dev}: {}", host::reason(&e))))?;
+    Ok((index, mtu))
 }
 
 impl Running {
     fn start(settings: &Settings, dry: bool) -> Result<Self, Error> {
         let dev = settings.dev();
-        let index = host::index(dev).ok_or_else(|| {
-            Error::new("there is no such interface")
-                .key(format!("--dev {dev}"))
-                .remedy(format!("there are {}", host::names().join(", ")))
-        })?;
-        let mtu = host::mtu(dev).map_err(|e| Error::new(format!("{dev}: {}", host::reason(&e))))?;
-        let held = if dry { None } else { Some(rules::hold(dev)?) };
-        let first = (FIRST_QUEUE + 2 * index % 10_000) as u16;
-        let mut gates = Vec::new();
-        for direction in settings.directions() {
-            let source = match dry {
-                true => Source::Copies(index, direction.name == "egress"),
-                false => Source::Queue(first),
-            };
-            gates.push((
-                direction.name,
-                Gate::start(source, direction.params()?, mtu)?,
-            ));
+        let (index, mtu) = interface("--dev", dev)?;
+        let mut running = Self {
+            held: Vec::new(),
+            gates: Vec::new(),
+            interfaces: vec![(dev.to_owned(), index)],
+        };
+        if !dry {
+            running.held.push(rules::hold(dev)?);
         }
-        let running = Self { held, gates, index };
-        if let Some(held) = &running.held {
-            let queue = |way| running.gates.iter().find(|g| g.0 == way).map(|g| g.1.queue);
-            let made = rules::rules(dev, queue("egress"), queue("ingress"));
-            if let Err(error) = made.and_then(|rules| held.insert(rules)) {
+        let done = match &settings.to {
+            Some(to) if !dry => running.between(settings, (index, mtu), to),
+            _ if dry => running.copies(settings, index, mtu),
+            _ => running.queues(settings, index, mtu),
+        };
+        match done {
+            Ok(()) => Ok(running),
+            Err(error) => {
                 running.end()?;
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(running)
+    }
+
+    /// Copies only.
+    fn copies(&mut self, settings: &Settings, index: u32, mtu: u32) -> Result<(), Error> {
+        for direction in settings.directions() {
+            let door = Copies::open(index, direction.name == "egress", mtu)?;
+            let gate = Gate::start(door, direction.params()?, settings.parser(), false)?;
+            self.gates.push((direction.name, gate));
+        }
+        Ok(())
+    }
+
+    /// Packet queues of the kernel, and the rules that send packets there.
+    fn queues(&mut self, settings: &Settings, index: u32, mtu: u32) -> Result<(), Error> {
+        let first = (FIRST_QUEUE + 2 * index % 10_000) as u16;
+        let (mut egress, mut ingress) = (None, None);
+        for direction in settings.directions() {
+            let params = direction.params()?;
+            let door = Nfqueue::open(first, gate::kernel_length(&params), mtu)?;
+            let queue = match direction.name {
+                "egress" => &mut egress,
+                _ => &mut ingress,
+            };
+            *queue = Some(door.number);
+            let gate = Gate::start(door, params, settings.parser(), false)?;
+            self.gates.push((direction.name, gate));
+        }
+        self.held[0].insert(rules::rules(settings.dev(), egress, ingress)?)
+    }
+
+    /// Both ways between two interfaces; one that is not managed goes on at once.
+    fn between(&mut self, settings: &Settings, dev: (u32, u32), to: &str) -> Result<(), Error> {
+        let other = interface("--to", to)?;
+        if other.0 == dev.0 {
+            let error = Error::new("is the same interface").key(format!("--to {to}"));
+            return Err(error.remedy("name another one"));
+        }
+        self.held.push(rules::hold(to)?);
+        self.interfaces.push((to.to_owned(), other.0));
+        let mtu = dev.1.max(other.1);
+        let directions = settings.directions();
+        for (name, (from, to)) in [("egress", (other.0, dev.0)), ("ingress", (dev.0, other.0))] {
+            let door = Wire::open(from, to, mtu)?;
+            let managed = directions.iter().find(|d| d.name == name);
+            let params = managed.unwrap_or(&directions[0]).params()?;
+            let gate = Gate::start(door, params, settings.parser(), managed.is_none())?;
+            self.gates.push((name, gate));
+        }
+        Ok(())
     }
 
     /// Lets everything go on that is held, then removes the rules: no packet is lost. The last looks.
@@ -323,7 +399,7 @@ impl Running {
         for (_, gate) in &self.gates {
             gate.open();
         }
-        let undone = self.held.as_ref().map_or(Ok(0), Held::undo);
+        let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
         let looks = self.gates.into_iter().map(|(n, gate)| (n, gate.finish()));
         let looks = looks.collect();
         undone.map(|_| looks)
@@ -350,8 +426,9 @@ impl Running {
             if end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(());
             }
-            if host::index(settings.dev()) != Some(self.index) {
-                let what = format!("{} has vanished", settings.dev());
+            let gone = |(name, index): &&(String, u32)| host::index(name) != Some(*index);
+            if let Some((name, _)) = self.interfaces.iter().find(gone) {
+                let what = format!("{name} has vanished");
                 return Err(Error::new(what).remedy("start again when it is back"));
             }
             if !self.gates.iter().all(|(_, gate)| gate.alive()) {
@@ -371,14 +448,10 @@ impl Running {
             Ok(new) => new,
             Err(error) => return tell(&format!("not reloaded: {error}")),
         };
-        for ((direction, before), (_, gate)) in new
-            .directions()
-            .iter()
-            .zip(old.directions())
-            .zip(&self.gates)
-        {
-            if *direction != before
-                && let Ok(params) = direction.params()
+        for (direction, before) in new.directions().iter().zip(old.directions()) {
+            let gate = self.gates.iter().find(|(name, _)| *name == direction.name);
+            if let (true, Some((_, gate)), Ok(params)) =
+                (*direction != before, gate, direction.params())
             {
                 gate.change(params);
             }
@@ -394,6 +467,8 @@ fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings, Er
         ("dev", old.dev == new.dev),
         ("status", old.status == new.status),
         ("metrics", old.metrics == new.metrics),
+        ("to", old.to == new.to),
+        ("tunnels", old.tunnels == new.tunnels),
         ("rate", old.rate.is_some() == new.rate.is_some()),
         ("ingress", old.ingress.is_some() == new.ingress.is_some()),
     ];
@@ -425,7 +500,10 @@ fn table(settings: &Settings, looks: &[(&'static str, Look)]) -> String {
     let titles = ["", "rate", "packets", "went on", "drops", "marks", "missed"];
     let mut rows = vec![titles.map(str::to_owned)];
     let directions = settings.directions();
-    for (direction, (name, look)) in directions.iter().zip(looks) {
+    for direction in &directions {
+        let Some((name, look)) = looks.iter().find(|(name, _)| *name == direction.name) else {
+            continue;
+        };
         let counts = [
             look.read,
             look.sent,

@@ -2,12 +2,14 @@
 
 mod address;
 mod device;
+mod door;
 mod engine;
 mod gate;
 mod host;
 mod init;
 pub mod live;
 mod pace;
+mod packet;
 pub mod rules;
 mod serve;
 pub mod shell;

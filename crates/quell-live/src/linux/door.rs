@@ -1,0 +1,322 @@
+//! Where a direction's packets come from and go on: what every door can do, and the kernel's packet queue and copies as such.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use quell_link::Error;
+use quell_qdisc::Ecn;
+
+use super::sys;
+use crate::header::{self, Class, Parser};
+use crate::nfqueue::{self, Message};
+use crate::pool::Pool;
+
+/// Packets that are read before the link has its turn again.
+pub const BATCH: usize = 64;
+/// Verdicts go to the kernel in pieces of about so many bytes.
+const PIECE: usize = 64 << 10;
+/// Bytes of messages that wait for us; the kernel lets further packets pass.
+pub const ROOM: i32 = 16 << 20;
+/// Memory for the bytes of packets.
+pub const MEMORY: usize = 128 << 20;
+/// Queue numbers that are tried.
+const TRIES: u16 = 256;
+/// How long the kernel may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Enough of a packet for its headers.
+const HEADERS: usize = 256;
+/// Many messages of the kernel, or one large packet.
+const BUFFER: usize = 128 << 10;
+
+/// A packet that came; its place is the door's until it goes on or is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Came {
+    /// What the door calls it.
+    pub place: u32,
+    /// Bytes from the IP header on.
+    pub bytes: u32,
+    /// What its headers say.
+    pub class: Class,
+}
+
+/// Where packets come from and go on.
+pub trait Door: Send + 'static {
+    /// Can be read when packets wait.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Takes in what waits, not much more than a batch; true if there may be more.
+    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool;
+    /// Lets a packet go on, with a mark if `mark` says so; whether one was written.
+    fn accept(&mut self, place: u32, mark: bool) -> bool;
+    /// Gives a packet up.
+    fn give_up(&mut self, place: u32);
+    /// Hands over what was decided.
+    fn flush(&mut self);
+    /// A discipline will hold at most so many packets.
+    fn keep(&mut self, _packets: u32) {}
+    /// Packets so far that found no memory or were not taken at the other side: among those that came, or went on.
+    fn lost(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// The kernel's packet queue (NFQUEUE).
+pub struct Queue {
+    fd: OwnedFd,
+    /// Its number.
+    pub number: u16,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    pool: Pool,
+    largest: usize,
+    buffer: Vec<u8>,
+    /// Verdicts on their way.
+    out: Vec<u8>,
+}
+
+/// A packet that the kernel holds.
+#[derive(Clone, Copy)]
+struct Slot {
+    id: u32,
+    /// Where its bytes are, if it may be marked, and how many.
+    bytes: Option<(u32, u32)>,
+}
+
+impl Queue {
+    /// Opens the queue with this number or the next that is free; it keeps at least `length` packets.
+    pub fn open(first: u16, length: u32, mtu: u32) -> Result<Self, Error> {
+        let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
+        for number in first..first.saturating_add(TRIES) {
+            match bind(&fd, number, length) {
+                Ok(()) => {
+                    let largest = mtu.max(1500) as usize;
+                    return Ok(Self {
+                        fd,
+                        number,
+                        slots: Vec::new(),
+                        free: Vec::new(),
+                        pool: Pool::new(largest, MEMORY),
+                        largest,
+                        buffer: vec![0; BUFFER],
+                        out: Vec::new(),
+                    });
+                }
+                // Somebody else reads it.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY)) => {}
+                Err(e) => return Err(no_socket("NFQUEUE", &e)),
+            }
+        }
+        Err(
+            Error::new(format!("all packet queues from {first} on are taken"))
+                .remedy("see /proc/net/netfilter/nfnetlink_queue"),
+        )
+    }
+
+    fn close(&mut self, place: u32) -> u32 {
+        let slot = &mut self.slots[place as usize];
+        if let Some((bytes, _)) = slot.bytes.take() {
+            self.pool.give(bytes);
+        }
+        self.free.push(place);
+        slot.id
+    }
+}
+
+/// An error that keeps a socket from being opened.
+pub fn no_socket(what: &str, error: &io::Error) -> Error {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "run it as root",
+        _ => "the kernel lacks it, or its module is not loaded; quell doctor says more",
+    };
+    Error::new(format!("cannot open {what}: {error}")).remedy(remedy)
+}
+
+fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
+    let mut out = Vec::new();
+    nfqueue::bind(&mut out, queue, length, 1);
+    sys::send_bytes(fd.as_fd(), &out)?;
+    let mut buffer = [0; 1024];
+    loop {
+        if !sys::readable(fd.as_fd(), PATIENCE) {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let n = sys::receive_bytes(fd.as_fd(), &mut buffer)?;
+        for message in nfqueue::messages(&buffer[..n]) {
+            match message {
+                Message::Answer(2, 0) => return Ok(()),
+                Message::Answer(1 | 2, error) if error != 0 => {
+                    return Err(io::Error::from_raw_os_error(error));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Door for Queue {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool {
+        while came.len() < BATCH {
+            let n = match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
+                Ok(n) => n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            for message in nfqueue::messages(&self.buffer[..n]) {
+                let Message::Packet(held) = message else {
+                    continue;
+                };
+                let mut class = parser.classify(held.bytes);
+                let mut kept = None;
+                if matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1) {
+                    // Who writes a mark needs all bytes. A packet that does not fit is one without ECN to the discipline.
+                    let length = held.bytes.len();
+                    let fits = length == held.length as usize && length <= self.largest;
+                    kept = fits.then(|| self.pool.take()).flatten();
+                    match kept {
+                        Some(p) => self.pool.bytes(p)[..length].copy_from_slice(held.bytes),
+                        None => class.ecn = Ecn::NotEct,
+                    }
+                }
+                let slot = Slot {
+                    id: held.id,
+                    bytes: kept.map(|place| (place, held.length)),
+                };
+                let place = self.free.pop().unwrap_or(self.slots.len() as u32);
+                match self.slots.get_mut(place as usize) {
+                    Some(free) => *free = slot,
+                    None => self.slots.push(slot),
+                }
+                came.push(Came {
+                    place,
+                    bytes: held.length,
+                    class,
+                });
+            }
+        }
+        true
+    }
+
+    fn accept(&mut self, place: u32, mark: bool) -> bool {
+        let slot = self.slots[place as usize];
+        let mut written = None;
+        if let (true, Some((bytes, length))) = (mark, slot.bytes) {
+            let bytes = &mut self.pool.bytes(bytes)[..length as usize];
+            written = header::set_ce(bytes).then_some(&*bytes);
+        }
+        let marked = written.is_some();
+        nfqueue::accept(&mut self.out, self.number, slot.id, written);
+        self.close(place);
+        marked
+    }
+
+    fn give_up(&mut self, place: u32) {
+        let id = self.close(place);
+        nfqueue::drop(&mut self.out, self.number, id);
+    }
+
+    /// Sends the verdicts to the kernel, which reads many in one piece.
+    fn flush(&mut self) {
+        let mut from = 0;
+        while from < self.out.len() {
+            let to = nfqueue::piece(&self.out, from, PIECE);
+            while let Err(e) = sys::send_bytes(self.fd.as_fd(), &self.out[from..to]) {
+                // Memory is short for a moment; anything else cannot be helped.
+                if !matches!(
+                    e.raw_os_error(),
+                    Some(libc::ENOBUFS | libc::EINTR | libc::EAGAIN)
+                ) {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            from = to;
+        }
+        self.out.clear();
+    }
+
+    fn keep(&mut self, packets: u32) {
+        nfqueue::resize(&mut self.out, self.number, packets);
+        self.flush();
+    }
+}
+
+/// Copies of what leaves or arrives at an interface (AF_PACKET): the packets themselves are not touched.
+pub struct Copies {
+    fd: OwnedFd,
+    outgoing: bool,
+    mtu: u32,
+    free: Vec<u32>,
+    places: u32,
+}
+
+impl Copies {
+    /// Copies of what leaves (true) or arrives at the interface with this index.
+    pub fn open(index: u32, outgoing: bool, mtu: u32) -> Result<Self, Error> {
+        Ok(Self {
+            fd: sys::tap(index).map_err(|e| no_socket("AF_PACKET", &e))?,
+            outgoing,
+            mtu: mtu.max(68),
+            free: Vec::new(),
+            places: 0,
+        })
+    }
+}
+
+impl Door for Copies {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool {
+        let mut buffer = [0; HEADERS];
+        while came.len() < BATCH {
+            let (n, kind, protocol) = match sys::receive_copy(self.fd.as_fd(), &mut buffer) {
+                Ok(read) => read,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            let ours = match self.outgoing {
+                true => kind == libc::PACKET_OUTGOING,
+                false => kind <= libc::PACKET_MULTICAST,
+            };
+            if !ours || !matches!(i32::from(protocol), libc::ETH_P_IP | libc::ETH_P_IPV6) {
+                continue;
+            }
+            let class = parser.classify(&buffer[..n.min(HEADERS)]);
+            // One packet, or many that the kernel will take apart: 40 bytes of headers on each.
+            let mut left = n as u32;
+            while left > 0 {
+                let bytes = left.min(self.mtu);
+                left -= match left > self.mtu {
+                    true => self.mtu - 40,
+                    false => left,
+                };
+                let place = self.free.pop().unwrap_or_else(|| {
+                    self.places += 1;
+                    self.places - 1
+                });
+                came.push(Came {
+                    place,
+                    bytes,
+                    class,
+                });
+            }
+        }
+        true
+    }
+
+    fn accept(&mut self, place: u32, _mark: bool) -> bool {
+        self.free.push(place);
+        false
+    }
+
+    fn give_up(&mut self, place: u32) {
+        self.free.push(place);
+    }
+
+    fn flush(&mut self) {}
+}
