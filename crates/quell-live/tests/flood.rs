@@ -1,0 +1,146 @@
+//! A flood of distinct flows through parser, link and queue, in virtual time: what it costs in memory, and in other flows' delay. 20,000
+//! flows here; `QUELL_FLOOD=1000000 cargo test -p quell-live --test flood -- --nocapture` for a million.
+
+use quell_link::server::Rate;
+use quell_link::words::Queue;
+use quell_live::header::Parser;
+use quell_live::link::{Link, Live, Params};
+use quell_qdisc::{MS, Nanos, SEC};
+
+const RATE: u64 = 100_000_000;
+const PARSER: Parser = Parser {
+    key: (1, 2),
+    tunnels: false,
+};
+
+fn link(words: &str) -> Link {
+    Link::new(Params {
+        rate: Rate::Constant(RATE),
+        queue: Queue::parse(words).unwrap(),
+        delay: 0,
+        loss: 0.0,
+        overhead: 14,
+        burst: None,
+        seed: 1,
+        bin: 100 * MS,
+    })
+}
+
+/// A UDP packet from host and port `flow`.
+fn packet(place: u32, flow: u32, bytes: u32) -> Live {
+    let mut p = [0; 28];
+    p[..2].copy_from_slice(&[0x45, 2]);
+    p[2..4].copy_from_slice(&(bytes as u16).to_be_bytes());
+    p[9] = 17;
+    p[12..16].copy_from_slice(&[198, 18, (flow >> 24) as u8, (flow >> 16) as u8]);
+    p[16..20].copy_from_slice(&[198, 19, 0, 1]);
+    p[20..22].copy_from_slice(&(flow as u16).to_be_bytes());
+    Live::new(place, bytes, &PARSER.classify(&p))
+}
+
+/// What happens at the link: when next, how often, which flow and size.
+struct Source {
+    at: Nanos,
+    every: Nanos,
+    flow: u32,
+    flows: u32,
+    bytes: u32,
+}
+
+/// Delays of the flow that is watched, ns, sorted; the most packets that were held.
+fn run(words: &str, flood: Option<(u32, Nanos)>, span: Nanos) -> (Vec<Nanos>, usize) {
+    const WATCHED: u32 = u32::MAX;
+    let source = |flow, every, bytes| Source {
+        at: u64::from(flow) % every,
+        every,
+        flow,
+        flows: 1,
+        bytes,
+    };
+    // A call (200 bytes every 5 ms) beside four flows that together ask for 1.2 times the rate.
+    let mut sources = vec![source(WATCHED, 5 * MS, 200)];
+    sources
+        .extend((0..4).map(|k| source(WATCHED - 1 - k, 4 * 1500 * 8 * SEC / (RATE * 6 / 5), 1486)));
+    sources.extend(flood.map(|(flows, every)| Source {
+        at: 0,
+        every,
+        flow: 0,
+        flows,
+        bytes: 60,
+    }));
+    let (mut link, mut came) = (link(words), Vec::new());
+    let (mut delays, mut most, mut free) = (Vec::new(), 0, Vec::new());
+    let watched = packet(0, WATCHED, 200).hash;
+    while let Some(next) = sources.iter_mut().min_by_key(|s| s.at) {
+        let now = next.at;
+        if now > span {
+            break;
+        }
+        let flow = if next.flows > 1 {
+            (next.flow + (now / next.every) as u32) % next.flows
+        } else {
+            next.flow
+        };
+        let bytes = next.bytes;
+        next.at += next.every;
+        let place = free.pop().unwrap_or(came.len() as u32);
+        if place as usize == came.len() {
+            came.push(0);
+        }
+        came[place as usize] = now;
+        link.advance(now, |through, p| {
+            if p.hash == watched && p.bytes == 200 {
+                delays.push(through - came[p.place as usize]);
+            }
+            free.push(p.place);
+        });
+        free.extend(std::iter::from_fn(|| link.freed()));
+        link.arrive(now, packet(place, flow, bytes));
+        most = most.max(link.inside());
+        link.forget();
+    }
+    delays.sort_unstable();
+    (delays, most)
+}
+
+/// Resident memory, bytes.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+#[test]
+fn a_flood_of_flows_leaves_memory_bounded_and_the_delay_of_others_within_twice() {
+    let flows = std::env::var("QUELL_FLOOD").map_or(20_000, |n| n.parse::<u32>().unwrap());
+    for words in ["fq_codel", "cake", "fq_pie", "lfq"] {
+        // 100,000 new flows per second, a packet each: 59 of 100 Mbit/s. Then more than all of it.
+        for every in [10_000, 5_000] {
+            let span = Nanos::from(flows) * every;
+            let before = resident();
+            let (calm, _) = run(words, None, span);
+            let (flooded, most) = run(words, Some((flows, every)), span);
+            let grown = resident().saturating_sub(before) >> 20;
+            let mean = |d: &[Nanos]| d.iter().sum::<Nanos>() as f64 / d.len().max(1) as f64 / 1e6;
+            let p95 = |d: &[Nanos]| d.get(d.len() * 95 / 100).map_or(0.0, |ns| *ns as f64 / 1e6);
+            let passed = flooded.len() as f64 / calm.len() as f64;
+            println!(
+                "{words}, {} flows/s: the call waits {:.3} ms calm, {:.3} ms in the flood (p95 {:.3}, {:.3}); {:.1} % of it passes; \
+                 at most {most} packets held, {grown} MiB more",
+                SEC / every,
+                mean(&calm),
+                mean(&flooded),
+                p95(&calm),
+                p95(&flooded),
+                100.0 * passed,
+            );
+            assert!(most < 33_000, "{words}: {most} packets held");
+            assert!(grown < 64, "{words}: {grown} MiB");
+            // A flood that takes more than the whole rate takes it from everybody: no queue can tell who is in the right.
+            if every == 10_000 {
+                assert!(passed > 0.99, "{words}: {passed}");
+                assert!(mean(&flooded) < 2.0 * mean(&calm), "{words}");
+            }
+        }
+    }
+}
