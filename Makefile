@@ -21,7 +21,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build quell-live demo test bench bench-peers fidelity clean
+.PHONY: help build quell-live demo test bench bench-peers bench-live fidelity clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -41,6 +41,9 @@ bench: .venv/quell.built .venv/dev.installed ## what a packet, a queue operation
 
 bench-peers: .venv/quell.built ## the same dumbbell through ns-2 and ns-3
 	benches/peers
+
+bench-live: .venv/quell.built ## real packets through quell shell and quell live beside forwarders that do nothing; as root
+	benches/real
 
 fidelity: .venv/quell.built ## theory, Linux's reference figures and published ones; writes docs/fidelity.md
 	benches/fidelity

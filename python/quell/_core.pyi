@@ -128,6 +128,9 @@ class Shell:
     def view(self) -> str:
         """Look at both directions, [down, up], as JSON."""
 
+    def restart(self, series: bool) -> None:
+        """Let the records begin again within some milliseconds; with `series` their time series, too."""
+
     def finish(self) -> str:
         """End everything; the records of both directions, [down, up], as JSON."""
 

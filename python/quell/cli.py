@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -35,7 +35,7 @@ from quell.options import (
     Trace,
     Warmup,
 )
-from quell.output import Targets, err, out, progress, si
+from quell.output import Targets, bar, err, out, progress, si
 from quell.papers.cli import reproduce
 from quell.train import Stopped
 from quell.train.cli import training
@@ -64,6 +64,22 @@ def _simulate(
 ) -> Outcome:
     with executor(ray) as on, progress(len(jobs)) as update:
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap, on=on)
+
+
+def _reality(scenario: Scenario) -> dict[str, Any]:
+    """Check what `--real` needs before anything runs."""
+    from quell import real
+
+    return real.check(scenario)
+
+
+def _real(simulated: Outcome, queues: Sequence[str], spec: dict[str, Any]) -> Outcome:
+    from quell import real
+
+    with bar("Real TCP", len(queues), "queues") as shown:
+        return real.beside(
+            simulated, queues, spec, lambda done: shown(done, f"{simulated.scenario.duration_s:g} s each")
+        )
 
 
 def _queue(words: str) -> str:
@@ -108,6 +124,12 @@ def compare(
     seeds: Seeds = None,
     jobs: Jobs = 0,
     ray: Ray = None,
+    real: Annotated[
+        bool,
+        typer.Option(
+            "--real", help="Also send real Linux TCP through each queue, once, in real time (Linux; docs/shell.md)."
+        ),
+    ] = False,
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
@@ -138,15 +160,19 @@ def compare(
     )
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(scenario)
     work = experiment.plan(scenario, queues, series_bin_s=series, first_series=html is not None)
+    spec = _reality(scenario) if real else None
     outcome = _simulate(scenario, work, jobs, ray=ray)
+    speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
+    told = f"{len(outcome.by_job)} runs in {outcome.wall_s:.1f} s, {speed} packets/s"
+    if spec is not None and not outcome.interrupted:
+        outcome = _real(outcome, list(dict.fromkeys(queues)), spec)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         _heading(scenario, max((r.runs for r in rows), default=0))
         if rows:
             out.print(table.compare(rows, out.width))
             out.print(table.legend(rows))
-        speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
-        err.print(f"{len(outcome.by_job)} runs in {outcome.wall_s:.1f} s, {speed} packets/s", style="dim")
+        err.print(told, style="dim")
     targets.write(outcome, series=series is not None)
     return _status(outcome)
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use quell_link::meter::{Counters, Meter};
-use quell_link::record::Series;
+use quell_link::record::{DropsByCause, Series};
 use quell_link::server::{Rate, Server};
 use quell_link::words::Queue;
 use quell_qdisc::control::{Control, Controller};
@@ -132,6 +132,9 @@ pub struct Link {
     series: Series,
     limit: (f64, u64),
     payload: u64,
+    /// When measuring began, and the counters then.
+    began: Nanos,
+    before: Binned,
 }
 
 /// The counters at the end of the last bin.
@@ -142,6 +145,27 @@ struct Binned {
     byte_ns: u128,
     offered: f64,
     payload: u64,
+}
+
+/// What was counted while the record ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// How long that was.
+    pub span: Nanos,
+    /// Packets offered.
+    pub arrivals: u64,
+    /// Packets that left the queue.
+    pub departures: u64,
+    /// Their bytes.
+    pub departed_bytes: u64,
+    /// Packets dropped, by cause.
+    pub drops: DropsByCause,
+    /// Packets marked.
+    pub marks: u64,
+    /// Bytes that the link could have sent.
+    pub offered: f64,
+    /// Bytes behind transport headers that were delivered.
+    pub payload: u64,
 }
 
 /// A look at a link while it runs: the last full bin, and totals.
@@ -206,6 +230,8 @@ impl Link {
             },
             limit: (0.0, 0),
             payload: 0,
+            began: 0,
+            before: Binned::default(),
             params,
         }
     }
@@ -338,13 +364,7 @@ impl Link {
         self.probe.meter.settle(now);
         let g = self.gauges(now);
         let c = self.probe.meter.counters;
-        let is = Binned {
-            counters: c,
-            marks: self.qdisc.marks(),
-            byte_ns: self.probe.meter.byte_ns(),
-            offered: self.server.offered_bytes(now),
-            payload: self.payload,
-        };
+        let is = self.counted(now);
         let was = std::mem::replace(&mut self.binned, is);
         let mbps = |bytes: f64| bytes * 8e3 / width as f64;
         let held = (is.byte_ns - was.byte_ns) as f64 / width as f64;
@@ -367,6 +387,54 @@ impl Link {
         s.goodput_mbps[0].push(mbps((is.payload - was.payload) as f64));
         self.limit.0 += f64::from(g.limit_packets);
         self.limit.1 += 1;
+    }
+
+    /// The counters so far.
+    fn counted(&self, now: Nanos) -> Binned {
+        Binned {
+            counters: self.probe.meter.counters,
+            marks: self.qdisc.marks(),
+            byte_ns: self.probe.meter.byte_ns(),
+            offered: self.server.offered_bytes(now),
+            payload: self.payload,
+        }
+    }
+
+    /// Lets the record begin now; with `series` the time series, too.
+    pub fn restart(&mut self, now: Nanos, series: bool) {
+        self.settle(now);
+        self.probe.meter.restart(now);
+        (self.began, self.before) = (now, self.counted(now));
+        self.limit = (0.0, 0);
+        if series {
+            self.bin_at = now + self.params.bin;
+            self.binned = self.before;
+            self.series = Series {
+                bin_s: self.series.bin_s,
+                ..Series::default()
+            };
+        }
+    }
+
+    /// What the record is about: its time up to `now`, and what was counted in it.
+    pub fn measured(&self, now: Nanos) -> Measured {
+        let (is, was) = (self.counted(now), &self.before);
+        let (c, b) = (is.counters, was.counters);
+        Measured {
+            span: now.saturating_sub(self.began).max(1),
+            arrivals: c.arrivals - b.arrivals,
+            departures: c.departures - b.departures,
+            departed_bytes: c.departed_bytes - b.departed_bytes,
+            drops: DropsByCause {
+                overflow: c.drops.overflow - b.drops.overflow,
+                early: c.drops.early - b.drops.early,
+                forced: c.drops.forced - b.drops.forced,
+                link: c.drops.link - b.drops.link,
+            },
+            marks: is.marks - was.marks,
+            offered: is.offered - was.offered,
+            payload: is.payload - was.payload,
+        }
     }
 
     /// The last full bin and the totals.
@@ -437,16 +505,6 @@ impl Link {
     /// Packets marked so far.
     pub fn marks(&self) -> u64 {
         self.qdisc.marks()
-    }
-
-    /// Bytes behind transport headers that were delivered.
-    pub fn payload(&self) -> u64 {
-        self.payload
-    }
-
-    /// Bytes that the link has offered before `now`.
-    pub fn offered_bytes(&self, now: Nanos) -> f64 {
-        self.server.offered_bytes(now)
     }
 
     /// Mean rate, bit/s.
@@ -584,6 +642,42 @@ mod tests {
             view.marks + view.drops,
             s.marks.iter().sum::<u64>() + s.drops.iter().sum::<u64>()
         );
+    }
+
+    #[test]
+    fn a_record_that_begins_again_knows_nothing_of_before() {
+        let mut link = Link::new(params("pfifo limit 5", 8_000_000));
+        let run = |link: &mut Link, from: Nanos| {
+            for k in 0..200 {
+                // One more than fits now and then.
+                for _ in 0..1 + u32::from(k % 50 == 0) * 9 {
+                    link.arrive(from + k * MS, live(0, 986, 0, Ecn::NotEct));
+                }
+                link.advance(from + k * MS, |_, _| ());
+            }
+            while link.freed().is_some() {}
+        };
+        let record = |link: &mut Link, now| {
+            let late = quell_link::Hist::new();
+            crate::report::Record::new("down", link, now, 0.0, Default::default(), &late).run
+        };
+        run(&mut link, 0);
+        link.advance(250 * MS, |_, _| ());
+        link.restart(250 * MS, true);
+        run(&mut link, 250 * MS);
+        link.advance(500 * MS, |_, _| ());
+        let again = record(&mut link, 500 * MS);
+        let mut fresh = Link::new(params("pfifo limit 5", 8_000_000));
+        run(&mut fresh, 0);
+        fresh.advance(250 * MS, |_, _| ());
+        let once = record(&mut fresh, 250 * MS);
+        assert_eq!(again.measured_s, once.measured_s);
+        assert_eq!((again.packets, again.drops), (once.packets, once.drops));
+        assert_eq!(again.goodput_mbps, once.goodput_mbps);
+        assert!(once.drops > 0);
+        assert_eq!(again.sojourn_ms, once.sojourn_ms);
+        assert_eq!(again.utilisation, once.utilisation);
+        assert_eq!(again.series, once.series);
     }
 
     /// A packet's gap to the one before in µs, its size, flow, and ECN field; how long the loop then sleeps, µs.

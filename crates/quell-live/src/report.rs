@@ -1,7 +1,7 @@
 //! The result record of a link that carried real packets.
 
 use quell_link::Hist;
-use quell_link::record::{DropsByCause, Run, Summary};
+use quell_link::record::{Run, Summary};
 use quell_qdisc::{MS, Nanos, SEC};
 use serde::Serialize;
 
@@ -60,11 +60,9 @@ impl Record {
         late: &Hist,
     ) -> Self {
         link.settle(now);
-        let span = now.max(1);
         let meter = link.meter();
-        let c = &meter.counters;
-        let offered = link.offered_bytes(now);
-        let drops = c.drops.total();
+        let c = link.measured(now);
+        let (span, offered, drops) = (c.span, c.offered, c.drops.total());
         let ms = 1.0 / MS as f64;
         let mbps = |bytes: f64| bytes * 8e3 / span as f64;
         let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
@@ -73,7 +71,7 @@ impl Record {
             queue: link.params().queue.canonical(),
             seed: link.params().seed,
             measured_s: span as f64 / SEC as f64,
-            goodput_mbps: mbps(link.payload() as f64),
+            goodput_mbps: mbps(c.payload as f64),
             throughput_mbps: mbps(c.departed_bytes as f64),
             capacity_mbps: mbps(offered),
             utilisation: match offered {
@@ -87,10 +85,10 @@ impl Record {
             limit_packets: link.mean_limit(),
             packets: c.departures,
             drops,
-            marks: link.marks(),
+            marks: c.marks,
             loss_rate: ratio(drops, c.arrivals),
-            mark_rate: ratio(link.marks(), c.departures),
-            drops_by_cause: DropsByCause { ..c.drops },
+            mark_rate: ratio(c.marks, c.departures),
+            drops_by_cause: c.drops,
             series: Some(link.series().clone()),
             events: c.arrivals + c.departures,
             cpu_s,

@@ -122,6 +122,12 @@ impl Shell {
         serde_json::to_string(&self.running()?.view()).map_err(input_error)
     }
 
+    /// Lets the records begin again; with `series` their time series, too.
+    fn restart(&mut self, series: bool) -> PyResult<()> {
+        self.running()?.restart(series);
+        Ok(())
+    }
+
     /// Ends everything; the records of both directions, [down, up], as JSON.
     fn finish(&mut self, py: Python<'_>) -> PyResult<String> {
         self.running()?;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -26,9 +26,14 @@ const LARGEST: usize = 65_535;
 /// Memory for the packets of one direction.
 const MEMORY: usize = 256 << 20;
 
+/// What is asked of a loop: that its record begins again, with the time series or without.
+const RECORD: u8 = 1;
+const SERIES: u8 = 2;
+
 /// A running direction.
 pub struct Engine {
     stop: Arc<AtomicBool>,
+    ask: Arc<AtomicU8>,
     view: Arc<Mutex<View>>,
     thread: JoinHandle<Record>,
 }
@@ -54,17 +59,30 @@ impl Engine {
             machine: Machine::default(),
             late: Hist::new(),
             pace: Pace::new(),
+            at: 0,
         };
-        let (stopped, seen) = (stop.clone(), view.clone());
+        let ask = Arc::new(AtomicU8::new(0));
+        let (stopped, asked, seen) = (stop.clone(), ask.clone(), view.clone());
         let thread = std::thread::Builder::new()
             .name(format!("quell-{name}"))
-            .spawn(move || run.run(name, &stopped, &seen))?;
-        Ok(Self { stop, view, thread })
+            .spawn(move || run.run(name, &stopped, &asked, &seen))?;
+        Ok(Self {
+            stop,
+            ask,
+            view,
+            thread,
+        })
     }
 
     /// A look at the link.
     pub fn view(&self) -> View {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the record begin again within some milliseconds; with `series` the time series, too.
+    pub fn restart(&self, series: bool) {
+        let what = if series { RECORD | SERIES } else { RECORD };
+        self.ask.fetch_or(what, Ordering::Relaxed);
     }
 
     /// Ends the loop; its record, unless it has panicked.
@@ -92,6 +110,8 @@ struct Loop {
     machine: Machine,
     late: Hist,
     pace: Pace,
+    /// Up to when the link has done what was due.
+    at: Nanos,
 }
 
 impl Loop {
@@ -99,7 +119,7 @@ impl Loop {
         self.pace.now()
     }
 
-    fn run(&mut self, name: &str, stop: &AtomicBool, view: &Mutex<View>) -> Record {
+    fn run(&mut self, name: &str, stop: &AtomicBool, ask: &AtomicU8, view: &Mutex<View>) -> Record {
         let clock = cpu_time::ThreadTime::now();
         self.machine.realtime = sys::be_punctual();
         let mut buffer = vec![0; HEADER + LARGEST];
@@ -108,6 +128,10 @@ impl Loop {
             let more = self.read(&mut buffer);
             self.send();
             let now = self.now();
+            if ask.load(Ordering::Relaxed) != 0 {
+                let series = ask.swap(0, Ordering::Relaxed) & SERIES != 0;
+                self.link.restart(self.at, series);
+            }
             if now >= next_view {
                 next_view = now + self.link.params().bin;
                 let missed = self.machine.missed;
@@ -181,6 +205,7 @@ impl Loop {
     /// Sends what is through.
     fn send(&mut self) {
         let now = self.now();
+        self.at = now;
         let (pool, to, machine) = (&mut self.pool, &mut self.to, &mut self.machine);
         let (joiner, lateness) = (&mut self.joiner, &mut self.late);
         let mut gone = Gone::default();

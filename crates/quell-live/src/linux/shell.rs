@@ -238,6 +238,14 @@ impl Shell {
         self.engines.as_ref().map(|(d, u)| (d.view(), u.view()))
     }
 
+    /// Lets the records of both directions begin again, within some milliseconds; with `series` their time series, too.
+    pub fn restart(&self, series: bool) {
+        if let Some((down, up)) = &self.engines {
+            down.restart(series);
+            up.restart(series);
+        }
+    }
+
     /// Ends everything behind the link, and the link; the records of both directions (down, up).
     pub fn finish(mut self) -> Result<(Record, Record), Error> {
         let stopped = self.engines.take();

@@ -1,0 +1,187 @@
+"""One measurement of benches/shell/fidelity, in virtual time: four CUBIC flows at 10 Mbit/s and 20 ms for 30 s.
+
+    virtual.py shell|linux QUEUE SEED
+
+`shell`: through quell shell. `linux`: client, router and server joined by veth pairs, netem's delay at both ends, HTB
+and Linux's own discipline at the router. Prints JSON: goodput, and the backlog's mean and 95th percentile, without the
+first 5 s.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+QUELL = HERE.parent.parent / ".venv" / "bin" / "quell"
+WARM_S, UNTIL_S = 5, 30
+RATE = 10_000_000
+STEP_S = 0.001
+BUFFERS = "net.ipv4.tcp_rmem=4096 131072 6291456", "net.ipv4.tcp_wmem=4096 16384 4194304"
+LINK = """
+[link]
+rate = "1gbit"
+delay = "10ms"
+queue = "pfifo limit 10000"
+[link.up]
+rate = "10mbit"
+shaper = "htb"
+queue = "{queue}"
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    kind, queue, seed = sys.argv[1:]
+    os.chdir(subprocess.run(["mktemp", "-d", "-p", "/run"], check=True, capture_output=True, text=True).stdout.strip())
+    backlog = shell(queue, seed) if kind == "shell" else linux(queue)
+    sink = json.loads(Path("sink.json").read_text())
+    measured = sorted(ms for at, ms in backlog if WARM_S <= at <= sink["until_s"])
+    print(json.dumps({
+        "goodput_mbps": sink["goodput_mbps"], "mean_ms": sum(measured) / len(measured),
+        "p95_ms": measured[int(0.95 * len(measured))],
+    }))  # fmt: skip
+
+
+def shell(queue: str, seed: str) -> list[tuple[float, float]]:
+    """Time and backlog in ms, through quell shell."""
+    run("sysctl", "-qw", *BUFFERS)
+    Path("link.toml").write_text(LINK.format(queue=queue))
+    serve = f"{sys.executable} {HERE / 'sink.py'} {WARM_S} {UNTIL_S} sink.json"
+    options = ["--scenario", "link.toml", "--no-offload", "--series", str(STEP_S), "--json", "run.json", "--seed", seed]
+    send = [sys.executable, HERE / "send.py", "cubic", "4", str(UNTIL_S)]
+    run(QUELL, "shell", *options, "--quiet", "--server", serve, "--", *send)
+    up = json.loads(Path("run.json").read_text())[1]
+    if up["live"]["missed"]:
+        sys.exit(f"{queue}: {up['live']['missed']} packets were late, in virtual time")
+    return [(i * STEP_S, ms) for i, ms in enumerate(up["series"]["backlog_ms"])]
+
+
+def linux(queue: str) -> list[tuple[float, float]]:
+    """Time and backlog in ms, of Linux's own discipline."""
+    for space in "crs":
+        run("ip", "netns", "add", space)
+        run("ip", "-n", space, "link", "set", "lo", "up")
+    for space, net in (("c", 1), ("s", 2)):
+        run("ip", "link", "add", "v0", "netns", space, "type", "veth", "peer", "name", f"r{space}", "netns", "r")
+        for where, dev, host in ((space, "v0", 2), ("r", f"r{space}", 1)):
+            run("ip", "-n", where, "addr", "add", f"10.0.{net}.{host}/24", "dev", dev)
+            run("ip", "-n", where, "link", "set", dev, "up")
+            within(where, lambda d=dev: plain(d))
+        run("ip", "-n", space, "route", "add", "default", "via", f"10.0.{net}.1")
+        run("tc", "-n", space, *["qdisc", "add", "dev", "v0", "root", "netem", "delay", "10ms", "limit", "100000"])
+    within("r", lambda: Path("/proc/sys/net/ipv4/ip_forward").write_text("1"))
+    for space in "cs":
+        run("ip", "netns", "exec", space, "sysctl", "-qw", *BUFFERS)
+    run("tc", "-n", "r", *["qdisc", "add", "dev", "rs", "root", "handle", "1:", "htb", "default", "1"])
+    shape = f"htb rate {RATE}bit ceil {RATE}bit burst 1600 cburst 1600 quantum 1514"
+    run("tc", "-n", "r", *f"class add dev rs parent 1: classid 1:1 {shape}".split())
+    if queue == "dualpi2":
+        # Debian 12's tc does not know it.
+        within("r", lambda: add_qdisc("rs", queue))
+    else:
+        run("tc", "-n", "r", *f"qdisc add dev rs parent 1:1 handle 10: {queue}".split())
+    samples: list[tuple[float, float]] = []
+    words = [sys.executable, str(HERE / "sink.py"), str(WARM_S), str(UNTIL_S), "sink.json"]
+    with subprocess.Popen(["ip", "netns", "exec", "s", *words]) as sink:
+        time.sleep(1)
+        sampler = threading.Thread(target=lambda: within("r", lambda: sample("rs", samples)))
+        sampler.start()
+        environment = os.environ | {"QUELL_SERVER": "10.0.2.2"}
+        send = [sys.executable, str(HERE / "send.py"), "cubic", "4", str(UNTIL_S)]
+        subprocess.run(["ip", "netns", "exec", "c", *send], check=True, env=environment)
+        sampler.join()
+        sink.terminate()
+    return samples
+
+
+def run(*words: object) -> None:
+    """Run a command; its errors end this."""
+    subprocess.run([str(word) for word in words], check=True)
+
+
+def within(space: str, do: object) -> None:
+    """Call a function with this thread in a network namespace."""
+
+    def enter() -> None:
+        with Path(f"/run/netns/{space}").open() as file:
+            if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
+        do()  # type: ignore[operator]
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+
+
+def plain(dev: str) -> None:
+    """Switch a device's offloads off: TSO, GSO, GRO (linux/ethtool.h)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        for command in (0x1F, 0x24, 0x2C):
+            value = ctypes.create_string_buffer(struct.pack("II", command, 0))
+            fcntl.ioctl(s, 0x8946, struct.pack("16sP", dev.encode(), ctypes.addressof(value)))
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """Give an attribute of netlink."""
+    return struct.pack("HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def add_qdisc(dev: str, kind: str) -> None:
+    """Put a discipline with its defaults below class 1:1."""
+    tcm = struct.pack("BxxxiIII", 0, socket.if_nametoindex(dev), 0x10 << 16, 1 << 16 | 1, 0)
+    body = tcm + attribute(1, kind.encode() + b"\0") + attribute(2 | 0x8000, b"")
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as s:
+        # RTM_NEWQDISC; request, acknowledge, exclusive, create.
+        s.send(struct.pack("IHHII", 16 + len(body), 36, 0x605, 1, 0) + body)
+        error = struct.unpack_from("i", s.recv(4096), 16)[0]
+    if error:
+        sys.exit(f"{kind}: {os.strerror(-error)}")
+
+
+def sample(dev: str, into: list[tuple[float, float]]) -> None:
+    """Note the backlog of the discipline below class 1:1, from the first packet on, until the flows are over."""
+    index = socket.if_nametoindex(dev)
+    tcm = struct.pack("BxxxiIII", 0, index, 0, 0, 0)
+    began = None
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as s:
+        start = time.monotonic()
+        for k in range(int((UNTIL_S + 2) / STEP_S)):
+            time.sleep(max(0.0, start + k * STEP_S - time.monotonic()))
+            s.send(struct.pack("IHHII", 16 + len(tcm), 38, 0x301, 1, 0) + tcm)  # RTM_GETQDISC, dump
+            found, over = 0, False
+            while not over:
+                data = s.recv(1 << 16)
+                while data and not over:
+                    length, kind = struct.unpack_from("IH", data)
+                    over = kind == 3
+                    if kind == 36 and struct.unpack_from("iII", data, 20) == (index, 0x10 << 16, 1 << 16 | 1):
+                        found = backlog(data[36:length])
+                    data = data[length + 3 & ~3 :]
+            began = began if began is not None or not found else time.monotonic()
+            if began is not None:
+                into.append((time.monotonic() - began, found * 8e3 / RATE))
+
+
+def backlog(attributes: bytes) -> int:
+    """Give the bytes queued: TCA_STATS2, in it TCA_STATS_QUEUE, whose second number they are."""
+    for wanted in (7, 3):
+        while True:
+            length, kind = struct.unpack_from("HH", attributes)
+            if kind & 0x3FFF == wanted:
+                attributes = attributes[4:length]
+                break
+            attributes = attributes[length + 3 & ~3 :]
+    return int(struct.unpack_from("II", attributes)[1])
+
+
+main()

@@ -1,0 +1,251 @@
+"""`quell compare --real`: a scenario's flows as real Linux TCP over `quell shell`'s link, measured as in simulation."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from quell import _core, ends
+from quell._core import InputError, Scenario
+from quell.experiment import BINS, Job, Outcome, load
+
+LABEL = "{queue}, real TCP"
+"""What a row with real packets is called, beside the simulated one of its queue."""
+_NAMES = {"newreno": "reno"}
+_SIMULATED = ("mss", "iw", "min_rto", "rto", "delack", "delack_timeout", "sack", "limited_transmit", "ect")
+"""What a flow of a scenario can have otherwise than Linux does."""
+_START_S = 60.0
+
+
+def check(scenario: Scenario) -> dict[str, Any]:
+    """Say in one line what of a scenario has no counterpart in reality, or give what the two ends must know."""
+    plain = tomllib.loads(scenario.toml())
+    flows = _flows(plain, scenario.duration_s)
+    _check_system({flow["cc"] for flow in flows if flow["kind"] == "tcp"})
+    sizes = {flow["buffer"] for flow in flows if flow["kind"] == "tcp"}
+    most = max(sizes, default=6_000_000)
+    ecn = {flow["ecn"] for flow in flows if flow["kind"] == "tcp" and flow["cc"] != "dctcp"}
+    if len(ecn) > 1:
+        raise InputError(
+            "--real: flow.ecn: Linux has one setting for all; give all flows the same, or leave it to dctcp"
+        )
+    sysctl = {
+        "tcp_ecn": "1" if True in ecn else "2",
+        "tcp_no_metrics_save": "1",
+        "tcp_rmem": f"4096 131072 {2 * most}",
+        "tcp_wmem": f"4096 65536 {2 * most}",
+    }
+    return {"flows": flows, "duration_s": scenario.duration_s, "warmup_s": scenario.warmup_s, "sysctl": sysctl}
+
+
+def _flows(plain: Mapping[str, Any], duration_s: float) -> list[dict[str, Any]]:
+    """List the flows, one by one."""
+    for key, remedy in (("hop", "one link each way"), ("wifi", "no radio")):
+        if key in plain:
+            raise InputError(f"--real: [{key}]: quell shell has {remedy}; leave it to the simulation")
+    usual = tomllib.loads(load("[link]\nrate = '1mbit'\n[[flow]]\n").toml())["flow"][0]
+    flows: list[dict[str, Any]] = []
+    rtts = {flow["rtt"] for flow in plain.get("flow", ())}
+    if len(rtts) > 1:
+        raise InputError(
+            f"--real: flow.rtt: {' and '.join(sorted(rtts))}; the link has one delay: give all flows one rtt"
+        )
+    for flow in plain.get("flow", ()):
+        kind = flow["kind"]
+        if kind not in ("tcp", "cbr"):
+            raise InputError(f'--real: flow.kind: "{kind}" is only simulated; real are "tcp" and "cbr"')
+        odd = [key for key in _SIMULATED if kind == "tcp" and key in flow and flow[key] != usual.get(key)]
+        if flow.get("cc") in ("dctcp", "prague"):
+            odd = [key for key in odd if key != "ect"]
+        if "bytes" in flow:
+            odd.append("bytes")
+        if kind == "tcp" and flow.get("rate", "unlimited") != "unlimited":
+            odd.append("rate")
+        if odd:
+            raise InputError(f"--real: flow.{odd[0]}: only simulated; leave it out")
+        for _ in range(flow["count"]):
+            number = len(flows)
+            flows.append({
+                "number": number, "kind": kind, "cc": _NAMES.get(flow.get("cc", ""), flow.get("cc", "")),
+                "ecn": flow["ecn"], "direction": flow.get("direction", "down"), "rtt_ms": 1e3 * _seconds(flow["rtt"]),
+                "start_s": _seconds(flow["start"]) + _seconds(flow["stagger"]) * _spread(number),
+                "stop_s": _seconds(flow["stop"]) if "stop" in flow else duration_s,
+                "size": flow.get("size", 0), "rate_bps": _bits(flow["rate"]) if kind == "cbr" else 0.0,
+                "buffer": _bytes(flow.get("buffer", "6mb")),
+            })  # fmt: skip
+    if not flows:
+        raise InputError("--real: there are no flows; give [[flow]] or --flow")
+    return flows
+
+
+def _spread(number: int) -> float:
+    """Give where in the stagger a flow starts: evenly scattered, the same in every run."""
+    return (number * 0.6180339887498949) % 1.0
+
+
+def _check_system(controls: set[str]) -> None:
+    """Say what the machine lacks."""
+    if not sys.platform.startswith("linux"):
+        raise InputError("--real needs Linux: network namespaces and TUN devices")
+    for control in sorted(controls):
+        with socket.socket() as probe:
+            try:
+                probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
+            except OSError as error:
+                have = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+                why = (
+                    "needs root" if isinstance(error, PermissionError) else f"is not in this kernel ({', '.join(have)})"
+                )
+                raise InputError(f"--real: flow.cc: Linux's {control} {why}") from None
+
+
+def beside(
+    simulated: Outcome, queues: Sequence[str], spec: Mapping[str, Any], on_done: Callable[[int], object]
+) -> Outcome:
+    """Run each queue once, in real time; give all runs, the real one behind its queue's simulated ones.
+
+    Ctrl-C ends it early with `interrupted` set and the finished runs kept.
+    """
+    started = time.monotonic()
+    outcome = replace(simulated, jobs=[], by_job={})
+    for done, queue in enumerate(queues):
+        for index, job in enumerate(simulated.jobs):
+            if job.queue == queue and index in simulated.by_job:
+                outcome.by_job[len(outcome.jobs)] = simulated.by_job[index]
+                outcome.jobs.append(job)
+        if outcome.interrupted:
+            continue
+        try:
+            record = _run_one(load(simulated.scenario, queue=queue), spec)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+            continue
+        outcome.by_job[len(outcome.jobs)] = record
+        outcome.jobs.append(Job(record["queue"], record["seed"]))
+        on_done(done + 1)
+    outcome.wall_s += time.monotonic() - started
+    return outcome
+
+
+def _run_one(scenario: Scenario, spec: Mapping[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="quell-real-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        text = json.dumps({**spec, "folder": name})
+        end = [sys.executable, "-I", str(Path(ends.__file__).resolve())]
+        running = _core.Shell(
+            scenario, [*end, "near", text], base_rtt=True, bin_s=scenario.duration_s / BINS,
+            server=[*end, "far", text], mtu=1500,
+        )  # fmt: skip
+        until = time.monotonic() + _START_S
+        while not (start := folder / "start").exists():
+            _expect(running, until, "the two ends did not start")
+        begin = float(start.read_text())
+        _sleep_until(running, begin, begin + spec["duration_s"])
+        running.restart(True)
+        _sleep_until(running, begin + spec["warmup_s"], begin + spec["duration_s"])
+        running.restart(False)
+        while running.wait(0.02) is None:
+            if time.monotonic() > begin + spec["duration_s"] + _START_S:
+                raise InputError("--real: the sender did not end; this machine is too busy")
+        down, up = json.loads(running.finish())
+        near, far = (folder / "near.json", folder / "far.json")
+        if not near.exists() or not far.exists():
+            raise InputError("--real: an end of the flows failed; what it said is above")
+        seen = [*json.loads(near.read_text()), *json.loads(far.read_text())]
+    return _record(scenario, spec, down if _mostly_down(spec) else up, seen)
+
+
+def _mostly_down(spec: Mapping[str, Any]) -> bool:
+    return any(flow["direction"] == "down" for flow in spec["flows"])
+
+
+def _expect(running: _core.Shell, until: float, what: str) -> None:
+    if (status := running.wait(0.01)) is not None or time.monotonic() > until:
+        raise InputError(
+            f"--real: {what} (exit status {status}); this machine is too busy, or lets no {sys.executable} run"
+        )
+
+
+def _sleep_until(running: _core.Shell, moment: float, until: float) -> None:
+    while (left := moment - time.monotonic()) > 0:
+        if running.wait(min(left, 0.2)) is not None:
+            raise InputError("--real: the flows ended early; what they said is above")
+
+
+# The record. ----------------------------------------------------------------------------------------------------------
+
+
+def _record(
+    scenario: Scenario, spec: Mapping[str, Any], link: Mapping[str, Any], seen: Sequence[Any]
+) -> dict[str, Any]:
+    """Make the record of a simulated run of the bottleneck's record and of what both ends saw."""
+    flows = [_flow(flow, spec, [s for s in seen if s["flow"] == flow["number"]]) for flow in spec["flows"]]
+    rates = [flow["goodput_mbps"] for flow in flows if flow["kind"] == "tcp"]
+    squares = sum(rate * rate for rate in rates)
+    rtts = sorted(us / 1e3 for s in seen for us in s["rtts_us"])
+    record = {key: value for key, value in link.items() if key not in ("live", "trace_hash")}
+    return record | {
+        "scenario": scenario.name, "queue": LABEL.format(queue=link["queue"]), "flows": flows,
+        "goodput_mbps": sum(flow["goodput_mbps"] for flow in flows),
+        "jain": sum(rates) ** 2 / (len(rates) * squares) if squares else None, "rtt_ms": _summary(rtts),
+    }  # fmt: skip
+
+
+def _flow(flow: Mapping[str, Any], spec: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    sent = next((s for s in seen if s["sends"]), None)
+    got = sum(s["bytes"] for s in seen if not s["sends"])
+    windows = sent["windows"] if sent else []
+    span = spec["duration_s"] - spec["warmup_s"]
+    return {
+        "kind": flow["kind"], "cc": flow["cc"] and {"reno": "newreno"}.get(flow["cc"], flow["cc"]),
+        "base_rtt_ms": flow["rtt_ms"], "goodput_mbps": got * 8e-6 / span,
+        "retransmits": sent["resent"] if sent else 0, "cwnd_packets": sum(windows) / len(windows) if windows else 0.0,
+        "rtt_ms": _summary(sorted(us / 1e3 for us in sent["rtts_us"])) if sent else None,
+        "fct_ms": None, "completed": 0, "refused": 0,
+    }  # fmt: skip
+
+
+def _summary(values: Sequence[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+
+    def rank(q: float) -> float:
+        return values[max(0, math.ceil(q * len(values)) - 1)]
+
+    mean = math.fsum(values) / len(values)
+    return {"mean": mean, "p50": rank(0.5), "p95": rank(0.95), "p99": rank(0.99), "max": values[-1]}
+
+
+# Units: `Scenario.toml` writes them in one way. -----------------------------------------------------------------------
+
+
+def _unit(text: str | float, units: Mapping[str, float]) -> float:
+    if not isinstance(text, str):
+        return float(text)
+    for unit in sorted(units, key=len, reverse=True):
+        if text.endswith(unit):
+            return float(text.removesuffix(unit)) * units[unit]
+    return float(text)
+
+
+def _seconds(text: str) -> float:
+    return _unit(text, {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
+
+
+def _bits(text: str) -> float:
+    return _unit(text, {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9})
+
+
+def _bytes(text: str) -> int:
+    units = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
+    return int(_unit(text.lower() if isinstance(text, str) else text, units))

@@ -1,0 +1,117 @@
+"""`quell compare --real`: rows of real TCP beside simulated ones. What cannot be is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conftest import Quell
+from test_shell import missing
+
+SCENARIO = """
+duration = "4s"
+warmup = "1s"
+seeds = 1
+[link]
+rate = "10mbit"
+{link}
+[[flow]]
+cc = "cubic"
+count = 2
+rtt = "20ms"
+{flow}
+"""
+
+
+def scenario(folder: Path, link: str = "", flow: str = "") -> str:
+    (folder / "s.toml").write_text(SCENARIO.format(link=link, flow=flow))
+    return "s.toml"
+
+
+needs_root = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")
+
+
+@needs_root
+def test_rows_of_real_tcp_stand_beside_the_simulated_ones(quell: Quell, tmp_path: Path) -> None:
+    done = quell(
+        "compare", scenario(tmp_path), "--real", "--aqm", "pfifo limit 50", "--aqm", "fq_codel", "--json", "runs.json",
+        "--html", "report.html", "--parquet", "runs.parquet", "--csv", "runs.csv",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    names = ["pfifo limit 50", "pfifo limit 50, real TCP", "fq_codel", "fq_codel, real TCP"]
+    runs = json.loads((tmp_path / "runs.json").read_text())
+    assert [run["queue"] for run in runs] == names
+    for simulated, real in zip(runs[::2], runs[1::2], strict=True):
+        assert set(real) <= set(simulated) | {"series"}
+        # A coarse look, so that a busy machine passes; how true it is: docs/fidelity.md.
+        assert real["measured_s"] == pytest.approx(3, abs=1)
+        assert 0.5 * simulated["goodput_mbps"] < real["goodput_mbps"] < 1.2 * simulated["goodput_mbps"]
+        assert len(real["flows"]) == 2
+        for flow in real["flows"]:
+            assert flow["goodput_mbps"] > 0
+            assert flow["rtt_ms"]["p50"] > 19
+    for file in ("report.html", "runs.csv"):
+        assert "fq_codel, real TCP" in (tmp_path / file).read_text()
+    assert "real TCP" in done.stdout
+
+
+@needs_root
+def test_both_directions_datagrams_and_marks_are_real(quell: Quell, tmp_path: Path) -> None:
+    flows = """
+ecn = true
+[[flow]]
+cc = "newreno"
+count = 1
+direction = "up"
+rtt = "20ms"
+ecn = true
+[[flow]]
+kind = "cbr"
+rate = "200kbit"
+size = 500
+rtt = "20ms"
+[[flow]]
+kind = "cbr"
+rate = "100kbit"
+size = 500
+direction = "up"
+rtt = "20ms"
+"""
+    file = scenario(tmp_path, '[link.up]\nrate = "5mbit"', flows)
+    done = quell("compare", file, "--real", "--aqm", "codel ecn", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    real = json.loads(done.stdout)[1]
+    kinds = [(flow["kind"], flow["cc"]) for flow in real["flows"]]
+    assert kinds == [("tcp", "cubic"), ("tcp", "cubic"), ("tcp", "newreno"), ("cbr", ""), ("cbr", "")]
+    assert all(flow["goodput_mbps"] > 0.02 for flow in real["flows"])
+    assert real["marks"] > 0
+
+
+@pytest.mark.parametrize(
+    ("link", "flow", "message"),
+    [
+        ("", "bytes = 1000", "flow.bytes: only simulated"),
+        ("", "mss = 500", "flow.mss: only simulated"),
+        ("", 'rate = "1mbit"', "flow.rate: only simulated"),
+        ("", '[[flow]]\nkind = "web"\nsize = 9000\narrivals = 5', "flow.kind: "),
+        ("", '[[flow]]\ncc = "bbr"\nrtt = "40ms"', "flow.rtt: 20ms and 40ms; the link has one delay"),
+        ("", '[[flow]]\ncc = "cubic"\necn = true\nrtt = "20ms"', "flow.ecn: Linux has one setting for all"),
+        ("", '[[flow]]\ncc = "prague"\nrtt = "20ms"', "flow.cc: Linux's prague "),
+    ],
+)
+def test_what_is_only_simulated_is_said_in_one_line(
+    quell: Quell, tmp_path: Path, link: str, flow: str, message: str
+) -> None:
+    done = quell("compare", scenario(tmp_path, link, flow), "--real", "--json", "runs.json")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"quell: --real: {message}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "runs.json").exists()
+
+
+def test_a_cell_is_only_simulated(quell: Quell, tmp_path: Path) -> None:
+    done = quell("compare", "wifi-flat", "--real")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("quell: --real: [wifi]: "), done.stderr
