@@ -227,6 +227,16 @@ def test_marks_are_counted_on_the_wire_as_they_were_written(net: Net, tmp_path: 
     assert len(got) == 300 - look["dropped"]
 
 
+def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
+    command = net.live("--rate", "8mbit", "--aqm", "rlaqm", "--status", str(tmp_path / "s"))
+    net.datagrams(50)
+    decisions = state(tmp_path / "s")["decisions"]
+    stop(command)
+    # Every 20 ms; a machine that is too busy falls back, which is counted.
+    assert decisions["asked"] > 20
+    assert decisions["taken"] + decisions["late"] > 0
+
+
 def test_a_reload_takes_the_new_rate_and_refuses_a_malformed_file_without_losing_a_packet(
     net: Net, tmp_path: Path
 ) -> None:
@@ -393,6 +403,53 @@ def test_errors_are_one_line_and_traffic_flows(net: Net, tmp_path: Path, program
     dropped = "import os, sys; os.setuid(65534); os.execv(sys.argv[1], sys.argv[1:])"
     done = net.run(net.r, sys.executable, "-c", dropped, *program, "--dev", "rb", "--rate", "8mbit")
     assert "needs root" in done.stderr or "Permission" in done.stderr, done.stderr
+
+
+def test_a_full_disk_below_the_state_file_is_an_error_before_anything_is_changed(net: Net) -> None:
+    full = "mount -t tmpfs -o size=4k none /run/quell && head -c 9000 /dev/zero >/run/quell/fill; exec "
+    done = net.run(net.r, "sh", "-c", f"mkdir -p /run/quell; {full} {QUELL_LIVE} --dev rb --rate 8mbit")
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("quell: ")]
+    assert len(errors) == 1, done.stderr
+    assert "/run/quell" in errors[0]
+    assert "No space left on device" in errors[0]
+    assert not net.rules()
+
+
+def test_a_state_file_that_is_none_is_named_and_left(net: Net) -> None:
+    command = net.live("--rate", "8mbit")
+    command.kill()
+    command.communicate()
+    path = max(Path("/run/quell").glob("live-*-rb.json"), key=lambda path: path.stat().st_mtime_ns)
+    text = path.read_text()
+    path.write_text(text[:20])
+    done = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
+    assert done.returncode == 2
+    assert f"{path}: is no state file" in done.stderr
+    path.write_text(text)
+    assert net.run(net.r, QUELL_LIVE, "--restore").returncode == 0
+    assert not net.rules()
+
+
+def test_doctor_finds_what_works_and_names_a_second_shaper(net: Net) -> None:
+    def findings() -> dict[str, tuple[str, str]]:
+        done = net.run(net.r, QUELL, "doctor", "--dev", "rb", "--json", "-")
+        return {f["check"]: (f["state"], f["remedy"]) for f in json.loads(done.stdout)}
+
+    found = findings()
+    assert {
+        name: found[name][0] for name in ("CAP_NET_ADMIN", "nfnetlink_queue", "iptables", "ip6tables")
+    } == dict.fromkeys(("CAP_NET_ADMIN", "nfnetlink_queue", "iptables", "ip6tables"), "ok")
+    assert found["rb qdisc"][0] == "ok"
+    command = net.live("--rate", "8mbit")
+    words = ("tc", "qdisc", "add", "dev", "rb", "root", "tbf", "rate", "1mbit", "burst", "10k", "limit", "10k")
+    shaped = net.run(net.r, *words).returncode == 0
+    found = findings()
+    assert found["state file"] == ("warn", "if no quell live runs on it: sudo quell live --restore")
+    if shaped:
+        assert found["rb qdisc"][0] == "warn"
+        assert "tc qdisc del dev rb root" in found["rb qdisc"][1]
+    stop(command)
 
 
 def test_a_full_disk_behind_what_it_says_stops_nothing(net: Net) -> None:
@@ -562,3 +619,14 @@ def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bum
     assert "add --no-fail-open" in error("--to", "ra")
     assert "same interface" in error("--to", "rb", "--no-fail-open")
     assert "no such interface" in error("--to", "r7", "--no-fail-open")
+
+
+def test_in_line_an_interface_that_vanishes_ends_it(bump: Bump) -> None:
+    server = bump.echo()
+    command = bump.live("--rate", "8mbit")
+    bump.ip(f"-n {bump.r} link del ra")
+    _, errors = command.communicate(timeout=30)
+    assert command.returncode == 2
+    assert "ra has vanished" in errors
+    server.kill()
+    server.communicate()

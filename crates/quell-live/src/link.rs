@@ -4,11 +4,13 @@
 //! it should have been. A loop that wakes late is thus late by that once, and never slower than the rate.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use quell_link::meter::{Counters, Meter};
 use quell_link::record::{DropsByCause, Series};
 use quell_link::server::{Rate, Server};
 use quell_link::words::Queue;
+use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::{Control, Controller};
 use quell_qdisc::{
     Discipline, DropCause, Drops, Ecn, Gauges, Got, MS, NEVER, Nanos, Packet, Qdisc, Rng, SEC,
@@ -114,6 +116,8 @@ pub struct Link {
     params: Params,
     qdisc: Qdisc<Live>,
     controller: Controller,
+    /// When time 0 was, if decisions of a guarded controller are timed.
+    clock: Option<Instant>,
     decide_at: Nanos,
     server: Server,
     rng: Rng,
@@ -210,6 +214,7 @@ impl Link {
             qdisc,
             decide_at: period,
             controller,
+            clock: None,
             server: Server::new(&params.rate),
             rng: Rng::new(params.seed, "link"),
             wire: VecDeque::new(),
@@ -233,6 +238,20 @@ impl Link {
             began: 0,
             before: Binned::default(),
             params,
+        }
+    }
+
+    /// From now on decisions of a guarded controller are timed; time 0 was then. One that comes later than a period after it
+    /// was due, or takes longer, is not taken: the guard's classic controller decides.
+    pub fn time_decisions(&mut self, began: Instant) {
+        self.clock = Some(began);
+    }
+
+    /// What a guard did, where there is one.
+    pub fn guard(&self) -> Option<&Stats> {
+        match &self.controller {
+            Controller::Guard(guard) => Some(guard.stats()),
+            _ => None,
         }
     }
 
@@ -341,7 +360,13 @@ impl Link {
         self.decide_at = now + self.controller.period();
         let gauges = self.gauges(now);
         self.controller.look(&self.qdisc);
-        let knobs = self.controller.decide(&gauges, &mut self.rng);
+        let knobs = match (&mut self.controller, self.clock) {
+            (Controller::Guard(guard), Some(began)) => {
+                let clock = || began.elapsed().as_nanos() as Nanos;
+                guard.decide_within(&gauges, &mut self.rng, clock)
+            }
+            (controller, _) => controller.decide(&gauges, &mut self.rng),
+        };
         self.controller.turn(&knobs, &mut self.qdisc);
     }
 
@@ -619,6 +644,22 @@ mod tests {
             times.push(next);
         }
         assert_eq!(times, [15 * MS, 30 * MS, 45 * MS]);
+    }
+
+    #[test]
+    fn a_guard_does_not_take_decisions_of_a_loop_that_is_late() {
+        let decide = |late: u64| {
+            let mut link = Link::new(params("rlaqm guard", 12_000_000));
+            let ago = std::time::Duration::from_nanos(late);
+            link.time_decisions(Instant::now().checked_sub(ago).unwrap());
+            link.advance(100 * MS, |_, _| ());
+            *link.guard().unwrap()
+        };
+        // RL-AQM decides every 20 ms; these are asked for 100 ms ahead of the clock, then 10 s behind it.
+        let calm = decide(0);
+        assert_eq!((calm.decisions, calm.learned, calm.fallbacks), (5, 5, 0));
+        let late = decide(10 * SEC);
+        assert_eq!((late.learned, late.stale, late.fallbacks), (0, 5, 1));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use quell_link::Error;
 use quell_qdisc::{Ecn, Packet};
@@ -45,6 +46,22 @@ pub struct Look {
     pub unsent: u64,
     /// Whether the loop has real-time priority.
     pub realtime: bool,
+    /// What became of a learned controller's decisions since the last change of the link's parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decisions: Option<Decisions>,
+}
+
+/// Decisions of a controller under guard.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Decisions {
+    /// Asked for.
+    pub asked: u64,
+    /// Of these, those that were taken.
+    pub taken: u64,
+    /// Of these, those that came too late: the machine was too slow or too busy.
+    pub late: u64,
+    /// Times that the classic controller took over.
+    pub fallbacks: u64,
 }
 
 #[derive(Default)]
@@ -84,7 +101,7 @@ impl Gate {
         shared.open.store(free, Ordering::Relaxed);
         let mut run = Loop {
             door,
-            link: Link::new(params),
+            link: link(params),
             pace: Pace::new(),
             parser,
             slots: Vec::new(),
@@ -139,6 +156,13 @@ pub fn kernel_length(params: &Params) -> u32 {
     link.limit_packets().saturating_add(1).max(LEAST)
 }
 
+/// An idle link whose time begins now.
+fn link(params: Params) -> Link {
+    let mut link = Link::new(params);
+    link.time_decisions(Instant::now());
+    link
+}
+
 struct Loop<D> {
     door: D,
     link: Link,
@@ -180,6 +204,12 @@ impl<D: Door> Loop<D> {
                     ..self.link.view()
                 };
                 (self.look.refused, self.look.unsent) = self.door.lost();
+                self.look.decisions = self.link.guard().map(|stats| Decisions {
+                    asked: stats.decisions,
+                    taken: stats.learned,
+                    late: stats.late + stats.stale,
+                    fallbacks: stats.fallbacks,
+                });
                 *lock(&shared.look) = self.look;
             }
             // What the kernel holds when a queue's socket closes is lost: everything is read first.
@@ -251,7 +281,7 @@ impl<D: Door> Loop<D> {
             self.door.accept(packet.place, false);
             self.slots[packet.place as usize] = None;
         }
-        self.link = Link::new(self.link.params().clone());
+        self.link = link(self.link.params().clone());
         self.pace = Pace::new();
         self.door.flush();
     }
@@ -259,7 +289,7 @@ impl<D: Door> Loop<D> {
     /// Another link; its time begins now.
     fn change(&mut self, params: Params) {
         self.door.keep(kernel_length(&params));
-        self.link = Link::new(params);
+        self.link = link(params);
         self.pace = Pace::new();
         for (_, packet) in self.held() {
             self.link.arrive(0, packet);

@@ -145,7 +145,10 @@ impl Direction {
     /// The link; an error's key is `rate` or `aqm`.
     fn params(&self) -> Result<Params, Error> {
         let bps = parse_rate(&self.rate).map_err(|e| e.key("rate"))?;
-        let queue = Queue::parse(&self.aqm).map_err(|e| e.key("aqm"))?;
+        // On a real link no learned controller is without a guard. Other queues do not know the word.
+        let guarded = Queue::parse(&format!("{} guard", self.aqm));
+        let queue = guarded.or_else(|_| Queue::parse(&self.aqm));
+        let queue = queue.map_err(|e| e.key("aqm"))?;
         queue.check(bps).map_err(|e| e.key("aqm"))?;
         Ok(Params {
             rate: Rate::Constant(bps),
