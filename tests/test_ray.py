@@ -129,6 +129,37 @@ def test_training_on_a_cluster_gives_the_weights_of_one_process(on: executor.Exe
     assert here.card["results"]["reward"] == there.card["results"]["reward"]
 
 
+def test_a3c_workers_are_actors_whose_gradients_make_one_network(on: executor.Executor, tmp_path: Path) -> None:
+    """One worker's episodes are those of one process, to the bit; of two, one is late, and both have their say."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from quell import Policy
+    from quell.train import a3c, coupled
+
+    short = a3c.Arguments(workers=1, episodes=2, steps=20, environment="lookup", reward="rtt")
+    for name, where in (("here", HERE), ("there", on)):
+        a3c.train(short, tmp_path / f"{name}.safetensors", on=where)
+    here, there = (Policy.load(tmp_path / f"{name}.safetensors").tensors() for name in ("here", "there"))
+    assert all((there[name] == array).all() for name, array in here.items())
+    two = a3c.Arguments(workers=2, episodes=2, steps=20, environment="lookup", reward="rtt")
+    shared = a3c.Global(two)
+    first = shared.flat.clone()
+    traces = [coupled.record(1, k, published=False, duration_s=6.0) for k in range(2)]
+    with a3c.crew(two, shared, a3c.scaling(two, traces), traces, on) as workers:
+        told = [workers.play(number) for number in range(2)]
+    assert [len(t) for t in told] == [2, 2] and told[0] != told[1]
+    assert int(shared.count) == 2 * 2 * 20 / two.update_every
+    assert not shared.flat.equal(first)
+
+
+def test_more_a3c_workers_than_cores_are_refused(on: executor.Executor, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from quell.train import a3c
+
+    with pytest.raises(InputError, match=r"^--ray: 3 workers need a core each, the cluster has 2$"):
+        a3c.train(a3c.Arguments(workers=3, episodes=1, environment="lookup"), tmp_path / "m.safetensors", on=on)
+    assert not list(tmp_path.iterdir())
+
+
 def die_once(item: int, folder: Path) -> int:
     """End the worker with a signal the first time that an odd item comes."""
     mark = folder / str(item)

@@ -51,6 +51,13 @@ class Executor:
         done = dict(self.stream(function, items, *shared))
         return [done[index] for index in range(len(done))]
 
+    def crew(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Crew | None:
+        """Make an object `make(item, *shared)` per item that stays on the cluster, with a core; None without a cluster.
+
+        Raises InputError where the cluster has not as many cores.
+        """
+        return None
+
 
 HERE = Executor()
 """The executor that nobody has to ask for."""
@@ -130,6 +137,18 @@ class _Cluster(Executor):
             for left in running:
                 ray.cancel(left, force=True)
 
+    def crew(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Crew:
+        wanted = list(items)
+        if len(wanted) > self.cores:
+            raise InputError(f"--ray: {len(wanted)} workers need a core each, the cluster has {self.cores}")
+        crew = Crew(self._ray, [self._ray.remote(num_cpus=1)(_Actor).remote() for _ in wanted])
+        try:
+            crew.make(make, wanted, *(self._ray.put(value) for value in shared))
+        except BaseException:
+            crew.close()
+            raise
+        return crew
+
     def _get(self, reference: Any) -> Any:
         try:
             return self._ray.get(reference)
@@ -138,6 +157,59 @@ class _Cluster(Executor):
         except self._ray.exceptions.RayError as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise RuntimeError(f"the cluster gave a run up after {RETRIES} retries: {lines[0]}") from None
+
+
+class Crew:
+    """Objects on a cluster that keep their state between calls; each does one call at a time."""
+
+    def __init__(self, ray: Any, actors: list[Any]) -> None:
+        self._ray, self._actors = ray, actors
+        self._running: dict[Any, int] = {}
+
+    def make(self, make: Callable[..., Any], items: list[Any], *shared: Any) -> None:
+        """Make the objects, and wait for all."""
+        for index, item in enumerate(items):
+            made = self._actors[index].make.remote(_core.__version__, str(Path.cwd()), make, item, *shared)
+            self._running[made] = index
+        for _ in items:
+            self.first()
+
+    def call(self, index: int, method: str, *arguments: Any) -> None:
+        """Begin a call of an object's method."""
+        self._running[self._actors[index].call.remote(method, *arguments)] = index
+
+    def first(self) -> tuple[int, Any]:
+        """Wait for the first of the calls begun: whose it is, and its result.
+
+        Raises what the call raised, and RuntimeError where its worker or node died: its state is lost with it.
+        """
+        (done,), _ = self._ray.wait(list(self._running), num_returns=1)
+        index = self._running.pop(done)
+        try:
+            return index, self._ray.get(done)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except self._ray.exceptions.RayError:
+            raise RuntimeError(f"worker {index} is gone") from None
+
+    def close(self) -> None:
+        """End the objects, whatever they do."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+
+class _Actor:
+    """One object of a crew."""
+
+    def __init__(self) -> None:
+        self._held: Any = None
+
+    def make(self, version: str, folder: str, make: Callable[..., Any], item: Any, *shared: Any) -> None:
+        _settle(version, folder)
+        self._held = make(item, *shared)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._held, method)(*arguments)
 
 
 def _reach(address: str) -> None:
@@ -151,10 +223,15 @@ def _reach(address: str) -> None:
 
 
 def _call(version: str, folder: str, function: Callable[..., Result], item: Any, *shared: Any) -> Result:
-    """Run on a worker: the caller's files under the caller's names, one core."""
+    """Run on a worker."""
+    _settle(version, folder)
+    return function(item, *shared)
+
+
+def _settle(version: str, folder: str) -> None:
+    """Give a worker the caller's files under the caller's names, and one core."""
     if version != _core.__version__:
         raise InputError(f"--ray: a node has quell {_core.__version__}, this is {version}; install the same on all")
     os.environ["RAYON_NUM_THREADS"] = "1"
     if Path(folder).is_dir():
         os.chdir(folder)
-    return function(item, *shared)

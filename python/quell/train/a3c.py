@@ -3,7 +3,8 @@
 Source: Satish, Kua and Pokhrel 2024, section 3.2, and the authors' notebooks. One global network; every worker copies
 it, acts for some periods at a queue of its own, and applies its gradients to the global one whenever it has them.
 Workers are processes that share the global parameters and Adam's moments in memory; one worker is this process itself,
-and then the training is the same bit for bit each time.
+and then the training is the same bit for bit each time. On a Ray cluster they are actors, whose gradients this process
+applies as they come.
 
 An episode of all workers is one step of the training: what is then left is the global network and Adam's moments alone,
 since everything that an episode draws follows from the seed, the worker and its number.
@@ -18,7 +19,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,7 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from quell import _core
+from quell import _core, executor
+from quell.executor import HERE, Executor
 from quell.train import Stopped, coupled, kit
 from quell.train.coupled import MOST_MS, Environment, Floats, Ranges, Step
 
@@ -210,16 +212,44 @@ class Told:
 class Worker:
     """One worker: a copy of the network, and a queue of its own."""
 
-    def __init__(self, number: int, arguments: Arguments, shared: Global, scale: Scaling, at: Environment) -> None:
-        self._number, self._arguments, self._global = number, arguments, shared
-        self._scale, self._environment = scale, at
+    def __init__(self, number: int, arguments: Arguments, scale: Scaling, traces: list[coupled.Trace]) -> None:
+        self._number, self._arguments, self._scale = number, arguments, scale
+        self._environment = environment(arguments, number, traces)
         self._networks = Networks()
+        self._course: Generator[Tensor, None, Told]
 
-    def episode(self, number: int, lock: contextlib.AbstractContextManager[Any]) -> Told:
+    def begin(self, number: int, flat: Tensor) -> Tensor | Told:
+        """Begin an episode with these parameters; go on to the first gradient, or to the end."""
+        self._networks.flat.copy_(flat)
+        self._course = self._play(number)
+        return self._next()
+
+    def go_on(self, flat: Tensor) -> Tensor | Told:
+        """Go on with these parameters to the next gradient, or to the end of the episode."""
+        self._networks.flat.copy_(flat)
+        return self._next()
+
+    def _next(self) -> Tensor | Told:
+        try:
+            return next(self._course)
+        except StopIteration as end:
+            told: Told = end.value
+            return told
+
+    def episode(self, number: int, shared: Global, lock: contextlib.AbstractContextManager[Any]) -> Told:
         """Play an episode and send the global network a gradient every few steps."""
+        answer = self.begin(number, shared.flat)
+        while isinstance(answer, Tensor):
+            with lock:
+                shared.apply(answer)
+                flat = shared.flat.clone()
+            answer = self.go_on(flat)
+        return answer
+
+    def _play(self, number: int) -> Generator[Tensor, None, Told]:
+        """Play an episode; give the gradient of every few steps."""
         chosen, networks = self._arguments, self._networks
         dice = torch.Generator().manual_seed(chosen.seed * 1_000_003 + number * 101 + self._number)
-        networks.flat.copy_(self._global.flat)
         step = self._environment.begin(number)
         held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]] = []
         rewards, delays, uses, spreads, losses = [], [], [], [], []
@@ -240,19 +270,18 @@ class Worker:
             uses.append(step.utilisation)
             if len(held) == chosen.update_every or k + 1 == chosen.steps or step.over:
                 if any(b.any() for *_, b in held):
-                    losses.append(self._update(held, self._scale(step.readings), lock))
+                    gradient, loss = self._gradient(held, self._scale(step.readings))
+                    losses.append(loss)
+                    yield gradient
                 held = []
             if step.over:
                 break
         return Told(*(math.fsum(v) / max(1, len(v)) for v in (rewards, delays, uses, spreads, losses)))
 
-    def _update(
-        self,
-        held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]],
-        after: Tensor,
-        lock: contextlib.AbstractContextManager[Any],
-    ) -> float:
-        """Apply the gradient of some steps to the global network, and copy it. Targets are n-step returns."""
+    def _gradient(
+        self, held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]], after: Tensor
+    ) -> tuple[Tensor, float]:
+        """Give the gradient of some steps, and the critic's loss. Targets are n-step returns."""
         chosen, networks = self._arguments, self._networks
         with torch.no_grad():
             ahead = networks.value(after)
@@ -272,11 +301,7 @@ class Worker:
         policy = -(density * (aim - value.detach()) + chosen.entropy * entropy).sum()
         critic = nn.functional.mse_loss(value, aim)
         parts = torch.autograd.grad(policy + critic, networks.all)
-        gradient = torch.cat([g.reshape(-1) for g in parts])
-        with lock:
-            self._global.apply(gradient)
-            networks.flat.copy_(self._global.flat)
-        return float(critic.detach())
+        return torch.cat([g.reshape(-1) for g in parts]), float(critic.detach())
 
 
 def environment(arguments: Arguments, worker: int, traces: list[coupled.Trace]) -> Environment:
@@ -291,9 +316,8 @@ class Crew:
     """All workers: this process alone, or one process each."""
 
     def __init__(self, arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace]) -> None:
-        self.workers = [
-            Worker(k, arguments, shared, scale, environment(arguments, k, traces)) for k in range(arguments.workers)
-        ]
+        self.workers = [Worker(k, arguments, scale, traces) for k in range(arguments.workers)]
+        self._shared = shared
         self._ends: list[Connection] = []
         self._processes: list[Any] = []
         self._lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -304,7 +328,7 @@ class Crew:
         self._lock = context.Lock()
         for worker in self.workers:
             mine, its = context.Pipe()
-            process = context.Process(target=_serve, args=(worker, its, self._lock, os.getpid()), daemon=True)
+            process = context.Process(target=_serve, args=(worker, shared, its, self._lock, os.getpid()), daemon=True)
             process.start()
             its.close()
             self._ends.append(mine)
@@ -313,7 +337,7 @@ class Crew:
     def play(self, number: int) -> list[Told]:
         """Let every worker play an episode."""
         if not self._ends:
-            return [self.workers[0].episode(number, self._lock)]
+            return [self.workers[0].episode(number, self._shared, self._lock)]
         for end in self._ends:
             end.send(number)
         told = []
@@ -334,7 +358,37 @@ class Crew:
             process.join()
 
 
-def _serve(worker: Worker, end: Connection, lock: contextlib.AbstractContextManager[Any], parent: int) -> None:
+class Cluster:
+    """All workers as actors of a Ray cluster; this process applies each gradient and answers with the outcome."""
+
+    def __init__(self, actors: executor.Crew, arguments: Arguments, shared: Global) -> None:
+        self._actors, self._count, self._shared = actors, arguments.workers, shared
+
+    def play(self, number: int) -> list[Told]:
+        """Let every worker play an episode."""
+        told: dict[int, Told] = {}
+        for k in range(self._count):
+            self._actors.call(k, "begin", number, self._shared.flat.clone())
+        while len(told) < self._count:
+            try:
+                k, answer = self._actors.first()
+            except Exception as error:
+                raise Stopped(f"{type(error).__name__}: {error}; go on with --resume", kit.FAILED) from None
+            if isinstance(answer, Told):
+                told[k] = answer
+            else:
+                self._shared.apply(answer)
+                self._actors.call(k, "go_on", self._shared.flat.clone())
+        return [told[k] for k in range(self._count)]
+
+    def close(self) -> None:
+        """End the actors."""
+        self._actors.close()
+
+
+def _serve(
+    worker: Worker, shared: Global, end: Connection, lock: contextlib.AbstractContextManager[Any], parent: int
+) -> None:
     """Play episodes until killed, or left alone. Ctrl-C is the main process's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -344,23 +398,33 @@ def _serve(worker: Worker, end: Connection, lock: contextlib.AbstractContextMana
                 return
         number = end.recv()
         try:
-            answer: Told | str = worker.episode(number, lock)
+            answer: Told | str = worker.episode(number, shared, lock)
         except Exception as error:  # it has to reach whoever waits for it
             answer = f"{type(error).__name__}: {error}"
         end.send(answer)
 
 
+def _on_a_cluster(number: int, arguments: Arguments, scale: Scaling, traces: list[coupled.Trace]) -> Worker:
+    torch.set_num_threads(1)
+    return Worker(number, arguments, scale, traces)
+
+
 @contextlib.contextmanager
-def crew(arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace]) -> Iterator[Crew]:
+def crew(
+    arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace], on: Executor = HERE
+) -> Iterator[Crew | Cluster]:
     """Keep workers for a while."""
-    all_of_them = Crew(arguments, shared, scale, traces)
+    actors = on.crew(_on_a_cluster, range(arguments.workers), arguments, scale, traces)
+    all_of_them = Crew(arguments, shared, scale, traces) if actors is None else Cluster(actors, arguments, shared)
     try:
         yield all_of_them
     finally:
         all_of_them.close()
 
 
-def train(arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None) -> dict[str, Any]:
+def train(
+    arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None, on: Executor = HERE
+) -> dict[str, Any]:
     """Train, with a checkpoint after each episode; write the model to `out` and return its card."""
     shared = Global(arguments)
     traces: list[coupled.Trace] = []
@@ -375,7 +439,7 @@ def train(arguments: Arguments, out: Path, *, resume: bool = False, tensorboard:
     if session.state is not None:
         shared.load_state(session.state["global"])
         kept = session.state["kept"]
-    with crew(arguments, shared, scale, traces) as workers, session:
+    with crew(arguments, shared, scale, traces, on) as workers, session:
 
         def state() -> kit.State:
             return {"global": shared.state(), "kept": kept}

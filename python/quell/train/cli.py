@@ -218,6 +218,7 @@ def train_a3c_l4s(
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of first weights and episodes.")] = 1,
     resume: Resume = False,
     tensorboard: Tensorboard = None,
+    ray: Ray = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and the learning curve lie beside it.")
     ] = Path("a3c-l4s.safetensors"),
@@ -246,7 +247,8 @@ def train_a3c_l4s(
         p_max=p_max, start="random" if start == "random" or as_published else "proportional",
         testbed=testbed, as_published=as_published, seed=seed, command=command(),
     )  # fmt: skip
-    results = a3c.train(arguments, out, resume=resume, tensorboard=tensorboard)["results"]
+    with executor(ray) as on:
+        results = a3c.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)["results"]
     err.print(
         f"{out}: episode {results['episode']}; against l4s's own law in {results['settings']} other scenarios: "
         f"mean delay times {results['mean_delay']}, throughput times {results['throughput']}",
