@@ -97,6 +97,9 @@ def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
         assert row[f"{experiment}.share"] > 0.95
     # 400 packets of 1500 bytes at half of the cell's 18 Mbit/s take 533 ms.
     assert abs(row["LQ2.default"] - 533) < 0.05 * 533
+    # Section 5: five stations, 400 limits, 2 actions, 4 bytes.
+    assert row["LQ14.fixed"] == 5 * 400 * 2 * 4 / 1000
+    assert row["LQ14.fixed"] < row["LQ14.float"] < row["LQ14.all"] < 40
 
 
 @pytest.mark.parametrize("path", sorted(curves.FOLDER.glob("*.curve.parquet")), ids=lambda path: path.name)

@@ -6,14 +6,24 @@ word `learnqueue` has the outcome as its defaults. Everything else is then predi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from quell import _core
 from quell._core import Scenario
-from quell.papers import learnqueue_table2
+from quell.papers import learnqueue_room, learnqueue_table2
 from quell.papers.bench import Bench, mean
+from quell.papers.learnqueue_calibration import (
+    CALIBRATION,
+    GRID,
+    LIMITS,
+    asked,
+    calibration,
+    says_asked,
+    says_calibration,
+    says_grid,
+)
 from quell.papers.learnqueue_cell import (
     DEFAULT,
     LQ,
@@ -21,6 +31,8 @@ from quell.papers.learnqueue_cell import (
     PIE,
     QUEUES,
     WQM,
+    Seen,
+    Seens,
     cell,
     tcp,
     udp,
@@ -138,7 +150,17 @@ def _claims() -> list[Claim]:
         Claim("LQ7.wqm.max", "bursts: WQM, largest delay", "ms", 500, 0, 150, 1, detail=True),
         Claim("LQ8.thr", "UDP from station to station: LearnQueue, throughput", "Mbit/s", 8.97, +1, 0.05 * 8.97),
     ]
-    return out + learnqueue_table2.CLAIMS
+    return [
+        *out,
+        *learnqueue_table2.CLAIMS,
+        *learnqueue_room.CLAIMS,
+        Claim("LQ14.fixed", "Q-tables of five stations, `fixed_point` (32 bits, as on the boards)", "KB", 16, -1, 0.5),
+        Claim("LQ14.float", "Q-tables of five stations, floating point (64 bits)", "KB"),
+        Claim("LQ14.all", "all that LearnQueue keeps for five stations, `fixed_point`", "KB"),
+    ]
+
+
+SHORT = {"default": "D", "wqm": "W", "pie": "P", "lq": "L"}
 
 
 def _said(queue: str) -> str:
@@ -146,17 +168,6 @@ def _said(queue: str) -> str:
 
 
 # Measuring. ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one run gave."""
-
-    delay: float
-    most: float
-    throughput: float
-    goodput: float
-    cdf: list[tuple[float, float]]
 
 
 def _reduce(at: Sequence[Ends]) -> Callable[[Record], Seen]:
@@ -168,16 +179,14 @@ def _reduce(at: Sequence[Ends]) -> Callable[[Record], Seen]:
             throughput=sum(queues[ends]["throughput_mbps"] for ends in at),
             goodput=record["goodput_mbps"],
             cdf=[(ms, share) for ms, share in record["sojourn_cdf"]],
+            loss=record["drops_by_cause"]["overflow"] / max(record["packets"] + record["drops"], 1),
         )
 
     return reduce
 
 
-Seens = dict[tuple[str, str], list[Seen]]
-
-
-def _simulate(bench: Bench, setups: Sequence[Setup], queues: Sequence[str]) -> Seens:
-    out: Seens = {}
+def _simulate(bench: Bench, setups: Sequence[Setup], queues: Sequence[str]) -> dict[tuple[str, str], list[Seen]]:
+    out: dict[tuple[str, str], list[Seen]] = {}
     for s in setups:
         scenario = s.quick if bench.quick else s.scenario
         settings = {(s.id, queue): (scenario, queue) for queue in queues}
@@ -199,6 +208,10 @@ def measure(bench: Bench) -> Study:
     study = Study()
     others, fixed = (OTHERS[-2:], FIXED[1:2]) if bench.quick else (OTHERS, FIXED)
     seens = _simulate(bench, SETUPS, [*QUEUES, *others, *OTHER_BASELINES, *fixed])
+    calibrating = [s for s in SETUPS if s.id in CALIBRATION]
+    limits, grid = (LIMITS[::5], GRID[:2]) if bench.quick else (LIMITS, GRID)
+    more = [q for q in (*(f"pfifo limit {n}" for n in limits), *grid) if ("LQ3", q) not in seens]
+    seens |= _simulate(bench, calibrating, more)
     by_id = {s.id: s for s in SETUPS}
     for s in SETUPS:
         for queue in QUEUES:
@@ -206,18 +219,23 @@ def measure(bench: Bench) -> Study:
         delays = [mean(x.delay for x in seens[s.id, q]) for q in QUEUES]
         if s.order:
             right = sum(a > b for a, b in pairwise(delays))
-            told = " > ".join(f"{_said(q)} {short(d)}" for q, d in zip(QUEUES, delays, strict=True)) + " ms"
+            ranked = sorted(zip(QUEUES, delays, strict=True), key=lambda at: -at[1])
+            told = " > ".join(f"{_said(q)} {short(d)}" for q, d in ranked) + " ms"
             other = ", ".join(f"{q} {short(mean(x.delay for x in seens[s.id, q]))} ms" for q in OTHER_BASELINES)
-            study.put(f"{s.id}.order", estimate([float(right)]), f"{told}; {other}")
+            study.put(f"{s.id}.order", estimate([float(right)]), f"{told}; {_spread(seens, s.id)}; {other}")
         if s.share is not None:
             ratios = [a.goodput / b.goodput for a, b in zip(seens[s.id, LQ], seens[s.id, DEFAULT], strict=True)]
             study.put(f"{s.id}.share", estimate(ratios), _why_share(seens, s.id))
     _singles(study, seens)
-    study.tables.append(_calibration(seens))
+    _memory(study)
+    study.tables.append(calibration(seens, [LQ, *others]))
+    study.tables.append(asked(seens, limits))
     study.tables.append(_all(seens, by_id))
     study.figures.extend(_cdf(seens, s) for s in SETUPS if s.id in ("LQ1", "LQ2", "LQ3", "LQ5", "LQ6", "LQ7", "LQ8"))
-    study.notes.append(_says_calibration(seens))
-    learnqueue_table2.measure(study, bench)
+    study.notes.append(says_calibration(seens, [LQ, *others]))
+    study.notes.append(says_grid(seens, [LQ, *grid]))
+    study.notes.append(says_asked(seens, limits))
+    learnqueue_table2.measure(study, bench, learnqueue_room.measure(study, bench))
     return study
 
 
@@ -241,6 +259,20 @@ def _singles(study: Study, seens: Seens) -> None:
         study.put(f"LQ7.{NAMES[queue]}.max", _of(seens["LQ7", queue], "most"), _why(seens, "LQ7", queue, "most"))
 
 
+def _memory(study: Study) -> None:
+    def kilobytes(words: str, which: int) -> Estimate | None:
+        return estimate([5 * _core.learnqueue_memory(words)[which] / 1000])
+
+    study.put("LQ14.fixed", kilobytes("learnqueue fixed_point", 0))
+    study.put("LQ14.float", kilobytes("learnqueue", 0))
+    study.put("LQ14.all", kilobytes("learnqueue fixed_point", 1))
+
+
+def _spread(seens: Seens, which: str) -> str:
+    delays = [x.delay for x in seens[which, LQ]]
+    return f"LearnQueue by seed {short(min(delays))} to {short(max(delays))} ms"
+
+
 def _tell(seens: Seens, which: str, queues: Sequence[str], name: str) -> str:
     return ", ".join(
         f"{q} {short(mean(getattr(x, name) for x in seens[which, q]))}" for q in queues if (which, q) in seens
@@ -251,7 +283,9 @@ def _why(seens: Seens, which: str, queue: str, name: str) -> str:
     unit = "ms" if name in ("delay", "most") else "Mbit/s"
     if queue == LQ:
         told = f"other readings: {_tell(seens, which, OTHERS, name)} {unit}"
-        return f"{told}; constant limits: {_tell(seens, which, FIXED, name)} {unit}"
+        constant = f"{told}; constant limits: {_tell(seens, which, (*FIXED, DEFAULT), name)} {unit}"
+        reward = f"{constant}; what the reward asks for is in a table above"
+        return reward if which in CALIBRATION and name == "delay" else constant
     if queue == WQM:
         return f"other readings of the slides: {_tell(seens, which, OTHER_BASELINES, name)} {unit}"
     return f"in the same cell: {_tell(seens, which, QUEUES, name)} {unit}"
@@ -262,52 +296,11 @@ def _why_share(seens: Seens, which: str) -> str:
     told = ", ".join(
         f"{q} {mean(x.goodput for x in seens[which, q]) / base:.3f}" for q in (*OTHERS, *FIXED) if (which, q) in seens
     )
-    return f"of the default's throughput: {told}"
+    most = max(mean(x.goodput for x in seens[which, q]) / base for q in FIXED if (which, q) in seens)
+    return f"no constant limit of these has more than {most:.3f} of the default's throughput: {told}"
 
 
 # What is shown. ------------------------------------------------------------------------------------------------------
-
-
-def misfit(seens: Seens, queue: str) -> float:
-    """Doublings by which the delays of LQ3 and LQ5 miss the printed ones, on average."""
-    printed = {s.id: s.delays[3] for s in SETUPS}
-    off = 0.0
-    for which in ("LQ3", "LQ5"):
-        off += abs(math.log2(mean(x.delay for x in seens[which, queue]) / (printed[which] or 1.0)))
-    return off / 2
-
-
-def _readings(seens: Seens) -> list[str]:
-    return [queue for queue in (LQ, *OTHERS) if ("LQ3", queue) in seens]
-
-
-def _calibration(seens: Seens) -> Table:
-    rows = []
-    for queue in _readings(seens):
-        cells = [queue]
-        for which in ("LQ3", "LQ5"):
-            seen, base = seens[which, queue], mean(x.goodput for x in seens[which, DEFAULT])
-            delays = [x.delay for x in seen]
-            cells += [
-                f"{mean(delays):.1f} ({min(delays):.1f} to {max(delays):.1f})",
-                f"{mean(x.goodput for x in seen) / base:.3f}",
-            ]
-        rows.append([*cells, f"{misfit(seens, queue):.2f}"])
-    columns = ["reading", "LQ3, ms (seeds)", "throughput", "LQ5, ms (seeds)", "throughput", "doublings off"]
-    return Table("Calibration on LQ3 (printed 5.16 ms) and LQ5 (4.08 ms); throughput over the default's", columns, rows)
-
-
-def _says_calibration(seens: Seens) -> str:
-    wide = [max(x.delay for x in seens["LQ5", q]) / min(x.delay for x in seens["LQ5", q]) for q in _readings(seens)]
-    named = {
-        "learnqueue current_max_delay": "with the present limit in equation 13",
-        "learnqueue as_published": "as printed",
-    }
-    told = ", ".join(f"{what} {misfit(seens, queue):.1f}" for queue, what in named.items())
-    return (
-        f"`learnqueue` is {misfit(seens, LQ):.1f} doublings off the two delays it was calibrated on; {told}. "
-        f"One seed may have {max(wide):.0f} times another's delay: in 100 s the table is far from learned."
-    )
 
 
 def _all(seens: Seens, by_id: dict[str, Setup]) -> Table:
@@ -317,8 +310,10 @@ def _all(seens: Seens, by_id: dict[str, Setup]) -> Table:
         for queue, printed in zip(QUEUES, s.delays, strict=True):
             measured = short(mean(x.delay for x in seens[which, queue]))
             cells.append(f"{measured} ({short(printed)})" if printed is not None else measured)
-        rows.append([f"{which} {s.what}", *cells])
-    return Table("Mean delay, ms (printed)", ["experiment", *(_said(q) for q in QUEUES)], rows)
+        ranked = sorted(QUEUES, key=lambda q: -mean(x.delay for x in seens[which, q]))
+        rows.append([f"{which} {s.what}", *cells, " > ".join(SHORT[NAMES[q]] for q in ranked)])
+    columns = ["experiment", *(_said(q) for q in QUEUES), "order (printed D > W > P > L)"]
+    return Table("Mean delay, ms (printed)", columns, rows)
 
 
 def _cdf(seens: Seens, s: Setup) -> Figure:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from quell import experiment
 from quell._core import Scenario
 
@@ -27,3 +30,20 @@ def udp(mbps: float, sender: str = "ap", receiver: str = "sta1", more: str = "")
 def tcp(sender: str = "ap", receiver: str = "sta1", count: int = 1) -> str:
     """Return TCP flows whose hosts are at the boards."""
     return f'[[flow]]\ncount = {count}\nrtt = "500us"\nfrom = "{sender}"\nto = "{receiver}"\n'
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run gave."""
+
+    delay: float
+    most: float
+    throughput: float
+    goodput: float
+    cdf: list[tuple[float, float]]
+    loss: float
+    """Share of the packets that found the node's queues full."""
+
+
+Seens = Mapping[tuple[str, str], Sequence[Seen]]
+"""By experiment and queue words, what each seed gave."""

@@ -74,7 +74,8 @@ class Seen:
     throughputs: list[list[float]]
 
 
-def _reduce(record: Record) -> Seen:
+def reduce(record: Record) -> Seen:
+    """Keep of a run what is shown."""
     series = record["series"]
     drops = series["drops"]
     through = [mbps * 1e6 * series["bin_s"] / 12_000 for mbps in series["throughput_mbps"]]
@@ -88,11 +89,21 @@ def _reduce(record: Record) -> Seen:
     )
 
 
-def _weights(words: str, delta: float) -> str:
+def weights(words: str, delta: float) -> str:
+    """Return queue words with these weights."""
     return f"{words} delta {delta} eta {1 - delta:.1f}"
 
 
-def measure(study: Study, bench: Bench) -> None:
+@dataclass(frozen=True)
+class Room:
+    """Another channel, for the figure: delay and loss of constant limits and of LearnQueue with the five weights."""
+
+    what: str
+    constant: list[tuple[float, float]]
+    learned: list[tuple[float, float]]
+
+
+def measure(study: Study, bench: Bench, room: Room) -> None:
     """Measure Table 2 and Figures 11 and 12."""
     seconds = 20 if bench.quick else 100
     _figure_11(study, bench, seconds)
@@ -106,8 +117,8 @@ def measure(study: Study, bench: Bench) -> None:
         cells = {key: cells[key] for key in (kept[0], kept[-1])}
     got = bench.seeds_of(
         "Table 2",
-        {(*key, delta): (scenario, _weights(LQ, delta)) for key, scenario in cells.items() for delta in PRINTED},
-        _reduce,
+        {(*key, delta): (scenario, weights(LQ, delta)) for key, scenario in cells.items() for delta in PRINTED},
+        reduce,
         bin_s=BIN_S,
     )
     misfits = {
@@ -118,11 +129,11 @@ def measure(study: Study, bench: Bench) -> None:
     fixed = bench.seeds_of(
         "Loss against limit",
         {(*key, n): (scenario, f"pfifo limit {n}") for key, scenario in cells.items() for n in LIMITS},
-        _reduce,
+        reduce,
         bin_s=BIN_S,
     )
     _table_2(study, bench, cells[best], best, got, fixed)
-    _proof(study, list(cells), best, misfits, fixed, got)
+    _proof(study, list(cells), best, misfits, fixed, got, room)
     _figure_12(study, got[*best, 0.7])
 
 
@@ -140,8 +151,8 @@ def _table_2(
     words_of = READINGS[2:3] if bench.quick else READINGS
     readings = bench.seeds_of(
         "Table 2, other readings",
-        {(words, delta): (scenario, _weights(words, delta)) for words in words_of for delta in PRINTED},
-        _reduce,
+        {(words, delta): (scenario, weights(words, delta)) for words in words_of for delta in PRINTED},
+        reduce,
         bin_s=BIN_S,
     )
     flat = "/".join(f"{mean(x.loss for x in fixed[*best, n]):.2f}" for n in LIMITS)
@@ -176,6 +187,7 @@ def _proof(
     misfits: dict[Key, float],
     fixed: dict[tuple[str, str, int], list[Seen]],
     got: dict[tuple[str, str, float], list[Seen]],
+    room: Room,
 ) -> None:
     """Loss against limit: a saturated queue never empties, so that the limit decides the delay alone."""
     shown = [key for key in cells if key[0] == best[0]]
@@ -192,13 +204,16 @@ def _proof(
     beside += [
         Line("Table 2, printed", list(PRINTED.values()), "both", len(shown), True),
         Line("learnqueue, five weights", at, "both", len(shown)),
+        Line(f"constant limits where there is room: {room.what}", room.constant, "both", len(shown) + 1),
+        Line("learnqueue current_max_delay there", room.learned, "both", len(shown) + 2),
     ]
     study.figures.append(
         Figure(
             "LQ12",
             "Table 2: can any limit give both of its columns?",
-            f"{best[0]} through constant limits. With the capacity below what is offered the queue never empties, and "
-            "every limit loses the same.",
+            f"{best[0]} through constant limits of {LIMITS[0]} to {LIMITS[-1]} packets. At 26 Mbit/s the capacity is "
+            "below what is offered, the queue never empties, and every limit loses the same. The printed points lie "
+            "where the channel carries more than is offered between its bursts.",
             [
                 Panel("Loss against limit", Axis("limit, packets", True), Axis("loss, %"), lines),
                 Panel("Loss against delay", Axis("delay, ms", True), Axis("loss, %"), beside),
@@ -227,7 +242,7 @@ def _figure_11(study: Study, bench: Bench, seconds: int) -> None:
     flows = udp(30, *DOWN) + udp(30, *UP, more=f'start = "{third * 1000:.0f}ms"\nstop = "{2 * third * 1000:.0f}ms"\n')
     scenario = cell(flows, seconds=seconds)
     words = (LQ, "learnqueue delayed_credit", "learnqueue bytes_max_delay", "pfifo limit 40")
-    got = bench.seeds_of("Figure 11", {q: (scenario, q) for q in words}, _reduce, bin_s=BIN_S)
+    got = bench.seeds_of("Figure 11", {q: (scenario, q) for q in words}, reduce, bin_s=BIN_S)
     cut = [slice(0, int(third)), slice(int(third) + 1, int(2 * third)), slice(int(2 * third) + 1, seconds)]
     for name, part in zip(("first", "middle", "last"), cut, strict=True):
         told = ", ".join(f"{q} {short(mean(mean(x.delays[part]) for x in got[q]))}" for q in words)

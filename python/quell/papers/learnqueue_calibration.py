@@ -1,0 +1,134 @@
+"""LearnQueue's unknowns: what one and five TCP flows (LQ3, LQ5) choose, and what the reward itself asks for there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+from quell.papers.bench import mean
+from quell.papers.learnqueue_cell import DEFAULT, LQ, Seens
+from quell.papers.paper import Table, short
+
+CALIBRATION = {"LQ3": 5.16, "LQ5": 4.08}
+"""What the readings are chosen by: the printed delays, ms."""
+LIMITS = (1, 2, 3, 4, 6, 8, 10, 14, 20, 28, 40, 60, 100, 200, 400)
+"""Constant limits of which one earns the most reward."""
+GRID = tuple(
+    " ".join(word for word in ("learnqueue", *words) if word)
+    for words in product(
+        ("", "alpha 0.1", "alpha 0.3", "alpha 0.5"), ("", "initial 5"), ("", "bytes_max_delay"), ("", "printed_gamma")
+    )
+)
+"""Readings near those that fit: what more calibrating could find."""
+EQUATION_13: Mapping[str, Callable[[int], float]] = {
+    "bits, largest limit (default)": lambda _: 738.46,
+    "bytes, largest limit (`bytes_max_delay`)": lambda _: 92.31,
+    "bits, present limit (`current_max_delay`)": lambda limit: 1.846 * limit,
+}
+"""Readings of equation 13: max_delay, ms, by the limit."""
+
+
+def misfit(seens: Seens, queue: str) -> float:
+    """Doublings by which the delays of LQ3 and LQ5 miss the printed ones, on average."""
+    off = [abs(math.log2(mean(x.delay for x in seens[which, queue]) / ms)) for which, ms in CALIBRATION.items()]
+    return mean(off)
+
+
+def _known(seens: Seens, readings: Sequence[str]) -> list[str]:
+    return [queue for queue in readings if ("LQ3", queue) in seens]
+
+
+def calibration(seens: Seens, readings: Sequence[str]) -> Table:
+    """Set the readings side by side."""
+    rows = []
+    for queue in _known(seens, readings):
+        cells = [queue]
+        for which in CALIBRATION:
+            seen, base = seens[which, queue], mean(x.goodput for x in seens[which, DEFAULT])
+            delays = [x.delay for x in seen]
+            cells += [
+                f"{mean(delays):.1f} ({min(delays):.1f} to {max(delays):.1f})",
+                f"{mean(x.goodput for x in seen) / base:.3f}",
+            ]
+        rows.append([*cells, f"{misfit(seens, queue):.2f}"])
+    columns = ["reading", "LQ3, ms (seeds)", "throughput", "LQ5, ms (seeds)", "throughput", "doublings off"]
+    return Table("Calibration on LQ3 (printed 5.16 ms) and LQ5 (4.08 ms); throughput over the default's", columns, rows)
+
+
+def says_calibration(seens: Seens, readings: Sequence[str]) -> str:
+    """Say how well the chosen one fits."""
+    delays = [[x.delay for x in seens["LQ5", queue]] for queue in _known(seens, readings)]
+    wide = [max(ms) / min(ms) for ms in delays]
+    named = {
+        "learnqueue current_max_delay": "with the present limit in equation 13",
+        "learnqueue as_published": "as printed",
+    }
+    told = ", ".join(f"{what} {misfit(seens, queue):.1f}" for queue, what in named.items())
+    return (
+        f"`learnqueue` is {misfit(seens, LQ):.1f} doublings off the two delays it was calibrated on; {told}. "
+        f"One seed may have {max(wide):.0f} times another's delay: in 100 s the table is far from learned."
+    )
+
+
+def says_grid(seens: Seens, words: Sequence[str]) -> str:
+    """Say what the best of many readings reach without costing throughput, and what a constant limit does."""
+    base = {which: mean(x.goodput for x in seens[which, DEFAULT]) for which in CALIBRATION}
+
+    def full(queue: str) -> bool:
+        shares = (mean(x.goodput for x in seens[which, queue]) / base[which] for which in CALIBRATION)
+        return all(round(share, 2) >= 0.97 for share in shares)
+
+    def delay(queue: str) -> float:
+        return mean(x.delay for x in seens["LQ5", queue])
+
+    tried = list(dict.fromkeys(words))
+    kept = [queue for queue in tried if full(queue)] or [LQ]
+    best, least = min(kept, key=lambda queue: misfit(seens, queue)), min(kept, key=delay)
+    constant = [queue for which, queue in seens if which == "LQ5" and queue.startswith("pfifo") and full(queue)]
+    shortest = min(constant, key=delay)
+    also = "which also" if least == best else f"and `{least}`"
+    return (
+        f"Of {len(tried)} readings (rate of learning, first limit, equation 13, gamma) {len(kept)} keep 97 % (to two "
+        f"digits) of the default's throughput on LQ3 and LQ5. Of these `{best}` fits best ({misfit(seens, best):.2f} "
+        f"doublings off), {also} has the least delay on LQ5, {delay(least):.1f} ms; the constant limit of "
+        f"`{shortest}` has {delay(shortest):.1f} ms."
+    )
+
+
+def _reward(seens: Seens, which: str, limit: int, max_delay_ms: float) -> float:
+    """Return equation 14 of a constant limit's mean delay and loss, ms."""
+    seen = seens[which, f"pfifo limit {limit}"]
+    delay, loss = mean(x.delay for x in seen), mean(x.loss for x in seen)
+    return 0.5 * (30 - delay) + 0.5 * (max_delay_ms - 30) * (1 - loss)
+
+
+def _wanted(seens: Seens, which: str, limits: Sequence[int], reading: str) -> int:
+    return max(limits, key=lambda n: _reward(seens, which, n, EQUATION_13[reading](n)))
+
+
+def asked(seens: Seens, limits: Sequence[int]) -> Table:
+    """Find the constant limit with the largest reward, for each reading of equation 13."""
+    rows = []
+    for reading in EQUATION_13:
+        cells = [reading]
+        for which in CALIBRATION:
+            n = _wanted(seens, which, limits, reading)
+            seen, base = seens[which, f"pfifo limit {n}"], mean(x.goodput for x in seens[which, DEFAULT])
+            cells += [str(n), short(mean(x.delay for x in seen)), f"{mean(x.goodput for x in seen) / base:.3f}"]
+        rows.append(cells)
+    columns = ["equation 13"]
+    for which in CALIBRATION:
+        columns += [f"{which}: limit", "delay, ms", "throughput"]
+    return Table("What the reward asks for: the constant limit with the largest equation 14", columns, rows)
+
+
+def says_asked(seens: Seens, limits: Sequence[int]) -> str:
+    """Say where a queue that had learned all would be."""
+    wanted = {which: _wanted(seens, which, limits, next(iter(EQUATION_13))) for which in CALIBRATION}
+    told = [f"{short(mean(x.delay for x in seens[w, f'pfifo limit {n}']))} ms on {w}" for w, n in wanted.items()]
+    return (
+        f"Among constant limits the default's reward is largest at {' and '.join(told)}; with no reading of equation "
+        "13 is it largest near both printed delays. A queue that had learned all would be there, not at 4.08 ms; 100 s "
+        "from one packet on are a part of the way."
+    )

@@ -1,0 +1,95 @@
+"""LearnQueue's Table 2 on a channel that, but for its bursts, is faster than what is offered."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from quell import _core
+from quell._core import LearnQueueTable, Scenario
+from quell.papers.bench import Bench, mean
+from quell.papers.learnqueue_cell import LQ, cell, udp
+from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Room, Seen, reduce, weights
+from quell.papers.paper import Claim, Study, Table, short
+from quell.stats import estimate
+
+WHAT = "39 Mbit/s, bursts of 100 ms after 500 ms"
+WIFI = 'mcs = 4\nnoise = { loss = 1.0, quiet = "500ms", noisy = "100ms" }'
+PRESENT = f"{LQ} current_max_delay"
+RUNS = 10
+"""From which a table is learned."""
+MAX_DELAY_MS = 738.46
+
+_NAMES = "neighbours whose {} as delta falls, where there is room, with the present limit in equation 13"
+CLAIMS = [
+    Claim("LQ12.room.delays", f"Table 2: {_NAMES.format('delay grows')}", "", 4, +1, 0, 0),
+    Claim("LQ12.room.losses", f"Table 2: {_NAMES.format('loss falls')}", "", 4, +1, 0, 0),
+]
+
+
+def measure(study: Study, bench: Bench) -> Room:
+    """Measure Table 2 there; return what is to be drawn."""
+    seconds, runs = (20, 2) if bench.quick else (100, RUNS)
+    scenario = cell(udp(round(OFFERED["18 Mbit/s of UDP payload"], 3)), wifi=WIFI, seconds=seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        learned = {delta: _learned(scenario, delta, runs, Path(folder)) for delta in PRINTED}
+        words = {(q, delta): weights(q, delta) for q in (LQ, PRESENT) for delta in PRINTED}
+        words |= {("learned", delta): table for delta, table in learned.items()}
+        words |= {("constant", float(n)): f"pfifo limit {n}" for n in LIMITS}
+        settings = {key: (scenario, queue) for key, queue in words.items()}
+        got = bench.seeds_of("Table 2 with room", settings, reduce, bin_s=BIN_S)
+    constant = [got["constant", float(n)] for n in LIMITS]
+    rows = []
+    for delta, (delay, loss) in PRINTED.items():
+        rewards = [_reward(seen, delta) for seen in constant]
+        best = rewards.index(max(rewards))
+        cells = [f"{delta}", _pair(delay, loss), str(LIMITS[best])]
+        rows.append(
+            [*cells, *(_of(x) for x in (constant[best], got[PRESENT, delta], got[LQ, delta], got["learned", delta]))]
+        )
+    columns = ["delta", "printed", "limit that the reward asks for", "it gives", f"`{PRESENT}`", f"`{LQ}`",
+               f"`{LQ}` after {runs} runs"]  # fmt: skip
+    study.tables.append(Table(f"Table 2 where there is room ({WHAT}): delay, ms, and loss, %", columns, rows))
+    for name, row, sign in (("delay", "LQ12.room.delays", 1), ("loss", "LQ12.room.losses", -1)):
+        means = [mean(getattr(x, name) for x in got[PRESENT, delta]) for delta in PRINTED]
+        why = f"{name} at delta 0.9/0.7/0.5/0.3/0.1: {'/'.join(short(m) for m in means)}; see the table of {WHAT}"
+        right = sum(sign * (b - a) > 0 for a, b in pairwise(means))
+        study.put(row, estimate([float(right)]), why)
+    told = {q: "/".join(short(_at(got[q, delta])[0]) for delta in PRINTED) for q in (PRESENT, LQ, "learned")}
+    study.notes.append(
+        f"Where the channel carries more than is offered between its bursts ({WHAT}), limits do trade delay for loss. "
+        f"At delta 0.9/0.7/0.5/0.3/0.1 `{PRESENT}` has {told[PRESENT]} ms, `{LQ}` {told[LQ]} ms and after {runs} runs "
+        f"{told['learned']} ms: how far the walk comes from one packet in 100 s weighs more than the weights."
+    )
+    return Room(WHAT, [_at(x) for x in constant], [_at(got[PRESENT, delta]) for delta in PRINTED])
+
+
+def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
+    """Return words that start from what some runs of other seeds have learned."""
+    table: LearnQueueTable | None = None
+    for k in range(runs):
+        _, table = _core.learnqueue_episode(scenario, weights(LQ, delta), scenario.run_seed(1000 + k), table=table)
+    path = folder / f"{delta}.safetensors"
+    if table is not None:
+        path.write_bytes(table.save(f"{runs} runs", scenario.seed))
+    return f"{LQ} table {path}"
+
+
+def _reward(seen: Sequence[Seen], delta: float) -> float:
+    """Return equation 14 of a constant limit's mean delay and loss, ms."""
+    delay, loss = _at(seen)
+    return delta * (30 - delay) + (1 - delta) * (MAX_DELAY_MS - 30) * (1 - loss / 100)
+
+
+def _at(seen: Sequence[Seen]) -> tuple[float, float]:
+    return mean(x.delay for x in seen), mean(x.loss for x in seen)
+
+
+def _of(seen: Sequence[Seen]) -> str:
+    return _pair(*_at(seen))
+
+
+def _pair(delay: float, loss: float) -> str:
+    return f"{short(delay)}, {loss:.2f}"
