@@ -66,7 +66,7 @@ SOURCE = """
 import socket, sys, time
 count, ect, gap = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ect)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ect); s.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
 for k in range(count):
     s.sendto(b"%06d" % k + bytes(954), ("10.9.2.2", 5000))
     if gap: time.sleep(gap)
@@ -76,7 +76,7 @@ for k in range(3):
 """
 REACHES = """
 import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1); s.setsockopt(socket.SOL_SOCKET, 11, 1)
 for k in range(3):
     s.sendto(b"x", ("10.9.2.2", 7))
     try:
@@ -87,7 +87,8 @@ else:
 """
 ECHO = """
 import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("0.0.0.0", 7)); print("ready", flush=True)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("0.0.0.0", 7)); s.setsockopt(socket.SOL_SOCKET, 11, 1)
+print("ready", flush=True)
 while True:
     data, peer = s.recvfrom(100); s.sendto(data, peer)
 """
@@ -518,9 +519,18 @@ class Bump(Net):
             for space, name in ((host, "v0"), (host, "lo"), (self.r, dev)):
                 self.ip(f"-n {space} link set {name} up")
 
-    def live(self, *words: str) -> subprocess.Popen[str]:
-        words = ("--dev", "rb", "--to", "ra", "--no-fail-open", *words)
-        command = self.start(self.r, QUELL_LIVE, *words)
+    def bridge(self) -> None:
+        self.ip(f"-n {self.r} link add br0 type bridge")
+        for dev in ("ra", "rb"):
+            self.ip(f"-n {self.r} link set {dev} master br0")
+        self.ip(f"-n {self.r} link set br0 up")
+
+    def live(self, *words: str, open_after: bool = False) -> subprocess.Popen[str]:
+        risk = () if open_after else ("--no-fail-open",)
+        command = self.start(self.r, QUELL_LIVE, "--dev", "rb", "--to", "ra", *risk, *words)
+        # A line on standard error says that it runs.
+        assert command.stderr is not None
+        assert "what" in command.stderr.readline()
         deadline = time.monotonic() + 20
         while not self.answers():
             assert command.poll() is None and time.monotonic() < deadline
@@ -590,21 +600,46 @@ def test_in_line_vlan_tags_stay(bump: Bump) -> None:
     server.communicate()
 
 
-def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(bump: Bump, tmp_path: Path) -> None:
+@pytest.mark.parametrize("door", ["af_packet", "af_xdp"])
+def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(bump: Bump, tmp_path: Path, door: str) -> None:
     server = bump.echo()
-    command = bump.live("--rate", "8mbit", "--aqm", "pfifo limit 50", "--status", str(tmp_path / "s"))
+    words = ("--door", door, "--status", str(tmp_path / "s"))
+    command = bump.live("--rate", "8mbit", "--aqm", "pfifo limit 50", *words)
     got = [n for n, _ in bump.datagrams(400)]
     look = state(tmp_path / "s")
     stop(command)
     assert got == sorted(set(got)), "order"
     assert look["dropped"] > 0
     assert len(got) == 400 - look["dropped"]
-    command = bump.live("--rate", "4mbit", "--aqm", "fq_codel ecn", "--status", str(tmp_path / "s"))
+    command = bump.live("--rate", "4mbit", "--aqm", "fq_codel ecn", *words)
     marks = bump.datagrams(300, ect=2, wait=2.0)
     look = state(tmp_path / "s")
     stop(command)
     assert look["marked"] > 0
     assert sum(ecn == 3 for _, ecn in marks) == look["marked"]
+    server.kill()
+    server.communicate()
+
+
+def test_af_xdp_over_a_bridge_fails_open_and_ends_without_losing_a_packet(bump: Bump) -> None:
+    bump.bridge()
+    server = bump.echo()
+    for _ in range(3):
+        command = bump.live("--door", "af_xdp", "--rate", "8mbit", open_after=True)
+        command.kill()
+        command.communicate()
+        assert bump.answers(), "the bridge forwards"
+    command = bump.live("--door", "af_xdp", "--rate", "100kbit", "--aqm", "pfifo limit 1000", open_after=True)
+    sink = bump.start(bump.b, sys.executable, "-c", SINK)
+    assert sink.stdout is not None
+    sink.stdout.readline()
+    source = bump.start(bump.a, sys.executable, "-c", SOURCE, "200", "0", "0.002", "1.5")
+    time.sleep(0.3)
+    status, errors = stop(command)
+    assert status == 0, errors
+    text, _ = sink.communicate(timeout=60)
+    source.communicate(timeout=60)
+    assert sorted(int(line.split()[0]) for line in text.splitlines()) == list(range(200))
     server.kill()
     server.communicate()
 
@@ -617,6 +652,8 @@ def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bum
         return done.stderr
 
     assert "add --no-fail-open" in error("--to", "ra")
+    assert "not in one bridge" in error("--to", "ra", "--door", "af_xdp")
+    assert "af_packet or af_xdp" in error("--to", "ra", "--door", "barn")
     assert "same interface" in error("--to", "rb", "--no-fail-open")
     assert "no such interface" in error("--to", "r7", "--no-fail-open")
 

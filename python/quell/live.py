@@ -40,6 +40,7 @@ def live(
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="In line: pass frames between --dev and this interface.")
     ] = None,
+    door: Annotated[str | None, typer.Option(metavar="KIND", help="In line: af_packet (default) or af_xdp.")] = None,
     no_fail_open: Annotated[
         bool | None, typer.Option("--no-fail-open", help="In line, traffic stops with quell: say that it may.")
     ] = None,
@@ -67,7 +68,7 @@ def live(
         raise InputError("quell live needs Linux: NFQUEUE")
     _core.live(
         dev=dev, rate=rate, aqm=aqm, ingress=ingress, ingress_aqm=ingress_aqm, overhead=overhead, status=status,
-        metrics=metrics, tunnels=tunnels, to=to, no_fail_open=no_fail_open, config=config, dry_run=dry_run,
+        metrics=metrics, tunnels=tunnels, to=to, door=door, no_fail_open=no_fail_open, config=config, dry_run=dry_run,
         duration=duration, restore=restore, quiet=quiet,
     )  # fmt: skip
     return 0

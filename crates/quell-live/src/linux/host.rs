@@ -63,6 +63,12 @@ pub fn mtu(dev: &str) -> io::Result<u32> {
     }
 }
 
+/// Whether two interfaces are in one bridge. Where /sys is another namespace's, nobody is.
+pub fn bridged(one: &str, other: &str) -> bool {
+    let master = |dev: &str| std::fs::read_link(format!("/sys/class/net/{dev}/master")).ok();
+    master(one).is_some_and(|bridge| Some(bridge) == master(other))
+}
+
 /// Locks a file for this process; false if another one has it.
 pub fn lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: no pointers.

@@ -12,7 +12,7 @@ use quell_link::{Error, Queue};
 use quell_qdisc::MS;
 use serde::Deserialize;
 
-use super::door::{Copies, Queue as Nfqueue};
+use super::door::{Copies, Door, Queue as Nfqueue};
 use super::gate::{self, Gate, Look};
 use super::host::{self, Signals};
 use super::packet::Wire;
@@ -20,6 +20,7 @@ use super::rules::{self, Held};
 use super::serve::{Server, State};
 use super::shell::random_key;
 use super::sys;
+use super::xdp;
 use crate::header::Parser;
 use crate::link::Params;
 
@@ -46,6 +47,7 @@ pub struct Settings {
     pub status: Option<String>,
     pub metrics: Option<u16>,
     pub to: Option<String>,
+    pub door: Option<String>,
     pub no_fail_open: Option<bool>,
     pub tunnels: Option<bool>,
 }
@@ -90,9 +92,14 @@ impl Settings {
             status: self.status.or(file.status),
             metrics: self.metrics.or(file.metrics),
             to: self.to.or(file.to),
+            door: self.door.or(file.door),
             no_fail_open: self.no_fail_open.or(file.no_fail_open),
             tunnels: self.tunnels.or(file.tunnels),
         }
+    }
+
+    fn xdp(&self) -> bool {
+        self.door.as_deref() == Some("af_xdp")
     }
 
     fn parser(&self) -> Parser {
@@ -182,10 +189,33 @@ fn settings(options: &Options) -> Result<Settings, Error> {
         let error = Error::new("there is no interface").remedy("give one, as in --dev eth0");
         return Err(blame(error, "dev", given.dev.is_some()));
     }
-    if let (Some(to), false) = (&all.to, all.no_fail_open == Some(true)) {
-        let what =
-            format!("{to}: frames from interface to interface stop with quell: no failing open");
-        let error = Error::new(what).remedy("add --no-fail-open if they may, or leave --to out");
+    match (&all.to, all.door.as_deref()) {
+        (None, None) | (Some(_), None | Some("af_packet" | "af_xdp")) => {}
+        (to, _) => {
+            let what = "is af_packet or af_xdp, each with --to";
+            let remedy = if to.is_some() {
+                "write one of them"
+            } else {
+                "give --to"
+            };
+            let error = Error::new(what).remedy(remedy);
+            return Err(blame(error, "door", given.door.is_some()));
+        }
+    }
+    if let (Some(to), false) = (&all.to, all.no_fail_open == Some(true))
+        && !(all.xdp() && host::bridged(all.dev(), to))
+    {
+        let (what, remedy) = match all.xdp() {
+            true => (
+                "the two are not in one bridge, which would forward without quell: no failing open",
+                "put both into one, or add --no-fail-open if traffic may stop",
+            ),
+            false => (
+                "frames from interface to interface stop with quell: no failing open",
+                "add --no-fail-open if they may, or leave --to out",
+            ),
+        };
+        let error = Error::new(format!("{to}: {what}")).remedy(remedy);
         return Err(blame(error, "to", given.to.is_some()));
     }
     let directions = all.directions();
@@ -309,6 +339,8 @@ struct Running {
     gates: Vec<(&'static str, Gate)>,
     /// The interfaces, and their numbers.
     interfaces: Vec<(String, u32)>,
+    /// What hands frames over.
+    hooks: Vec<xdp::Hook>,
 }
 
 /// An interface's number and MTU.
@@ -330,6 +362,7 @@ impl Running {
             held: Vec::new(),
             gates: Vec::new(),
             interfaces: vec![(dev.to_owned(), index)],
+            hooks: Vec::new(),
         };
         if !dry {
             running.held.push(rules::hold(dev)?);
@@ -386,14 +419,28 @@ impl Running {
         self.held.push(rules::hold(to)?);
         self.interfaces.push((to.to_owned(), other.0));
         let mtu = dev.1.max(other.1);
-        let directions = settings.directions();
-        for (name, (from, to)) in [("egress", (other.0, dev.0)), ("ingress", (dev.0, other.0))] {
-            let door = Wire::open(from, to, mtu)?;
-            let managed = directions.iter().find(|d| d.name == name);
-            let params = managed.unwrap_or(&directions[0]).params()?;
-            let gate = Gate::start(door, params, settings.parser(), managed.is_none())?;
-            self.gates.push((name, gate));
+        if settings.xdp() {
+            let ([ingress, egress], hooks) = xdp::open(dev.0, other.0, mtu)?;
+            self.start_wire(settings, "egress", egress)?;
+            self.start_wire(settings, "ingress", ingress)?;
+            self.hooks = hooks.set()?;
+            return Ok(());
         }
+        self.start_wire(settings, "egress", Wire::open(other.0, dev.0, mtu)?)?;
+        self.start_wire(settings, "ingress", Wire::open(dev.0, other.0, mtu)?)
+    }
+
+    fn start_wire(
+        &mut self,
+        settings: &Settings,
+        name: &'static str,
+        door: impl Door,
+    ) -> Result<(), Error> {
+        let directions = settings.directions();
+        let managed = directions.iter().find(|d| d.name == name);
+        let params = managed.unwrap_or(&directions[0]).params()?;
+        let gate = Gate::start(door, params, settings.parser(), managed.is_none())?;
+        self.gates.push((name, gate));
         Ok(())
     }
 
@@ -402,6 +449,8 @@ impl Running {
         for (_, gate) in &self.gates {
             gate.open();
         }
+        // What comes now takes the kernel's way.
+        drop(self.hooks);
         let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
         let looks = self.gates.into_iter().map(|(n, gate)| (n, gate.finish()));
         let looks = looks.collect();
@@ -471,6 +520,7 @@ fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings, Er
         ("status", old.status == new.status),
         ("metrics", old.metrics == new.metrics),
         ("to", old.to == new.to),
+        ("door", old.door == new.door),
         ("tunnels", old.tunnels == new.tunnels),
         ("rate", old.rate.is_some() == new.rate.is_some()),
         ("ingress", old.ingress.is_some() == new.ingress.is_some()),

@@ -14,3 +14,4 @@ pub mod rules;
 mod serve;
 pub mod shell;
 mod sys;
+mod xdp;

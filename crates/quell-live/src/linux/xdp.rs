@@ -1,0 +1,575 @@
+//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire: a program of six instructions hands them over
+//! before the kernel's own forwarding, and is gone with this process; a bridge below then forwards.
+//!
+//! Both directions share one memory of frames, each with its own part: a frame is received, held and sent in the same place. Of the rings
+//! (linux/if_xdp.h), a direction has those for receiving of one interface and those for sending of the other.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{c_int, c_void};
+use quell_link::Error;
+
+use super::door::{BATCH, Came, Door, no_socket};
+use super::sys;
+use crate::header::{self, Parser};
+
+/// Frames of each direction: what its queue may hold, and what waits in rings.
+const FRAMES: u32 = 16_384;
+/// Entries of each ring.
+const RING: u32 = 2048;
+/// Bytes that the kernel leaves free before a frame (XDP_PACKET_HEADROOM).
+const HEADROOM: u32 = 256;
+/// Ethernet's head with two VLAN tags.
+const HEAD: u32 = 22;
+/// Ethernet's head without tags.
+const BARE: u32 = 14;
+/// How often a device that is full is tried.
+const TRIES: u32 = 200;
+
+// linux/if_xdp.h.
+const MMAP_OFFSETS: c_int = 1;
+const RX_RING: c_int = 2;
+const TX_RING: c_int = 3;
+const UMEM_REG: c_int = 4;
+const FILL_RING: c_int = 5;
+const COMPLETION_RING: c_int = 6;
+const SHARED_UMEM: u16 = 1;
+const COPY: u16 = 2;
+// linux/bpf.h: commands, kinds.
+const MAP_CREATE: c_int = 0;
+const MAP_UPDATE: c_int = 2;
+const PROG_LOAD: c_int = 5;
+const LINK_CREATE: c_int = 28;
+const XSKMAP: u32 = 17;
+const PROG_XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+/// XDP_FLAGS_SKB_MODE: every device can.
+const GENERIC: u32 = 2;
+
+/// struct xdp_umem_reg.
+#[repr(C)]
+struct Region {
+    address: u64,
+    length: u64,
+    chunk: u32,
+    headroom: u32,
+    flags: u32,
+    metadata: u32,
+}
+
+/// struct xdp_ring_offset.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Offsets {
+    producer: u64,
+    consumer: u64,
+    entries: u64,
+    flags: u64,
+}
+
+/// struct xdp_desc.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Descriptor {
+    address: u64,
+    length: u32,
+    options: u32,
+}
+
+/// struct sockaddr_xdp.
+#[repr(C)]
+struct Address {
+    family: u16,
+    flags: u16,
+    index: u32,
+    queue: u32,
+    shared: u32,
+}
+
+/// Memory that is mapped.
+struct Map {
+    at: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Map {}
+// SAFETY: `at` is only handed out; who writes where is up to the rings.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(length: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Self> {
+        let (flags, fd, offset) = match fd {
+            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+            Some((fd, offset)) => (
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                fd.as_raw_fd(),
+                offset,
+            ),
+        };
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, fd, offset as _) } {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            at => Ok(Self {
+                at: at.cast(),
+                length,
+            }),
+        }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody has a reference into it.
+        unsafe { libc::munmap(self.at.cast(), self.length) };
+    }
+}
+
+/// A ring shared with the kernel, `T` in each entry. One side writes entries and moves the producer, the other the consumer.
+struct Ring<T> {
+    map: Map,
+    offsets: Offsets,
+    /// How far we are.
+    at: u32,
+    entry: std::marker::PhantomData<T>,
+}
+
+impl<T: Copy> Ring<T> {
+    fn counter(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: the kernel says where in the mapping the counter is, aligned; it is shared, and only used as an atomic.
+        unsafe { AtomicU32::from_ptr(self.map.at.add(offset as usize).cast()) }
+    }
+
+    fn entry(&self, k: u32) -> *mut T {
+        let index = (k & (RING - 1)) as usize;
+        // SAFETY: the ring has RING entries from there on.
+        unsafe {
+            self.map
+                .at
+                .add(self.offsets.entries as usize)
+                .cast::<T>()
+                .add(index)
+        }
+    }
+
+    /// Entries that we may still write.
+    fn room(&self) -> u32 {
+        let taken = self.counter(self.offsets.consumer).load(Ordering::Acquire);
+        RING - self.at.wrapping_sub(taken)
+    }
+
+    /// Writes one; there must be room.
+    fn push(&mut self, entry: T) {
+        // SAFETY: with room, the entry is ours until the producer has moved.
+        unsafe { self.entry(self.at).write(entry) };
+        self.at = self.at.wrapping_add(1);
+    }
+
+    /// Hands over what was pushed.
+    fn publish(&self) {
+        let producer = self.counter(self.offsets.producer);
+        producer.store(self.at, Ordering::Release);
+    }
+
+    /// The next entry that the kernel wrote.
+    fn pop(&mut self) -> Option<T> {
+        let made = self.counter(self.offsets.producer).load(Ordering::Acquire);
+        if made == self.at {
+            return None;
+        }
+        // SAFETY: the producer has passed it, so it is ours until the consumer has.
+        let entry = unsafe { self.entry(self.at).read() };
+        self.at = self.at.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives what was popped back.
+    fn release(&self) {
+        let consumer = self.counter(self.offsets.consumer);
+        consumer.store(self.at, Ordering::Release);
+    }
+}
+
+/// One interface: its socket and rings.
+struct Side {
+    fd: Arc<OwnedFd>,
+    rx: Ring<Descriptor>,
+    tx: Ring<Descriptor>,
+    fill: Ring<u64>,
+    done: Ring<u64>,
+}
+
+/// What hands an interface's frames over, as long as it lives.
+pub struct Hook {
+    _map: OwnedFd,
+    _link: OwnedFd,
+}
+
+/// What arrives at one interface, to leave through another.
+pub struct Wire {
+    from: Arc<OwnedFd>,
+    to: Arc<OwnedFd>,
+    rx: Ring<Descriptor>,
+    fill: Ring<u64>,
+    tx: Ring<Descriptor>,
+    done: Ring<u64>,
+    memory: Arc<Map>,
+    chunk: u32,
+    /// The first frame of this direction.
+    first: u32,
+    /// Address and length of what is in each frame.
+    held: Vec<(u64, u32)>,
+    free: Vec<u32>,
+    going: Vec<u32>,
+    unsent: u64,
+}
+
+/// Both directions between two interfaces (from the first to the second, then back), and their hooks: not set yet.
+pub fn open(one: u32, other: u32, mtu: u32) -> Result<([Wire; 2], Hooks), Error> {
+    // The kernel takes one page at most.
+    let Some(chunk) = [2048, 4096]
+        .into_iter()
+        .find(|c| mtu + HEAD + HEADROOM <= *c)
+    else {
+        let most = 4096 - HEADROOM - HEAD;
+        let error = Error::new(format!("AF_XDP takes packets of at most {most} bytes"));
+        return Err(error.remedy("set a smaller MTU, or leave --door out"));
+    };
+    let no = |e: io::Error| no_socket("AF_XDP", &e);
+    let length = 2 * FRAMES as usize * chunk as usize;
+    let memory = Arc::new(Map::new(length, None).map_err(no)?);
+    let first = side(one, Some((&memory, chunk)), None).map_err(no)?;
+    let second = side(other, None, Some(&first.fd)).map_err(no)?;
+    let hooks = Hooks([(one, first.fd.clone()), (other, second.fd.clone())]);
+    let wire = |(from, rx, fill): (Arc<OwnedFd>, _, _), (to, tx, done): (Arc<OwnedFd>, _, _), k| {
+        let mut wire = Wire {
+            from,
+            to,
+            rx,
+            fill,
+            tx,
+            done,
+            memory: memory.clone(),
+            chunk,
+            first: k * FRAMES,
+            held: vec![(0, 0); FRAMES as usize],
+            free: (0..FRAMES).rev().collect(),
+            going: Vec::new(),
+            unsent: 0,
+        };
+        wire.refill();
+        wire
+    };
+    let forth = wire(
+        (first.fd.clone(), first.rx, first.fill),
+        (second.fd.clone(), second.tx, second.done),
+        0,
+    );
+    let back = wire(
+        (second.fd, second.rx, second.fill),
+        (first.fd, first.tx, first.done),
+        1,
+    );
+    Ok(([forth, back], hooks))
+}
+
+/// Interfaces and the sockets that are to get their frames.
+pub struct Hooks([(u32, Arc<OwnedFd>); 2]);
+
+impl Hooks {
+    /// From now on frames are handed over.
+    pub fn set(&self) -> Result<Vec<Hook>, Error> {
+        let no = |e: io::Error| no_socket("AF_XDP", &e);
+        let each = self.0.iter();
+        each.map(|(index, fd)| hook(*index, fd).map_err(no))
+            .collect()
+    }
+}
+
+impl Wire {
+    /// Gives the kernel frames to fill.
+    fn refill(&mut self) {
+        let mut room = self.fill.room().min(self.free.len() as u32);
+        while room > 0
+            && let Some(place) = self.free.pop()
+        {
+            let frame = u64::from(self.first + place) * u64::from(self.chunk);
+            self.fill.push(frame);
+            room -= 1;
+        }
+        self.fill.publish();
+    }
+
+    /// The frame in which an address lies; None if it is not one of ours.
+    fn place(&self, address: u64) -> Option<u32> {
+        let frame = u32::try_from(address / u64::from(self.chunk)).ok()?;
+        let place = frame.checked_sub(self.first)?;
+        (place < FRAMES).then_some(place)
+    }
+
+    fn bytes(&mut self, place: u32) -> &mut [u8] {
+        let (address, length) = self.held[place as usize];
+        // SAFETY: `read` took only lengths that lie within the frame, which is ours until it is sent or filled again.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.memory.at.add(address as usize), length as usize)
+        }
+    }
+
+    /// Takes back frames that were sent.
+    fn reap(&mut self) {
+        while let Some(address) = self.done.pop() {
+            self.free.extend(self.place(address));
+        }
+        self.done.release();
+    }
+}
+
+impl Door for Wire {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.from.as_fd()
+    }
+
+    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool {
+        while came.len() < BATCH {
+            let Some(got) = self.rx.pop() else { break };
+            let Some(place) = self.place(got.address) else {
+                continue;
+            };
+            let begins = got.address % u64::from(self.chunk);
+            if got.length < BARE || begins + u64::from(got.length) > u64::from(self.chunk) {
+                self.free.push(place);
+                continue;
+            }
+            self.held[place as usize] = (got.address, got.length);
+            let frame = self.bytes(place);
+            let class = match header::ethernet(frame) {
+                Some(at) => parser.classify(&frame[at..]),
+                None => parser.unknown(),
+            };
+            came.push(Came {
+                place,
+                bytes: got.length - BARE,
+                class,
+            });
+        }
+        self.rx.release();
+        self.reap();
+        self.refill();
+        came.len() == BATCH
+    }
+
+    fn accept(&mut self, place: u32, mark: bool) -> bool {
+        self.going.push(place);
+        let frame = self.bytes(place);
+        mark && header::ethernet(frame).is_some_and(|at| header::set_ce(&mut frame[at..]))
+    }
+
+    fn give_up(&mut self, place: u32) {
+        self.free.push(place);
+    }
+
+    fn flush(&mut self) {
+        let (mut from, mut tries) = (0, 0);
+        while from < self.going.len() && tries < TRIES {
+            let piece = (self.tx.room() as usize).min(self.going.len() - from);
+            for k in from..from + piece {
+                let (address, length) = self.held[self.going[k] as usize];
+                self.tx.push(Descriptor {
+                    address,
+                    length,
+                    options: 0,
+                });
+            }
+            from += piece;
+            self.tx.publish();
+            // A call sends at most 32 frames; a device that is full for a moment is tried again.
+            while self.tx.room() < RING && tries < TRIES {
+                let before = self.tx.room();
+                let fd = self.to.as_raw_fd();
+                // SAFETY: no buffer: the kernel sends what the ring has.
+                let done = unsafe { libc::send(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT) };
+                self.reap();
+                if self.tx.room() == before {
+                    let again = matches!(
+                        sys::errno(),
+                        libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR
+                    );
+                    tries = if done < 0 && !again { TRIES } else { tries + 1 };
+                    std::thread::yield_now();
+                }
+            }
+        }
+        // What found no room in the ring is lost; what is in it leaves with the next.
+        for place in self.going.drain(..).skip(from) {
+            self.unsent += 1;
+            self.free.push(place);
+        }
+    }
+
+    fn lost(&self) -> (u64, u64) {
+        (0, self.unsent)
+    }
+}
+
+fn option<T>(fd: &OwnedFd, name: c_int, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    let value: *const c_void = std::ptr::from_ref(value).cast();
+    // SAFETY: the value outlives the call.
+    match unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, value, size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn owned(fd: i64) -> io::Result<OwnedFd> {
+    match c_int::try_from(fd) {
+        // SAFETY: a descriptor that the kernel gave out a moment ago has no other owner.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A socket at an interface's first queue: it brings the frames' memory, or shares that of another one.
+fn side(index: u32, memory: Option<(&Map, u32)>, shared: Option<&OwnedFd>) -> io::Result<Side> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let fd = owned(unsafe { libc::socket(libc::AF_XDP, kind, 0) }.into())?;
+    if let Some((memory, chunk)) = memory {
+        let region = Region {
+            address: memory.at as u64,
+            length: memory.length as u64,
+            chunk,
+            headroom: 0,
+            flags: 0,
+            metadata: 0,
+        };
+        option(&fd, UMEM_REG, &region)?;
+    }
+    for ring in [FILL_RING, COMPLETION_RING, RX_RING, TX_RING] {
+        option(&fd, ring, &RING)?;
+    }
+    // Those of rx, tx, fill and completion rings.
+    let mut offsets = [Offsets::default(); 4];
+    let mut size = size_of_val(&offsets) as libc::socklen_t;
+    // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
+    let got = unsafe {
+        let to = offsets.as_mut_ptr().cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, MMAP_OFFSETS, to, &mut size)
+    };
+    if got != 0 || size as usize != size_of_val(&offsets) {
+        return Err(io::Error::last_os_error());
+    }
+    let [rx, tx, fill, done] = offsets;
+    let made = Side {
+        rx: ring(&fd, rx, 0)?,
+        tx: ring(&fd, tx, 0x8000_0000)?,
+        fill: ring(&fd, fill, 0x1_0000_0000)?,
+        done: ring(&fd, done, 0x1_8000_0000)?,
+        fd: Arc::new(fd),
+    };
+    let address = Address {
+        family: libc::AF_XDP as u16,
+        flags: if shared.is_some() { SHARED_UMEM } else { COPY },
+        index,
+        queue: 0,
+        shared: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
+    };
+    let size = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address outlives the call.
+    match unsafe { libc::bind(made.fd.as_raw_fd(), (&raw const address).cast(), size) } {
+        0 => Ok(made),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn ring<T>(fd: &OwnedFd, offsets: Offsets, page: i64) -> io::Result<Ring<T>> {
+    let length = offsets.entries as usize + RING as usize * size_of::<T>();
+    Ok(Ring {
+        map: Map::new(length, Some((fd, page)))?,
+        offsets,
+        at: 0,
+        entry: std::marker::PhantomData,
+    })
+}
+
+/// The system call bpf(2), its attributes as words of 32 bits.
+fn bpf(command: c_int, words: &[u32]) -> io::Result<i64> {
+    // SAFETY: the attributes outlive the call, as does all that addresses in them lead to; the kernel only reads them.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, command, words.as_ptr(), size_of_val(words)) };
+    match done {
+        ..0 => Err(io::Error::last_os_error()),
+        done => Ok(done),
+    }
+}
+
+fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
+    let address = of.cast::<u8>() as u64;
+    let pair = [address as u32, (address >> 32) as u32];
+    if cfg!(target_endian = "big") {
+        [pair[1], pair[0]]
+    } else {
+        pair
+    }
+}
+
+/// Has an interface's frames handed to a socket; those that find none take the kernel's way.
+fn hook(index: u32, socket: &OwnedFd) -> io::Result<Hook> {
+    // Keys and values of 4 bytes, one entry: the first queue's socket.
+    let map = owned(bpf(MAP_CREATE, &[XSKMAP, 4, 4, 1, 0])?)?;
+    let (key, value) = (0u32, socket.as_raw_fd() as u32);
+    let ([k0, k1], [v0, v1]) = (halves(&raw const key), halves(&raw const value));
+    bpf(
+        MAP_UPDATE,
+        &[map.as_raw_fd() as u32, 0, k0, k1, v0, v1, 0, 0],
+    )?;
+    // r2 = the frame's queue (xdp_md.rx_queue_index); r1 = the map; r3 = XDP_PASS, where the map has none;
+    // return bpf_redirect_map(r1, r2, r3).
+    let program: [u64; 6] = [
+        instruction(0x61, 2, 1, 16, 0),
+        instruction(0x18, 1, 1, 0, map.as_raw_fd()),
+        0,
+        instruction(0xb7, 3, 0, 0, 2),
+        instruction(0x85, 0, 0, 0, 51),
+        instruction(0x95, 0, 0, 0, 0),
+    ];
+    let ([p0, p1], [l0, l1]) = (halves(program.as_ptr()), halves(c"Apache-2.0".as_ptr()));
+    let load = [
+        PROG_XDP,
+        program.len() as u32,
+        p0,
+        p1,
+        l0,
+        l1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
+    let program = owned(bpf(PROG_LOAD, &load)?)?;
+    let attach = [program.as_raw_fd() as u32, index, ATTACH_XDP, GENERIC];
+    Ok(Hook {
+        _link: owned(bpf(LINK_CREATE, &attach)?)?,
+        _map: map,
+    })
+}
+
+/// struct bpf_insn.
+fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
+    let (offset, value) = (offset.to_ne_bytes(), value.to_ne_bytes());
+    let registers = if cfg!(target_endian = "big") {
+        to << 4 | from
+    } else {
+        from << 4 | to
+    };
+    let mut bytes = [code, registers, 0, 0, 0, 0, 0, 0];
+    bytes[2..4].copy_from_slice(&offset);
+    bytes[4..].copy_from_slice(&value);
+    u64::from_ne_bytes(bytes)
+}
