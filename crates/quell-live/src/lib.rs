@@ -1,8 +1,8 @@
-//! The queue on real packets. [`header`], [`segment`], [`join`], [`nfqueue`] and [`link`] are pure: bytes and times in, bytes and times out. What calls the
-//! system lies in `linux`, which other systems do not build.
+//! The queue on real packets. [`header`], [`segment`], [`large`], [`nfqueue`] and [`link`] are pure: bytes and times in, bytes and
+//! times out. What calls the system lies in `linux`, which other systems do not build.
 
 pub mod header;
-pub mod join;
+pub mod large;
 pub mod link;
 pub mod nfqueue;
 pub mod pool;

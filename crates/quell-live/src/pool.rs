@@ -47,13 +47,6 @@ impl Pool {
         &mut self.chunks[chunk][at * self.size..(at + 1) * self.size]
     }
 
-    /// The bytes of a place, to be read.
-    #[inline]
-    pub fn get(&self, place: u32) -> &[u8] {
-        let (chunk, at) = (place as usize / CHUNK, place as usize % CHUNK);
-        &self.chunks[chunk][at * self.size..(at + 1) * self.size]
-    }
-
     /// How many places are taken.
     pub fn taken(&self) -> usize {
         self.chunks.len() * CHUNK - self.free.len()

@@ -4,23 +4,25 @@
 //!
 //! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h), in the machine's byte order.
 
+use std::ops::Range;
+
 use crate::header;
 
 /// Bytes of the header before each packet, in both directions.
 pub const HEADER: usize = 10;
 
 // Flags and kinds of linux/virtio_net.h.
-pub(crate) const NEEDS_CHECKSUM: u8 = 1;
-pub(crate) const TCP4: u8 = 1;
-pub(crate) const TCP6: u8 = 4;
+const NEEDS_CHECKSUM: u8 = 1;
+const TCP4: u8 = 1;
+const TCP6: u8 = 4;
 const UDP: u8 = 5;
 /// Beside a kind: the first segment's CWR is not for the others.
 const ECN: u8 = 0x80;
 
 // TCP's flags (RFC 9293, section 3.1).
-pub(crate) const FIN: u8 = 1;
-pub(crate) const PSH: u8 = 8;
-pub(crate) const CWR: u8 = 0x80;
+const FIN: u8 = 1;
+const PSH: u8 = 8;
+const CWR: u8 = 0x80;
 
 /// A frame, understood: so many packets.
 #[derive(Clone, Copy, Debug)]
@@ -103,10 +105,29 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// All of it, as the packet that its first bytes say it is.
+    pub fn packet(&self) -> &[u8] {
+        self.packet
+    }
+
+    /// How long packet `k` is, and how much of that is behind the headers of segments (all, if the frame is not such).
+    pub fn length(&self, k: usize) -> (u32, u32) {
+        match self.kind {
+            Kind::Segments { header, size, .. } => {
+                let payload = (self.packet.len() - header)
+                    .saturating_sub(k * size)
+                    .min(size);
+                ((header + payload) as u32, payload as u32)
+            }
+            _ => (self.packet.len() as u32, self.packet.len() as u32),
+        }
+    }
+
     /// Writes packet `k` as a frame of its own into `out`; how long the packet is (without the frame's header), or None if it does
     /// not fit.
     pub fn write(&self, k: usize, out: &mut [u8]) -> Option<usize> {
-        let (head, out) = out.split_at_mut_checked(HEADER)?;
+        let whole = out;
+        let (head, out) = whole.split_at_mut_checked(HEADER)?;
         match self.kind {
             Kind::Whole => {
                 head.fill(0);
@@ -121,54 +142,73 @@ impl<'a> Frame<'a> {
                     .copy_from_slice(self.packet);
                 Some(self.packet.len())
             }
-            Kind::Segments {
-                tcp,
-                start,
-                header,
-                size,
-            } => {
-                open(head, start, start + if tcp { 16 } else { 6 });
-                self.segment(k, out, (tcp, start, header, size))
+            Kind::Segments { header, .. } => {
+                let (end, payload) = self.headers(k, 1, whole)?;
+                let part = &self.packet[payload.start - HEADER..payload.end - HEADER];
+                whole.get_mut(end..end + part.len())?.copy_from_slice(part);
+                Some(header + part.len())
             }
         }
     }
 
-    fn segment(
+    /// Writes what goes before the payload of `count` packets from `first` on, as one frame, into `out`: where it ends there, and where
+    /// in this frame's bytes the payload lies. None if there are not so many, or no room.
+    pub fn headers(
         &self,
-        k: usize,
+        first: usize,
+        count: usize,
         out: &mut [u8],
-        (tcp, start, header, size): (bool, usize, usize, usize),
-    ) -> Option<usize> {
-        let payload = &self.packet[header..];
-        if k >= self.count() {
+    ) -> Option<(usize, Range<usize>)> {
+        let Kind::Segments {
+            tcp,
+            start,
+            header,
+            size,
+        } = self.kind
+        else {
+            return None;
+        };
+        let payload = self.packet.len() - header;
+        let (from, to) = (first * size, ((first + count) * size).min(payload));
+        if count == 0 || first + count > self.count() {
             return None;
         }
-        let from = k * size;
-        let part = payload.get(from..(from + size).min(payload.len()))?;
-        let out = out.get_mut(..header + part.len())?;
-        out[..header].copy_from_slice(&self.packet[..header]);
-        out[header..].copy_from_slice(part);
-        if out[0] >> 4 == 4 {
-            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(k as u16);
+        let (head, out) = out.get_mut(..HEADER + header)?.split_at_mut(HEADER);
+        open(head, start, start + if tcp { 16 } else { 6 });
+        out.copy_from_slice(&self.packet[..header]);
+        let four = out[0] >> 4 == 4;
+        if four {
+            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(first as u16);
             out[4..6].copy_from_slice(&id.to_be_bytes());
         }
+        let length = header + to - from;
+        let t = &mut out[start..];
         if tcp {
-            let t = &mut out[start..];
             let sequence = u32::from_be_bytes([t[4], t[5], t[6], t[7]]).wrapping_add(from as u32);
             t[4..8].copy_from_slice(&sequence.to_be_bytes());
-            if from + part.len() < payload.len() {
+            if to < payload {
                 t[13] &= !(FIN | PSH);
             }
-            if k > 0 {
+            if first > 0 {
                 t[13] &= !CWR;
             }
         } else {
-            let length = (out.len() - start) as u16;
-            out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
+            t[4..6].copy_from_slice(&((length - start) as u16).to_be_bytes());
         }
-        let length = out.len();
-        set_length(&mut out[..header], start, length, tcp);
-        Some(length)
+        if count > 1 {
+            let reduced = if tcp && t[13] & CWR != 0 { ECN } else { 0 };
+            head[1] = reduced
+                | match (tcp, four) {
+                    (true, true) => TCP4,
+                    (true, false) => TCP6,
+                    (false, _) => UDP,
+                };
+            head[2..4].copy_from_slice(&(header as u16).to_ne_bytes());
+            head[4..6].copy_from_slice(&(size as u16).to_ne_bytes());
+        }
+        set_length(out, start, length, tcp);
+        let at = HEADER + header;
+        Some((at, at + from..at + to))
     }
 }
 
@@ -182,7 +222,7 @@ fn open(head: &mut [u8], start: usize, at: usize) {
 
 /// Writes the length of the packet that these headers belong to into them, and what depends on it: IPv4's checksum, and the sum of
 /// the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
-pub(crate) fn set_length(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
+fn set_length(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
     let addresses = if headers[0] >> 4 == 4 {
         headers[2..4].copy_from_slice(&(length as u16).to_be_bytes());
         headers[10..12].fill(0);

@@ -13,7 +13,7 @@ use quell_qdisc::{Ecn, Nanos, Packet};
 use super::pace::Pace;
 use super::sys;
 use crate::header::{self, Class, Key};
-use crate::join::Joiner;
+use crate::large::{FRAME, Large};
 use crate::link::{Link, Live, View};
 use crate::pool::Pool;
 use crate::report::{LATE, Machine, Record};
@@ -21,8 +21,6 @@ use crate::segment::{Frame, HEADER};
 
 /// Packets read before the link has its turn again.
 const BATCH: u64 = 64;
-/// The largest packet that a device with offloads hands over.
-const LARGEST: usize = 65_535;
 /// Memory for the packets of one direction.
 const MEMORY: usize = 256 << 20;
 
@@ -52,8 +50,9 @@ impl Engine {
         let mut run = Loop {
             from: from.into(),
             to: to.into(),
-            pool: Pool::new(HEADER + mtu as usize, MEMORY),
-            joiner: Joiner::default(),
+            pool: Pool::new(HEADER + mtu as usize, MEMORY / 2),
+            large: Large::new(MEMORY / 2),
+            mtu,
             link,
             key,
             machine: Machine::default(),
@@ -104,7 +103,8 @@ struct Loop {
     from: File,
     to: File,
     pool: Pool,
-    joiner: Joiner,
+    large: Large,
+    mtu: u32,
     link: Link,
     key: Key,
     machine: Machine,
@@ -122,7 +122,7 @@ impl Loop {
     fn run(&mut self, name: &str, stop: &AtomicBool, ask: &AtomicU8, view: &Mutex<View>) -> Record {
         let clock = cpu_time::ThreadTime::now();
         self.machine.realtime = sys::be_punctual();
-        let mut buffer = vec![0; HEADER + LARGEST];
+        let mut buffer = vec![0; FRAME];
         let mut next_view = 0;
         while !stop.load(Ordering::Relaxed) {
             let more = self.read(&mut buffer);
@@ -154,8 +154,10 @@ impl Loop {
     fn read(&mut self, buffer: &mut [u8]) -> bool {
         let until = self.machine.read + BATCH;
         while self.machine.read < until {
-            match self.from.read(buffer) {
-                Ok(length) if length > 0 => self.take(&buffer[..length]),
+            let room = self.large.room();
+            let kept = room.is_some();
+            match self.from.read(room.unwrap_or(buffer)) {
+                Ok(length) if length > 0 => self.take(kept, buffer, length),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 _ => return false,
             }
@@ -163,16 +165,31 @@ impl Loop {
         true
     }
 
-    /// Takes a frame of the device in, packet by packet.
-    fn take(&mut self, frame: &[u8]) {
+    /// Takes in a frame of the device, packet by packet: from where large ones are kept, or from the buffer.
+    fn take(&mut self, kept: bool, buffer: &[u8], length: usize) {
         let now = self.now();
-        let Some(frame) = Frame::parse(frame) else {
+        if let Some(first) = kept.then(|| self.large.keep(length, self.mtu)).flatten() {
+            let frame = self.large.packets(first);
+            // All packets of a frame are of one flow.
+            let class = header::classify(frame.packet(), self.key);
+            for k in 0..frame.count() {
+                let (bytes, payload) = frame.length(k);
+                let class = Class { payload, ..class };
+                self.link
+                    .arrive(now, Live::new(first + k as u32, bytes, &class));
+            }
+            self.machine.read += frame.count() as u64;
+            return;
+        }
+        let bytes = match kept {
+            true => self.large.read(length),
+            false => &buffer[..length],
+        };
+        let Some(frame) = Frame::parse(bytes) else {
             self.machine.read += 1;
             self.machine.refused += 1;
             return;
         };
-        // All packets of a frame are of one flow.
-        let mut known: Option<Class> = None;
         for k in 0..frame.count() {
             self.machine.read += 1;
             let Some(place) = self.pool.take() else {
@@ -182,14 +199,7 @@ impl Loop {
             let bytes = self.pool.bytes(place);
             match frame.write(k, bytes) {
                 Some(length) => {
-                    let bytes = &bytes[HEADER..HEADER + length];
-                    let class = match (known, frame.header()) {
-                        (Some(class), Some(header)) => Class {
-                            payload: (length - header) as u32,
-                            ..class
-                        },
-                        _ => *known.insert(header::classify(bytes, self.key)),
-                    };
+                    let class = header::classify(&bytes[HEADER..HEADER + length], self.key);
                     self.link
                         .arrive(now, Live::new(place, length as u32, &class));
                 }
@@ -206,11 +216,11 @@ impl Loop {
     fn send(&mut self) {
         let now = self.now();
         self.at = now;
-        let (pool, to, machine) = (&mut self.pool, &mut self.to, &mut self.machine);
-        let (joiner, lateness) = (&mut self.joiner, &mut self.late);
+        let (pool, large) = (&mut self.pool, &mut self.large);
+        let (to, machine, lateness) = (&mut self.to, &mut self.machine, &mut self.late);
         let mut gone = Gone::default();
-        let mut write = |parts: &[IoSlice<'_>]| {
-            let (packets, taken) = (parts.len() as u64, to.write_vectored(parts).is_ok());
+        let mut write = |parts: &[IoSlice<'_>], packets: u64| {
+            let taken = to.write_vectored(parts).is_ok();
             *(if taken {
                 &mut gone.sent
             } else {
@@ -223,19 +233,28 @@ impl Loop {
             let late = now.saturating_sub(due);
             lateness.record(late);
             machine.missed += u64::from(late > LATE);
-            let bytes = &mut pool.bytes(packet.place)[HEADER..HEADER + packet.bytes as usize];
-            let marked = packet.ecn() == Ecn::Ce && header::set_ce(bytes);
-            let place = (packet.place, packet.bytes, packet.hash);
-            // What bears a mark is not joined: it has left.
-            let sent = joiner.push(pool, place, &mut write);
-            machine.marks_sent += u64::from(marked && sent);
+            let mark = packet.ecn() == Ecn::Ce;
+            let marked = if Large::has(packet.place) {
+                large.push((packet.place, packet.hash, mark), &mut write)
+            } else {
+                large.end(packet.hash, &mut write);
+                let bytes = &mut pool.bytes(packet.place)[..HEADER + packet.bytes as usize];
+                let marked = mark && header::set_ce(&mut bytes[HEADER..]);
+                let taken = write(&[IoSlice::new(bytes)], 1);
+                pool.give(packet.place);
+                marked && taken
+            };
+            machine.marks_sent += u64::from(marked);
         });
-        joiner.flush(pool, &mut write);
+        large.flush(&mut write);
         machine.sent += gone.sent;
         machine.unsent += gone.unsent;
         machine.frames += gone.frames;
         while let Some(place) = self.link.freed() {
-            self.pool.give(place);
+            match Large::has(place) {
+                true => self.large.give(place),
+                false => self.pool.give(place),
+            }
         }
     }
 }
