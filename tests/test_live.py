@@ -358,7 +358,7 @@ def test_a_dry_run_decides_but_touches_nothing(net: Net, tmp_path: Path) -> None
 
 
 def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
-    command = net.live("--ingress", "8mbit", "--metrics", "9109")
+    command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--metrics", "9109")
     server = net.echo()
     assert net.answers()
     fetch = "from http.client import *; c = HTTPConnection('127.0.0.1', 9109); c.request('GET', '/metrics'); "
@@ -368,7 +368,8 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
         done = net.run(net.r, sys.executable, "-c", fetch + "print(c.getresponse().read().decode())")
         assert done.returncode == 0, done.stderr
         lines = dict(line.rsplit(" ", 1) for line in done.stdout.split("\n") if line and line[0] != "#")
-        sent = int(lines['quell_sent_packets_total{dev="rb",direction="ingress"}'])
+        ways = ("egress", "ingress")
+        sent = min(int(lines[f'quell_sent_packets_total{{dev="rb",direction="{way}"}}']) for way in ways)
     stop(command)
     server.kill()
     server.communicate()

@@ -101,8 +101,8 @@ impl Queue {
                         out: Vec::new(),
                     });
                 }
-                // Somebody else reads it.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY)) => {}
+                // Somebody else reads it: EPERM from another socket, whatever one's rights are.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {}
                 Err(e) => return Err(no_socket("NFQUEUE", &e)),
             }
         }

@@ -18,7 +18,7 @@ use super::sys;
 use crate::header::{self, Parser};
 
 /// Frames of each direction: what its queue may hold, and what waits in rings.
-const FRAMES: u32 = 16_384;
+const FRAMES: u32 = 6144;
 /// Entries of each ring.
 const RING: u32 = 2048;
 /// Bytes that the kernel leaves free before a frame (XDP_PACKET_HEADROOM).
