@@ -1,5 +1,8 @@
 //! `quell._core.lfq_experiments`: what a packet more or less in a flow's limit is worth, many flows on all cores.
 
+use std::cmp::Reverse;
+use std::sync::OnceLock;
+
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict};
@@ -58,19 +61,13 @@ pub fn lfq_experiments<'py>(
         let policy = control::policy(&settings.control, &layers)
             .map_err(|e| Error::new(e.to_string()).under("weights"))?;
         let lab = Lab::new(settings, policy)?;
-        let all = || -> Result<Vec<_>, Error> {
-            let flows = (0..count).into_par_iter().with_max_len(1);
-            flows
-                .map(|i| experiment(&lab, first_seed.wrapping_add(i as u64)))
-                .collect()
-        };
         match threads {
-            0 => all(),
+            0 => experiments(&lab, first_seed, count),
             n => rayon::ThreadPoolBuilder::new()
                 .num_threads(n)
                 .build()
                 .map_err(|e| Error::new(e.to_string()))?
-                .install(all),
+                .install(|| experiments(&lab, first_seed, count)),
         }
     });
     columns(py, &results.map_err(input_error)?)
@@ -78,11 +75,36 @@ pub fn lfq_experiments<'py>(
 
 type Flow = (Draws, Option<Outcome>);
 
-fn experiment(lab: &Lab, seed: u64) -> Result<Flow, Error> {
-    let fork = lab.fork(seed)?;
-    // The last flows of a batch keep two cores busy.
-    let (low, high) = rayon::join(|| fork.side(false), || fork.side(true));
-    Ok((*fork.draws(), lab.judge(&fork, [low, high])))
+/// Each thread leads a share of the flows to where their sides part; sides are for whoever has time.
+fn experiments(lab: &Lab, first_seed: u64, count: usize) -> Result<Vec<Flow>, Error> {
+    let seeds: Vec<u64> = (0..count as u64)
+        .map(|i| first_seed.wrapping_add(i))
+        .collect();
+    let draws: Vec<Draws> = seeds.iter().map(|&seed| lab.draw(seed)).collect();
+    let outcomes: Vec<OnceLock<Outcome>> = seeds.iter().map(|_| OnceLock::new()).collect();
+    // Long ways first, dealt out in turn, so that threads end together.
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_key(|&i| Reverse(u128::from(draws[i].act_after) * u128::from(draws[i].rate_bps)));
+    let threads = rayon::current_num_threads();
+    (0..threads)
+        .into_par_iter()
+        .with_max_len(1)
+        .try_for_each(|first| {
+            let share: Vec<usize> = order.iter().skip(first).step_by(threads).copied().collect();
+            rayon::scope(|scope| {
+                lab.advance(share.iter().map(|&i| seeds[i]), |k, fork| {
+                    let outcome = &outcomes[share[k]];
+                    scope.spawn(move |_| {
+                        let (low, high) = rayon::join(|| fork.side(false), || fork.side(true));
+                        if let Some(judged) = lab.judge(&fork, [low, high]) {
+                            let _ = outcome.set(judged);
+                        }
+                    });
+                })
+            })
+        })?;
+    let outcomes = outcomes.into_iter().map(OnceLock::into_inner);
+    Ok(draws.into_iter().zip(outcomes).collect())
 }
 
 fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>> {

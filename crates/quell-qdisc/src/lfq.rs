@@ -104,9 +104,10 @@ impl<P: Packet> Lfq<P> {
         }
     }
 
-    /// Takes limits from outside in the network's place; false without a network.
-    pub fn ask_outside(&mut self) -> bool {
-        self.controller.as_mut().map(|c| c.ask_outside()).is_some()
+    /// Takes limits from outside in the network's place, or from the network again; false without a network.
+    pub fn ask_outside(&mut self, outside: bool) -> bool {
+        let controller = self.controller.as_mut();
+        controller.map(|c| c.ask_outside(outside)).is_some()
     }
 
     /// What the network would read, where a packet waits for an answer from outside.

@@ -5,11 +5,12 @@
 //! other, and stays there to the end; the better side is the label. Online there is no second clone: one side by chance.
 //! The link, the sender and the device queue of one packet are those of the built-in scenario `lfq`.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use quell_link::error::Error;
 use quell_link::words::Queue;
-use quell_qdisc::control::lfq::{Experiment, FEATURES, Params};
+use quell_qdisc::control::lfq::{Experiment, FEATURES, Params, limit_of};
 use quell_qdisc::policy::Policy;
 use quell_qdisc::{NEVER, Nanos, Rng, SEC};
 
@@ -22,6 +23,8 @@ const PACKET: f64 = 1446.0;
 const REWARD: f64 = 1e6;
 /// BIC's decrease in ns-3, where the paper's text has 0.7.
 const BIC_BETA: f64 = 0.8;
+/// Flows whose questions to the network are answered at once: as many rows as a forward pass takes.
+const TOGETHER: usize = 8;
 
 /// What is drawn, and how a reward is made.
 #[derive(Clone, Debug)]
@@ -107,6 +110,7 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 pub struct Lab {
     settings: Settings,
+    policy: Policy,
     queue: Queue,
     base: &'static Scenario,
 }
@@ -128,8 +132,9 @@ impl Lab {
     pub fn new(settings: Settings, policy: Policy) -> Result<Self, Error> {
         settings.check()?;
         Ok(Self {
-            queue: Queue::lfq(settings.control.clone(), policy)?,
+            queue: Queue::lfq(settings.control.clone(), policy.clone())?,
             settings,
+            policy,
             base: base()?,
         })
     }
@@ -155,19 +160,71 @@ impl Lab {
         }
     }
 
-    /// Runs the flow of seed `seed` to where its sides part.
-    pub fn fork(&self, seed: u64) -> Result<Fork, Error> {
+    /// The flow of seed `seed` at its start.
+    pub fn start(&self, seed: u64) -> Result<Fork, Error> {
         let mut rng = Rng::new(seed, "lfq experiment");
         let draws = self.draws(&mut rng);
         let chance = self.settings.online.then(|| rng.u64() >> 63 == 1);
         let scenario = Arc::new(scenario(self.base, &draws));
         let mut world = World::with_queue(scenario, &self.queue, seed, None)?;
-        run(&mut world, draws.act_after);
+        if let Some(lfq) = world.net.ports[0].lfq_mut() {
+            lfq.ask_outside(true);
+        }
         Ok(Fork {
             draws,
             chance,
             world,
         })
+    }
+
+    /// Runs the flows of some seeds to where their sides part, and hands each to `ready` with its place among them.
+    ///
+    /// Eight go on from question to question, so that the network's weights are read once for all of them. What comes of a flow
+    /// does not depend on the others.
+    pub fn advance(
+        &self,
+        seeds: impl IntoIterator<Item = u64>,
+        mut ready: impl FnMut(usize, Fork),
+    ) -> Result<(), Error> {
+        struct Running {
+            place: usize,
+            fork: Fork,
+            answer: Option<u32>,
+        }
+        let mut seeds = seeds.into_iter().enumerate();
+        let mut running: Vec<Running> = Vec::with_capacity(TOGETHER);
+        let mut scratch = self.policy.scratch();
+        let (mut questions, mut answers) = (Vec::new(), Vec::new());
+        loop {
+            let free = TOGETHER - running.len();
+            for (place, seed) in seeds.by_ref().take(free) {
+                running.push(Running {
+                    place,
+                    fork: self.start(seed)?,
+                    answer: None,
+                });
+            }
+            if running.is_empty() {
+                return Ok(());
+            }
+            questions.clear();
+            let mut k = 0;
+            while let Some(next) = running.get_mut(k) {
+                if let Some(question) = next.fork.go_on(next.answer) {
+                    questions.extend(question);
+                    k += 1;
+                } else {
+                    let done = running.swap_remove(k);
+                    ready(done.place, done.fork);
+                }
+            }
+            answers.resize(running.len(), 0.0);
+            self.policy
+                .forward_batch(&questions, &mut scratch, &mut answers);
+            for (asked, output) in running.iter_mut().zip(&answers) {
+                asked.answer = Some(limit_of(*output));
+            }
+        }
     }
 
     /// What came of a fork's sides, each run by [`Fork::side`]; None if the flow ended without a decision.
@@ -207,11 +264,14 @@ impl Lab {
         })
     }
 
-    /// The whole experiment of seed `seed`, on this thread.
-    pub fn experiment(&self, seed: u64) -> Result<(Draws, Option<Outcome>), Error> {
-        let fork = self.fork(seed)?;
-        let sides = [fork.side(false), fork.side(true)];
-        Ok((fork.draws, self.judge(&fork, sides)))
+    /// The experiments of some seeds, on this thread.
+    pub fn experiments(&self, seeds: Range<u64>) -> Result<Vec<(Draws, Option<Outcome>)>, Error> {
+        let mut out: Vec<_> = seeds.clone().map(|s| (self.draw(s), None)).collect();
+        self.advance(seeds, |place, fork| {
+            let sides = [fork.side(false), fork.side(true)];
+            out[place].1 = self.judge(&fork, sides);
+        })?;
+        Ok(out)
     }
 }
 
@@ -221,13 +281,24 @@ impl Fork {
         &self.draws
     }
 
+    /// Runs on, with an answer to what was asked, to the next question to the network; None where the sides part.
+    fn go_on(&mut self, answer: Option<u32>) -> Option<[f32; FEATURES]> {
+        if let Some(limit) = answer {
+            let now = self.world.now();
+            self.world.net.ports[0].answer(now, limit);
+        }
+        self.world.run_to_question(self.draws.act_after)
+    }
+
     /// Runs one side to the end: the limit up by one, or down. None if chance took the other side.
     pub fn side(&self, up: bool) -> Option<World> {
         if self.chance.is_some_and(|side| side != up) {
             return None;
         }
         let mut world = self.world.clone();
-        world.net.ports[0].lfq_mut()?.set_experiment(Experiment {
+        let lfq = world.net.ports[0].lfq_mut()?;
+        lfq.ask_outside(false);
+        lfq.set_experiment(Experiment {
             after: self.draws.act_after,
             up,
             decision: None,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use quell_link::error::Error;
 use quell_link::words::Queue;
+use quell_qdisc::control::lfq::FEATURES;
 use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, PieGauges};
 
 use crate::agenda::MAX_TIME;
@@ -215,45 +216,66 @@ impl World {
         let limit = limit.min(self.scenario.duration);
         self.control_at = 0;
         loop {
-            // Time and kind in one key: one comparison orders events of the same instant too.
-            let (departure, port) = self.net.next_port();
-            let key = (departure.min(MAX_TIME) << 2)
-                .min(self.net.acks.time() << 2 | 1)
-                .min(self.net.wires.time() << 2 | 2)
-                .min(self.net.timers.time() << 2 | 3);
-            let next = key >> 2;
-            if self.control_at <= next {
-                match self.control(next, limit) {
-                    Some(status) => return status,
-                    None => continue,
-                }
-            }
-            self.now = next;
-            self.events += 1;
-            match key & 3 {
-                0 => self.on_departure(port),
-                1 => {
-                    let ack = *self.net.acks.front().0;
-                    self.net.acks.pop();
-                    self.on_ack(&ack);
-                }
-                2 => {
-                    let (&p, port) = self.net.wires.front();
-                    self.net.wires.pop();
-                    self.net.enter(next, usize::from(port), p);
-                    self.net.forget_acks(usize::from(port));
-                }
-                _ => {
-                    let source = self.net.timers.source();
-                    let end = if source & 1 == 0 {
-                        End::Sender
-                    } else {
-                        End::Receiver
-                    };
-                    self.on_timer((source >> 1) as u16, end);
-                }
+            if let Some(status) = self.step(limit) {
+                return status;
             }
         }
+    }
+
+    /// Runs on to `limit` at most, or to where LFQ's queue at the bottleneck asks outside: what its network would read.
+    pub fn run_to_question(&mut self, limit: Nanos) -> Option<[f32; FEATURES]> {
+        let limit = limit.min(self.scenario.duration);
+        self.control_at = 0;
+        loop {
+            let lfq = self.net.ports[0].lfq_mut();
+            if let Some(question) = lfq.and_then(|lfq| lfq.question()) {
+                return Some(*question);
+            }
+            if self.step(limit) == Some(Status::Done) {
+                return None;
+            }
+        }
+    }
+
+    /// The next event, or what comes before it; Some if the caller of `run_until` is wanted.
+    #[inline(always)]
+    fn step(&mut self, limit: Nanos) -> Option<Status> {
+        // Time and kind in one key: one comparison orders events of the same instant too.
+        let (departure, port) = self.net.next_port();
+        let key = (departure.min(MAX_TIME) << 2)
+            .min(self.net.acks.time() << 2 | 1)
+            .min(self.net.wires.time() << 2 | 2)
+            .min(self.net.timers.time() << 2 | 3);
+        let next = key >> 2;
+        if self.control_at <= next {
+            return self.control(next, limit);
+        }
+        self.now = next;
+        self.events += 1;
+        match key & 3 {
+            0 => self.on_departure(port),
+            1 => {
+                let ack = *self.net.acks.front().0;
+                self.net.acks.pop();
+                self.on_ack(&ack);
+            }
+            2 => {
+                let (&p, port) = self.net.wires.front();
+                self.net.wires.pop();
+                self.net.enter(next, usize::from(port), p);
+                self.net.forget_acks(usize::from(port));
+            }
+            _ => {
+                let source = self.net.timers.source();
+                let end = if source & 1 == 0 {
+                    End::Sender
+                } else {
+                    End::Receiver
+                };
+                self.on_timer((source >> 1) as u16, end);
+            }
+        }
+        None
     }
 
     /// What is due before the event at `next` that is no packet's business; Some if the caller is wanted.

@@ -33,11 +33,9 @@ fn lab(settings: Settings, bias: f32) -> Lab {
 }
 
 fn decided(lab: &Lab, seeds: std::ops::Range<u64>) -> Vec<(Draws, Outcome)> {
-    seeds
-        .filter_map(|s| {
-            let (draws, outcome) = lab.experiment(s).unwrap();
-            Some((draws, outcome?))
-        })
+    let all = lab.experiments(seeds).unwrap();
+    all.into_iter()
+        .filter_map(|(draws, outcome)| Some((draws, outcome?)))
         .collect()
 }
 
@@ -126,18 +124,26 @@ fn a_limit_of_one_is_compared_with_three_as_the_window_has_it() {
 }
 
 #[test]
-fn the_sides_of_a_fork_do_not_depend_on_each_other() {
-    let lab = lab(Settings::new(0.01), 15.0);
-    for seed in 0..4 {
-        let fork = lab.fork(seed).unwrap();
-        let high = fork.side(true);
-        let low = fork.side(false);
-        let again = lab.fork(seed).unwrap();
-        let first = again.side(false);
-        let one = lab.judge(&fork, [low, high]);
-        let other = lab.judge(&again, [first, again.side(true)]);
-        assert_eq!(one, other);
-        assert_eq!(one, lab.experiment(seed).unwrap().1);
+fn flows_advanced_together_come_to_what_each_comes_to_alone_with_its_network_inside() {
+    for online in [false, true] {
+        let settings = Settings {
+            online,
+            ..Settings::new(0.01)
+        };
+        let lab = lab(settings, 15.0);
+        // More than go on at a time, so that some start late.
+        let together = lab.experiments(0..20).unwrap();
+        let mut both = 0;
+        for (seed, outcome) in (0..).zip(&together) {
+            // From its start on, and the upper side first: sides do not depend on each other.
+            let flow = lab.start(seed).unwrap();
+            let high = flow.side(true);
+            let low = flow.side(false);
+            both += usize::from(high.is_some() && low.is_some());
+            let alone = lab.judge(&flow, [low, high]);
+            assert_eq!((*flow.draws(), alone), *outcome, "seed {seed}");
+        }
+        assert_eq!(both, if online { 0 } else { 20 });
     }
 }
 

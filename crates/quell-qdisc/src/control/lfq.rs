@@ -74,6 +74,14 @@ pub fn check(policy: &Policy) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// The limit that a network's output means.
+#[inline]
+pub fn limit_of(output: f32) -> u32 {
+    // NaN becomes the least limit.
+    let limit = libm::roundf(output).clamp(LIMITS.0 as f32, LIMITS.1 as f32) as u32;
+    limit.max(LIMITS.0)
+}
+
 /// The names of the network's inputs, in order; the number at the end is the average's weight as a negative power of two.
 pub fn features(params: &Params) -> Vec<String> {
     let first = first_power(params);
@@ -266,9 +274,10 @@ impl Lfq {
         self.experiment.as_mut()
     }
 
-    /// From now on nobody asks the network: [`Lfq::arrival_or_question`] waits for answers.
-    pub fn ask_outside(&mut self) {
-        self.outside = Some(Box::default());
+    /// From now on nobody asks the network: [`Lfq::arrival_or_question`] waits for answers. Or the network again, where no answer is
+    /// awaited.
+    pub fn ask_outside(&mut self, outside: bool) {
+        self.outside = outside.then(Box::default);
     }
 
     /// True if answers come from outside.
@@ -295,6 +304,9 @@ impl Lfq {
 
     /// As [`Lfq::arrival`] with answers from outside: None, and nothing has changed, until all that the packet needs are there.
     pub fn arrival_or_question(&mut self, now: Nanos, flow: &mut State, held: u32) -> Option<bool> {
+        if flow.countdown > 0 {
+            return Some(self.arrival(now, flow, held));
+        }
         self.outside.as_mut()?.used = 0;
         let mut trial = flow.clone();
         let joins = self.arrival(now, &mut trial, held);
@@ -397,9 +409,7 @@ impl Lfq {
             return;
         }
         let output = self.policy.forward(&self.inputs, &mut self.scratch)[0];
-        // NaN becomes the least limit.
-        let limit = libm::roundf(output).clamp(LIMITS.0 as f32, LIMITS.1 as f32) as u32;
-        self.set(flow, limit.max(LIMITS.0));
+        self.set(flow, limit_of(output));
     }
 
     fn set(&self, flow: &mut State, limit: u32) {

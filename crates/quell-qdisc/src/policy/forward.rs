@@ -1,10 +1,10 @@
-//! The sums of the forward pass: one plain source, compiled twice, with AVX2 and FMA for CPUs that have them, and portably.
+//! The sums of the forward pass: one plain source, compiled with AVX-512 or AVX2 and FMA for CPUs that have them, and portably.
 //!
-//! The order of additions is the same in both, so the bits are. In a panel, the sum of an output starts at its bias and takes the
+//! The order of additions is the same in all, so the bits are. In a panel, the sum of an output starts at its bias and takes the
 //! inputs in order, each by one fused multiply-add. Row by row, 64 partial sums start at zero, sum k takes inputs k, k + 64, ... in
 //! order, fused; then halves are added (k and k + 32, then 16, 8, 4, 2, 1), and the bias last. A fused multiply-add rounds once,
 //! as IEEE 754 has it, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. What bounds one row is reading
-//! the weights from the L2 cache, so wider vectors gain nothing there.
+//! the weights from the L2 cache, so vectors of 16 gain nothing there; what bounds several is multiplying, and they do.
 
 use super::mlp::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 
@@ -18,7 +18,7 @@ pub(super) enum Cpu {
     Portable,
 }
 
-/// `to = weights * from + bias` for `rows` rows, 1 or [`BATCH`], each padded to whole lines. `pairs` is room for integer weights.
+/// `to = weights * from + bias` for `rows` rows, 1, 2, 4 or [`BATCH`], each padded to whole lines. `pairs` is room for integer weights.
 #[allow(unsafe_code)] // The one place: see the SAFETY comments.
 #[inline]
 pub(super) fn affine(
@@ -31,8 +31,50 @@ pub(super) fn affine(
 ) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{__m256i, _mm256_add_epi32, _mm256_madd_epi16, _mm256_set1_epi32};
+        use std::arch::x86_64::{
+            __m256, __m256i, __m512, _mm256_add_epi32, _mm256_fmadd_ps, _mm256_madd_epi16,
+            _mm256_set1_epi32, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps,
+        };
         use std::mem::transmute;
+
+        // Functions, not closures, since these are inlined in every build.
+        // SAFETY of all four: arrays and vectors of the same size, for which every pattern of bits is a value; called only by
+        // functions that were compiled for the features.
+        #[inline(always)]
+        fn each(x: f32, w: &[f32; 8], sums: [f32; 8]) -> [f32; 8] {
+            unsafe {
+                let w = transmute::<[f32; 8], __m256>(*w);
+                let sums = transmute::<[f32; 8], __m256>(sums);
+                let sums = _mm256_fmadd_ps(_mm256_set1_ps(x), w, sums);
+                transmute::<__m256, [f32; 8]>(sums)
+            }
+        }
+
+        #[inline(always)]
+        fn each_wide(x: f32, w: &[f32; 16], sums: [f32; 16]) -> [f32; 16] {
+            unsafe {
+                let w = transmute::<[f32; 16], __m512>(*w);
+                let sums = transmute::<[f32; 16], __m512>(sums);
+                let sums = _mm512_fmadd_ps(_mm512_set1_ps(x), w, sums);
+                transmute::<__m512, [f32; 16]>(sums)
+            }
+        }
+
+        #[inline(always)]
+        fn sixteens(lanes: &Lanes<f32>) -> &[[f32; 16]; 4] {
+            unsafe { transmute::<&[[f32; 8]; 8], &[[f32; 16]; 4]>(&lanes.0) }
+        }
+
+        #[inline(always)]
+        fn paired(x: [i16; 2], w: &[[i16; 2]; 8], sums: [i32; 8]) -> [i32; 8] {
+            unsafe {
+                let x = _mm256_set1_epi32(transmute::<[i16; 2], i32>(x));
+                let w = transmute::<[[i16; 2]; 8], __m256i>(*w);
+                let sums = transmute::<[i32; 8], __m256i>(sums);
+                let sums = _mm256_add_epi32(sums, _mm256_madd_epi16(x, w));
+                transmute::<__m256i, [i32; 8]>(sums)
+            }
+        }
 
         #[target_feature(enable = "avx2,fma")]
         fn vectorised(
@@ -43,26 +85,29 @@ pub(super) fn affine(
             pairs: &mut [[i16; 2]],
         ) {
             let fused = |x: f32, w, sum| x.mul_add(w, sum);
-            let paired = |x: [i16; 2], w: &[[i16; 2]; 8], sums: [i32; 8]| {
-                // SAFETY: arrays and vectors of the same size, for which every pattern of bits is a value.
-                unsafe {
-                    let x = _mm256_set1_epi32(transmute::<[i16; 2], i32>(x));
-                    let w = transmute::<[[i16; 2]; 8], __m256i>(*w);
-                    let sums = transmute::<[i32; 8], __m256i>(sums);
-                    let sums = _mm256_add_epi32(sums, _mm256_madd_epi16(x, w));
-                    transmute::<__m256i, [i32; 8]>(sums)
-                }
-            };
-            run(layer, rows, from, to, pairs, fused, paired);
+            run(layer, rows, from, to, pairs, fused, each, paired);
         }
 
+        #[target_feature(enable = "avx512f")]
+        fn wide(layer: &Layer, weights: &[Lanes<f32>], rows: usize, from: &[f32], to: &mut [f32]) {
+            panels::<4, 4, 16, 4>(layer, weights, rows, from, to, sixteens, each_wide);
+        }
+
+        if cpu == Cpu::Best
+            && let Weights::Panels(w) = &layer.weights
+            && rows.is_multiple_of(4)
+            && is_x86_feature_detected!("avx512f")
+        {
+            // SAFETY: the CPU has the feature that the function was compiled for.
+            return unsafe { wide(layer, w, rows, from, to) };
+        }
         if cpu == Cpu::Best && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: the CPU has the two features that the function was compiled for.
             return unsafe { vectorised(layer, rows, from, to, pairs) };
         }
     }
     let _ = cpu;
-    run(layer, rows, from, to, pairs, fused, paired);
+    run(layer, rows, from, to, pairs, fused, each, paired);
 }
 
 /// `x * w + sum`, rounded once.
@@ -76,6 +121,15 @@ fn fused(x: f32, w: f32, sum: f32) -> f32 {
     }
 }
 
+/// Adds a product to each of eight sums.
+#[inline(always)]
+fn each(x: f32, w: &[f32; 8], mut sums: [f32; 8]) -> [f32; 8] {
+    for (sum, w) in sums.iter_mut().zip(w) {
+        *sum = fused(x, *w, *sum);
+    }
+    sums
+}
+
 /// Adds two products to each of eight sums.
 #[inline(always)]
 fn paired(x: [i16; 2], w: &[[i16; 2]; 8], sums: [i32; 8]) -> [i32; 8] {
@@ -87,6 +141,7 @@ fn paired(x: [i16; 2], w: &[[i16; 2]; 8], sums: [i32; 8]) -> [i32; 8] {
 }
 
 #[inline(always)]
+#[allow(clippy::too_many_arguments)] // Three are the operations of a CPU.
 fn run(
     layer: &Layer,
     rows: usize,
@@ -94,12 +149,18 @@ fn run(
     to: &mut [f32],
     pairs: &mut [[i16; 2]],
     fused: impl Fn(f32, f32, f32) -> f32,
+    each: impl Fn(f32, &[f32; 8], [f32; 8]) -> [f32; 8],
     paired: impl Fn([i16; 2], &[[i16; 2]; 8], [i32; 8]) -> [i32; 8],
 ) {
     match &layer.weights {
         Weights::Rows(w) => dots(layer, w, rows, from, to, fused),
-        Weights::Panels(w) if rows == 1 => panels::<1, 8>(layer, w, rows, from, to, fused),
-        Weights::Panels(w) => panels::<4, 2>(layer, w, rows, from, to, fused),
+        Weights::Panels(w) if rows == 1 => {
+            panels::<1, 8, 8, 8>(layer, w, rows, from, to, eights, each)
+        }
+        Weights::Panels(w) if rows == 2 => {
+            panels::<2, 4, 8, 8>(layer, w, rows, from, to, eights, each)
+        }
+        Weights::Panels(w) => panels::<4, 2, 8, 8>(layer, w, rows, from, to, eights, each),
         Weights::Integers(w) => {
             let (wide_in, wide_out) = (padded(layer.inputs), padded(layer.outputs));
             let rows = from.chunks_exact(wide_in).take(rows);
@@ -110,38 +171,43 @@ fn run(
     }
 }
 
-/// `ROWS` rows against panels of 64 outputs, of which `VECTORS` times eight are summed at once, in registers.
 #[inline(always)]
-fn panels<const ROWS: usize, const VECTORS: usize>(
+fn eights(lanes: &Lanes<f32>) -> &[[f32; 8]; 8] {
+    &lanes.0
+}
+
+/// `ROWS` rows against panels of 64 outputs, of which `VECTORS` of the `LINE` vectors of `WIDTH` are summed at once, in registers.
+#[inline(always)]
+fn panels<const ROWS: usize, const VECTORS: usize, const WIDTH: usize, const LINE: usize>(
     layer: &Layer,
     weights: &[Lanes<f32>],
     rows: usize,
     from: &[f32],
     to: &mut [f32],
-    fused: impl Fn(f32, f32, f32) -> f32,
+    vectors: impl Fn(&Lanes<f32>) -> &[[f32; WIDTH]; LINE],
+    fused: impl Fn(f32, &[f32; WIDTH], [f32; WIDTH]) -> [f32; WIDTH],
 ) {
     let (wide_in, wide_out) = (padded(layer.inputs), padded(layer.outputs));
     for (p, panel) in weights.chunks_exact(layer.inputs).enumerate() {
-        for first in (0..8).step_by(VECTORS) {
-            let at = p * LANES + first * 8;
-            let (bias, _) = layer.bias[at..].as_chunks::<8>();
+        for first in (0..LINE).step_by(VECTORS) {
+            let at = p * LANES + first * WIDTH;
+            let (bias, _) = layer.bias[at..].as_chunks::<WIDTH>();
             for row in (0..rows).step_by(ROWS) {
                 let xs: [&[f32]; ROWS] =
                     std::array::from_fn(|r| &from[(row + r) * wide_in..][..panel.len()]);
-                let mut sums: [[[f32; 8]; VECTORS]; ROWS] =
+                let mut sums: [[[f32; WIDTH]; VECTORS]; ROWS] =
                     std::array::from_fn(|_| std::array::from_fn(|v| bias[v]));
                 for (i, lanes) in panel.iter().enumerate() {
-                    for (v, w) in lanes.0[first..][..VECTORS].iter().enumerate() {
+                    for (v, w) in vectors(lanes)[first..][..VECTORS].iter().enumerate() {
                         for r in 0..ROWS {
-                            for k in 0..8 {
-                                sums[r][v][k] = fused(xs[r][i], w[k], sums[r][v][k]);
-                            }
+                            sums[r][v] = fused(xs[r][i], w, sums[r][v]);
                         }
                     }
                 }
                 for (r, sums) in sums.iter().enumerate() {
-                    to[(row + r) * wide_out + at..][..VECTORS * 8]
-                        .copy_from_slice(sums.as_flattened());
+                    for (v, sums) in sums.iter().enumerate() {
+                        to[(row + r) * wide_out + at + v * WIDTH..][..WIDTH].copy_from_slice(sums);
+                    }
                 }
             }
         }

@@ -165,24 +165,18 @@ impl Policy {
         let rows = inputs.len() / wide_in;
         assert_eq!(inputs.len(), rows * wide_in, "inputs are not whole rows");
         assert_eq!(outputs.len(), rows * wide_out, "outputs do not fit inputs");
-        let whole = rows - rows % BATCH;
-        let (eights, rest) = inputs.split_at(whole * wide_in);
-        let (out_eights, out_rest) = outputs.split_at_mut(whole * wide_out);
-        for (x, y) in eights
-            .chunks_exact(BATCH * wide_in)
-            .zip(out_eights.chunks_exact_mut(BATCH * wide_out))
-        {
-            self.rows(BATCH, x, scratch, y);
-        }
-        for (x, y) in rest
-            .chunks_exact(wide_in)
-            .zip(out_rest.chunks_exact_mut(wide_out))
-        {
-            self.rows(1, x, scratch, y);
+        let mut done = 0;
+        while done < rows {
+            // 8, 4, 2 or 1 of them.
+            let n = 1 << (rows - done).min(BATCH).ilog2();
+            let x = &inputs[done * wide_in..][..n * wide_in];
+            let y = &mut outputs[done * wide_out..][..n * wide_out];
+            self.rows(n, x, scratch, y);
+            done += n;
         }
     }
 
-    /// One pass over the layers for `rows` rows, 1 or [`BATCH`].
+    /// One pass over the layers for `rows` rows, 1, 2, 4 or [`BATCH`].
     fn rows(&self, rows: usize, inputs: &[f32], scratch: &mut Scratch, out: &mut [f32]) {
         let (mut from, mut to) = (&mut scratch.from, &mut scratch.to);
         let n = self.inputs();

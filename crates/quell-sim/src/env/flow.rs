@@ -10,7 +10,7 @@ use quell_link::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::lfq::{FEATURES, INITIAL, Params, policy};
 use quell_qdisc::policy::Affine;
-use quell_qdisc::{NEVER, Nanos, SEC};
+use quell_qdisc::{NEVER, SEC};
 
 use super::{Reward, Task};
 use crate::scenario::Scenario;
@@ -73,7 +73,7 @@ pub(super) fn begin(scenario: Arc<Scenario>, seed: u64) -> Result<World, Error> 
     let queue = queue.as_ref().map_err(Clone::clone)?;
     let mut world = World::with_queue(scenario, queue, seed, None)?;
     if let Some(lfq) = world.net.ports[0].lfq_mut() {
-        lfq.ask_outside();
+        lfq.ask_outside(true);
     }
     Ok(world)
 }
@@ -125,21 +125,12 @@ impl Flow {
 
     /// Runs to the next question; true at the scenario's end.
     fn go_on(&mut self, world: &mut World) -> bool {
-        let end: Nanos = world.scenario.duration;
-        loop {
-            let lfq = world.net.ports[0].lfq_mut();
-            if let Some(question) = lfq.and_then(|lfq| lfq.question().copied()) {
+        match world.run_to_question(NEVER) {
+            Some(question) => {
                 self.features = question.map(|x| x.min(MOST));
-                return false;
+                false
             }
-            let at = world.next_event();
-            if at >= end {
-                world.run_until(NEVER);
-                return true;
-            }
-            // Only what is due at this instant; the answer comes at the same one.
-            world.run_until(at + 1);
-            world.now = at;
+            None => true,
         }
     }
 }
