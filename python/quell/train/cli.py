@@ -130,6 +130,15 @@ def train_lfq(
         float,
         typer.Option("--critic-rate", metavar="X", min=0.0, help="Online: Adam's; 0: plain descent, as published."),
     ] = 0.0,
+    actor_rate: Annotated[
+        float, typer.Option("--actor-rate", metavar="X", min=0.0, help="Adam's; 0: plain descent, as published.")
+    ] = 0.0,
+    replay: Annotated[
+        int, typer.Option(metavar="N", min=0, max=100, help="Online: fits of the critic to past flows per batch.")
+    ] = 0,
+    hindsight: Annotated[
+        bool, typer.Option("--hindsight", help="Online: the critic knows the link's rate and the flow's length.")
+    ] = False,
     duration: Annotated[
         float, typer.Option(metavar="S", min=0.1, max=1000.0, help="Mean length of a flow, seconds.")
     ] = 5.0,
@@ -156,6 +165,7 @@ def train_lfq(
 
     arguments = lfq.Arguments(
         alpha=alpha, online=online, flows=flows, seed=seed, learning_rate=learning_rate, critic_rate=critic_rate,
+        actor_rate=actor_rate, replay=replay, hindsight=hindsight,
         duration_s=duration, act_within=act_within, paper_weights=paper_weights, checkpoint_every=checkpoint_every,
     )  # fmt: skip
     with executor(ray) as on:

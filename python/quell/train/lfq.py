@@ -10,6 +10,7 @@ as long again, and limits are whole packets.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,8 @@ from quell.train.flows import CCS, RATES, RTTS, evaluate, simulate
 
 WINDOW = 1000
 """Flows per point of the learning curve."""
+PAST, REPLAYED = 20_000, 256
+"""Flows that a replaying critic remembers, and flows per fit of it."""
 BINS = 4
 """Equal parts of the ranges of rates and round trips, by which the curve tells predictions apart."""
 
@@ -45,6 +48,12 @@ class Arguments:
     critic_rate: float = 0.0
     """Online: Adam's rate for the critic; 0 is the paper's plain descent at `learning_rate`, which learns far
     slower (docs/training.md)."""
+    actor_rate: float = 0.0
+    """Adam's rate for the actor; 0 is the paper's plain descent at `learning_rate`."""
+    replay: int = 0
+    """Online: so many more fits of the critic per batch, each to REPLAYED of the last PAST flows."""
+    hindsight: bool = False
+    """Online: the critic also reads the link's rate and how long the flow went on, which the queue knows in the end."""
     duration_s: float = 5.0
     """Mean length of a flow; the authors' online code has 10 s."""
     act_within: float = 0.5
@@ -63,15 +72,18 @@ class Arguments:
         """What a user types for the same training."""
         words = ["quell train lfq", f"--alpha {self.alpha:g}", *(["--online"] if self.online else [])]
         usual = type(self)()
-        for name in ("flows", "seed", "learning_rate", "critic_rate", "duration_s", "act_within"):
+        for name in (
+            "flows", "seed", "learning_rate", "actor_rate", "critic_rate", "replay", "duration_s", "act_within"
+        ):  # fmt: skip
             if getattr(self, name) != getattr(usual, name):
                 words.append(f"--{name.removesuffix('_s').replace('_', '-')} {getattr(self, name)}")
-        return " ".join([*words, *(["--paper-weights"] if self.paper_weights else [])])
+        flags = [f"--{name.replace('_', '-')}" for name in ("hindsight", "paper_weights") if getattr(self, name)]
+        return " ".join([*words, *flags])
 
 
-def network() -> nn.Sequential:
+def network(inputs: int = 60) -> nn.Sequential:
     """Make the paper's network, actor's and critic's alike, with torch's usual first weights."""
-    widths = (60, 256, 256, 256)
+    widths = (inputs, 256, 256, 256)
     hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.LeakyReLU(0.01))]
     return nn.Sequential(*hidden, nn.Linear(widths[-1], 1))
 
@@ -100,24 +112,29 @@ class Learner:
         kit.deterministic(arguments.seed)
         self.arguments = arguments
         self.actor = network()
-        self.critic = network() if arguments.online else None
+        self.critic = network(62 if arguments.hindsight else 60) if arguments.online else None
         self.networks = [self.actor] if self.critic is None else [self.actor, self.critic]
-        shapes = [] if self.critic is None else list(self.critic.parameters())
-        self.moments = [torch.zeros(2, *p.shape) for p in shapes]
-        self.fits = 0
+        self.moments = [[torch.zeros(2, *p.shape) for p in network.parameters()] for network in self.networks]
+        self.fits = [0 for _ in self.networks]
+        """Adam's, of each network."""
+        self.past = torch.zeros(PAST if arguments.online and arguments.replay else 0, 63 if arguments.hindsight else 61)
+        self.remembered = 0
+        """What the critic read, and the reward, of the last flows, each batch in place of the oldest one."""
         self.window: list[Tensor] = []
         """Since the last point of the curve: prediction, error, reward, rate, RTT, congestion control of each flow."""
 
     def state(self) -> kit.State:
         """Give all that a resumed training needs; plain gradient descent itself remembers nothing."""
         networks = [n.state_dict() for n in self.networks]
-        return {"networks": networks, "moments": self.moments, "fits": self.fits, "window": self.window}
+        adam = {"moments": self.moments, "fits": self.fits}
+        return {"networks": networks, **adam, "past": self.past, "remembered": self.remembered, "window": self.window}
 
     def load_state(self, state: kit.State) -> None:
         """Take back what `state` gave."""
         for held, kept in zip(self.networks, state["networks"], strict=True):
             held.load_state_dict(kept)
-        self.moments, self.fits = list(state["moments"]), state["fits"]
+        self.moments, self.fits = [list(moments) for moments in state["moments"]], list(state["fits"])
+        self.past, self.remembered = state["past"], state["remembered"]
         self.window = list(state["window"])
 
     def experiments(self, first: int, on: Executor = HERE) -> Batch:
@@ -155,38 +172,54 @@ class Learner:
         """Take a step, the paper's; return the actor's loss."""
         predicted = self.actor(batch.features)[:, 0]
         label = batch.label
+        chosen = self.arguments
         if self.critic is not None:
-            expected = self.critic(batch.features)[:, 0]
+            read = self._read(batch)
+            expected = self.critic(read)[:, 0]
             label = torch.where(batch.reward > expected.detach(), label, batch.other)
-            missed = nn.functional.mse_loss(expected, batch.reward)
-            if self.arguments.critic_rate:
-                self._adam(self.critic, missed)
-            else:
-                self._step(self.critic, missed)
+            self._descend(1, nn.functional.mse_loss(expected, batch.reward), chosen.critic_rate)
+            for rows in self._replayed(read, batch.reward):
+                missed = nn.functional.mse_loss(self.critic(rows[:, :-1])[:, 0], rows[:, -1])
+                self._descend(1, missed, chosen.critic_rate)
         error = (predicted - label).abs()
         loss = error.mean()
-        self._step(self.actor, loss)
+        self._descend(0, loss, chosen.actor_rate)
         shown = [predicted.detach(), error.detach(), batch.reward, *batch.draws[:, [0, 1, 4]].T]
         self.window.append(torch.stack(shown, dim=1))
         return float(loss.detach())
 
-    def _step(self, model: nn.Module, loss: Tensor) -> None:
-        """Descend; what torch.optim.SGD does without momentum, and seconds sooner than that can be imported."""
-        parameters = list(model.parameters())
-        slopes = torch.autograd.grad(loss, parameters)
-        with torch.no_grad():
-            for parameter, slope in zip(parameters, slopes, strict=True):
-                parameter.sub_(slope, alpha=self.arguments.learning_rate)
+    def _read(self, batch: Batch) -> Tensor:
+        """Give what the critic reads of a batch's flows."""
+        if not self.arguments.hindsight:
+            return batch.features
+        rate, _, duration, at, _ = batch.draws.T
+        known = torch.stack([rate / RATES[1], (duration - at) / self.arguments.duration_s], dim=1)
+        return torch.cat([batch.features, known], dim=1)
 
-    def _adam(self, model: nn.Module, loss: Tensor) -> None:
-        """Descend by Adam."""
-        parameters = list(model.parameters())
+    def _replayed(self, read: Tensor, reward: Tensor) -> Iterator[Tensor]:
+        """Remember a batch; give rows of what is remembered, drawn by chance, for each of the further fits."""
+        if not len(self.past):
+            return
+        at = self.remembered % PAST
+        self.past[at : at + len(read)] = torch.cat([read, reward[:, None]], dim=1)
+        self.remembered += len(read)
+        for _ in range(self.arguments.replay):
+            yield self.past[torch.randint(min(self.remembered, PAST), (REPLAYED,))]
+
+    def _descend(self, which: int, loss: Tensor, adam_rate: float) -> None:
+        """Take a network a step down its loss: by Adam, or plainly where that has no rate."""
+        parameters = list(self.networks[which].parameters())
         slopes = torch.autograd.grad(loss, parameters)
-        self.fits += 1
-        rate = self.arguments.critic_rate / (1 - 0.9**self.fits)
         with torch.no_grad():
-            for parameter, slope, (mean, square) in zip(parameters, slopes, self.moments, strict=True):
-                parameter.addcdiv_(mean, kit.adam(slope, mean, square, self.fits), value=-rate)
+            if not adam_rate:  # as torch.optim.SGD without momentum, and seconds sooner than that can be imported
+                for parameter, slope in zip(parameters, slopes, strict=True):
+                    parameter.sub_(slope, alpha=self.arguments.learning_rate)
+                return
+            self.fits[which] += 1
+            fits = self.fits[which]
+            rate = adam_rate / (1 - 0.9**fits)
+            for parameter, slope, (mean, square) in zip(parameters, slopes, self.moments[which], strict=True):
+                parameter.addcdiv_(mean, kit.adam(slope, mean, square, fits), value=-rate)
 
     def point(self) -> dict[str, float | list[float]]:
         """Close the curve's window: means, the predictions' spread, and predictions by circumstance (Figs 4, 9, 11)."""
