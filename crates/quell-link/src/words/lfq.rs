@@ -168,6 +168,11 @@ pub(super) static LFQ: Kind<Words> = Kind {
             "packets of a flow between two limits",
         ),
         opt(
+            "ceiling",
+            Field::Time(|w| &mut w.control.ceiling, 0, LONG),
+            "a limit is at most what its flow sends in this time; 0s: no such bound",
+        ),
+        opt(
             "idle",
             Field::Time(|w| &mut w.queue.idle, 0, 1000 * LONG),
             "a bucket that was silent for longer starts afresh with another flow",
