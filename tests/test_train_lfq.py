@@ -74,6 +74,29 @@ def test_online_the_network_is_drawn_away_from_what_the_critic_finds_bad(lfq: An
     assert predicted(learner) > before
 
 
+def test_a_critic_with_hindsight_and_replay_foresees_what_features_do_not_tell(lfq: Any) -> None:
+    import torch
+
+    torch.manual_seed(3)
+    means = []
+    for more in ({}, {"hindsight": True, "replay": 4}):
+        learner = lfq.Learner(lfq.Arguments(online=True, critic_rate=1e-3, **more))
+        missed = []
+        for _ in range(150):
+            # The same features for all; the reward is the link's rate.
+            draws = torch.rand(40, 5) * torch.tensor([25e6, 0.02, 6.0, 2.0, 1.0])
+            reward = draws[:, 0] / 10e6
+            four = torch.full((40,), 9.0)
+            batch = lfq.Batch(torch.full((40, 60), 0.1), four, four, reward, draws, whole=True)
+            with torch.no_grad():
+                missed.append(float((learner.critic(learner._read(batch))[:, 0] - reward).abs().mean()))
+            learner.learn(batch)
+        means.append(sum(missed[-20:]) / 20)
+        assert learner.remembered == (40 * 150 if more else 0)
+    blind, seeing = means
+    assert blind > 0.5 and seeing < 0.1, means
+
+
 def small(lfq: Any, **more: Any) -> Any:
     """Short flows and large steps: seconds in place of minutes."""
     return dataclasses.replace(lfq.Arguments(duration_s=1.5, learning_rate=0.05, seed=5), **more)
@@ -112,10 +135,9 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     import polars as pl
     from safetensors.torch import load_file
 
-    rate = 1e-3 if online else 0.0
-    arguments = lfq.Arguments(
-        alpha=10.0, online=online, critic_rate=rate, flows=1200, duration_s=0.5, checkpoint_every=80
-    )
+    # Online with all that a critic and an actor can remember.
+    more = {"actor_rate": 2e-4, "critic_rate": 1e-3, "replay": 2, "hindsight": True} if online else {}
+    arguments = lfq.Arguments(alpha=10.0, online=online, flows=1200, duration_s=0.5, checkpoint_every=80, **more)
     whole, killed = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
     lfq.train(arguments, whole, points=2)
     words = [
@@ -125,7 +147,11 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
         "10",
         "--duration",
         "0.5",
-        *(["--online", "--critic-rate", "1e-3"] if online else []),
+        *(
+            ["--online", "--actor-rate", "2e-4", "--critic-rate", "1e-3", "--replay", "2", "--hindsight"]
+            if online
+            else []
+        ),
     ]
     process = subprocess.Popen(
         [QUELL, *words, "--out", killed, "--checkpoint-every", "80"], stderr=subprocess.PIPE, text=True
