@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from quell import experiment, sweep
 from quell._core import Scenario
-from quell.papers.bench import Bench, Run, mean
+from quell.papers.bench import Bench, Run, knows, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
 from quell.stats import Record, estimate
 
@@ -16,7 +16,9 @@ CCS = ("cubic", "bbr", "newreno", "dctcp")
 RTTS = (10, 20, 40, 80)
 RATE = 100
 """Mbit/s."""
-MIXED = ("offline_0.01", "offline_10", "online_10", "fq_codel", "fq100", "real_fq100")
+CEILINGS = {"ceiling_20ms": "lfq ceiling 20ms", "ceiling_40ms": "lfq ceiling 40ms"}
+"""The option that bounds what alpha 0.01's network says for shares that it has not learned from."""
+MIXED = ("offline_0.01", *CEILINGS, "offline_10", "online_10", "fq_codel", "fq100", "real_fq100")
 ALPHAS = {"0.01": 0.01, "10": 10.0}
 STATIC = [limit for limit in sweep.LIMITS if limit <= 256]
 POINTS, QUICK_POINTS = 10, 3
@@ -59,6 +61,7 @@ class Seen:
     jain: float
     delay: float
     goodput: float
+    limit: float | None
     flows: list[tuple[str, float, float]]
     """Congestion control, goodput in Mbit/s, RTT beyond the base in ms."""
 
@@ -67,7 +70,7 @@ def _reduce(record: Record) -> Seen:
     flows = [
         (f["cc"], f["goodput_mbps"], f["rtt_ms"]["mean"] - f["base_rtt_ms"]) for f in record["flows"] if f["rtt_ms"]
     ]
-    return Seen(record["jain"], record["sojourn_ms"]["mean"], record["goodput_mbps"], flows)
+    return Seen(record["jain"], record["sojourn_ms"]["mean"], record["goodput_mbps"], record["limit_packets"], flows)
 
 
 def link_of(count: int, *, quick: bool) -> Scenario:
@@ -89,7 +92,8 @@ def link_of(count: int, *, quick: bool) -> Scenario:
 
 def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
     """Measure many flows of mixed kinds."""
-    here = {name: queues[name] for name in MIXED if name in queues}
+    known = {**queues, **{name: words for name, words in CEILINGS.items() if knows(words)}}
+    here = {name: known[name] for name in MIXED if name in known}
     for name in (name for name in MIXED if name not in here):
         for count in FLOWS:
             for what in ("jain", "delay", "thr"):
@@ -113,6 +117,7 @@ def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
             cells.append(f"{mean(s.jain for s in seen):.3f}/{mean(s.delay for s in seen):.3g}")
         if cells:
             rows.append([str(count), *cells])
+    _tell_limits(study, got, counts[-1])
     title = f"Flows of mixed congestion control and RTT on {RATE} Mbit/s: Jain's index / mean sojourn, ms"
     study.tables.append(Table(title, ["flows", *here], rows))
     many = counts[-1]
@@ -139,6 +144,21 @@ def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
         Panel("Delay", Axis("flows", True), Axis("mean sojourn, ms", True), lines["delay"]),
     ]
     study.figures.append(Figure("mixed-n", "Many flows: fairness and delay", "Means over seeds.", panels))
+
+
+def _tell_limits(study: Study, got: Mapping[tuple[str, int], Sequence[Seen]], count: int) -> None:
+    """Say what limits come to where many flows share the link."""
+    told = []
+    packet_ms = 1514 * 8 / (RATE * 1e3 / count)
+    for name in MIXED:
+        limits = [s.limit for s in got.get((name, count), ()) if s.limit is not None]
+        if limits:
+            told.append(f"{name} {mean(limits):.1f} packets, {mean(limits) * packet_ms:.0f} ms")
+    if told:
+        study.notes.append(
+            f"Of {count} flows each sends a packet in {packet_ms:.1f} ms. The networks learned from flows with 5 to "
+            f"25 Mbit/s for themselves, 0.5 to 2.4 ms; mean limits, and the time they take to send: {'; '.join(told)}."
+        )
 
 
 def _by_cc(seen: Seen) -> list[Line]:
