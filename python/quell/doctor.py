@@ -29,6 +29,7 @@ EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  q
 _MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]mind[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_NICE": 23}
 _SIOCETHTOOL = 0x8946
+_AF_XDP = 44
 _OFFLOADS = {"gso": 0x23, "tso": 0x1E, "gro": 0x2B}
 """ETHTOOL_GGSO, ETHTOOL_GTSO, ETHTOOL_GGRO (linux/ethtool.h)."""
 _HOLDS = {"htb", "tbf", "hfsc", "cake", "netem", "cbs", "etf", "taprio"}
@@ -53,7 +54,7 @@ def doctor(
     targets = Targets(json)
     found = [_kernel()]
     if sys.platform.startswith("linux"):
-        found += [*_capabilities(), _nfqueue(), *map(_rule, ("iptables", "ip6tables")), _tun(), *_leftovers()]
+        found += [*_capabilities(), _nfqueue(), *map(_rule, ("iptables", "ip6tables")), _xdp(), _tun(), *_leftovers()]
         found += _interface(dev) if dev is not None else []
     targets.write_json([asdict(f) for f in found])
     if not targets.quiet:
@@ -119,6 +120,15 @@ def _tun() -> Finding:
         remedy = "modprobe tun; in a container: mkdir -p /dev/net; mknod /dev/net/tun c 10 200"
         return Finding("/dev/net/tun", "fail", f"quell shell needs it: {error.strerror}", remedy)
     return Finding("/dev/net/tun", "ok", "quell shell can make devices")
+
+
+def _xdp() -> Finding:
+    try:
+        socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()
+    except OSError as error:
+        found = f"quell live --door af_xdp needs it: {error.strerror}"
+        return Finding("AF_XDP", "warn", found, "a kernel with CONFIG_XDP_SOCKETS, and root; or --door af_packet")
+    return Finding("AF_XDP", "ok", "quell live --door af_xdp can run")
 
 
 def _leftovers() -> list[Finding]:
