@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
-from quell.papers import l4s_a3c_beyond, l4s_a3c_learner
+from quell.papers import l4s_a3c_beyond, l4s_a3c_learner, l4s_a3c_studies
 from quell.papers.bench import Bench, mean, vary
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
 from quell.stats import Record, estimate
@@ -131,7 +131,7 @@ def _claims() -> list[Claim]:
         out.append(Claim(f"T2.{_id(key)}.mb90", f"{_name(key)}: data sent in 90 s", "MB", detail=True))
         out.append(Claim(f"T2.{_id(key)}.rtt", f"{_name(key)}: mean smoothed RTT", "ms", digits=1))
         out.append(Claim(f"T2.{_id(key)}.jain", f"{_name(key)}: Jain's index while all four run", "", detail=True))
-    return [*l4s_a3c_learner.CLAIMS, *l4s_a3c_beyond.CLAIMS, *out]
+    return [*l4s_a3c_learner.CLAIMS, *l4s_a3c_studies.CLAIMS, *l4s_a3c_beyond.CLAIMS, *out]
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,7 @@ def measure(bench: Bench) -> Study:
     _draw(study, seens)
     l4s_a3c_beyond.measure(study, bench)
     l4s_a3c_learner.measure(study, bench)
+    l4s_a3c_studies.measure(study)
     return study
 
 

@@ -139,7 +139,10 @@ class Trace:
 
 
 def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0) -> Trace:
-    """Record the busiest sub-queue of worker k's queue under the queue's own law, in the paper's second testbed."""
+    """Record the sub-queue of worker k's queue where most is waited, under its own law, in the paper's second testbed.
+
+    The classic half alone: of its sub-queues another is as busy, with the ACKs of the other direction.
+    """
     ranges = PAPER
     scenario = router(ranges.mbps[0], ranges.rtt_ms[0], ranges.flows[0], both_ways=True, duration_s=duration_s)
     world = CoupledQueues(
@@ -154,7 +157,7 @@ def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0)
         states.append(np.frombuffer(state, np.float32).reshape(-1, 3))
         uses.append(utilisation)
     seen, shown = np.stack(rows), np.stack(states)
-    pick = int(shown[:, : seen.shape[1] // 2, 0].sum(axis=0).argmax())
+    pick = int(shown[:, : seen.shape[1] // 2, 1].sum(axis=0).argmax())
     return Trace(seen[:, pick], shown[:, pick, 1], shown[:, pick, 2], np.array(uses, np.float32))
 
 

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Train A3C-L4S as docs/reproduce.md compares it, and write models/a3c-l4s.studies.parquet.
+
+    .venv/bin/python tools/a3c.py [STUDY ...]
+
+Studies: seeds (the shipped network's training, five seeds), scales (Figure 27), a2c (stable-baselines3's), first (random
+first weights), long (the same in long episodes). A study's rows replace those that the file has of it. Takes some ten
+minutes of a core in all.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import pathlib
+import tempfile
+
+import numpy as np
+import polars as pl
+
+from quell import files
+from quell.output import err
+from quell.train import a3c, coupled
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+INTO = ROOT / "models" / "a3c-l4s.studies.parquet"
+SHIPPED = {"actor_rate": 5e-5}
+SCALES = (10.0, 25.0, 50.0, 100.0)
+EPISODES = 60
+"""From random weights."""
+KEPT = ("reward", "rewards", "delay_ms", "delays_ms", "spread")
+LAW = []
+
+
+def judged(path):
+    """Compare a network with the queue's own law on the set held out."""
+    if not LAW:
+        LAW.append(coupled.held_out([coupled.QUEUE], threads=1)[coupled.QUEUE])
+    words = f"a3c_l4s model {path}"
+    return coupled.versus(coupled.held_out([words], threads=1)[words], LAW[0])
+
+
+def learn(arguments):
+    """Train without choosing: the last global network, and the curve."""
+    shared = a3c.Global(arguments)
+    traces = []
+    if arguments.environment == "lookup":
+        traces = [coupled.record(arguments.seed, k, published=arguments.as_published) for k in range(4)]
+    scale = a3c.scaling(arguments, traces)
+    curve = []
+    with a3c.crew(arguments, shared, scale, traces) as crew:
+        for number in range(arguments.episodes):
+            told = crew.play(number)
+            rewards, delays = [t.reward for t in told], [t.delay_ms for t in told]
+            spread = float(np.mean([t.spread for t in told]))
+            curve.append({"step": number, "reward": float(np.mean(rewards)), "rewards": rewards, "spread": spread,
+                          "delay_ms": float(np.mean(delays)), "delays_ms": delays})  # fmt: skip
+    networks = a3c.Networks()
+    networks.flat.copy_(shared.flat)
+    return networks, scale, traces, curve
+
+
+def in_loop(arguments):
+    """Train in the closed loop and judge."""
+    networks, scale, _, curve = learn(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "m.safetensors"
+        path.write_bytes(a3c.as_file(arguments, scale, networks))
+        return curve, judged(path)
+
+
+def chosen(arguments):
+    """Train as the command does, which chooses among the last networks, and judge."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "m.safetensors"
+        a3c.train(arguments, path)
+        curve = pl.read_parquet(path.with_name("m-checkpoints") / "curve.parquet")
+        return curve.select("step", *KEPT).to_dicts(), judged(path)
+
+
+def in_tables(arguments):
+    """Train on the published tables; what delay the network's choices look up, and the tables' own, worker by worker."""
+    networks, scale, traces, curve = learn(arguments)
+    predicted, actual = [], []
+    for trace in traces:
+        with a3c.torch.no_grad():
+            mean, _ = networks.act(scale(trace.readings))
+        wanted = scale.probability(mean.numpy())
+        rows = np.abs(trace.readings[:, 1][None, :] - wanted[:, None]).argmin(axis=1)
+        predicted.append(float(trace.delay_ms[rows].mean()))
+        actual.append(float(trace.delay_ms.mean()))
+    return curve, {"predicted_ms": predicted, "actual_ms": actual}
+
+
+def a2c(arguments):
+    """Train stable-baselines3's A2C for as many periods, and judge."""
+    spec = importlib.util.spec_from_file_location("sb3_a2c", ROOT / "examples" / "sb3_a2c.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    env, model = module.train(arguments, arguments.episodes * arguments.steps * arguments.workers)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "m.safetensors"
+        module.write(env, model, path)
+        curve = [{"step": k, "reward": r, "delay_ms": d} for k, (r, d) in enumerate(env.told)]
+        return curve, judged(path)
+
+
+def studies():
+    """Give every training: study, name, how, arguments."""
+    for seed in range(1, 6):
+        yield "seeds", "shipped options", chosen, a3c.Arguments(seed=seed, **SHIPPED)
+    for seed in range(1, 4):
+        random = {"start": "random", "seed": seed, "episodes": EPISODES}
+        yield "a2c", "A3C", in_loop, a3c.Arguments(**random)
+        yield "a2c", "A2C", a2c, a3c.Arguments(**random)
+    for scale in SCALES:
+        for seed in range(1, 3):
+            yield "scales", f"{scale:g}", in_tables, a3c.Arguments(
+                environment="lookup", reward="rtt", reward_scale=scale, as_published=True, start="random", episodes=40,
+                seed=seed,
+            )  # fmt: skip
+    for name, more in FIRST.items():
+        yield "first", name, in_loop, a3c.Arguments(start="random", episodes=EPISODES, **more)
+    yield "long", "episodes of 15 s, 12 of them", in_loop, a3c.Arguments(start="random", episodes=12, steps=1000)
+
+
+FIRST = {
+    "p' up to 0.1": {"p_max": 0.1},
+    "entropy 0.01": {"entropy": 0.01},
+    "discount 0.9": {"gamma": 0.9},
+    "delay weighs 0.3": {"weights": (1.0, 0.3, 0.0)},
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = list(dict.fromkeys(study for study, *_ in studies()))
+    parser.add_argument("studies", nargs="*", choices=[*names, []], metavar="STUDY")
+    wanted = parser.parse_args().studies or names
+    for study in wanted:
+        rows = []
+        for _, name, how, arguments in (s for s in studies() if s[0] == study):
+            curve, results = how(arguments)
+            curve[-1] |= results
+            rows += [{"study": study, "name": name, "seed": arguments.seed, **point} for point in curve]
+            err.print(f"{study} {name} {arguments.seed}: {results}", soft_wrap=True)
+        table = pl.DataFrame(rows, infer_schema_length=None)
+        with contextlib.suppress(FileNotFoundError):
+            others = pl.read_parquet(INTO).filter(pl.col("study") != study)
+            table = pl.concat([others, table], how="diagonal_relaxed")
+        files.write_whole(INTO, table.write_parquet)
+
+
+if __name__ == "__main__":
+    main()
