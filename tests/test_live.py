@@ -470,7 +470,8 @@ def test_quell_live_is_the_same_through_python(net: Net) -> None:
     command = net.start(net.r, QUELL, "live", "--dev", "rb", "--rate", "8mbit", "--aqm", "pfifo")
     deadline = time.monotonic() + 60
     while not net.rules():
-        assert command.poll() is None and time.monotonic() < deadline
+        assert command.poll() is None, command.communicate()
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     assert [n for n, _ in net.datagrams(20)] == list(range(20))
     status, errors = stop(command)
@@ -611,7 +612,8 @@ def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(bump: Bum
     stop(command)
     assert got == sorted(set(got)), "order"
     assert look["dropped"] > 0
-    assert len(got) == 400 - look["dropped"]
+    # All Ethernet frames pass the queue, a few of the hosts' own among them.
+    assert 0 <= look["dropped"] - (400 - len(got)) <= 5
     command = bump.live("--rate", "4mbit", "--aqm", "fq_codel ecn", *words)
     marks = bump.datagrams(300, ect=2, wait=2.0)
     look = state(tmp_path / "s")
