@@ -4,8 +4,8 @@
     .venv/bin/python tools/a3c.py [STUDY ...]
 
 Studies: seeds (the shipped network's training, five seeds), scales (Figure 27), a2c (stable-baselines3's), first (random
-first weights), long (the same in long episodes). A study's rows replace those that the file has of it. Takes some ten
-minutes of a core in all.
+first weights), long (the same in long episodes), follow (what these pay a network that follows the delay). A study's rows
+replace those that the file has of it. Takes some ten minutes of a core in all.
 """
 
 import argparse
@@ -121,6 +121,9 @@ def studies():
     for name, more in FIRST.items():
         yield "first", name, in_loop, a3c.Arguments(start="random", episodes=EPISODES, **more)
     yield "long", "episodes of 15 s, 12 of them", in_loop, a3c.Arguments(start="random", episodes=12, steps=1000)
+    yield "follow", "as the row above, but first weights that follow the delay, held", in_loop, a3c.Arguments(
+        episodes=12, steps=1000, actor_rate=0.0
+    )
 
 
 FIRST = {

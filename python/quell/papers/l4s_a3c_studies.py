@@ -112,7 +112,7 @@ def _scales(study: Study, found: Mapping[str, Sequence[Rows]]) -> None:
 def _table(study: Study, runs: Mapping[tuple[str, str, int], Rows]) -> None:
     rows = []
     for (what, name, _), run in runs.items():
-        if what in ("first", "long"):
+        if what in ("first", "long", "follow"):
             last, n = run[-1], len(run) // 3
             told = ", ".join(f"{mean(r['reward'] for r in run[k : k + n]):.2f}" for k in range(0, 3 * n, n))
             rows.append([
@@ -120,7 +120,9 @@ def _table(study: Study, runs: Mapping[tuple[str, str, int], Rows]) -> None:
                 f"{last['met']:.0f}",
             ])  # fmt: skip
     columns = ["", "reward by third", "spread in the end", "mean delay over the law's", "throughput", "aims met"]
-    study.tables.append(Table("From random weights, one seed each, judged on the set held out", columns, rows))
+    study.tables.append(
+        Table("From random weights with other options, one seed each, judged on the set held out", columns, rows)
+    )
 
 
 # Figures. ------------------------------------------------------------------------------------------------------------
