@@ -39,7 +39,7 @@ test: .venv/quell.built .venv/dev.installed $(LIVE) ## formatting, lints, types,
 bench: .venv/quell.built .venv/dev.installed ## what a packet, a queue operation and a step of an environment cost
 	benches/run
 
-bench-peers: .venv/quell.built ## the same dumbbell through ns-2 and ns-3
+bench-peers: .venv/quell.built ## the same dumbbell through ns-2 and ns-3, the same Wi-Fi cells through ns-3
 	benches/peers
 
 bench-live: .venv/quell.built ## real packets through quell shell and quell live beside forwarders that do nothing; as root

@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import peers
 
@@ -30,7 +31,7 @@ LIMIT = 200  # packets in ns-3's queue, which holds the frames on the air as wel
 ON_AIR = {3: 11, 7: 28}  # frames in a full PPDU
 WARMUP_S = 2
 SEEDS = range(1, 4)
-SPAN_S = {"udp": 12, "tcp": 32}  # simulated for ns-3's figures, warm-up included
+SPAN_S = {"udp": 12, "tcp": 62}  # simulated for ns-3's figures, warm-up included
 NS3_S = 7  # for its speed
 QUELL_S = 200
 
@@ -81,12 +82,13 @@ def quell(cell, folder):
 
 
 def figures(program, path):
+    runs = [(cell, seed) for cell in CELLS for seed in SEEDS]
     rows = ["mcs,stations,direction,kind,seed,goodput_mbps,delay_ms"]
-    for cell in CELLS:
-        for seed in SEEDS:
-            goodput, delay, _ = ns3(program, cell, SPAN_S[cell[3]], seed, "measure")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda run: ns3(program, run[0], SPAN_S[run[0][3]], run[1], "measure"), runs)
+        for (cell, seed), (goodput, delay, _) in zip(runs, results, strict=True):
             rows.append(",".join(map(str, (*cell, seed, goodput, delay))))
-        print(rows[-1], file=sys.stderr, flush=True)
+            print(rows[-1], file=sys.stderr, flush=True)
     with open(path + ".new", "w") as file:
         file.write("\n".join(rows) + "\n")
     os.replace(path + ".new", path)

@@ -19,6 +19,9 @@ pub struct Params {
     pub limit_bytes: u64,
     /// Probability with which each arrival is dropped, 0..1 (default 0).
     pub drop: f64,
+    /// When it is full, the flow that holds the most bytes loses its newest packet, which need not be the one that arrives
+    /// (default off). A drop then costs a look at every packet.
+    pub selective: bool,
 }
 
 impl Default for Params {
@@ -27,6 +30,7 @@ impl Default for Params {
             limit_packets: 1000,
             limit_bytes: u64::MAX,
             drop: 0.0,
+            selective: false,
         }
     }
 }
@@ -53,6 +57,8 @@ pub struct Fifo<P> {
     params: Params,
     queue: Ring<P>,
     bytes: u64,
+    /// Bytes by flow, while one is looked for.
+    flows: Vec<(u32, u64)>,
 }
 
 impl<P: Packet> Fifo<P> {
@@ -70,7 +76,7 @@ impl<P: Packet> Fifo<P> {
         if self.queue.len() >= self.params.limit_packets as usize
             || self.bytes + u64::from(len) > self.params.limit_bytes
         {
-            drops.drop(make(), DropCause::Overflow);
+            self.overflow(now, make(), drops);
         } else if self.params.drop > 0.0 && rng.f64() < self.params.drop {
             drops.drop(make(), DropCause::Early);
         } else {
@@ -78,6 +84,47 @@ impl<P: Packet> Fifo<P> {
             self.queue.push(make()).set_enqueued(now);
         }
         self.backlog()
+    }
+
+    /// There is no room for `packet`.
+    #[cold]
+    #[inline(never)]
+    fn overflow<D: Drops<P>>(&mut self, now: Nanos, packet: P, drops: &mut D) {
+        let loser = match self.params.selective {
+            true => self.longest(&packet),
+            false => packet.flow_hash(),
+        };
+        if loser == packet.flow_hash() {
+            return drops.drop(packet, DropCause::Overflow);
+        }
+        let newest = self.queue.iter().rposition(|p| p.flow_hash() == loser);
+        if let Some(victim) = newest.and_then(|i| self.queue.remove(i)) {
+            self.bytes -= u64::from(victim.len());
+            drops.drop(victim, DropCause::Overflow);
+        }
+        // The packet that went may be the smaller one.
+        if self.bytes + u64::from(packet.len()) > self.params.limit_bytes {
+            return drops.drop(packet, DropCause::Overflow);
+        }
+        self.bytes += u64::from(packet.len());
+        self.queue.push(packet).set_enqueued(now);
+    }
+
+    /// The flow that would hold the most bytes with `packet` in the queue; of several, that of `packet`, then the first.
+    fn longest(&mut self, packet: &P) -> u32 {
+        self.flows.clear();
+        self.flows
+            .push((packet.flow_hash(), u64::from(packet.len())));
+        for p in self.queue.iter() {
+            let (hash, len) = (p.flow_hash(), u64::from(p.len()));
+            match self.flows.iter_mut().find(|f| f.0 == hash) {
+                Some(flow) => flow.1 += len,
+                None => self.flows.push((hash, len)),
+            }
+        }
+        let most = self.flows.iter().map(|f| f.1).max();
+        let first = self.flows.iter().find(|f| Some(f.1) == most);
+        first.map_or(packet.flow_hash(), |f| f.0)
     }
 
     /// `take` of a packet that is only looked at, where it lies.
@@ -105,6 +152,7 @@ impl<P: Packet> Fifo<P> {
             params,
             queue: Ring::new(),
             bytes: 0,
+            flows: Vec::new(),
         }
     }
 
@@ -185,6 +233,29 @@ mod tests {
 
     fn take(q: &mut Fifo<TestPacket>) -> Got<TestPacket> {
         q.dequeue(0, &mut Rng::new(1, "fifo"), &mut Vec::new())
+    }
+
+    #[test]
+    fn selective_drop_takes_the_newest_packet_of_the_longest_flow() {
+        let params = Params {
+            limit_packets: 4,
+            selective: true,
+            ..Params::default()
+        };
+        let (mut q, mut drops) = (Fifo::new(params), Vec::new());
+        let mut rng = Rng::new(1, "fifo");
+        // Flows 7, 7, 7, 8 fill it; then 8 comes (7 is longest: its newest goes), then 7 and 8 (both at two: who comes goes).
+        for (id, flow) in [7, 7, 7, 8, 8, 7, 8].into_iter().enumerate() {
+            let packet = TestPacket::new(id as u64, 1000, flow, Ecn::NotEct);
+            q.enqueue(id as u64, packet, &mut rng, &mut drops);
+        }
+        let lost: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
+        let overflow = DropCause::Overflow;
+        assert_eq!(lost, [(2, overflow), (5, overflow), (6, overflow)]);
+        assert_eq!((q.len(), q.bytes()), (4, 4000));
+        for id in [0, 1, 3, 4] {
+            assert!(matches!(take(&mut q), Got::Packet(p) if p.id == id));
+        }
     }
 
     #[test]

@@ -71,6 +71,24 @@ impl<P: Copy> Ring<P> {
         Some(packet)
     }
 
+    /// Takes out the packet that has `i` before it, and moves up those behind it.
+    pub fn remove(&mut self, i: usize) -> Option<P> {
+        if i >= self.len {
+            return None;
+        }
+        let packet = self.slots[(self.head + i) & self.mask];
+        for k in i + 1..self.len {
+            self.slots[(self.head + k - 1) & self.mask] = self.slots[(self.head + k) & self.mask];
+        }
+        self.len -= 1;
+        Some(packet)
+    }
+
+    /// All, from the head on.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &P> + ExactSizeIterator {
+        (0..self.len).map(|k| &self.slots[(self.head + k) & self.mask])
+    }
+
     /// The head, left in place.
     #[inline]
     pub fn front(&self) -> Option<&P> {

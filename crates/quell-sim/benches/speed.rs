@@ -111,6 +111,7 @@ fn scenario(cell: &Cell) -> Scenario {
         delack_timeout: 40 * MS,
         sack: true,
         limited_transmit: true,
+        pacing: false,
         buffer: 6_000_000,
         rate: u64::MAX,
     };

@@ -246,6 +246,7 @@ impl World {
             iw: tcp.iw,
             sack: tcp.sack,
             limited_transmit: tcp.limited_transmit,
+            pacing: tcp.pacing || cc.needs_pacing(),
         };
         let rtt = Rtt::new(tcp.min_rto, tcp.rto_ns3);
         let base = self.measures.reports[usize::from(report)].rtt_ns;

@@ -278,6 +278,8 @@ pub struct Tcp {
     pub sack: bool,
     /// RFC 3042.
     pub limited_transmit: bool,
+    /// Pace as Linux with `fq` below or `SO_MAX_PACING_RATE` set; BBR and Prague do so anyway.
+    pub pacing: bool,
     /// Receive window, bytes ("6MB").
     pub buffer: u64,
     /// What the application offers, bit/s; `u64::MAX`: unlimited.

@@ -1,4 +1,11 @@
-//! An 802.11n cell against theory, and what holds in any cell.
+//! An 802.11n cell against theory, and against ns-3 (`tests/data/ns3`).
+
+#[path = "../examples/fidelity/grid.rs"]
+#[allow(dead_code, reason = "the example uses the rest")]
+mod grid;
+
+#[path = "../examples/fidelity/ns3.rs"]
+mod ns3;
 
 #[path = "../examples/fidelity/theory.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
@@ -29,4 +36,12 @@ fn saturation_throughput_is_bianchis() {
 #[test]
 fn finite_retries_and_eifs_move_it_as_the_refined_model_says() {
     hold(wifi::refined());
+}
+
+#[test]
+fn goodput_and_delay_are_ns3s() {
+    let rows = ns3::all(5);
+    let wrong = rows.iter().filter(|row| !row.holds());
+    let wrong: Vec<_> = wrong.map(|r| (&r.what, &r.goodput, &r.delay)).collect();
+    assert!(rows.len() == 16 && wrong.is_empty(), "{wrong:#?}");
 }

@@ -114,6 +114,11 @@ pub(super) static WQM: Kind<wqm::Params> = Kind {
             Field::Number(|p| &mut p.restart, 1.0, 1e6),
             "by what factor the rate changes for a new start",
         ),
+        opt(
+            "selective",
+            Field::Flag(|p| &mut p.selective, ""),
+            "when full, the longest flow loses its newest packet instead of the arriving one",
+        ),
     ],
     wrap: Spec::Wqm,
     unwrap: unwrap!(Wqm),

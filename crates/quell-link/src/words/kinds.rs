@@ -85,7 +85,10 @@ impl Spec {
             Spec::L4s(params) => l4s::L4s::new(params).into(),
             Spec::A3cL4s(words) => l4s::L4s::new(words.queue).into(),
             Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::RlAqm(_) | Spec::Wqm(_) => {
-                let mut fifo = fifo::Fifo::new(fifo::Params::default());
+                let mut fifo = fifo::Fifo::new(fifo::Params {
+                    selective: matches!(self, Spec::Wqm(p) if p.selective),
+                    ..fifo::Params::default()
+                });
                 fifo.set_knobs(&controller.initial());
                 fifo.into()
             }

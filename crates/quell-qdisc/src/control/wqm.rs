@@ -48,6 +48,9 @@ pub struct Params {
     pub least_share: f64,
     /// By what factor the rate must change for a new start (default 2, above 1).
     pub restart: f64,
+    /// When the queue is full, its longest flow loses a packet instead of the one that comes, which the slides name as future
+    /// work (default off).
+    pub selective: bool,
 }
 
 impl Default for Params {
@@ -69,6 +72,7 @@ impl Default for Params {
             contenders: None,
             least_share: 0.05,
             restart: 2.0,
+            selective: false,
         }
     }
 }

@@ -165,6 +165,15 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
             Bound::Packets,
         ),
         (
+            "fifo, selective",
+            fifo::Fifo::new(fifo::Params {
+                selective: true,
+                ..fifo.clone()
+            })
+            .into(),
+            Bound::Packets,
+        ),
+        (
             "bfifo",
             fifo::Fifo::new(fifo::Params {
                 limit_packets: u32::MAX,

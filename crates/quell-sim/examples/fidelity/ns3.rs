@@ -47,7 +47,7 @@ fn scenario(mcs: &str, stations: u32, direction: &str, kind: &str) -> String {
         ),
     };
     let words = [
-        ("DURATION", if kind == "tcp" { "32s" } else { "12s" }),
+        ("DURATION", if kind == "tcp" { "62s" } else { "12s" }),
         ("STATIONS", &stations.to_string()),
         ("MCS", mcs),
         ("LIMIT", &limit.to_string()),

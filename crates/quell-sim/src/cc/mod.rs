@@ -506,6 +506,7 @@ mod tests {
             delack_timeout: 40_000_000,
             sack: true,
             limited_transmit: true,
+            pacing: false,
             buffer: 6_000_000,
             rate: u64::MAX,
         };

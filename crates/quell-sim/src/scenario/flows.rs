@@ -257,6 +257,7 @@ fn tcp(table: &mut Table, bulk: bool) -> Result<Tcp, Error> {
         delack_timeout: table.read_or("delack_timeout", 40 * MS, |t| time(t, 0, 10 * SEC))?,
         sack: table.read_or("sack", true, boolean)?,
         limited_transmit: table.read_or("limited_transmit", true, boolean)?,
+        pacing: table.read_or("pacing", false, boolean)?,
         buffer: table.read_or("buffer", 6 << 20, |t| size(t, mss.into(), 1 << 32))?,
         rate: table.read_or("rate", u64::MAX, |t| match t {
             "unlimited" => Ok(u64::MAX),

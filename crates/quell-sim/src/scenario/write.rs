@@ -178,6 +178,9 @@ impl Out {
         self.text("delack_timeout", &format_time(tcp.delack_timeout));
         self.plain("sack", tcp.sack);
         self.plain("limited_transmit", tcp.limited_transmit);
+        if tcp.pacing {
+            self.plain("pacing", true);
+        }
         self.text("buffer", &format_size(tcp.buffer));
         match tcp.rate {
             u64::MAX => self.text("rate", "unlimited"),

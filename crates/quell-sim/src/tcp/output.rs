@@ -94,7 +94,7 @@ impl Sender {
         wire: &mut W,
         probe: bool,
     ) {
-        let paced = cc.needs_pacing();
+        let paced = self.c.pacing;
         let offered = self.offered(now);
         let mut sent = 0;
         let mut limited = false;
@@ -273,8 +273,8 @@ impl Sender {
         let start = self.s.edt.max(now);
         let credit = start - self.s.edt.min(start);
         self.s.edt = start;
-        let rate = self.s.pacing_rate;
-        if rate != u64::MAX && rate > 0 && self.s.nxt + self.retransmits as u32 >= UNPACED {
+        let rate = self.s.rate_to_pace_at();
+        if rate > 0 && self.s.nxt + self.retransmits as u32 >= UNPACED {
             let gap = u64::from(self.c.mss * count) * SEC / rate;
             self.s.edt += gap - credit.min(gap / 2);
         }
@@ -309,17 +309,12 @@ impl Sender {
             }
             self.frto = false;
         }
-        self.retransmit_lost(now, cc, wire);
+        self.retransmit_lost(now, wire);
     }
 
     /// `tcp_xmit_retransmit_queue`: what is marked lost, in order, as the window allows.
-    pub(super) fn retransmit_lost<W: Wire>(
-        &mut self,
-        now: Nanos,
-        cc: &mut CongestionControl,
-        wire: &mut W,
-    ) {
-        let paced = cc.needs_pacing();
+    pub(super) fn retransmit_lost<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+        let paced = self.c.pacing;
         let mut seq = self.hint.max(self.s.una);
         while seq < self.s.nxt && self.s.retrans_out < self.s.lost_out {
             if self.s.in_flight() >= self.s.cwnd {

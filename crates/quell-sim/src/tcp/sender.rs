@@ -49,6 +49,8 @@ pub struct Config {
     pub sack: bool,
     /// RFC 3042.
     pub limited_transmit: bool,
+    /// Spread each window over the round trip.
+    pub pacing: bool,
 }
 
 /// The sender.

@@ -109,7 +109,7 @@ impl Sender {
         if self.pace_at <= now {
             self.pace_at = NEVER;
             if self.s.lost_out > self.s.retrans_out {
-                self.retransmit_lost(now, cc, wire);
+                self.retransmit_lost(now, wire);
             }
             if self.pace_at == NEVER {
                 self.write_xmit(now, cc, wire, false);
@@ -136,7 +136,7 @@ impl Sender {
                             self.cwnd_reduction(1, self.s.lost - lost, false);
                         }
                     }
-                    self.retransmit_lost(now, cc, wire);
+                    self.retransmit_lost(now, wire);
                 }
                 if self.timer_at == NEVER {
                     self.rearm_rto(now);
@@ -153,7 +153,7 @@ impl Sender {
         self.enter_loss(now, cc);
         self.timeouts = self.timeouts.saturating_add(1);
         self.forget_copy(self.s.una);
-        self.retransmit(now, self.s.una, cc.needs_pacing(), wire);
+        self.retransmit(now, self.s.una, self.c.pacing, wire);
         self.backoff = self.backoff.saturating_add(1);
         self.set_timer(Timer::Rto, now + self.rto());
     }
@@ -166,7 +166,7 @@ impl Sender {
             if self.has_new_data(now) {
                 self.write_xmit(now, cc, wire, true);
             } else if self.segs.flags(nxt - 1) & (SACKED | RETRANS) == 0 {
-                self.send_again(now, nxt - 1, cc.needs_pacing(), wire);
+                self.send_again(now, nxt - 1, self.c.pacing, wire);
                 self.tlp_again = true;
             }
             if self.s.nxt > nxt || self.tlp_again {

@@ -5,7 +5,8 @@
 //! frame. Who hears whom is a table, so that hidden nodes need nothing of their own.
 //!
 //! Simpler than IEEE 802.11-2012, and why:
-//! - Two frames that overlap at a receiver destroy each other, whatever their strength: there are no distances.
+//! - Two frames that overlap at a receiver destroy each other, whatever their strength: there are no distances. MPDUs of an A-MPDU
+//!   that were through before are received.
 //! - Propagation takes no time; a frame is sensed 4 us (aCCATime) after it begins, so that backoffs which end together collide.
 //! - Frames are lost at their receiver only; all others that hear a frame alone read its duration.
 //! - A frame that is given up no longer holds up those after it, as if the block ACK request that tells so took no time.
@@ -39,6 +40,8 @@ struct Frame {
     end: Nanos,
     /// Until when it reserves the channel.
     nav: Nanos,
+    /// When the next of its MPDUs but the last is through.
+    mpdu_at: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,8 @@ pub struct Cell {
     noise: Bursts,
     rng: Rng,
     next: Nanos,
+    /// When an MPDU is through before its PPDU is.
+    mpdu_at: Nanos,
     roll_at: Nanos,
     busy_since: Nanos,
     /// What happened.
@@ -182,6 +187,7 @@ impl Cell {
             noise,
             rng: Rng::new(seed, "wifi"),
             next: NEVER,
+            mpdu_at: NEVER,
             roll_at: WINDOW,
             busy_since: 0,
             totals: Totals::default(),
@@ -194,7 +200,7 @@ impl Cell {
     /// When something happens here next.
     #[inline]
     pub fn next(&self) -> Nanos {
-        self.next
+        self.next.min(self.mpdu_at)
     }
 
     /// The port of this queue.
@@ -231,6 +237,12 @@ impl Cell {
 
     /// `next` is due.
     pub fn event(&mut self, now: Nanos, ports: &mut [Port]) {
+        if self.mpdu_at <= now {
+            self.mpdus_arrive(now, ports);
+            if self.next > now {
+                return;
+            }
+        }
         if now >= self.roll_at {
             self.roll(now);
         }
@@ -347,6 +359,11 @@ impl Cell {
         if self.on_air.is_empty() {
             self.busy_since = now;
         }
+        let mpdu_at = match kind {
+            Kind::Data => self.links[usize::from(x.link)].depart(now, time),
+            _ => NEVER,
+        };
+        self.mpdu_at = self.mpdu_at.min(mpdu_at);
         self.on_air.push(Frame {
             kind,
             from,
@@ -355,6 +372,7 @@ impl Cell {
             began: now,
             end: now + time,
             nav: now + time + rest,
+            mpdu_at,
         });
         let sender = &mut self.nodes[usize::from(from)];
         sender.sending = true;
@@ -400,6 +418,32 @@ impl Cell {
         }
     }
 
+    /// MPDUs of A-MPDUs on the air are through, and handed up one by one (9.21.7.6.2): the last one when its frame ends.
+    fn mpdus_arrive(&mut self, now: Nanos, ports: &mut [Port]) {
+        self.mpdu_at = NEVER;
+        for i in 0..self.on_air.len() {
+            let f = self.on_air[i];
+            if f.mpdu_at <= now {
+                let clean = !self.nodes[usize::from(f.to)].garbled;
+                self.on_air[i].mpdu_at = self.mpdu_arrives(&f, clean, now, ports);
+            }
+            self.mpdu_at = self.mpdu_at.min(self.on_air[i].mpdu_at);
+        }
+    }
+
+    /// When the MPDU after this one of the frame is through.
+    fn mpdu_arrives(&mut self, f: &Frame, clean: bool, now: Nanos, ports: &mut [Port]) -> Nanos {
+        let Some(x) = self.contenders[usize::from(f.contender)].exchange else {
+            return NEVER;
+        };
+        let link = &mut self.links[usize::from(x.link)];
+        let next = link.arrive(x.mcs, clean, &mut self.noise, &mut self.rng);
+        if clean {
+            self.deliver(x.link, now, ports);
+        }
+        next
+    }
+
     fn frame_ends(&mut self, i: usize, now: Nanos, ports: &mut [Port]) {
         let f = self.on_air.swap_remove(i);
         if self.on_air.is_empty() {
@@ -440,8 +484,7 @@ impl Cell {
             }
             Kind::Rts => self.give_up(c, now),
             Kind::Cts if clean => self.due.push((now + SIFS, f.contender, Due::Data)),
-            Kind::Data if clean => self.received(c, &f, now, ports),
-            Kind::Data => self.give_up(c, now),
+            Kind::Data => self.received(c, &f, clean, now, ports),
             Kind::Ack if clean => {
                 let answered = self.noise.probability(f.began, f.end);
                 let answered = answered == 0.0 || self.rng.f64() >= answered;
@@ -461,22 +504,20 @@ impl Cell {
         self.due.push((now + wait, c as u16, Due::Timeout));
     }
 
-    /// Data arrived without a collision.
-    fn received(&mut self, c: usize, f: &Frame, now: Nanos, ports: &mut [Port]) {
-        let Some(x) = self.contenders[c].exchange else {
-            return;
-        };
-        let link = &mut self.links[usize::from(x.link)];
-        let lost = link.receive(x.mcs, (f.began, f.end), &mut self.noise, &mut self.rng);
-        if lost == x.frames {
+    /// A data frame is through at its receiver, which answers if it has got any of it.
+    fn received(&mut self, c: usize, f: &Frame, clean: bool, now: Nanos, ports: &mut [Port]) {
+        let _ = self.mpdu_arrives(f, clean, now, ports);
+        let got = self.contenders[c].exchange.as_ref();
+        if got.is_some_and(|x| self.links[usize::from(x.link)].arrived()) {
+            return self.due.push((now + SIFS, c as u16, Due::Ack));
+        }
+        if clean {
             self.nodes[usize::from(f.to)].eifs = true;
             if self.nodes[usize::from(f.to)].heard == 0 {
                 self.idle(usize::from(f.to), now);
             }
-            return self.give_up(c, now);
         }
-        self.due.push((now + SIFS, c as u16, Due::Ack));
-        self.deliver(x.link, now, ports);
+        self.give_up(c, now);
     }
 
     fn deliver(&mut self, link: u16, now: Nanos, ports: &mut [Port]) {

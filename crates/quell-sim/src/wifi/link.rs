@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Got, Nanos, Packet, Rng, SEC};
+use quell_qdisc::{Got, NEVER, Nanos, Packet, Rng, SEC};
 
 use super::channel::{Bursts, Errors};
 use super::edca::Exchange;
@@ -31,12 +31,44 @@ struct Mpdu {
     gone: bool,
 }
 
+impl Arriving {
+    /// What an MPDU of `bytes` takes of the PPDU's time.
+    fn lasts(&self, bytes: u32) -> Nanos {
+        self.time * u64::from(bytes) / u64::from(self.bytes)
+    }
+
+    /// When the next MPDU is through, which has `bytes`, unless it is the last: that is so when the PPDU is.
+    fn end(&self, bytes: u32) -> Nanos {
+        if self.left > 1 {
+            self.from + self.lasts(bytes)
+        } else {
+            NEVER
+        }
+    }
+}
+
 impl Mpdu {
     /// Bytes of the A-MSDU if a packet joins that alone would make an MPDU of `bytes`.
     fn packed(&self, bytes: u32) -> u32 {
         let first = if self.packets == 1 { AMSDU_BYTES } else { 0 };
         (self.bytes - MAC_BYTES + first).next_multiple_of(4) + AMSDU_BYTES + bytes - MAC_BYTES
     }
+}
+
+/// The PPDU on the air, as far as it has arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arriving {
+    /// Its next MPDU is this one of the window, or one after it.
+    next: usize,
+    /// MPDUs that are still to arrive.
+    left: u32,
+    /// When the next one begins.
+    from: Nanos,
+    /// Time and MPDUs' bytes of the whole PPDU.
+    time: Nanos,
+    bytes: u32,
+    /// MPDUs that arrived.
+    good: u32,
 }
 
 /// What a PPDU may hold.
@@ -123,6 +155,7 @@ pub struct Link {
     /// MPDUs that are not done, and their bytes.
     open: (u32, u32),
     window: VecDeque<Mpdu>,
+    arriving: Arriving,
     /// So many MPDUs at the front are handed up or given up.
     delivered: usize,
     /// The packets of the others, in order.
@@ -158,6 +191,7 @@ impl Link {
             claimed: (0, 0),
             open: (0, 0),
             window: VecDeque::new(),
+            arriving: Arriving::default(),
             delivered: 0,
             packets: VecDeque::new(),
         }
@@ -259,33 +293,51 @@ impl Link {
             .for_each(|m| m.sent = false);
     }
 
-    /// The data are through at the receiver, which may get some of them: how many did not arrive.
-    pub fn receive(
-        &mut self,
-        mcs: u8,
-        span: (Nanos, Nanos),
-        noise: &mut Bursts,
-        rng: &mut Rng,
-    ) -> u32 {
-        let total: u32 = self.sent().map(|m| m.bytes).sum::<u32>().max(1);
-        let (mut at, mut lost) = (span.0, 0);
-        let errors = &self.errors;
-        for m in self.window.iter_mut().take(WINDOW).filter(|m| m.sent) {
-            let end = at + (span.1 - span.0) * u64::from(m.bytes) / u64::from(total);
-            let quiet = 1.0 - errors.probability(mcs, m.bytes);
-            let p = 1.0 - quiet * (1.0 - noise.probability(at, end));
-            if p > 0.0 && rng.f64() < p {
-                lost += 1;
-            } else {
-                m.received = true;
-            }
-            at = end;
-        }
-        lost
+    /// The PPDU is on the air from `began` on for `time`: when its first MPDU is through, `NEVER` if that is the last.
+    pub fn depart(&mut self, began: Nanos, time: Nanos) -> Nanos {
+        let mut sent = self.window.iter().take(WINDOW).filter(|m| m.sent);
+        let first = sent.next().map_or(0, |m| m.bytes);
+        let (count, bytes) = sent.fold((1, first), |(n, bytes), m| (n + 1, bytes + m.bytes));
+        self.arriving = Arriving {
+            next: 0,
+            left: count,
+            from: began,
+            time,
+            bytes: bytes.max(1),
+            good: 0,
+        };
+        self.arriving.end(first)
     }
 
-    fn sent(&self) -> impl Iterator<Item = &Mpdu> {
-        self.window.iter().take(WINDOW).filter(|m| m.sent)
+    /// An MPDU of the PPDU on the air is through at the receiver, which has it unless something else was on the air (`clean` is
+    /// false) or it is lost: when the next one is through, `NEVER` if that is the last.
+    pub fn arrive(&mut self, mcs: u8, clean: bool, noise: &mut Bursts, rng: &mut Rng) -> Nanos {
+        let a = &mut self.arriving;
+        let mut rest = self.window.iter_mut().take(WINDOW).skip(a.next);
+        let Some(at) = rest.position(|m| m.sent) else {
+            return NEVER;
+        };
+        a.next += at + 1;
+        a.left -= 1;
+        let m = &mut self.window[a.next - 1];
+        let end = a.from + a.lasts(m.bytes);
+        if clean {
+            let quiet = 1.0 - self.errors.probability(mcs, m.bytes);
+            let p = 1.0 - quiet * (1.0 - noise.probability(a.from, end));
+            if p <= 0.0 || rng.f64() >= p {
+                m.received = true;
+                a.good += 1;
+            }
+        }
+        a.from = end;
+        let mut rest = self.window.iter().skip(a.next);
+        let next = rest.find(|m| m.sent).map_or(0, |m| m.bytes);
+        self.arriving.end(next)
+    }
+
+    /// Has the receiver any MPDU of the PPDU on the air?
+    pub fn arrived(&self) -> bool {
+        self.arriving.good > 0
     }
 
     /// The exchange is over: what is acknowledged is done, what is not is sent again unless that was done `limit` times.

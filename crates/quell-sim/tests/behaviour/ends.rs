@@ -52,6 +52,7 @@ impl Ends {
             iw: 10,
             sack: true,
             limited_transmit: true,
+            pacing: false,
         };
         change(&mut config);
         let receiver = receiver::Config {

@@ -95,6 +95,9 @@ fn tcp(rng: &mut Rng, text: &mut String) {
     if chance(rng, 0.3) {
         *text += &format!("limited_transmit = {}\n", chance(rng, 0.3));
     }
+    if chance(rng, 0.2) {
+        *text += "pacing = true\n";
+    }
     let mss = if chance(rng, 0.3) {
         between(rng, 88.0, 64_000.0)
     } else {
