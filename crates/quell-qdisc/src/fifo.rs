@@ -113,6 +113,7 @@ impl<P: Packet> Fifo<P> {
     /// The flow that would hold the most bytes with `packet` in the queue; of several, that of `packet`, then the first.
     fn longest(&mut self, packet: &P) -> u32 {
         self.flows.clear();
+        self.flows.reserve(self.queue.len() + 1);
         self.flows
             .push((packet.flow_hash(), u64::from(packet.len())));
         for p in self.queue.iter() {

@@ -9,6 +9,7 @@
 //! - Three periods in a row above target take one A-MPDU off the limit; three below half of it, if the queue overflowed
 //!   meanwhile, put one on. An answered alarm starts counting anew.
 //! - When R has more than doubled or halved since, the limit starts over at R × ARTT.
+//! - Selective drop, which the slides only name, is read as: the longest flow of a full queue loses its newest packet.
 
 use super::Control;
 use crate::{Gauges, Knobs, MS, Nanos, Rng, SEC};
