@@ -138,7 +138,6 @@ pub struct Cell {
     pub totals: Totals,
     /// Packets that came through, with the port that they came from.
     pub up: Vec<(u8, Pkt)>,
-    scratch: Vec<Pkt>,
     /// Ports that may have dropped ACKs.
     pub touched: Vec<u8>,
 }
@@ -192,7 +191,6 @@ impl Cell {
             busy_since: 0,
             totals: Totals::default(),
             up: Vec::new(),
-            scratch: Vec::new(),
             touched: Vec::new(),
         }
     }
@@ -522,9 +520,8 @@ impl Cell {
 
     fn deliver(&mut self, link: u16, now: Nanos, ports: &mut [Port]) {
         let port = &mut ports[usize::from(link)];
-        self.links[usize::from(link)].deliver(now, port, &mut self.scratch);
-        self.up
-            .extend(self.scratch.drain(..).map(|p| (link as u8, p)));
+        let up = &mut self.up;
+        self.links[usize::from(link)].deliver(now, port, |p| up.push((link as u8, p)));
         if !port.probe.dropped_acks.is_empty() {
             self.touched.push(link as u8);
         }

@@ -378,16 +378,19 @@ impl Link {
     }
 
     /// Hands up what the receiver has in order; what was given up no longer holds up the rest, as after a block ACK request.
-    pub fn deliver(&mut self, now: Nanos, port: &mut Port, up: &mut Vec<Pkt>) {
+    pub fn deliver(&mut self, now: Nanos, port: &mut Port, mut up: impl FnMut(Pkt)) {
         while let Some(m) = self.window.get(self.delivered)
             && (m.received || m.gone)
         {
-            for p in self.packets.drain(..m.packets as usize) {
+            for _ in 0..m.packets {
+                let Some(p) = self.packets.pop_front() else {
+                    break;
+                };
                 if m.received {
                     self.counts.packets += 1;
                     self.counts.bytes += u64::from(p.len());
                     self.counts.delay += u128::from(now - p.enqueued());
-                    up.push(p);
+                    up(p);
                 } else {
                     port.probe.lost(&p);
                 }
