@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void};
 use quell_link::Error;
@@ -17,6 +19,8 @@ use super::door::{BATCH, Came, Door, no_socket};
 use super::sys;
 use crate::header::{self, Parser};
 
+/// The kernel lets go of a socket that was closed some time later; until then an interface's queue is taken.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Frames of each direction: what its queue may hold, and what waits in rings.
 const FRAMES: u32 = 6144;
 /// Entries of each ring.
@@ -480,10 +484,17 @@ fn side(index: u32, memory: Option<(&Map, u32)>, shared: Option<&OwnedFd>) -> io
         shared: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
     };
     let size = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the address outlives the call.
-    match unsafe { libc::bind(made.fd.as_raw_fd(), (&raw const address).cast(), size) } {
-        0 => Ok(made),
-        _ => Err(io::Error::last_os_error()),
+    let started = Instant::now();
+    loop {
+        // SAFETY: the address outlives the call.
+        if unsafe { libc::bind(made.fd.as_raw_fd(), (&raw const address).cast(), size) } == 0 {
+            return Ok(made);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EBUSY) || started.elapsed() > PATIENCE {
+            return Err(error);
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
