@@ -1,6 +1,6 @@
-"""One measurement of benches/shell/fidelity, in virtual time: four CUBIC flows at 10 Mbit/s and 20 ms for 30 s.
+"""One measurement of benches/shell/fidelity, in virtual time: CUBIC flows at 10 Mbit/s and 20 ms for 30 s.
 
-    virtual.py shell|linux QUEUE SEED
+    virtual.py shell|linux QUEUE SEED FLOWS
 
 `shell`: through quell shell. `linux`: client, router and server joined by veth pairs, netem's delay at both ends, HTB
 and Linux's own discipline at the router. Prints JSON: goodput, and the backlog's mean and 95th percentile, without the
@@ -41,9 +41,9 @@ queue = "{queue}"
 
 def main() -> None:
     """Measure and print."""
-    kind, queue, seed = sys.argv[1:]
+    kind, queue, seed, flows = sys.argv[1:]
     os.chdir(subprocess.run(["mktemp", "-d", "-p", "/run"], check=True, capture_output=True, text=True).stdout.strip())
-    backlog = shell(queue, seed) if kind == "shell" else linux(queue)
+    backlog = shell(queue, seed, flows) if kind == "shell" else linux(queue, flows)
     sink = json.loads(Path("sink.json").read_text())
     measured = sorted(ms for at, ms in backlog if WARM_S <= at <= sink["until_s"])
     print(json.dumps({
@@ -52,13 +52,13 @@ def main() -> None:
     }))  # fmt: skip
 
 
-def shell(queue: str, seed: str) -> list[tuple[float, float]]:
+def shell(queue: str, seed: str, flows: str) -> list[tuple[float, float]]:
     """Time and backlog in ms, through quell shell."""
     run("sysctl", "-qw", *BUFFERS)
     Path("link.toml").write_text(LINK.format(queue=queue))
     serve = f"{sys.executable} {HERE / 'sink.py'} {WARM_S} {UNTIL_S} sink.json"
     options = ["--scenario", "link.toml", "--no-offload", "--series", str(STEP_S), "--json", "run.json", "--seed", seed]
-    send = [sys.executable, HERE / "send.py", "cubic", "4", str(UNTIL_S)]
+    send = [sys.executable, HERE / "send.py", "cubic", flows, str(UNTIL_S)]
     run(QUELL, "shell", *options, "--quiet", "--server", serve, "--", *send)
     up = json.loads(Path("run.json").read_text())[1]
     if up["live"]["missed"]:
@@ -66,7 +66,7 @@ def shell(queue: str, seed: str) -> list[tuple[float, float]]:
     return [(i * STEP_S, ms) for i, ms in enumerate(up["series"]["backlog_ms"])]
 
 
-def linux(queue: str) -> list[tuple[float, float]]:
+def linux(queue: str, flows: str) -> list[tuple[float, float]]:
     """Time and backlog in ms, of Linux's own discipline."""
     for space in "crs":
         run("ip", "netns", "add", space)
@@ -97,7 +97,7 @@ def linux(queue: str) -> list[tuple[float, float]]:
         sampler = threading.Thread(target=lambda: within("r", lambda: sample("rs", samples)))
         sampler.start()
         environment = os.environ | {"QUELL_SERVER": "10.0.2.2"}
-        send = [sys.executable, str(HERE / "send.py"), "cubic", "4", str(UNTIL_S)]
+        send = [sys.executable, str(HERE / "send.py"), "cubic", flows, str(UNTIL_S)]
         subprocess.run(["ip", "netns", "exec", "c", *send], check=True, env=environment)
         sampler.join()
         sink.terminate()
