@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 from quell.control import Gauges, Knobs
 
@@ -218,6 +218,9 @@ def rlaqm_episode(
 
 def scenarios() -> list[tuple[str, str, str]]:
     """List the built-in scenarios: name, a line about it, its TOML."""
+
+def quantity(text: str, kind: Literal["rate", "time", "size"]) -> int:
+    """Read a rate, time or size as scenario files have them: bit/s, ns or bytes."""
 
 def queue(words: str) -> str:
     """Check queue words and return them as short as they can be written."""

@@ -21,6 +21,7 @@ from quell.experiment import BINS, Job, Outcome, load
 LABEL = "{queue}, real TCP"
 """What a row with real packets is called, beside the simulated one of its queue."""
 _NAMES = {"newreno": "reno"}
+_QUELLS = {linux: name for name, linux in _NAMES.items()}
 _SIMULATED = ("mss", "iw", "min_rto", "rto", "delack", "delack_timeout", "sack", "limited_transmit", "ect")
 """What a flow of a scenario can have otherwise than Linux does."""
 _START_S = 60.0
@@ -79,8 +80,9 @@ def _flows(plain: Mapping[str, Any], duration_s: float) -> list[dict[str, Any]]:
                 "ecn": flow["ecn"], "direction": flow.get("direction", "down"), "rtt_ms": 1e3 * _seconds(flow["rtt"]),
                 "start_s": _seconds(flow["start"]) + _seconds(flow["stagger"]) * _spread(number),
                 "stop_s": _seconds(flow["stop"]) if "stop" in flow else duration_s,
-                "size": flow.get("size", 0), "rate_bps": _bits(flow["rate"]) if kind == "cbr" else 0.0,
-                "buffer": _bytes(flow.get("buffer", "6mb")),
+                "size": flow.get("size", 0),
+                "rate_bps": float(_core.quantity(flow["rate"], "rate")) if kind == "cbr" else 0.0,
+                "buffer": _core.quantity(flow.get("buffer", "6mb"), "size"),
             })  # fmt: skip
     if not flows:
         raise InputError("--real: there are no flows; give [[flow]] or --flow")
@@ -207,7 +209,7 @@ def _flow(flow: Mapping[str, Any], spec: Mapping[str, Any], seen: Sequence[Mappi
     windows = sent["windows"] if sent else []
     span = spec["duration_s"] - spec["warmup_s"]
     return {
-        "kind": flow["kind"], "cc": flow["cc"] and {"reno": "newreno"}.get(flow["cc"], flow["cc"]),
+        "kind": flow["kind"], "cc": _QUELLS.get(flow["cc"], flow["cc"]),
         "base_rtt_ms": flow["rtt_ms"], "goodput_mbps": got * 8e-6 / span,
         "retransmits": sent["resent"] if sent else 0, "cwnd_packets": sum(windows) / len(windows) if windows else 0.0,
         "rtt_ms": _summary(sorted(us / 1e3 for us in sent["rtts_us"])) if sent else None,
@@ -226,26 +228,5 @@ def _summary(values: Sequence[float]) -> dict[str, float] | None:
     return {"mean": mean, "p50": rank(0.5), "p95": rank(0.95), "p99": rank(0.99), "max": values[-1]}
 
 
-# Units: `Scenario.toml` writes them in one way. -----------------------------------------------------------------------
-
-
-def _unit(text: str | float, units: Mapping[str, float]) -> float:
-    if not isinstance(text, str):
-        return float(text)
-    for unit in sorted(units, key=len, reverse=True):
-        if text.endswith(unit):
-            return float(text.removesuffix(unit)) * units[unit]
-    return float(text)
-
-
 def _seconds(text: str) -> float:
-    return _unit(text, {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
-
-
-def _bits(text: str) -> float:
-    return _unit(text, {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9})
-
-
-def _bytes(text: str) -> int:
-    units = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
-    return int(_unit(text.lower() if isinstance(text, str) else text, units))
+    return _core.quantity(text, "time") * 1e-9

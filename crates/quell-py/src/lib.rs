@@ -53,7 +53,7 @@ mod _core {
     #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]
-    use crate::scenario::{Scenario, queue, queues, scenarios};
+    use crate::scenario::{Scenario, quantity, queue, queues, scenarios};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use quell_link::words;
+use quell_link::{Error, units, words};
 use quell_sim::scenario::{self, Overrides};
 
 use crate::input_error;
@@ -116,6 +116,18 @@ pub fn scenarios() -> Vec<(&'static str, &'static str, &'static str)> {
 #[pyfunction]
 pub fn queues() -> PyResult<String> {
     serde_json::to_string(&words::catalogue()).map_err(input_error)
+}
+
+/// Reads a rate, time or size as scenario files have them: bit/s, ns or bytes.
+#[pyfunction]
+pub fn quantity(text: &str, kind: &str) -> PyResult<u64> {
+    match kind {
+        "rate" => units::parse_rate(text),
+        "time" => units::parse_time(text),
+        "size" => units::parse_size(text),
+        _ => Err(Error::new("is rate, time or size").key(kind)),
+    }
+    .map_err(input_error)
 }
 
 /// Checks queue words and gives them back as short as they can be written.
