@@ -16,6 +16,9 @@ use quell_qdisc::{
     Discipline, DropCause, Drops, Ecn, Gauges, Got, MS, NEVER, Nanos, Packet, Qdisc, Rng, SEC,
 };
 
+/// Bytes of Ethernet's header.
+pub const ETHERNET: u32 = 14;
+
 /// What a link is.
 #[derive(Clone, Debug)]
 pub struct Params {
@@ -36,6 +39,22 @@ pub struct Params {
     pub seed: u64,
     /// Width of the series' bins.
     pub bin: Nanos,
+}
+
+impl Params {
+    /// A line of `bps` with Ethernet's overhead: no delay, no loss, bins of 100 ms.
+    pub fn line(bps: u64, queue: Queue) -> Self {
+        Self {
+            rate: Rate::Constant(bps),
+            queue,
+            delay: 0,
+            loss: 0.0,
+            overhead: ETHERNET,
+            burst: None,
+            seed: 1,
+            bin: 100 * MS,
+        }
+    }
 }
 
 /// A packet as the queue sees it; its bytes lie in a place of their owner's pool.
@@ -567,16 +586,7 @@ mod tests {
     use quell_link::words;
 
     fn params(words: &str, bps: u64) -> Params {
-        Params {
-            rate: Rate::Constant(bps),
-            queue: Queue::parse(words).unwrap(),
-            delay: 0,
-            loss: 0.0,
-            overhead: 14,
-            burst: None,
-            seed: 1,
-            bin: 100 * MS,
-        }
+        Params::line(bps, Queue::parse(words).unwrap())
     }
 
     fn live(place: u32, bytes: u32, flow: u32, ecn: Ecn) -> Live {

@@ -1,7 +1,6 @@
 //! A flood of distinct flows through parser, link and queue, in virtual time: what it costs in memory, and in other flows' delay. 20,000
 //! flows here; `QUELL_FLOOD=1000000 cargo test -p quell-live --test flood -- --nocapture` for a million.
 
-use quell_link::server::Rate;
 use quell_link::words::Queue;
 use quell_live::header::Parser;
 use quell_live::link::{Link, Live, Params};
@@ -14,16 +13,7 @@ const PARSER: Parser = Parser {
 };
 
 fn link(words: &str) -> Link {
-    Link::new(Params {
-        rate: Rate::Constant(RATE),
-        queue: Queue::parse(words).unwrap(),
-        delay: 0,
-        loss: 0.0,
-        overhead: 14,
-        burst: None,
-        seed: 1,
-        bin: 100 * MS,
-    })
+    Link::new(Params::line(RATE, Queue::parse(words).unwrap()))
 }
 
 /// A UDP packet from host and port `flow`.

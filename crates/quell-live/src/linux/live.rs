@@ -6,10 +6,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use quell_link::server::Rate;
 use quell_link::units::{parse_rate, parse_time};
 use quell_link::{Error, Queue};
-use quell_qdisc::MS;
 use serde::Deserialize;
 
 use super::door::{Copies, Door, Queue as Nfqueue};
@@ -22,14 +20,12 @@ use super::shell::random_key;
 use super::sys;
 use super::xdp;
 use crate::header::Parser;
-use crate::link::Params;
+use crate::link::{self, Params};
 
 /// How often the interface is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Where the numbers of packet queues begin: two per interface.
 const FIRST_QUEUE: u32 = 29_000;
-/// Width of the last look's bin.
-const BIN: u64 = 100 * MS;
 /// Most bytes that count with a packet.
 const MOST_OVERHEAD: u32 = 1000;
 
@@ -116,7 +112,7 @@ impl Settings {
                 name,
                 rate,
                 aqm: aqm.to_owned(),
-                overhead: self.overhead.unwrap_or(14),
+                overhead: self.overhead.unwrap_or(link::ETHERNET),
             })
         };
         let egress = of("egress", &self.rate, aqm);
@@ -158,14 +154,8 @@ impl Direction {
         let queue = queue.map_err(|e| e.key("aqm"))?;
         queue.check(bps).map_err(|e| e.key("aqm"))?;
         Ok(Params {
-            rate: Rate::Constant(bps),
-            queue,
-            delay: 0,
-            loss: 0.0,
             overhead: self.overhead,
-            burst: None,
-            seed: 1,
-            bin: BIN,
+            ..Params::line(bps, queue)
         })
     }
 }
