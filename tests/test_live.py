@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -180,14 +181,23 @@ class Net:
         return [(int(n), int(e)) for n, e in (line.split() for line in text.splitlines())]
 
 
-@pytest.fixture
-def net() -> Iterator[Net]:
-    made = Net(f"{os.getpid() % 100_000}")
+N = TypeVar("N", bound=Net)
+
+
+@contextlib.contextmanager
+def built(kind: type[N]) -> Iterator[N]:
+    made = kind(f"{os.getpid() % 100_000}")
     try:
         made.make()
         yield made
     finally:
         made.remove()
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with built(Net) as made:
+        yield made
 
 
 def stop(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:
@@ -541,12 +551,8 @@ class Bump(Net):
 
 @pytest.fixture
 def bump() -> Iterator[Bump]:
-    made = Bump(f"{os.getpid() % 100_000}")
-    try:
-        made.make()
+    with built(Bump) as made:
         yield made
-    finally:
-        made.remove()
 
 
 def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bump: Bump, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 // dumbbell MBIT FLOWS WARMUP_S END_S     prints: packets cpu_seconds goodput_mbit drops
 // The clock is the process's own CPU time between the end of the warm-up and the end.
 
-#include <ctime>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,19 +13,14 @@
 #include "ns3/network-module.h"
 #include "ns3/point-to-point-module.h"
 
+#include "ns3.h"
+
 using namespace ns3;
 
 namespace {
 
 uint64_t g_packets = 0;
 uint64_t g_drops = 0;
-
-double CpuSeconds()
-{
-    timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 void CountSent(Ptr<const Packet>)
 {
@@ -64,15 +58,7 @@ int main(int argc, char** argv)
     const double warmup = std::atof(argv[3]);
     const double end = std::atof(argv[4]);
 
-    Config::SetDefault("ns3::TcpL4Protocol::SocketType", StringValue("ns3::TcpNewReno"));
-    Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(true));
-    Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
-    Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(1448));
-    Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
-    Config::SetDefault("ns3::TcpSocket::DelAckCount", UintegerValue(2));
-    Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(MilliSeconds(40)));
-    Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(12000000));
-    Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(6000000));
+    SetTcp("ns3::TcpNewReno");
 
     NodeContainer routers(2);
     PointToPointHelper bottleneck;

@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <unordered_map>
 
@@ -19,19 +18,14 @@
 #include "ns3/traffic-control-module.h"
 #include "ns3/wifi-module.h"
 
+#include "ns3.h"
+
 using namespace ns3;
 
 namespace {
 
 constexpr double WARMUP_S = 2;
 constexpr uint16_t PORT = 5000;
-
-double CpuSeconds()
-{
-    timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 std::unordered_map<uint64_t, Time> g_queued;
 double g_delay_s = 0;
@@ -148,15 +142,7 @@ int main(int argc, char** argv)
 
     RngSeedManager::SetRun(std::atoi(argv[7]));
     // quell's `newreno` is Linux's; ns-3's own NewReno halves what is not SACKed, and grows half as fast with delayed ACKs.
-    Config::SetDefault("ns3::TcpL4Protocol::SocketType", StringValue("ns3::TcpLinuxReno"));
-    Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(true));
-    Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
-    Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(1448));
-    Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
-    Config::SetDefault("ns3::TcpSocket::DelAckCount", UintegerValue(2));
-    Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(MilliSeconds(40)));
-    Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(12000000));
-    Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(6000000));
+    SetTcp("ns3::TcpLinuxReno");
     // ns-3 counts failures per station, and gives up whatever frame the seventh in a row strikes.
     Config::SetDefault("ns3::WifiRemoteStationManager::MaxSsrc", UintegerValue(100));
     // One plain FIFO per node; frames wait in it until they are acknowledged.
