@@ -123,7 +123,7 @@ struct Probe {
 }
 
 impl Drops<Live> for Probe {
-    fn drop(&mut self, packet: Live, cause: DropCause) {
+    fn drop(&mut self, _now: Nanos, packet: Live, cause: DropCause) {
         self.meter.dropped(cause);
         self.freed.push(packet.place);
     }

@@ -19,7 +19,7 @@ struct Count(u64);
 
 impl Drops<TestPacket> for Count {
     #[inline]
-    fn drop(&mut self, _packet: TestPacket, _cause: DropCause) {
+    fn drop(&mut self, _now: Nanos, _packet: TestPacket, _cause: DropCause) {
         self.0 += 1;
     }
 }

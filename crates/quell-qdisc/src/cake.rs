@@ -246,7 +246,7 @@ impl<P: Packet> Cake<P> {
         };
         if let Some(packet) = self.flows.pop(longest) {
             of_flow(&mut self.laws, longest).queue_full(&self.config.cobalt, now);
-            drops.drop(packet, DropCause::Overflow);
+            drops.drop(now, packet, DropCause::Overflow);
         }
     }
 
@@ -276,7 +276,7 @@ impl<P: Packet> Cake<P> {
             let cause = law.should_drop(&self.config.cobalt, now, &mut packet, 0, rng);
             self.marks += u64::from(law.ecn_marked);
             match cause {
-                Some(cause) if self.flows.get(flow).packets() > 0 => drops.drop(packet, cause),
+                Some(cause) if self.flows.get(flow).packets() > 0 => drops.drop(now, packet, cause),
                 _ => return Some(packet),
             }
         }

@@ -276,7 +276,7 @@ impl<P: Packet> Discipline<P> for Cobalt<P> {
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.ring.len() >= self.params.limit as usize {
             self.state.queue_full(&self.params, now);
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         self.bytes += u64::from(packet.len());
         self.ring.push(packet).set_enqueued(now);
@@ -292,7 +292,7 @@ impl<P: Packet> Discipline<P> for Cobalt<P> {
             self.marks += u64::from(self.state.ecn_marked);
             match cause {
                 // The last packet goes out whatever the law says, as in CAKE.
-                Some(cause) if !self.ring.is_empty() => drops.drop(packet, cause),
+                Some(cause) if !self.ring.is_empty() => drops.drop(now, packet, cause),
                 _ => return Got::Packet(packet),
             }
         }

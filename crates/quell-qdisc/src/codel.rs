@@ -300,7 +300,7 @@ impl<S, D> Run<'_, S, D> {
         } else {
             DropCause::Early
         };
-        self.drops.drop(packet, cause);
+        self.drops.drop(self.now, packet, cause);
         let Some(next) = self.source.pop() else {
             self.state.first_above_time = 0;
             return None;
@@ -386,7 +386,7 @@ impl<P: Packet> Discipline<P> for Codel<P> {
     #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.queue.ring.len() >= self.params.limit as usize {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         self.queue.bytes += u64::from(packet.len());
         self.queue.ring.push(packet).set_enqueued(now);

@@ -341,13 +341,13 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
         let memory = u64::from(packet.len()) + PACKET_MEMORY;
         if self.len() >= self.params.limit as usize || self.memory + memory > self.memory_limit {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         let low = self.is_low(&packet);
         if self.params.drop_enqueue {
             let mut marked = false;
             if self.must_drop(&mut packet, low, rng, &mut marked) {
-                return drops.drop(packet, DropCause::Forced);
+                return drops.drop(now, packet, DropCause::Forced);
             }
             self.stats.marks += u64::from(marked);
         }
@@ -368,7 +368,7 @@ impl<P: Packet> Discipline<P> for DualPi2<P> {
         while let Some((mut packet, low, step, credit)) = self.select() {
             let mut marked = false;
             if !self.params.drop_enqueue && self.must_drop(&mut packet, low, rng, &mut marked) {
-                drops.drop(packet, DropCause::Forced);
+                drops.drop(now, packet, DropCause::Forced);
                 continue;
             }
             if step {

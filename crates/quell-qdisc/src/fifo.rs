@@ -78,7 +78,7 @@ impl<P: Packet> Fifo<P> {
         {
             self.overflow(now, make(), drops);
         } else if self.params.drop > 0.0 && rng.f64() < self.params.drop {
-            drops.drop(make(), DropCause::Early);
+            drops.drop(now, make(), DropCause::Early);
         } else {
             self.bytes += u64::from(len);
             self.queue.push(make()).set_enqueued(now);
@@ -95,16 +95,16 @@ impl<P: Packet> Fifo<P> {
             false => packet.flow_hash(),
         };
         if loser == packet.flow_hash() {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         let newest = self.queue.iter().rposition(|p| p.flow_hash() == loser);
         if let Some(victim) = newest.and_then(|i| self.queue.remove(i)) {
             self.bytes -= u64::from(victim.len());
-            drops.drop(victim, DropCause::Overflow);
+            drops.drop(now, victim, DropCause::Overflow);
         }
         // The packet that went may be the smaller one.
         if self.bytes + u64::from(packet.len()) > self.params.limit_bytes {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         self.bytes += u64::from(packet.len());
         self.queue.push(packet).set_enqueued(now);

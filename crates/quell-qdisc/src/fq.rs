@@ -132,13 +132,13 @@ impl<P: Packet> Discipline<P> for Fq<P> {
     #[inline]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         if self.flows.len() >= self.params.limit as usize {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         let flow = self
             .flows
             .flow_of(packet.flow_hash() & (self.params.flows - 1));
         if self.flows.get(flow).packets() >= self.params.flow_limit {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         if self.flows.get(flow).turn() == Turn::Off {
             self.activate(now, flow);

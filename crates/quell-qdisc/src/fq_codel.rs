@@ -122,7 +122,7 @@ impl<P: Packet> FqCodel<P> {
     /// Drops from the head of the fattest flow, up to half of its bytes or a batch, so that one search for it pays for
     /// many drops; the flow's CoDel is told, to press harder (RFC 8290, section 4.1, and Linux).
     #[cold]
-    fn drop_batch<D: Drops<P>>(&mut self, drops: &mut D) {
+    fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let Some(fat) = self.flows.fattest() else {
             return;
         };
@@ -131,7 +131,7 @@ impl<P: Packet> FqCodel<P> {
         while let Some(packet) = self.flows.pop(fat) {
             packets += 1;
             bytes += packet.len();
-            drops.drop(packet, DropCause::Overflow);
+            drops.drop(now, packet, DropCause::Overflow);
             if packets >= self.params.drop_batch || bytes >= half {
                 break;
             }
@@ -155,7 +155,7 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
         self.flows.push(flow, packet).set_enqueued(now);
         self.flows.activate(flow, self.params.quantum);
         if self.full() {
-            self.drop_batch(drops);
+            self.drop_batch(now, drops);
         }
     }
 

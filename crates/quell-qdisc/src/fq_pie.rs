@@ -107,7 +107,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
         let law = of_flow(&mut self.laws, flow);
         if full {
             law.accu_prob = 0;
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         let backlog = u64::from(self.flows.backlog(flow));
         if law.drop_early(&self.params.pie, backlog, packet.len(), rng) {
@@ -118,7 +118,7 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
                 } else {
                     DropCause::Early
                 };
-                return drops.drop(packet, cause);
+                return drops.drop(now, packet, cause);
             }
             self.marks += 1;
         }

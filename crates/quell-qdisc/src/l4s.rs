@@ -477,7 +477,7 @@ impl<P: Packet> L4s<P> {
     }
 
     /// The active sub-queue with most packets, the first of equals, loses its head.
-    fn drop_head<D: Drops<P>>(&mut self, drops: &mut D) {
+    fn drop_head<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let packets = |q: usize| self.flows.get(q as FlowId).packets();
         let mut longest = 0;
         for queue in 1..self.laws.len() {
@@ -488,7 +488,7 @@ impl<P: Packet> L4s<P> {
         if let Some(packet) = self.flows.pop(longest as FlowId) {
             self.laws[longest].drops += 1;
             self.laws[longest].accu = 0;
-            drops.drop(packet, DropCause::Overflow);
+            drops.drop(now, packet, DropCause::Overflow);
         }
     }
 
@@ -547,7 +547,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
             } else {
                 DropCause::Early
             };
-            return drops.drop(packet, cause);
+            return drops.drop(now, packet, cause);
         }
         self.flows.push(flow, packet).set_enqueued(now);
         if self.flows.get(flow).turn() == Turn::Off {
@@ -556,7 +556,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
             self.next_update = self.next_update.min(self.laws[queue].next_update);
         }
         if self.flows.len() > self.params.limit as usize {
-            self.drop_head(drops);
+            self.drop_head(now, drops);
         }
     }
 

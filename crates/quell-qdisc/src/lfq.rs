@@ -214,7 +214,7 @@ impl<P: Packet> Discipline<P> for Lfq<P> {
             }
         };
         if !joins {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         self.flows.activate(flow, self.params.quantum);
         self.flows.push(flow, packet).set_enqueued(now);

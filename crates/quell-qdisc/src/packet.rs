@@ -80,12 +80,12 @@ pub enum DropCause {
 
 /// Receives every packet that a discipline gives up.
 pub trait Drops<P> {
-    /// `packet` leaves the discipline here and now.
-    fn drop(&mut self, packet: P, cause: DropCause);
+    /// `packet` leaves the discipline at `now`.
+    fn drop(&mut self, now: Nanos, packet: P, cause: DropCause);
 }
 
 impl<P> Drops<P> for Vec<(P, DropCause)> {
-    fn drop(&mut self, packet: P, cause: DropCause) {
+    fn drop(&mut self, _now: Nanos, packet: P, cause: DropCause) {
         self.push((packet, cause));
     }
 }

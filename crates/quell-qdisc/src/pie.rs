@@ -365,7 +365,7 @@ impl<P: Packet> Discipline<P> for Pie<P> {
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
         if self.ring.len() >= self.params.limit as usize {
             self.vars.accu_prob = 0;
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         let Self { params, vars, .. } = self;
         if vars.drop_early(params, self.bytes, packet.len(), rng) {
@@ -376,7 +376,7 @@ impl<P: Packet> Discipline<P> for Pie<P> {
                 } else {
                     DropCause::Early
                 };
-                return drops.drop(packet, cause);
+                return drops.drop(now, packet, cause);
             }
             self.marks += 1;
         }

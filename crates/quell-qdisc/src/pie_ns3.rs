@@ -196,10 +196,10 @@ impl<P: Packet> Discipline<P> for PieNs3<P> {
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
         let held = self.ring.len();
         if held >= self.params.limit as usize {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         if self.vars.drop_early(&self.params, held, rng) {
-            return drops.drop(packet, DropCause::Early);
+            return drops.drop(now, packet, DropCause::Early);
         }
         self.bytes += u64::from(packet.len());
         self.ring.push(packet).set_enqueued(now);

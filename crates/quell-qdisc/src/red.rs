@@ -324,11 +324,11 @@ impl<P: Packet> Discipline<P> for Red<P> {
                 } else {
                     DropCause::Early
                 };
-                return drops.drop(packet, cause);
+                return drops.drop(now, packet, cause);
             }
         }
         if self.bytes + u64::from(packet.len()) > self.params.limit {
-            return drops.drop(packet, DropCause::Overflow);
+            return drops.drop(now, packet, DropCause::Overflow);
         }
         self.bytes += u64::from(packet.len());
         self.ring.push(packet).set_enqueued(now);

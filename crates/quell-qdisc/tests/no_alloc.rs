@@ -16,7 +16,7 @@ static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 struct Count(u64);
 
 impl Drops<TestPacket> for Count {
-    fn drop(&mut self, _packet: TestPacket, _cause: DropCause) {
+    fn drop(&mut self, _now: Nanos, _packet: TestPacket, _cause: DropCause) {
         self.0 += 1;
     }
 }

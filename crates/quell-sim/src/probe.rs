@@ -77,14 +77,35 @@ impl Probe {
 }
 
 impl Drops<Pkt> for Probe {
-    fn drop(&mut self, p: Pkt, cause: DropCause) {
+    fn drop(&mut self, now: Nanos, p: Pkt, cause: DropCause) {
         self.meter.dropped(cause);
         if p.kind == Kind::Ack {
             self.dropped_acks.push(p.seq);
         }
-        self.event(p.enqueued(), &p, 8 + cause as u64);
+        self.event(now, &p, 8 + cause as u64);
         if let Some(capture) = &mut self.capture {
             capture.push((Some(cause), p));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_qdisc::Ecn;
+
+    use super::*;
+    use crate::packet::FlowId;
+
+    #[test]
+    fn a_drop_counts_in_the_hash_at_the_time_when_it_happens() {
+        // A tail drop never entered this queue: what the packet says of its enqueue is 0, or the previous hop's.
+        let hash = |now| {
+            let mut probe = Probe::new(1_000_000);
+            let p = Pkt::new(Kind::Udp, FlowId::default(), 0, 7, 1500, 1472, Ecn::NotEct);
+            probe.drop(now, p, DropCause::Overflow);
+            probe.hash
+        };
+        assert_ne!(hash(1_000), hash(2_000));
+        assert_eq!(hash(1_000), hash(1_000));
     }
 }
