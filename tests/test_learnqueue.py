@@ -130,7 +130,7 @@ def test_hostile_files_get_one_line_that_names_file_and_remedy(quell: Quell, tmp
     ("arguments", "piece"),
     [
         (["train", "learnqueue", "--aqm", "pfifo"], "pfifo: has no table to train; write learnqueue"),
-        (["train", "learnqueue", "--queue", "9"], "queue 9: no learnqueue; those of home are 0"),
+        (["train", "learnqueue", "--queue", "9"], "there is no queue 9; choose 0"),
         (["train", "learnqueue", "--out", "nowhere/t"], "the folder nowhere does not exist"),
         (["train", "learnqueue", "--aqm", "learnqueue table none"], "make one with quell train learnqueue"),
         (["train", "learnqueue", "--episodes", "0"], "--episodes"),

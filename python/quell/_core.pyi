@@ -154,19 +154,32 @@ def run_each(
 ) -> None:
     """As `run_many`, each job `(scenario, queue words, seed, width of the series' bins)` with its own scenario."""
 
-def run_controlled(
-    scenario: Scenario,
-    queue: str,
-    seed: int,
-    period_s: float,
-    decide: Callable[[Gauges], Knobs | None],
-    *,
-    series_bin_s: float | None = None,
-) -> str:
-    """Run one world, asking `decide` for the knobs every `period_s` seconds; return the record as JSON.
+class World:
+    """A world that runs from decision to decision of whoever controls its queues.
 
-    What `decide` raises ends the run.
+    `series_bin_s` asks for time series, `pcap` names a file for the bottleneck's packets. Raises InputError.
     """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        queue: str,
+        seed: int,
+        *,
+        series_bin_s: float | None = None,
+        pcap: Path | None = None,
+    ) -> None: ...
+    def control(self, period_s: float, queue: int = 0) -> None:
+        """Take a queue over: 0 is the bottleneck, then come the hops and the queue upwards."""
+
+    def run(self) -> tuple[int, int | None, Gauges] | None:
+        """Run on to the next decision: of which queue, of which of its sub-queues, its gauges; None at the end."""
+
+    def set(self, knobs: Knobs | None, queue: int = 0, sub_queue: int | None = None) -> None:
+        """Set knobs of a queue or of one of its sub-queues. Raises InputError if it lacks one of them."""
+
+    def finish(self) -> str:
+        """End the run and return its record as JSON."""
 
 class CoupledQueues:
     """A world that stops each period for somebody outside to set p' of every sub-queue of one of its queues.
@@ -200,20 +213,21 @@ class CoupledQueues:
 def a3c_readings(published: bool = False) -> list[tuple[str, float]]:
     """Name what an actor reads of a sub-queue, in order, and where each reading ends."""
 
-def rlaqm_episode(
+def episode(
     scenario: Scenario,
     queue: str,
     seed: int,
-    model: bytes,
     *,
-    period_s: float,
-    epsilon: float,
-    dice: int,
-) -> tuple[str, bytes, bytes]:
-    """Run one world under RL-AQM's controller and the network of a policy file; the interpreter's lock is released.
+    which: int = 0,
+    model: bytes | None = None,
+    explore: int | None = None,
+    table: LearnQueueTable | None = None,
+) -> tuple[str, bytes, bytes, LearnQueueTable | None]:
+    """Run one world whose queue learns; the interpreter's lock is released.
 
-    Returns the record as JSON, the states (float32: delay in ms, utilisation, drop probability per decision) and the
-    actions (uint8). `dice` seeds exploring, which happens with probability `epsilon`.
+    It starts from the network of a policy file and from `table`, where these are given; `explore` seeds random steps.
+    Returns the record as JSON; of queue `which` what its network read at each decision (float32), what it chose
+    (float32: the index of an action), and what LearnQueue has learned.
     """
 
 def scenarios() -> list[tuple[str, str, str]]:
@@ -320,11 +334,6 @@ class LearnQueueTable:
 
     def save(self, trained_on: str, seed: int) -> bytes:
         """Return the bytes of a table file; the card says what it was learned on."""
-
-def learnqueue_episode(
-    scenario: Scenario, queue: str, seed: int, *, which: int = 0, table: LearnQueueTable | None = None
-) -> tuple[str, LearnQueueTable]:
-    """Run a world, every LearnQueue starting from `table`: its record as JSON, and what queue `which` has learned."""
 
 def learnqueue_memory(queue: str) -> tuple[int, int]:
     """Bytes that a `learnqueue` keeps per station: its Q table alone, and all of it."""

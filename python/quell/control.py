@@ -40,6 +40,8 @@ class Gauges(TypedDict):
     drops_early: int
     marks: int
     probability: float
+    backlog_packet_seconds: float
+    """Packets queued, integrated over time: the mean backlog of a period is the difference over its length."""
 
 
 class Knobs(TypedDict, total=False):
@@ -67,7 +69,10 @@ def run_controlled(
     scenario: Scenario, queue: str, seed: int, controller: Controller, series_bin_s: float | None
 ) -> Mapping[str, Any]:
     """Simulate one run with a controller from outside; returns the result record."""
-    period = float(controller.period)
-    text = _core.run_controlled(scenario, queue, seed, period, controller.decide, series_bin_s=series_bin_s)
-    record: Mapping[str, Any] = json.loads(text)
+    world = _core.World(scenario, queue, seed, series_bin_s=series_bin_s)
+    world.control(float(controller.period))
+    while (question := world.run()) is not None:
+        which, sub_queue, gauges = question
+        world.set(controller.decide(gauges), which, sub_queue)
+    record: Mapping[str, Any] = json.loads(world.finish())
     return record

@@ -56,7 +56,7 @@ _KNOBS: dict[str, tuple[tuple[float, float], float, str]] = {
     "drop": ((0.0, 0.5), 0.0, "fifo limit 5000"),
     "limit": ((1.0, 1000.0), 1000.0, "fifo limit 5000"),
     "base_probability": ((0.0, 1.0), 0.0, "dualpi2"),
-    "flow_limit": ((1.0, 1000.0), 1.0, "fifo"),
+    "flow_limit": ((1.0, 1000.0), 1.0, "lfq"),
 }
 """Each knob's bounds, its value at an episode's start, and the queue that has it."""
 _SEEDS = 2**64

@@ -1,14 +1,18 @@
 //! What the simulator and the live plane share: units, queue words, link rates, histograms and result records.
 
+pub mod bottleneck;
 pub mod error;
 pub mod hist;
 pub mod meter;
+pub mod queue;
 pub mod record;
 pub mod server;
 pub mod trace;
 pub mod units;
 pub mod words;
 
+pub use bottleneck::Bottleneck;
 pub use error::Error;
 pub use hist::Hist;
+pub use queue::ManagedQueue;
 pub use words::Queue;

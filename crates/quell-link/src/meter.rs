@@ -1,7 +1,8 @@
 //! What is measured at a queue, and how: exact means and maxima, histograms for the quantiles.
 
-use quell_qdisc::qdisc::Backlog;
-use quell_qdisc::{Discipline, DropCause, Gauges, MS, Nanos, Packet, Qdisc, SEC, US};
+use std::ops::{Add, Sub};
+
+use quell_qdisc::{Backlog, DropCause, MS, Nanos, SEC, US};
 
 use crate::hist::Hist;
 use crate::record::{DropsByCause, Summary};
@@ -12,7 +13,7 @@ const GRID: (Nanos, Nanos) = (10 * US, 16 * MS);
 /// The histogram is linear below 1024: packets are counted in units of 1/1024.
 const PACKET_SHIFT: u32 = 10;
 
-/// Counters that run from the start of the world.
+/// What happened at a queue since it was made. A difference of two is what happened between; a sum is what happened at both.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Packets offered.
@@ -23,14 +24,54 @@ pub struct Counters {
     pub departed_bytes: u64,
     /// Packets dropped, by cause.
     pub drops: DropsByCause,
+    /// Packets marked CE.
+    pub marks: u64,
     /// Sum of the sojourn times of all packets that left.
     pub sojourn_sum: Nanos,
+    /// Packets queued times time, packet-nanoseconds.
+    pub packet_ns: u128,
+    /// Bytes queued times time, byte-nanoseconds.
+    pub byte_ns: u128,
+}
+
+impl Sub for Counters {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            arrivals: self.arrivals - before.arrivals,
+            departures: self.departures - before.departures,
+            departed_bytes: self.departed_bytes - before.departed_bytes,
+            drops: self.drops - before.drops,
+            marks: self.marks - before.marks,
+            sojourn_sum: self.sojourn_sum - before.sojourn_sum,
+            packet_ns: self.packet_ns - before.packet_ns,
+            byte_ns: self.byte_ns - before.byte_ns,
+        }
+    }
+}
+
+impl Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            arrivals: self.arrivals + other.arrivals,
+            departures: self.departures + other.departures,
+            departed_bytes: self.departed_bytes + other.departed_bytes,
+            drops: self.drops + other.drops,
+            marks: self.marks + other.marks,
+            sojourn_sum: self.sojourn_sum + other.sojourn_sum,
+            packet_ns: self.packet_ns + other.packet_ns,
+            byte_ns: self.byte_ns + other.byte_ns,
+        }
+    }
 }
 
 /// The instruments at one queue.
 #[derive(Clone, Debug)]
 pub struct Meter {
-    /// Counters since the start.
+    /// Since the start. `marks` and the integrals are those of the last [`Meter::settle`].
     pub counters: Counters,
     /// Sojourn of the packet that left last.
     pub sojourn: Nanos,
@@ -38,12 +79,10 @@ pub struct Meter {
     pub sojourns: Hist,
     packets: Hist,
     bytes: Hist,
-    /// Time integrals: packet-nanoseconds, byte-nanoseconds.
-    packet_ns: u128,
-    byte_ns: u128,
-    warm_byte_ns: u128,
     max: Backlog,
+    /// When measuring began, and the counters then.
     since: Nanos,
+    warm: Counters,
     last: Nanos,
     next_sample: Nanos,
     grid: Nanos,
@@ -61,11 +100,9 @@ impl Meter {
             sojourns: Hist::new(),
             packets: Hist::new(),
             bytes: Hist::new(),
-            packet_ns: 0,
-            byte_ns: 0,
-            warm_byte_ns: 0,
             max: Backlog::default(),
             since: 0,
+            warm: Counters::default(),
             last: 0,
             next_sample: grid,
             grid,
@@ -86,8 +123,8 @@ impl Meter {
     #[inline]
     pub fn settle(&mut self, now: Nanos) {
         let dt = now - self.last;
-        self.packet_ns += u128::from(self.held.packets as u64 * dt);
-        self.byte_ns += u128::from(self.held.bytes) * u128::from(dt);
+        self.counters.packet_ns += u128::from(self.held.packets as u64 * dt);
+        self.counters.byte_ns += u128::from(self.held.bytes) * u128::from(dt);
         self.last = now;
         if now >= self.next_sample {
             self.sample(now);
@@ -103,14 +140,10 @@ impl Meter {
         self.next_sample += count * self.grid;
     }
 
-    /// Packet-nanoseconds from the start, or the end of the warm-up, up to the last `settle`.
-    pub fn packet_ns(&self) -> u128 {
-        self.packet_ns
-    }
-
-    /// Byte-nanoseconds from the start up to the last `settle`.
-    pub fn byte_ns(&self) -> u128 {
-        self.byte_ns
+    /// Packets queued times time up to `now`, packet-nanoseconds since the start.
+    pub fn packet_ns(&self, now: Nanos) -> u128 {
+        let since = now.saturating_sub(self.last);
+        self.counters.packet_ns + u128::from(self.held.packets as u64 * since)
     }
 
     /// A packet of `len` bytes that entered at `enqueued` leaves the queue for the link.
@@ -135,46 +168,31 @@ impl Meter {
         }
     }
 
-    /// Readings of this queue for a controller.
-    pub fn gauges<P: Packet>(&self, now: Nanos, qdisc: &Qdisc<P>, rate_bps: u64) -> Gauges {
-        let c = &self.counters;
-        let mut g = Gauges {
-            now,
-            backlog_packets: qdisc.len() as u32,
-            backlog_bytes: qdisc.bytes(),
-            sojourn: self.sojourn,
-            rate_bps,
-            share: 1.0,
-            contenders: 1,
-            aggregate: 1.0,
-            arrivals: c.arrivals,
-            departures: c.departures,
-            departed_bytes: c.departed_bytes,
-            drops_overflow: c.drops.overflow,
-            drops_early: c.drops.early + c.drops.forced,
-            marks: qdisc.marks(),
-            ..Gauges::default()
-        };
-        qdisc.gauges(now, &mut g);
-        g
-    }
-
     /// Forgets the warm-up; counters run on.
     pub fn restart(&mut self, now: Nanos) {
         self.settle(now);
         self.sojourns.clear();
         self.packets.clear();
         self.bytes.clear();
-        self.packet_ns = 0;
-        self.warm_byte_ns = self.byte_ns;
+        self.warm = self.counters;
         self.max = self.held;
         self.since = now;
+    }
+
+    /// When measuring began.
+    pub fn since(&self) -> Nanos {
+        self.since
+    }
+
+    /// What happened since then.
+    pub fn measured(&self) -> Counters {
+        self.counters - self.warm
     }
 
     /// The backlog in packets, weighted by time, since `restart`.
     pub fn packets(&self) -> Summary {
         Summary {
-            mean: self.packet_ns as f64 / self.span(),
+            mean: self.measured().packet_ns as f64 / self.span(),
             max: self.max.packets as f64,
             ..self.packets.summary(1.0 / f64::from(1 << PACKET_SHIFT))
         }
@@ -183,7 +201,7 @@ impl Meter {
     /// The backlog in bytes, weighted by time, since `restart`, each value times `scale`.
     pub fn bytes(&self, scale: f64) -> Summary {
         Summary {
-            mean: (self.byte_ns - self.warm_byte_ns) as f64 / self.span() * scale,
+            mean: self.measured().byte_ns as f64 / self.span() * scale,
             max: self.max.bytes as f64 * scale,
             ..self.bytes.summary(scale)
         }

@@ -1,5 +1,8 @@
 //! The result record: one object per run, as JSON, Parquet columns or a data frame. The contract of what programs read.
 
+use std::ops::{Add, Sub};
+
+use quell_qdisc::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Mean, percentiles and maximum of a quantity; the unit is in the name of the field that holds it.
@@ -34,6 +37,46 @@ impl DropsByCause {
     /// Drops at the queue; the link's loss is not one of them.
     pub fn total(&self) -> u64 {
         self.overflow + self.early + self.forced
+    }
+}
+
+impl Sub for DropsByCause {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            overflow: self.overflow - before.overflow,
+            early: self.early - before.early,
+            forced: self.forced - before.forced,
+            link: self.link - before.link,
+        }
+    }
+}
+
+impl Add for DropsByCause {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            overflow: self.overflow + other.overflow,
+            early: self.early + other.early,
+            forced: self.forced + other.forced,
+            link: self.link + other.link,
+        }
+    }
+}
+
+/// Bytes in a time, Mbit/s.
+pub fn mbps(bytes: f64, span: Nanos) -> f64 {
+    bytes * 8e3 / span as f64
+}
+
+/// A share; 0 of nothing.
+pub fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
     }
 }
 

@@ -18,15 +18,19 @@ mod single;
 use std::fmt;
 use std::sync::Arc;
 
-use quell_qdisc::control::Controller;
 use quell_qdisc::control::learnqueue::Table;
-use quell_qdisc::{Packet, Qdisc};
+use quell_qdisc::control::{
+    Control, a3c as a3c_control, lfq as lfq_control, rlaqm as rlaqm_control,
+};
+use quell_qdisc::disciplines;
+use quell_qdisc::policy::Policy;
 use serde::Serialize;
 
 use crate::error::Error;
 
 pub use kinds::Spec;
 pub use lfq::Words as LfqWords;
+use model::Model;
 use option::{Field, Opt};
 
 /// A queue, parsed and checked.
@@ -35,6 +39,15 @@ pub struct Queue {
     kind: &'static str,
     spec: Spec,
     guard: Option<guard::Words>,
+}
+
+/// What queue words come down to on a link.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The discipline's parameters.
+    pub queue: disciplines::Params,
+    /// Who sets its knobs; `None`: nobody.
+    pub controller: Option<Box<dyn Control>>,
 }
 
 /// One kind of queue, for `quell queues`.
@@ -73,11 +86,18 @@ impl Queue {
         let kind = find(name)
             .ok_or_else(|| Error::unknown("queue", name, kinds::KINDS.iter().map(|k| k.name())))?;
         let (guard, options) = guard::split(name, options).map_err(|e| e.under(name))?;
-        Ok(Self {
+        let queue = Self {
             kind: kind.name(),
             spec: kind.parse(&options).map_err(|e| e.under(name))?,
             guard,
-        })
+        };
+        // Any rate will do: who sets the knobs does not depend on it.
+        if guard.is_some() && queue.spec.build(1_000_000).controller.is_none() {
+            let error = Error::new("no controller to guard").key("guard");
+            let remedy = "leave guard out, or what replaces the controller";
+            return Err(error.remedy(remedy).under(name));
+        }
+        Ok(queue)
     }
 
     /// The kind's name.
@@ -90,12 +110,18 @@ impl Queue {
         &self.spec
     }
 
-    /// The queue, empty, and who turns its knobs. `rate_bps` is the link's (mean) rate, from which some kinds take defaults.
-    pub fn build<P: Packet>(&self, rate_bps: u64) -> (Qdisc<P>, Controller) {
-        let (qdisc, controller) = self.spec.build(rate_bps);
-        match self.guard {
-            Some(words) => (qdisc, words.around(controller, rate_bps)),
-            None => (qdisc, controller),
+    /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from which some kinds take defaults.
+    pub fn build(&self, rate_bps: u64) -> Built {
+        let built = self.spec.build(rate_bps);
+        match (self.guard, built.controller) {
+            (Some(words), Some(learned)) => Built {
+                controller: Some(words.around(learned, rate_bps)),
+                ..built
+            },
+            (_, controller) => Built {
+                controller,
+                ..built
+            },
         }
     }
 
@@ -111,6 +137,22 @@ impl Queue {
             words.table = Some((String::new(), table));
         }
         self
+    }
+
+    /// The same words with this network in place of the one that they name.
+    ///
+    /// # Errors
+    /// If this kind asks no network, or another kind of network.
+    pub fn with_policy(mut self, policy: Policy) -> Result<Self, Error> {
+        let (model, checked) = match &mut self.spec {
+            Spec::RlAqm(words) => (&mut words.model, rlaqm_control::check(&policy)),
+            Spec::A3cL4s(words) => (&mut words.model, a3c_control::check(&policy)),
+            Spec::Lfq(words) => (&mut words.model, lfq_control::check(&policy)),
+            _ => return Err(Error::new("asks no network").under(self.kind)),
+        };
+        checked.map_err(|e| Error::new(e).under(self.kind))?;
+        *model = Model::in_no_file(policy);
+        Ok(self)
     }
 
     /// What is wrong with it on a link of this rate, where that matters.
@@ -261,11 +303,33 @@ impl<T: Clone> AnyKind for Kind<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use quell_qdisc::packet::TestPacket;
-    use quell_qdisc::{Discipline, Gauges};
+    use quell_qdisc::{Discipline, Gauges, Qdisc};
+
+    /// A controller of this type sets the knobs.
+    pub(super) fn is<C: Control>(built: &Built) -> bool {
+        let controller = built.controller.as_deref();
+        controller.is_some_and(|c| (c as &dyn std::any::Any).is::<C>())
+    }
+
+    /// The queue with the knobs that its controller sets first.
+    fn queue(words: &str, rate_bps: u64) -> Qdisc<TestPacket> {
+        let built = Queue::parse(words).unwrap().build(rate_bps);
+        let mut q = Qdisc::new(built.queue);
+        if let Some(mut controller) = built.controller {
+            q.set_knobs(&controller.initial());
+        }
+        q
+    }
+
+    fn gauges_on(words: &str, rate_bps: u64) -> Gauges {
+        let mut g = Gauges::default();
+        queue(words, rate_bps).gauges(0, &mut g);
+        g
+    }
 
     fn error(words: &str) -> String {
         Queue::parse(words).expect_err(words).to_string()
@@ -313,16 +377,11 @@ mod tests {
 
     #[test]
     fn words_mean_what_they_mean_to_tc() {
-        let gauges = |words: &str| {
-            let (q, _) = Queue::parse(words).unwrap().build::<TestPacket>(1_000_000);
-            let mut g = Gauges::default();
-            q.gauges(0, &mut g);
-            g
-        };
+        let gauges = |words: &str| gauges_on(words, 1_000_000);
         assert_eq!(gauges("pfifo limit 100").limit_packets, 100);
         assert_eq!(gauges("pfifo").limit_packets, 1000);
         assert_eq!(gauges("fifo limit 7p drop 1%").probability, 0.01);
-        let (mut q, _) = Queue::parse("bfifo limit 3kb").unwrap().build(1_000_000);
+        let mut q = queue("bfifo limit 3kb", 1_000_000);
         let mut drops = Vec::new();
         let mut rng = quell_qdisc::Rng::new(1, "t");
         for id in 0..4 {
@@ -362,10 +421,7 @@ mod tests {
             ("fixed limit 7 drop 0.1", 7),
             ("fixed", 1000),
         ] {
-            let (q, _) = Queue::parse(words).unwrap().build::<TestPacket>(15_000_000);
-            let mut g = Gauges::default();
-            q.gauges(0, &mut g);
-            assert_eq!(g.limit_packets, limit, "{words}");
+            assert_eq!(gauges_on(words, 15_000_000).limit_packets, limit, "{words}");
         }
         let e = error("learnqueue max 50 initial 60");
         assert_eq!(
@@ -464,7 +520,7 @@ mod tests {
                 let again = Queue::parse(&queue.canonical());
                 prop_assert_eq!(again.unwrap(), queue.clone());
                 for rate in [1, 15_000_000, 100_000_000_000] {
-                    let _ = queue.build::<TestPacket>(rate);
+                    let _ = Qdisc::<TestPacket>::new(queue.build(rate).queue);
                 }
             }
         }

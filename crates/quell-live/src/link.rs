@@ -4,17 +4,15 @@
 //! it should have been. A loop that wakes late is thus late by that once, and never slower than the rate.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
-use quell_link::meter::{Counters, Meter};
-use quell_link::record::{DropsByCause, Series};
-use quell_link::server::{Rate, Server};
+use quell_link::bottleneck::{self, Bottleneck, Shaper};
+use quell_link::queue::Observer;
+use quell_link::record::{Run, Series, mbps};
+use quell_link::server::Rate;
 use quell_link::words::Queue;
+use quell_qdisc::control::Clock;
 use quell_qdisc::control::guard::Stats;
-use quell_qdisc::control::{Control, Controller};
-use quell_qdisc::{
-    Discipline, DropCause, Drops, Ecn, Gauges, Got, MS, NEVER, Nanos, Packet, Qdisc, Rng, SEC,
-};
+use quell_qdisc::{Discipline, DropCause, Ecn, MS, NEVER, Nanos, Packet, Rng, SEC};
 
 /// Bytes of Ethernet's header.
 pub const ETHERNET: u32 = 14;
@@ -26,7 +24,7 @@ pub struct Params {
     pub rate: Rate,
     /// The queue.
     pub queue: Queue,
-    /// Time from the door to the queue.
+    /// Time from the interface to the queue.
     pub delay: Nanos,
     /// Random loss behind the queue, 0..1.
     pub loss: f64,
@@ -35,7 +33,7 @@ pub struct Params {
     /// A token bucket of this many bytes as Linux's HTB, in place of a line: a packet leaves at once when the bucket is not in
     /// debt, and is charged for.
     pub burst: Option<u32>,
-    /// Of the disciplines' and the loss' dice.
+    /// Seed of the discipline's and the loss's random numbers.
     pub seed: u64,
     /// Width of the series' bins.
     pub bin: Nanos,
@@ -115,80 +113,33 @@ impl Packet for Live {
     }
 }
 
-/// The queue's instruments, and the places of packets that were given up.
-#[derive(Clone, Debug)]
-struct Probe {
-    meter: Meter,
-    freed: Vec<u32>,
-}
+/// The places of packets that were given up, for their owner to use again.
+#[derive(Clone, Debug, Default)]
+struct Freed(Vec<u32>);
 
-impl Drops<Live> for Probe {
-    fn drop(&mut self, _now: Nanos, packet: Live, cause: DropCause) {
-        self.meter.dropped(cause);
-        self.freed.push(packet.place);
+impl Observer<Live> for Freed {
+    fn dropped(&mut self, _now: Nanos, packet: Live, _cause: DropCause) {
+        self.0.push(packet.place);
+    }
+
+    fn lost(&mut self, _now: Nanos, packet: Live) {
+        self.0.push(packet.place);
     }
 }
 
-/// One direction.
+/// One direction: a bottleneck with a delay in front.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct LiveLink {
     params: Params,
-    qdisc: Qdisc<Live>,
-    controller: Controller,
-    /// When time 0 was, if decisions of a guarded controller are timed.
-    clock: Option<Instant>,
-    decide_at: Nanos,
-    server: Server,
-    rng: Rng,
+    /// Packets under way to the queue, each with when it is there.
     wire: VecDeque<(Nanos, Live)>,
-    /// What is on the line, and when it is through.
-    in_service: Option<Live>,
-    through_at: Nanos,
-    /// When a queue that holds packets back wants to be asked again.
-    retry_at: Nanos,
-    /// What the token bucket held (in time) when it was last charged, and when that was.
-    tokens: i64,
-    charged: Nanos,
-    probe: Probe,
+    bottleneck: Bottleneck<Live, Freed>,
     bin_at: Nanos,
-    binned: Binned,
     series: Series,
-    limit: (f64, u64),
+    /// Bytes behind transport headers that were delivered: in all, before the present bin, before the record began.
     payload: u64,
-    /// When measuring began, and the counters then.
-    began: Nanos,
-    before: Binned,
-}
-
-/// The counters at the end of the last bin.
-#[derive(Clone, Copy, Debug, Default)]
-struct Binned {
-    counters: Counters,
-    marks: u64,
-    byte_ns: u128,
-    offered: f64,
-    payload: u64,
-}
-
-/// What was counted while the record ran.
-#[derive(Clone, Copy, Debug)]
-pub struct Measured {
-    /// How long that was.
-    pub span: Nanos,
-    /// Packets offered.
-    pub arrivals: u64,
-    /// Packets that left the queue.
-    pub departures: u64,
-    /// Their bytes.
-    pub departed_bytes: u64,
-    /// Packets dropped, by cause.
-    pub drops: DropsByCause,
-    /// Packets marked.
-    pub marks: u64,
-    /// Bytes that the link could have sent.
-    pub offered: f64,
-    /// Bytes behind transport headers that were delivered.
-    pub payload: u64,
+    binned_payload: u64,
+    warm_payload: u64,
 }
 
 /// A look at a link while it runs: the last full bin, and totals.
@@ -222,59 +173,49 @@ pub struct View {
     pub missed: u64,
 }
 
-impl Link {
+impl LiveLink {
     /// An idle link at time 0.
     pub fn new(params: Params) -> Self {
-        let mean = params.rate.mean_bps(60 * SEC).max(1);
-        let (mut qdisc, mut controller) = params.queue.build::<Live>(mean);
-        qdisc.set_knobs(&controller.initial());
-        let period = controller.period();
+        let shaper = params
+            .burst
+            .map_or(Shaper::Line, |burst| Shaper::Htb { burst });
+        let link = bottleneck::Params {
+            rate: params.rate.clone(),
+            mean_bps: params.rate.mean_bps(60 * SEC),
+            shaper,
+            nic: 0,
+            loss: params.loss,
+        };
+        let rng = Rng::new(params.seed, "link");
         Self {
-            qdisc,
-            decide_at: period,
-            controller,
-            clock: None,
-            server: Server::new(&params.rate),
-            rng: Rng::new(params.seed, "link"),
             wire: VecDeque::new(),
-            in_service: None,
-            through_at: NEVER,
-            retry_at: NEVER,
-            tokens: i64::MAX / 4,
-            charged: 0,
-            probe: Probe {
-                meter: Meter::new(mean),
-                freed: Vec::new(),
-            },
+            bottleneck: Bottleneck::new(&link, &params.queue, rng, Freed::default()),
             bin_at: params.bin,
-            binned: Binned::default(),
             series: Series {
                 bin_s: params.bin as f64 / SEC as f64,
                 ..Series::default()
             },
-            limit: (0.0, 0),
             payload: 0,
-            began: 0,
-            before: Binned::default(),
+            binned_payload: 0,
+            warm_payload: 0,
             params,
         }
     }
 
-    /// From now on decisions of a guarded controller are timed; time 0 was then. One that comes later than a period after it
-    /// was due, or takes longer, is not taken: the guard's classic controller decides.
-    pub fn time_decisions(&mut self, began: Instant) {
-        self.clock = Some(began);
+    /// From now on decisions of a guarded controller are timed on this clock. One that comes later than a period after it was
+    /// due, or takes longer, is not taken: the guard's classic controller decides.
+    pub fn time_decisions(&mut self, clock: Clock) {
+        if let Some(controller) = self.bottleneck.queue.controller_mut() {
+            controller.time_decisions(clock);
+        }
     }
 
     /// What a guard did, where there is one.
     pub fn guard(&self) -> Option<&Stats> {
-        match &self.controller {
-            Controller::Guard(guard) => Some(guard.stats()),
-            _ => None,
-        }
+        self.bottleneck.queue.controller()?.guard()
     }
 
-    /// A packet comes through the door.
+    /// A packet comes in.
     pub fn arrive(&mut self, now: Nanos, mut packet: Live) {
         packet.len = packet.bytes + self.params.overhead;
         self.wire.push_back((now + self.params.delay, packet));
@@ -282,177 +223,62 @@ impl Link {
 
     /// When something happens here next.
     pub fn next(&self) -> Nanos {
-        let arrival = self.wire.front().map_or(NEVER, |w| w.0);
-        let service = self.through_at.min(self.retry_at);
-        arrival.min(service).min(self.decide_at).min(self.bin_at)
+        let control = self.bottleneck.queue.decide_at.min(self.bin_at);
+        self.next_send().min(control)
     }
 
     /// When the packet on the line is through, or may be asked for; the loop should be awake then.
     pub fn next_send(&self) -> Nanos {
         let arrival = self.wire.front().map_or(NEVER, |w| w.0);
-        self.through_at.min(self.retry_at).min(arrival)
+        self.bottleneck.next.min(arrival)
     }
 
-    /// Does all that is due by `now`, in the order of its times. `out` gets each packet that is through, and when it was.
+    /// Does all that is due by `now`, in the order of its times; at the same time in the simulator's order (bins, decisions,
+    /// departures, arrivals). `out` gets each packet that is through, and when it was.
     pub fn advance(&mut self, now: Nanos, mut out: impl FnMut(Nanos, Live)) {
         loop {
             let time = self.next();
             if time > now {
                 return;
             }
-            if self.wire.front().is_some_and(|w| w.0 == time) {
-                self.enqueue(time, &mut out);
-            } else if self.through_at == time || self.retry_at == time {
-                if let Some(packet) = self.in_service.take() {
-                    self.through(time, packet, &mut out);
-                }
-                self.serve(time, &mut out);
-            } else if self.decide_at == time {
-                self.decide(time);
-            } else {
+            if self.bin_at == time {
                 self.close_bin(time);
-            }
-        }
-    }
-
-    fn enqueue(&mut self, now: Nanos, out: &mut impl FnMut(Nanos, Live)) {
-        let Some((_, packet)) = self.wire.pop_front() else {
-            return;
-        };
-        self.probe.meter.counters.arrivals += 1;
-        let backlog = self
-            .qdisc
-            .offer(now, packet, &mut self.rng, &mut self.probe);
-        self.probe.meter.backlog(now, backlog);
-        if self.through_at == NEVER {
-            self.serve(now, out);
-        }
-    }
-
-    /// Puts the next packet on the line, or through the token bucket.
-    fn serve(&mut self, now: Nanos, out: &mut impl FnMut(Nanos, Live)) {
-        (self.through_at, self.retry_at) = (NEVER, NEVER);
-        let debt_until = self.charged + (-self.tokens).max(0) as u64;
-        if debt_until > now {
-            self.through_at = debt_until;
-            return;
-        }
-        let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
-        match got {
-            Got::Packet(p) => {
-                self.probe.meter.departure(now, p.enqueued, p.len);
-                match self.params.burst {
-                    None => {
-                        self.through_at = self.server.finish(now, p.len);
-                        self.in_service = Some(p);
-                    }
-                    Some(burst) => {
-                        let full = self.server.cost(now, burst) as i64;
-                        let held = self.tokens.saturating_add((now - self.charged) as i64);
-                        self.tokens = held.min(full) - self.server.cost(now, p.len) as i64;
-                        self.charged = now;
-                        if backlog.packets > 0 {
-                            self.through_at = now + (-self.tokens).max(0) as u64;
-                        }
-                        self.through(now, p, out);
-                    }
+            } else if self.bottleneck.queue.decide_at == time {
+                self.bottleneck.decide(time, |_| ());
+            } else if self.bottleneck.next == time {
+                if let Some(packet) = self.bottleneck.event(time) {
+                    self.payload += u64::from(packet.payload);
+                    out(time, packet);
                 }
+            } else if let Some((_, packet)) = self.wire.pop_front() {
+                self.bottleneck.enqueue(time, packet.len, || packet);
             }
-            Got::Empty => {}
-            Got::NotBefore(t) => self.retry_at = t.max(now + 1),
         }
-        self.probe.meter.backlog(now, backlog);
-    }
-
-    fn through(&mut self, now: Nanos, packet: Live, out: &mut impl FnMut(Nanos, Live)) {
-        if self.params.loss > 0.0 && self.rng.f64() < self.params.loss {
-            self.probe.meter.counters.drops.link += 1;
-            self.probe.freed.push(packet.place);
-        } else {
-            self.payload += u64::from(packet.payload);
-            out(now, packet);
-        }
-    }
-
-    fn decide(&mut self, now: Nanos) {
-        self.qdisc.run_timers(now);
-        self.decide_at = now + self.controller.period();
-        let gauges = self.gauges(now);
-        self.controller.look(&self.qdisc);
-        let knobs = match (&mut self.controller, self.clock) {
-            (Controller::Guard(guard), Some(began)) => {
-                let clock = || began.elapsed().as_nanos() as Nanos;
-                guard.decide_within(&gauges, &mut self.rng, clock)
-            }
-            (controller, _) => controller.decide(&gauges, &mut self.rng),
-        };
-        self.controller.turn(&knobs, &mut self.qdisc);
-    }
-
-    fn gauges(&self, now: Nanos) -> Gauges {
-        self.probe
-            .meter
-            .gauges(now, &self.qdisc, self.server.rate_bps(now))
     }
 
     /// Takes the place of a packet that was dropped or lost, for its owner to use again.
     pub fn freed(&mut self) -> Option<u32> {
-        self.probe.freed.pop()
+        self.bottleneck.queue.probe.observer.0.pop()
     }
 
     /// A bin of the series is full.
     fn close_bin(&mut self, now: Nanos) {
         let width = now - (self.bin_at - self.params.bin);
         self.bin_at = now + self.params.bin;
-        self.qdisc.run_timers(now);
-        self.probe.meter.settle(now);
-        let g = self.gauges(now);
-        let c = self.probe.meter.counters;
-        let is = self.counted(now);
-        let was = std::mem::replace(&mut self.binned, is);
-        let mbps = |bytes: f64| bytes * 8e3 / width as f64;
-        let held = (is.byte_ns - was.byte_ns) as f64 / width as f64;
-        let left = c.departures - was.counters.departures;
-        let sojourn = (c.sojourn_sum - was.counters.sojourn_sum) as f64;
-        let mean_bps = self.mean_bps() as f64;
-        let s = &mut self.series;
-        s.backlog_ms.push(held * 8e3 / mean_bps);
-        s.throughput_mbps.push(mbps(
-            (c.departed_bytes - was.counters.departed_bytes) as f64,
-        ));
-        s.capacity_mbps.push(mbps(is.offered - was.offered));
-        s.sojourn_ms
-            .push((left > 0).then(|| sojourn / left as f64 / MS as f64));
-        s.drops.push(c.drops.total() - was.counters.drops.total());
-        s.marks.push(is.marks - was.marks);
-        s.limit_packets.push(f64::from(g.limit_packets));
-        s.probability.push(g.probability);
-        s.goodput_mbps.resize(1, Vec::new());
-        s.goodput_mbps[0].push(mbps((is.payload - was.payload) as f64));
-        self.limit.0 += f64::from(g.limit_packets);
-        self.limit.1 += 1;
-    }
-
-    /// The counters so far.
-    fn counted(&self, now: Nanos) -> Binned {
-        Binned {
-            counters: self.probe.meter.counters,
-            marks: self.qdisc.marks(),
-            byte_ns: self.probe.meter.byte_ns(),
-            offered: self.server.offered_bytes(now),
-            payload: self.payload,
-        }
+        self.bottleneck.close_bin(now, width, &mut self.series);
+        let payload = self.payload - std::mem::replace(&mut self.binned_payload, self.payload);
+        self.series.goodput_mbps.resize(1, Vec::new());
+        self.series.goodput_mbps[0].push(mbps(payload as f64, width));
     }
 
     /// Lets the record begin now; with `series` the time series, too.
     pub fn restart(&mut self, now: Nanos, series: bool) {
-        self.settle(now);
-        self.probe.meter.restart(now);
-        (self.began, self.before) = (now, self.counted(now));
-        self.limit = (0.0, 0);
+        self.bottleneck.restart(now);
+        self.warm_payload = self.payload;
         if series {
             self.bin_at = now + self.params.bin;
-            self.binned = self.before;
+            self.binned_payload = self.payload;
+            self.bottleneck.begin_bin(now);
             self.series = Series {
                 bin_s: self.series.bin_s,
                 ..Series::default()
@@ -460,42 +286,36 @@ impl Link {
         }
     }
 
-    /// What the record is about: its time up to `now`, and what was counted in it.
-    pub fn measured(&self, now: Nanos) -> Measured {
-        let (is, was) = (self.counted(now), &self.before);
-        let (c, b) = (is.counters, was.counters);
-        Measured {
-            span: now.saturating_sub(self.began).max(1),
-            arrivals: c.arrivals - b.arrivals,
-            departures: c.departures - b.departures,
-            departed_bytes: c.departed_bytes - b.departed_bytes,
-            drops: DropsByCause {
-                overflow: c.drops.overflow - b.drops.overflow,
-                early: c.drops.early - b.drops.early,
-                forced: c.drops.forced - b.drops.forced,
-                link: c.drops.link - b.drops.link,
-            },
-            marks: is.marks - was.marks,
-            offered: is.offered - was.offered,
-            payload: is.payload - was.payload,
+    /// The record up to `now`. Goodput counts what is behind the transport headers, retransmissions included: a queue cannot
+    /// tell them apart. What only end points know (flows, RTT) is empty, and so are the run's name and cost.
+    pub fn record(&mut self, now: Nanos) -> Run {
+        let run = self.bottleneck.record(now, std::iter::empty());
+        let span = now - self.bottleneck.queue.probe.meter.since();
+        Run {
+            queue: self.params.queue.canonical(),
+            seed: self.params.seed,
+            goodput_mbps: mbps((self.payload - self.warm_payload) as f64, span.max(1)),
+            series: Some(self.series.clone()),
+            ..run
         }
     }
 
     /// The last full bin and the totals.
     pub fn view(&self) -> View {
         let s = &self.series;
-        let c = &self.probe.meter.counters;
+        let queue = &self.bottleneck.queue;
+        let c = &queue.probe.meter.counters;
         let last = |v: &[f64]| v.last().copied().unwrap_or_default();
         View {
             now_s: (self.bin_at - self.params.bin) as f64 / SEC as f64,
             capacity_mbps: last(&s.capacity_mbps),
             throughput_mbps: last(&s.throughput_mbps),
             sojourn_ms: s.sojourn_ms.last().copied().flatten(),
-            backlog_packets: self.qdisc.len(),
-            backlog_bytes: self.qdisc.bytes(),
+            backlog_packets: queue.len(),
+            backlog_bytes: queue.discipline().bytes(),
             packets: c.departures,
             drops: c.drops.total(),
-            marks: self.qdisc.marks(),
+            marks: queue.discipline().marks(),
             lost: c.drops.link,
             limit_packets: last(&s.limit_packets) as u32,
             probability: last(&s.probability),
@@ -522,18 +342,8 @@ impl Link {
 
     /// The limit in force, packets; 0 where the discipline has none that it shows.
     pub fn limit_packets(&self) -> u32 {
-        self.gauges(self.bin_at - self.params.bin).limit_packets
-    }
-
-    /// Brings timers and integrals up to `now`, for the record.
-    pub fn settle(&mut self, now: Nanos) {
-        self.qdisc.run_timers(now);
-        self.probe.meter.settle(now);
-    }
-
-    /// The instruments at the queue.
-    pub fn meter(&self) -> &Meter {
-        &self.probe.meter
+        let now = self.bin_at - self.params.bin;
+        self.bottleneck.queue.positions(now).0
     }
 
     /// What the link is.
@@ -546,35 +356,19 @@ impl Link {
         &self.series
     }
 
-    /// Packets marked so far.
-    pub fn marks(&self) -> u64 {
-        self.qdisc.marks()
-    }
-
-    /// Mean rate, bit/s.
-    pub fn mean_bps(&self) -> u64 {
-        self.params.rate.mean_bps(60 * SEC).max(1)
-    }
-
     /// The rate now, bit/s.
     pub fn rate_bps(&self, now: Nanos) -> u64 {
-        self.server.rate_bps(now)
-    }
-
-    /// Mean of the limit at the ends of the bins, where a controller moves it.
-    pub fn mean_limit(&self) -> Option<f64> {
-        (!matches!(self.controller, Controller::None) && self.limit.1 > 0)
-            .then(|| self.limit.0 / self.limit.1 as f64)
+        self.bottleneck.rate_bps(now)
     }
 
     /// Packets in the queue.
     pub fn backlog(&self) -> usize {
-        self.qdisc.len()
+        self.bottleneck.queue.len()
     }
 
     /// Packets that are in it: on the wire, queued, on the line.
     pub fn inside(&self) -> usize {
-        self.wire.len() + self.qdisc.len() + usize::from(self.in_service.is_some())
+        self.wire.len() + self.bottleneck.inside()
     }
 }
 
@@ -601,7 +395,7 @@ mod tests {
     #[test]
     fn packets_are_through_when_delay_and_rate_have_it_however_late_the_loop_is() {
         // 986 + 14 bytes at 8 Mbit/s take 1 ms.
-        let mut link = Link::new(Params {
+        let mut link = LiveLink::new(Params {
             delay: 5 * MS,
             ..params("pfifo", 8_000_000)
         });
@@ -631,7 +425,7 @@ mod tests {
     #[test]
     fn a_token_bucket_lets_a_burst_through_and_keeps_the_packet_that_is_paid_for_queued() {
         // 986 + 14 bytes at 8 Mbit/s take 1 ms; the bucket holds 1.6 ms.
-        let mut link = Link::new(Params {
+        let mut link = LiveLink::new(Params {
             burst: Some(1600),
             ..params("pfifo", 8_000_000)
         });
@@ -646,7 +440,7 @@ mod tests {
 
     #[test]
     fn controllers_decide_on_their_cadence_also_when_nothing_moves() {
-        let mut link = Link::new(params("learnqueue initial 20 max 100", 12_000_000));
+        let mut link = LiveLink::new(params("learnqueue initial 20 max 100", 12_000_000));
         let mut times = Vec::new();
         while link.next() < 50 * MS {
             let next = link.next();
@@ -659,9 +453,10 @@ mod tests {
     #[test]
     fn a_guard_does_not_take_decisions_of_a_loop_that_is_late() {
         let decide = |late: u64| {
-            let mut link = Link::new(params("rlaqm guard", 12_000_000));
-            let ago = std::time::Duration::from_nanos(late);
-            link.time_decisions(Instant::now().checked_sub(ago).unwrap());
+            let mut link = LiveLink::new(params("rlaqm guard", 12_000_000));
+            let began = std::time::Instant::now();
+            let clock = move || late + began.elapsed().as_nanos() as Nanos;
+            link.time_decisions(std::sync::Arc::new(clock));
             link.advance(100 * MS, |_, _| ());
             *link.guard().unwrap()
         };
@@ -674,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_series_has_every_bin() {
-        let mut link = Link::new(params("codel", 12_000_000));
+        let mut link = LiveLink::new(params("codel", 12_000_000));
         for k in 0..1000 {
             link.arrive(k * MS / 2, live(k as u32, 1486, 0, Ecn::Ect0));
             link.advance(k * MS / 2, |_, _| ());
@@ -697,8 +492,8 @@ mod tests {
 
     #[test]
     fn a_record_that_begins_again_knows_nothing_of_before() {
-        let mut link = Link::new(params("pfifo limit 5", 8_000_000));
-        let run = |link: &mut Link, from: Nanos| {
+        let mut link = LiveLink::new(params("pfifo limit 5", 8_000_000));
+        let run = |link: &mut LiveLink, from: Nanos| {
             for k in 0..200 {
                 // One more than fits now and then.
                 for _ in 0..1 + u32::from(k % 50 == 0) * 9 {
@@ -708,7 +503,7 @@ mod tests {
             }
             while link.freed().is_some() {}
         };
-        let record = |link: &mut Link, now| {
+        let record = |link: &mut LiveLink, now| {
             let late = quell_link::Hist::new();
             crate::report::Record::new("down", link, now, 0.0, Default::default(), &late).run
         };
@@ -718,7 +513,7 @@ mod tests {
         run(&mut link, 250 * MS);
         link.advance(500 * MS, |_, _| ());
         let again = record(&mut link, 500 * MS);
-        let mut fresh = Link::new(params("pfifo limit 5", 8_000_000));
+        let mut fresh = LiveLink::new(params("pfifo limit 5", 8_000_000));
         run(&mut fresh, 0);
         fresh.advance(250 * MS, |_, _| ());
         let once = record(&mut fresh, 250 * MS);
@@ -753,7 +548,7 @@ mod tests {
         loss: f64,
         sleepy: bool,
     ) -> (Vec<(Nanos, Live)>, Vec<u32>, usize) {
-        let mut link = Link::new(Params {
+        let mut link = LiveLink::new(Params {
             delay: MS,
             loss,
             ..params(words, 5_000_000)

@@ -3,7 +3,7 @@
 
 use quell_link::words::Queue;
 use quell_live::header::Parser;
-use quell_live::link::{Link, Live, Params};
+use quell_live::link::{Live, LiveLink, Params};
 use quell_qdisc::{MS, Nanos, SEC};
 
 const RATE: u64 = 100_000_000;
@@ -12,8 +12,8 @@ const PARSER: Parser = Parser {
     tunnels: false,
 };
 
-fn link(words: &str) -> Link {
-    Link::new(Params::line(RATE, Queue::parse(words).unwrap()))
+fn link(words: &str) -> LiveLink {
+    LiveLink::new(Params::line(RATE, Queue::parse(words).unwrap()))
 }
 
 /// A UDP packet from host and port `flow`.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use quell_lab::env::{Actions, Env, Knob, READINGS, Reading, Reward, Task, Vary};
 use quell_link::Error;
-use quell_sim::env::{Actions, Env, Knob, READINGS, Reading, Reward, Task, Vary};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::scenario::Scenario;
@@ -55,14 +55,15 @@ impl Environments {
             let set = ranges.set(key, values);
             set.map_err(|e| input_error(e.under(&format!("vary: {key}"))))?;
         }
+        let (knob, cadence) = Knob::parse(knob, nanos(period_s)?).map_err(input_error)?;
         let task = Task {
             scenario: scenario.0.clone(),
             queue,
             path,
-            knob: Knob::parse(knob).map_err(input_error)?,
+            knob,
             bounds,
             initial,
-            period: nanos(period_s)?,
+            cadence,
             actions: steps.map_or(Actions::Share, Actions::Steps),
             observe: observe
                 .iter()

@@ -1,17 +1,13 @@
 //! `quell._core.lfq_experiments`: what a packet more or less in a flow's limit is worth, many flows on all cores.
 
-use std::cmp::Reverse;
-use std::sync::OnceLock;
-
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict};
+use quell_lab::lfq::{Draws, Lab, Outcome, Settings};
 use quell_link::Error;
 use quell_qdisc::SEC;
 use quell_qdisc::control::lfq::{self as control, FEATURES, Params};
 use quell_qdisc::policy::Affine;
-use quell_sim::lfq::{Draws, Lab, Outcome, Settings};
-use rayon::prelude::*;
 
 use crate::{input_error, nanos};
 
@@ -61,51 +57,22 @@ pub fn lfq_experiments<'py>(
         let policy = control::policy(&settings.control, &layers)
             .map_err(|e| Error::new(e.to_string()).under("weights"))?;
         let lab = Lab::new(settings, policy)?;
+        let seeds: Vec<u64> = (0..count as u64)
+            .map(|i| first_seed.wrapping_add(i))
+            .collect();
         match threads {
-            0 => experiments(&lab, first_seed, count),
+            0 => lab.experiments_in_parallel(&seeds),
             n => rayon::ThreadPoolBuilder::new()
                 .num_threads(n)
                 .build()
                 .map_err(|e| Error::new(e.to_string()))?
-                .install(|| experiments(&lab, first_seed, count)),
+                .install(|| lab.experiments_in_parallel(&seeds)),
         }
     });
     columns(py, &results.map_err(input_error)?)
 }
 
 type Flow = (Draws, Option<Outcome>);
-
-/// Each thread leads a share of the flows to where their sides part; sides are for whoever has time.
-fn experiments(lab: &Lab, first_seed: u64, count: usize) -> Result<Vec<Flow>, Error> {
-    let seeds: Vec<u64> = (0..count as u64)
-        .map(|i| first_seed.wrapping_add(i))
-        .collect();
-    let draws: Vec<Draws> = seeds.iter().map(|&seed| lab.draw(seed)).collect();
-    let outcomes: Vec<OnceLock<Outcome>> = seeds.iter().map(|_| OnceLock::new()).collect();
-    // Long ways first, dealt out in turn, so that threads end together.
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by_key(|&i| Reverse(u128::from(draws[i].act_after) * u128::from(draws[i].rate_bps)));
-    let threads = rayon::current_num_threads();
-    (0..threads)
-        .into_par_iter()
-        .with_max_len(1)
-        .try_for_each(|first| {
-            let share: Vec<usize> = order.iter().skip(first).step_by(threads).copied().collect();
-            rayon::scope(|scope| {
-                lab.advance(share.iter().map(|&i| seeds[i]), |k, fork| {
-                    let outcome = &outcomes[share[k]];
-                    scope.spawn(move |_| {
-                        let (low, high) = rayon::join(|| fork.side(false), || fork.side(true));
-                        if let Some(judged) = lab.judge(&fork, [low, high]) {
-                            let _ = outcome.set(judged);
-                        }
-                    });
-                })
-            })
-        })?;
-    let outcomes = outcomes.into_iter().map(OnceLock::into_inner);
-    Ok(draws.into_iter().zip(outcomes).collect())
-}
 
 fn columns<'py>(py: Python<'py>, flows: &[Flow]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);

@@ -3,18 +3,17 @@
 //! Its types are written down in `python/quell/_core.pyi`.
 
 mod a3c;
-mod control;
 mod env;
+mod episode;
 #[cfg(target_os = "linux")]
 mod gate;
-mod learnqueue;
 mod lfq;
 #[cfg(target_os = "linux")]
 mod live;
 mod policy;
-mod rlaqm;
 mod runs;
 mod scenario;
+mod world;
 
 use pyo3::prelude::*;
 
@@ -33,14 +32,12 @@ mod _core {
     #[pymodule_export]
     use crate::a3c::{CoupledQueues, a3c_readings};
     #[pymodule_export]
-    use crate::control::run_controlled;
-    #[pymodule_export]
     use crate::env::{Environments, readings};
+    #[pymodule_export]
+    use crate::episode::{LearnQueueTable, episode, learnqueue_memory};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::gate::{live, live_left, live_rules};
-    #[pymodule_export]
-    use crate::learnqueue::{LearnQueueTable, learnqueue_episode, learnqueue_memory};
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
     #[cfg(target_os = "linux")]
@@ -49,11 +46,11 @@ mod _core {
     #[pymodule_export]
     use crate::policy::Policy;
     #[pymodule_export]
-    use crate::rlaqm::rlaqm_episode;
-    #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]
     use crate::scenario::{Scenario, quantity, queue, queues, scenarios};
+    #[pymodule_export]
+    use crate::world::World;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

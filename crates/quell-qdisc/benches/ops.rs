@@ -132,11 +132,11 @@ impl<Q: Discipline<TestPacket>> Bed<Q> {
 }
 
 /// Measures a discipline by itself and in the enum.
-fn both<Q>(q: Q) -> impl Fn(&Load) -> [Cost; 2]
+fn both<Q>(q: Q, wrap: fn(Q) -> Qdisc<TestPacket>) -> impl Fn(&Load) -> [Cost; 2]
 where
-    Q: Discipline<TestPacket> + Clone + Into<Qdisc<TestPacket>>,
+    Q: Discipline<TestPacket> + Clone,
 {
-    let any: Qdisc<TestPacket> = q.clone().into();
+    let any = wrap(q.clone());
     move |load| [measure(&q, load), measure(&any, load)]
 }
 
@@ -153,7 +153,7 @@ fn decision(params: Params) -> f64 {
                 gauges.departures += 19;
                 gauges.drops_overflow += 1;
                 gauges.sojourn = u64::from(learner.limit()) * MS;
-                black_box(learner.decide(black_box(&gauges), &mut rng));
+                black_box(learner.decide(black_box(&gauges), &mut [], &mut rng));
             }
             start.elapsed().as_nanos() as f64 / f64::from(CALLS)
         })
@@ -215,22 +215,32 @@ fn main() {
     single(
         "pfifo",
         not,
-        &both(fifo::Fifo::new(fifo::Params::default())),
+        &both(fifo::Fifo::new(fifo::Params::default()), Qdisc::Fifo),
     );
     single(
         "codel",
         not,
-        &both(codel::Codel::new(codel::Params::default())),
+        &both(codel::Codel::new(codel::Params::default()), Qdisc::Codel),
     );
-    single("pie", not, &both(pie::Pie::new(pie::Params::default())));
+    single(
+        "pie",
+        not,
+        &both(pie::Pie::new(pie::Params::default()), Qdisc::Pie),
+    );
     let params = red::Params::for_rate(100_000_000);
-    single("red", not, &both(red::Red::new(params)));
+    single("red", not, &both(red::Red::new(params), Qdisc::Red));
     single(
         "cobalt",
         not,
-        &both(cobalt::Cobalt::new(cobalt::Params::default())),
+        &both(
+            cobalt::Cobalt::new(cobalt::Params::default()),
+            Qdisc::Cobalt,
+        ),
     );
-    let q = both(dualpi2::DualPi2::new(dualpi2::Params::default()));
+    let q = both(
+        dualpi2::DualPi2::new(dualpi2::Params::default()),
+        Qdisc::DualPi2,
+    );
     single("dualpi2", not, &q);
     single("dualpi2 l4s", l4s, &q);
     let fair = |name: &str, q: &dyn Fn(&Load) -> [Cost; 2]| {
@@ -238,16 +248,22 @@ fn main() {
         row(name, &standing(2048, 1024, not), "2048, 1024 flows", q);
         row(name, &overload(1024), "110 %, 1024 flows", q);
     };
-    fair("fq", &both(fq::Fq::new(fq::Params::default())));
+    fair("fq", &both(fq::Fq::new(fq::Params::default()), Qdisc::Fq));
     fair(
         "fq_codel",
-        &both(fq_codel::FqCodel::new(fq_codel::Params::default())),
+        &both(
+            fq_codel::FqCodel::new(fq_codel::Params::default()),
+            Qdisc::FqCodel,
+        ),
     );
     fair(
         "fq_pie",
-        &both(fq_pie::FqPie::new(fq_pie::Params::default())),
+        &both(fq_pie::FqPie::new(fq_pie::Params::default()), Qdisc::FqPie),
     );
-    fair("cake", &both(cake::Cake::new(cake::Params::default())));
+    fair(
+        "cake",
+        &both(cake::Cake::new(cake::Params::default()), Qdisc::Cake),
+    );
     for (what, fixed_point) in [("floating point", false), ("fixed_point", true)] {
         if "learnqueue".contains(&word) {
             let ns = decision(Params {

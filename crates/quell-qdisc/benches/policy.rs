@@ -43,7 +43,7 @@ fn decision() -> f64 {
     best(400, 50, || {
         gauges.now += 20_000_000;
         gauges.departed_bytes += 24_000;
-        black_box(rlaqm.decide(black_box(&gauges), &mut rng));
+        black_box(rlaqm.decide(black_box(&gauges), &mut [], &mut rng));
     })
 }
 

@@ -1,4 +1,4 @@
-//! What a discipline shows (gauges) and lets be set (knobs): the only words between it and a controller.
+//! What a discipline shows (gauges) and lets be set (knobs): all that passes between it and a controller.
 
 use crate::Nanos;
 
@@ -43,6 +43,9 @@ pub struct Gauges {
     pub marks: u64,
     /// The drop or mark probability in force, where the discipline has one.
     pub probability: f64,
+    /// Packets queued, integrated over time, packet-nanoseconds: the difference of two readings over the time between them is
+    /// the mean backlog.
+    pub backlog_ns: u128,
 }
 
 /// What a controller sets; `None` leaves a knob as it is.
@@ -58,67 +61,116 @@ pub struct Knobs {
     pub release: bool,
 }
 
-/// Readings of one sub-queue with a PIE of its own: the twelve of the A3C-L4S paper's table 1.
+impl Knobs {
+    /// All knobs stay as they are.
+    pub const KEEP: Self = Self {
+        limit_packets: None,
+        drop: None,
+        base_probability: None,
+        release: false,
+    };
+}
+
+/// Which knobs a discipline has: for the queue as a whole, or for one of its sub-queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnobSet {
+    /// [`Knobs::limit_packets`].
+    pub limit: bool,
+    /// [`Knobs::drop`].
+    pub drop: bool,
+    /// [`Knobs::base_probability`] and [`Knobs::release`].
+    pub base_probability: bool,
+}
+
+impl KnobSet {
+    /// No knob at all.
+    pub const NONE: Self = Self {
+        limit: false,
+        drop: false,
+        base_probability: false,
+    };
+    /// The limit alone.
+    pub const LIMIT: Self = Self {
+        limit: true,
+        ..Self::NONE
+    };
+
+    /// The names of the knobs that there are, as users write them.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            ("limit", self.limit),
+            ("drop", self.drop),
+            ("base_probability", self.base_probability),
+        ];
+        all.into_iter().filter_map(|(name, is)| is.then_some(name))
+    }
+
+    /// The first knob that `knobs` sets and that is not in this set, by its name.
+    pub fn lacks(self, knobs: &Knobs) -> Option<&'static str> {
+        let wanted = [
+            ("limit", self.limit, knobs.limit_packets.is_some()),
+            ("drop", self.drop, knobs.drop.is_some()),
+            (
+                "base_probability",
+                self.base_probability,
+                knobs.base_probability.is_some(),
+            ),
+        ];
+        let lacking = wanted.into_iter().find(|(_, has, set)| *set && !has);
+        lacking.map(|(name, ..)| name)
+    }
+}
+
+/// Readings of one sub-queue: a flow of a fair queue, or a half of a coupled pair. What a discipline does not have is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PieGauges {
-    /// Time left without drops.
-    pub burst_allowance: Nanos,
-    /// The law's probability, p'.
-    pub drop_prob: f64,
-    /// Present delay.
-    pub qdelay: Nanos,
-    /// Delay at the last update.
-    pub qdelay_old: Nanos,
-    /// Probabilities summed since the last drop.
-    pub accu_prob: f64,
-    /// When the law started (FreeBSD: its first rate measurement).
-    pub measurement_start: Nanos,
-    /// Packets offered.
-    pub total_packets: u64,
-    /// Bytes offered.
-    pub total_bytes: u64,
+pub struct SubGauges {
     /// Packets queued.
     pub backlog_packets: u32,
     /// Bytes queued.
     pub backlog_bytes: u64,
+    /// How long the head has waited; 0 if empty.
+    pub head_age: Nanos,
+    /// The limit in force, packets, where the sub-queue has one of its own.
+    pub limit_packets: u32,
+    /// Time in which a sub-queue with a limit of its own was active, and the integral of its limit over that time,
+    /// packet-nanoseconds.
+    pub active_ns: u128,
+    /// See `active_ns`.
+    pub limit_ns: u128,
+    /// Packets offered.
+    pub arrivals: u64,
+    /// Bytes offered.
+    pub arrived_bytes: u64,
     /// Packets dropped, for whatever cause.
     pub drops: u64,
-    /// It holds ECN-capable packets: an L4S sub-queue.
-    pub ecn: bool,
+    /// The probability of the law that runs in it.
+    pub probability: f64,
+    /// It holds packets of low-latency flows (RFC 9331).
+    pub low_latency: bool,
+    /// State of that law.
+    pub law: LawGauges,
 }
 
-impl PieGauges {
-    /// Names in the order of [`PieGauges::array`], the published one.
-    pub const NAMES: [&str; 12] = [
-        "burst_allowance",
-        "drop_prob",
-        "current_qdelay",
-        "qdelay_old",
-        "accu_prob",
-        "measurement_start",
-        "tot_pkts",
-        "tot_bytes",
-        "length",
-        "len_bytes",
-        "drops",
-        "ecn",
-    ];
+/// State of a PIE (RFC 8033) that runs in a sub-queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LawGauges {
+    /// Time left without drops.
+    pub burst_allowance: Nanos,
+    /// Present delay.
+    pub delay: Nanos,
+    /// Delay at the last update.
+    pub delay_old: Nanos,
+    /// Probabilities summed since the last drop.
+    pub accumulated: f64,
+    /// When the law started.
+    pub since: Nanos,
+}
 
-    /// All twelve as numbers: times in ns, probabilities from 0 to 1 (`accu_prob` to 8.5 and somewhat more), `ecn` 0 or 1.
-    pub fn array(&self) -> [f64; 12] {
-        [
-            self.burst_allowance as f64,
-            self.drop_prob,
-            self.qdelay as f64,
-            self.qdelay_old as f64,
-            self.accu_prob,
-            self.measurement_start as f64,
-            self.total_packets as f64,
-            self.total_bytes as f64,
-            f64::from(self.backlog_packets),
-            self.backlog_bytes as f64,
-            self.drops as f64,
-            f64::from(u8::from(self.ecn)),
-        ]
-    }
+/// Where an arriving packet will queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The sub-queue.
+    pub sub_queue: usize,
+    /// It was given to another flow just now: what was known of it is void.
+    pub fresh: bool,
 }

@@ -3,31 +3,22 @@
 //! Sans-IO: time is an argument, randomness is handed in, and nothing here reads a clock, opens a file or starts a thread.
 //! The same code runs in virtual time, on real packets and under a fuzzer.
 
-pub mod cake;
-pub mod cobalt;
-pub mod codel;
 pub mod control;
-pub mod dualpi2;
-pub mod fifo;
-pub mod flows;
-pub mod fq;
-pub mod fq_codel;
-pub mod fq_pie;
+pub mod discipline;
+pub mod disciplines;
 pub mod gauges;
-pub mod l4s;
-pub mod lfq;
 pub mod packet;
-pub mod pie;
-pub mod pie_ns3;
+pub mod parts;
 pub mod policy;
-pub mod qdisc;
-pub mod red;
-pub mod ring;
 pub mod rng;
 
-pub use gauges::{Gauges, Knobs, PieGauges};
+pub use discipline::{Backlog, Discipline};
+pub use disciplines::{
+    Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, l4s, pie, pie_ns3,
+    red,
+};
+pub use gauges::{Admission, Gauges, KnobSet, Knobs, LawGauges, SubGauges};
 pub use packet::{DropCause, Drops, Ecn, Got, Packet};
-pub use qdisc::{Discipline, Qdisc};
 pub use rng::Rng;
 
 /// Integer nanoseconds since an epoch that the caller chooses.

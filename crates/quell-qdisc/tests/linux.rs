@@ -6,6 +6,7 @@
 //! HTB with burst 1600 over the discipline, cake with its own shaper). There, the discipline was made about 0.2 s before
 //! the first packet, which is when PIE's clock starts.
 
+use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
     Discipline, DropCause, Ecn, Got, MS, NEVER, Nanos, Qdisc, Rng, SEC, cake, codel, dualpi2, fifo,
@@ -107,8 +108,8 @@ fn run(mut q: Qdisc<TestPacket>, seed: u64) -> Seen {
 }
 
 /// The mean of so many seeds is within `share` of Linux's drops, mean and p95 backlog (packets) and the flood's goodput.
-fn like_linux(q: impl Into<Qdisc<TestPacket>>, seeds: u64, linux: [f64; 4], share: f64) {
-    let q = q.into();
+fn like_linux(params: Params, seeds: u64, linux: [f64; 4], share: f64) {
+    let q: Qdisc<TestPacket> = Qdisc::new(params);
     let mut sum = [0.0; 4];
     for seed in 0..seeds {
         let s = run(q.clone(), seed);
@@ -129,37 +130,37 @@ fn like_linux(q: impl Into<Qdisc<TestPacket>>, seeds: u64, linux: [f64; 4], shar
 
 #[test]
 fn pfifo() {
-    let q = fifo::Fifo::new(fifo::Params::default());
+    let q = Params::Fifo(fifo::Params::default());
     // Which flow finds a place in a full FIFO is a matter of phase: shares differ most here.
     like_linux(q, 1, [16_928.0, 999.767, 1000.0, 8.84], 0.15);
 }
 
 #[test]
 fn codel() {
-    let q = codel::Codel::new(codel::Params::default());
+    let q = Params::Codel(codel::Params::default());
     like_linux(q, 1, [16_932.0, 999.243, 1000.0, 8.611], 0.15);
 }
 
 #[test]
 fn pie() {
-    let q = pie::Pie::new(pie::Params::default());
+    let q = Params::Pie(pie::Params::default());
     like_linux(q, 8, [16_911.0, 7.37, 20.7, 8.641], 0.1);
 }
 
 #[test]
 fn dualpi2() {
-    let q = dualpi2::DualPi2::new(dualpi2::Params::default());
+    let q = Params::DualPi2(dualpi2::Params::default());
     like_linux(q, 8, [16_914.0, 29.617, 48.3, 8.46], 0.05);
 }
 
 #[test]
 fn fq() {
-    let q = fq::Fq::new(fq::Params::default());
+    let q = Params::Fq(fq::Params::default());
     like_linux(q, 1, [16_914.0, 99.99, 101.0, 6.722], 0.01);
 }
 
-fn noecn(limit: u32) -> fq_codel::FqCodel<TestPacket> {
-    fq_codel::FqCodel::new(fq_codel::Params {
+fn noecn(limit: u32) -> Params {
+    Params::FqCodel(fq_codel::Params {
         limit,
         codel: codel::Params::default(),
         ..fq_codel::Params::default()
@@ -183,13 +184,13 @@ fn fq_codel_at_a_limit_that_batches_hold() {
 
 #[test]
 fn fq_pie() {
-    let q = fq_pie::FqPie::new(fq_pie::Params::default());
+    let q = Params::FqPie(fq_pie::Params::default());
     like_linux(q, 8, [16_907.0, 2.949, 10.3, 6.722], 0.2);
 }
 
 #[test]
 fn cake() {
-    let q = cake::Cake::new(cake::Params {
+    let q = Params::Cake(cake::Params {
         bandwidth: Some(RATE_BPS),
         ..cake::Params::default()
     });

@@ -7,10 +7,10 @@ use every::{Bound, every, index};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use quell_qdisc::flows::PACKET_MEMORY;
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::parts::flows::PACKET_MEMORY;
 use quell_qdisc::{
-    Discipline, DropCause, Ecn, Gauges, Got, Knobs, MS, Nanos, Packet, PieGauges, Qdisc, Rng, US,
+    Discipline, DropCause, Ecn, Gauges, Got, Knobs, MS, Nanos, Packet, Qdisc, Rng, SubGauges, US,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -117,30 +117,31 @@ impl World {
         assert_eq!(self.q.bytes(), self.bytes, "the same in bytes");
         assert_eq!(self.q.is_empty(), self.packets == 0);
         assert!(self.marked <= self.q.marks());
-        self.queues();
+        self.sub_queues();
     }
 
     /// What sub-queues show, where there are any, adds up.
-    fn queues(&self) {
-        let shown: Vec<_> = (0..self.q.queues())
-            .filter_map(|queue| self.q.queue_gauges(queue))
+    fn sub_queues(&self) {
+        let shown: Vec<_> = (0..self.q.sub_queues())
+            .filter_map(|sub| self.q.sub_gauges(self.now, sub))
             .collect();
-        assert_eq!(shown.len(), self.q.queues());
+        assert_eq!(shown.len(), self.q.sub_queues());
         if shown.is_empty() {
             return;
         }
-        let sum = |f: fn(&PieGauges) -> u64| shown.iter().map(f).sum::<u64>();
+        let sum = |f: fn(&SubGauges) -> u64| shown.iter().map(f).sum::<u64>();
         assert_eq!(sum(|g| g.backlog_packets.into()), self.packets as u64);
         assert_eq!(sum(|g| g.backlog_bytes), self.bytes);
-        let lost = self.log.iter().filter(|(_, cause)| cause.is_some());
-        assert_eq!(sum(|g| g.drops), lost.count() as u64);
-        assert_eq!(sum(|g| g.total_packets), self.offered.len() as u64);
-        assert!(shown.iter().all(|g| (0.0..=1.0).contains(&g.drop_prob)));
-        assert!(
-            shown
-                .iter()
-                .all(|g| g.array().iter().all(|x| x.is_finite()))
-        );
+        for (sub, g) in shown.iter().enumerate() {
+            assert_eq!(self.q.sub_len(sub), g.backlog_packets);
+            assert!((0.0..=1.0).contains(&g.probability) && g.law.accumulated.is_finite());
+            assert!(g.head_age <= self.now && (g.head_age == 0 || g.backlog_packets > 0));
+        }
+        if let Qdisc::L4s(_) = self.q {
+            let lost = self.log.iter().filter(|(_, cause)| cause.is_some());
+            assert_eq!(sum(|g| g.drops), lost.count() as u64);
+            assert_eq!(sum(|g| g.arrivals), self.offered.len() as u64);
+        }
     }
 
     fn limit(&self) -> u64 {
@@ -162,7 +163,15 @@ impl World {
         self.packets += 1;
         self.bytes += u64::from(len);
         let mut drops = Vec::new();
+        // Half of the packets ask first where they will go.
+        let admitted = id
+            .is_multiple_of(2)
+            .then(|| self.q.admit(self.now, &packet));
         self.q.enqueue(self.now, packet, &mut self.rng, &mut drops);
+        if let Some(Some(admission)) = admitted {
+            assert_eq!(self.q.sub_queue_of(&packet), Some(admission.sub_queue));
+            assert!(admission.sub_queue < self.q.sub_queues());
+        }
         self.settle(drops);
         // A limit that a knob has put below the backlog is only not exceeded further.
         match self.bound {
@@ -248,7 +257,7 @@ impl World {
                     base_probability: Some(p),
                     ..Knobs::default()
                 };
-                self.q.set_queue_knobs(queue, &knobs);
+                self.q.set_sub_knobs(queue, &knobs);
             }
             Op::Release => self.q.set_knobs(&Knobs {
                 release: true,

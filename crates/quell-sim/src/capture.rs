@@ -26,13 +26,13 @@ impl Capture {
         let file = path.display().to_string();
         let writer = File::create(path).and_then(|f| Writer::new(BufWriter::new(f)));
         let writer = writer.map_err(|e| failed(&file, &e))?;
-        world.net.ports[0].probe.capture = Some(Vec::new());
+        world.net.ports[0].trace_mut().capture = Some(Vec::new());
         Ok(Self { writer, file })
     }
 
     /// Writes what happened at the bottleneck at this instant. ACKs are looked up in the store, which keeps them at least so long.
     pub fn write(&mut self, now: Nanos, world: &mut World) -> Result<(), Error> {
-        let capture = &mut world.net.ports[0].probe.capture;
+        let capture = &mut world.net.ports[0].trace_mut().capture;
         let mut packets = capture.replace(Vec::new()).unwrap_or_default();
         for (fate, packet) in packets.drain(..) {
             let fate = match fate {
@@ -43,7 +43,7 @@ impl Capture {
             self.packet(now, fate, &packet, world)
                 .map_err(|e| failed(&self.file, &e))?;
         }
-        world.net.ports[0].probe.capture = Some(packets);
+        world.net.ports[0].trace_mut().capture = Some(packets);
         Ok(())
     }
 

@@ -3,13 +3,9 @@
 pub mod agenda;
 mod capture;
 pub mod cc;
-pub mod env;
-pub mod learnqueue;
-pub mod lfq;
 pub mod packet;
 pub mod pcap;
 pub mod pipe;
-pub mod probe;
 pub mod run;
 pub mod scenario;
 pub mod tcp;
@@ -21,6 +17,7 @@ mod measure;
 mod net;
 mod port;
 mod slot;
+mod trace;
 
-pub use run::{RunOptions, run, run_controlled};
+pub use run::{RunOptions, Session, run};
 pub use world::{Status, World};

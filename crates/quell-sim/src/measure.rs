@@ -2,9 +2,8 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Series;
-use quell_qdisc::{Gauges, MS, NEVER, Nanos, SEC};
+use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
-use crate::probe::Counters;
 use crate::scenario::{Cc, Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Slot};
 use crate::world::World;
@@ -109,11 +108,8 @@ pub struct Measures {
     pub bin_at: Nanos,
     /// The series so far.
     pub series: Option<Box<Series>>,
-    /// Bottleneck counters when the warm-up ended, marks, and per hop.
-    pub warm: Vec<(Counters, u64)>,
     warm_now: Nanos,
     bin: Nanos,
-    bin_mark: (Counters, u64, u128, f64),
     measuring: bool,
     detailed: bool,
 }
@@ -134,10 +130,8 @@ impl Measures {
                     ..Series::default()
                 })
             }),
-            warm: Vec::new(),
             warm_now: 0,
             bin: bin.unwrap_or(NEVER),
-            bin_mark: (Counters::default(), 0, 0, 0.0),
             measuring: false,
             detailed: flows <= DETAILED as u64,
         }
@@ -274,10 +268,8 @@ impl World {
                 a.rtt = Some(Box::default());
             }
         }
-        self.measures.warm.clear();
         for port in &mut self.net.ports {
             port.restart(now);
-            self.measures.warm.push((port.probe.counters, port.marks()));
         }
         if let Some(cell) = &mut self.net.cell {
             cell.restart(now);
@@ -292,33 +284,10 @@ impl World {
         self.measures.bin_at = now + self.measures.bin;
         let totals = self.totals();
         let senders = self.senders();
-        let port = &mut self.net.ports[0];
-        port.settle(now);
-        let mut g = Gauges::default();
-        port.knobs(now, &mut g);
-        let c = port.probe.counters;
-        let (offered, byte_ns, marks) =
-            (port.offered_bytes(now), port.probe.byte_ns(), port.marks());
-        let mean_bps = port.mean_bps as f64;
         let m = &mut self.measures;
         let Some(s) = &mut m.series else { return };
-        let (was, was_marks, was_byte_ns, was_offered) = m.bin_mark;
-        let bin = m.bin as f64;
-        let mbps = |bytes: f64| bytes * 8e3 / bin;
-        let held = (byte_ns - was_byte_ns) as f64 / bin;
-        let left = c.departures - was.departures;
-        let drops = |c: &Counters| c.drops.overflow + c.drops.early + c.drops.forced;
-        s.backlog_ms.push(held * 8e3 / mean_bps);
-        s.throughput_mbps
-            .push(mbps((c.departed_bytes - was.departed_bytes) as f64));
-        s.capacity_mbps.push(mbps(offered - was_offered));
-        s.sojourn_ms.push(
-            (left > 0).then(|| (c.sojourn_sum - was.sojourn_sum) as f64 / left as f64 / MS as f64),
-        );
-        s.drops.push(drops(&c) - drops(&was));
-        s.marks.push(marks - was_marks);
-        s.limit_packets.push(f64::from(g.limit_packets));
-        s.probability.push(g.probability);
+        self.net.ports[0].close_bin(now, m.bin, s);
+        let mbps = |bytes: f64| bytes * 8e3 / m.bin as f64;
         s.goodput_mbps.resize(m.reports.len(), Vec::new());
         for (k, (r, t)) in m.reports.iter_mut().zip(totals).enumerate() {
             s.goodput_mbps[k].push(mbps((t.0 - r.bin_bytes) as f64));
@@ -332,6 +301,5 @@ impl World {
             s.rtt_ms[k].push(mean(srtt, MS as f64));
             s.cwnd_packets[k].push(mean(cwnd, 1.0));
         }
-        m.bin_mark = (c, marks, byte_ns, offered);
     }
 }

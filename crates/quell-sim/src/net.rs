@@ -58,6 +58,8 @@ pub struct Net {
     pub store: AckStore,
     /// The channel that all ports share, if they do.
     pub cell: Option<Box<Cell>>,
+    /// The earliest of what the world's `control` sees to; 0 where somebody outside is to be asked.
+    pub control_at: Nanos,
 }
 
 impl Net {
@@ -95,7 +97,9 @@ impl Net {
     /// A packet enters a port.
     #[inline]
     pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
-        self.ports[port].enqueue(now, p.len(), || p);
+        if self.ports[port].enqueue(now, p.len(), || p) {
+            self.control_at = 0;
+        }
         self.tell_cell(now, port);
     }
 
@@ -112,7 +116,7 @@ impl Net {
         let cell = self.cell.as_mut()?;
         cell.event(now, &mut self.ports);
         for port in cell.touched.drain(..) {
-            let dropped = &mut self.ports[usize::from(port)].probe.dropped_acks;
+            let dropped = &mut self.ports[usize::from(port)].trace_mut().dropped_acks;
             self.store.free.append(dropped);
         }
         (!cell.up.is_empty()).then(|| std::mem::take(&mut cell.up))
@@ -147,7 +151,7 @@ impl Net {
     /// Forgets the ACKs that a port dropped.
     #[inline]
     pub fn forget_acks(&mut self, port: usize) {
-        let dropped = &mut self.ports[port].probe.dropped_acks;
+        let dropped = &mut self.ports[port].trace_mut().dropped_acks;
         if !dropped.is_empty() {
             self.store.free.append(dropped);
         }
@@ -165,7 +169,9 @@ pub struct Entry<'a> {
 impl Wire for Entry<'_> {
     #[inline(always)]
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
-        self.net.ports[self.port].enqueue(now, len, make);
+        if self.net.ports[self.port].enqueue(now, len, make) {
+            self.net.control_at = 0;
+        }
         self.net.tell_cell(now, self.port);
     }
 }
@@ -204,7 +210,7 @@ mod tests {
                 let held = w.net.store.acks.len() - w.net.store.free.len();
                 // At most what stands in the queue and on the wire before it.
                 assert!(held <= 1100, "{held} under way");
-                assert!(w.net.ports[1].probe.counters.departures > 2000);
+                assert!(w.net.ports[1].queue.probe.meter.counters.departures > 2000);
                 w.run_until(20 * SEC);
                 assert_eq!(
                     w.net.store.acks.len(),

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quell_link::error::Error;
-use quell_link::hist::Hist;
-use quell_link::record::{self, DropsByCause, Run, Summary};
-use quell_qdisc::control::Controller;
-use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
+use quell_link::record::{self, Run, Summary, mbps, ratio};
+use quell_qdisc::{MS, Nanos, SEC};
 
 use crate::capture::Capture;
 use crate::measure::{AckStats, Report};
 use crate::port::Port;
-use crate::probe::Counters;
-use crate::scenario::Scenario;
+use crate::scenario::{self, Scenario};
 use crate::wifi::Link;
 use crate::world::{Status, World};
 
@@ -27,8 +24,6 @@ pub struct RunOptions {
     pub pcap: Option<PathBuf>,
 }
 
-/// Points of the sojourn's cumulative distribution.
-const CDF_POINTS: usize = 200;
 /// Simulated time between two looks at the stop flag.
 const SLICE: Nanos = 20 * MS;
 
@@ -40,81 +35,98 @@ pub fn run(
     options: &RunOptions,
     stop: &AtomicBool,
 ) -> Result<Run, Error> {
-    run_controlled(scenario, queue, seed, options, stop, None)
+    let world = World::new(Arc::new(scenario.clone()), queue, seed, options.series_bin)?;
+    let mut session = Session::new(world, options)?;
+    let mut go_on = || match stop.load(Ordering::Relaxed) {
+        true => Err(Error::new("interrupted")),
+        false => Ok(()),
+    };
+    while let Status::Decide { .. } = session.go_on(&mut go_on)? {}
+    session.finish()
 }
 
-/// A controller that is not part of the queue: its period, and what it decides.
-pub type Outside<'a> = (Nanos, &'a mut dyn FnMut(&Gauges) -> Result<Knobs, Error>);
+/// A run of a world to its end, slice by slice, with a capture if one is wanted.
+pub struct Session {
+    /// The world.
+    pub world: World,
+    capture: Option<Capture>,
+    /// The end of the slice that runs.
+    until: Nanos,
+    cpu_s: f64,
+}
 
-/// As `run`, with a controller outside at the bottleneck.
-pub fn run_controlled(
-    scenario: &Scenario,
-    queue: &str,
-    seed: u64,
-    options: &RunOptions,
-    stop: &AtomicBool,
-    mut outside: Option<Outside>,
-) -> Result<Run, Error> {
-    let mut world = World::new(Arc::new(scenario.clone()), queue, seed, options.series_bin)?;
-    if let Some((period, _)) = &outside {
-        world.set_external(0, *period);
-    }
-    let mut capture = match &options.pcap {
-        Some(path) => Some(Capture::create(path, &mut world)?),
-        None => None,
-    };
-    let clock = cpu_time::ThreadTime::now();
-    let mut until = 0;
-    while until < scenario.duration {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::new("interrupted"));
-        }
-        // A capture has to look after every event; nothing else does.
-        let step = match capture {
-            Some(_) => world.next_event().saturating_add(1),
-            None => until + SLICE,
+impl Session {
+    /// At the world's start.
+    ///
+    /// # Errors
+    /// If the capture cannot be begun.
+    pub fn new(mut world: World, options: &RunOptions) -> Result<Self, Error> {
+        let capture = match &options.pcap {
+            Some(path) => Some(Capture::create(path, &mut world)?),
+            None => None,
         };
-        until = step.min(scenario.duration);
-        while let Status::Decide { queue, gauges } = world.run_until(until) {
-            if let Some((_, decide)) = &mut outside {
-                let knobs = decide(&gauges)?;
-                world.set_knobs(queue, &knobs);
+        Ok(Self {
+            world,
+            capture,
+            until: 0,
+            cpu_s: 0.0,
+        })
+    }
+
+    /// Runs on to the next decision that somebody outside has to make, or to the end. `go_on` is asked now and then.
+    ///
+    /// # Errors
+    /// What `go_on` says; if the capture cannot be written.
+    pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
+        let clock = cpu_time::ThreadTime::now();
+        let status = self.run_on(go_on);
+        self.cpu_s += clock.elapsed().as_secs_f64();
+        status
+    }
+
+    fn run_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
+        let end = self.world.scenario.duration;
+        loop {
+            let status = self.world.run_until(self.until);
+            if status != Status::Done {
+                return Ok(status);
             }
-        }
-        if let Some(capture) = &mut capture {
-            capture.write(until - 1, &mut world)?;
+            if let Some(capture) = &mut self.capture
+                && self.until > 0
+            {
+                capture.write(self.until - 1, &mut self.world)?;
+            }
+            if self.until == end {
+                return Ok(Status::Done);
+            }
+            go_on()?;
+            // A capture has to look after every event; nothing else does.
+            let next = match self.capture {
+                Some(_) => self.world.next_event().saturating_add(1),
+                None => self.until + SLICE,
+            };
+            self.until = next.min(end);
         }
     }
-    if let Some(capture) = capture {
-        capture.finish()?;
+
+    /// The record of a run that came to its end.
+    ///
+    /// # Errors
+    /// If the capture cannot be written.
+    pub fn finish(mut self) -> Result<Run, Error> {
+        if let Some(capture) = self.capture.take() {
+            capture.finish()?;
+        }
+        Ok(self.world.record(self.cpu_s))
     }
-    Ok(world.record(clock.elapsed().as_secs_f64()))
 }
 
 impl World {
     /// The result record of what was measured so far.
     pub fn record(&mut self, cpu_s: f64) -> Run {
         let now = self.now;
-        for port in &mut self.net.ports {
-            port.settle(now);
-        }
         let span = (now - self.measures.warm_at()).max(1);
-        let limit_packets = self.net.ports[0].mean_limit(now);
         let flows = self.flow_records(now);
-        let port = &self.net.ports[0];
-        let (mut c, mut marks, mut sojourns) = (Counters::default(), 0, Hist::new());
-        for i in self.bottleneck() {
-            let (port, warm) = (&self.net.ports[i], self.measures.warm.get(i));
-            let warm = warm.copied().unwrap_or_default();
-            c = sum(&c, &since(&port.probe.counters, &warm.0));
-            marks += port.marks() - warm.1;
-            sojourns.merge(&port.probe.sojourns);
-        }
-        let offered = port.offered_bytes(now) - port.offered_bytes(self.measures.warm_at());
-        let drops = c.drops.total();
-        let ms = 1.0 / MS as f64;
-        let byte_ms = 8e3 / port.mean_bps as f64;
-        let total = port.probe.counters.departures;
         let rtt = self.measures.rtt();
         let reports = self.measures.reports.iter();
         let down: u64 = reports
@@ -122,37 +134,21 @@ impl World {
             .filter(|(r, _)| r.down)
             .map(|(_, (bytes, _))| bytes)
             .sum();
+        let (jain, fct_ms) = (self.jain(&flows), self.fct());
+        let (hops, wifi) = (self.hop_records(now), self.wifi_record(now, span));
+        let total = self.packets();
+        let queue = self.queue_record(now);
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
             seed: self.seed,
-            measured_s: span as f64 / SEC as f64,
             goodput_mbps: mbps(down as f64, span),
-            throughput_mbps: mbps(c.departed_bytes as f64, span),
-            capacity_mbps: mbps(offered, span),
-            utilisation: if offered > 0.0 {
-                c.departed_bytes as f64 / offered
-            } else {
-                0.0
-            },
-            sojourn_ms: sojourns.summary(ms),
-            sojourn_cdf: sojourns.cdf(CDF_POINTS, ms),
-            backlog_packets: port.probe.packets(),
-            backlog_ms: port.probe.bytes(byte_ms),
-            limit_packets,
-            packets: c.departures,
-            drops,
-            marks,
-            loss_rate: ratio(drops, c.arrivals),
-            mark_rate: ratio(marks, c.departures),
-            drops_by_cause: c.drops,
-            jain: self.jain(&flows),
-            rtt_ms: (rtt.count() > 0).then(|| rtt.summary(ms)),
-            fct_ms: self.fct(),
+            jain,
+            rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS as f64)),
+            fct_ms,
             flows,
-            guard: guard_record(&port.controller),
-            hops: self.hop_records(span),
-            wifi: self.wifi_record(span),
+            hops,
+            wifi,
             series: self.measures.series.as_deref().cloned(),
             events: self.events(),
             cpu_s,
@@ -162,43 +158,45 @@ impl World {
                 0.0
             },
             trace_hash: format!("{:016x}", self.trace_hash()),
+            ..queue
         }
     }
 
-    /// The queues that packets, drops and sojourns are counted at: the first, in a cell all of the same node.
-    fn bottleneck(&self) -> Vec<usize> {
-        let Some(cell) = &self.net.cell else {
-            return vec![0];
+    /// What is said of the bottleneck; in a cell packets, drops and sojourns count at all queues of its node.
+    fn queue_record(&mut self, now: Nanos) -> Run {
+        let links = self.net.cell.as_ref().map(|cell| &cell.links);
+        let node = links.map(|links| links[0].from);
+        let Some((first, others)) = self.net.ports.split_first_mut() else {
+            return Run::default();
         };
-        let node = cell.links[0].from;
-        let all = cell.links.iter().enumerate();
-        all.filter(|(_, l)| l.from == node)
-            .map(|(i, _)| i)
-            .collect()
+        let same_node = others.iter_mut().enumerate().filter_map(|(i, port)| {
+            let from = links?.get(i + 1)?.from;
+            (Some(from) == node).then_some(&mut **port)
+        });
+        first.record(now, same_node)
     }
 
-    fn wifi_record(&mut self, span: Nanos) -> Option<record::Wifi> {
-        let now = self.now;
+    fn wifi_record(&mut self, now: Nanos, span: Nanos) -> Option<record::Wifi> {
         let cell = self.net.cell.as_ref()?;
         let wifi = self.scenario.wifi.as_ref()?;
         let name = |node: u16| &wifi.nodes[usize::from(node)];
         let ports = self.net.ports.iter_mut().zip(&cell.links);
-        let one = |((port, link), warm): ((&mut Port, &Link), &(Counters, u64))| {
-            let c = since(&port.probe.counters, &warm.0);
+        let one = |(port, link): (&mut Port, &Link)| {
             let air = &link.counts;
             let own = name(link.from).queue.clone();
+            let run = port.record(now, std::iter::empty());
             record::WifiQueue {
                 from: name(link.from).name.clone(),
                 to: name(link.to).name.clone(),
                 ac: link.category.word().into(),
                 queue: own.unwrap_or_else(|| self.queue.clone()),
                 throughput_mbps: mbps(air.bytes as f64, span),
-                sojourn_ms: port.probe.sojourns.summary(1.0 / MS as f64),
+                sojourn_ms: run.sojourn_ms,
                 delay_ms: (air.packets > 0).then(|| air.delay as f64 / (air.packets * MS) as f64),
-                backlog_packets: port.probe.packets().mean,
-                limit_packets: port.mean_limit(now),
-                drops: c.drops.total(),
-                marks: port.marks() - warm.1,
+                backlog_packets: run.backlog_packets.mean,
+                limit_packets: run.limit_packets,
+                drops: run.drops,
+                marks: run.marks,
                 airtime: air.airtime as f64 / span as f64,
                 aggregate: ratio(air.frames, air.exchanges),
                 retries: ratio(air.retries, air.frames),
@@ -206,16 +204,10 @@ impl World {
                 given_up: air.given_up,
             }
         };
-        let zero = vec![Default::default(); cell.links.len()];
-        let warm = if self.measures.warm.is_empty() {
-            &zero
-        } else {
-            &self.measures.warm
-        };
         Some(record::Wifi {
             busy: cell.busy(now) as f64 / span as f64,
             collisions: cell.totals.collisions,
-            queues: ports.zip(warm).map(one).collect(),
+            queues: ports.map(one).collect(),
         })
     }
 
@@ -285,91 +277,25 @@ impl World {
         (all.count() > 0).then(|| all.summary(1.0 / MS as f64))
     }
 
-    fn hop_records(&self, span: Nanos) -> Vec<record::Hop> {
-        let zero = Default::default();
-        let one = |(i, hop): (usize, &crate::scenario::Link)| {
-            let port = &self.net.ports[i + 1];
-            let warm = self.measures.warm.get(i + 1).unwrap_or(&zero);
-            let c = since(&port.probe.counters, &warm.0);
+    fn hop_records(&mut self, now: Nanos) -> Vec<record::Hop> {
+        let hops = self.scenario.hops.iter();
+        let ports = self.net.ports.iter_mut().skip(1);
+        let one = |(i, (hop, port)): (usize, (&scenario::Link, &mut Port))| {
+            let run = port.record(now, std::iter::empty());
             record::Hop {
                 hop: i as u32 + 1,
                 queue: hop.queue.clone(),
-                throughput_mbps: mbps(c.departed_bytes as f64, span),
-                sojourn_ms: port.probe.sojourns.summary(1.0 / MS as f64),
-                drops: c.drops.total(),
-                marks: port.marks() - warm.1,
+                throughput_mbps: run.throughput_mbps,
+                sojourn_ms: run.sojourn_ms,
+                drops: run.drops,
+                marks: run.marks,
             }
         };
-        self.scenario.hops.iter().enumerate().map(one).collect()
+        hops.zip(ports).enumerate().map(one).collect()
     }
-}
-
-/// What a guard did, where there is one.
-fn guard_record(controller: &Controller) -> Option<record::Guard> {
-    let Controller::Guard(guard) = controller else {
-        return None;
-    };
-    let s = guard.stats();
-    let mean = |sum: f64| sum / s.proposals.max(1) as f64;
-    Some(record::Guard {
-        decisions: s.decisions,
-        learned: s.learned,
-        clipped: s.clipped,
-        not_a_number: s.not_a_number,
-        late: s.late,
-        stale: s.stale,
-        out_of_range: s.out_of_range,
-        fallbacks: s.fallbacks,
-        handed_back: s.handed_back,
-        proposed: mean(s.proposed_sum),
-        set: mean(s.set_sum),
-    })
 }
 
 /// How long a flow was there in the measured time.
 fn active(r: &Report, warm: Nanos, now: Nanos) -> Nanos {
     r.span.1.min(now).saturating_sub(r.span.0.max(warm))
-}
-
-fn mbps(bytes: f64, span: Nanos) -> f64 {
-    bytes * 8e3 / span as f64
-}
-
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
-}
-
-fn sum(a: &Counters, b: &Counters) -> Counters {
-    Counters {
-        arrivals: a.arrivals + b.arrivals,
-        departures: a.departures + b.departures,
-        departed_bytes: a.departed_bytes + b.departed_bytes,
-        drops: DropsByCause {
-            overflow: a.drops.overflow + b.drops.overflow,
-            early: a.drops.early + b.drops.early,
-            forced: a.drops.forced + b.drops.forced,
-            link: a.drops.link + b.drops.link,
-        },
-        sojourn_sum: a.sojourn_sum + b.sojourn_sum,
-    }
-}
-
-fn since(c: &Counters, warm: &Counters) -> Counters {
-    let (a, b) = (&c.drops, &warm.drops);
-    Counters {
-        arrivals: c.arrivals - warm.arrivals,
-        departures: c.departures - warm.departures,
-        departed_bytes: c.departed_bytes - warm.departed_bytes,
-        drops: DropsByCause {
-            overflow: a.overflow - b.overflow,
-            early: a.early - b.early,
-            forced: a.forced - b.forced,
-            link: a.link - b.link,
-        },
-        sojourn_sum: c.sojourn_sum - warm.sojourn_sum,
-    }
 }

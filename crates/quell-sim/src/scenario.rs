@@ -10,6 +10,7 @@ mod write;
 use std::path::Path;
 
 use quell_link::Error;
+pub use quell_link::bottleneck::Shaper;
 pub use quell_link::server::Rate;
 pub use quell_link::trace::Trace;
 use quell_qdisc::Nanos;
@@ -133,18 +134,6 @@ pub fn run_seed(seed: u64, k: u32) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (z ^ (z >> 31)) >> 11
-}
-
-/// How packets leave a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shaper {
-    /// A packet leaves the queue, takes bytes*8/rate, then the delay.
-    Line,
-    /// Token bucket of `burst` bytes as Linux's HTB: a packet leaves when tokens >= 0 and arrives after the delay alone.
-    Htb {
-        /// Bytes (default 1600).
-        burst: u32,
-    },
 }
 
 /// One queue and the link behind it.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use quell_link::error::Error;
 use quell_link::words::Queue;
-use quell_qdisc::control::lfq::FEATURES;
-use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, PieGauges};
+use quell_qdisc::control::Control;
+use quell_qdisc::{Discipline, Gauges, Knobs, NEVER, Nanos, SubGauges};
 
 use crate::agenda::MAX_TIME;
 use crate::measure::Measures;
@@ -28,11 +28,13 @@ const MOST_PORTS: usize = 254;
 pub enum Status {
     /// The time asked for is reached.
     Done,
-    /// A controller outside is to set the knobs of this queue (0: the bottleneck) and go on.
+    /// Somebody outside is to set knobs and go on. Where a packet waits for that, the world goes on only with an answer.
     Decide {
-        /// Which queue.
+        /// Of which queue (0: the bottleneck).
         queue: usize,
-        /// Its readings.
+        /// Of which of its sub-queues; `None`: of the queue.
+        sub_queue: Option<usize>,
+        /// The queue's readings.
         gauges: Gauges,
     },
 }
@@ -51,8 +53,6 @@ pub struct World {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) seed: u64,
     pub(crate) queue: String,
-    /// The earliest of what `control` sees to.
-    control_at: Nanos,
     warm_at: Nanos,
     events: u64,
 }
@@ -140,7 +140,6 @@ impl World {
             scenario,
             seed,
             queue: queue.canonical(),
-            control_at: 0,
             events: 0,
         };
         world.populate()?;
@@ -159,7 +158,7 @@ impl World {
 
     /// Packets that left the bottleneck's queue so far.
     pub fn packets(&self) -> u64 {
-        self.net.ports[0].probe.counters.departures
+        self.net.ports[0].queue.probe.meter.counters.departures
     }
 
     /// The hash over every packet event of every queue so far.
@@ -167,13 +166,59 @@ impl World {
         self.net
             .ports
             .iter()
-            .fold(0, |h, p| h.rotate_left(7) ^ p.probe.hash)
+            .fold(0, |h, p| h.rotate_left(7) ^ p.trace().hash)
     }
 
-    /// Turns knobs of a queue.
-    pub fn set_knobs(&mut self, queue: usize, knobs: &Knobs) {
+    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision about just that, this is it.
+    ///
+    /// # Errors
+    /// If there is no such queue, or it lacks one of these knobs.
+    pub fn set_knobs(
+        &mut self,
+        queue: usize,
+        sub_queue: Option<usize>,
+        knobs: &Knobs,
+    ) -> Result<(), Error> {
         let now = self.now;
-        self.net.ports[queue].set_knobs(now, knobs);
+        let port = self.port_mut(queue)?;
+        let discipline = port.queue.discipline();
+        let known = match sub_queue {
+            Some(_) => discipline.sub_knobs(),
+            None => discipline.knobs(),
+        };
+        if let Some(lacking) = known.lacks(knobs) {
+            let there = known.names().collect::<Vec<_>>();
+            let error = Error::new(format!("`{}` has no knob {lacking}", self.queue));
+            return Err(error.remedy(match there.is_empty() {
+                true => "it has none".into(),
+                false => format!("it has {}", there.join(", ")),
+            }));
+        }
+        port.set_knobs(now, sub_queue, knobs);
+        self.net.forget_acks(queue);
+        Ok(())
+    }
+
+    /// That there is such a queue.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check_queue(&self, queue: usize) -> Result<(), Error> {
+        let last = self.net.ports.len() - 1;
+        match queue <= last {
+            true => Ok(()),
+            false => Err(
+                Error::new(format!("there is no queue {queue}")).remedy(match last {
+                    0 => "choose 0, the only one".into(),
+                    last => format!("choose 0 to {last}"),
+                }),
+            ),
+        }
+    }
+
+    fn port_mut(&mut self, queue: usize) -> Result<&mut Port, Error> {
+        self.check_queue(queue)?;
+        Ok(&mut self.net.ports[queue])
     }
 
     /// Readings of a queue.
@@ -182,13 +227,71 @@ impl World {
     }
 
     /// Readings of the sub-queues of a queue: none, if it has no such.
-    pub fn sub_queues(&self, queue: usize) -> impl Iterator<Item = PieGauges> {
-        self.net.ports[queue].queue_gauges()
+    pub fn sub_gauges(&self, queue: usize) -> impl Iterator<Item = SubGauges> {
+        let (now, discipline) = (self.now, self.net.ports[queue].queue.discipline());
+        let all = 0..discipline.sub_queues();
+        all.filter_map(move |sub| discipline.sub_gauges(now, sub))
     }
 
-    /// Turns knobs of one sub-queue of a queue.
-    pub fn set_sub_queue(&mut self, queue: usize, sub_queue: usize, knobs: &Knobs) {
-        self.net.ports[queue].set_queue_knobs(sub_queue, knobs);
+    /// Link-layer bytes that each packet has at a queue.
+    pub fn overhead(&self, queue: usize) -> u32 {
+        self.net.ports[queue].overhead
+    }
+
+    /// Who sets a queue's knobs; `None` if nobody does.
+    pub fn controller(&self, queue: usize) -> Option<&dyn Control> {
+        self.net.ports.get(queue)?.queue.controller()
+    }
+
+    /// See [`World::controller`].
+    pub fn controller_mut(&mut self, queue: usize) -> Option<&mut dyn Control> {
+        let controller = self.net.ports.get_mut(queue)?.queue.controller_mut()?;
+        Some(controller.as_mut())
+    }
+
+    /// Gives a queue to this controller.
+    ///
+    /// # Errors
+    /// If there is no such queue, or it lacks a knob that the controller sets.
+    pub fn set_controller(
+        &mut self,
+        queue: usize,
+        controller: Box<dyn Control>,
+    ) -> Result<(), Error> {
+        let now = self.now;
+        let (whole, sub) = controller.knobs();
+        let port = self.port_mut(queue)?;
+        let discipline = port.queue.discipline();
+        for (wanted, there) in [(whole, discipline.knobs()), (sub, discipline.sub_knobs())] {
+            if let Some(lacking) = wanted
+                .names()
+                .find(|name| !there.names().any(|n| n == *name))
+            {
+                return Err(Error::new(format!("the queue has no knob {lacking}"))
+                    .remedy("choose another queue, or another controller"));
+            }
+        }
+        port.queue.set_controller(now, controller);
+        self.net.control_at = 0;
+        Ok(())
+    }
+
+    /// Takes a queue's controller away; knobs stay as they are.
+    pub fn release(&mut self, queue: usize) {
+        if let Some(port) = self.net.ports.get_mut(queue) {
+            port.queue.release();
+        }
+    }
+
+    /// Lets a queue's controller ask outside wherever it would ask its network at a packet; false if it never does.
+    pub fn ask_outside(&mut self, queue: usize) -> bool {
+        self.controller_mut(queue)
+            .is_some_and(|controller| controller.ask_outside())
+    }
+
+    /// What a queue's network would read, while a packet waits for a decision.
+    pub fn question(&self, queue: usize) -> &[f32] {
+        self.controller(queue).map_or(&[], |c| c.question())
     }
 
     /// Queues that there are: the bottleneck, the hops in order, and the one upwards.
@@ -196,10 +299,15 @@ impl World {
         self.net.ports.len()
     }
 
-    /// Hands a queue to a controller outside: `run_until` then stops every `period` and asks.
-    pub fn set_external(&mut self, queue: usize, period: Nanos) {
-        self.net.ports[queue].set_external(self.now, period);
-        self.control_at = 0;
+    /// Gives a queue to a controller outside: `run_until` then stops every `period` and asks.
+    ///
+    /// # Errors
+    /// If there is no such queue.
+    pub fn set_outside(&mut self, queue: usize, period: Nanos) -> Result<(), Error> {
+        let now = self.now;
+        self.port_mut(queue)?.queue.set_outside(now, period);
+        self.net.control_at = 0;
+        Ok(())
     }
 
     /// When the next event happens, controllers aside.
@@ -214,25 +322,10 @@ impl World {
     /// Runs on to `limit` (the scenario's end at most).
     pub fn run_until(&mut self, limit: Nanos) -> Status {
         let limit = limit.min(self.scenario.duration);
-        self.control_at = 0;
+        self.net.control_at = 0;
         loop {
             if let Some(status) = self.step(limit) {
                 return status;
-            }
-        }
-    }
-
-    /// Runs on to `limit` at most, or to where LFQ's queue at the bottleneck asks outside: what its network would read.
-    pub fn run_to_question(&mut self, limit: Nanos) -> Option<[f32; FEATURES]> {
-        let limit = limit.min(self.scenario.duration);
-        self.control_at = 0;
-        loop {
-            let lfq = self.net.ports[0].lfq_mut();
-            if let Some(question) = lfq.and_then(|lfq| lfq.question()) {
-                return Some(*question);
-            }
-            if self.step(limit) == Some(Status::Done) {
-                return None;
             }
         }
     }
@@ -247,7 +340,7 @@ impl World {
             .min(self.net.wires.time() << 2 | 2)
             .min(self.net.timers.time() << 2 | 3);
         let next = key >> 2;
-        if self.control_at <= next {
+        if self.net.control_at <= next {
             return self.control(next, limit);
         }
         self.now = next;
@@ -281,9 +374,12 @@ impl World {
     /// What is due before the event at `next` that is no packet's business; Some if the caller is wanted.
     #[cold]
     fn control(&mut self, next: Nanos, limit: Nanos) -> Option<Status> {
+        if let Some(open) = self.open_question() {
+            return Some(open);
+        }
         let due = self.control_due(limit);
         if due > next {
-            self.control_at = due;
+            self.net.control_at = due;
             return None;
         }
         self.now = due;
@@ -292,33 +388,41 @@ impl World {
             self.end_warmup();
         } else if self.measures.bin_at <= due {
             self.close_bin();
-        } else if let Some(queue) =
-            (0..self.net.ports.len()).find(|&q| self.net.ports[q].decide_at <= due)
+        } else if let Some(queue) = self.net.ports.iter().position(|p| p.queue.decide_at <= due)
             && due < limit
         {
             if self.net.decide(due, queue) {
-                let gauges = self.net.gauges(due, queue);
-                return Some(Status::Decide { queue, gauges });
+                return Some(Status::Decide {
+                    queue,
+                    sub_queue: None,
+                    gauges: self.net.gauges(due, queue),
+                });
             }
         } else {
             return Some(Status::Done);
         }
-        self.control_at = self.control_due(limit);
+        self.net.control_at = self.control_due(limit);
         None
     }
 
+    /// The decision that a packet waits for, if one does.
+    fn open_question(&self) -> Option<Status> {
+        let ports = self.net.ports.iter().enumerate();
+        let mut open = ports.filter_map(|(queue, port)| Some((queue, port.question()?)));
+        let (queue, question) = open.next()?;
+        Some(Status::Decide {
+            queue,
+            sub_queue: question.sub_queue,
+            gauges: self.net.gauges(self.now, queue),
+        })
+    }
+
     fn control_due(&self, limit: Nanos) -> Nanos {
-        let decide = self
-            .net
-            .ports
-            .iter()
-            .map(|p| p.decide_at)
-            .min()
-            .unwrap_or(NEVER);
+        let decide = self.net.ports.iter().map(|p| p.queue.decide_at).min();
         limit
             .min(self.warm_at)
             .min(self.measures.bin_at)
-            .min(decide)
+            .min(decide.unwrap_or(NEVER))
     }
 
     #[inline]

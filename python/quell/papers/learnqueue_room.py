@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from quell import _core
 from quell._core import LearnQueueTable, Scenario
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_cell import LQ, cell, udp
 from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Room, Seen, reduce, weights
 from quell.papers.paper import Claim, Study, Table, short
 from quell.stats import estimate
+from quell.train.learnqueue import episode
 
 WHAT = "39 Mbit/s, bursts of 100 ms after 500 ms"
 WIFI = 'mcs = 4\nnoise = { loss = 1.0, quiet = "500ms", noisy = "100ms" }'
@@ -70,7 +70,7 @@ def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
     """Return words that start from what some runs of other seeds have learned."""
     table: LearnQueueTable | None = None
     for k in range(runs):
-        _, table = _core.learnqueue_episode(scenario, weights(LQ, delta), scenario.run_seed(1000 + k), table=table)
+        _, table = episode(scenario, weights(LQ, delta), scenario.run_seed(1000 + k), table=table)
     path = folder / f"{delta}.safetensors"
     if table is not None:
         path.write_bytes(table.save(f"{runs} runs", scenario.seed))

@@ -7,12 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from quell import _core
-from quell._core import LearnQueueTable, Scenario
+from quell._core import InputError, LearnQueueTable, Scenario
 from quell.files import write_bytes
 from quell.output import bar
 from quell.train import Stopped
 
 INTERRUPTED = 130
+
+
+def episode(
+    scenario: Scenario, words: str, seed: int, *, which: int = 0, table: LearnQueueTable | None = None
+) -> tuple[str, LearnQueueTable]:
+    """Run one world, every LearnQueue starting from `table`; return its record and what queue `which` has learned.
+
+    Raises InputError if that queue does not learn.
+    """
+    text, _, _, learned = _core.episode(scenario, words, seed, which=which, table=table)
+    if learned is None:
+        if words.split()[0] != "learnqueue" or "guard" in words.split():
+            raise InputError(f"{words}: has no table to train; write learnqueue with any of its options, but no guard")
+        raise InputError(f"queue {which} of {scenario.name} has words of its own, which name no learnqueue")
+    return text, learned
 
 
 def train(
@@ -32,7 +47,7 @@ def train(
         with bar("Learning", episodes, "runs") as update:
             for k in range(episodes):
                 seed = scenario.run_seed(k)
-                text, table = _core.learnqueue_episode(scenario, words, seed, which=which, table=table)
+                text, table = episode(scenario, words, seed, which=which, table=table)
                 record = json.loads(text)
                 told = f"{k + 1} runs of {scenario.name}, {scenario.duration_s:g} s each: {command}"
                 write_bytes(out, table.save(told, scenario.seed))

@@ -269,11 +269,10 @@ def simulate(item: tuple[int, float], arguments: Arguments, scenario: Scenario, 
     """Simulate a run of the scenario, `(number, epsilon)`, under a network (a policy file), in Rust."""
     run, epsilon = item
     dice = arguments.seed * 1_000_003 + run
-    record, states, actions = _core.rlaqm_episode(
-        scenario, QUEUE, scenario.run_seed(run), model, period_s=PERIOD_S, epsilon=epsilon, dice=dice
-    )
+    words = f"rlaqm period {PERIOD_S}s epsilon {epsilon!r}"
+    record, states, actions, _ = _core.episode(scenario, words, scenario.run_seed(run), model=model, explore=dice)
     seen = torch.frombuffer(bytearray(states), dtype=torch.float32).reshape(-1, 3)
-    taken = torch.frombuffer(bytearray(actions), dtype=torch.uint8)
+    taken = torch.frombuffer(bytearray(actions), dtype=torch.float32).to(torch.uint8)
     return Episode(seen, taken, arguments.reward(seen[:, 0], seen[:, 1]), json.loads(record))
 
 

@@ -2,7 +2,7 @@
 //! follow `l4s` may follow it too.
 
 use quell_qdisc::US;
-use quell_qdisc::control::{Controller, a3c};
+use quell_qdisc::control::{Control, a3c};
 use quell_qdisc::l4s;
 
 use super::fair::L4S;
@@ -27,11 +27,10 @@ pub struct Words {
 
 impl Words {
     /// The controller, or none if the network is no good, which tests rule out for the shipped one and `load` for others.
-    pub(super) fn controller(self) -> Controller {
-        self.model
-            .or(Some(&SHIPPED))
-            .and_then(|policy| a3c::A3c::new(self.control, policy).ok())
-            .map_or(Controller::None, Controller::A3c)
+    pub(super) fn controller(&self) -> Option<Box<dyn Control>> {
+        let policy = self.model.or(Some(&SHIPPED))?;
+        let controller = a3c::A3c::new(self.control.clone(), policy).ok()?;
+        Some(Box::new(controller))
     }
 }
 
@@ -112,8 +111,11 @@ impl AnyKind for Both {
 mod tests {
     use super::*;
     use crate::words::Queue;
+    use crate::words::tests::is;
+    use quell_qdisc::control::guard::Guard;
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+    use quell_qdisc::{Discipline, Qdisc};
 
     /// Writes a network that always gives the middle of the range, and gives its file's name.
     fn file(name: &str, first: &str) -> String {
@@ -158,10 +160,8 @@ mod tests {
         let policy = SHIPPED.policy().unwrap();
         a3c::check(&policy).unwrap();
         assert!(policy.card().trained_on.contains("quell train a3c-l4s"));
-        let (_, controller) = Queue::parse("a3c_l4s")
-            .unwrap()
-            .build::<TestPacket>(10_000_000);
-        assert!(matches!(controller, Controller::A3c(_)));
+        let built = Queue::parse("a3c_l4s").unwrap().build(10_000_000);
+        assert!(is::<a3c::A3c>(&built));
     }
 
     #[test]
@@ -170,12 +170,12 @@ mod tests {
         let words = format!("a3c_l4s model {path} period 30ms pairs 2 any_ect guard");
         let queue = Queue::parse(&words).unwrap();
         assert_eq!(queue.canonical(), words);
-        let (q, controller) = queue.build::<TestPacket>(10_000_000);
-        assert_eq!(quell_qdisc::Discipline::queues(&q), 4);
-        assert!(matches!(controller, Controller::Guard(_)));
+        let built = queue.build(10_000_000);
+        assert!(is::<Guard>(&built));
+        let q: Qdisc<TestPacket> = Qdisc::new(built.queue);
+        assert_eq!(q.sub_queues(), 4);
         let bare = Queue::parse(&format!("a3c_l4s model {path}")).unwrap();
-        let (_, controller) = bare.build::<TestPacket>(10_000_000);
-        assert!(matches!(controller, Controller::A3c(_)));
+        assert!(is::<a3c::A3c>(&bare.build(10_000_000)));
         std::fs::remove_file(path).unwrap();
     }
 

@@ -1,15 +1,18 @@
 //! `guard` and `dry_run`, which any kind with a learned controller takes: `rlaqm guard`.
 
+use quell_qdisc::MTU;
+use quell_qdisc::control::Control;
+use quell_qdisc::control::fixed::{self, Fixed};
 use quell_qdisc::control::guard::{Guard, Params};
+use quell_qdisc::control::law::Law;
 use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::Wqm;
-use quell_qdisc::control::{Control, Controller};
 
 use super::OptionInfo;
 use crate::error::Error;
 
 /// The kinds whose controllers learn.
-const LEARNED: [&str; 3] = ["a3c_l4s", "learnqueue", "rlaqm"];
+const LEARNED: [&str; 4] = ["a3c_l4s", "learnqueue", "lfq", "rlaqm"];
 
 /// What the words say.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,23 +29,34 @@ impl Words {
         }
     }
 
-    /// The controller under guard. A classic one that turns the same knob stands in: PIE for a drop probability, WQM for a
-    /// limit, the queue's own law for a base probability.
-    pub(super) fn around(self, mut learned: Controller, rate_bps: u64) -> Controller {
-        let knobs = learned.initial();
-        let classic = if knobs.drop.is_some() {
-            Controller::Pie(Pie::new(Default::default()))
-        } else if knobs.limit_packets.is_some() {
-            Controller::Wqm(Wqm::new(Default::default(), rate_bps))
+    /// The controller under guard. A classic one that sets the same knob stands in: PIE for a drop probability, WQM for a
+    /// limit, a constant for limits of single flows, the queue's own law for a base probability.
+    pub(super) fn around(self, learned: Box<dyn Control>, rate_bps: u64) -> Box<dyn Control> {
+        let (whole, sub) = learned.knobs();
+        let classic: Box<dyn Control> = if whole.drop {
+            Box::new(Pie::new(Default::default()))
+        } else if whole.limit {
+            Box::new(Wqm::new(Default::default(), rate_bps))
+        } else if sub.limit {
+            Box::new(Fixed::new(fixed::Params {
+                limit: Some(flow_limit(rate_bps)),
+                drop: None,
+            }))
         } else {
-            Controller::Law
+            Box::new(Law)
         };
         let params = Params {
             dry_run: self.dry_run,
             ..Params::default()
         };
-        Controller::Guard(Box::new(Guard::new(params, learned, classic)))
+        Box::new(Guard::new(params, learned, classic))
     }
+}
+
+/// A flow's limit where no network sets it: what the link sends in 50 ms, 10 to 1000 packets.
+fn flow_limit(rate_bps: u64) -> u32 {
+    let packets = rate_bps / (8 * u64::from(MTU)) * 50 / 1000;
+    packets.clamp(10, 1000) as u32
 }
 
 /// Takes the guard's words out of a kind's options.
@@ -96,8 +110,8 @@ pub(super) fn options(kind: &str) -> Vec<OptionInfo> {
 #[cfg(test)]
 mod tests {
     use crate::words::Queue;
-    use quell_qdisc::control::Controller;
-    use quell_qdisc::packet::TestPacket;
+    use crate::words::tests::is;
+    use quell_qdisc::control::guard::Guard;
 
     #[test]
     fn a_learned_kind_can_be_guarded() {
@@ -105,16 +119,22 @@ mod tests {
             "rlaqm guard",
             "learnqueue initial 20 dry_run",
             "rlaqm noheuristics guard",
+            "lfq guard",
+            "lfq alpha 10 dry_run",
         ] {
             let queue = Queue::parse(words).unwrap();
-            let (_, controller) = queue.build::<TestPacket>(10_000_000);
-            assert!(matches!(controller, Controller::Guard(_)), "{words}");
+            assert!(is::<Guard>(&queue.build(10_000_000)), "{words}");
             assert_eq!(queue.canonical(), words);
         }
         let both = Queue::parse("rlaqm guard dry_run").unwrap_err().to_string();
         assert_eq!(
             both,
             "rlaqm: guard: given twice; write guard or dry_run, once"
+        );
+        let nobody = Queue::parse("lfq limit 20 guard").unwrap_err().to_string();
+        assert_eq!(
+            nobody,
+            "lfq: guard: no controller to guard; leave guard out, or what replaces the controller"
         );
         assert!(
             Queue::parse("pie guard")

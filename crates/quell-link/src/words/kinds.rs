@@ -1,9 +1,8 @@
 //! Every kind: what its words parse into and what they build. Names, units and defaults are `tc`'s.
 
-use quell_qdisc::control::{Control, Controller, fixed, wqm};
+use quell_qdisc::control::{fixed, wqm};
 use quell_qdisc::{
-    Discipline, Packet, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, l4s, pie,
-    pie_ns3,
+    cake, cobalt, codel, disciplines, dualpi2, fifo, fq, fq_codel, fq_pie, l4s, pie,
 };
 
 use super::a3c::{self, A3C_L4S};
@@ -11,7 +10,7 @@ use super::learnqueue::{self, LEARNQUEUE};
 use super::lfq::{self, LFQ};
 use super::red::{self, RED};
 use super::rlaqm::{self, RLAQM};
-use super::{AnyKind, controlled, fair, single};
+use super::{AnyKind, Built, controlled, fair, single};
 use crate::error::Error;
 
 /// The parameters of a queue and, where it has one, of its controller.
@@ -54,46 +53,54 @@ pub enum Spec {
 }
 
 impl Spec {
-    pub(super) fn build<P: Packet>(&self, rate_bps: u64) -> (Qdisc<P>, Controller) {
-        let mut controller = match self.clone() {
-            Spec::Fixed(params) => Controller::Fixed(fixed::Fixed::new(params)),
-            Spec::LearnQueue(words) => Controller::LearnQueue(words.controller()),
-            Spec::A3cL4s(words) => words.controller(),
-            Spec::RlAqm(words) => words.controller(),
-            Spec::Wqm(params) => Controller::Wqm(wqm::Wqm::new(params, rate_bps)),
-            _ => Controller::None,
+    pub(super) fn build(&self, rate_bps: u64) -> Built {
+        use disciplines::Params as Queue;
+        let plain = |queue| Built {
+            queue,
+            controller: None,
         };
-        let qdisc = match self.clone() {
-            Spec::Fifo(params) => fifo::Fifo::new(params).into(),
-            Spec::Red(words) => quell_qdisc::red::Red::new(words.params(rate_bps)).into(),
-            Spec::Codel(params) => codel::Codel::new(params).into(),
-            Spec::Pie(params) if params.ns3_2018 => pie_ns3::PieNs3::new(params).into(),
-            Spec::Pie(params) => pie::Pie::new(params).into(),
-            Spec::Fq(params) => fq::Fq::new(params).into(),
-            Spec::FqCodel(params) => fq_codel::FqCodel::new(params).into(),
-            Spec::FqPie(params) => fq_pie::FqPie::new(params).into(),
-            Spec::Cobalt(params) => cobalt::Cobalt::new(on_link(params, rate_bps)).into(),
+        let controlled = |selective, controller| Built {
+            queue: Queue::Fifo(fifo::Params {
+                selective,
+                ..fifo::Params::default()
+            }),
+            controller: Some(controller),
+        };
+        match self.clone() {
+            Spec::Fifo(params) => plain(Queue::Fifo(params)),
+            Spec::Red(words) => plain(Queue::Red(words.params(rate_bps))),
+            Spec::Codel(params) => plain(Queue::Codel(params)),
+            Spec::Pie(params) if params.ns3_2018 => plain(Queue::PieNs3(params)),
+            Spec::Pie(params) => plain(Queue::Pie(params)),
+            Spec::Fq(params) => plain(Queue::Fq(params)),
+            Spec::FqCodel(params) => plain(Queue::FqCodel(params)),
+            Spec::FqPie(params) => plain(Queue::FqPie(params)),
+            Spec::Cobalt(params) => plain(Queue::Cobalt(on_link(params, rate_bps))),
             Spec::Cake(mut params) => {
                 if params.bandwidth.is_none() {
                     params.bandwidth = Some(rate_bps.max(512));
                     params.shape = false;
                 }
-                cake::Cake::new(params).into()
+                plain(Queue::Cake(params))
             }
-            Spec::DualPi2(params) => dualpi2::DualPi2::new(params).into(),
-            Spec::Lfq(words) => words.queue().into(),
-            Spec::L4s(params) => l4s::L4s::new(params).into(),
-            Spec::A3cL4s(words) => l4s::L4s::new(words.queue).into(),
-            Spec::Fixed(_) | Spec::LearnQueue(_) | Spec::RlAqm(_) | Spec::Wqm(_) => {
-                let mut fifo = fifo::Fifo::new(fifo::Params {
-                    selective: matches!(self, Spec::Wqm(p) if p.selective),
-                    ..fifo::Params::default()
-                });
-                fifo.set_knobs(&controller.initial());
-                fifo.into()
+            Spec::DualPi2(params) => plain(Queue::DualPi2(params)),
+            Spec::L4s(params) => plain(Queue::L4s(params)),
+            Spec::Lfq(words) => words.build(),
+            Spec::A3cL4s(words) => Built {
+                controller: words.controller(),
+                queue: Queue::L4s(words.queue),
+            },
+            Spec::RlAqm(words) => Built {
+                controller: words.controller(),
+                ..plain(Queue::Fifo(fifo::Params::default()))
+            },
+            Spec::Fixed(params) => controlled(false, Box::new(fixed::Fixed::new(params))),
+            Spec::LearnQueue(words) => controlled(false, Box::new(words.controller())),
+            Spec::Wqm(params) => {
+                let selective = params.selective;
+                controlled(selective, Box::new(wqm::Wqm::new(params, rate_bps)))
             }
-        };
-        (qdisc, controller)
+        }
     }
 
     /// What only a link's rate can show to be wrong.

@@ -1,13 +1,12 @@
 //! `lfq`: a fair queue whose network sets each flow's limit; the network is a file's or one of those that quell ships.
 
-use quell_qdisc::Packet;
-use quell_qdisc::control::lfq as control;
-use quell_qdisc::lfq;
+use quell_qdisc::control::{Control, lfq as control};
 use quell_qdisc::policy::Policy;
+use quell_qdisc::{disciplines, fq_fifo};
 
 use super::model::{Model, Own, own};
 use super::rows::*;
-use super::{Field, Kind, Queue, Spec};
+use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
 
 /// A network that quell ships: the alpha that it was trained for, and whether online.
@@ -39,7 +38,9 @@ static SHIPPED: [Shipped; 3] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
     /// The queue's parameters.
-    pub queue: lfq::Params,
+    pub queue: fq_fifo::Params,
+    /// The same limit for every flow, packets, in place of the network's.
+    pub limit: Option<u32>,
     /// The controller's parameters.
     pub control: control::Params,
     /// The weight of the delay that the shipped network was trained for.
@@ -55,7 +56,8 @@ pub struct Words {
 impl Default for Words {
     fn default() -> Self {
         Self {
-            queue: lfq::Params::default(),
+            queue: fq_fifo::Params::default(),
+            limit: None,
             control: control::Params::default(),
             alpha: 0.01,
             online: false,
@@ -81,7 +83,7 @@ impl Words {
     fn check(&self) -> Result<(), &'static str> {
         self.queue.check()?;
         self.control.check()?;
-        if self.queue.limit.is_some() || self.policy().is_some() {
+        if self.limit.is_some() || self.policy().is_some() {
             return Ok(());
         }
         Err(
@@ -89,14 +91,20 @@ impl Words {
         )
     }
 
-    /// The queue with its controller; `check` has seen to a network where one is needed.
-    pub(super) fn queue<P: Packet>(self) -> lfq::Lfq<P> {
-        let policy = match self.queue.limit {
+    /// The queue and its controller; `check` has seen to a network where one is needed.
+    pub(super) fn build(self) -> Built {
+        let policy = match self.limit {
             Some(_) => None,
             None => self.policy(),
         };
         let controller = policy.and_then(|p| control::Lfq::new(self.control, p).ok());
-        lfq::Lfq::new(self.queue, controller)
+        Built {
+            queue: disciplines::Params::FqFifo(fq_fifo::Params {
+                limit: self.limit.unwrap_or(control::INITIAL),
+                ..self.queue
+            }),
+            controller: controller.map(|lfq| Box::new(lfq) as Box<dyn Control>),
+        }
     }
 }
 
@@ -149,7 +157,7 @@ pub(super) static LFQ: Kind<Words> = Kind {
         ),
         opt(
             "limit",
-            Field::MaybeCount(|w| &mut w.queue.limit, 1, MANY),
+            Field::MaybeCount(|w| &mut w.limit, 1, MANY),
             "packets of every flow, in place of the network's",
         ),
         opt(
@@ -191,10 +199,12 @@ pub(super) static LFQ: Kind<Words> = Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ManagedQueue;
+    use crate::queue::Unobserved;
     use crate::words::{KindInfo, catalogue};
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input};
-    use quell_qdisc::{Discipline, Gauges, Qdisc, Rng};
+    use quell_qdisc::{Qdisc, Rng};
 
     /// Writes a network that always gives 17 packets, and gives its file's name.
     fn file(name: &str, inputs: usize) -> String {
@@ -240,14 +250,14 @@ mod tests {
         Queue::parse(words).expect_err(words).to_string()
     }
 
+    /// The limit that a flow has after its first packet.
     fn limit(words: &str) -> u32 {
-        let (mut q, _) = Queue::parse(words).unwrap().build::<TestPacket>(1_000_000);
+        let built = Queue::parse(words).unwrap().build(1_000_000);
+        let mut queue = ManagedQueue::new(built, 1_000_000, Rng::new(1, "t"), Unobserved);
         let packet = TestPacket::new(0, 1514, 7, quell_qdisc::Ecn::NotEct);
-        q.enqueue(0, packet, &mut Rng::new(1, "t"), &mut Vec::new());
-        assert!(matches!(q, Qdisc::Lfq(_)));
-        let mut g = Gauges::default();
-        q.gauges(0, &mut g);
-        g.limit_packets
+        queue.offer(0, 1514, || packet);
+        assert!(matches!(queue.discipline(), Qdisc::FqFifo(_)));
+        queue.positions(0).0
     }
 
     #[test]

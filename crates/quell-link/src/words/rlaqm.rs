@@ -1,7 +1,7 @@
 //! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell ships.
 
 use quell_qdisc::US;
-use quell_qdisc::control::{Controller, rlaqm};
+use quell_qdisc::control::{Control, rlaqm};
 
 use super::model::{Model, Own, own};
 use super::rows::*;
@@ -63,11 +63,10 @@ impl Words {
     }
 
     /// The controller, or none if the network is no good, which tests rule out for the shipped ones and `load` for others.
-    pub(super) fn controller(self) -> Controller {
-        self.model
-            .or(Some(self.shipped().network()))
-            .and_then(|policy| rlaqm::RlAqm::new(self.params, policy).ok())
-            .map_or(Controller::None, Controller::RlAqm)
+    pub(super) fn controller(self) -> Option<Box<dyn Control>> {
+        let policy = self.model.or(Some(self.shipped().network()))?;
+        let controller = rlaqm::RlAqm::new(self.params, policy).ok()?;
+        Some(Box::new(controller))
     }
 }
 
@@ -125,7 +124,10 @@ pub(super) static RLAQM: Kind<Words> = Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ManagedQueue;
+    use crate::queue::Unobserved;
     use crate::words::Queue;
+    use crate::words::tests::is;
     use quell_qdisc::packet::TestPacket;
 
     #[test]
@@ -146,11 +148,15 @@ mod tests {
     #[test]
     fn the_word_builds_a_fifo_of_5000_packets_under_the_controller() {
         let queue = Queue::parse("rlaqm").unwrap();
-        let (qdisc, controller) = queue.build::<TestPacket>(10_000_000);
-        assert!(matches!(controller, Controller::RlAqm(_)));
-        let mut gauges = quell_qdisc::Gauges::default();
-        quell_qdisc::Discipline::gauges(&qdisc, 0, &mut gauges);
-        assert_eq!((gauges.limit_packets, gauges.probability), (5000, 0.0));
+        let built = queue.build(10_000_000);
+        assert!(is::<rlaqm::RlAqm>(&built));
+        let queue = ManagedQueue::<TestPacket, _>::new(
+            built,
+            10_000_000,
+            quell_qdisc::Rng::new(1, "t"),
+            Unobserved,
+        );
+        assert_eq!(queue.positions(0), (5000, 0.0));
     }
 
     #[test]

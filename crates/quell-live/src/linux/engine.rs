@@ -14,7 +14,7 @@ use super::pace::Pace;
 use super::sys;
 use crate::header::{self, Class, Key};
 use crate::large::{FRAME, Large};
-use crate::link::{Link, Live, View};
+use crate::link::{Live, LiveLink, View};
 use crate::pool::Pool;
 use crate::report::{LATE, Machine, Record};
 use crate::segment::{Frame, HEADER};
@@ -40,7 +40,7 @@ impl Engine {
     /// Starts to move packets of at most `mtu` bytes from `from` to `to`.
     pub fn start(
         name: &'static str,
-        link: Link,
+        link: LiveLink,
         (from, to): (OwnedFd, OwnedFd),
         mtu: u32,
         key: Key,
@@ -105,7 +105,7 @@ struct Loop {
     pool: Pool,
     large: Large,
     mtu: u32,
-    link: Link,
+    link: LiveLink,
     key: Key,
     machine: Machine,
     late: Hist,

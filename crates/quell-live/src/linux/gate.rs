@@ -9,14 +9,14 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use quell_link::Error;
-use quell_qdisc::{Ecn, Packet};
+use quell_qdisc::{Ecn, Nanos, Packet};
 use serde::Serialize;
 
 use super::door::{Came, Door};
 use super::pace::Pace;
 use super::sys;
 use crate::header::Parser;
-use crate::link::{Link, Live, Params, View};
+use crate::link::{Live, LiveLink, Params, View};
 use crate::report::LATE;
 
 /// The kernel keeps at least so many packets for us; the discipline, not the kernel's queue, is what limits.
@@ -152,20 +152,21 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// How many packets the kernel may keep: more than the discipline does.
 pub fn kernel_length(params: &Params) -> u32 {
-    let link = Link::new(params.clone());
+    let link = LiveLink::new(params.clone());
     link.limit_packets().saturating_add(1).max(LEAST)
 }
 
 /// An idle link whose time begins now.
-fn link(params: Params) -> Link {
-    let mut link = Link::new(params);
-    link.time_decisions(Instant::now());
+fn link(params: Params) -> LiveLink {
+    let mut link = LiveLink::new(params);
+    let began = Instant::now();
+    link.time_decisions(Arc::new(move || began.elapsed().as_nanos() as Nanos));
     link
 }
 
 struct Loop<D> {
     door: D,
-    link: Link,
+    link: LiveLink,
     pace: Pace,
     parser: Parser,
     /// The packets that are held, by their places: the number of each one's arrival.

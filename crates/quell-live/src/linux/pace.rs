@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quell_qdisc::{MS, Nanos, SEC, US};
 
 use super::sys;
-use crate::link::Link;
+use crate::link::LiveLink;
 
 /// The longest sleep: how soon a loop hears that it is to stop.
 const NAP: Nanos = 20 * MS;
@@ -37,7 +37,7 @@ impl Pace {
     }
 
     /// Sleeps, then looks at the clock, until something is due at the link or `door` can be read.
-    pub fn rest(&mut self, link: &Link, door: BorrowedFd<'_>) {
+    pub fn rest(&mut self, link: &LiveLink, door: BorrowedFd<'_>) {
         let first = link.next();
         let now = self.now();
         // At most a quarter of a packet's time: a fast link must not cost a whole core.

@@ -13,7 +13,7 @@ use super::engine::Engine;
 use super::init::{self, Kind, Plan, Program, Report, Step};
 use super::sys;
 use crate::header::Key;
-use crate::link::{Link, Params, View};
+use crate::link::{LiveLink, Params, View};
 use crate::report::Record;
 
 /// Smaller packets than IPv4 must take, and larger ones than it has.
@@ -265,7 +265,7 @@ fn engine(
     let ends = from
         .try_clone()
         .and_then(|from| Ok((from, to.try_clone()?)));
-    ends.and_then(|ends| Engine::start(name, Link::new(params), ends, mtu, key))
+    ends.and_then(|ends| Engine::start(name, LiveLink::new(params), ends, mtu, key))
         .map_err(|e| Error::new(format!("cannot start the link: {e}")))
 }
 

@@ -12,9 +12,9 @@
 //! - Delays, lengths and counts of a period end at [`Reading::most`]: a network is not asked about what it never saw.
 //! - A sub-queue without a packet in the last period has p' 0, and the network is not asked: coupling rests with the queue.
 
-use super::Control;
+use super::{Control, SubQueue};
 use crate::policy::{Policy, Scratch};
-use crate::{Gauges, Knobs, MS, Nanos, PieGauges, Rng, SEC, US};
+use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, SubGauges, US};
 
 /// Numbers that the actor reads.
 pub const INPUTS: usize = 12;
@@ -47,6 +47,41 @@ pub const READINGS: [Reading; INPUTS] = [
     reading("ecn", 1.0),
 ];
 
+/// The names of the twelve in the kernel's log, in its order.
+pub const PUBLISHED: [&str; INPUTS] = [
+    "burst_allowance",
+    "drop_prob",
+    "current_qdelay",
+    "qdelay_old",
+    "accu_prob",
+    "measurement_start",
+    "tot_pkts",
+    "tot_bytes",
+    "length",
+    "len_bytes",
+    "drops",
+    "ecn",
+];
+
+/// What the kernel's log holds of a sub-queue: times in ns, probabilities from 0 to 1 (`accu_prob` to 8.5 and somewhat more),
+/// `ecn` 0 or 1.
+fn log(g: &SubGauges) -> [f64; INPUTS] {
+    [
+        g.law.burst_allowance as f64,
+        g.probability,
+        g.law.delay as f64,
+        g.law.delay_old as f64,
+        g.law.accumulated,
+        g.law.since as f64,
+        g.arrivals as f64,
+        g.arrived_bytes as f64,
+        f64::from(g.backlog_packets),
+        g.backlog_bytes as f64,
+        g.drops as f64,
+        f64::from(u8::from(g.low_latency)),
+    ]
+}
+
 /// Parameters of [`A3c`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
@@ -74,12 +109,12 @@ impl Params {
 pub fn observe(
     published: bool,
     now: Nanos,
-    last: &PieGauges,
-    g: &PieGauges,
+    last: &SubGauges,
+    g: &SubGauges,
     out: &mut [f32; INPUTS],
 ) {
     if published {
-        for (out, x) in out.iter_mut().zip(g.array()) {
+        for (out, x) in out.iter_mut().zip(log(g)) {
             *out = x as f32;
         }
         return;
@@ -87,18 +122,18 @@ pub fn observe(
     let ms = |t: Nanos| t as f64 / MS as f64;
     let since = |a: u64, b: u64| a.saturating_sub(b) as f64;
     let raw = [
-        ms(g.burst_allowance),
-        g.drop_prob,
-        ms(g.qdelay),
-        ms(g.qdelay_old),
-        g.accu_prob,
-        since(now, g.measurement_start) / SEC as f64,
-        since(g.total_packets, last.total_packets),
-        since(g.total_bytes, last.total_bytes),
+        ms(g.law.burst_allowance),
+        g.probability,
+        ms(g.law.delay),
+        ms(g.law.delay_old),
+        g.law.accumulated,
+        since(now, g.law.since) / SEC as f64,
+        since(g.arrivals, last.arrivals),
+        since(g.arrived_bytes, last.arrived_bytes),
         f64::from(g.backlog_packets),
         g.backlog_bytes as f64,
         since(g.drops, last.drops),
-        f64::from(u8::from(g.ecn)),
+        f64::from(u8::from(g.low_latency)),
     ];
     for ((out, x), reading) in out.iter_mut().zip(raw).zip(&READINGS) {
         // NaN stays NaN: the guard has to see it.
@@ -111,8 +146,8 @@ pub fn observe(
 }
 
 /// No packet came in the period, and none is queued.
-pub fn is_idle(last: &PieGauges, g: &PieGauges) -> bool {
-    g.backlog_packets == 0 && g.total_packets == last.total_packets
+pub fn is_idle(last: &SubGauges, g: &SubGauges) -> bool {
+    g.backlog_packets == 0 && g.arrivals == last.arrivals
 }
 
 /// Which reading a network was made for.
@@ -121,7 +156,7 @@ fn reads_published(policy: &Policy) -> Result<bool, &'static str> {
     if names().eq(READINGS.iter().map(|r| r.name)) {
         return Ok(false);
     }
-    if names().eq(PieGauges::NAMES) {
+    if names().eq(PUBLISHED) {
         return Ok(true);
     }
     Err("a3c_l4s's network reads 12 gauges of a sub-queue, named as quell train a3c-l4s names them")
@@ -139,12 +174,11 @@ pub fn check(policy: &Policy) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// One sub-queue: its gauges now and a period ago, and what was decided.
+/// One sub-queue: its gauges a period ago, and what was decided then.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sub {
-    now: PieGauges,
-    last: PieGauges,
-    knobs: Knobs,
+    last: SubGauges,
+    base_probability: Option<f64>,
 }
 
 /// The controller of one queue.
@@ -154,6 +188,7 @@ pub struct A3c {
     policy: Policy,
     scratch: Scratch,
     published: bool,
+    inputs: [f32; INPUTS],
     subs: Vec<Sub>,
     broken: bool,
 }
@@ -170,17 +205,16 @@ impl A3c {
             scratch: policy.scratch(),
             policy,
             params,
+            inputs: [0.0; INPUTS],
             subs: Vec::new(),
             broken: false,
         })
     }
 
     /// p' of a sub-queue by the network; None if its answer is no number.
-    fn ask(&mut self, queue: usize, now: Nanos) -> Option<f64> {
-        let sub = &self.subs[queue];
-        let mut inputs = [0.0; INPUTS];
-        observe(self.published, now, &sub.last, &sub.now, &mut inputs);
-        let mean = self.policy.forward(&inputs, &mut self.scratch)[0];
+    fn ask(&mut self, now: Nanos, last: &SubGauges, gauges: &SubGauges) -> Option<f64> {
+        observe(self.published, now, last, gauges, &mut self.inputs);
+        let mean = self.policy.forward(&self.inputs, &mut self.scratch)[0];
         let scaling = &self.policy.card().inputs[1];
         let p = f64::from(mean.clamp(-1.0, 1.0) / scaling.scale + scaling.offset);
         p.is_finite().then(|| p.clamp(0.0, 1.0))
@@ -192,37 +226,40 @@ impl Control for A3c {
         self.params.period
     }
 
-    fn see(&mut self, queue: usize, gauges: &PieGauges) {
-        if self.subs.len() <= queue {
-            self.subs.resize(queue + 1, Sub::default());
-        }
-        self.subs[queue].now = *gauges;
+    fn reads_sub_queues(&self) -> bool {
+        true
     }
 
-    /// The highest p' that it decides, for whoever sees the queue as a whole.
-    fn decide(&mut self, gauges: &Gauges, _rng: &mut Rng) -> Knobs {
+    /// Gives the highest p' that it decides, for whoever sees the queue as a whole.
+    fn decide(&mut self, gauges: &Gauges, subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         self.broken = false;
+        self.subs.resize(subs.len(), Sub::default());
         let mut highest = 0.0_f64;
-        for queue in 0..self.subs.len() {
-            let sub = &self.subs[queue];
-            let p = match is_idle(&sub.last, &sub.now) {
+        for (index, sub) in subs.iter_mut().enumerate() {
+            let last = self.subs[index].last;
+            let p = match is_idle(&last, &sub.gauges) {
                 true => Some(0.0),
-                false => self.ask(queue, gauges.now),
+                false => self.ask(gauges.now, &last, &sub.gauges),
             };
             self.broken |= p.is_none();
-            let sub = &mut self.subs[queue];
-            sub.last = sub.now;
-            sub.knobs.base_probability = p.or(sub.knobs.base_probability);
+            let own = &mut self.subs[index];
+            own.last = sub.gauges;
+            own.base_probability = p.or(own.base_probability);
+            sub.knobs.base_probability = own.base_probability;
             highest = highest.max(p.unwrap_or(0.0));
         }
         Knobs {
-            base_probability: (!self.subs.is_empty()).then_some(highest),
-            ..Knobs::default()
+            base_probability: (!subs.is_empty()).then_some(highest),
+            ..Knobs::KEEP
         }
     }
 
-    fn queue_knobs(&self, queue: usize) -> Option<Knobs> {
-        self.subs.get(queue).map(|sub| sub.knobs)
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        let own = KnobSet {
+            base_probability: true,
+            ..KnobSet::NONE
+        };
+        (own, own)
     }
 
     fn is_broken(&self) -> bool {
@@ -233,11 +270,12 @@ impl Control for A3c {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::control::{Controller, guard};
+    use crate::control::guard::{self, Guard};
+    use crate::control::law::Law;
     use crate::l4s::{self, L4s};
     use crate::packet::TestPacket;
     use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input};
-    use crate::{Discipline, Ecn, Qdisc};
+    use crate::{Discipline, Ecn, LawGauges};
 
     /// One linear layer: mean = tanh(weight . scaled gauges + bias).
     fn network(names: [&str; INPUTS], weight: [f32; INPUTS], bias: f32) -> Policy {
@@ -282,34 +320,41 @@ pub(super) mod tests {
         A3c::new(Params::default(), network(names(), weight, bias)).unwrap()
     }
 
-    fn knob(c: &A3c, queue: usize) -> Option<f64> {
-        c.queue_knobs(queue)?.base_probability
-    }
-
-    fn busy(total_packets: u64, ms: u64) -> PieGauges {
-        PieGauges {
-            qdelay: ms * MS,
-            total_packets,
+    fn busy(arrivals: u64, ms: u64) -> SubGauges {
+        SubGauges {
+            arrivals,
             backlog_packets: 3,
-            ..PieGauges::default()
+            law: LawGauges {
+                delay: ms * MS,
+                ..LawGauges::default()
+            },
+            ..SubGauges::default()
         }
     }
 
-    fn decide(c: &mut A3c, now: Nanos) -> Knobs {
+    /// What is decided of sub-queues that show this.
+    fn decide(c: &mut dyn Control, now: Nanos, shown: &[SubGauges]) -> (Knobs, Vec<Option<f64>>) {
         let gauges = Gauges {
             now,
             ..Gauges::default()
         };
-        c.decide(&gauges, &mut Rng::new(1, "a3c"))
+        let sub = |gauges: &SubGauges| SubQueue {
+            gauges: *gauges,
+            knobs: Knobs::KEEP,
+        };
+        let mut subs: Vec<SubQueue> = shown.iter().map(sub).collect();
+        let knobs = c.decide(&gauges, &mut subs, &mut Rng::new(1, "a3c"));
+        let each = subs.iter().map(|s| s.knobs.base_probability);
+        (knobs, each.collect())
     }
 
     #[test]
     fn an_action_is_p_in_the_scaling_of_drop_prob() {
         for (bias, p) in [(0.0, 0.25), (100.0, 0.5), (-100.0, 0.0)] {
             let mut c = controller([0.0; INPUTS], bias);
-            c.see(0, &busy(1, 0));
-            assert_eq!(decide(&mut c, 15 * MS).base_probability, Some(p));
-            assert_eq!(knob(&c, 0), Some(p));
+            let (knobs, each) = decide(&mut c, 15 * MS, &[busy(1, 0)]);
+            assert_eq!(knobs.base_probability, Some(p));
+            assert_eq!(each, [Some(p)]);
         }
     }
 
@@ -318,25 +363,20 @@ pub(super) mod tests {
         let mut weight = [0.0; INPUTS];
         weight[2] = 0.01; // of the delay in ms
         let mut c = controller(weight, 0.0);
-        c.see(0, &busy(5, 10));
-        c.see(1, &PieGauges::default());
-        c.see(2, &busy(5, 40));
-        decide(&mut c, 15 * MS);
+        let shown = [busy(5, 10), SubGauges::default(), busy(5, 40)];
+        let (_, each) = decide(&mut c, 15 * MS, &shown);
         let p = |x: f64| libm::tanh(x) / 4.0 + 0.25;
-        assert!((knob(&c, 0).unwrap() - p(0.1)).abs() < 1e-6);
-        assert_eq!(knob(&c, 1), Some(0.0));
-        assert!((knob(&c, 2).unwrap() - p(0.4)).abs() < 1e-6);
+        assert!((each[0].unwrap() - p(0.1)).abs() < 1e-6);
+        assert_eq!(each[1], Some(0.0));
+        assert!((each[2].unwrap() - p(0.4)).abs() < 1e-6);
     }
 
     #[test]
     fn counts_are_those_of_the_last_period_and_end_somewhere() {
         let mut out = [0.0; INPUTS];
         let last = busy(100, 0);
-        let g = PieGauges {
-            drops: 7,
-            measurement_start: SEC,
-            ..busy(130, 250)
-        };
+        let mut g = busy(130, 250);
+        (g.drops, g.law.since) = (7, SEC);
         observe(false, 3 * SEC, &last, &g, &mut out);
         assert_eq!((out[2], out[5], out[6], out[10]), (100.0, 2.0, 30.0, 7.0));
         // As in the kernel's log.
@@ -346,7 +386,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_names_of_a_cards_inputs_say_what_its_network_reads() {
-        let policy = network(PieGauges::NAMES, [0.0; INPUTS], 0.0);
+        let policy = network(PUBLISHED, [0.0; INPUTS], 0.0);
         assert!(A3c::new(Params::default(), policy).unwrap().published);
         let mut other = names();
         other[3] = "something";
@@ -354,20 +394,15 @@ pub(super) mod tests {
         assert!(check(&policy).unwrap_err().contains("12 gauges"));
     }
 
-    fn bed(controller: Controller, periods: u64) -> (Qdisc<TestPacket>, Controller) {
-        let mut q: Qdisc<TestPacket> = L4s::new(l4s::Params::default()).into();
-        let mut controller = controller;
+    fn bed<C: Control>(mut controller: C, periods: u64) -> (L4s<TestPacket>, C) {
+        let mut q = L4s::new(l4s::Params::default());
         let mut rng = Rng::new(1, "bed");
         for n in 1..=periods {
             let now = n * 15 * MS;
             q.run_timers(now);
             for ecn in [Ecn::NotEct, Ecn::Ect1] {
-                q.enqueue(
-                    now,
-                    TestPacket::new(n, 1514, 7, ecn),
-                    &mut rng,
-                    &mut Vec::new(),
-                );
+                let packet = TestPacket::new(n, 1514, 7, ecn);
+                q.enqueue(now, packet, &mut rng, &mut Vec::new());
             }
             let gauges = Gauges {
                 now,
@@ -376,15 +411,22 @@ pub(super) mod tests {
                 backlog_bytes: q.bytes(),
                 ..Gauges::default()
             };
-            controller.look(&q);
-            let knobs = controller.decide(&gauges, &mut rng);
-            controller.turn(&knobs, &mut q);
+            let sub = |i| SubQueue {
+                gauges: q.sub_gauges(now, i).unwrap(),
+                knobs: Knobs::KEEP,
+            };
+            let mut subs: Vec<SubQueue> = (0..q.sub_queues()).map(sub).collect();
+            let knobs = controller.decide(&gauges, &mut subs, &mut rng);
+            q.set_knobs(&knobs);
+            for (i, sub) in subs.iter().enumerate() {
+                q.set_sub_knobs(i, &sub.knobs);
+            }
         }
         (q, controller)
     }
 
-    fn in_force(q: &Qdisc<TestPacket>) -> Vec<f64> {
-        let all = (0..q.queues()).map(|i| q.queue_gauges(i).unwrap().drop_prob);
+    fn in_force(q: &L4s<TestPacket>) -> Vec<f64> {
+        let all = (0..q.sub_queues()).map(|i| q.sub_gauges(0, i).unwrap().probability);
         all.collect()
     }
 
@@ -392,11 +434,15 @@ pub(super) mod tests {
     fn what_it_decides_is_set_sub_queue_by_sub_queue() {
         let mut weight = [0.0; INPUTS];
         weight[11] = 100.0; // an L4S sub-queue gets all, a classic one half of the range
-        let (q, _) = bed(Controller::A3c(controller(weight, 0.0)), 3);
+        let (q, _) = bed(controller(weight, 0.0), 3);
         let p = in_force(&q);
         let high = |x: &f64| (x - 0.5).abs() < 1e-6;
         assert!((p[0] - 0.25).abs() < 1e-6 && high(&p[3]), "{p:?}");
         assert_eq!([p[1], p[2], p[4], p[5]], [0.0; 4]);
+    }
+
+    fn guarded(learned: A3c) -> Guard {
+        Guard::new(guard::Params::default(), Box::new(learned), Box::new(Law))
     }
 
     #[test]
@@ -404,22 +450,11 @@ pub(super) mod tests {
         // Finite weights, whose sum with a length of some packets is infinite less infinite.
         let mut weight = [0.0; INPUTS];
         (weight[8], weight[9]) = (f32::MAX, f32::MIN);
-        let learned = Controller::A3c(controller(weight, 0.0));
-        let guard = guard::Guard::new(guard::Params::default(), learned, Controller::Law);
-        let (q, controller) = bed(Controller::Guard(Box::new(guard)), 40);
-        let Controller::Guard(guard) = controller else {
-            panic!()
-        };
+        let (q, guard) = bed(guarded(controller(weight, 0.0)), 40);
         assert!(guard.stats().not_a_number > 30 && guard.stats().learned < 5);
         // PIE's burst allowance is over after ten periods, and nobody dequeues: its own law is at work.
-        assert!(in_force(&q)[0] < 0.25 && q.queues() == 6);
-        let sound = Controller::A3c(controller_of(0.0));
-        let guard = guard::Guard::new(guard::Params::default(), sound, Controller::Law);
-        let (q, _) = bed(Controller::Guard(Box::new(guard)), 40);
+        assert!(in_force(&q)[0] < 0.25 && q.sub_queues() == 6);
+        let (q, _) = bed(guarded(controller([0.0; INPUTS], 0.0)), 40);
         assert!((in_force(&q)[0] - 0.25).abs() < 1e-6);
-    }
-
-    fn controller_of(bias: f32) -> A3c {
-        controller([0.0; INPUTS], bias)
     }
 }

@@ -1,7 +1,7 @@
 //! Knobs set once and left alone: the constants that sweeps of a knob compare controllers with.
 
-use super::Control;
-use crate::{Gauges, Knobs, NEVER, Nanos, Rng};
+use super::{Control, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng};
 
 /// Parameters of [`Fixed`]: what is set before the first packet.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,8 +43,17 @@ impl Control for Fixed {
         NEVER
     }
 
-    fn decide(&mut self, _gauges: &Gauges, _rng: &mut Rng) -> Knobs {
-        Knobs::default()
+    fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
+        self.initial()
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        let own = KnobSet {
+            limit: self.params.limit.is_some(),
+            drop: self.params.drop.is_some(),
+            ..KnobSet::NONE
+        };
+        (own, KnobSet::NONE)
     }
 
     fn initial(&mut self) -> Knobs {
@@ -61,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_knobs_are_set_once_and_never_again() {
+    fn the_knobs_are_set_once() {
         let mut fixed = Fixed::new(Params {
             limit: Some(50),
             drop: None,

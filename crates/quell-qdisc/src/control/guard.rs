@@ -6,11 +6,18 @@
 //! reads the same gauges. The learned one is asked further where the readings allow it, and decides again after a quiet time
 //! without a fault. Knobs beyond the allowed ranges are brought back into them.
 //!
-//! No clock here: the quiet time is counted in decisions, so that a wrong time in a reading cannot stretch it. A driver that
-//! has a clock calls [`Guard::decide_within`], or [`Guard::judge`] if the answer comes from elsewhere.
+//! A controller that decides on packets is guarded alike: each of its decisions is checked, and every period its readings.
+//!
+//! The quiet time is counted in periods, so that a wrong time in a reading cannot stretch it. A driver that has a clock hands
+//! it in ([`Control::time_decisions`]); without one, decisions take no time.
 
-use super::{Control, Controller};
-use crate::{Gauges, Knobs, NEVER, Nanos, PieGauges, Rng, SEC};
+use std::fmt;
+
+use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
+
+/// Time between two looks at a controller that decides on packets, where the classic one has no period either.
+const LOOK: Nanos = 15 * MS;
 
 /// Longest believable sojourn or time between two readings.
 const LONGEST: Nanos = 600 * SEC;
@@ -105,36 +112,49 @@ impl Stats {
 }
 
 /// The guard of one queue.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Guard {
     params: Params,
-    learned: Controller,
-    classic: Controller,
+    learned: Box<dyn Control>,
+    classic: Box<dyn Control>,
+    clock: Option<Clock>,
     /// The reading before, good or bad.
     last: Option<Gauges>,
     /// What is left of the quiet time.
     wait: Nanos,
     /// The learned controller decides.
     trusted: bool,
+    /// A decision on a packet was at fault since the last period.
+    fault: bool,
     /// What was set last.
     set: Knobs,
-    /// It was the learned controller's decision.
-    taken: bool,
     stats: Stats,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("learned", &self.learned)
+            .field("classic", &self.classic)
+            .field("trusted", &self.trusted)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Guard {
     /// Guards `learned`; `classic` stands in.
-    pub fn new(params: Params, learned: Controller, classic: Controller) -> Self {
+    pub fn new(params: Params, learned: Box<dyn Control>, classic: Box<dyn Control>) -> Self {
         Self {
             trusted: !params.dry_run,
             params,
             learned,
             classic,
+            clock: None,
             last: None,
             wait: 0,
-            set: Knobs::default(),
-            taken: false,
+            fault: false,
+            set: Knobs::KEEP,
             stats: Stats::default(),
         }
     }
@@ -149,69 +169,27 @@ impl Guard {
         self.trusted
     }
 
-    /// Asks the learned controller and measures on `clock`, whose epoch is that of `gauges.now`, how old the reading is and
-    /// how long the decision takes.
-    pub fn decide_within(
-        &mut self,
-        gauges: &Gauges,
-        rng: &mut Rng,
-        mut clock: impl FnMut() -> Nanos,
-    ) -> Knobs {
-        let asked = clock();
-        let proposal = self
-            .bad_reading(gauges, asked)
-            .is_none()
-            .then(|| self.learned.decide(gauges, rng));
-        let answered = clock();
-        self.judge(gauges, asked, answered, proposal, rng)
+    /// What the clock says; without one, decisions take no time and readings are fresh.
+    fn time(&self, now: Nanos) -> Nanos {
+        self.clock.as_ref().map_or(now, |clock| clock())
     }
 
-    /// The knobs to set, given what the learned controller answered (`None`: nothing) at `answered`, asked at `asked` about
-    /// these gauges.
-    pub fn judge(
-        &mut self,
-        gauges: &Gauges,
-        asked: Nanos,
-        answered: Nanos,
-        proposal: Option<Knobs>,
-        rng: &mut Rng,
-    ) -> Knobs {
-        let bad = self.bad_reading(gauges, asked);
-        self.last = Some(*gauges);
-        let deadline = self.params.deadline.unwrap_or(self.period());
-        let fault = bad.or(match proposal {
-            _ if answered.saturating_sub(asked) > deadline => Some(Fault::Late),
-            None => Some(Fault::Late),
-            Some(knobs) if self.learned.is_broken() || !finite(&knobs) => Some(Fault::NotANumber),
-            Some(_) => None,
-        });
-        self.stats.decisions += 1;
-        if let Some(fault) = fault {
-            self.stats.count(fault);
+    /// The learned controller decides every period, not on packets alone.
+    fn is_periodic(&self) -> bool {
+        self.learned.period() != NEVER
+    }
+
+    /// What is wrong with a decision of the learned controller, if anything.
+    fn bad_decision<'a>(
+        &self,
+        took: Nanos,
+        mut knobs: impl Iterator<Item = &'a Knobs>,
+    ) -> Option<Fault> {
+        if took > self.params.deadline.unwrap_or(self.period()) {
+            return Some(Fault::Late);
         }
-        self.note(fault.is_some());
-        self.taken = self.trusted && fault.is_none() && proposal.is_some();
-        let set = match (bad, fault, proposal) {
-            (_, None, Some(knobs)) if self.trusted => {
-                self.stats.learned += 1;
-                let clipped = self.clip(knobs);
-                self.stats.clipped += u64::from(clipped != knobs);
-                clipped
-            }
-            (None, _, _) => self.classic.decide(gauges, rng),
-            _ => self.classic.initial(),
-        };
-        if let (None, Some(knobs)) = (fault, proposal) {
-            self.stats.proposals += 1;
-            self.stats.proposed_sum += value(&knobs);
-            self.stats.set_sum += value(&set);
-        }
-        self.set = set;
-        if !self.trusted {
-            // It watches the queue as it is, not as it would have left it.
-            self.learned.adopt(&set);
-        }
-        set
+        let sound = knobs.all(finite) && !self.learned.is_broken();
+        (!sound).then_some(Fault::NotANumber)
     }
 
     /// Who is in charge after this decision.
@@ -270,6 +248,7 @@ impl Guard {
         back.then_some(Fault::OutOfRange)
     }
 
+    /// Brings knobs into their ranges.
     fn clip(&self, knobs: Knobs) -> Knobs {
         let p = &self.params;
         Knobs {
@@ -279,6 +258,30 @@ impl Guard {
                 .base_probability
                 .map(|x| x.clamp(p.base_probability.0, p.base_probability.1)),
             release: knobs.release,
+        }
+    }
+
+    /// Counts what the learned controller would have set, and what was set.
+    fn compare(&mut self, proposed: &Knobs, set: &Knobs) {
+        self.stats.proposals += 1;
+        self.stats.proposed_sum += value(proposed);
+        self.stats.set_sum += value(set);
+    }
+
+    /// The classic controller's knobs; on a bad reading those that it starts with, since it reads the same gauges.
+    fn stand_in(
+        &mut self,
+        readable: bool,
+        gauges: &Gauges,
+        subs: &mut [SubQueue],
+        rng: &mut Rng,
+    ) -> Knobs {
+        for sub in subs.iter_mut() {
+            sub.knobs = Knobs::KEEP;
+        }
+        match readable {
+            true => self.classic.decide(gauges, subs, rng),
+            false => self.classic.initial(),
         }
     }
 }
@@ -297,41 +300,180 @@ fn value(knobs: &Knobs) -> f64 {
 
 impl Control for Guard {
     fn period(&self) -> Nanos {
-        match self.learned.period() {
-            // One that decides only on packets cannot be late.
-            NEVER => self.classic.period(),
-            period => period,
+        // One that decides on packets alone is looked after as often as the classic one decides.
+        let periods = [self.learned.period(), self.classic.period(), LOOK];
+        let known = periods.into_iter().find(|p| *p != NEVER);
+        known.unwrap_or(LOOK)
+    }
+
+    fn decide(&mut self, gauges: &Gauges, subs: &mut [SubQueue], rng: &mut Rng) -> Knobs {
+        let asked = self.time(gauges.now);
+        let bad = self.bad_reading(gauges, asked);
+        self.last = Some(*gauges);
+        let readable = bad.is_none();
+        if !self.is_periodic() {
+            if let Some(fault) = bad {
+                self.stats.count(fault);
+            }
+            let fault = std::mem::take(&mut self.fault) | !readable;
+            let was = self.trusted;
+            self.note(fault);
+            self.set = match self.trusted {
+                // What single sub-queues were given stays.
+                true if was => Knobs::KEEP,
+                true => self.learned.initial(),
+                false => self.stand_in(readable, gauges, subs, rng),
+            };
+            return self.set;
         }
+        let proposal = readable.then(|| self.learned.decide(gauges, subs, rng));
+        let took = self.time(gauges.now).saturating_sub(asked);
+        let fault = match &proposal {
+            Some(knobs) => {
+                let each = subs.iter().map(|sub| &sub.knobs);
+                self.bad_decision(took, std::iter::once(knobs).chain(each))
+            }
+            None => bad,
+        };
+        self.stats.decisions += 1;
+        if let Some(fault) = fault {
+            self.stats.count(fault);
+        }
+        self.note(fault.is_some());
+        let set = match proposal {
+            Some(knobs) if self.trusted => {
+                let set = self.clip(knobs);
+                let mut clipped = set != knobs;
+                for sub in subs.iter_mut() {
+                    let within = self.clip(sub.knobs);
+                    clipped |= within != sub.knobs;
+                    sub.knobs = within;
+                }
+                self.stats.learned += 1;
+                self.stats.clipped += u64::from(clipped);
+                set
+            }
+            _ => self.stand_in(readable, gauges, subs, rng),
+        };
+        if let (None, Some(knobs)) = (fault, &proposal) {
+            self.compare(knobs, &set);
+        }
+        self.set = set;
+        if !self.trusted {
+            // It watches the queue as it is, not as it would have left it.
+            self.learned.adopt(&set);
+        }
+        set
     }
 
-    /// In virtual time a decision takes no time, and readings are fresh.
-    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
-        let now = gauges.now;
-        self.decide_within(gauges, rng, || now)
-    }
-
+    /// What the learned controller starts with; where it is not in charge, the classic one's knobs override it. A knob that
+    /// the classic one does not set, a limit beside its probability, keeps the learned one's value.
     fn initial(&mut self) -> Knobs {
-        let proposal = self.learned.initial();
-        self.set = match self.trusted && finite(&proposal) {
-            true => self.clip(proposal),
-            false => self.classic.initial(),
+        let learned = self.learned.initial();
+        let sound = finite(&learned);
+        let start = if sound {
+            self.clip(learned)
+        } else {
+            Knobs::KEEP
+        };
+        self.set = match self.trusted && sound {
+            true => start,
+            false => {
+                let classic = self.classic.initial();
+                Knobs {
+                    limit_packets: classic.limit_packets.or(start.limit_packets),
+                    drop: classic.drop.or(start.drop),
+                    base_probability: classic.base_probability,
+                    release: classic.release,
+                }
+            }
         };
         self.set
     }
 
-    fn see(&mut self, queue: usize, gauges: &PieGauges) {
-        self.learned.see(queue, gauges);
+    fn reads_sub_queues(&self) -> bool {
+        self.learned.reads_sub_queues() || self.classic.reads_sub_queues()
     }
 
-    fn queue_knobs(&self, queue: usize) -> Option<Knobs> {
-        let knobs = self.learned.queue_knobs(queue).filter(|_| self.taken)?;
-        Some(self.clip(knobs))
+    fn watches_packets(&self) -> bool {
+        self.learned.watches_packets()
+    }
+
+    /// A fault takes the learned controller's decisions away at once; the next period sets the classic one's knobs.
+    fn on_arrival(&mut self, arrival: &Arrival) -> Decision {
+        let asked = self.time(arrival.now);
+        let decision = self.learned.on_arrival(arrival);
+        let Decision::Set(knobs) = decision else {
+            return decision;
+        };
+        if knobs == Knobs::KEEP {
+            return decision;
+        }
+        let took = self.time(arrival.now).saturating_sub(asked);
+        self.stats.decisions += 1;
+        let fault = self.bad_decision(took, std::iter::once(&knobs));
+        if let Some(fault) = fault {
+            self.stats.count(fault);
+            self.fault = true;
+            self.note(true);
+        }
+        if !self.trusted {
+            let classic = self.classic.initial();
+            if fault.is_none() {
+                self.compare(&knobs, &classic);
+            }
+            return Decision::Set(classic);
+        }
+        let set = self.clip(knobs);
+        self.stats.learned += 1;
+        self.stats.clipped += u64::from(set != knobs);
+        self.compare(&knobs, &set);
+        Decision::Set(set)
+    }
+
+    fn on_departure(&mut self, departure: &Departure) {
+        self.learned.on_departure(departure);
+    }
+
+    fn on_drop(&mut self, loss: &Loss) {
+        self.learned.on_drop(loss);
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        self.learned.knobs()
+    }
+
+    fn ask_outside(&mut self) -> bool {
+        self.learned.ask_outside()
+    }
+
+    fn question(&self) -> &[f32] {
+        self.learned.question()
+    }
+
+    fn answered(&mut self, sub_queue: Option<usize>, knobs: &Knobs) -> Decision {
+        self.learned.answered(sub_queue, knobs)
+    }
+
+    fn explain(&self) -> Option<Explanation<'_>> {
+        self.learned.explain()
+    }
+
+    fn guard(&self) -> Option<&Stats> {
+        Some(&self.stats)
+    }
+
+    fn time_decisions(&mut self, clock: Clock) {
+        self.clock = Some(clock);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{pie, rlaqm, wqm};
+    use super::super::law::Law;
+    use super::super::{fixed, lfq, pie, rlaqm, wqm};
+    use std::sync::Arc;
+
     use super::*;
     use crate::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
     use crate::{MS, Rng, pie as law};
@@ -375,13 +517,13 @@ mod tests {
         Policy::new(card, &[affine]).unwrap()
     }
 
-    fn learned(weight: f32) -> Controller {
+    fn learned(weight: f32) -> Box<dyn Control> {
         let policy = network(weight, 1.0);
-        Controller::RlAqm(rlaqm::RlAqm::new(rlaqm::Params::default(), policy).unwrap())
+        Box::new(rlaqm::RlAqm::new(rlaqm::Params::default(), policy).unwrap())
     }
 
-    fn classic() -> Controller {
-        Controller::Pie(pie::Pie::new(law::Params::default()))
+    fn classic() -> Box<dyn Control> {
+        Box::new(pie::Pie::new(law::Params::default()))
     }
 
     fn guard(params: Params) -> Guard {
@@ -405,7 +547,7 @@ mod tests {
 
     fn run(guard: &mut Guard, from: u64, n: u64) -> Vec<Option<f64>> {
         let mut rng = Rng::new(1, "guard");
-        let knobs = (from..from + n).map(|i| guard.decide(&busy(i), &mut rng));
+        let knobs = (from..from + n).map(|i| guard.decide(&busy(i), &mut [], &mut rng));
         knobs.map(|k| k.drop).collect()
     }
 
@@ -437,8 +579,8 @@ mod tests {
             probability: f64::NAN,
             ..busy(4)
         };
-        let knobs = g.decide(&bad, &mut rng);
-        assert_eq!((knobs.drop, knobs.limit_packets), (Some(0.0), Some(1000)));
+        let knobs = g.decide(&bad, &mut [], &mut rng);
+        assert_eq!((knobs.drop, knobs.limit_packets), (Some(0.0), None));
         assert!(!g.trusts());
         // One second of 20 ms; PIE goes on from the probability that it found, 0.03.
         let meanwhile = run(&mut g, 5, 49);
@@ -451,17 +593,24 @@ mod tests {
         assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
     }
 
+    /// A clock that shows these times in turn, the last one from then on.
+    fn clock(times: &'static [Nanos]) -> Clock {
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        Arc::new(move || {
+            let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            times[n.min(times.len() - 1)]
+        })
+    }
+
     #[test]
-    fn a_late_or_missing_decision_is_not_taken() {
+    fn a_late_decision_is_not_taken() {
         let mut g = guard(Params::default());
         run(&mut g, 1, 3);
-        let mut rng = Rng::new(1, "guard");
-        let mut times = [4 * PERIOD, 5 * PERIOD + 1].into_iter();
-        let knobs = g.decide_within(&busy(4), &mut rng, || times.next().unwrap());
-        assert_eq!((g.stats().late, knobs.limit_packets), (1, Some(1000)));
-        let now = 5 * PERIOD;
-        g.judge(&busy(5), now, now, None, &mut rng);
-        assert_eq!((g.stats().late, g.stats().learned), (2, 3));
+        g.time_decisions(clock(&[4 * PERIOD, 5 * PERIOD + 1]));
+        let knobs = g.decide(&busy(4), &mut [], &mut Rng::new(1, "guard"));
+        // PIE goes on from 0.03.
+        assert_eq!((g.stats().late, knobs.limit_packets), (1, None));
+        assert!((knobs.drop.unwrap() - 0.03).abs() < 0.02 && !g.trusts());
     }
 
     #[test]
@@ -469,12 +618,108 @@ mod tests {
         let mut rng = Rng::new(1, "guard");
         let mut g = guard(Params::default());
         run(&mut g, 1, 3);
-        g.decide_within(&busy(4), &mut rng, || 5 * PERIOD + 1);
+        g.time_decisions(clock(&[5 * PERIOD + 1]));
+        g.decide(&busy(4), &mut [], &mut rng);
         assert_eq!(g.stats().stale, 1);
         let mut g = guard(Params::default());
         run(&mut g, 1, 3);
-        g.decide(&busy(3), &mut rng);
+        g.decide(&busy(3), &mut [], &mut rng);
         assert_eq!(g.stats().stale, 1);
+    }
+
+    #[test]
+    fn the_limit_of_the_queue_stays_while_the_classic_controller_moves_its_probability() {
+        // RL-AQM's FIFO holds 5000 packets; PIE has no say in that, neither in a dry run nor after a fallback.
+        for dry_run in [true, false] {
+            let mut g = guard(Params {
+                dry_run,
+                ..Params::default()
+            });
+            assert_eq!(g.initial().limit_packets, Some(5000));
+            let mut rng = Rng::new(1, "guard");
+            for n in 1..200 {
+                let gauges = match n % 70 {
+                    9 => Gauges {
+                        share: 2.0,
+                        ..busy(n)
+                    },
+                    _ => busy(n),
+                };
+                let knobs = g.decide(&gauges, &mut [], &mut rng);
+                assert_eq!(knobs.limit_packets, None, "decision {n}");
+            }
+            assert_eq!(g.stats().fallbacks, if dry_run { 0 } else { 3 });
+        }
+    }
+
+    /// LFQ, whose network always gives `output`, under guard; a limit of 50 stands in.
+    fn flows(output: f32) -> Guard {
+        let policy = lfq::tests::constant(output);
+        let learned = lfq::Lfq::new(lfq::Params::default(), policy).unwrap();
+        let classic = fixed::Fixed::new(fixed::Params {
+            limit: Some(50),
+            drop: None,
+        });
+        Guard::new(Params::default(), Box::new(learned), Box::new(classic))
+    }
+
+    fn arrive(g: &mut Guard, n: u64) -> Option<u32> {
+        let arrival = Arrival {
+            now: n * MS,
+            sub_queue: Some(0),
+            fresh: n == 0,
+            held: 3,
+            len: 1500,
+        };
+        match g.on_arrival(&arrival) {
+            Decision::Set(knobs) => knobs.limit_packets,
+            Decision::Ask => None,
+        }
+    }
+
+    #[test]
+    fn a_controller_that_decides_on_packets_is_guarded_decision_by_decision() {
+        let mut g = flows(7.0);
+        let set: Vec<_> = (0..30).filter_map(|n| arrive(&mut g, n)).collect();
+        assert_eq!(set, [7, 7, 7]);
+        assert_eq!((g.stats().decisions, g.stats().learned), (3, 3));
+        // Its clock says that the next decision took a second.
+        g.time_decisions(clock(&[0, SEC]));
+        assert_eq!(arrive(&mut g, 30), Some(50));
+        assert!(!g.trusts() && g.stats().late == 1);
+        let mut rng = Rng::new(1, "guard");
+        let reading = |n: u64| Gauges {
+            now: n * LOOK,
+            ..busy(n)
+        };
+        g.clock = None;
+        // The whole queue gets the classic limit, and after a quiet second single flows get the network's again.
+        assert_eq!(
+            g.decide(&reading(3), &mut [], &mut rng).limit_packets,
+            Some(50)
+        );
+        for n in 4..75 {
+            g.decide(&reading(n), &mut [], &mut rng);
+        }
+        assert!(g.trusts() && g.stats().handed_back == 1);
+        let set: Vec<_> = (40..60).filter_map(|n| arrive(&mut g, n)).collect();
+        assert_eq!(set, [7, 7]);
+    }
+
+    #[test]
+    fn a_network_of_limits_whose_answers_are_no_numbers_is_not_followed() {
+        let mut g = flows(f32::MAX);
+        assert_eq!(arrive(&mut g, 0), Some(1000), "a number, however large");
+        let policy = lfq::tests::broken();
+        let learned = lfq::Lfq::new(lfq::Params::default(), policy).unwrap();
+        let mut g = Guard {
+            learned: Box::new(learned),
+            ..flows(0.0)
+        };
+        // Its answer is infinite as soon as packets wait.
+        let set: Vec<_> = (0..30).filter_map(|n| arrive(&mut g, n)).collect();
+        assert_eq!(set, [50, 50, 50]);
+        assert_eq!(g.stats().not_a_number, 3);
     }
 
     #[test]
@@ -495,9 +740,14 @@ mod tests {
         });
         let mut pie = classic();
         let mut rng = Rng::new(1, "guard");
-        assert_eq!(g.initial(), pie.initial());
+        let start = g.initial();
+        assert_eq!(start.drop, pie.initial().drop);
+        assert_eq!(start.limit_packets, Some(5000));
         for i in 1..=200 {
-            assert_eq!(g.decide(&busy(i), &mut rng), pie.decide(&busy(i), &mut rng));
+            assert_eq!(
+                g.decide(&busy(i), &mut [], &mut rng),
+                pie.decide(&busy(i), &mut [], &mut rng)
+            );
         }
         let s = g.stats();
         assert_eq!((s.learned, s.proposals, s.fallbacks), (0, 200, 0));
@@ -508,8 +758,8 @@ mod tests {
 
     #[test]
     fn a_queue_with_a_law_gets_it_back() {
-        let mut g = Guard::new(Params::default(), learned(f32::MAX), Controller::Law);
-        let knobs = g.decide(&busy(1), &mut Rng::new(1, "guard"));
+        let mut g = Guard::new(Params::default(), learned(f32::MAX), Box::new(Law));
+        let knobs = g.decide(&busy(1), &mut [], &mut Rng::new(1, "guard"));
         assert!(knobs.release && knobs.drop.is_none());
     }
 
@@ -559,7 +809,7 @@ mod tests {
                 drop: (0.0, 0.5),
                 ..Params::default()
             };
-            let wqm = || Controller::Wqm(wqm::Wqm::new(wqm::Params::default(), RATE));
+            let wqm = || Box::new(wqm::Wqm::new(wqm::Params::default(), RATE));
             let mut g = match limit {
                 true => Guard::new(params, wqm(), wqm()),
                 false => Guard::new(params, learned(weight), classic()),
@@ -567,7 +817,7 @@ mod tests {
             let mut rng = Rng::new(1, "guard");
             for (n, (good, bad)) in readings.iter().enumerate() {
                 let gauges = if *good { busy(n as u64 + 1) } else { *bad };
-                let knobs = g.decide(&gauges, &mut rng);
+                let knobs = g.decide(&gauges, &mut [], &mut rng);
                 prop_assert!(knobs.drop.is_none_or(|p| (0.0..=1.0).contains(&p)));
                 prop_assert!(!g.trusts() || knobs.drop.is_none_or(|p| p <= 0.5));
                 prop_assert!(knobs.limit_packets.is_none_or(|l| (2..=5000).contains(&l)));
@@ -582,7 +832,7 @@ mod tests {
                 for n in 0..100 {
                     let gauges = Gauges { now: (start + n) * PERIOD, ..busy(1) };
                     let gauges = Gauges { arrivals: u64::MAX, departures: u64::MAX, departed_bytes: u64::MAX, ..gauges };
-                    g.decide(&gauges, &mut rng);
+                    g.decide(&gauges, &mut [], &mut rng);
                 }
                 prop_assert!(g.trusts(), "{:?}", g.stats());
             }

@@ -24,8 +24,8 @@ mod table;
 use serde::{Deserialize, Serialize};
 pub use table::{Card, FORMAT, Table};
 
-use super::Control;
-use crate::{Gauges, Knobs, MS, Nanos, Rng, SEC};
+use super::{Control, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Parameters of [`LearnQueue`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -413,7 +413,7 @@ impl Control for LearnQueue {
         self.params.period
     }
 
-    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], rng: &mut Rng) -> Knobs {
         let (delay, rate) = self.observe(gauges);
         if let Some(last) = self.pending.take() {
             let reward = self.reward(last, self.limit, delay, rate);
@@ -441,6 +441,10 @@ impl Control for LearnQueue {
             limit_packets: Some(self.limit),
             ..Knobs::default()
         }
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::LIMIT, KnobSet::NONE)
     }
 
     fn adopt(&mut self, knobs: &Knobs) {
@@ -571,7 +575,7 @@ mod tests {
             initial: 7,
             ..Params::default()
         });
-        let knobs = lq.decide(&idle(), &mut Rng::new(1, "t"));
+        let knobs = lq.decide(&idle(), &mut [], &mut Rng::new(1, "t"));
         assert_eq!(knobs.limit_packets, Some(8));
         assert_eq!(lq.limit(), 8);
     }
@@ -579,7 +583,7 @@ mod tests {
     #[test]
     fn leaving_the_range_is_punished_with_the_maximum_delay_and_does_nothing() {
         let mut lq = greedy(plain());
-        let knobs = lq.decide(&idle(), &mut Rng::new(1, "t"));
+        let knobs = lq.decide(&idle(), &mut [], &mut Rng::new(1, "t"));
         assert_eq!(knobs.limit_packets, Some(400));
         // Q of the new pair: alpha * (reward + gamma * 0).
         assert!(
@@ -589,7 +593,8 @@ mod tests {
         );
         // Now the other action is better.
         assert_eq!(
-            lq.decide(&idle(), &mut Rng::new(1, "t")).limit_packets,
+            lq.decide(&idle(), &mut [], &mut Rng::new(1, "t"))
+                .limit_packets,
             Some(399)
         );
     }
@@ -607,7 +612,7 @@ mod tests {
             drops_overflow: 1,
             ..idle()
         };
-        lq.decide(&busy, &mut Rng::new(1, "t"));
+        lq.decide(&busy, &mut [], &mut Rng::new(1, "t"));
         // 0.5 (30 - 10) + 0.5 (36.923 - 30) 0.75 = 12.596; times alpha.
         assert!((lq.q(20, 1) - 1.2596).abs() < 1e-4, "{}", lq.q(20, 1));
         let mut literal = greedy(Params {
@@ -615,7 +620,7 @@ mod tests {
             literal_update: true,
             ..plain()
         });
-        literal.decide(&busy, &mut Rng::new(1, "t"));
+        literal.decide(&busy, &mut [], &mut Rng::new(1, "t"));
         assert!((literal.q(20, 1) - 12.596).abs() < 1e-3);
     }
 
@@ -657,14 +662,14 @@ mod tests {
             ..plain()
         });
         let mut rng = Rng::new(1, "t");
-        lq.decide(&idle(), &mut rng);
+        lq.decide(&idle(), &mut [], &mut rng);
         assert_eq!(lq.q(20, 1), 0.0);
         let busy = Gauges {
             departures: 1,
             sojourn: 10 * MS,
             ..idle()
         };
-        lq.decide(&busy, &mut rng);
+        lq.decide(&busy, &mut [], &mut rng);
         // In force was 21: 0.5 (30 - 10) + 0.5 (38.769 - 30) = 14.385.
         assert!((lq.q(20, 1) - 1.4385).abs() < 1e-4, "{}", lq.q(20, 1));
         assert_eq!(lq.q(21, 1), 0.0);
@@ -687,7 +692,7 @@ mod tests {
             for i in 0..2000u64 {
                 g.departures += 1;
                 g.sojourn = (i * 7919 % 60) * MS;
-                lq.decide(&g, &mut rng);
+                lq.decide(&g, &mut [], &mut rng);
             }
             lq
         };
@@ -715,7 +720,7 @@ mod tests {
             ..idle()
         };
         for _ in 0..100_000 {
-            lq.decide(&late, &mut rng);
+            lq.decide(&late, &mut [], &mut rng);
         }
         for limit in 1..=4 {
             assert!(lq.q(limit, 0).abs() <= 2_147_483.648 && lq.q(limit, 1).abs() <= 2_147_483.648);
@@ -734,7 +739,7 @@ mod tests {
             sojourn: 10 * MS,
             ..idle()
         };
-        lq.decide(&busy, &mut Rng::new(1, "t"));
+        lq.decide(&busy, &mut [], &mut Rng::new(1, "t"));
         assert!((lq.q(20, 1) - 13.4615).abs() < 1e-3); // 0.5 (30 - 10) + 0.5 (36.923 - 30)
     }
 
@@ -753,7 +758,7 @@ mod tests {
             g.departures += 1;
             g.arrivals += 1;
             g.sojourn = u64::from(lq.limit()) * 12 * MS;
-            lq.decide(&g, &mut rng);
+            lq.decide(&g, &mut [], &mut rng);
             if i >= 40_000 {
                 sum += u64::from(lq.limit());
             }

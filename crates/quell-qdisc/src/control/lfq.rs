@@ -12,13 +12,11 @@
 //! - First gaps, and the time since the last loss, run from the flow's first packet; in the code from time 0, when the one flow
 //!   that it has starts.
 //!
-//! An environment answers in the network's place: see [`Lfq::ask_outside`].
-//!
-//! For training there is an [`Experiment`]: at the first tenth packet after a given time the limit goes one up or one down
-//! and stays there, and what follows is measured.
+//! Somebody outside may answer in the network's place, after [`Control::ask_outside`].
 
+use super::{Arrival, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy, Scratch};
-use crate::{Nanos, SEC};
+use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng, SEC};
 
 /// Weights of each average.
 const WEIGHTS: usize = 10;
@@ -146,7 +144,7 @@ type Averages = [f64; WEIGHTS];
 
 /// What is remembered of one flow. 60 averages and a few counters, all 0 before the first packet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct State {
+struct Flow {
     backlog: Averages,
     /// Squared distances from the mean.
     variance: Averages,
@@ -166,13 +164,11 @@ pub struct State {
     /// Seconds between departures while packets wait, and whether the last departure left one: for `ceiling` alone.
     service_gap: f64,
     left_some: bool,
-    /// An experiment has set the limit for good.
-    decided: bool,
 }
 
-impl State {
+impl Flow {
     /// A flow whose first packet comes now.
-    pub fn new(now: Nanos) -> Self {
+    fn new(now: Nanos) -> Self {
         Self {
             last_arrival: now,
             last_departure: now,
@@ -182,61 +178,37 @@ impl State {
         }
     }
 
-    /// The limit in force, packets.
+    /// A packet comes while `held` others wait.
     #[inline]
-    pub fn limit(&self) -> u32 {
-        self.limit
+    fn see_arrival(&mut self, now: Nanos, w: &Averages, held: u32) {
+        if self.arrivals > 0 {
+            // What became of the packet before is known only now.
+            let since = seconds(self.last_arrival.saturating_sub(self.last_loss)) / SINCE_LOSS;
+            average(&mut self.since_loss, w, since);
+        }
+        let held = f64::from(held) / PACKETS;
+        self.arrivals += 1;
+        average(&mut self.backlog, w, held);
+        let means = self.backlog.iter().zip(w);
+        for (variance, (mean, w)) in self.variance.iter_mut().zip(means) {
+            let off = mean - held;
+            *variance = w * (off * off) + (1.0 - w) * *variance;
+        }
+        let gap = seconds(now - self.last_arrival);
+        self.last_arrival = now;
+        average(&mut self.arrival_gap, w, gap);
     }
 }
 
-/// Which way an experiment moves the limit, when, and what came of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Experiment {
-    /// The decision falls at the first tenth packet that comes later than this.
-    pub after: Nanos,
-    /// One packet up, or one down.
-    pub up: bool,
-    /// Once it has fallen.
-    pub decision: Option<Box<Decision>>,
+/// A packet whose limit is being decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pending {
+    flow: usize,
+    /// Questions that are still to be asked for it: the first packet of a flow asks twice.
+    questions: u32,
 }
 
-/// What an experiment saw, did and measured.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// When the limit was set for good.
-    pub at: Nanos,
-    /// What the network would have read.
-    pub features: [f32; FEATURES],
-    /// The limit before.
-    pub before: u32,
-    /// The limit set, and the one that the other way would have set.
-    pub limits: (u32, u32),
-    /// Packets and bytes given on since.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Time integral of the packets queued since.
-    pub packet_ns: u128,
-    /// When the integral was last brought up to date.
-    since: Nanos,
-}
-
-impl Decision {
-    /// The queue held so many packets up to now.
-    #[inline]
-    pub fn settle(&mut self, now: Nanos, held: u32) {
-        self.packet_ns += u128::from(u64::from(held) * (now - self.since));
-        self.since = now;
-    }
-}
-
-/// The two limits that an experiment compares, one below and one above, moved into the range where an end is met.
-pub fn window(limit: u32) -> (u32, u32) {
-    let low = limit.saturating_sub(1).clamp(LIMITS.0, LIMITS.1 - 2);
-    (low, low + 2)
-}
-
-/// The controller of all flows of a queue; what it remembers of each lies with the queue.
+/// The controller of all flows of a queue.
 #[derive(Clone, Debug)]
 pub struct Lfq {
     params: Params,
@@ -244,17 +216,12 @@ pub struct Lfq {
     scratch: Scratch,
     weights: Averages,
     inputs: [f32; FEATURES],
-    experiment: Option<Experiment>,
-    outside: Option<Box<Outside>>,
-}
-
-/// Somebody else's answers in the network's place, for the packet that arrives; its first packet asks twice.
-#[derive(Clone, Debug, Default)]
-struct Outside {
-    answers: [u32; 2],
-    given: usize,
-    used: usize,
-    question: Option<[f32; FEATURES]>,
+    flows: Vec<Flow>,
+    outside: bool,
+    pending: Option<Pending>,
+    /// The limit that was decided last, and whether the network's answer was no number.
+    limit: u32,
+    broken: bool,
 }
 
 impl Lfq {
@@ -271,129 +238,100 @@ impl Lfq {
             weights: std::array::from_fn(|i| libm::ldexp(1.0, -(first + i as i32))),
             params,
             inputs: [0.0; FEATURES],
-            experiment: None,
-            outside: None,
+            flows: Vec::new(),
+            outside: false,
+            pending: None,
+            limit: INITIAL,
+            broken: false,
         })
     }
 
-    /// Makes an experiment of the first flow to meet its condition, or ends one.
-    pub fn set_experiment(&mut self, experiment: Option<Experiment>) {
-        self.experiment = experiment;
-    }
-
-    /// The experiment, if there is one.
-    pub fn experiment_mut(&mut self) -> Option<&mut Experiment> {
-        self.experiment.as_mut()
-    }
-
-    /// From now on nobody asks the network: [`Lfq::arrival_or_question`] waits for answers. Or the network again, where no answer is
-    /// awaited.
-    pub fn ask_outside(&mut self, outside: bool) {
-        self.outside = outside.then(Box::default);
-    }
-
-    /// True if answers come from outside.
-    #[inline]
-    pub fn asks_outside(&self) -> bool {
-        self.outside.is_some()
-    }
-
-    /// What the network would read, while an answer is awaited.
-    pub fn question(&self) -> Option<&[f32; FEATURES]> {
-        self.outside.as_ref()?.question.as_ref()
-    }
-
-    /// Answers the question with a limit, packets.
-    pub fn answer(&mut self, limit: u32) {
-        if let Some(outside) = &mut self.outside
-            && outside.question.take().is_some()
-            && outside.given < outside.answers.len()
-        {
-            outside.answers[outside.given] = limit.clamp(LIMITS.0, LIMITS.1);
-            outside.given += 1;
-        }
-    }
-
-    /// As [`Lfq::arrival`] with answers from outside: None, and nothing has changed, until all that the packet needs are there.
-    pub fn arrival_or_question(&mut self, now: Nanos, flow: &mut State, held: u32) -> Option<bool> {
-        if flow.countdown > 0 {
-            return Some(self.arrival(now, flow, held));
-        }
-        self.outside.as_mut()?.used = 0;
-        let mut trial = flow.clone();
-        let joins = self.arrival(now, &mut trial, held);
-        let outside = self.outside.as_mut()?;
-        if outside.question.is_some() {
-            return None;
-        }
-        outside.given = 0;
-        *flow = trial;
-        Some(joins)
-    }
-
-    /// The next answer from outside; without one, the question.
-    #[cold]
-    fn answered(&mut self) -> Option<u32> {
-        let outside = self.outside.as_mut()?;
-        if outside.used < outside.given {
-            outside.used += 1;
-            return Some(outside.answers[outside.used - 1]);
-        }
-        outside.question.get_or_insert(self.inputs);
-        None
-    }
-
-    /// The experiment's decision, once it has fallen.
-    #[inline]
-    fn decision(&mut self) -> Option<&mut Decision> {
-        self.experiment.as_mut()?.decision.as_deref_mut()
-    }
-
-    /// A packet of a flow arrives while `held` others wait: true if it may join them.
-    #[inline]
-    pub fn arrival(&mut self, now: Nanos, flow: &mut State, held: u32) -> bool {
-        if flow.decided {
-            if let Some(decision) = self.decision() {
-                decision.settle(now, held);
+    /// Goes on with the questions of a packet until somebody outside has to answer or none is left.
+    fn go_on(&mut self, mut pending: Pending) -> Decision {
+        while pending.questions > 0 {
+            read(&self.weights, &self.flows[pending.flow], &mut self.inputs);
+            if self.outside {
+                self.pending = Some(pending);
+                return Decision::Ask;
             }
-            flow.last_arrival = now;
-            return held < flow.limit;
+            let output = self.policy.forward(&self.inputs, &mut self.scratch)[0];
+            self.broken = !output.is_finite();
+            self.set(pending.flow, limit_of(output));
+            pending.questions -= 1;
         }
-        self.see_arrival(now, flow, held);
-        if flow.arrivals == 1 {
-            self.infer(flow);
+        Decision::Set(Knobs {
+            limit_packets: Some(self.limit),
+            ..Knobs::KEEP
+        })
+    }
+
+    fn set(&mut self, flow: usize, limit: u32) {
+        let limit = self.bounded(&self.flows[flow], limit);
+        let flow = &mut self.flows[flow];
+        flow.limit = limit;
+        average(&mut flow.limits, &self.weights, f64::from(limit) / PACKETS);
+        self.limit = limit;
+    }
+
+    /// No more than `ceiling` allows.
+    #[inline]
+    fn bounded(&self, flow: &Flow, limit: u32) -> u32 {
+        if self.params.ceiling == 0 || flow.service_gap == 0.0 {
+            return limit;
         }
+        let sent = seconds(self.params.ceiling) / flow.service_gap;
+        limit.min((sent as u32).max(LEAST_BOUND))
+    }
+}
+
+impl Control for Lfq {
+    /// It decides on packets alone.
+    fn period(&self) -> Nanos {
+        NEVER
+    }
+
+    fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
+        Knobs::KEEP
+    }
+
+    fn watches_packets(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn on_arrival(&mut self, arrival: &Arrival) -> Decision {
+        let index = arrival.sub_queue.unwrap_or(0);
+        if index >= self.flows.len() {
+            self.flows.resize_with(index + 1, Flow::default);
+        }
+        let flow = &mut self.flows[index];
+        if arrival.fresh {
+            *flow = Flow::new(arrival.now);
+        }
+        flow.see_arrival(arrival.now, &self.weights, arrival.held);
+        let mut questions = u32::from(flow.arrivals == 1);
         if flow.countdown == 0 {
             flow.countdown = self.params.every;
-            match &self.experiment {
-                Some(e) if e.decision.is_none() && now > e.after => self.decide(now, flow),
-                _ => self.infer(flow),
-            }
+            questions += 1;
         }
         flow.countdown -= 1;
-        let joins = held < flow.limit;
-        if !joins {
-            flow.last_loss = now;
+        if questions == 0 {
+            return Decision::KEEP;
         }
-        let since = seconds(now - flow.last_loss) / SINCE_LOSS;
-        average(&mut flow.since_loss, &self.weights, since);
-        joins
+        self.go_on(Pending {
+            flow: index,
+            questions,
+        })
     }
 
-    /// A packet of a flow leaves; before, `held` were queued.
     #[inline]
-    pub fn departure(&mut self, now: Nanos, flow: &mut State, held: u32, bytes: u32) {
-        if flow.decided {
-            if let Some(decision) = self.decision() {
-                decision.settle(now, held);
-                decision.packets += 1;
-                decision.bytes += u64::from(bytes);
-            }
+    fn on_departure(&mut self, departure: &Departure) {
+        let Some(flow) = self.flows.get_mut(departure.sub_queue.unwrap_or(0)) else {
             return;
-        }
+        };
         flow.departures += 1;
-        let gap = seconds(now - flow.last_departure);
-        flow.last_departure = now;
+        let gap = seconds(departure.now - flow.last_departure);
+        flow.last_departure = departure.now;
         average(&mut flow.departure_gap, &self.weights, gap);
         if self.params.ceiling > 0 {
             if flow.left_some {
@@ -401,78 +339,54 @@ impl Lfq {
                 let weight = if first { 1.0 } else { SERVICE_WEIGHT };
                 flow.service_gap += weight * (gap - flow.service_gap);
             }
-            flow.left_some = held > 1;
+            flow.left_some = departure.held > 1;
         }
     }
 
     #[inline]
-    fn see_arrival(&self, now: Nanos, flow: &mut State, held: u32) {
-        let (w, held) = (&self.weights, f64::from(held) / PACKETS);
-        flow.arrivals += 1;
-        average(&mut flow.backlog, w, held);
-        let means = flow.backlog.iter().zip(w);
-        for (variance, (mean, w)) in flow.variance.iter_mut().zip(means) {
-            let off = mean - held;
-            *variance = w * (off * off) + (1.0 - w) * *variance;
+    fn on_drop(&mut self, loss: &Loss) {
+        if let Some(flow) = self.flows.get_mut(loss.sub_queue.unwrap_or(0)) {
+            flow.last_loss = loss.now;
         }
-        let gap = seconds(now - flow.last_arrival);
-        flow.last_arrival = now;
-        average(&mut flow.arrival_gap, w, gap);
     }
 
-    fn infer(&mut self, flow: &mut State) {
-        read(&self.weights, flow, &mut self.inputs);
-        if self.outside.is_some() {
-            if let Some(limit) = self.answered() {
-                self.set(flow, limit);
-            }
-            return;
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::NONE, KnobSet::LIMIT)
+    }
+
+    fn ask_outside(&mut self) -> bool {
+        self.outside = true;
+        true
+    }
+
+    fn question(&self) -> &[f32] {
+        match self.pending {
+            Some(_) => &self.inputs,
+            None => &[],
         }
-        let output = self.policy.forward(&self.inputs, &mut self.scratch)[0];
-        self.set(flow, limit_of(output));
     }
 
-    fn set(&self, flow: &mut State, limit: u32) {
-        let limit = self.bounded(flow, limit);
-        flow.limit = limit;
-        average(&mut flow.limits, &self.weights, f64::from(limit) / PACKETS);
-    }
-
-    /// No more than `ceiling` allows.
-    #[inline]
-    fn bounded(&self, flow: &State, limit: u32) -> u32 {
-        if self.params.ceiling == 0 || flow.service_gap == 0.0 {
-            return limit;
-        }
-        let sent = seconds(self.params.ceiling) / flow.service_gap;
-        limit.min((sent as u32).max(LEAST_BOUND))
-    }
-
-    #[cold]
-    fn decide(&mut self, now: Nanos, flow: &mut State) {
-        let Some(experiment) = &mut self.experiment else {
-            return;
+    /// A limit outside of [`LIMITS`] is brought into it.
+    fn answered(&mut self, _sub_queue: Option<usize>, knobs: &Knobs) -> Decision {
+        let Some(mut pending) = self.pending.take() else {
+            return Decision::Set(*knobs);
         };
-        let mut features = [0.0; FEATURES];
-        read(&self.weights, flow, &mut features);
-        let (low, high) = window(flow.limit);
-        let limits = if experiment.up {
-            (high, low)
-        } else {
-            (low, high)
-        };
-        experiment.decision = Some(Box::new(Decision {
-            at: now,
-            features,
-            before: flow.limit,
-            limits,
-            packets: 0,
-            bytes: 0,
-            packet_ns: 0,
-            since: now,
-        }));
-        flow.decided = true;
-        flow.limit = limits.0;
+        if let Some(limit) = knobs.limit_packets {
+            self.set(pending.flow, limit.clamp(LIMITS.0, LIMITS.1));
+        }
+        pending.questions -= 1;
+        self.go_on(pending)
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    fn explain(&self) -> Option<Explanation<'_>> {
+        Some(Explanation {
+            inputs: &self.inputs,
+            action: self.limit as f32,
+        })
     }
 }
 
@@ -490,7 +404,7 @@ fn average(averages: &mut Averages, weights: &Averages, value: f64) {
 
 /// The network's inputs.
 #[inline]
-fn read(weights: &Averages, flow: &State, out: &mut [f32; FEATURES]) {
+fn read(weights: &Averages, flow: &Flow, out: &mut [f32; FEATURES]) {
     let packets = flow.arrivals.min(flow.departures) as f64;
     let rate = |gap: f64, weight: f64| {
         if gap == 0.0 || 1.0 / weight > packets {
@@ -511,7 +425,10 @@ fn read(weights: &Averages, flow: &State, out: &mut [f32; FEATURES]) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{MS, Rng, US};
+    use crate::discipline::Discipline;
+    use crate::fq_fifo::{self, FqFifo};
+    use crate::packet::{DropCause, Ecn, Got, TestPacket};
+    use crate::{MS, US};
 
     /// A network 60-8-8-8-1 of random weights whose output is about `bias`.
     pub(crate) fn network(seed: u64, bias: f32) -> Policy {
@@ -546,8 +463,57 @@ pub(crate) mod tests {
         policy(&Params::default(), &layers).unwrap()
     }
 
+    /// A network of finite weights whose answer is infinite as soon as a packet waits.
+    pub(crate) fn broken() -> Policy {
+        let layer = |inputs: usize, weight: f32| Affine {
+            weight: vec![weight; inputs],
+            bias: vec![0.0],
+        };
+        let layers = [
+            layer(FEATURES, f32::MAX),
+            layer(1, f32::MAX),
+            layer(1, 1.0),
+            layer(1, 1.0),
+        ];
+        policy(&Params::default(), &layers).unwrap()
+    }
+
     fn controller(policy: Policy) -> Lfq {
         Lfq::new(Params::default(), policy).unwrap()
+    }
+
+    /// A packet of the one flow comes while `held` others wait: true if it may join them.
+    fn arrive(c: &mut Lfq, now: Nanos, held: u32) -> bool {
+        let arrival = Arrival {
+            now,
+            sub_queue: Some(0),
+            fresh: c.flows.is_empty(),
+            held,
+            len: 1500,
+        };
+        assert_ne!(c.on_arrival(&arrival), Decision::Ask);
+        let joins = held < c.flows[0].limit;
+        if !joins {
+            c.on_drop(&Loss {
+                now,
+                sub_queue: Some(0),
+            });
+        }
+        joins
+    }
+
+    fn depart(c: &mut Lfq, now: Nanos, held: u32) {
+        c.on_departure(&Departure {
+            now,
+            sub_queue: Some(0),
+            held,
+            len: 1500,
+            sojourn: 0,
+        });
+    }
+
+    fn limit(c: &Lfq) -> u32 {
+        c.flows[0].limit
     }
 
     /// The features over again, from everything that ever happened and the definitions alone.
@@ -609,8 +575,9 @@ pub(crate) mod tests {
                 ..Params::default()
             };
             let mut c = Lfq::new(params, network(3, 8.0)).unwrap();
-            let (mut flow, mut naive, mut rng) =
-                (State::new(0), Naive::default(), Rng::new(5, "t"));
+            // The flow is there from time 0 on, as in the definitions.
+            c.flows.push(Flow::new(0));
+            let (mut naive, mut rng) = (Naive::default(), Rng::new(5, "t"));
             let (mut now, mut held, mut last_loss) = (0, 0u32, 0.0);
             let (mut limits, mut asked) = (Vec::new(), 0);
             for step in 0..600u64 {
@@ -619,7 +586,7 @@ pub(crate) mod tests {
                 if rng.below(100) < 55 {
                     naive.arrivals.push((t, f64::from(held)));
                     let nth = naive.arrivals.len() - 1;
-                    let joins = c.arrival(now, &mut flow, held);
+                    let joins = arrive(&mut c, now, held);
                     if nth.is_multiple_of(10) {
                         // The network read what was known just before its answer; the first packet asks twice.
                         for _ in 0..if nth == 0 { 2 } else { 1 } {
@@ -645,14 +612,14 @@ pub(crate) mod tests {
                                 "step {step}, feature {i}: {a} is not {b}"
                             );
                         }
-                        limits.push(flow.limit());
+                        limits.push(limit(&c));
                     }
                     assert_eq!(
-                        f64::from(flow.limit()),
+                        f64::from(limit(&c)),
                         *naive.limits.last().unwrap(),
                         "step {step}"
                     );
-                    assert_eq!(joins, held < flow.limit());
+                    assert_eq!(joins, held < limit(&c));
                     if joins {
                         held += 1;
                     } else {
@@ -661,7 +628,7 @@ pub(crate) mod tests {
                     naive.since_loss.push(t - last_loss);
                 } else if held > 0 {
                     naive.departures.push(t);
-                    c.departure(now, &mut flow, held, 1500);
+                    depart(&mut c, now, held);
                     held -= 1;
                 }
             }
@@ -693,29 +660,27 @@ pub(crate) mod tests {
             (1e9, 1000),
             (f32::MAX, 1000),
         ] {
-            let mut flow = State::new(0);
-            controller(constant(output)).arrival(0, &mut flow, 0);
-            assert_eq!(flow.limit(), limit, "{output}");
+            let mut c = controller(constant(output));
+            arrive(&mut c, 0, 0);
+            assert_eq!(c.limit, limit, "{output}");
         }
     }
 
     #[test]
     fn a_packet_joins_if_those_before_it_are_fewer_than_the_limit() {
         let mut c = controller(constant(3.0));
-        let mut flow = State::new(0);
-        let joined = [0, 1, 2, 3, 4].map(|held| c.arrival(0, &mut flow, held));
+        let joined = [0, 1, 2, 3, 4].map(|held| arrive(&mut c, 0, held));
         assert_eq!(joined, [true, true, true, false, false]);
     }
 
     #[test]
     fn the_network_is_asked_at_the_first_and_each_tenth_packet() {
         let mut c = controller(constant(5.0));
-        let mut flow = State::new(0);
         let asked: Vec<usize> = (0..25)
             .filter(|_| {
-                let before = flow.limits;
-                c.arrival(0, &mut flow, 0);
-                flow.limits != before
+                let before = c.flows.first().map(|f| f.limits);
+                arrive(&mut c, 0, 0);
+                before != Some(c.flows[0].limits)
             })
             .collect();
         assert_eq!(asked, [0, 10, 20]);
@@ -735,83 +700,16 @@ pub(crate) mod tests {
                 ..Params::default()
             };
             let mut c = Lfq::new(params, constant(50.0)).unwrap();
-            let mut flow = State::new(0);
             for k in 1..=100 {
-                c.arrival(k * MS, &mut flow, held - 1);
-                c.departure(k * MS, &mut flow, held, 1500);
+                arrive(&mut c, k * MS, held - 1);
+                depart(&mut c, k * MS, held);
             }
-            assert_eq!(flow.limit(), limit, "{ceiling} ns, {held} held");
+            assert_eq!(c.limit, limit, "{ceiling} ns, {held} held");
         }
     }
 
     #[test]
-    fn windows_are_two_wide_and_stay_in_range() {
-        for (limit, expected) in [
-            (1, (1, 3)),
-            (2, (1, 3)),
-            (3, (2, 4)),
-            (500, (499, 501)),
-            (999, (998, 1000)),
-            (1000, (998, 1000)),
-        ] {
-            assert_eq!(window(limit), expected);
-        }
-    }
-
-    #[test]
-    fn an_experiment_acts_at_the_first_tenth_packet_after_its_time_and_freezes_the_limit() {
-        for (up, limits) in [(false, (6, 8)), (true, (8, 6))] {
-            let mut c = controller(constant(7.0));
-            c.set_experiment(Some(Experiment {
-                after: 20 * MS,
-                up,
-                decision: None,
-            }));
-            let mut flow = State::new(0);
-            // Packet k comes at k ms: 20 is the third tenth one, at the time but not after it; 30 is.
-            for k in 0..30 {
-                c.arrival(k * MS, &mut flow, 0);
-                assert_eq!(flow.limit(), 7);
-            }
-            c.arrival(30 * MS, &mut flow, 0);
-            let d = c.decision().unwrap().clone();
-            assert_eq!((d.at, d.before, d.limits), (30 * MS, 7, limits));
-            // The 31st value of an average of zeros but for arrivals, limits and times.
-            assert_eq!(d.features[..20], [0.0; 20]);
-            assert!(d.features[20] > 0.0 && d.features[50] > 0.0);
-            let frozen = flow.limit();
-            for k in 31..100 {
-                c.arrival(k * MS, &mut flow, 0);
-                assert_eq!(flow.limit(), frozen);
-            }
-        }
-    }
-
-    #[test]
-    fn an_experiment_adds_up_packets_over_time_and_bytes_that_left() {
-        let mut c = controller(constant(7.0));
-        c.set_experiment(Some(Experiment {
-            after: 5 * US,
-            up: true,
-            decision: None,
-        }));
-        let mut flow = State::new(0);
-        for k in 1..=11 {
-            c.arrival(k * US, &mut flow, 2);
-        }
-        // 2 packets for 5 us, 3 for 10 us, 2 for 1 us, 0 for 4 us
-        c.arrival(16 * US, &mut flow, 2);
-        c.departure(26 * US, &mut flow, 3, 1500);
-        c.departure(27 * US, &mut flow, 2, 700);
-        let d = c.decision().unwrap();
-        d.settle(31 * US, 0);
-        assert_eq!(d.at, 11 * US);
-        assert_eq!((d.packets, d.bytes), (2, 2200));
-        assert_eq!(d.packet_ns, (2 * 5 + 3 * 10 + 2) * 1000);
-    }
-
-    #[test]
-    fn sixty_names_tell_sixty_features() {
+    fn sixty_features_have_sixty_names() {
         let names = features(&Params::default());
         assert_eq!(names.len(), FEATURES);
         assert_eq!(
@@ -838,5 +736,164 @@ pub(crate) mod tests {
         let wrong = [shape(60, 4), shape(4, 4), shape(4, 4), shape(4, 2)];
         assert!(policy(&Params::default(), &wrong).is_err());
         assert!(policy(&Params::default(), &wrong[..2]).is_err());
+    }
+
+    /// The queue under its controller, as a driver runs the two.
+    struct Bed {
+        q: FqFifo<TestPacket>,
+        c: Lfq,
+    }
+
+    impl Bed {
+        fn new(flows: u32, policy: Policy) -> Self {
+            let q = FqFifo::new(fq_fifo::Params {
+                flows,
+                ..fq_fifo::Params::default()
+            });
+            Self {
+                q,
+                c: controller(policy),
+            }
+        }
+
+        /// Offers n packets of a flow; gives how many were dropped.
+        fn put(&mut self, now: Nanos, hash: u32, n: u64) -> usize {
+            let mut drops: Vec<(TestPacket, DropCause)> = Vec::new();
+            for id in 0..n {
+                let packet = TestPacket::new(id, 1514, hash, Ecn::NotEct);
+                let admission = self.q.admit(now, &packet).unwrap();
+                let sub_queue = Some(admission.sub_queue);
+                let arrival = Arrival {
+                    now,
+                    sub_queue,
+                    fresh: admission.fresh,
+                    held: self.q.sub_len(admission.sub_queue),
+                    len: 1514,
+                };
+                let Decision::Set(knobs) = self.c.on_arrival(&arrival) else {
+                    panic!("nobody is outside");
+                };
+                self.q.set_sub_knobs(admission.sub_queue, &knobs);
+                let before = drops.len();
+                self.q
+                    .enqueue(now, packet, &mut Rng::new(1, "t"), &mut drops);
+                if drops.len() > before {
+                    self.c.on_drop(&Loss { now, sub_queue });
+                }
+            }
+            drops.len()
+        }
+
+        fn take(&mut self, now: Nanos) {
+            let got = self.q.dequeue(now, &mut Rng::new(1, "t"), &mut Vec::new());
+            if let Got::Packet(packet) = got {
+                let sub_queue = self.q.sub_queue_of(&packet);
+                self.c.on_departure(&Departure {
+                    now,
+                    sub_queue,
+                    held: self.q.sub_len(sub_queue.unwrap()) + 1,
+                    len: 1514,
+                    sojourn: 0,
+                });
+            }
+        }
+
+        fn limit(&self, sub_queue: usize) -> u32 {
+            let gauges = self.q.sub_gauges(0, sub_queue).unwrap();
+            assert_eq!(gauges.limit_packets, self.c.flows[sub_queue].limit);
+            gauges.limit_packets
+        }
+    }
+
+    /// Hash of a flow that meets no other one below 8 in 1024 buckets.
+    fn hash(flow: u32) -> u32 {
+        flow << 29
+    }
+
+    #[test]
+    fn each_flow_is_held_to_the_limit_that_it_was_given() {
+        let mut bed = Bed::new(1024, constant(4.0));
+        assert_eq!(bed.put(0, hash(1), 10), 6);
+        assert_eq!(bed.put(0, hash(2), 3), 0);
+        assert_eq!((bed.limit(0), bed.limit(1)), (4, 4));
+    }
+
+    #[test]
+    fn flows_that_meet_in_a_bucket_share_its_limit_and_its_features() {
+        let (mut both, mut alone) = (Bed::new(1, network(1, 9.0)), Bed::new(1, network(1, 9.0)));
+        for k in 0..200 {
+            both.put(k * MS, hash(k as u32 % 2), 1);
+            alone.put(k * MS, hash(0), 1);
+            if k % 3 > 0 {
+                both.take(k * MS);
+                alone.take(k * MS);
+            }
+        }
+        assert_eq!(both.c.flows, alone.c.flows);
+        assert_eq!(both.c.flows.len(), 1);
+    }
+
+    #[test]
+    fn a_bucket_that_is_given_to_another_flow_starts_afresh() {
+        let mut bed = Bed::new(1, network(2, 9.0));
+        for k in 0..100 {
+            bed.put(k * 10 * MS, hash(1), 1);
+            bed.take(k * 10 * MS);
+        }
+        for (flow, now, afresh) in [(1, 10 * SEC, false), (2, 20 * SEC, true)] {
+            bed.put(now, hash(flow), 1);
+            bed.take(now);
+            let mut fresh = Bed::new(1, network(2, 9.0));
+            fresh.put(now, hash(flow), 1);
+            fresh.take(now);
+            assert_eq!(bed.c.flows == fresh.c.flows, afresh, "flow {flow}");
+        }
+    }
+
+    #[test]
+    fn one_network_sets_different_limits_for_different_flows() {
+        let mut bed = Bed::new(1024, network(4, 12.0));
+        let mut apart = 0;
+        for k in 0..3000u64 {
+            bed.put(k * MS, hash(1), 1);
+            if k % 10 == 0 {
+                bed.put(k * MS, hash(2), 20);
+            }
+            bed.take(k * MS);
+            bed.take(k * MS);
+            apart += u32::from(bed.limit(0) != bed.limit(1));
+        }
+        assert!(apart > 300, "{apart}");
+    }
+
+    #[test]
+    fn answers_from_outside_stand_in_the_networks_place() {
+        let mut c = controller(constant(4.0));
+        assert!(c.ask_outside() && c.question().is_empty());
+        let arrival = |n: u64| Arrival {
+            now: n * MS,
+            sub_queue: Some(0),
+            fresh: n == 0,
+            held: 0,
+            len: 1500,
+        };
+        let limit = |packets| Knobs {
+            limit_packets: Some(packets),
+            ..Knobs::KEEP
+        };
+        // The first packet asks twice.
+        assert_eq!(c.on_arrival(&arrival(0)), Decision::Ask);
+        assert_eq!(c.question().len(), FEATURES);
+        assert_eq!(c.answered(Some(0), &limit(9)), Decision::Ask);
+        assert_eq!(
+            c.answered(Some(0), &limit(5000)),
+            Decision::Set(limit(1000))
+        );
+        assert!(c.question().is_empty());
+        for n in 1..10 {
+            assert_eq!(c.on_arrival(&arrival(n)), Decision::KEEP);
+        }
+        assert_eq!(c.on_arrival(&arrival(10)), Decision::Ask);
+        assert_eq!(c.answered(Some(0), &limit(7)), Decision::Set(limit(7)));
     }
 }

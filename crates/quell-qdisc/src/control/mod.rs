@@ -1,174 +1,194 @@
-//! The control plane: a controller reads a queue's gauges on its cadence and sets its knobs.
+//! The control plane: a controller reads a queue's gauges on its cadence, follows its packets if it wants to, and sets knobs.
+//!
+//! Whoever drives a queue drives its controller: `initial` before the first packet; `decide` every `period`; and, for one that
+//! watches packets, `on_arrival` before each packet is offered, `on_departure` after each that left, `on_drop` for each that
+//! was given up. Time, random numbers and clocks are handed in.
 
 pub mod a3c;
 pub mod fixed;
 pub mod guard;
+pub mod law;
 pub mod learnqueue;
 pub mod lfq;
+pub mod outside;
 pub mod pie;
 pub mod rlaqm;
 pub mod wqm;
 
-use a3c::A3c;
-use fixed::Fixed;
-use guard::Guard;
-use learnqueue::LearnQueue;
-use pie::Pie;
-use rlaqm::RlAqm;
-use wqm::Wqm;
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
 
-use crate::{Discipline, Gauges, Knobs, NEVER, Nanos, Packet, PieGauges, Qdisc, Rng};
+use crate::{Gauges, KnobSet, Knobs, Nanos, Rng, SubGauges};
+
+/// A clock whose epoch is that of the gauges' `now`.
+pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
+
+/// A packet that is about to be offered to the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When.
+    pub now: Nanos,
+    /// The sub-queue that it will join; `None` where the discipline has no sub-queues.
+    pub sub_queue: Option<usize>,
+    /// The sub-queue was given to another flow just now: what was known of it is void.
+    pub fresh: bool,
+    /// Packets queued there, without this one.
+    pub held: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// A packet that has just left for the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When.
+    pub now: Nanos,
+    /// The sub-queue that it was in.
+    pub sub_queue: Option<usize>,
+    /// Packets queued there, with this one.
+    pub held: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Time that it spent in the queue.
+    pub sojourn: Nanos,
+}
+
+/// A packet that the queue has just given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// When.
+    pub now: Nanos,
+    /// The sub-queue that it was in, or would have joined.
+    pub sub_queue: Option<usize>,
+}
+
+/// What a controller answers to an arrival.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// Set these knobs of the arrival's sub-queue (of the queue, where it has no sub-queues), then offer the packet.
+    Set(Knobs),
+    /// Somebody outside decides. The packet waits, and all that come after it; [`Control::answered`] takes the answer.
+    Ask,
+}
+
+impl Decision {
+    /// All knobs stay as they are.
+    pub const KEEP: Self = Self::Set(Knobs::KEEP);
+}
+
+/// A sub-queue as [`Control::decide`] sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SubQueue {
+    /// Its readings.
+    pub gauges: SubGauges,
+    /// What the controller wants set there; comes as [`Knobs::KEEP`].
+    pub knobs: Knobs,
+}
+
+/// What a decision was made of: for learners and for whoever wants it explained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Explanation<'a> {
+    /// What the network read.
+    pub inputs: &'a [f32],
+    /// What it chose: the index of an action, or the value that was set.
+    pub action: f32,
+}
 
 /// A controller of one queue.
-pub trait Control {
-    /// Nanoseconds between decisions; `NEVER` for one that decides only on packets.
+pub trait Control: Any + Debug + Send + Sync + CloneControl {
+    /// Time between decisions; [`crate::NEVER`] for one that decides on packets alone.
     fn period(&self) -> Nanos;
-    /// Called every `period` with fresh gauges; what it returns is set at once.
-    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs;
+
     /// The knobs to set before the first packet.
     fn initial(&mut self) -> Knobs {
-        Knobs::default()
+        Knobs::KEEP
     }
+
+    /// Called every `period` with fresh gauges, and with those of all sub-queues if it reads them. What it returns is set at
+    /// once, then what it left in `sub_queues`.
+    fn decide(&mut self, gauges: &Gauges, sub_queues: &mut [SubQueue], rng: &mut Rng) -> Knobs;
+
+    /// `decide` wants the readings of sub-queues.
+    fn reads_sub_queues(&self) -> bool {
+        false
+    }
+
+    /// It wants to know of every packet.
+    fn watches_packets(&self) -> bool {
+        false
+    }
+
+    /// A packet is about to be offered.
+    fn on_arrival(&mut self, _arrival: &Arrival) -> Decision {
+        Decision::KEEP
+    }
+
+    /// A packet has left.
+    fn on_departure(&mut self, _departure: &Departure) {}
+
+    /// A packet was given up.
+    fn on_drop(&mut self, _loss: &Loss) {}
+
+    /// The knobs that it may set: of the queue, and of its sub-queues. Checked against those that a discipline has.
+    fn knobs(&self) -> (KnobSet, KnobSet);
+
+    /// Somebody outside decides in its place every `period`: the driver asks there instead of calling `decide`.
+    fn is_outside(&self) -> bool {
+        false
+    }
+
+    /// From now on `on_arrival` asks outside wherever a network would be asked; false if it asks no network then.
+    fn ask_outside(&mut self) -> bool {
+        false
+    }
+
+    /// What the network would read, while an answer to an arrival is awaited.
+    fn question(&self) -> &[f32] {
+        &[]
+    }
+
+    /// The answer to [`Decision::Ask`].
+    fn answered(&mut self, _sub_queue: Option<usize>, knobs: &Knobs) -> Decision {
+        Decision::Set(*knobs)
+    }
+
     /// Goes on from these knobs, which somebody else set.
     fn adopt(&mut self, _knobs: &Knobs) {}
+
     /// The last decision rests on something that is no number.
     fn is_broken(&self) -> bool {
         false
     }
-    /// Readings of one sub-queue, before `decide`: for a controller that turns them one by one.
-    fn see(&mut self, _queue: usize, _gauges: &PieGauges) {}
-    /// What the last decision is for one sub-queue.
-    fn queue_knobs(&self, _queue: usize) -> Option<Knobs> {
+
+    /// What the last decision was made of, where a network made it.
+    fn explain(&self) -> Option<Explanation<'_>> {
         None
     }
+
+    /// What a guard did, if this is one.
+    fn guard(&self) -> Option<&guard::Stats> {
+        None
+    }
+
+    /// A guard times decisions on this clock from now on; others have no use for it.
+    fn time_decisions(&mut self, _clock: Clock) {}
 }
 
-/// Every controller, as plain data.
-#[derive(Clone, Debug, Default)]
-pub enum Controller {
-    /// Nobody turns the knobs.
-    #[default]
-    None,
-    /// Somebody outside does, every so many nanoseconds: the simulator stops and asks.
-    External(Nanos),
-    /// The queue's own law, whoever turned its knobs before.
-    Law,
-    /// A3C-L4S.
-    A3c(A3c),
-    /// Knobs set once.
-    Fixed(Fixed),
-    /// Another controller under guard.
-    Guard(Box<Guard>),
-    /// LearnQueue.
-    LearnQueue(LearnQueue),
-    /// PIE on a FIFO.
-    Pie(Pie),
-    /// RL-AQM.
-    RlAqm(RlAqm),
-    /// WQM, reconstructed.
-    Wqm(Wqm),
+/// Clones a controller behind its trait.
+pub trait CloneControl {
+    /// The same controller again.
+    fn clone_control(&self) -> Box<dyn Control>;
 }
 
-impl Control for Controller {
-    fn period(&self) -> Nanos {
-        match self {
-            Controller::None | Controller::Law => NEVER,
-            Controller::External(period) => *period,
-            Controller::A3c(c) => c.period(),
-            Controller::Fixed(c) => c.period(),
-            Controller::Guard(c) => c.period(),
-            Controller::LearnQueue(c) => c.period(),
-            Controller::Pie(c) => c.period(),
-            Controller::RlAqm(c) => c.period(),
-            Controller::Wqm(c) => c.period(),
-        }
-    }
-    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
-        match self {
-            Controller::None | Controller::External(_) => Knobs::default(),
-            Controller::Law => Knobs {
-                release: true,
-                ..Knobs::default()
-            },
-            Controller::A3c(c) => c.decide(gauges, rng),
-            Controller::Fixed(c) => c.decide(gauges, rng),
-            Controller::Guard(c) => c.decide(gauges, rng),
-            Controller::LearnQueue(c) => c.decide(gauges, rng),
-            Controller::Pie(c) => c.decide(gauges, rng),
-            Controller::RlAqm(c) => c.decide(gauges, rng),
-            Controller::Wqm(c) => c.decide(gauges, rng),
-        }
-    }
-    fn initial(&mut self) -> Knobs {
-        match self {
-            Controller::None | Controller::External(_) => Knobs::default(),
-            Controller::Law => Knobs {
-                release: true,
-                ..Knobs::default()
-            },
-            Controller::A3c(c) => c.initial(),
-            Controller::Fixed(c) => c.initial(),
-            Controller::Guard(c) => c.initial(),
-            Controller::LearnQueue(c) => c.initial(),
-            Controller::Pie(c) => c.initial(),
-            Controller::RlAqm(c) => c.initial(),
-            Controller::Wqm(c) => c.initial(),
-        }
-    }
-    fn adopt(&mut self, knobs: &Knobs) {
-        match self {
-            Controller::LearnQueue(c) => c.adopt(knobs),
-            Controller::Pie(c) => c.adopt(knobs),
-            Controller::RlAqm(c) => c.adopt(knobs),
-            Controller::Wqm(c) => c.adopt(knobs),
-            Controller::None
-            | Controller::External(_)
-            | Controller::Law
-            | Controller::A3c(_)
-            | Controller::Fixed(_)
-            | Controller::Guard(_) => {}
-        }
-    }
-    fn is_broken(&self) -> bool {
-        match self {
-            Controller::A3c(c) => c.is_broken(),
-            Controller::RlAqm(c) => c.is_broken(),
-            _ => false,
-        }
-    }
-    fn see(&mut self, queue: usize, gauges: &PieGauges) {
-        match self {
-            Controller::A3c(c) => c.see(queue, gauges),
-            Controller::Guard(c) => c.see(queue, gauges),
-            _ => {}
-        }
-    }
-    fn queue_knobs(&self, queue: usize) -> Option<Knobs> {
-        match self {
-            Controller::A3c(c) => c.queue_knobs(queue),
-            Controller::Guard(c) => c.queue_knobs(queue),
-            _ => None,
-        }
+impl<T: Control + Clone> CloneControl for T {
+    fn clone_control(&self) -> Box<dyn Control> {
+        Box::new(self.clone())
     }
 }
 
-impl Controller {
-    /// Lets it see every sub-queue; comes before `decide`.
-    pub fn look<P: Packet>(&mut self, qdisc: &Qdisc<P>) {
-        for queue in 0..qdisc.queues() {
-            if let Some(gauges) = qdisc.queue_gauges(queue) {
-                self.see(queue, &gauges);
-            }
-        }
-    }
-
-    /// Sets what it decided: these knobs, then those of single sub-queues.
-    pub fn turn<P: Packet>(&self, knobs: &Knobs, qdisc: &mut Qdisc<P>) {
-        qdisc.set_knobs(knobs);
-        for queue in 0..qdisc.queues() {
-            if let Some(knobs) = self.queue_knobs(queue) {
-                qdisc.set_queue_knobs(queue, &knobs);
-            }
-        }
+impl Clone for Box<dyn Control> {
+    fn clone(&self) -> Self {
+        self.as_ref().clone_control()
     }
 }

@@ -3,9 +3,9 @@
 //! The law is [`crate::pie`]'s; its delay is the backlog at the link's rate (RFC 8033, section 5.2) and its update comes once
 //! per decision, whatever the period. The FIFO drops at random, without burst allowance or early exits.
 
-use super::Control;
+use super::{Control, SubQueue};
 use crate::pie::{Params, Vars};
-use crate::{Gauges, Knobs, Nanos, Rng, SEC};
+use crate::{Gauges, KnobSet, Knobs, Nanos, Rng, SEC};
 
 /// The controller of one queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Pie {
 }
 
 impl Pie {
-    /// Starts without drops; `params.limit` is the FIFO's.
+    /// Starts without drops. The limit is the FIFO's own; `params.limit` is not looked at.
     pub fn new(params: Params) -> Self {
         Self {
             params,
@@ -29,7 +29,7 @@ impl Control for Pie {
         self.params.tupdate
     }
 
-    fn decide(&mut self, gauges: &Gauges, _rng: &mut Rng) -> Knobs {
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         // In an outage nothing is known of the delay: the last one stays.
         if gauges.rate_bps > 0 {
             let ns = u128::from(gauges.backlog_bytes) * 8 * u128::from(SEC);
@@ -40,16 +40,23 @@ impl Control for Pie {
             .calculate_probability(&self.params, gauges.backlog_bytes);
         Knobs {
             drop: Some(self.vars.probability()),
-            ..self.initial()
+            ..Knobs::KEEP
         }
     }
 
     fn initial(&mut self) -> Knobs {
         Knobs {
-            limit_packets: Some(self.params.limit),
             drop: Some(0.0),
-            ..Knobs::default()
+            ..Knobs::KEEP
         }
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        let drop = KnobSet {
+            drop: true,
+            ..KnobSet::NONE
+        };
+        (drop, KnobSet::NONE)
     }
 
     fn adopt(&mut self, knobs: &Knobs) {
@@ -78,7 +85,7 @@ mod tests {
         assert_eq!(pie.period(), 15 * MS);
         let mut rng = Rng::new(1, "pie");
         let mut run = |ms: u64, n| {
-            let last = (0..n).map(|_| pie.decide(&waiting(ms), &mut rng).drop);
+            let last = (0..n).map(|_| pie.decide(&waiting(ms), &mut [], &mut rng).drop);
             last.last().flatten().unwrap()
         };
         let high = run(60, 200);
@@ -94,7 +101,9 @@ mod tests {
             drop: Some(0.2),
             ..Knobs::default()
         });
-        let p = pie.decide(&waiting(15), &mut Rng::new(1, "pie")).drop;
+        let p = pie
+            .decide(&waiting(15), &mut [], &mut Rng::new(1, "pie"))
+            .drop;
         assert!((p.unwrap() - 0.2).abs() < 0.03, "{p:?}");
     }
 }

@@ -11,9 +11,9 @@
 //! - p is kept in hundredths, since every step is a multiple of one: no rounding builds up, and "p is 0" is exact.
 //! - How inputs are scaled is the model card's business: the authors' network reads raw D, U, p.
 
-use super::Control;
+use super::{Control, Explanation, SubQueue};
 use crate::policy::{Policy, Scratch};
-use crate::{Gauges, Knobs, MS, Nanos, Rng, SEC, US};
+use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, US};
 
 /// The steps of p in hundredths, in the order of the network's outputs (Table I).
 pub const STEPS: [i32; 5] = [0, 1, -1, 10, -10];
@@ -79,7 +79,7 @@ pub struct Step {
     /// Delay in ms, utilisation, drop probability: what the network read.
     pub state: [f32; 3],
     /// Which of [`STEPS`] was taken.
-    pub action: usize,
+    pub action: f32,
 }
 
 /// The controller of one queue.
@@ -96,6 +96,9 @@ pub struct RlAqm {
     rate_bps: u64,
     /// The network's last answer was no number.
     broken: bool,
+    step: Option<Step>,
+    /// Random steps are drawn from here, where it has a stream of its own for them.
+    explore: Option<Rng>,
 }
 
 impl RlAqm {
@@ -113,7 +116,14 @@ impl RlAqm {
             last: (0, 0),
             rate_bps: 1,
             broken: false,
+            step: None,
+            explore: None,
         })
+    }
+
+    /// Draws its random steps from a stream of their own, so that they do not depend on what else the queue draws.
+    pub fn explore_with(&mut self, rng: Rng) {
+        self.explore = Some(rng);
     }
 
     /// The drop probability in force.
@@ -148,9 +158,21 @@ impl RlAqm {
         let (delay_ms, utilisation) = self.observe(gauges);
         let state = [delay_ms as f32, utilisation as f32, self.drop() as f32];
         self.broken = false;
-        let action = self.action(delay_ms, state, rng);
+        let action = match self.explore.take() {
+            None => self.action(delay_ms, state, rng),
+            Some(mut own) => {
+                let action = self.action(delay_ms, state, &mut own);
+                self.explore = Some(own);
+                action
+            }
+        };
         self.hundredths = (self.hundredths + STEPS[action]).clamp(0, MOST);
-        Step { state, action }
+        let step = Step {
+            state,
+            action: action as f32,
+        };
+        self.step = Some(step);
+        step
     }
 
     fn action(&mut self, delay_ms: f64, state: [f32; 3], rng: &mut Rng) -> usize {
@@ -178,7 +200,7 @@ impl Control for RlAqm {
         self.params.period
     }
 
-    fn decide(&mut self, gauges: &Gauges, rng: &mut Rng) -> Knobs {
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], rng: &mut Rng) -> Knobs {
         self.step(gauges, rng);
         self.knobs()
     }
@@ -190,6 +212,14 @@ impl Control for RlAqm {
         }
     }
 
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        let drop = KnobSet {
+            drop: true,
+            ..KnobSet::LIMIT
+        };
+        (drop, KnobSet::NONE)
+    }
+
     fn adopt(&mut self, knobs: &Knobs) {
         if let Some(p) = knobs.drop {
             self.hundredths = (libm::round(p * 100.0) as i32).clamp(0, MOST);
@@ -198,6 +228,13 @@ impl Control for RlAqm {
 
     fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    fn explain(&self) -> Option<Explanation<'_>> {
+        self.step.as_ref().map(|step| Explanation {
+            inputs: &step.state,
+            action: step.action,
+        })
     }
 }
 
@@ -268,7 +305,7 @@ mod tests {
         let mut rng = Rng::new(1, "t");
         gauges
             .iter()
-            .map(|g| c.decide(g, &mut rng).drop.unwrap())
+            .map(|g| c.decide(g, &mut [], &mut rng).drop.unwrap())
             .collect()
     }
 

@@ -11,8 +11,8 @@
 //! - When R has more than doubled or halved since, the limit starts over at R × ARTT.
 //! - Selective drop, which the slides only name, is read as: the longest flow of a full queue loses its newest packet.
 
-use super::Control;
-use crate::{Gauges, Knobs, MS, Nanos, Rng, SEC};
+use super::{Control, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Parameters of [`Wqm`].
 #[derive(Clone, Debug, PartialEq)]
@@ -202,7 +202,7 @@ impl Control for Wqm {
         self.params.interval
     }
 
-    fn decide(&mut self, gauges: &Gauges, _rng: &mut Rng) -> Knobs {
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let p = &self.params;
         // In an outage the last rate stays: nothing drains, and nothing is known of what comes after.
         if gauges.rate_bps > 0 {
@@ -226,6 +226,10 @@ impl Control for Wqm {
             limit_packets: Some(self.limit),
             ..Knobs::default()
         }
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::LIMIT, KnobSet::NONE)
     }
 
     fn adopt(&mut self, knobs: &Knobs) {
@@ -256,7 +260,7 @@ mod tests {
         let mut rng = Rng::new(1, "t");
         gauges
             .iter()
-            .map(|g| wqm.decide(g, &mut rng).limit_packets.unwrap())
+            .map(|g| wqm.decide(g, &mut [], &mut rng).limit_packets.unwrap())
             .collect()
     }
 

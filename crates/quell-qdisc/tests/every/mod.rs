@@ -2,12 +2,10 @@
 
 #![allow(dead_code)] // each test that includes this uses a part of it
 
-use quell_qdisc::control::lfq::{FEATURES, Lfq, policy};
+use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::policy::Affine;
 use quell_qdisc::{
-    MS, Qdisc, Rng, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, l4s, lfq, pie,
-    pie_ns3, red,
+    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, l4s, pie, red,
 };
 
 /// How full a discipline may get.
@@ -37,7 +35,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::Red(_) => 7,
         Qdisc::Cobalt(_) => 8,
         Qdisc::Cake(_) => 9,
-        Qdisc::Lfq(_) => 10,
+        Qdisc::FqFifo(_) => 10,
         Qdisc::PieNs3(_) => 11,
         Qdisc::L4s(_) => 12,
     }
@@ -51,26 +49,6 @@ pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
 /// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
 pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::DualPi2(_) | Qdisc::L4s(_))
-}
-
-/// LFQ's controller with a network of random weights that gives about 20 packets.
-fn network() -> Lfq {
-    let mut rng = Rng::new(1, "network");
-    let widths = [FEATURES, 8, 8, 8, 1];
-    let mut layers: Vec<Affine> = widths
-        .windows(2)
-        .map(|w| {
-            let mut draw = |n| (0..n).map(|_| (4.0 * rng.f64() - 2.0) as f32).collect();
-            Affine {
-                weight: draw(w[0] * w[1]),
-                bias: draw(w[1]),
-            }
-        })
-        .collect();
-    layers[3].bias[0] += 20.0;
-    let params = quell_qdisc::control::lfq::Params::default();
-    let policy = policy(&params, &layers).expect("a network");
-    Lfq::new(params, policy).expect("a controller")
 }
 
 /// Name, discipline, bound.
@@ -161,187 +139,170 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
     vec![
         (
             "pfifo",
-            fifo::Fifo::new(fifo.clone()).into(),
+            Qdisc::new(Params::Fifo(fifo.clone())),
             Bound::Packets,
         ),
         (
             "fifo, selective",
-            fifo::Fifo::new(fifo::Params {
+            Qdisc::new(Params::Fifo(fifo::Params {
                 selective: true,
                 ..fifo.clone()
-            })
-            .into(),
+            })),
             Bound::Packets,
         ),
         (
             "bfifo",
-            fifo::Fifo::new(fifo::Params {
+            Qdisc::new(Params::Fifo(fifo::Params {
                 limit_packets: u32::MAX,
                 limit_bytes: 60_000,
                 ..fifo.clone()
-            })
-            .into(),
+            })),
             Bound::Bytes(60_000),
         ),
         (
             "fifo drop",
-            fifo::Fifo::new(fifo::Params { drop: 0.2, ..fifo }).into(),
+            Qdisc::new(Params::Fifo(fifo::Params { drop: 0.2, ..fifo })),
             Bound::Packets,
         ),
-        ("codel", codel::Codel::new(codel).into(), Bound::Packets),
+        ("codel", Qdisc::new(Params::Codel(codel)), Bound::Packets),
         (
             "codel ecn",
-            codel::Codel::new(codel_ecn.clone()).into(),
+            Qdisc::new(Params::Codel(codel_ecn.clone())),
             Bound::Packets,
         ),
-        ("pie", pie::Pie::new(pie).into(), Bound::Packets),
+        ("pie", Qdisc::new(Params::Pie(pie)), Bound::Packets),
         (
             "pie ecn",
-            pie::Pie::new(pie_ecn.clone()).into(),
+            Qdisc::new(Params::Pie(pie_ecn.clone())),
             Bound::Packets,
         ),
         (
             "pie ns3-2018",
-            pie_ns3::PieNs3::new(pie_ns3).into(),
+            Qdisc::new(Params::PieNs3(pie_ns3)),
             Bound::Packets,
         ),
-        ("fq", fq::Fq::new(fq).into(), Bound::Packets),
+        ("fq", Qdisc::new(Params::Fq(fq)), Bound::Packets),
         (
             "fq_codel",
-            fq_codel::FqCodel::new(fq_codel.clone()).into(),
+            Qdisc::new(Params::FqCodel(fq_codel.clone())),
             Bound::Packets,
         ),
         (
             "fq_codel ecn, two buckets",
-            fq_codel::FqCodel::new(fq_codel::Params {
+            Qdisc::new(Params::FqCodel(fq_codel::Params {
                 flows: 2,
                 memory_limit: 80_000,
                 codel: codel_ecn,
                 ..fq_codel
-            })
-            .into(),
+            })),
             Bound::Packets,
         ),
         (
             "fq_pie",
-            fq_pie::FqPie::new(fq_pie.clone()).into(),
+            Qdisc::new(Params::FqPie(fq_pie.clone())),
             Bound::Packets,
         ),
         (
             "fq_pie ecn, two buckets",
-            fq_pie::FqPie::new(fq_pie::Params {
+            Qdisc::new(Params::FqPie(fq_pie::Params {
                 flows: 2,
                 memory_limit: 80_000,
                 pie: pie_ecn,
                 ..fq_pie
-            })
-            .into(),
+            })),
             Bound::Packets,
         ),
         (
             "dualpi2",
-            dualpi2::DualPi2::new(dualpi2.clone()).into(),
+            Qdisc::new(Params::DualPi2(dualpi2.clone())),
             Bound::Packets,
         ),
         (
             "dualpi2 any_ect drop_enqueue",
-            dualpi2::DualPi2::new(dualpi2::Params {
+            Qdisc::new(Params::DualPi2(dualpi2::Params {
                 classifier: dualpi2::Classifier::AnyEct,
                 drop_enqueue: true,
                 drop_on_overload: false,
                 step_thresh: dualpi2::Step::Packets(5),
                 ..dualpi2
-            })
-            .into(),
+            })),
             Bound::Packets,
         ),
-        ("l4s", l4s::L4s::new(l4s.clone()).into(), Bound::Packets),
+        ("l4s", Qdisc::new(Params::L4s(l4s.clone())), Bound::Packets),
         (
             "l4s one pair max_ecnth",
-            l4s::L4s::new(l4s::Params {
+            Qdisc::new(Params::L4s(l4s::Params {
                 pairs: 1,
                 max_ecnth: Some(0.1),
                 ..l4s.clone()
-            })
-            .into(),
+            })),
             Bound::Packets,
         ),
         (
             "l4s as_published",
-            l4s::L4s::new(l4s.as_published()).into(),
+            Qdisc::new(Params::L4s(l4s.as_published())),
             Bound::Packets,
         ),
         (
             "red",
-            red::Red::new(red.clone()).into(),
+            Qdisc::new(Params::Red(red.clone())),
             Bound::Bytes(40_000),
         ),
         (
             "red ecn gentle adaptive",
-            red::Red::new(red::Params {
+            Qdisc::new(Params::Red(red::Params {
                 ecn: true,
                 gentle: true,
                 adaptive: true,
                 ..red
-            })
-            .into(),
+            })),
             Bound::Bytes(40_000),
         ),
         (
             "cobalt",
-            cobalt::Cobalt::new(cobalt.clone()).into(),
+            Qdisc::new(Params::Cobalt(cobalt.clone())),
             Bound::Packets,
         ),
         (
             "cobalt ecn",
-            cobalt::Cobalt::new(cobalt::Params {
+            Qdisc::new(Params::Cobalt(cobalt::Params {
                 ecn: true,
                 ..cobalt
-            })
-            .into(),
+            })),
             Bound::Packets,
         ),
         (
             "cake",
-            cake::Cake::new(cake.clone()).into(),
+            Qdisc::new(Params::Cake(cake.clone())),
             Bound::Memory(100_000),
         ),
         (
             "cake shaping",
-            cake::Cake::new(cake::Params {
+            Qdisc::new(Params::Cake(cake::Params {
                 bandwidth: Some(20_000_000),
                 overhead: Some(44),
                 mpu: 84,
                 ..cake
-            })
-            .into(),
+            })),
             Bound::Memory(100_000),
         ),
         (
-            "lfq limit",
-            lfq::Lfq::new(
-                lfq::Params {
-                    limit: Some(12),
-                    ..lfq::Params::default()
-                },
-                None,
-            )
-            .into(),
+            "fq_fifo",
+            Qdisc::new(Params::FqFifo(fq_fifo::Params {
+                limit: 12,
+                ..fq_fifo::Params::default()
+            })),
             // Six flows of large packets, none above the greatest limit that a knob sets.
             Bound::Bytes(6 * 80 * 9000),
         ),
         (
-            "lfq",
-            lfq::Lfq::new(
-                lfq::Params {
-                    flows: 4,
-                    idle: 20 * MS,
-                    ..lfq::Params::default()
-                },
-                Some(network()),
-            )
-            .into(),
-            Bound::Bytes(4 * 1000 * 9000),
+            "fq_fifo, four buckets",
+            Qdisc::new(Params::FqFifo(fq_fifo::Params {
+                flows: 4,
+                idle: 20 * MS,
+                ..fq_fifo::Params::default()
+            })),
+            Bound::Bytes(4 * 100 * 9000),
         ),
     ]
 }

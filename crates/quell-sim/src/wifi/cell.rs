@@ -522,7 +522,7 @@ impl Cell {
         let port = &mut ports[usize::from(link)];
         let up = &mut self.up;
         self.links[usize::from(link)].deliver(now, port, |p| up.push((link as u8, p)));
-        if !port.probe.dropped_acks.is_empty() {
+        if !port.trace().dropped_acks.is_empty() {
             self.touched.push(link as u8);
         }
     }
@@ -641,7 +641,7 @@ impl Cell {
     fn claim(&mut self, link: u16, c: usize, now: Nanos, ports: &mut [Port]) -> Claim {
         let port = &mut ports[usize::from(link)];
         let (frames, bytes) = self.links[usize::from(link)].claim(now, port, &self.limits[c]);
-        if !port.probe.dropped_acks.is_empty() {
+        if !port.trace().dropped_acks.is_empty() {
             self.touched.push(link as u8);
         }
         Claim {
@@ -655,7 +655,7 @@ impl Cell {
     fn choose(&mut self, c: usize, now: Nanos, ports: &[Port]) -> Option<u16> {
         let k = &mut self.contenders[c];
         let ready = |l: u16, link: &Link| {
-            link.waiting() || (!ports[usize::from(l)].is_empty() && link.not_before <= now)
+            link.waiting() || (!ports[usize::from(l)].queue.is_empty() && link.not_before <= now)
         };
         let mut any = false;
         loop {

@@ -221,7 +221,7 @@ impl Link {
             if !room && !grows {
                 break;
             }
-            let p = match port.take(now) {
+            let p = match port.queue.take(now) {
                 Got::Packet(p) => p,
                 Got::Empty => break,
                 Got::NotBefore(t) => {
@@ -392,7 +392,7 @@ impl Link {
                     self.counts.delay += u128::from(now - p.enqueued());
                     up(p);
                 } else {
-                    port.probe.lost(&p);
+                    port.lose(now, p);
                 }
             }
             self.delivered += 1;

@@ -11,11 +11,16 @@ const BUSY: &str = "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"12112kb
 /// Runs to `end`, answering each question.
 fn controlled(w: &mut World, end: Nanos, mut decide: impl FnMut(&Gauges) -> Knobs) -> Vec<Nanos> {
     let mut asked = Vec::new();
-    while let Status::Decide { queue, gauges } = w.run_until(end) {
-        assert_eq!((queue, gauges.now), (0, w.now()));
+    while let Status::Decide {
+        queue,
+        sub_queue,
+        gauges,
+    } = w.run_until(end)
+    {
+        assert_eq!((queue, sub_queue, gauges.now), (0, None, w.now()));
         asked.push(gauges.now);
         let knobs = decide(&gauges);
-        w.set_knobs(queue, &knobs);
+        w.set_knobs(queue, None, &knobs).expect("such knobs");
     }
     asked
 }
@@ -23,7 +28,7 @@ fn controlled(w: &mut World, end: Nanos, mut decide: impl FnMut(&Gauges) -> Knob
 #[test]
 fn a_controller_is_asked_at_exact_multiples_of_its_period() {
     let mut w = world(BUSY);
-    w.set_external(0, 30 * MS);
+    w.set_outside(0, 30 * MS).expect("such a queue");
     let mut asked = Vec::new();
     // However the caller slices time: a decision that is due at a slice's end comes at the start of the next.
     for end in [1, 29, 30, 31, 90, 1000, 1001, 2000] {
@@ -38,7 +43,7 @@ fn a_controller_is_asked_at_exact_multiples_of_its_period() {
 fn a_controller_may_take_over_in_the_middle() {
     let mut w = world(BUSY);
     gauges_at(&mut w, 1234 * MS);
-    w.set_external(0, 100 * MS);
+    w.set_outside(0, 100 * MS).expect("such a queue");
     let mut last = w.now();
     let asked = controlled(&mut w, 2 * SEC, |g| {
         assert!(g.now >= last, "time does not run backwards");
@@ -52,7 +57,7 @@ fn a_controller_may_take_over_in_the_middle() {
 #[test]
 fn knobs_take_effect_at_once() {
     let mut w = world(BUSY);
-    w.set_external(0, 500 * MS);
+    w.set_outside(0, 500 * MS).expect("such a queue");
     // A packet takes 1 ms, two arrive in that time: the queue is at its limit all the time.
     let mut limits = [40, 10, 70].into_iter();
     let mut seen = Vec::new();
@@ -78,7 +83,7 @@ fn knobs_take_effect_at_once() {
         ..Knobs::default()
     };
     gauges_at(&mut w, SEC);
-    w.set_knobs(0, &drop(1.0));
+    w.set_knobs(0, None, &drop(1.0)).expect("a drop knob");
     let before = w.gauges(0);
     let after = gauges_at(&mut w, SEC + 500 * MS);
     assert_eq!(
@@ -89,7 +94,7 @@ fn knobs_take_effect_at_once() {
         after.departures - before.departures,
         u64::from(before.backlog_packets)
     );
-    w.set_knobs(0, &drop(0.0));
+    w.set_knobs(0, None, &drop(0.0)).expect("a drop knob");
     let last = gauges_at(&mut w, 2 * SEC);
     assert_eq!(last.drops_early, after.drops_early);
 }
@@ -111,4 +116,98 @@ fn steps_through_time_leave_no_trace() {
     let whole = record(3 * SEC);
     assert_eq!(whole, record(7_777_777));
     assert_eq!(whole, record(100_003));
+}
+
+/// The limit of a flow.
+fn limit(packets: u32) -> Knobs {
+    Knobs {
+        limit_packets: Some(packets),
+        ..Knobs::KEEP
+    }
+}
+
+#[test]
+fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
+    let mut w = world(
+        "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"5mbit\"\nqueue = \"lfq\"\n[[flow]]\ncount = 2\nrtt = \"20ms\"\n",
+    );
+    assert!(w.ask_outside(0), "lfq asks its network at packets");
+    let mut asked = 0;
+    while let Status::Decide {
+        queue, sub_queue, ..
+    } = w.run_until(2 * SEC)
+    {
+        asked += 1;
+        let sub = sub_queue.expect("a flow's limit");
+        // Nothing goes on without an answer, and knobs of another flow are none.
+        let still = |w: &mut World| match w.run_until(2 * SEC) {
+            Status::Decide { sub_queue, .. } => (sub_queue, w.now()),
+            Status::Done => panic!("a packet waits"),
+        };
+        let now = w.now();
+        assert_eq!(still(&mut w), (Some(sub), now));
+        w.set_knobs(queue, Some(1 - sub), &limit(7)).expect("set");
+        assert_eq!(still(&mut w), (Some(sub), now));
+        assert_eq!(w.question(0).len(), 60);
+        w.set_knobs(queue, Some(sub), &limit(3)).expect("set");
+        // The first packet of a flow asks a second time before anything is set.
+        if w.question(0).is_empty() {
+            let limit = w.sub_gauges(0).nth(sub).map(|g| g.limit_packets);
+            assert_eq!(limit, Some(3));
+        }
+    }
+    assert!(w.question(0).is_empty());
+    let g = w.gauges(0);
+    // Two questions for the first packet of each flow, and one for each tenth.
+    assert!(
+        asked > g.arrivals / 10 && asked < g.arrivals / 10 + 5,
+        "{asked}"
+    );
+    assert!(g.drops_overflow > 10 && g.backlog_packets <= 6, "{g:?}");
+    assert_eq!(
+        g.arrivals,
+        g.departures + g.drops_overflow + u64::from(g.backlog_packets)
+    );
+}
+
+#[test]
+fn a_released_queue_keeps_its_knobs() {
+    let mut w = world(
+        "duration = \"2s\"\n[link]\nrate = \"5mbit\"\nqueue = \"learnqueue initial 40\"\n[[flow]]\ncount = 2\n",
+    );
+    gauges_at(&mut w, 500 * MS);
+    w.release(0);
+    let held = w.gauges(0).limit_packets;
+    assert_ne!(held, 40, "it has moved before");
+    assert_eq!(gauges_at(&mut w, 2 * SEC).limit_packets, held);
+}
+
+#[test]
+fn knobs_that_a_queue_lacks_are_refused_by_name() {
+    let on = |queue: &str, knobs: Knobs, sub| {
+        let text = format!("[link]\nrate = \"5mbit\"\nqueue = \"{queue}\"\n[[flow]]\n");
+        world(&text)
+            .set_knobs(0, sub, &knobs)
+            .map_err(|e| e.to_string())
+    };
+    let p = Knobs {
+        base_probability: Some(0.1),
+        ..Knobs::KEEP
+    };
+    let refused = |what: &str| Err(what.to_owned());
+    assert_eq!(
+        on("cake", limit(5), None),
+        refused("`cake` has no knob limit; it has none")
+    );
+    assert_eq!(
+        on("fifo", p, None),
+        refused("`fifo` has no knob base_probability; it has limit, drop")
+    );
+    assert_eq!(on("l4s", p, Some(1)), Ok(()));
+    assert_eq!(
+        on("fq_codel", limit(5), Some(0)),
+        refused("`fq_codel` has no knob limit; it has none")
+    );
+    let e = world(BUSY).set_knobs(3, None, &limit(5)).unwrap_err();
+    assert_eq!(e.to_string(), "there is no queue 3; choose 0, the only one");
 }

@@ -12,7 +12,7 @@ fn drop_all(w: &mut World, on: bool) {
         drop: Some(f64::from(u8::from(on))),
         ..Knobs::default()
     };
-    w.set_knobs(0, &knobs);
+    w.set_knobs(0, None, &knobs).expect("such a knob");
 }
 
 /// Drops what arrives from `at` on until at least `count` packets are gone. How many it were.

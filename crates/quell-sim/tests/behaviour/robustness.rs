@@ -71,11 +71,11 @@ fn a_sender_in_the_dark_backs_off() {
         ..Knobs::default()
     };
     gauges_at(&mut w, 10 * SEC);
-    w.set_knobs(0, &drop(1.0));
+    w.set_knobs(0, None, &drop(1.0)).expect("such a knob");
     let dark = gauges_at(&mut w, 10 * SEC + 200 * MS).arrivals;
     let sent = gauges_at(&mut w, 20 * SEC).arrivals - dark;
     assert!((4..=8).contains(&sent), "{sent}");
-    w.set_knobs(0, &drop(0.0));
+    w.set_knobs(0, None, &drop(0.0)).expect("such a knob");
     // The next retransmission comes at about 13.9 s of the outage; then slow start.
     let resumed = gauges_at(&mut w, 30 * SEC).departures;
     let rest = gauges_at(&mut w, 40 * SEC).departures - resumed;

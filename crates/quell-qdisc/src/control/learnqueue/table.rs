@@ -240,7 +240,7 @@ mod tests {
             g.arrivals += 3;
             g.drops_overflow += i % 2;
             g.sojourn = u64::from(lq.limit()) * MS + i * 7919 % 60;
-            lq.decide(&g, &mut rng);
+            lq.decide(&g, &mut [], &mut rng);
         }
         lq
     }
@@ -314,7 +314,7 @@ mod tests {
             for i in 0..50 {
                 g.departures += 1;
                 g.sojourn = i * MS;
-                prop_assert_eq!(before.decide(&g, &mut a), after.decide(&g, &mut b));
+                prop_assert_eq!(before.decide(&g, &mut [], &mut a), after.decide(&g, &mut [], &mut b));
             }
         }
 

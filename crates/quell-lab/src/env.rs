@@ -1,0 +1,472 @@
+//! A queue as an environment for learners: a world that stops every period, shows readings, takes an action that turns one
+//! knob, and says what the period was worth. Where every queue of a path has an agent, each gets its own of all three.
+//!
+//! An [`Env`] runs episode after episode, each a world of its own whose seed and variations are drawn from the environment's
+//! seed, so that equal seeds and actions give equal trajectories however many environments run beside. The first reading is
+//! that of the empty queue at time 0; a scenario of 120 s with a period of 20 ms has 6000 steps.
+
+mod reward;
+mod vary;
+
+use std::sync::Arc;
+
+use quell_link::Error;
+use quell_qdisc::control::lfq::{FEATURES, INITIAL, LIMITS};
+use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng};
+
+pub use reward::{READINGS, Reading, ReadingInfo, Readings, Reward};
+pub use vary::Vary;
+
+use quell_sim::scenario::Scenario;
+use quell_sim::{Status, World};
+
+/// Sums of steps of 0.01 come back to exactly 0: probabilities are whole millionths.
+const MILLION: f64 = 1e6;
+
+/// No feature is shown greater.
+const MOST_FEATURE: f32 = 1e6;
+
+/// What an action sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// The limit, packets.
+    Limit,
+    /// The probability of dropping each arrival.
+    Drop,
+    /// The base probability p' of coupled queues.
+    BaseProbability,
+}
+
+/// When actions are taken, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cadence {
+    /// Every so many nanoseconds; the knob is the queue's.
+    Every(Nanos),
+    /// Wherever the queue's own controller would ask its network at a packet; the knob is that of the packet's flow, the packet
+    /// waits for it, and an observation is what the network would read.
+    AtPackets,
+}
+
+impl Knob {
+    /// A knob and its cadence by name; `flow_limit` is a flow's limit, set at packets whatever the period.
+    pub fn parse(name: &str, period: Nanos) -> Result<(Self, Cadence), Error> {
+        let every = Cadence::Every(period);
+        match name {
+            "limit" => Ok((Knob::Limit, every)),
+            "drop" => Ok((Knob::Drop, every)),
+            "base_probability" => Ok((Knob::BaseProbability, every)),
+            "flow_limit" => Ok((Knob::Limit, Cadence::AtPackets)),
+            _ => Err(Error::unknown(
+                "knob",
+                name,
+                ["limit", "drop", "base_probability", "flow_limit"],
+            )),
+        }
+    }
+
+    /// The nearest value that the knob can have.
+    fn snap(self, value: f64) -> f64 {
+        match self {
+            Knob::Limit => libm::round(value),
+            Knob::Drop | Knob::BaseProbability => libm::round(value * MILLION) / MILLION,
+        }
+    }
+
+    fn knobs(self, value: f64) -> Knobs {
+        match self {
+            Knob::Limit => Knobs {
+                limit_packets: Some(value as u32),
+                ..Knobs::KEEP
+            },
+            Knob::Drop => Knobs {
+                drop: Some(value),
+                ..Knobs::KEEP
+            },
+            Knob::BaseProbability => Knobs {
+                base_probability: Some(value),
+                ..Knobs::KEEP
+            },
+        }
+    }
+
+    fn read(self, g: &Gauges) -> f64 {
+        match self {
+            Knob::Limit => f64::from(g.limit_packets),
+            Knob::Drop | Knob::BaseProbability => g.probability,
+        }
+    }
+}
+
+/// What actions there are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Actions {
+    /// Action k adds the k-th number to the knob.
+    Steps(Vec<f64>),
+    /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (probabilities), or by equal
+    /// factors (limits).
+    Share,
+}
+
+/// What an environment is: the same for all its episodes, and for all environments of a vector.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Where the queue is; its duration is an episode's length.
+    pub scenario: Arc<Scenario>,
+    /// Queue words of the bottleneck, and of every hop that has an agent.
+    pub queue: String,
+    /// Every queue of the path has an agent of its own; else the bottleneck alone.
+    pub path: bool,
+    /// What actions turn.
+    pub knob: Knob,
+    /// Least and greatest value of the knob.
+    pub bounds: (f64, f64),
+    /// The knob when an episode begins.
+    pub initial: f64,
+    /// When actions are taken.
+    pub cadence: Cadence,
+    /// What actions there are.
+    pub actions: Actions,
+    /// What an observation is made of, where actions are periodic.
+    pub observe: Vec<Reading>,
+    /// What a period is worth.
+    pub reward: Reward,
+    /// What differs between episodes.
+    pub vary: Vary,
+}
+
+impl Task {
+    /// The task, if there can be such an environment.
+    pub fn checked(mut self) -> Result<Self, Error> {
+        let (low, high) = self.bounds;
+        let least = match (self.knob, self.cadence) {
+            (Knob::Limit, Cadence::Every(_)) => (1.0, f64::from(u32::MAX)),
+            (Knob::Limit, Cadence::AtPackets) => (f64::from(LIMITS.0), f64::from(LIMITS.1)),
+            (Knob::Drop | Knob::BaseProbability, _) => (0.0, 1.0),
+        };
+        if !(least.0 <= low && low < high && high <= least.1) {
+            return Err(Error::new(format!("{low} to {high} are no bounds"))
+                .remedy(format!("write two numbers from {} to {}", least.0, least.1))
+                .key("bounds"));
+        }
+        if !(low..=high).contains(&self.initial) {
+            let what = format!("{} is not between {low} and {high}", self.initial);
+            return Err(Error::new(what).key("initial"));
+        }
+        if let Cadence::Every(period) = self.cadence
+            && (period == 0 || period > self.scenario.duration)
+        {
+            return Err(Error::new("not between 1 ns and the scenario's duration").key("period"));
+        }
+        match &self.actions {
+            Actions::Steps(s) if s.len() < 2 || s.iter().any(|x| !x.is_finite()) => {
+                return Err(Error::new("fewer than two numbers").key("steps"));
+            }
+            _ => {}
+        }
+        if self.observe.is_empty() {
+            return Err(Error::new("nothing to see")
+                .remedy("name a reading")
+                .key("observe"));
+        }
+        let scenario = Arc::make_mut(&mut self.scenario);
+        // Nobody reads a record: histograms per flow need not be kept.
+        scenario.warmup = NEVER;
+        if self.path {
+            for hop in &mut scenario.hops {
+                hop.queue.clone_from(&self.queue);
+            }
+        }
+        match self.cadence {
+            Cadence::Every(_) => self.check_knob()?,
+            Cadence::AtPackets => self.check_packets()?,
+        }
+        Ok(self)
+    }
+
+    /// What is wrong with a task whose actions are taken at packets, if anything.
+    fn check_packets(&self) -> Result<(), Error> {
+        if !matches!(self.reward, Reward::Lfq { .. }) {
+            return Err(Error::new("a flow's limit has LFQ's reward only")
+                .remedy("write lfq alpha 10")
+                .key("reward"));
+        }
+        if self.path {
+            return Err(Error::new("LFQ's queue has one agent")
+                .remedy("use knob limit on a path")
+                .key("knob"));
+        }
+        for scenario in self.vary.extremes(&self.scenario)? {
+            self.world(Arc::new(scenario), 1)?;
+        }
+        Ok(())
+    }
+
+    /// A world that stops for the agents' actions.
+    fn world(&self, scenario: Arc<Scenario>, seed: u64) -> Result<World, Error> {
+        let mut world = World::new(scenario, &self.queue, seed, None)?;
+        match self.cadence {
+            Cadence::Every(period) => {
+                for queue in 0..self.agents() {
+                    world.set_outside(queue, period)?;
+                }
+            }
+            Cadence::AtPackets if world.ask_outside(0) => {}
+            Cadence::AtPackets => {
+                return Err(
+                    Error::new(format!("`{}` asks no network at packets", self.queue))
+                        .remedy("write lfq")
+                        .key("queue"),
+                );
+            }
+        }
+        Ok(world)
+    }
+
+    /// Turns the knob of an idle queue and looks whether it moved.
+    fn check_knob(&self) -> Result<(), Error> {
+        for scenario in self.vary.extremes(&self.scenario)? {
+            let mut world = World::new(Arc::new(scenario), &self.queue, 1, None)?;
+            for value in [self.bounds.0, self.bounds.1] {
+                let value = self.knob.snap(value);
+                let set = world.set_knobs(0, None, &self.knob.knobs(value));
+                // A discipline may keep a probability as a whole number of its own fine steps.
+                if set.is_err() || (self.knob.read(&world.gauges(0)) - value).abs() > 1e-8 {
+                    let what = format!("`{}` has no such knob", self.queue);
+                    return Err(Error::new(what)
+                        .remedy("fifo has limit and drop, dualpi2 has base_probability")
+                        .key("knob"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where an action puts the knob.
+    fn aim(&self, knob: f64, action: f64) -> f64 {
+        let (low, high) = self.bounds;
+        let aim = match (&self.actions, self.knob) {
+            (Actions::Steps(steps), _) => knob + steps.get(action as usize).unwrap_or(&0.0),
+            (Actions::Share, Knob::Drop | Knob::BaseProbability) => low + (high - low) * action,
+            (Actions::Share, Knob::Limit) => low * libm::pow(high / low, action),
+        };
+        self.knob.snap(aim.clamp(low, high))
+    }
+
+    /// What is wrong with an action, if anything. Steps are chosen by their index.
+    pub fn check_action(&self, action: f64) -> Result<(), Error> {
+        let (fine, remedy) = match &self.actions {
+            Actions::Steps(steps) => (
+                (0.0..steps.len() as f64).contains(&action),
+                format!("choose 0 to {}", steps.len() - 1),
+            ),
+            Actions::Share => (
+                (0.0..=1.0).contains(&action),
+                "choose a number from 0 to 1".into(),
+            ),
+        };
+        match fine {
+            true => Ok(()),
+            false => Err(Error::new(format!("there is no action {action}")).remedy(remedy)),
+        }
+    }
+
+    /// How many agents an environment has: the first is the bottleneck's, then the hops' in order.
+    pub fn agents(&self) -> usize {
+        match self.path {
+            true => 1 + self.scenario.hops.len(),
+            false => 1,
+        }
+    }
+
+    /// Numbers in an observation.
+    pub fn width(&self) -> usize {
+        match self.cadence {
+            Cadence::AtPackets => FEATURES,
+            Cadence::Every(_) => self.observe.len(),
+        }
+    }
+
+    /// Least and greatest value of every part of an observation.
+    pub fn ranges(&self) -> Vec<(f64, f64)> {
+        if self.cadence == Cadence::AtPackets {
+            return vec![(0.0, f64::from(MOST_FEATURE)); FEATURES];
+        }
+        let one = |r: &Reading| match r {
+            Reading::Knob => self.bounds,
+            r => (0.0, r.info().most),
+        };
+        self.observe.iter().map(one).collect()
+    }
+}
+
+/// One environment: the episode that runs, and what its agents saw of it last.
+#[derive(Clone, Debug)]
+pub struct Env {
+    world: World,
+    episodes: Rng,
+    agents: Vec<Agent>,
+    over: bool,
+}
+
+/// One agent: the knob that it sets, and what was seen of its queue.
+#[derive(Clone, Debug, Default)]
+struct Agent {
+    /// Of which sub-queue; `None`: of the queue.
+    sub_queue: Option<usize>,
+    knob: f64,
+    last: Gauges,
+    readings: Readings,
+    reward: f64,
+}
+
+impl Agent {
+    /// Takes in what the queue shows when the next action is due.
+    #[inline]
+    fn see(&mut self, task: &Task, overhead: u32, gauges: Gauges) {
+        // In an outage the last rate stays: the delay then says how long the backlog would have taken.
+        let rate_bps = match gauges.rate_bps {
+            0 => self.last.rate_bps,
+            rate => rate,
+        };
+        let gauges = Gauges { rate_bps, ..gauges };
+        self.readings = Readings::of(self.knob, &self.last, &gauges);
+        self.reward = match task.cadence {
+            Cadence::Every(_) => task.reward.of(&self.readings),
+            Cadence::AtPackets => task.reward.of_step(overhead, &self.last, &gauges),
+        };
+        self.last = gauges;
+    }
+}
+
+impl Env {
+    /// At the start of its first episode.
+    pub fn new(task: &Task, seed: u64) -> Result<Self, Error> {
+        let mut episodes = Rng::new(seed, "episodes");
+        let world = begin(task, &mut episodes)?;
+        let mut env = Self {
+            world,
+            episodes,
+            agents: vec![Agent::default(); task.agents()],
+            over: false,
+        };
+        env.open(task)?;
+        Ok(env)
+    }
+
+    /// Begins the next episode.
+    pub fn reset(&mut self, task: &Task) -> Result<(), Error> {
+        self.world = begin(task, &mut self.episodes)?;
+        self.open(task)
+    }
+
+    fn open(&mut self, task: &Task) -> Result<(), Error> {
+        self.over = false;
+        for queue in 0..self.agents.len() {
+            let knob = match task.cadence {
+                Cadence::Every(_) => task.knob.snap(task.initial),
+                Cadence::AtPackets => f64::from(INITIAL),
+            };
+            if let Cadence::Every(_) = task.cadence {
+                self.world.set_knobs(queue, None, &task.knob.knobs(knob))?;
+            }
+            let last = self.world.gauges(queue);
+            self.agents[queue] = Agent {
+                sub_queue: None,
+                knob,
+                last,
+                readings: Readings::of(knob, &last, &last),
+                reward: 0.0,
+            };
+        }
+        if task.cadence == Cadence::AtPackets {
+            self.go_on(0);
+        }
+        Ok(())
+    }
+
+    /// Runs to the next action, that of agent `index`, or to the end; gives the queue's readings there.
+    fn go_on(&mut self, index: usize) -> Gauges {
+        match self.world.run_until(NEVER) {
+            Status::Decide {
+                queue,
+                sub_queue,
+                gauges,
+            } => {
+                debug_assert_eq!(queue, index);
+                self.agents[index].sub_queue = sub_queue;
+                gauges
+            }
+            Status::Done => {
+                self.over = true;
+                self.world.gauges(index)
+            }
+        }
+    }
+
+    /// Every agent acts, in order, and the world runs on to the next decision. After the last step of an episode actions are
+    /// ignored and the next episode begins (Gymnasium's next-step autoreset).
+    pub fn step(&mut self, task: &Task, actions: &[f64]) -> Result<(), Error> {
+        if self.over {
+            return self.reset(task);
+        }
+        for (queue, (agent, &action)) in self.agents.iter_mut().zip(actions).enumerate() {
+            agent.knob = task.aim(agent.knob, action);
+            let knobs = task.knob.knobs(agent.knob);
+            self.world.set_knobs(queue, agent.sub_queue, &knobs)?;
+        }
+        // Queues ask one after the other, in order, at the same instant.
+        for index in 0..self.agents.len() {
+            let gauges = self.go_on(index);
+            let overhead = self.world.overhead(index);
+            self.agents[index].see(task, overhead, gauges);
+        }
+        Ok(())
+    }
+
+    /// What an agent sees, in the task's order.
+    pub fn observe(&self, task: &Task, agent: usize, out: &mut [f32]) {
+        match task.cadence {
+            Cadence::Every(_) => {
+                for (out, reading) in out.iter_mut().zip(&task.observe) {
+                    *out = self.agents[agent].readings.get(*reading) as f32;
+                }
+            }
+            // At the end nothing is asked: what was seen last stays.
+            Cadence::AtPackets => {
+                for (out, x) in out.iter_mut().zip(self.world.question(agent)) {
+                    *out = x.min(MOST_FEATURE);
+                }
+            }
+        }
+    }
+
+    /// Everything that an agent can read of the period that just ended.
+    pub fn readings(&self, agent: usize) -> &Readings {
+        &self.agents[agent].readings
+    }
+
+    /// What that period was worth to an agent; 0 at an episode's start.
+    pub fn reward(&self, agent: usize) -> f64 {
+        self.agents[agent].reward
+    }
+
+    /// The scenario's end is reached.
+    pub fn over(&self) -> bool {
+        self.over
+    }
+
+    /// The world that runs.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+}
+
+/// A fresh world, and its variations, out of the environment's stream.
+fn begin(task: &Task, episodes: &mut Rng) -> Result<World, Error> {
+    let seed = episodes.u64() >> 11;
+    let scenario = task.vary.draw(&task.scenario, episodes);
+    task.world(scenario, seed)
+}
+
+#[cfg(test)]
+mod tests;

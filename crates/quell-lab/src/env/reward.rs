@@ -1,0 +1,276 @@
+//! What is read of a period, and what a period is worth.
+
+use quell_link::Error;
+use quell_link::units;
+use quell_link::words::{Queue, Spec};
+use quell_qdisc::control::learnqueue;
+use quell_qdisc::{Gauges, MS, SEC};
+
+/// Bytes that LFQ's reward charges for each queued packet, and bytes in its unit.
+const PACKET: f64 = 1446.0;
+const UNIT: f64 = 1e6;
+
+/// One number about a period between two decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// See [`READINGS`].
+    Delay,
+    /// See [`READINGS`].
+    Utilisation,
+    /// See [`READINGS`].
+    Knob,
+    /// See [`READINGS`].
+    Sojourn,
+    /// See [`READINGS`].
+    Backlog,
+    /// See [`READINGS`].
+    Throughput,
+    /// See [`READINGS`].
+    Arrivals,
+    /// See [`READINGS`].
+    EnqueueRate,
+    /// See [`READINGS`].
+    Loss,
+    /// See [`READINGS`].
+    Rate,
+}
+
+/// A reading's name and meaning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReadingInfo {
+    /// Which.
+    pub reading: Reading,
+    /// As users write it.
+    pub name: &'static str,
+    /// It is never more: what is above is shown as this.
+    pub most: f64,
+    /// A line about it.
+    pub meaning: &'static str,
+}
+
+const fn info(
+    reading: Reading,
+    name: &'static str,
+    most: f64,
+    meaning: &'static str,
+) -> ReadingInfo {
+    ReadingInfo {
+        reading,
+        name,
+        most,
+        meaning,
+    }
+}
+
+/// Every reading, in the order of [`Reading`].
+pub const READINGS: [ReadingInfo; 10] = [
+    info(
+        Reading::Delay,
+        "delay_ms",
+        1e6,
+        "time that the bytes queued now take at the link's present rate, ms",
+    ),
+    info(
+        Reading::Utilisation,
+        "utilisation",
+        1.0,
+        "bytes that left the queue in the period over what the link can send at its present rate, at most 1",
+    ),
+    info(
+        Reading::Knob,
+        "knob",
+        u32::MAX as f64,
+        "the knob in the period: packets (limit) or probability (drop)",
+    ),
+    info(
+        Reading::Sojourn,
+        "sojourn_ms",
+        1e6,
+        "time in the queue of the packet that left last in the period; if none did, the age of the head, ms",
+    ),
+    info(
+        Reading::Backlog,
+        "backlog_packets",
+        1e6,
+        "packets queued now",
+    ),
+    info(
+        Reading::Throughput,
+        "throughput_mbps",
+        1e7,
+        "what left the queue in the period, Mbit/s",
+    ),
+    info(
+        Reading::Arrivals,
+        "arrivals",
+        1e9,
+        "packets that came in the period",
+    ),
+    info(
+        Reading::EnqueueRate,
+        "enqueue_rate",
+        1.0,
+        "share of them that did not find the limit reached; 1 without arrivals",
+    ),
+    info(
+        Reading::Loss,
+        "loss",
+        1.0,
+        "share of them that was dropped for whatever reason; 0 without arrivals",
+    ),
+    info(
+        Reading::Rate,
+        "rate_mbps",
+        1e7,
+        "the link's present rate, in an outage its last, Mbit/s",
+    ),
+];
+
+impl Reading {
+    /// By its name.
+    pub fn parse(name: &str) -> Result<Self, Error> {
+        let known = READINGS.iter().map(|i| i.name);
+        let found = READINGS.iter().find(|i| i.name == name);
+        found
+            .map(|i| i.reading)
+            .ok_or_else(|| Error::unknown("reading", name, known))
+    }
+
+    /// Its name and meaning.
+    pub fn info(self) -> &'static ReadingInfo {
+        &READINGS[self as usize]
+    }
+}
+
+/// All readings of one period.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Readings([f64; READINGS.len()]);
+
+impl Readings {
+    /// Of the period between two looks at the gauges, in which the knob stood at `knob`.
+    #[inline]
+    pub(super) fn of(knob: f64, last: &Gauges, now: &Gauges) -> Self {
+        let ms = 1.0 / MS as f64;
+        let span_s = (now.now - last.now) as f64 / SEC as f64;
+        let rate = now.rate_bps as f64;
+        let over_rate = if rate > 0.0 { 8.0 / rate } else { 0.0 };
+        let bytes = (now.departed_bytes - last.departed_bytes) as f64;
+        let (throughput, utilisation) = if span_s > 0.0 {
+            (bytes * 8e-6 / span_s, bytes * over_rate / span_s)
+        } else {
+            (0.0, 0.0)
+        };
+        let arrivals = (now.arrivals - last.arrivals) as f64;
+        let overflow = (now.drops_overflow - last.drops_overflow) as f64;
+        let early = (now.drops_early - last.drops_early) as f64;
+        let per_arrival = 1.0 / arrivals.max(1.0);
+        let sojourn = match now.departures > last.departures {
+            true => now.sojourn,
+            false => now.head_age,
+        };
+        let mut all = [
+            1e3 * now.backlog_bytes as f64 * over_rate,
+            utilisation,
+            knob,
+            sojourn as f64 * ms,
+            f64::from(now.backlog_packets),
+            throughput,
+            arrivals,
+            1.0 - overflow * per_arrival,
+            (overflow + early) * per_arrival,
+            rate * 1e-6,
+        ];
+        for (value, info) in all.iter_mut().zip(&READINGS) {
+            *value = value.clamp(0.0, info.most);
+        }
+        Self(all)
+    }
+
+    /// One of them.
+    #[inline]
+    pub fn get(&self, reading: Reading) -> f64 {
+        self.0[reading as usize]
+    }
+}
+
+/// What a period is worth.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reward {
+    /// RL-AQM (section 4.3 of its spec): U^power - 0.5 + 2 / (1 + D / 5 ms) - 1.5, from -2 to 1. The paper prints U², its code
+    /// has U.
+    RlAqm {
+        /// U or U².
+        square: bool,
+    },
+    /// LearnQueue's equations 11 to 14, ms.
+    LearnQueue(Box<learnqueue::Params>),
+    /// As LFQ's: bytes sent per second less α times the bytes queued at its end, MB/s.
+    Lfq {
+        /// Per second.
+        alpha: f64,
+    },
+}
+
+impl Reward {
+    /// Reads `rlaqm [u_power 1]`, `learnqueue` with that queue's options, or `lfq [alpha 10]`.
+    pub fn parse(words: &str) -> Result<Self, Error> {
+        let list: Vec<&str> = words.split_whitespace().collect();
+        match list[..] {
+            ["rlaqm"] | ["rlaqm", "u_power", "2"] => Ok(Reward::RlAqm { square: true }),
+            ["rlaqm", "u_power", "1"] => Ok(Reward::RlAqm { square: false }),
+            ["lfq"] => Ok(Reward::Lfq { alpha: 10.0 }),
+            ["lfq", "alpha", alpha] => match units::parse_number(alpha)? {
+                alpha if (0.0..=1e9).contains(&alpha) => Ok(Reward::Lfq { alpha }),
+                _ => Err(Error::new(format!("{alpha} is out of range")).key("alpha")),
+            },
+            ["learnqueue", ..] => match Queue::parse(words)?.spec() {
+                Spec::LearnQueue(words) => Ok(Reward::LearnQueue(Box::new(words.params.clone()))),
+                _ => Err(Error::new("not a learnqueue")),
+            },
+            ["rlaqm", ..] => Err(Error::new(format!("`{words}` is not understood"))
+                .remedy("write rlaqm u_power 1 or 2")),
+            ["lfq", ..] => {
+                Err(Error::new(format!("`{words}` is not understood")).remedy("write lfq alpha 10"))
+            }
+            _ => Err(Error::unknown(
+                "reward",
+                list.first().unwrap_or(&""),
+                ["rlaqm", "learnqueue", "lfq"],
+            )),
+        }
+    }
+
+    /// Of the time between two actions at packets, by LFQ's formula (the paper's section III) times that time: so an episode's
+    /// sum is what the formula says of the whole, times its length. Megabytes that left, without `overhead` bytes per packet,
+    /// less alpha times the packet-seconds queued times 1446 bytes.
+    pub(super) fn of_step(&self, overhead: u32, last: &Gauges, now: &Gauges) -> f64 {
+        let Reward::Lfq { alpha } = self else {
+            return 0.0;
+        };
+        let bytes = |g: &Gauges| g.departed_bytes - u64::from(overhead) * g.departures;
+        let sent = (bytes(now) - bytes(last)) as f64;
+        let queued = (now.backlog_ns - last.backlog_ns) as f64 / SEC as f64;
+        (sent - alpha * queued * PACKET) / UNIT
+    }
+
+    /// Of this period.
+    #[inline]
+    pub fn of(&self, r: &Readings) -> f64 {
+        match self {
+            Reward::RlAqm { square } => {
+                let u = r.get(Reading::Utilisation);
+                let u = if *square { u * u } else { u };
+                (u - 0.5) + (2.0 / (1.0 + r.get(Reading::Delay) / 5.0) - 1.5)
+            }
+            Reward::LearnQueue(p) => p.reward(
+                r.get(Reading::Knob) as u32,
+                r.get(Reading::Sojourn),
+                r.get(Reading::EnqueueRate),
+            ),
+            Reward::Lfq { alpha } => {
+                let queued = r.get(Reading::Delay) * 1e-3 * r.get(Reading::Rate) / 8.0;
+                r.get(Reading::Throughput) / 8.0 - alpha * queued
+            }
+        }
+    }
+}

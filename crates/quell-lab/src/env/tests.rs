@@ -1,0 +1,288 @@
+use quell_link::words::Queue;
+use quell_qdisc::MS;
+use quell_qdisc::control::lfq as control;
+use quell_qdisc::policy::{Affine, Policy};
+
+use super::*;
+use quell_sim::scenario::{FlowKind, Overrides, Rate};
+
+/// RL-AQM's environment on the built-in scenario.
+fn rl_aqm(vary: Vary) -> Task {
+    Task {
+        scenario: Arc::new(Scenario::load(Some("rl-aqm"), &Overrides::default()).unwrap()),
+        queue: "fifo limit 5000".into(),
+        path: false,
+        knob: Knob::Drop,
+        bounds: (0.0, 0.5),
+        initial: 0.0,
+        cadence: Cadence::Every(20 * MS),
+        actions: Actions::Steps(vec![0.0, 0.01, -0.01, 0.1, -0.1]),
+        observe: vec![Reading::Delay, Reading::Utilisation, Reading::Knob],
+        reward: Reward::parse("rlaqm").unwrap(),
+        vary,
+    }
+    .checked()
+    .unwrap()
+}
+
+/// Readings and rewards of `steps` steps under actions drawn from a stream of their own.
+fn trajectory(task: &Task, seed: u64, steps: usize) -> Vec<(Readings, f64)> {
+    let mut env = Env::new(task, seed).unwrap();
+    let mut rng = Rng::new(7, "actions");
+    let mut step = || {
+        env.step(task, &[rng.below(5) as f64]).unwrap();
+        (*env.readings(0), env.reward(0))
+    };
+    (0..steps).map(|_| step()).collect()
+}
+
+#[test]
+fn equal_seeds_and_actions_make_equal_trajectories() {
+    let task = rl_aqm(Vary::default());
+    assert_eq!(trajectory(&task, 1, 1000), trajectory(&task, 1, 1000));
+    assert_ne!(trajectory(&task, 1, 1000), trajectory(&task, 2, 1000));
+}
+
+#[test]
+fn an_episode_has_a_step_per_period_and_the_step_after_begins_the_next() {
+    let task = rl_aqm(Vary::default());
+    let mut env = Env::new(&task, 1).unwrap();
+    let mut steps = 0;
+    while !env.over() {
+        env.step(&task, &[3.0]).unwrap();
+        steps += 1;
+    }
+    // 120 s of 20 ms each.
+    assert_eq!((steps, env.world().now()), (6000, 120_000 * MS));
+    assert_eq!(env.readings(0).get(Reading::Knob), 0.5);
+    env.step(&task, &[3.0]).unwrap();
+    assert_eq!(
+        (env.world().now(), env.reward(0), env.over()),
+        (0, 0.0, false)
+    );
+    assert_eq!(env.readings(0).get(Reading::Knob), 0.0);
+}
+
+#[test]
+fn what_leaves_in_the_periods_is_what_left_the_queue() {
+    let task = rl_aqm(Vary::default());
+    let mut env = Env::new(&task, 1).unwrap();
+    let mut mbit = 0.0;
+    while !env.over() {
+        env.step(&task, &[0.0]).unwrap();
+        mbit += env.readings(0).get(Reading::Throughput) * 0.02;
+    }
+    let left = env.world().gauges(0).departed_bytes as f64 * 8e-6;
+    assert!((mbit - left).abs() < 1e-6 * left, "{mbit} {left}");
+    // Without drops the link is busy for all but the first round trips of 120 s at 10 Mbit/s.
+    assert!((1190.0..1201.0).contains(&left), "{left}");
+}
+
+#[test]
+fn steps_there_and_back_return_to_exactly_zero_and_stay_in_range() {
+    let task = rl_aqm(Vary::default());
+    let mut p = 0.0;
+    for action in [1.0; 10].into_iter().chain([4.0]) {
+        p = task.aim(p, action);
+    }
+    assert_eq!(p, 0.0);
+    assert_eq!(task.aim(0.0, 2.0), 0.0);
+    assert_eq!(task.aim(0.45, 3.0), 0.5);
+}
+
+#[test]
+fn rl_aqms_reward_has_the_values_of_its_formula() {
+    let of = |words: &str, utilisation: f64, delay_ms: f64| {
+        let g = |bytes, backlog_bytes, now| Gauges {
+            now,
+            rate_bps: 8_000_000,
+            departed_bytes: bytes,
+            backlog_bytes,
+            ..Gauges::default()
+        };
+        // 8 Mbit/s: a byte per microsecond.
+        let (sent, held) = ((utilisation * 20e3) as u64, (delay_ms * 1e3) as u64);
+        let readings = Readings::of(0.0, &g(0, 0, 0), &g(sent, held, 20 * MS));
+        Reward::parse(words).unwrap().of(&readings)
+    };
+    for (u, d, reward) in [(1.0, 0.0, 1.0), (0.0, 0.0, 0.0), (1.0, 5.0, 0.0)] {
+        assert!((of("rlaqm", u, d) - reward).abs() < 1e-12);
+    }
+    assert!((of("rlaqm", 0.0, 1e9) + 2.0).abs() < 1e-4);
+    assert!((of("rlaqm", 0.5, 0.0) - 0.25).abs() < 1e-12);
+    assert!((of("rlaqm u_power 1", 0.5, 0.0) - 0.5).abs() < 1e-12);
+}
+
+#[test]
+fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
+    let reward = Reward::parse("learnqueue").unwrap();
+    let g = |now, arrivals, sojourn| Gauges {
+        now,
+        arrivals,
+        departures: arrivals,
+        sojourn,
+        ..Gauges::default()
+    };
+    // 400 packets of 1500 bytes at 6.5 Mbit/s: 738.46 ms, the sanity identity of equations 11 to 14 with δ = η.
+    let largest = 1500 * 8 * 400 * 1_000_000_000 / 6_500_000;
+    let readings = Readings::of(400.0, &g(0, 0, 0), &g(15 * MS, 9, largest));
+    assert!(reward.of(&readings).abs() < 1e-6);
+}
+
+#[test]
+fn episodes_differ_within_the_ranges() {
+    let mut vary = Vary::default();
+    let set = |vary: &mut Vary, key, values: &[&str]| {
+        vary.set(
+            key,
+            &values.iter().map(|v| v.to_string()).collect::<Vec<_>>(),
+        )
+    };
+    set(&mut vary, "rate", &["5mbit", "50mbit"]).unwrap();
+    set(&mut vary, "rtt", &["10ms", "100ms"]).unwrap();
+    set(&mut vary, "flows", &["1", "20"]).unwrap();
+    set(&mut vary, "cc", &["cubic", "dctcp"]).unwrap();
+    assert!(set(&mut vary, "rtt", &["2s", "1s"]).is_err());
+    assert!(set(&mut vary, "jitter", &["1s", "1s"]).is_err());
+    let task = rl_aqm(vary);
+    let mut rng = Rng::new(1, "episodes");
+    let (mut low, mut high) = (u64::MAX, 0);
+    for _ in 0..200 {
+        let s = task.vary.draw(&task.scenario, &mut rng);
+        let Rate::Constant(bps) = s.link.rate else {
+            panic!()
+        };
+        (low, high) = (low.min(bps), high.max(bps));
+        for flow in &s.flows {
+            assert!((10 * MS..=100 * MS).contains(&flow.rtt) && (1..=20).contains(&flow.count));
+            assert!(2 * s.link.delay <= flow.rtt);
+            let FlowKind::Tcp(tcp) = &flow.kind else {
+                panic!()
+            };
+            // A scenario file gives dctcp ECN, and cubic none.
+            assert_eq!(tcp.ecn, matches!(tcp.cc, quell_sim::scenario::Cc::Dctcp));
+            assert_eq!(tcp.mss, 1358);
+        }
+    }
+    assert!((5_000_000..6_000_000).contains(&low) && (45_000_000..=50_000_000).contains(&high));
+}
+
+#[test]
+fn a_queue_that_lacks_the_knob_is_refused() {
+    let task = Task {
+        queue: "codel".into(),
+        ..rl_aqm(Vary::default())
+    };
+    let error = task.checked().unwrap_err().to_string();
+    assert!(error.contains("`codel` has no such knob"), "{error}");
+}
+
+#[test]
+fn actions_that_do_not_exist_are_told() {
+    let mut task = rl_aqm(Vary::default());
+    assert!(task.check_action(4.0).is_ok() && task.check_action(5.0).is_err());
+    assert!(task.check_action(-1.0).is_err());
+    task.actions = Actions::Share;
+    assert!(task.check_action(1.0).is_ok() && task.check_action(f64::NAN).is_err());
+}
+
+#[test]
+fn a_share_sets_a_limit_by_equal_factors() {
+    let task = Task {
+        knob: Knob::Limit,
+        bounds: (1.0, 256.0),
+        initial: 256.0,
+        actions: Actions::Share,
+        ..rl_aqm(Vary::default())
+    };
+    let aims = [0.0, 0.5, 1.0].map(|share| task.aim(1.0, share));
+    assert_eq!(aims, [1.0, 16.0, 256.0]);
+}
+
+/// A network 60-16-16-16-1 of random weights, whose limits wander around 20 packets.
+fn network(seed: u64) -> Policy {
+    let mut rng = Rng::new(seed, "weights");
+    let layer = |w: &[usize]| {
+        let mut draw = |n| (0..n).map(|_| (2.0 * rng.f64() - 1.0) as f32).collect();
+        Affine {
+            weight: draw(w[0] * w[1]),
+            bias: draw(w[1]),
+        }
+    };
+    let mut layers: Vec<Affine> = [FEATURES, 16, 16, 16, 1].windows(2).map(layer).collect();
+    layers[0].weight.iter_mut().for_each(|w| *w *= 10.0);
+    layers[3].weight.iter_mut().for_each(|w| *w *= 8.0);
+    layers[3].bias[0] += 20.0;
+    control::policy(&control::Params::default(), &layers).unwrap()
+}
+
+/// LFQ's queue in the built-in scenario, which stops wherever its network would be asked.
+fn flow_limits() -> Task {
+    let (knob, cadence) = Knob::parse("flow_limit", MS).unwrap();
+    Task {
+        scenario: Arc::new(Scenario::load(Some("lfq"), &Overrides::default()).unwrap()),
+        queue: "lfq".into(),
+        knob,
+        bounds: (1.0, 1000.0),
+        initial: 1.0,
+        cadence,
+        actions: Actions::Share,
+        reward: Reward::parse("lfq alpha 10").unwrap(),
+        ..rl_aqm(Vary::default())
+    }
+    .checked()
+    .unwrap()
+}
+
+#[test]
+fn answers_of_a_network_from_outside_make_the_run_of_that_network_inside() {
+    let task = flow_limits();
+    let mut moves = 0;
+    for seed in 1..=5 {
+        let net = network(seed);
+        let mut env = Env::new(&task, seed).unwrap();
+        // The first episode's world again, its network inside.
+        let world_seed = Rng::new(seed, "episodes").u64() >> 11;
+        let queue = Queue::lfq(control::Params::default(), net.clone()).unwrap();
+        let scenario = task.scenario.clone();
+        let mut inside = World::with_queue(scenario, &queue, world_seed, None).unwrap();
+        while inside.run_until(NEVER) != Status::Done {}
+
+        let mut scratch = net.scratch();
+        let (mut limits, mut total) = (Vec::new(), 0.0);
+        let mut features = [0.0; FEATURES];
+        while !env.over() {
+            env.observe(&task, 0, &mut features);
+            let limit = control::limit_of(net.forward(&features, &mut scratch)[0]);
+            limits.push(limit);
+            // From 1 to 1000 by equal factors.
+            let share = libm::log(f64::from(limit)) / libm::log(1000.0);
+            env.step(&task, &[share]).unwrap();
+            assert_eq!(env.readings(0).get(Reading::Knob), f64::from(limit));
+            total += env.reward(0);
+        }
+        let outside = env.world();
+        assert_eq!(outside.trace_hash(), inside.trace_hash(), "seed {seed}");
+        // A question per ten arrivals, and one more for the first packet.
+        let arrivals = inside.gauges(0).arrivals;
+        assert_eq!(limits.len() as u64, arrivals.div_ceil(10) + 1);
+        limits.dedup();
+        moves += limits.len();
+        let sent = inside.gauges(0);
+        let megabytes = (sent.departed_bytes - 2 * sent.departures) as f64 / 1e6;
+        assert!(total < megabytes, "{total} {megabytes}");
+    }
+    assert!(moves > 20, "networks move the limit: {moves}");
+}
+
+#[test]
+fn actions_at_packets_need_a_network_to_stand_in_for() {
+    let refused = |change: fn(&mut Task)| {
+        let mut task = flow_limits();
+        change(&mut task);
+        task.checked().unwrap_err().to_string()
+    };
+    assert!(refused(|t| t.queue = "fq_codel".into()).starts_with("queue: "));
+    assert!(refused(|t| t.reward = Reward::parse("rlaqm").unwrap()).starts_with("reward: "));
+    assert!(refused(|t| t.path = true).starts_with("knob: "));
+}

@@ -1,0 +1,132 @@
+//! What differs between episodes: ranges out of which each draws its own scenario.
+
+use std::sync::Arc;
+
+use quell_link::Error;
+use quell_link::units;
+use quell_qdisc::{Nanos, Rng};
+
+use quell_sim::scenario::{FlowKind, Overrides, Rate, Scenario, Tcp};
+
+/// Ranges; what is left out stays as the scenario has it.
+#[derive(Clone, Debug, Default)]
+pub struct Vary {
+    /// The bottleneck's rate, bit/s; drawn by equal factors. It replaces a schedule or a trace.
+    pub rate: Option<(u64, u64)>,
+    /// The base round trip of all flows; drawn by equal factors. Links with longer delays get shorter ones.
+    pub rtt: Option<(Nanos, Nanos)>,
+    /// `count` of each table of TCP flows.
+    pub flows: Option<(u64, u64)>,
+    /// Congestion controls, one of which each table of TCP flows or short transfers gets.
+    pub cc: Vec<Tcp>,
+}
+
+impl Vary {
+    /// Reads a key with its range, or its list: `rate`, `rtt`, `flows`, `cc`.
+    pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), Error> {
+        match key {
+            "rate" => self.rate = Some(range(values, units::parse_rate)?),
+            "rtt" => self.rtt = Some(range(values, units::parse_time)?),
+            "flows" => self.flows = Some(range(values, units::parse_count)?),
+            "cc" => self.cc = values.iter().map(|v| tcp(v)).collect::<Result<_, _>>()?,
+            _ => {
+                return Err(Error::unknown("range", key, ["rate", "rtt", "flows", "cc"]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws one episode's scenario.
+    pub(super) fn draw(&self, scenario: &Arc<Scenario>, rng: &mut Rng) -> Arc<Scenario> {
+        if self.rate.is_none() && self.rtt.is_none() && self.flows.is_none() && self.cc.is_empty() {
+            return scenario.clone();
+        }
+        let mut s = Scenario::clone(scenario);
+        if let Some(range) = self.rate {
+            s.link.rate = Rate::Constant(by_factors(range, rng.f64()));
+        }
+        if let Some(range) = self.rtt {
+            set_rtt(&mut s, by_factors(range, rng.f64()));
+        }
+        for flow in &mut s.flows {
+            if let (FlowKind::Tcp(_), Some((low, high))) = (&flow.kind, self.flows) {
+                flow.count = (low + rng.below(high - low + 1)) as u32;
+            }
+            if let (FlowKind::Tcp(tcp) | FlowKind::Web { tcp, .. }, n @ 1..) =
+                (&mut flow.kind, self.cc.len())
+            {
+                let drawn = &self.cc[rng.below(n as u64) as usize];
+                (tcp.cc, tcp.ecn, tcp.ect1) = (drawn.cc, drawn.ecn, drawn.ect1);
+            }
+        }
+        Arc::new(s)
+    }
+
+    /// The scenarios at both ends of the ranges, all of whose worlds have to exist.
+    pub(super) fn extremes(&self, scenario: &Scenario) -> Result<[Scenario; 2], Error> {
+        let mut ends = [scenario.clone(), scenario.clone()];
+        for (k, s) in ends.iter_mut().enumerate() {
+            let end = |range: (u64, u64)| if k == 0 { range.0 } else { range.1 };
+            if let Some(rate) = self.rate {
+                s.link.rate = Rate::Constant(end(rate));
+            }
+            if let Some(rtt) = self.rtt {
+                set_rtt(s, end(rtt));
+            }
+            for flow in &mut s.flows {
+                if let (FlowKind::Tcp(_), Some(flows)) = (&flow.kind, self.flows) {
+                    flow.count = u32::try_from(end(flows))
+                        .map_err(|_| Error::new("too many").key("flows"))?;
+                }
+            }
+        }
+        Ok(ends)
+    }
+}
+
+fn set_rtt(s: &mut Scenario, rtt: Nanos) {
+    let hops = s.hops.len() as u64 + 1;
+    for link in [&mut s.link]
+        .into_iter()
+        .chain(&mut s.up)
+        .chain(&mut s.hops)
+    {
+        link.delay = link.delay.min(rtt / (2 * hops));
+    }
+    for flow in &mut s.flows {
+        flow.rtt = rtt;
+    }
+}
+
+/// Uniform over the logarithm.
+fn by_factors((low, high): (u64, u64), at: f64) -> u64 {
+    let (a, b) = (low as f64, high as f64);
+    (libm::round(a * libm::pow(b / a, at)) as u64).clamp(low, high)
+}
+
+fn range(
+    values: &[String],
+    parse: impl Fn(&str) -> Result<u64, Error>,
+) -> Result<(u64, u64), Error> {
+    let [low, high] = values else {
+        return Err(Error::new("not two values").remedy("write the least and the greatest"));
+    };
+    match (parse(low)?, parse(high)?) {
+        (0, _) => Err(Error::new("the least must be above 0")),
+        (a, b) if a > b => Err(Error::new(format!("{low} is more than {high}"))),
+        range => Ok(range),
+    }
+}
+
+/// A congestion control with the ECN that it has in a scenario file.
+fn tcp(word: &str) -> Result<Tcp, Error> {
+    let alone = Overrides {
+        rate: Some("1mbit".into()),
+        flows: vec![word.into()],
+        ..Overrides::default()
+    };
+    match Scenario::parse("", "", &alone)?.flows.pop().map(|f| f.kind) {
+        Some(FlowKind::Tcp(tcp)) => Ok(tcp),
+        _ => Err(Error::new(format!("`{word}` is not a congestion control"))),
+    }
+}

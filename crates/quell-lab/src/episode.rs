@@ -1,0 +1,222 @@
+//! Episodes of queues that learn: a run that starts from what was learned before, and gives back what was decided in it and
+//! what was learned by its end.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use quell_link::error::Error;
+use quell_link::record::Run;
+use quell_link::words::Queue;
+use quell_qdisc::control::learnqueue::{LearnQueue, Table};
+use quell_qdisc::control::rlaqm::RlAqm;
+use quell_qdisc::policy::Policy;
+use quell_qdisc::{NEVER, Rng, SEC};
+use quell_sim::World;
+use quell_sim::scenario::Scenario;
+
+/// What an episode starts from.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    /// The network, in place of the one that the queue words name.
+    pub policy: Option<Policy>,
+    /// Seed of the random steps with which it explores; None: they come from the queue's own stream.
+    pub explore: Option<u64>,
+    /// The table from which every LearnQueue of the world starts.
+    pub table: Option<Arc<Table>>,
+}
+
+/// A run, and what came of it for a learner.
+#[derive(Clone, Debug)]
+pub struct Episode {
+    /// The result record.
+    pub run: Run,
+    /// What the network read at each periodic decision, one after the other.
+    pub inputs: Vec<f32>,
+    /// What it chose, see [`quell_qdisc::control::Explanation`].
+    pub actions: Vec<f32>,
+    /// What LearnQueue has learned, where it sets the knobs.
+    pub table: Option<Table>,
+}
+
+/// Runs a world to its end; decisions and table are those of the queue number `which`. `go_on` is asked now and then.
+///
+/// # Errors
+/// If words and start do not fit together, or there is no such queue; what `go_on` says.
+pub fn episode(
+    scenario: &Arc<Scenario>,
+    words: &str,
+    start: Start,
+    seed: u64,
+    which: usize,
+    go_on: &mut dyn FnMut() -> Result<(), Error>,
+) -> Result<Episode, Error> {
+    let mut queue = Queue::parse(words)?;
+    if let Some(policy) = start.policy {
+        queue = queue.with_policy(policy)?;
+    }
+    if let Some(table) = start.table {
+        queue = queue.starting_from(table);
+    }
+    let mut world = World::with_queue(scenario.clone(), &queue, seed, None)?;
+    world.check_queue(which)?;
+    if let Some(seed) = start.explore {
+        explore_with(&mut world, which, seed)?;
+    }
+    let clock = cpu_time::ThreadTime::now();
+    let (mut inputs, mut actions) = (Vec::new(), Vec::new());
+    let period = world.controller(which).map_or(NEVER, |c| c.period());
+    // Without periods, from second to second.
+    let step = if period == NEVER { SEC } else { period };
+    let (mut due, mut asked) = (step, 0);
+    while due < scenario.duration {
+        world.run_until(due + 1);
+        let made = world.controller(which).and_then(|c| c.explain());
+        if let Some(made) = made.filter(|_| period != NEVER) {
+            inputs.extend_from_slice(made.inputs);
+            actions.push(made.action);
+        }
+        if due - asked >= SEC {
+            asked = due;
+            go_on()?;
+        }
+        due += step;
+    }
+    world.run_until(scenario.duration);
+    let table = learner(&world, which).map(LearnQueue::table);
+    Ok(Episode {
+        run: world.record(clock.elapsed().as_secs_f64()),
+        inputs,
+        actions,
+        table,
+    })
+}
+
+fn explore_with(world: &mut World, queue: usize, seed: u64) -> Result<(), Error> {
+    let controller = world.controller_mut(queue);
+    let rlaqm = controller.and_then(|c| (c as &mut dyn Any).downcast_mut::<RlAqm>());
+    let rlaqm = rlaqm.ok_or_else(|| {
+        Error::new("only rlaqm explores").remedy("write rlaqm epsilon P, without guard")
+    })?;
+    rlaqm.explore_with(Rng::new(seed, "rlaqm"));
+    Ok(())
+}
+
+/// LearnQueue at this queue, if it is that which sets its knobs.
+fn learner(world: &World, queue: usize) -> Option<&LearnQueue> {
+    (world.controller(queue)? as &dyn Any).downcast_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_sim::scenario::Overrides;
+
+    fn scenario(text: &str) -> Arc<Scenario> {
+        let text = format!("duration = \"5s\"\nwarmup = \"0s\"\n{text}");
+        Arc::new(Scenario::parse(&text, "t", &Overrides::default()).expect("a scenario"))
+    }
+
+    fn plain() -> Arc<Scenario> {
+        scenario("[link]\nrate = \"17mbit\"\n[[flow]]\nrtt = \"10ms\"\n")
+    }
+
+    fn run(words: &str, seed: u64, start: Start) -> Episode {
+        episode(&plain(), words, start, seed, 0, &mut || Ok(())).unwrap()
+    }
+
+    #[test]
+    fn an_episode_goes_on_from_the_one_before() {
+        let first = run("learnqueue", 1, Start::default()).table.unwrap();
+        let start = Start {
+            table: Some(Arc::new(first.clone())),
+            ..Start::default()
+        };
+        let second = run("learnqueue", 2, start).table.unwrap();
+        let tried = |t: &Table| -> u64 { t.visits().iter().flatten().map(|&n| u64::from(n)).sum() };
+        // A decision each 15 ms of 5 s.
+        assert_eq!(tried(&first), 333);
+        assert_eq!(tried(&second), 666);
+        assert_eq!(second.card().params.initial, first.card().limit);
+        let seen = |t: &Table| t.visits().iter().flatten().filter(|&&n| n > 0).count();
+        assert!(seen(&second) >= seen(&first));
+    }
+
+    #[test]
+    fn every_queue_of_a_cell_has_a_table_of_its_own() {
+        let cell = scenario(
+            "[wifi]\nstations = 2\n[[flow]]\nto = \"sta1\"\n[[flow]]\nkind = \"cbr\"\nrate = \"90mbit\"\nto = \"sta2\"\n",
+        );
+        let table = |which| {
+            let start = Start::default();
+            episode(&cell, "learnqueue", start, 1, which, &mut || Ok(())).map(|e| e.table)
+        };
+        assert_ne!(table(0).unwrap().unwrap(), table(1).unwrap().unwrap());
+        let e = table(99).expect_err("no such queue").to_string();
+        assert!(e.starts_with("there is no queue 99; choose 0 to "), "{e}");
+    }
+
+    #[test]
+    fn what_does_not_learn_has_no_table_and_a_stop_is_an_error() {
+        for words in ["pfifo", "wqm", "learnqueue guard"] {
+            assert_eq!(run(words, 1, Start::default()).table, None, "{words}");
+        }
+        let mut stop = || Err(Error::new("enough"));
+        let e = episode(&plain(), "learnqueue", Start::default(), 1, 0, &mut stop);
+        assert_eq!(e.expect_err("a stop").to_string(), "enough");
+    }
+
+    #[test]
+    fn every_decision_of_a_network_is_logged_and_changes_nothing() {
+        let episode = run("rlaqm", 3, Start::default());
+        // Every 20 ms of 5 s, the end excepted: delay, utilisation, probability; one of five steps.
+        assert_eq!(
+            (episode.inputs.len(), episode.actions.len()),
+            (3 * 249, 249)
+        );
+        assert!(episode.actions.iter().all(|a| (0.0..5.0).contains(a)));
+        let never = std::sync::atomic::AtomicBool::new(false);
+        let options = quell_sim::RunOptions::default();
+        let alone = quell_sim::run(&plain(), "rlaqm", 3, &options, &never).unwrap();
+        assert_eq!(episode.run.trace_hash, alone.trace_hash);
+    }
+
+    #[test]
+    fn a_seed_of_its_own_separates_exploring_from_what_the_queue_draws() {
+        let exploring = |explore, seed| {
+            let start = Start {
+                explore,
+                ..Start::default()
+            };
+            run("rlaqm epsilon 0.5 noheuristics", seed, start).actions
+        };
+        assert_eq!(exploring(Some(1), 1), exploring(Some(1), 1));
+        assert_ne!(exploring(Some(1), 1), exploring(Some(2), 1));
+        assert_ne!(exploring(None, 1), exploring(Some(1), 1));
+        let start = Start {
+            explore: Some(1),
+            ..Start::default()
+        };
+        let e = super::episode(&plain(), "codel", start, 1, 0, &mut || Ok(()));
+        assert!(e.unwrap_err().to_string().contains("only rlaqm explores"));
+    }
+
+    #[test]
+    fn integers_and_floating_point_hold_nearly_the_same_limits() {
+        let mean_limit = |words: &str| {
+            let runs = (1..=12).map(|seed| {
+                let world = scenario("[link]\nrate = \"17mbit\"\n[[flow]]\nrtt = \"10ms\"\n[[flow]]\nkind = \"cbr\"\nrate = \"4mbit\"\n");
+                let run = episode(&world, words, Start::default(), seed, 0, &mut || Ok(())).unwrap().run;
+                run.limit_packets.expect("a mean limit")
+            });
+            runs.sum::<f64>() / 12.0
+        };
+        let (float, fixed) = (
+            mean_limit("learnqueue"),
+            mean_limit("learnqueue fixed_point"),
+        );
+        assert!(
+            (float / fixed - 1.0).abs() < 0.25,
+            "{float} and {fixed} packets"
+        );
+    }
+}

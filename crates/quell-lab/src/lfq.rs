@@ -1,0 +1,484 @@
+//! LFQ's experiments: what a limit of one packet more or less is worth, told by two clones of one world.
+//!
+//! Source: the LFQ paper's §III.C and its authors' `rl.cc`. One flow of drawn bandwidth, round trip, length and congestion control
+//! runs under the network. At the first tenth packet after a drawn time its limit goes one up in one clone and one down in the
+//! other, and stays there to the end; the better side is the label. Online there is no second clone: one side by chance.
+//! The link, the sender and the device queue of one packet are those of the built-in scenario `lfq`.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use quell_link::error::Error;
+use quell_link::words::Queue;
+use quell_qdisc::control::lfq::{FEATURES, LIMITS, Params, limit_of};
+use quell_qdisc::policy::Policy;
+use quell_qdisc::{Gauges, Knobs, NEVER, Nanos, Rng, SEC};
+
+use quell_sim::scenario::{Cc, FlowKind, Overrides, Rate, Scenario};
+use quell_sim::{Status, World};
+use rayon::prelude::*;
+
+/// Bytes that the reward charges for each queued packet: the segment size.
+const PACKET: f64 = 1446.0;
+/// A reward of 1 is this many bytes per second.
+const REWARD: f64 = 1e6;
+/// BIC's decrease in ns-3, where the paper's text has 0.7.
+const BIC_BETA: f64 = 0.8;
+/// Flows whose questions to the network are answered at once: as many rows as a forward pass takes.
+const TOGETHER: usize = 8;
+
+/// What is drawn, and how a reward is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Weight of the delay in the reward, 1/s.
+    pub alpha: f64,
+    /// One side by chance, instead of both.
+    pub online: bool,
+    /// Mean length of a flow (5 s; the authors' online code: 10 s). Lengths differ by a quarter of it at most.
+    pub duration: Nanos,
+    /// The decision comes within this share of a flow's length (0.5; the authors' online code: 0.75).
+    pub act_within: f64,
+    /// The controller's parameters.
+    pub control: Params,
+}
+
+impl Settings {
+    /// As the paper has them, for this alpha.
+    pub fn new(alpha: f64) -> Self {
+        Self {
+            alpha,
+            online: false,
+            duration: 5 * SEC,
+            act_within: 0.5,
+            control: Params::default(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if !(self.alpha >= 0.0 && self.alpha.is_finite()) {
+            return Err(Error::new("not a number from 0 on").key("alpha"));
+        }
+        if !(SEC / 10..=1000 * SEC).contains(&self.duration) {
+            return Err(Error::new("not between 0.1 s and 1000 s").key("duration"));
+        }
+        if !(self.act_within > 0.0 && self.act_within <= 1.0) {
+            return Err(Error::new("not above 0 and at most 1").key("act_within"));
+        }
+        Ok(())
+    }
+}
+
+/// One flow's circumstances.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draws {
+    /// Rate of the link, bit/s: 5 to 25 Mbit/s.
+    pub rate_bps: u64,
+    /// Round trip without queues: 5 to 25 ms.
+    pub rtt: Nanos,
+    /// Length of the flow.
+    pub duration: Nanos,
+    /// The decision comes at the first tenth packet after this.
+    pub act_after: Nanos,
+    /// BIC, not NewReno.
+    pub bic: bool,
+}
+
+/// One side of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Side {
+    /// The limit it held, packets.
+    pub limit: u32,
+    /// What that was worth.
+    pub reward: f64,
+}
+
+/// An experiment that came to its decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// When.
+    pub at: Nanos,
+    /// What the network would have read.
+    pub features: [f32; FEATURES],
+    /// The limit before.
+    pub before: u32,
+    /// Offline the lower and the upper side; online the side taken, and the other one with a reward that is not a number.
+    pub sides: [Side; 2],
+    /// The limit that turned out better, the larger of equals; online the limit taken.
+    pub label: u32,
+}
+
+/// Experiments under one network.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    settings: Settings,
+    policy: Policy,
+    queue: Queue,
+    base: &'static Scenario,
+}
+
+/// A flow up to the point where its sides part: at the packet at which the decision falls, which waits for its limit.
+#[derive(Clone, Debug)]
+pub struct Fork {
+    draws: Draws,
+    /// The side to take, where it is one by chance.
+    chance: Option<bool>,
+    world: World,
+    /// Questions that the network has answered.
+    answered: u32,
+    /// What is known at the decision; None: the flow ended before it.
+    decision: Option<Decision>,
+}
+
+/// A decision and what was known when it fell.
+#[derive(Clone, Debug)]
+struct Decision {
+    sub_queue: Option<usize>,
+    gauges: Gauges,
+    features: [f32; FEATURES],
+    /// The limit before, and those that are compared.
+    before: u32,
+    limits: (u32, u32),
+}
+
+/// What one side sent from the decision to its end, and how much it had queued.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Packets that left the queue.
+    packets: u64,
+    /// Their bytes, with the link's overhead.
+    bytes: u64,
+    /// Packets queued times time.
+    packet_ns: u128,
+}
+
+/// The two limits that an experiment compares, one below and one above, moved into the range where an end is met.
+fn window(limit: u32) -> (u32, u32) {
+    let low = limit.saturating_sub(1).clamp(LIMITS.0, LIMITS.1 - 2);
+    (low, low + 2)
+}
+
+impl Lab {
+    /// Asks `policy` for limits.
+    ///
+    /// # Errors
+    /// If a setting is out of range or the network is not one for LFQ.
+    pub fn new(settings: Settings, policy: Policy) -> Result<Self, Error> {
+        settings.check()?;
+        Ok(Self {
+            queue: Queue::lfq(settings.control.clone(), policy.clone())?,
+            settings,
+            policy,
+            base: base()?,
+        })
+    }
+
+    /// What seed `seed` draws.
+    pub fn draw(&self, seed: u64) -> Draws {
+        self.draws(&mut Rng::new(seed, "lfq experiment"))
+    }
+
+    fn draws(&self, rng: &mut Rng) -> Draws {
+        let rate_bps = libm::round(5e6 + 20e6 * rng.f64()) as u64;
+        // Even, so that half of it is the delay of a direction.
+        let rtt = 2 * libm::round(2.5e6 + 10e6 * rng.f64()) as Nanos;
+        let duration = (self.settings.duration as f64 * (0.75 + 0.5 * rng.f64())) as Nanos;
+        let bic = rng.u64() >> 63 == 1;
+        let act_after = (self.settings.act_within * duration as f64 * rng.f64()) as Nanos;
+        Draws {
+            rate_bps,
+            rtt,
+            duration,
+            act_after,
+            bic,
+        }
+    }
+
+    /// The flow of seed `seed` at its start.
+    pub fn start(&self, seed: u64) -> Result<Fork, Error> {
+        let mut rng = Rng::new(seed, "lfq experiment");
+        let draws = self.draws(&mut rng);
+        let chance = self.settings.online.then(|| rng.u64() >> 63 == 1);
+        let scenario = Arc::new(scenario(self.base, &draws));
+        let mut world = World::with_queue(scenario, &self.queue, seed, None)?;
+        world.ask_outside(0);
+        Ok(Fork {
+            draws,
+            chance,
+            world,
+            answered: 0,
+            decision: None,
+        })
+    }
+
+    /// Runs the flows of some seeds to where their sides part, and hands each to `ready` with its place among them.
+    ///
+    /// Eight go on from question to question, so that the network's weights are read once for all of them. What comes of a flow
+    /// does not depend on the others.
+    pub fn advance(
+        &self,
+        seeds: impl IntoIterator<Item = u64>,
+        mut ready: impl FnMut(usize, Fork),
+    ) -> Result<(), Error> {
+        struct Running {
+            place: usize,
+            fork: Fork,
+            answer: Option<u32>,
+        }
+        let mut seeds = seeds.into_iter().enumerate();
+        let mut running: Vec<Running> = Vec::with_capacity(TOGETHER);
+        let mut scratch = self.policy.scratch();
+        let (mut questions, mut answers) = (Vec::new(), Vec::new());
+        loop {
+            let free = TOGETHER - running.len();
+            for (place, seed) in seeds.by_ref().take(free) {
+                running.push(Running {
+                    place,
+                    fork: self.start(seed)?,
+                    answer: None,
+                });
+            }
+            if running.is_empty() {
+                return Ok(());
+            }
+            questions.clear();
+            let mut k = 0;
+            while let Some(next) = running.get_mut(k) {
+                if next.fork.go_on(next.answer)? {
+                    questions.extend_from_slice(next.fork.world.question(0));
+                    k += 1;
+                } else {
+                    let done = running.swap_remove(k);
+                    ready(done.place, done.fork);
+                }
+            }
+            answers.resize(running.len(), 0.0);
+            self.policy
+                .forward_batch(&questions, &mut scratch, &mut answers);
+            for (asked, output) in running.iter_mut().zip(&answers) {
+                asked.answer = Some(limit_of(*output));
+            }
+        }
+    }
+
+    /// What came of a fork's sides, each run by [`Fork::side`]; None if the flow ended without a decision.
+    pub fn judge(&self, fork: &Fork, sides: [Option<Sent>; 2]) -> Option<Outcome> {
+        let decision = fork.decision.as_ref()?;
+        let overhead = u64::from(fork.world.overhead(0));
+        let ns = (fork.draws.duration - decision.gauges.now).max(1) as f64;
+        let reward = |sent: Sent| {
+            let bytes = sent.bytes - overhead * sent.packets;
+            let queued = sent.packet_ns as f64 / ns;
+            let speed = bytes as f64 * (SEC as f64 / ns);
+            (speed - self.settings.alpha * queued * PACKET) / REWARD
+        };
+        let of = |limit, reward| Side { limit, reward };
+        let (low, high) = decision.limits;
+        let (sides, label) = match sides.map(|side| side.map(reward)) {
+            [Some(down), Some(up)] => {
+                let sides = [of(low, down), of(high, up)];
+                (sides, sides[usize::from(up >= down)].limit)
+            }
+            [Some(down), None] => ([of(low, down), of(high, f64::NAN)], low),
+            [None, Some(up)] => ([of(high, up), of(low, f64::NAN)], high),
+            [None, None] => return None,
+        };
+        Some(Outcome {
+            at: decision.gauges.now,
+            features: decision.features,
+            before: decision.before,
+            sides,
+            label,
+        })
+    }
+
+    /// The experiments of some seeds, on this thread.
+    pub fn experiments(&self, seeds: Range<u64>) -> Result<Vec<(Draws, Option<Outcome>)>, Error> {
+        let mut out: Vec<_> = seeds.clone().map(|s| (self.draw(s), None)).collect();
+        let mut failed = None;
+        self.advance(seeds, |place, fork| match fork.sides() {
+            Ok(sides) => out[place].1 = self.judge(&fork, sides),
+            Err(error) => failed = Some(error),
+        })?;
+        failed.map_or(Ok(out), Err)
+    }
+
+    /// The same on all threads of the pool that it is called in. Each leads a share of the flows to where their sides part;
+    /// sides are for whichever thread has time.
+    pub fn experiments_in_parallel(
+        &self,
+        seeds: &[u64],
+    ) -> Result<Vec<(Draws, Option<Outcome>)>, Error> {
+        let draws: Vec<Draws> = seeds.iter().map(|&seed| self.draw(seed)).collect();
+        let outcomes: Vec<OnceLock<Outcome>> = seeds.iter().map(|_| OnceLock::new()).collect();
+        let failed = OnceLock::new();
+        // Long ways first, dealt out in turn, so that threads end together.
+        let mut order: Vec<usize> = (0..seeds.len()).collect();
+        let length = |d: &Draws| u128::from(d.act_after) * u128::from(d.rate_bps);
+        order.sort_by_key(|&i| Reverse(length(&draws[i])));
+        let threads = rayon::current_num_threads();
+        (0..threads)
+            .into_par_iter()
+            .with_max_len(1)
+            .try_for_each(|first| {
+                let share: Vec<usize> =
+                    order.iter().skip(first).step_by(threads).copied().collect();
+                rayon::scope(|scope| {
+                    self.advance(share.iter().map(|&i| seeds[i]), |k, fork| {
+                        let (outcome, failed) = (&outcomes[share[k]], &failed);
+                        scope.spawn(move |_| match fork.sides_in_parallel() {
+                            Ok(sides) => {
+                                if let Some(judged) = self.judge(&fork, sides) {
+                                    let _ = outcome.set(judged);
+                                }
+                            }
+                            Err(error) => {
+                                let _ = failed.set(error);
+                            }
+                        });
+                    })
+                })
+            })?;
+        match failed.into_inner() {
+            Some(error) => Err(error),
+            None => {
+                let outcomes = outcomes.into_iter().map(OnceLock::into_inner);
+                Ok(draws.into_iter().zip(outcomes).collect())
+            }
+        }
+    }
+}
+
+impl Fork {
+    /// What was drawn.
+    pub fn draws(&self) -> &Draws {
+        &self.draws
+    }
+
+    /// Runs on, with the network's answer to what was asked, to its next question: true. False where the sides part, or at the
+    /// flow's end.
+    fn go_on(&mut self, answer: Option<u32>) -> Result<bool, Error> {
+        if let (Some(limit), Status::Decide { sub_queue, .. }) = (answer, self.run()) {
+            self.world.set_knobs(0, sub_queue, &limited(limit))?;
+            self.answered += 1;
+        }
+        let Status::Decide {
+            sub_queue, gauges, ..
+        } = self.run()
+        else {
+            return Ok(false);
+        };
+        // The first packet asks twice, and its first question is no tenth packet's.
+        if self.answered == 0 || gauges.now <= self.draws.act_after {
+            return Ok(true);
+        }
+        let mut subs = self.world.sub_gauges(0);
+        let before = sub_queue.and_then(|sub| subs.nth(sub));
+        let before = before.map_or(LIMITS.0, |g| g.limit_packets);
+        drop(subs);
+        let mut features = [0.0; FEATURES];
+        features.copy_from_slice(self.world.question(0));
+        self.decision = Some(Decision {
+            sub_queue,
+            gauges,
+            features,
+            before,
+            limits: window(before),
+        });
+        Ok(false)
+    }
+
+    fn run(&mut self) -> Status {
+        self.world.run_until(self.draws.duration)
+    }
+
+    /// Both sides, down and up.
+    fn sides(&self) -> Result<[Option<Sent>; 2], Error> {
+        Ok([self.side(false)?, self.side(true)?])
+    }
+
+    fn sides_in_parallel(&self) -> Result<[Option<Sent>; 2], Error> {
+        let (down, up) = rayon::join(|| self.side(false), || self.side(true));
+        Ok([down?, up?])
+    }
+
+    /// Runs one side to the end: the limit up by one, or down, and held there. None if chance took the other side, or no
+    /// decision fell.
+    pub fn side(&self, up: bool) -> Result<Option<Sent>, Error> {
+        let Some(decision) = &self.decision else {
+            return Ok(None);
+        };
+        if self.chance.is_some_and(|side| side != up) {
+            return Ok(None);
+        }
+        let mut world = self.world.clone();
+        // Nobody moves the limit from here on.
+        world.release(0);
+        let (low, high) = decision.limits;
+        let limit = limited(if up { high } else { low });
+        world.set_knobs(0, decision.sub_queue, &limit)?;
+        while world.run_until(self.draws.duration) != Status::Done {}
+        let (before, after) = (&decision.gauges, world.gauges(0));
+        Ok(Some(Sent {
+            packets: after.departures - before.departures,
+            bytes: after.departed_bytes - before.departed_bytes,
+            packet_ns: after.backlog_ns - before.backlog_ns,
+        }))
+    }
+}
+
+fn limited(packets: u32) -> Knobs {
+    Knobs {
+        limit_packets: Some(packets),
+        ..Knobs::KEEP
+    }
+}
+
+/// The built-in scenario, read once.
+fn base() -> Result<&'static Scenario, Error> {
+    static BASE: OnceLock<Result<Scenario, Error>> = OnceLock::new();
+    let load = || {
+        let mut base = Scenario::load(Some("lfq"), &Overrides::default())?;
+        // Nobody reads a record.
+        base.warmup = NEVER;
+        Ok(base)
+    };
+    BASE.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+fn scenario(base: &Scenario, draws: &Draws) -> Scenario {
+    let mut scenario = base.clone();
+    scenario.duration = draws.duration;
+    scenario.link.rate = Rate::Constant(draws.rate_bps);
+    scenario.link.delay = draws.rtt / 2;
+    for flow in &mut scenario.flows {
+        flow.rtt = draws.rtt;
+        if let FlowKind::Tcp(tcp) = &mut flow.kind {
+            tcp.cc = if draws.bic {
+                Cc::Bic { beta: BIC_BETA }
+            } else {
+                Cc::NewReno
+            };
+        }
+    }
+    scenario
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_two_wide_and_stay_in_range() {
+        for (limit, expected) in [
+            (1, (1, 3)),
+            (2, (1, 3)),
+            (3, (2, 4)),
+            (500, (499, 501)),
+            (999, (998, 1000)),
+            (1000, (998, 1000)),
+        ] {
+            assert_eq!(window(limit), expected);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The simulator and the live plane measure the same: driven by the same arrivals, their records say the same of the queue.
+#![cfg(target_os = "linux")]
+
+use std::sync::atomic::AtomicBool;
+
+use quell_link::record::{Run, Series};
+use quell_link::words::{Queue, catalogue};
+use quell_live::header::Class;
+use quell_live::link::{Live, LiveLink, Params};
+use quell_qdisc::{Ecn, MS, Nanos, SEC};
+use quell_sim::RunOptions;
+use quell_sim::scenario::{Overrides, Scenario};
+
+/// Of the link, bit/s.
+const RATE: u64 = 10_003_000;
+/// Bytes of IP in each packet, and bit/s of them that arrive: with 14 bytes more each, 4 % too much.
+const SIZE: u32 = 1473;
+const OFFERED: u64 = 10_307_000;
+const START: Nanos = 1_234_567;
+/// Half of the shortest round trip: the way to the queue.
+const WAY: Nanos = 500;
+/// Nothing is decided just then: the simulator ends before a decision at its end, a link goes on.
+const DURATION: Nanos = 6001 * MS;
+const WARMUP: Nanos = 500 * MS;
+const BIN: Nanos = 250 * MS;
+const SEED: u64 = 7;
+/// IP and UDP.
+const HEADERS: u32 = 28;
+
+fn simulated(queue: &str, shaper: &str, loss: f64) -> Run {
+    let text = format!(
+        "duration = \"6001ms\"\nwarmup = \"500ms\"\n[link]\nrate = \"{RATE}bit\"\nshaper = \"{shaper}\"\nloss = {loss}\n\
+         [[flow]]\nkind = \"cbr\"\nrate = \"{OFFERED}bit\"\nsize = {SIZE}\nstart = \"{START}ns\"\nrtt = \"1us\"\n"
+    );
+    let scenario = Scenario::parse(&text, "planes", &Overrides::default()).expect("a scenario");
+    let options = RunOptions {
+        series_bin: Some(BIN),
+        ..RunOptions::default()
+    };
+    let never = AtomicBool::new(false);
+    quell_sim::run(&scenario, queue, SEED, &options, &never).expect("a run")
+}
+
+fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
+    let mut link = LiveLink::new(Params {
+        burst,
+        loss,
+        seed: SEED,
+        bin: BIN,
+        ..Params::line(RATE, Queue::parse(queue).expect("queue words"))
+    });
+    let class = Class {
+        hash: 7,
+        ecn: Ecn::NotEct,
+        payload: SIZE - HEADERS,
+    };
+    let mut warm = false;
+    for k in 0.. {
+        let bits = u128::from(SIZE) * 8 * u128::from(SEC) * k;
+        let now = START + WAY + (bits / u128::from(OFFERED)) as Nanos;
+        if now > WARMUP && !warm {
+            link.advance(WARMUP, |_, _| ());
+            link.restart(WARMUP, false);
+            warm = true;
+        }
+        if now >= DURATION {
+            break;
+        }
+        link.advance(now, |_, _| ());
+        link.arrive(now, Live::new(0, SIZE, &class));
+        link.advance(now, |_, _| ());
+        while link.freed().is_some() {}
+    }
+    link.advance(DURATION, |_, _| ());
+    link.record(DURATION)
+}
+
+/// What only one of the two can know is left out.
+fn of_the_queue(run: Run) -> Run {
+    let series = run.series.map(|s| Series {
+        rtt_ms: Vec::new(),
+        cwnd_packets: Vec::new(),
+        ..s
+    });
+    Run {
+        scenario: String::new(),
+        flows: Vec::new(),
+        jain: None,
+        rtt_ms: None,
+        fct_ms: None,
+        events: 0,
+        cpu_s: 0.0,
+        packets_per_cpu_s: 0.0,
+        trace_hash: String::new(),
+        series,
+        ..run
+    }
+}
+
+#[test]
+fn the_same_arrivals_make_the_same_record() {
+    let kinds = catalogue().into_iter().map(|kind| kind.name.to_owned());
+    let more = [
+        "rlaqm guard",
+        "lfq guard",
+        "learnqueue dry_run",
+        "pfifo limit 20",
+    ];
+    let queues: Vec<String> = kinds.chain(more.map(String::from)).collect();
+    let mut dropped = 0;
+    for queue in &queues {
+        for (shaper, burst) in [("line", None), ("htb", Some(1600))] {
+            for loss in [0.0, 0.02] {
+                let one = of_the_queue(simulated(queue, shaper, loss));
+                let other = of_the_queue(live(queue, burst, loss));
+                dropped += one.drops;
+                assert!(one.packets > 2000 && one.sojourn_ms.mean > 0.0, "{queue}");
+                assert!(
+                    one == other,
+                    "{queue}, {shaper}, loss {loss}:\n{one:?}\n{other:?}"
+                );
+            }
+        }
+    }
+    assert!(dropped > 10_000, "{dropped}");
+}

@@ -1,0 +1,462 @@
+//! Nothing that a simulation computes changes unnoticed: the trace hash and the record of every queue in every kind of
+//! surroundings, held to `data/recorded.csv`.
+//!
+//! A commit that means to change behaviour records again and names what changed:
+//! `QUELL_RECORD=1 cargo test --package quell-lab --test recorded`, then `git diff --stat` on the file.
+//!
+//! A row has the packets (hash over every packet event), a digest of the record's keys about queues, one of its keys about
+//! flows, and the goodput for the reader. Keys that a record gains are not in a digest until they are added to the lists below.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use quell_lab::env::{Actions, Cadence, Env, Knob, READINGS, Reading, Reward, Task, Vary};
+use quell_link::words::catalogue;
+use quell_qdisc::{MS, Rng};
+use quell_sim::RunOptions;
+use quell_sim::scenario::{Overrides, Scenario};
+
+/// Queue words beside the bare kinds: variants that take paths of their own.
+const VARIANTS: &[&str] = &[
+    "pie ns3-2018",
+    "pie bytemode dq_rate_estimator",
+    "red adaptive gentle",
+    "red harddrop",
+    "fifo limit 40 drop 0.01",
+    "fixed limit 30",
+    "codel ce_threshold 2ms ecn",
+    "fq_codel drop_batch 1 limit 100",
+    "cake bandwidth 5mbit",
+    "dualpi2 any_ect drop_enqueue",
+    "l4s as_published",
+    "a3c_l4s as_published",
+    "learnqueue as_published",
+    "learnqueue initial 40 max 80",
+    "rlaqm as_published",
+    "wqm selective",
+    "lfq alpha 10",
+    "lfq limit 20",
+    "lfq ceiling 20ms",
+    "rlaqm guard",
+    "learnqueue guard",
+    "a3c_l4s guard",
+    "rlaqm dry_run",
+    "a3c_l4s dry_run",
+];
+
+/// Surroundings. `TRACE` stands for a file that the test writes.
+const SURROUNDINGS: &[(&str, &str)] = &[
+    (
+        "wired",
+        r#"
+        [link]
+        rate = "10mbit"
+        delay = "5ms"
+        shaper = "htb"
+        [[flow]]
+        count = 3
+        rtt = "20ms"
+        stagger = "300ms"
+        [[flow]]
+        cc = "bbr"
+        count = 1
+        rtt = "40ms"
+        [[flow]]
+        kind = "cbr"
+        rate = "300kbit"
+        size = 200
+        "#,
+    ),
+    (
+        "trace",
+        r#"
+        [link]
+        trace = "TRACE"
+        loss = 0.001
+        [[flow]]
+        cc = "newreno"
+        count = 2
+        rtt = "40ms"
+        stagger = "200ms"
+        "#,
+    ),
+    (
+        "hops",
+        r#"
+        [link]
+        rate = "12mbit"
+        nic = 1
+        [[hop]]
+        rate = "11mbit"
+        queue = "fq_codel"
+        [[hop]]
+        rate = "10mbit"
+        queue = "pfifo limit 50"
+        [[flow]]
+        cc = "bic"
+        count = 3
+        rtt = "30ms"
+        stagger = "300ms"
+        "#,
+    ),
+    (
+        "up",
+        r#"
+        [link]
+        schedule = [["0s", "15mbit"], ["2s", "6mbit"]]
+        [link.up]
+        rate = "1mbit"
+        [[flow]]
+        count = 2
+        rtt = "25ms"
+        [[flow]]
+        count = 1
+        rtt = "25ms"
+        direction = "up"
+        [[flow]]
+        kind = "onoff"
+        on = "200ms"
+        off = "300ms"
+        "#,
+    ),
+    (
+        "wifi",
+        r#"
+        [wifi]
+        [[wifi.node]]
+        name = "ap"
+        [[wifi.node]]
+        name = "near"
+        mcs = 7
+        [[wifi.node]]
+        name = "far"
+        mcs = 1
+        per = 0.05
+        [[flow]]
+        count = 1
+        rtt = "20ms"
+        stagger = "300ms"
+        [[flow]]
+        from = "near"
+        count = 1
+        rtt = "20ms"
+        "#,
+    ),
+    (
+        "ecn",
+        r#"
+        [link]
+        rate = "10mbit"
+        [[flow]]
+        count = 2
+        rtt = "20ms"
+        ecn = true
+        [[flow]]
+        cc = "prague"
+        count = 2
+        rtt = "20ms"
+        [[flow]]
+        cc = "dctcp"
+        count = 1
+        rtt = "30ms"
+        "#,
+    ),
+    (
+        "short",
+        r#"
+        [link]
+        rate = "8mbit"
+        [[flow]]
+        kind = "web"
+        size = "exp:40kb"
+        arrivals = 15
+        rtt = "30ms"
+        [[flow]]
+        bytes = 300000
+        count = 4
+        rtt = "20ms"
+        stagger = "1s"
+        [[flow]]
+        kind = "poisson"
+        rate = "500kbit"
+        size = "exp:700"
+        "#,
+    ),
+];
+
+const QUEUE_KEYS: &[&str] = &[
+    "scenario",
+    "queue",
+    "seed",
+    "measured_s",
+    "throughput_mbps",
+    "capacity_mbps",
+    "utilisation",
+    "sojourn_ms",
+    "sojourn_cdf",
+    "backlog_packets",
+    "backlog_ms",
+    "limit_packets",
+    "packets",
+    "drops",
+    "marks",
+    "loss_rate",
+    "mark_rate",
+    "drops_by_cause",
+    "guard",
+    "hops",
+    "wifi",
+    "events",
+];
+
+const FLOW_KEYS: &[&str] = &["goodput_mbps", "jain", "rtt_ms", "fct_ms"];
+
+/// Keys of an element of `flows`.
+const EACH_FLOW_KEYS: &[&str] = &[
+    "kind",
+    "cc",
+    "base_rtt_ms",
+    "goodput_mbps",
+    "retransmits",
+    "cwnd_packets",
+    "rtt_ms",
+    "fct_ms",
+    "completed",
+    "refused",
+];
+
+/// Keys of the time series.
+const SERIES_KEYS: &[&str] = &[
+    "bin_s",
+    "backlog_ms",
+    "throughput_mbps",
+    "capacity_mbps",
+    "sojourn_ms",
+    "drops",
+    "marks",
+    "limit_packets",
+    "probability",
+    "goodput_mbps",
+    "rtt_ms",
+    "cwnd_packets",
+];
+
+/// FNV-1a.
+#[derive(Clone, Copy)]
+struct Digest(u64);
+
+impl Digest {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn text(&mut self, text: &str) {
+        for byte in text.bytes().chain([0]) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn keys(&mut self, object: &serde_json::Value, keys: &[&str]) {
+        for key in keys {
+            self.text(key);
+            self.text(&object[key].to_string());
+        }
+    }
+}
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded.csv")
+}
+
+/// A link of 2 to 14 Mbit/s that changes every 100 ms.
+fn trace() -> PathBuf {
+    let mut rng = Rng::new(1, "trace");
+    let mut text = String::new();
+    for slot in 0..60 {
+        let packets = 16 + rng.below(100);
+        for k in 0..packets {
+            let _ = writeln!(text, "{}", slot * 100 + k * 100 / packets + 1);
+        }
+    }
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("recorded.trace");
+    std::fs::write(&file, text).expect("a trace");
+    file
+}
+
+/// Every queue that needs no file, and its variants.
+fn queues() -> Vec<String> {
+    let kinds = catalogue().into_iter().map(|kind| kind.name.to_owned());
+    kinds
+        .chain(VARIANTS.iter().map(ToString::to_string))
+        .collect()
+}
+
+fn cell(name: &str, scenario: &Scenario, queue: &str, seed: u64) -> String {
+    let never = AtomicBool::new(false);
+    let options = RunOptions {
+        series_bin: Some(250 * MS),
+        ..RunOptions::default()
+    };
+    let run = quell_sim::run(scenario, queue, seed, &options, &never).expect("a run");
+    let goodput = run.goodput_mbps;
+    let record = serde_json::to_value(&run).expect("a record");
+    let mut queues = Digest::new();
+    queues.keys(&record, QUEUE_KEYS);
+    let mut flows = Digest::new();
+    flows.keys(&record, FLOW_KEYS);
+    for flow in record["flows"].as_array().expect("flows") {
+        flows.keys(flow, EACH_FLOW_KEYS);
+    }
+    flows.keys(&record["series"], SERIES_KEYS);
+    format!(
+        "{name},{queue},{seed},{},{:016x},{:016x},{goodput:.4}",
+        run.trace_hash, queues.0, flows.0
+    )
+}
+
+/// Rewards and readings of 200 steps of an environment.
+fn episode(name: &str, queue: &str, seed: u64) -> String {
+    let text = "duration = \"3s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncount = 2\nrtt = \"20ms\"\n[[hop]]\nrate = \"9mbit\"\n";
+    let scenario = Scenario::parse(text, "env", &Overrides::default()).expect("a scenario");
+    let (knob, cadence) = Knob::parse(name, 20 * MS).expect("a knob");
+    let reward = if cadence == Cadence::AtPackets {
+        "lfq"
+    } else {
+        "rlaqm"
+    };
+    let (bounds, initial) = match knob {
+        Knob::Limit if cadence == Cadence::AtPackets => ((1.0, 1000.0), 10.0),
+        Knob::Limit => ((2.0, 200.0), 50.0),
+        Knob::Drop | Knob::BaseProbability => ((0.0, 0.2), 0.0),
+    };
+    let task = Task {
+        scenario: Arc::new(scenario),
+        queue: queue.into(),
+        path: false,
+        knob,
+        bounds,
+        initial,
+        cadence,
+        actions: Actions::Share,
+        observe: vec![Reading::Delay, Reading::Utilisation, Reading::Knob],
+        reward: Reward::parse(reward).expect("a reward"),
+        vary: Vary::default(),
+    };
+    let task = task.checked().expect("a task");
+    let mut env = Env::new(&task, seed).expect("an environment");
+    let mut rng = Rng::new(seed, "actions");
+    let mut digest = Digest::new();
+    for _ in 0..200 {
+        env.step(&task, &[rng.f64()]).expect("a step");
+        digest.text(&format!("{:?} {:?}", env.reward(0), env.over()));
+        if cadence != Cadence::AtPackets {
+            for info in READINGS {
+                let reading = Reading::parse(info.name).expect("a reading");
+                digest.text(&format!("{:?}", env.readings(0).get(reading)));
+            }
+        }
+    }
+    let hash = env.world().trace_hash();
+    format!(
+        "environment {},{queue},{seed},{hash:016x},{:016x},,",
+        name, digest.0
+    )
+}
+
+/// Runs jobs on all cores; results in the order of the jobs.
+fn parallel<J: Sync>(jobs: &[J], run: impl Fn(&J) -> String + Sync) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(place) else {
+                return done;
+            };
+            done.push((place, run(job)));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut all: Vec<(usize, String)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let parts = handles.into_iter();
+        parts.flat_map(|h| h.join().expect("no panic")).collect()
+    });
+    all.sort();
+    all.into_iter().map(|(_, row)| row).collect()
+}
+
+#[test]
+fn every_queue_does_in_all_surroundings_what_it_did() {
+    let trace = trace();
+    let trace = trace.to_str().expect("a path");
+    let queues = queues();
+    let surroundings: Vec<(&str, Scenario)> = SURROUNDINGS
+        .iter()
+        .map(|(name, text)| {
+            let text = format!(
+                "duration = \"6s\"\nwarmup = \"500ms\"\n{}",
+                text.replace("TRACE", trace)
+            );
+            let scenario = Scenario::parse(&text, name, &Overrides::default());
+            (*name, scenario.unwrap_or_else(|e| panic!("{name}: {e}")))
+        })
+        .collect();
+    let mut jobs = Vec::new();
+    for (name, scenario) in &surroundings {
+        for queue in &queues {
+            for seed in 1..=3 {
+                jobs.push((*name, scenario, queue.as_str(), seed));
+            }
+        }
+    }
+    assert!(jobs.len() >= 300, "{} cells", jobs.len());
+    let mut rows = parallel(&jobs, |(name, scenario, queue, seed)| {
+        cell(name, scenario, queue, *seed)
+    });
+    let mut episodes = Vec::new();
+    for (knob, queue) in [
+        ("limit", "fifo"),
+        ("limit", "codel"),
+        ("drop", "fifo limit 500"),
+        ("base_probability", "dualpi2"),
+        ("base_probability", "l4s"),
+        ("flow_limit", "lfq"),
+    ] {
+        for seed in 1..=3 {
+            episodes.push((knob, queue, seed));
+        }
+    }
+    rows.extend(parallel(&episodes, |(knob, queue, seed)| {
+        episode(knob, queue, *seed)
+    }));
+
+    let head = "surroundings,queue,seed,packets,queues,flows,goodput_mbps";
+    let now = format!("{head}\n{}\n", rows.join("\n"));
+    if std::env::var_os("QUELL_RECORD").is_some() {
+        std::fs::write(data(), now).expect("recorded.csv");
+        return;
+    }
+    let was = std::fs::read_to_string(data()).expect("recorded.csv");
+    let name = |row: &str| row.splitn(4, ',').take(3).collect::<Vec<_>>().join(",");
+    let before: BTreeMap<String, &str> = was.lines().map(|row| (name(row), row)).collect();
+    let differing: Vec<String> = now
+        .lines()
+        .filter(|row| before.get(&name(row)) != Some(row))
+        .map(|row| {
+            let before = before.get(&name(row)).unwrap_or(&"(new)");
+            format!("  was {before}\n  is  {row}")
+        })
+        .collect();
+    assert!(
+        differing.is_empty(),
+        "{} of {} rows differ from tests/data/recorded.csv:\n{}",
+        differing.len(),
+        rows.len(),
+        differing[..differing.len().min(10)].join("\n")
+    );
+    assert_eq!(now.lines().count(), was.lines().count(), "rows are missing");
+}

@@ -1,0 +1,125 @@
+//! `quell._core.episode`: runs of queues that learn; `quell._core.LearnQueueTable`: what LearnQueue has learned.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use quell_lab::episode::{Episode, Start};
+use quell_link::Error;
+use quell_link::words::{Queue, Spec};
+use quell_qdisc::control::learnqueue::{LearnQueue, Table};
+use quell_qdisc::policy::Policy;
+
+use crate::input_error;
+use crate::scenario::Scenario;
+
+/// A Q-table with its card. Immutable.
+#[pyclass(frozen, module = "quell._core")]
+pub struct LearnQueueTable(Arc<Table>);
+
+#[pymethods]
+impl LearnQueueTable {
+    /// Reads a table file's bytes; `file` is its name, for errors.
+    #[new]
+    fn new(file: &str, data: &[u8]) -> PyResult<Self> {
+        let table = Table::load(file, data).map_err(input_error)?;
+        Ok(Self(Arc::new(table)))
+    }
+
+    /// The card as JSON.
+    #[getter]
+    fn card(&self) -> PyResult<String> {
+        serde_json::to_string(self.0.card()).map_err(input_error)
+    }
+
+    /// Q for every limit from 1 on, of one packet less and of one more, ms.
+    fn values(&self) -> Vec<[f64; 2]> {
+        self.0.values()
+    }
+
+    /// How often the two were tried.
+    fn visits(&self) -> Vec<[u32; 2]> {
+        self.0.visits().to_vec()
+    }
+
+    /// The bytes of a table file; its card says what it was learned on.
+    fn save<'py>(
+        &self,
+        py: Python<'py>,
+        trained_on: &str,
+        seed: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let table = Table::clone(&self.0).from(trained_on, seed);
+        Ok(PyBytes::new(py, &table.save().map_err(input_error)?))
+    }
+}
+
+/// What an episode gives: the record as JSON; what the network read at each decision and what it chose (float32); what
+/// LearnQueue has learned.
+type Given<'py> = (
+    String,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Option<LearnQueueTable>,
+);
+
+/// Runs one world. Its queues start from the network in `model` (the bytes of a policy file) and from `table`, where they are
+/// given; `explore` is the seed of random steps. Decisions and table are those of the queue number `which`. The
+/// interpreter's lock is released; Ctrl-C ends it.
+#[pyfunction]
+#[pyo3(signature = (scenario, queue, seed, *, which = 0, model = None, explore = None, table = None))]
+#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+pub fn episode<'py>(
+    py: Python<'py>,
+    scenario: &Scenario,
+    queue: &str,
+    seed: u64,
+    which: usize,
+    model: Option<&[u8]>,
+    explore: Option<u64>,
+    table: Option<&LearnQueueTable>,
+) -> PyResult<Given<'py>> {
+    let policy = model.map(|bytes| Policy::load("the model", bytes));
+    let start = Start {
+        policy: policy.transpose().map_err(input_error)?,
+        explore,
+        table: table.map(|table| table.0.clone()),
+    };
+    let mut signal = None;
+    let run = py.detach(|| {
+        let mut go_on = || {
+            let checked = Python::attach(|py| py.check_signals());
+            checked.map_err(|e| {
+                signal = Some(e);
+                Error::new("interrupted")
+            })
+        };
+        quell_lab::episode::episode(&scenario.0, queue, start, seed, which, &mut go_on)
+    });
+    if let Some(signal) = signal {
+        return Err(signal);
+    }
+    let Episode {
+        run,
+        inputs,
+        actions,
+        table,
+    } = run.map_err(input_error)?;
+    let bytes =
+        |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_ne_bytes()).collect() };
+    Ok((
+        serde_json::to_string(&run).map_err(input_error)?,
+        PyBytes::new(py, &bytes(&inputs)),
+        PyBytes::new(py, &bytes(&actions)),
+        table.map(|table| LearnQueueTable(Arc::new(table))),
+    ))
+}
+
+/// Bytes that LearnQueue keeps per station: its Q table alone, and all of it.
+#[pyfunction]
+pub fn learnqueue_memory(queue: &str) -> PyResult<(usize, usize)> {
+    match Queue::parse(queue).map_err(input_error)?.spec() {
+        Spec::LearnQueue(words) => Ok(LearnQueue::new(words.params.clone()).memory()),
+        _ => Err(input_error(format!("{queue}: no learnqueue"))),
+    }
+}

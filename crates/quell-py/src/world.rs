@@ -1,0 +1,179 @@
+//! `quell._core.World`: a world that Python runs on from decision to decision.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use quell_link::Error;
+use quell_qdisc::{Gauges, Knobs};
+use quell_sim::{RunOptions, Session, Status};
+
+use crate::scenario::Scenario;
+use crate::{input_error, nanos};
+
+/// What is to be decided: of which queue, of which of its sub-queues (None: of the queue), and the queue's gauges.
+type Question<'py> = (usize, Option<usize>, Bound<'py, PyDict>);
+
+/// One world, and the run of it.
+#[pyclass(module = "quell._core")]
+pub struct World(Option<Session>);
+
+#[pymethods]
+impl World {
+    /// The world of a scenario with this queue at the bottleneck. `series_bin_s` asks for time series, `pcap` names a file for
+    /// the bottleneck's packets.
+    #[new]
+    #[pyo3(signature = (scenario, queue, seed, *, series_bin_s = None, pcap = None))]
+    fn new(
+        scenario: &Scenario,
+        queue: &str,
+        seed: u64,
+        series_bin_s: Option<f64>,
+        pcap: Option<std::path::PathBuf>,
+    ) -> PyResult<Self> {
+        let options = RunOptions {
+            series_bin: series_bin_s.map(nanos).transpose()?,
+            pcap,
+        };
+        let world = quell_sim::World::new(scenario.0.clone(), queue, seed, options.series_bin);
+        let session = Session::new(world.map_err(input_error)?, &options);
+        Ok(Self(Some(session.map_err(input_error)?)))
+    }
+
+    /// Gives a queue (0: the bottleneck, then the hops, then the queue upwards) to whoever runs the world: `run` then stops
+    /// every `period_s` seconds.
+    #[pyo3(signature = (period_s, queue = 0))]
+    fn control(&mut self, period_s: f64, queue: usize) -> PyResult<()> {
+        let period = nanos(period_s)?;
+        let world = &mut self.session()?.world;
+        world.set_outside(queue, period).map_err(input_error)
+    }
+
+    /// Runs on to the next decision; None at the scenario's end. The interpreter's lock is released; Ctrl-C ends it.
+    fn run<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Question<'py>>> {
+        let session = self.session()?;
+        let mut signal = None;
+        let status = py.detach(|| {
+            let mut go_on = || {
+                let checked = Python::attach(|py| py.check_signals());
+                checked.map_err(|e| {
+                    signal = Some(e);
+                    Error::new("interrupted")
+                })
+            };
+            session.go_on(&mut go_on)
+        });
+        if let Some(signal) = signal {
+            return Err(signal);
+        }
+        match status.map_err(input_error)? {
+            Status::Done => Ok(None),
+            Status::Decide {
+                queue,
+                sub_queue,
+                gauges,
+            } => Ok(Some((queue, sub_queue, gauges_to_python(py, &gauges)?))),
+        }
+    }
+
+    /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision about just that, this is it.
+    #[pyo3(signature = (knobs, queue = 0, sub_queue = None))]
+    fn set(
+        &mut self,
+        knobs: &Bound<'_, PyAny>,
+        queue: usize,
+        sub_queue: Option<usize>,
+    ) -> PyResult<()> {
+        let knobs = knobs_from_python(knobs)?;
+        let world = &mut self.session()?.world;
+        world
+            .set_knobs(queue, sub_queue, &knobs)
+            .map_err(input_error)
+    }
+
+    /// Ends the run: its record as JSON. After that there is no world any more.
+    fn finish(&mut self) -> PyResult<String> {
+        self.session()?;
+        let run = self.0.take().map(Session::finish);
+        let run = run.ok_or_else(ended)?.map_err(input_error)?;
+        serde_json::to_string(&run).map_err(input_error)
+    }
+}
+
+impl World {
+    fn session(&mut self) -> PyResult<&mut Session> {
+        self.0.as_mut().ok_or_else(ended)
+    }
+}
+
+fn ended() -> PyErr {
+    input_error("the run has ended")
+}
+
+fn gauges_to_python<'py>(py: Python<'py>, gauges: &Gauges) -> PyResult<Bound<'py, PyDict>> {
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    let dict = PyDict::new(py);
+    dict.set_item("now", seconds(gauges.now))?;
+    dict.set_item("backlog_packets", gauges.backlog_packets)?;
+    dict.set_item("backlog_bytes", gauges.backlog_bytes)?;
+    dict.set_item("limit_packets", gauges.limit_packets)?;
+    dict.set_item("sojourn", seconds(gauges.sojourn))?;
+    dict.set_item("head_age", seconds(gauges.head_age))?;
+    dict.set_item("rate_bps", gauges.rate_bps)?;
+    dict.set_item("share", gauges.share)?;
+    dict.set_item("achieved_bps", gauges.achieved_bps)?;
+    dict.set_item("busy", gauges.busy)?;
+    dict.set_item("contenders", gauges.contenders)?;
+    dict.set_item("aggregate", gauges.aggregate)?;
+    dict.set_item("arrivals", gauges.arrivals)?;
+    dict.set_item("departures", gauges.departures)?;
+    dict.set_item("departed_bytes", gauges.departed_bytes)?;
+    dict.set_item("drops_overflow", gauges.drops_overflow)?;
+    dict.set_item("drops_early", gauges.drops_early)?;
+    dict.set_item("marks", gauges.marks)?;
+    dict.set_item("probability", gauges.probability)?;
+    dict.set_item("backlog_packet_seconds", gauges.backlog_ns as f64 / 1e9)?;
+    Ok(dict)
+}
+
+fn knobs_from_python(answer: &Bound<'_, PyAny>) -> PyResult<Knobs> {
+    let mut knobs = Knobs::default();
+    if answer.is_none() {
+        return Ok(knobs);
+    }
+    let dict = answer
+        .cast::<PyDict>()
+        .map_err(|_| PyTypeError::new_err("decide() gives a dict of knobs, or None"))?;
+    for (name, value) in dict {
+        let name: String = name.extract()?;
+        let name = name.as_str();
+        match name {
+            "limit" => knobs.limit_packets = Some(packets(&value)?),
+            "drop" => knobs.drop = Some(share(name, &value)?),
+            "base_probability" => knobs.base_probability = Some(share(name, &value)?),
+            other => {
+                return Err(input_error(format!(
+                    "unknown knob `{other}`; known: limit, drop, base_probability"
+                )));
+            }
+        }
+    }
+    Ok(knobs)
+}
+
+fn packets(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    match value.extract() {
+        Ok(packets) if packets > 0 => Ok(packets),
+        _ => Err(input_error(format!(
+            "the knob limit is {value}; it must be a whole number of packets, at least 1"
+        ))),
+    }
+}
+
+fn share(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    match value.extract() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(input_error(format!(
+            "the knob {name} is {value}; it must be a probability between 0 and 1"
+        ))),
+    }
+}

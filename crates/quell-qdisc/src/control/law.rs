@@ -1,0 +1,31 @@
+//! The discipline's own law, whoever set its knobs before: what a guarded controller of a base probability falls back to.
+
+use super::{Control, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng};
+
+/// The controller: it hands the base probability back.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Law;
+
+const RELEASE: Knobs = Knobs {
+    release: true,
+    ..Knobs::KEEP
+};
+
+impl Control for Law {
+    fn period(&self) -> Nanos {
+        NEVER
+    }
+
+    fn initial(&mut self) -> Knobs {
+        RELEASE
+    }
+
+    fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
+        RELEASE
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::NONE, KnobSet::NONE)
+    }
+}

@@ -1,0 +1,30 @@
+//! The place of a controller that is no part of the queue: whoever drives the queue stops every period and asks there.
+
+use super::{Control, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, Nanos, Rng};
+
+/// The controller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outside {
+    /// Time between two questions.
+    pub period: Nanos,
+}
+
+impl Control for Outside {
+    fn period(&self) -> Nanos {
+        self.period
+    }
+
+    fn is_outside(&self) -> bool {
+        true
+    }
+
+    fn decide(&mut self, _gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
+        Knobs::KEEP
+    }
+
+    /// What is set from outside is checked when it is set.
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::NONE, KnobSet::NONE)
+    }
+}

@@ -1,0 +1,126 @@
+//! The interface of a discipline.
+
+use crate::parts::flows::Flows;
+use crate::{Admission, Drops, Gauges, Got, KnobSet, Knobs, NEVER, Nanos, Packet, Rng, SubGauges};
+
+/// What a queue holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Packets.
+    pub packets: usize,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
+pub trait Discipline<P: Packet> {
+    /// Takes `packet` in, or gives it (or others) up to `drops`. Sets the packet's time of arrival.
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D);
+    /// Hands the next packet on.
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P>;
+    /// When `on_timer` is due; `NEVER` without timers.
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        NEVER
+    }
+    /// Periodic work (PIE's update of its probability, say), called with the time `next_timer` gave.
+    #[inline]
+    fn on_timer(&mut self, _now: Nanos) {}
+    /// Packets queued.
+    fn len(&self) -> usize;
+    /// True if nothing is queued.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Bytes queued.
+    fn bytes(&self) -> u64;
+    /// Packets marked CE so far.
+    fn marks(&self) -> u64 {
+        0
+    }
+    /// Fills in what the discipline itself knows: `limit_packets`, `probability`, `head_age` (from `now`), `marks`.
+    /// Its owner counts the rest (arrivals, departures, drops, sojourn, rate).
+    fn gauges(&self, _now: Nanos, _gauges: &mut Gauges) {}
+    /// The knobs that the queue as a whole has.
+    fn knobs(&self) -> KnobSet {
+        KnobSet::NONE
+    }
+    /// Sets knobs; those that it does not have are ignored.
+    fn set_knobs(&mut self, _knobs: &Knobs) {}
+
+    /// The flows of a fair queue, which are its sub-queues.
+    fn flows(&self) -> Option<&Flows<P>> {
+        None
+    }
+    /// How many sub-queues there are: flows that were ever used, or halves of coupled pairs. They are numbered from 0, and a
+    /// number never changes.
+    #[inline]
+    fn sub_queues(&self) -> usize {
+        self.flows().map_or(0, Flows::count)
+    }
+    /// The knobs that each sub-queue has.
+    fn sub_knobs(&self) -> KnobSet {
+        KnobSet::NONE
+    }
+    /// The sub-queue of a packet that was taken in.
+    fn sub_queue_of(&self, _packet: &P) -> Option<usize> {
+        None
+    }
+    /// The sub-queue that an arriving packet will join. Called before `enqueue` where a controller watches packets; doing it
+    /// twice at the same time is doing it once.
+    fn admit(&mut self, _now: Nanos, _packet: &P) -> Option<Admission> {
+        None
+    }
+    /// Packets queued in a sub-queue; 0 for one that does not exist.
+    #[inline]
+    fn sub_len(&self, sub_queue: usize) -> u32 {
+        self.flows().map_or(0, |flows| flows.packets_of(sub_queue))
+    }
+    /// Readings of a sub-queue; `None` for one that does not exist.
+    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+        self.flows()?.gauges(now, sub_queue)
+    }
+    /// Sets knobs of a sub-queue; those that it does not have are ignored.
+    fn set_sub_knobs(&mut self, _sub_queue: usize, _knobs: &Knobs) {}
+
+    /// What a queue holds.
+    #[inline]
+    fn backlog(&self) -> Backlog {
+        Backlog {
+            packets: self.len(),
+            bytes: self.bytes(),
+        }
+    }
+    /// Runs the timers that are due, each with its own time.
+    #[inline]
+    fn run_timers(&mut self, now: Nanos) {
+        loop {
+            let due = self.next_timer();
+            if due > now {
+                break;
+            }
+            self.on_timer(due);
+        }
+    }
+    /// All that a driver does with an arriving packet: due timers, `enqueue`, and a look at what is queued then.
+    #[inline(always)]
+    fn offer<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        packet: P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        self.run_timers(now);
+        self.enqueue(now, packet, rng, drops);
+        self.backlog()
+    }
+    /// All that a driver does to send: due timers, `dequeue`, and a look at what is queued then.
+    #[inline(always)]
+    fn take<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> (Got<P>, Backlog) {
+        self.run_timers(now);
+        let got = self.dequeue(now, rng, drops);
+        (got, self.backlog())
+    }
+}

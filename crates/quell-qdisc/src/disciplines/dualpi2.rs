@@ -1,0 +1,796 @@
+//! DualPI2: RFC 9332 as Linux 7.2 has it (`net/sched/sch_dualpi2.c`): a queue for scalable (L4S) traffic with a shallow step
+//! threshold, a queue for classic traffic, one PI controller for both and a weighted round robin between them.
+//!
+//! Where Linux and the RFC's example differ, this is Linux: a step instead of a ramp, credits instead of a time-shifted
+//! FIFO, and an overload that begins when k * p' passes 1.
+//! Deviations from Linux: a change of the probability saturates (Linux keeps its lower 32 bits); a packet that the coupling and
+//! the step both mark counts once; memory is length plus a fixed overhead (Linux: `truesize`); no filters, no GSO.
+
+use crate::parts::flows::PACKET_MEMORY;
+use crate::parts::ring::Ring;
+use crate::{
+    Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng,
+    SEC,
+};
+
+/// Which packets go to the L queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Classifier {
+    /// ECT(1) and CE (`l4s_ect`).
+    #[default]
+    L4sEct,
+    /// Every ECN-capable packet (`any_ect`).
+    AnyEct,
+    /// None: a single PI2 queue.
+    Classic,
+}
+
+impl Classifier {
+    /// Whether packets with this ECN field are for L4S (RFC 9331, section 5.1).
+    #[inline]
+    pub fn is_l4s(self, ecn: Ecn) -> bool {
+        match self {
+            Classifier::L4sEct => ecn as u8 & 1 != 0,
+            Classifier::AnyEct => ecn != Ecn::NotEct,
+            Classifier::Classic => false,
+        }
+    }
+}
+
+/// Where marking of the L queue begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Above this sojourn.
+    Time(Nanos),
+    /// With more than this many packets behind.
+    Packets(u32),
+}
+
+/// Parameters, named as in tc-dualpi2(8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Packets in both queues (default 10000, at least 1).
+    pub limit: u32,
+    /// Bytes of memory for both queues (default 2 * 1514 * limit).
+    pub memlimit: Option<u64>,
+    /// Delay of the classic queue to hold (default 15 ms).
+    pub target: Nanos,
+    /// Time between updates (default 16 ms, at least 1 us).
+    pub tupdate: Nanos,
+    /// Weight of the delay's distance from target, Hz (default 41/256: 0.16).
+    pub alpha: f64,
+    /// Weight of the delay's change, Hz (default 819/256: 3.2).
+    pub beta: f64,
+    /// k: the L queue's probability is k times p' (default 2, at least 1).
+    pub coupling_factor: u32,
+    /// Default 1 ms.
+    pub step_thresh: Step,
+    /// The step acts only on packets that found at least this many in the L queue (default 0).
+    pub min_qlen_step: u32,
+    /// Share of the link that the classic queue keeps, percent (default 10).
+    pub classic_protection: u32,
+    /// Default L4sEct.
+    pub classifier: Classifier,
+    /// On overload drop from both queues (default); else let them overflow, marking what can be marked.
+    pub drop_on_overload: bool,
+    /// Apply the law to arrivals instead of departures (default off).
+    pub drop_enqueue: bool,
+    /// Bytes of the largest packet (default 1514).
+    pub mtu: u32,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            limit: 10_000,
+            memlimit: None,
+            target: 15 * MS,
+            tupdate: 16 * MS,
+            alpha: 41.0 / 256.0,
+            beta: 819.0 / 256.0,
+            coupling_factor: 2,
+            step_thresh: Step::Time(MS),
+            min_qlen_step: 0,
+            classic_protection: 10,
+            classifier: Classifier::L4sEct,
+            drop_on_overload: true,
+            drop_enqueue: false,
+            mtu: MTU,
+        }
+    }
+}
+
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.limit == 0 {
+            return Err("limit must be at least 1 packet");
+        }
+        if self.target > 10 * SEC {
+            return Err("target must be at most 10s");
+        }
+        if !(1_000..=10 * SEC).contains(&self.tupdate) {
+            return Err("tupdate must be between 1us and 10s");
+        }
+        if !(0.0..=4e6).contains(&self.alpha) {
+            return Err("alpha must be between 0 and 4000000 (Hz)");
+        }
+        if !(0.0..=4e6).contains(&self.beta) {
+            return Err("beta must be between 0 and 4000000 (Hz)");
+        }
+        if !(1..=255).contains(&self.coupling_factor) {
+            return Err("coupling_factor must be between 1 and 255");
+        }
+        if self.classic_protection > 100 {
+            return Err("classic_protection must be at most 100 (percent)");
+        }
+        Ok(())
+    }
+
+    /// The parameters for these round trip times, as `tc`'s `max_rtt` and `typical_rtt` have them (RFC 9332, appendix A.1).
+    pub fn for_rtt(max: Nanos, typical: Nanos) -> Self {
+        let seconds = |t: Nanos| t as f64 / SEC as f64;
+        let tupdate = typical.min(max / 3).max(1_000);
+        Self {
+            target: typical,
+            tupdate,
+            alpha: 0.1 * seconds(tupdate) / (seconds(max) * seconds(max)),
+            beta: 0.3 / seconds(max),
+            ..Self::default()
+        }
+    }
+}
+
+/// Counters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Packets marked.
+    pub marks: u64,
+    /// Packets that the step threshold asked to mark.
+    pub step_marks: u64,
+    /// Packets taken into the classic queue.
+    pub packets_in_c: u64,
+    /// Packets taken into the L queue.
+    pub packets_in_l: u64,
+}
+
+/// A weight in Hz as Linux scales it: 32-bit probability per 64 ns (`tc` rounds down to 1/256 Hz first).
+fn scale(weight: f64) -> i64 {
+    (((weight * 256.0) as u64 * u64::from(u32::MAX)) >> 2).wrapping_div(SEC) as i64
+}
+
+/// The coupled queues.
+#[derive(Clone, Debug)]
+pub struct DualPi2<P> {
+    params: Params,
+    alpha: i64,
+    beta: i64,
+    stats: Stats,
+    classic: Ring<P>,
+    /// With each packet whether the step may act on it.
+    low: Ring<(P, bool)>,
+    bytes: u64,
+    memory: u64,
+    memory_limit: u64,
+    /// Base probability p', in units of 2^-32.
+    prob: u32,
+    /// p' is set from outside.
+    held: bool,
+    last_qdelay: Nanos,
+    /// Up to 0 the L queue is next, above it the classic queue.
+    credit: i64,
+    next_update: Nanos,
+}
+
+impl<P: Packet> DualPi2<P> {
+    /// Empty queues that came to be at time 0.
+    pub fn new(params: Params) -> Self {
+        Self::starting_at(params, 0)
+    }
+
+    /// Empty queues that came to be at `start`.
+    pub fn starting_at(params: Params, start: Nanos) -> Self {
+        let mut q = Self {
+            alpha: scale(params.alpha),
+            beta: scale(params.beta),
+            stats: Stats::default(),
+            classic: Ring::new(),
+            low: Ring::new(),
+            bytes: 0,
+            memory: 0,
+            memory_limit: params
+                .memlimit
+                .unwrap_or(2 * u64::from(params.mtu) * u64::from(params.limit)),
+            prob: 0,
+            held: false,
+            last_qdelay: 0,
+            credit: 0,
+            next_update: start + params.tupdate,
+            params,
+        };
+        q.reset_credit();
+        q
+    }
+
+    /// The parameters in force.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The base probability p', 0..1.
+    pub fn base_probability(&self) -> f64 {
+        f64::from(self.prob) / f64::from(u32::MAX)
+    }
+
+    /// Packets in the L queue.
+    pub fn low_len(&self) -> usize {
+        self.low.len()
+    }
+
+    /// Packets in the classic queue.
+    pub fn classic_len(&self) -> usize {
+        self.classic.len()
+    }
+
+    /// The L queue begins unless the classic queue has the greater weight.
+    fn reset_credit(&mut self) {
+        self.credit =
+            i64::from(self.params.mtu) * (2 * i64::from(self.params.classic_protection) - 100);
+    }
+
+    #[inline]
+    fn is_low(&self, packet: &P) -> bool {
+        self.params.classifier.is_l4s(packet.ecn())
+    }
+
+    /// The PI law on one packet, while `bytes` others are queued: true if it must be dropped. Marks it if the law says so.
+    #[inline]
+    fn must_drop(&mut self, packet: &mut P, low: bool, rng: &mut Rng, marked: &mut bool) -> bool {
+        if self.bytes < 2 * u64::from(self.params.mtu) {
+            return false;
+        }
+        let coupled = u64::from(self.prob) * u64::from(self.params.coupling_factor);
+        let overload = coupled > u64::from(u32::MAX);
+        if low {
+            if overload {
+                // RFC 9332, section 4.2.3: classic drop first, marking for what passes.
+                if self.params.drop_on_overload && roll_twice(self.prob, rng) {
+                    return true;
+                }
+                *marked = packet.mark();
+            } else if roll(coupled as u32, rng) {
+                *marked = packet.mark();
+            }
+        } else if roll_twice(self.prob, rng) {
+            if overload || !packet.mark() {
+                return true;
+            }
+            *marked = true;
+        }
+        false
+    }
+
+    /// The next packet by weighted round robin: whether it is from the L queue, whether the step may act on it, and by how much
+    /// the credit moves if it is sent.
+    #[inline]
+    fn select(&mut self) -> Option<(P, bool, bool, i64)> {
+        let share = i64::from(self.params.classic_protection);
+        let (packet, low, step, weight) =
+            if !self.low.is_empty() && (self.classic.is_empty() || self.credit <= 0) {
+                let (packet, step) = self.low.pop()?;
+                let weight = if self.classic.is_empty() { 0 } else { share };
+                (packet, true, step, weight)
+            } else {
+                let packet = self.classic.pop()?;
+                let weight = if self.low.is_empty() { 0 } else { share - 100 };
+                (packet, false, false, weight)
+            };
+        let len = u64::from(packet.len());
+        self.bytes -= len;
+        self.memory -= len + PACKET_MEMORY;
+        Some((packet, low, step, weight * len as i64))
+    }
+
+    /// Marks a packet of the L queue that is beyond the step.
+    #[inline]
+    fn step(&mut self, now: Nanos, packet: &mut P, marked: &mut bool) {
+        let beyond = match self.params.step_thresh {
+            Step::Time(t) => now - packet.enqueued() > t,
+            Step::Packets(n) => self.low.len() > n as usize,
+        };
+        if beyond && packet.mark() {
+            self.stats.step_marks += 1;
+            *marked = true;
+        }
+    }
+
+    /// Age of the older head (RFC 9332, appendix A.1: one delay rules both queues).
+    fn delay(&self, now: Nanos) -> Nanos {
+        let c = self.classic.front().map(Packet::enqueued);
+        let l = self.low.front().map(|(p, _)| p.enqueued());
+        let age = |t: Option<Nanos>| t.map_or(0, |t| now - t);
+        age(c).max(age(l))
+    }
+}
+
+/// True with probability (p + 1) / 2^32.
+#[inline]
+fn roll(prob: u32, rng: &mut Rng) -> bool {
+    rng.u32() <= prob
+}
+
+/// True with the square of that: two independent comparisons instead of a multiplication (RFC 9332, section 4.1).
+#[inline]
+fn roll_twice(prob: u32, rng: &mut Rng) -> bool {
+    roll(prob, rng) && roll(prob, rng)
+}
+
+impl<P: Packet> Discipline<P> for DualPi2<P> {
+    #[inline]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+        let memory = u64::from(packet.len()) + PACKET_MEMORY;
+        if self.len() >= self.params.limit as usize || self.memory + memory > self.memory_limit {
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        let low = self.is_low(&packet);
+        if self.params.drop_enqueue {
+            let mut marked = false;
+            if self.must_drop(&mut packet, low, rng, &mut marked) {
+                return drops.drop(now, packet, DropCause::Forced);
+            }
+            self.stats.marks += u64::from(marked);
+        }
+        self.bytes += u64::from(packet.len());
+        self.memory += memory;
+        if low {
+            self.stats.packets_in_l += 1;
+            let step = self.low.len() >= self.params.min_qlen_step as usize;
+            self.low.push((packet, step)).0.set_enqueued(now);
+        } else {
+            self.stats.packets_in_c += 1;
+            self.classic.push(packet).set_enqueued(now);
+        }
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        while let Some((mut packet, low, step, credit)) = self.select() {
+            let mut marked = false;
+            if !self.params.drop_enqueue && self.must_drop(&mut packet, low, rng, &mut marked) {
+                drops.drop(now, packet, DropCause::Forced);
+                continue;
+            }
+            if step {
+                self.step(now, &mut packet, &mut marked);
+            }
+            self.stats.marks += u64::from(marked);
+            self.credit += credit;
+            return Got::Packet(packet);
+        }
+        self.reset_credit();
+        Got::Empty
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        self.next_update
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        let qdelay = self.delay(now);
+        let gap = |a: Nanos, b: Nanos| a as i64 - b as i64;
+        let delta = gap(qdelay, self.params.target)
+            .saturating_mul(self.alpha)
+            .saturating_add(gap(qdelay, self.last_qdelay).saturating_mul(self.beta));
+        self.last_qdelay = qdelay;
+        self.next_update = now + self.params.tupdate;
+        if self.held {
+            return;
+        }
+        // Rounds towards zero, as Linux does for either sign.
+        let prob = i64::from(self.prob) + delta / 64;
+        let top = if self.params.drop_on_overload {
+            u32::MAX
+        } else {
+            u32::MAX / self.params.coupling_factor
+        };
+        self.prob = prob.clamp(0, i64::from(top)) as u32;
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.classic.len() + self.low.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.stats.marks
+    }
+
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit;
+        gauges.probability = self.base_probability();
+        gauges.marks = self.stats.marks;
+        gauges.head_age = self.delay(now);
+    }
+
+    fn knobs(&self) -> KnobSet {
+        KnobSet {
+            base_probability: true,
+            ..KnobSet::LIMIT
+        }
+    }
+
+    /// Setting `base_probability` hands the control of p' over: the PI law rests until `release`.
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.params.limit = limit;
+        }
+        if knobs.release {
+            self.held = false;
+        }
+        if let Some(p) = knobs.base_probability {
+            self.prob = (p.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
+            self.held = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::TestPacket;
+
+    const FULL: u32 = 1514;
+
+    struct Bed {
+        q: DualPi2<TestPacket>,
+        rng: Rng,
+        dropped: Vec<(TestPacket, DropCause)>,
+        next_id: u64,
+    }
+
+    impl Bed {
+        fn new(params: Params) -> Self {
+            assert_eq!(params.check(), Ok(()));
+            Self {
+                q: DualPi2::new(params),
+                rng: Rng::new(1, "dualpi2"),
+                dropped: Vec::new(),
+                next_id: 0,
+            }
+        }
+        fn add(&mut self, now: Nanos, n: usize, ecn: Ecn) {
+            for _ in 0..n {
+                let p = TestPacket::new(self.next_id, FULL, 0, ecn);
+                self.next_id += 1;
+                self.q.enqueue(now, p, &mut self.rng, &mut self.dropped);
+            }
+        }
+        fn take(&mut self, now: Nanos) -> TestPacket {
+            match self.q.dequeue(now, &mut self.rng, &mut self.dropped) {
+                Got::Packet(p) => p,
+                other => panic!("{other:?}"),
+            }
+        }
+        fn set_prob(&mut self, p: f64) {
+            self.q.set_knobs(&Knobs {
+                base_probability: Some(p),
+                ..Knobs::default()
+            });
+        }
+        /// Shares of (marked, dropped) of `n` packets with this ECN field through a queue never shorter than 10, at p'.
+        fn shares(params: Params, p: f64, ecn: Ecn, n: usize) -> (f64, f64) {
+            let mut bed = Self::new(params);
+            bed.set_prob(p);
+            bed.add(0, 10, ecn);
+            let (mut marked, mut offered) = (0, 10);
+            while offered < n {
+                while bed.q.len() < 10 {
+                    bed.add(0, 1, ecn);
+                    offered += 1;
+                }
+                let p = bed.take(0);
+                marked += usize::from(p.ecn == Ecn::Ce && ecn != Ecn::Ce);
+            }
+            (
+                marked as f64 / n as f64,
+                bed.dropped.len() as f64 / n as f64,
+            )
+        }
+    }
+
+    fn near(got: f64, want: f64) -> bool {
+        (got - want).abs() < 0.01
+    }
+
+    #[test]
+    fn defaults_are_those_of_linux() {
+        let q = DualPi2::<TestPacket>::new(Params::default());
+        // dualpi2_scale_alpha_beta(41) and (819).
+        assert_eq!((q.alpha, q.beta), (44, 879));
+        assert_eq!(q.memory_limit, 30_280_000);
+        assert_eq!(q.next_timer(), 16 * MS);
+        assert_eq!(q.credit, -80 * 1514);
+    }
+
+    #[test]
+    fn the_rtt_options_give_the_gains_of_the_rfc() {
+        let p = Params::for_rtt(100 * MS, 15 * MS);
+        assert_eq!((p.target, p.tupdate), (15 * MS, 15 * MS));
+        assert!(near(p.alpha, 0.15) && near(p.beta, 3.0));
+    }
+
+    #[test]
+    fn ect1_and_ce_go_to_the_low_latency_queue() {
+        let mut bed = Bed::new(Params::default());
+        for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            bed.add(0, 1, ecn);
+        }
+        assert_eq!((bed.q.classic_len(), bed.q.low_len()), (2, 2));
+        let mut bed = Bed::new(Params {
+            classifier: Classifier::AnyEct,
+            ..Params::default()
+        });
+        for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            bed.add(0, 1, ecn);
+        }
+        assert_eq!((bed.q.classic_len(), bed.q.low_len()), (1, 3));
+        let mut bed = Bed::new(Params {
+            classifier: Classifier::Classic,
+            ..Params::default()
+        });
+        bed.add(0, 1, Ecn::Ect1);
+        assert_eq!((bed.q.classic_len(), bed.q.low_len()), (1, 0));
+    }
+
+    #[test]
+    fn classic_is_marked_with_two_independent_comparisons() {
+        // p' = 0.3: 9 %, not 30 % and not 0.81 %.
+        let (marked, dropped) = Bed::shares(Params::default(), 0.3, Ecn::Ect0, 50_000);
+        assert!(near(marked, 0.09) && dropped == 0.0, "{marked}");
+        let (marked, dropped) = Bed::shares(Params::default(), 0.3, Ecn::NotEct, 50_000);
+        assert!(near(dropped, 0.09) && marked == 0.0, "{dropped}");
+    }
+
+    #[test]
+    fn the_coupled_probability_is_k_times_the_base() {
+        let (marked, dropped) = Bed::shares(Params::default(), 0.3, Ecn::Ect1, 50_000);
+        assert!(near(marked, 0.6) && dropped == 0.0, "{marked}");
+        let k = Params {
+            coupling_factor: 3,
+            ..Params::default()
+        };
+        let (marked, _) = Bed::shares(k, 0.1, Ecn::Ect1, 50_000);
+        assert!(near(marked, 0.3), "{marked}");
+    }
+
+    #[test]
+    fn on_overload_both_queues_drop_with_the_square_and_low_latency_marks_the_rest() {
+        // k p' = 1.2 > 1.
+        let (marked, dropped) = Bed::shares(Params::default(), 0.6, Ecn::Ect0, 50_000);
+        assert!(near(dropped, 0.36) && marked == 0.0, "{dropped}");
+        let (marked, dropped) = Bed::shares(Params::default(), 0.6, Ecn::Ect1, 50_000);
+        assert!(
+            near(dropped, 0.36) && near(marked, 0.64),
+            "{dropped} {marked}"
+        );
+    }
+
+    #[test]
+    fn with_overflow_chosen_low_latency_packets_are_never_dropped_by_the_law() {
+        let params = Params {
+            drop_on_overload: false,
+            ..Params::default()
+        };
+        let (marked, dropped) = Bed::shares(params, 0.6, Ecn::Ect1, 20_000);
+        assert!(dropped == 0.0 && near(marked, 1.0), "{marked}");
+    }
+
+    #[test]
+    fn with_overflow_chosen_the_probability_stops_at_one_over_k() {
+        let mut bed = Bed::new(Params {
+            drop_on_overload: false,
+            ..Params::default()
+        });
+        bed.add(0, 100, Ecn::Ect0);
+        for i in 1..2000 {
+            bed.q.on_timer(i * 16 * MS);
+        }
+        assert!(near(bed.q.base_probability(), 0.5));
+    }
+
+    #[test]
+    fn below_two_mtu_in_both_queues_the_law_rests_but_the_step_acts() {
+        let mut bed = Bed::new(Params::default());
+        bed.set_prob(0.49);
+        for i in 0..1000 {
+            // Two packets: one is behind the packet at hand, 1514 bytes < 3028.
+            bed.add(i * MS, 1, Ecn::Ect1);
+            bed.add(i * MS, 1, Ecn::Ect0);
+            assert_ne!(bed.take(i * MS).ecn, Ecn::Ce);
+            assert_ne!(bed.take(i * MS).ecn, Ecn::Ce);
+        }
+        assert!(bed.dropped.is_empty());
+        bed.add(SEC, 1, Ecn::Ect1);
+        assert_eq!(bed.take(SEC + MS + 1).ecn, Ecn::Ce);
+        assert_eq!(bed.q.stats().step_marks, 1);
+    }
+
+    #[test]
+    fn the_step_marks_above_a_millisecond_and_only_in_the_low_latency_queue() {
+        let mut bed = Bed::new(Params::default());
+        bed.add(0, 2, Ecn::Ect1);
+        assert_eq!(bed.take(MS).ecn, Ecn::Ect1);
+        assert_eq!(bed.take(MS + 1).ecn, Ecn::Ce);
+        bed.add(0, 1, Ecn::Ect0);
+        assert_eq!(bed.take(2 * MS).ecn, Ecn::Ect0);
+    }
+
+    #[test]
+    fn the_step_may_count_packets() {
+        let mut bed = Bed::new(Params {
+            step_thresh: Step::Packets(2),
+            ..Params::default()
+        });
+        bed.add(0, 4, Ecn::Ect1);
+        let marks: Vec<bool> = (0..4).map(|_| bed.take(SEC).ecn == Ecn::Ce).collect();
+        assert_eq!(marks, [true, false, false, false]);
+    }
+
+    #[test]
+    fn min_qlen_step_spares_packets_that_found_a_short_queue() {
+        let mut bed = Bed::new(Params {
+            min_qlen_step: 2,
+            ..Params::default()
+        });
+        bed.add(0, 4, Ecn::Ect1);
+        let marks: Vec<bool> = (0..4).map(|_| bed.take(SEC).ecn == Ecn::Ce).collect();
+        assert_eq!(marks, [false, false, true, true]);
+    }
+
+    #[test]
+    fn the_classic_queue_keeps_a_tenth_of_the_link() {
+        let mut bed = Bed::new(Params::default());
+        bed.add(0, 2000, Ecn::Ect0);
+        bed.add(0, 2000, Ecn::Ect1);
+        bed.q.prob = 0;
+        let classic = (0..1000).filter(|_| bed.take(0).ecn == Ecn::Ect0).count();
+        assert!((95..=100).contains(&classic), "{classic}");
+    }
+
+    #[test]
+    fn the_credit_rests_while_a_queue_is_empty_and_is_reset_when_both_are() {
+        let mut bed = Bed::new(Params::default());
+        let initial = bed.q.credit;
+        bed.add(0, 10, Ecn::Ect1);
+        bed.take(0);
+        assert_eq!(bed.q.credit, initial);
+        bed.add(0, 1, Ecn::Ect0);
+        bed.take(0);
+        assert_eq!(bed.q.credit, initial + 10 * 1514);
+        while let Got::Packet(_) = bed.q.dequeue(0, &mut bed.rng, &mut bed.dropped) {}
+        assert_eq!(bed.q.credit, initial);
+    }
+
+    #[test]
+    fn the_delay_is_the_larger_of_both_heads_ages() {
+        let mut bed = Bed::new(Params::default());
+        bed.add(0, 1, Ecn::Ect0);
+        bed.add(10 * MS, 1, Ecn::Ect1);
+        assert_eq!(bed.q.delay(16 * MS), 16 * MS);
+        let mut bed = Bed::new(Params::default());
+        bed.add(0, 1, Ecn::Ect1);
+        bed.add(10 * MS, 1, Ecn::Ect0);
+        assert_eq!(bed.q.delay(16 * MS), 16 * MS);
+        assert_eq!(Bed::new(Params::default()).q.delay(SEC), 0);
+    }
+
+    #[test]
+    fn gains_are_per_second_of_delay_and_not_scaled_by_the_update_interval() {
+        for tupdate in [16 * MS, 8 * MS] {
+            let mut bed = Bed::new(Params {
+                tupdate,
+                ..Params::default()
+            });
+            bed.add(0, 1, Ecn::Ect0);
+            bed.q.last_qdelay = 25 * MS;
+            // 10 ms above target, unchanged: 0.16 Hz * 10 ms.
+            bed.q.on_timer(25 * MS);
+            let got = bed.q.base_probability();
+            assert!((got / 0.0016 - 1.0).abs() < 0.01, "{got}");
+        }
+    }
+
+    #[test]
+    fn there_is_no_auto_tuning() {
+        let step = |p: f64| {
+            let mut bed = Bed::new(Params::default());
+            bed.q.prob = (p * f64::from(u32::MAX)) as u32;
+            bed.add(0, 1, Ecn::Ect0);
+            bed.q.last_qdelay = 15 * MS;
+            bed.q.on_timer(20 * MS);
+            bed.q.base_probability() - p
+        };
+        assert!((step(1e-6) / step(0.3) - 1.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_probability_stays_between_0_and_1() {
+        let mut bed = Bed::new(Params::default());
+        bed.q.on_timer(16 * MS);
+        assert_eq!(bed.q.prob, 0);
+        bed.add(0, 1, Ecn::Ect0);
+        // A jump of 10 s, with which 32 bits would wrap.
+        bed.q.on_timer(10 * SEC);
+        assert_eq!(bed.q.prob, u32::MAX);
+    }
+
+    #[test]
+    fn a_base_probability_from_outside_suspends_the_law_until_it_is_released() {
+        let mut bed = Bed::new(Params::default());
+        bed.set_prob(0.25);
+        bed.q.on_timer(16 * MS);
+        bed.q.on_timer(32 * MS);
+        assert!(near(bed.q.base_probability(), 0.25));
+        bed.q.set_knobs(&Knobs {
+            release: true,
+            ..Knobs::default()
+        });
+        bed.q.on_timer(48 * MS);
+        // An empty queue: 0.16 Hz times 15 ms less.
+        assert!(near(bed.q.base_probability(), 0.25 - 0.0024));
+    }
+
+    #[test]
+    fn it_drops_at_departure_unless_told_to_at_arrival() {
+        let mut bed = Bed::new(Params::default());
+        bed.add(0, 3, Ecn::NotEct);
+        bed.set_prob(1.0);
+        bed.add(0, 10, Ecn::NotEct);
+        assert!(bed.dropped.is_empty());
+        bed.take(0);
+        // Down to the floor of two MTU behind the packet at hand.
+        assert_eq!((bed.dropped.len(), bed.q.len()), (11, 1));
+
+        let mut bed = Bed::new(Params {
+            drop_enqueue: true,
+            ..Params::default()
+        });
+        bed.add(0, 3, Ecn::NotEct);
+        bed.set_prob(1.0);
+        bed.add(0, 10, Ecn::NotEct);
+        assert_eq!(bed.dropped.len(), 10);
+        bed.take(0);
+        assert_eq!(bed.dropped.len(), 10);
+    }
+
+    #[test]
+    fn packets_and_memory_are_limited() {
+        let mut bed = Bed::new(Params {
+            limit: 10,
+            memlimit: Some(u64::MAX),
+            ..Params::default()
+        });
+        bed.add(0, 6, Ecn::Ect1);
+        bed.add(0, 6, Ecn::Ect0);
+        assert_eq!((bed.q.len(), bed.dropped.len()), (10, 2));
+        let mut bed = Bed::new(Params {
+            memlimit: Some(10_000),
+            ..Params::default()
+        });
+        bed.add(0, 10, Ecn::Ect0);
+        // 1514 + 790 bytes each.
+        assert_eq!((bed.q.len(), bed.dropped.len()), (4, 6));
+        assert!(bed.dropped.iter().all(|d| d.1 == DropCause::Overflow));
+    }
+}

@@ -1,0 +1,345 @@
+//! First in, first out: `pfifo` (limit in packets), `bfifo` (limit in bytes) and `fifo`, whose two knobs are `limit` and
+//! `drop` (drop each arrival with probability p).
+//!
+//! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and with `bfifo` while
+//! backlog plus packet stay within it. A limit that is lowered takes nothing out: what is queued leaves by the link.
+
+use crate::discipline::Backlog;
+use crate::parts::ring::Ring;
+use crate::{Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng};
+
+/// Parameters of [`Fifo`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Packets (default 1000, Linux's `txqueuelen`).
+    pub limit_packets: u32,
+    /// Bytes (default: no limit).
+    pub limit_bytes: u64,
+    /// Probability with which each arrival is dropped, 0..1 (default 0).
+    pub drop: f64,
+    /// When it is full, the flow that holds the most bytes loses its newest packet, which need not be the one that arrives
+    /// (default off). A drop then costs a look at every packet.
+    pub selective: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            limit_packets: 1000,
+            limit_bytes: u64::MAX,
+            drop: 0.0,
+            selective: false,
+        }
+    }
+}
+
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.limit_packets == 0 {
+            return Err("limit must be at least 1 packet");
+        }
+        if self.limit_bytes < u64::from(MTU) {
+            return Err("limit must be at least 1514 bytes, a full packet");
+        }
+        if !(0.0..=1.0).contains(&self.drop) {
+            return Err("drop must be between 0 and 1");
+        }
+        Ok(())
+    }
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Fifo<P> {
+    params: Params,
+    queue: Ring<P>,
+    bytes: u64,
+    /// Bytes by flow, while one is looked for.
+    flows: Vec<(u32, u64)>,
+}
+
+impl<P: Packet> Fifo<P> {
+    /// `offer` of a packet of `len` bytes that is made only where it will lie: copying what was just written in small pieces
+    /// stalls a processor.
+    #[inline(always)]
+    pub fn offer_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        if self.queue.len() >= self.params.limit_packets as usize
+            || self.bytes + u64::from(len) > self.params.limit_bytes
+        {
+            self.overflow(now, make(), drops);
+        } else if self.params.drop > 0.0 && rng.f64() < self.params.drop {
+            drops.drop(now, make(), DropCause::Early);
+        } else {
+            self.bytes += u64::from(len);
+            self.queue.push(make()).set_enqueued(now);
+        }
+        self.backlog()
+    }
+
+    /// There is no room for `packet`.
+    #[cold]
+    #[inline(never)]
+    fn overflow<D: Drops<P>>(&mut self, now: Nanos, packet: P, drops: &mut D) {
+        let loser = match self.params.selective {
+            true => self.longest(&packet),
+            false => packet.flow_hash(),
+        };
+        if loser == packet.flow_hash() {
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        let newest = self.queue.iter().rposition(|p| p.flow_hash() == loser);
+        if let Some(victim) = newest.and_then(|i| self.queue.remove(i)) {
+            self.bytes -= u64::from(victim.len());
+            drops.drop(now, victim, DropCause::Overflow);
+        }
+        // The packet that went may be the smaller one.
+        if self.bytes + u64::from(packet.len()) > self.params.limit_bytes {
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        self.bytes += u64::from(packet.len());
+        self.queue.push(packet).set_enqueued(now);
+    }
+
+    /// The flow that would hold the most bytes with `packet` in the queue; of several, that of `packet`, then the first.
+    fn longest(&mut self, packet: &P) -> u32 {
+        self.flows.clear();
+        self.flows.reserve(self.queue.len() + 1);
+        self.flows
+            .push((packet.flow_hash(), u64::from(packet.len())));
+        for p in self.queue.iter() {
+            let (hash, len) = (p.flow_hash(), u64::from(p.len()));
+            match self.flows.iter_mut().find(|f| f.0 == hash) {
+                Some(flow) => flow.1 += len,
+                None => self.flows.push((hash, len)),
+            }
+        }
+        let most = self.flows.iter().map(|f| f.1).max();
+        let first = self.flows.iter().find(|f| Some(f.1) == most);
+        first.map_or(packet.flow_hash(), |f| f.0)
+    }
+
+    /// `take` of a packet that is only looked at, where it lies.
+    #[inline(always)]
+    pub fn take_with<D, R>(
+        &mut self,
+        drops: &mut D,
+        look: impl FnOnce(&P, &mut D) -> R,
+    ) -> (Got<R>, Backlog) {
+        let got = match self.queue.front() {
+            Some(packet) => {
+                self.bytes -= u64::from(packet.len());
+                let seen = look(packet, drops);
+                self.queue.pop();
+                Got::Packet(seen)
+            }
+            None => Got::Empty,
+        };
+        (got, self.backlog())
+    }
+
+    /// An empty queue.
+    pub fn new(params: Params) -> Self {
+        Self {
+            params,
+            queue: Ring::new(),
+            bytes: 0,
+            flows: Vec::new(),
+        }
+    }
+
+    /// The parameters in force.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+}
+
+impl<P: Packet> Discipline<P> for Fifo<P> {
+    #[inline(always)]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        self.offer_with(now, packet.len(), || packet, rng, drops);
+    }
+
+    #[inline(always)]
+    fn dequeue<D: Drops<P>>(&mut self, _now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+        match self.queue.pop() {
+            Some(packet) => {
+                self.bytes -= u64::from(packet.len());
+                Got::Packet(packet)
+            }
+            None => Got::Empty,
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit_packets;
+        gauges.probability = self.params.drop;
+        gauges.head_age = self.queue.front().map_or(0, |p| now - p.enqueued());
+    }
+
+    fn knobs(&self) -> KnobSet {
+        KnobSet {
+            drop: true,
+            ..KnobSet::LIMIT
+        }
+    }
+
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.params.limit_packets = limit;
+        }
+        if let Some(drop) = knobs.drop {
+            self.params.drop = drop;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ecn;
+    use crate::packet::TestPacket;
+
+    fn filled(params: Params, n: u64) -> (Fifo<TestPacket>, Vec<(TestPacket, DropCause)>) {
+        let (mut q, mut drops) = (Fifo::new(params), Vec::new());
+        let mut rng = Rng::new(1, "fifo");
+        for i in 0..n {
+            q.enqueue(
+                i,
+                TestPacket::new(i, 1000, 0, Ecn::Ect0),
+                &mut rng,
+                &mut drops,
+            );
+        }
+        (q, drops)
+    }
+
+    fn take(q: &mut Fifo<TestPacket>) -> Got<TestPacket> {
+        q.dequeue(0, &mut Rng::new(1, "fifo"), &mut Vec::new())
+    }
+
+    #[test]
+    fn selective_drop_takes_the_newest_packet_of_the_longest_flow() {
+        let params = Params {
+            limit_packets: 4,
+            selective: true,
+            ..Params::default()
+        };
+        let (mut q, mut drops) = (Fifo::new(params), Vec::new());
+        let mut rng = Rng::new(1, "fifo");
+        // Flows 7, 7, 7, 8 fill it; then 8 comes (7 is longest: its newest goes), then 7 and 8 (both at two: who comes goes).
+        for (id, flow) in [7, 7, 7, 8, 8, 7, 8].into_iter().enumerate() {
+            let packet = TestPacket::new(id as u64, 1000, flow, Ecn::NotEct);
+            q.enqueue(id as u64, packet, &mut rng, &mut drops);
+        }
+        let lost: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
+        let overflow = DropCause::Overflow;
+        assert_eq!(lost, [(2, overflow), (5, overflow), (6, overflow)]);
+        assert_eq!((q.len(), q.bytes()), (4, 4000));
+        for id in [0, 1, 3, 4] {
+            assert!(matches!(take(&mut q), Got::Packet(p) if p.id == id));
+        }
+    }
+
+    #[test]
+    fn packets_leave_in_their_order_with_their_time_of_arrival() {
+        let (mut q, _) = filled(Params::default(), 50);
+        for i in 0..50 {
+            match take(&mut q) {
+                Got::Packet(p) => assert_eq!((p.id, p.enqueued, p.ecn), (i, i, Ecn::Ect0)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((take(&mut q), q.bytes()), (Got::Empty, 0));
+    }
+
+    #[test]
+    fn a_limit_in_packets_is_reached_and_not_passed() {
+        let (q, drops) = filled(Params::default(), 1001);
+        assert_eq!((q.len(), q.bytes()), (1000, 1_000_000));
+        assert_eq!((drops[0].0.id, drops[0].1), (1000, DropCause::Overflow));
+    }
+
+    #[test]
+    fn a_limit_in_bytes_counts_the_arrival() {
+        let bytes = |limit_bytes| Params {
+            limit_packets: u32::MAX,
+            limit_bytes,
+            ..Params::default()
+        };
+        assert_eq!(filled(bytes(10_000), 20).0.len(), 10);
+        assert_eq!(filled(bytes(9_999), 20).0.len(), 9);
+    }
+
+    #[test]
+    fn each_arrival_is_dropped_with_the_probability_of_the_knob() {
+        let (mut q, _) = filled(Params::default(), 0);
+        q.set_knobs(&Knobs {
+            drop: Some(0.3),
+            limit_packets: Some(100_000),
+            ..Knobs::default()
+        });
+        let (mut rng, mut drops) = (Rng::new(1, "fifo"), Vec::new());
+        for i in 0..50_000 {
+            q.enqueue(
+                0,
+                TestPacket::new(i, 1000, 0, Ecn::NotEct),
+                &mut rng,
+                &mut drops,
+            );
+        }
+        let share = drops.len() as f64 / 50_000.0;
+        assert!((share - 0.3).abs() < 0.01, "{share}");
+        assert!(drops.iter().all(|d| d.1 == DropCause::Early));
+    }
+
+    #[test]
+    fn a_lowered_limit_lets_what_is_queued_leave_by_the_link() {
+        let (mut q, mut drops) = filled(Params::default(), 10);
+        q.set_knobs(&Knobs {
+            limit_packets: Some(5),
+            ..Knobs::default()
+        });
+        assert_eq!((q.len(), drops.len()), (10, 0));
+        let p = TestPacket::new(10, 1000, 0, Ecn::NotEct);
+        q.enqueue(0, p, &mut Rng::new(1, "fifo"), &mut drops);
+        assert_eq!((q.len(), drops.len()), (10, 1));
+    }
+
+    #[test]
+    fn the_gauges_show_limit_knob_and_the_age_of_the_head() {
+        let (q, _) = filled(Params::default(), 10);
+        let mut g = Gauges::default();
+        q.gauges(100, &mut g);
+        assert_eq!(
+            (g.limit_packets, g.probability, g.head_age),
+            (1000, 0.0, 100)
+        );
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_told() {
+        let p = Params {
+            drop: f64::NAN,
+            ..Params::default()
+        };
+        assert_eq!(p.check(), Err("drop must be between 0 and 1"));
+    }
+}

@@ -1,0 +1,816 @@
+//! PIE: RFC 8033 as Linux 7.2 has it (`net/sched/sch_pie.c`, `include/net/pie.h`).
+//!
+//! The law ([`Vars`]) is apart from the queue, so that FQ-PIE runs it once per flow.
+//!
+//! Where Linux and the RFC differ, this is Linux: the delay is the sojourn of the packet that left last (0 if that emptied the
+//! queue) and not length over rate, the early exits look at the present delay and not the old one, the burst allowance runs
+//! down with the time between departures, a delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and
+//! pauses while anything is queued, and nothing holds the probability at 1: it stops only at the 64-bit limit, 256.
+//! Deviation from Linux: delays are nanoseconds, not units of 64 ns (but in the rate estimator, whose integers need them).
+
+use crate::parts::ring::Ring;
+use crate::{
+    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC,
+};
+
+/// Probability 1: 2^56, so that sums of probabilities have room above it.
+pub const MAX_PROB: u64 = u64::MAX >> 8;
+/// The time without drops that a queue starts, and restarts, with (RFC 8033, section 4.4).
+pub const MAX_BURST: Nanos = 150 * MS;
+/// From creation to the first update (`HZ / 2` in `pie_init` and `fq_pie_init`).
+pub const FIRST_UPDATE: Nanos = 500 * MS;
+/// Above this delay the probability grows by another 2 % per update.
+const HIGH_DELAY: Nanos = 250 * MS;
+/// Bytes over which the rate estimator measures.
+const QUEUE_THRESHOLD: u64 = 16_384;
+
+/// Parameters of the law and, for [`Pie`], the limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Delay to hold (default 15 ms).
+    pub target: Nanos,
+    /// Time between updates of the probability (default 15 ms, 1 ms..10 s).
+    pub tupdate: Nanos,
+    /// Packets (default 1000, at least 1). Only [`Pie`] itself looks at it.
+    pub limit: u32,
+    /// Weight of the delay's distance from target, in sixteenths of 1/s, as in `tc` (default 2: 0.125; 0..32).
+    pub alpha: u32,
+    /// Weight of the delay's change, in sixteenths of 1/s, as in `tc` (default 20: 1.25; 0..32).
+    pub beta: u32,
+    /// Mark ECN-capable packets while the probability is at most `ecn_prob` (default off).
+    pub ecn: bool,
+    /// Percent (default 10, 0..100).
+    pub ecn_prob: u32,
+    /// Scale the probability by packet size (default off).
+    pub bytemode: bool,
+    /// Delay from queue length and an estimated rate, as RFC 8033 has it, instead of from the last sojourn (default off).
+    pub dq_rate_estimator: bool,
+    /// Bytes of the largest packet: nothing is dropped below two of them (default 1514).
+    pub mtu: u32,
+    /// The parameters are for [`PieNs3`](crate::pie_ns3::PieNs3), which knows neither ECN nor byte mode and always estimates
+    /// the rate (default off).
+    pub ns3_2018: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            target: 15 * MS,
+            tupdate: 15 * MS,
+            limit: 1000,
+            alpha: 2,
+            beta: 20,
+            ecn: false,
+            ecn_prob: 10,
+            bytemode: false,
+            dq_rate_estimator: false,
+            mtu: MTU,
+            ns3_2018: false,
+        }
+    }
+}
+
+impl Params {
+    /// The defaults of ns-3's PIE of 2018, but for the limit (there 25 packets).
+    pub fn ns3_2018() -> Self {
+        Self {
+            target: 20 * MS,
+            tupdate: 30 * MS,
+            ns3_2018: true,
+            ..Self::default()
+        }
+    }
+
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.target > 10 * SEC {
+            return Err("target must be at most 10s");
+        }
+        if !(MS..=10 * SEC).contains(&self.tupdate) {
+            return Err("tupdate must be between 1ms and 10s");
+        }
+        if self.limit == 0 {
+            return Err("limit must be at least 1 packet");
+        }
+        if self.alpha > 32 {
+            return Err("alpha must be at most 32 (sixteenths)");
+        }
+        if self.beta > 32 {
+            return Err("beta must be at most 32 (sixteenths)");
+        }
+        if self.ecn_prob > 100 {
+            return Err("ecn_prob must be at most 100 (percent)");
+        }
+        if self.ns3_2018 && (self.ecn || self.bytemode || self.dq_rate_estimator) {
+            return Err(
+                "ns3-2018 has no ecn, no bytemode and always its own rate estimator: leave them out",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The law's memory; one per queue, or per flow of a fair queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vars {
+    /// Present delay.
+    pub qdelay: Nanos,
+    /// Delay at the last update.
+    pub qdelay_old: Nanos,
+    /// What is left of the burst allowance.
+    pub burst_time: Nanos,
+    /// The last departure (rate estimator: the start of the measurement), if any.
+    pub dq_tstamp: Option<Nanos>,
+    /// Drop probability, in units of 1/[`MAX_PROB`]; may exceed it.
+    pub prob: u64,
+    /// Probabilities summed since the last drop.
+    pub accu_prob: u64,
+    /// Rate estimator: bytes since `dq_tstamp`, while measuring.
+    pub dq_count: Option<u64>,
+    /// Rate estimator: bytes per 2^14 ns (256 times bytes per 64 ns); 0 before the first measurement.
+    pub avg_dq_rate: u32,
+}
+
+impl Default for Vars {
+    fn default() -> Self {
+        Self {
+            qdelay: 0,
+            qdelay_old: 0,
+            burst_time: MAX_BURST,
+            dq_tstamp: None,
+            prob: 0,
+            accu_prob: 0,
+            dq_count: None,
+            avg_dq_rate: 0,
+        }
+    }
+}
+
+impl Vars {
+    /// Whether to drop (or mark) an arrival of `len` bytes that finds `backlog` bytes queued.
+    #[inline]
+    pub fn drop_early(&mut self, params: &Params, backlog: u64, len: u32, rng: &mut Rng) -> bool {
+        // RFC 8033, sections 4.4 and 5.1; Linux looks at the present delay where the RFC has the old one.
+        if self.burst_time > 0
+            || (self.qdelay < params.target / 2 && self.prob < MAX_PROB / 5)
+            || backlog < 2 * u64::from(params.mtu)
+        {
+            return false;
+        }
+        let prob = if params.bytemode && len <= params.mtu {
+            u64::from(len) * (self.prob / u64::from(params.mtu))
+        } else {
+            self.prob
+        };
+        // De-randomisation (RFC 8033, section 5.4).
+        self.accu_prob = if prob == 0 {
+            0
+        } else {
+            self.accu_prob.wrapping_add(prob)
+        };
+        if self.accu_prob < MAX_PROB / 100 * 85 {
+            return false;
+        }
+        if self.accu_prob >= MAX_PROB / 2 * 17 {
+            return true;
+        }
+        if rng.u64() >> 8 < prob {
+            self.accu_prob = 0;
+            return true;
+        }
+        false
+    }
+
+    /// Whether the probability is low enough for a mark instead of a drop (RFC 8033, section 5.1).
+    #[inline]
+    pub fn may_mark(&self, params: &Params) -> bool {
+        params.ecn && self.prob <= MAX_PROB / 100 * u64::from(params.ecn_prob)
+    }
+
+    /// Notes the departure of a packet of `len` bytes that had entered at `enqueued` and left `backlog` bytes behind.
+    #[inline]
+    pub fn process_dequeue(
+        &mut self,
+        params: &Params,
+        now: Nanos,
+        enqueued: Nanos,
+        len: u32,
+        backlog: u64,
+    ) {
+        let elapsed = if params.dq_rate_estimator {
+            self.estimate_rate(now, len, backlog)
+        } else {
+            self.qdelay = if backlog == 0 { 0 } else { now - enqueued };
+            let last = self.dq_tstamp.replace(now);
+            last.map_or(0, |last| now - last)
+        };
+        self.burst_time = self.burst_time.saturating_sub(elapsed);
+    }
+
+    /// RFC 8033, section 5.2: the rate over the last 16 kB, smoothed. Gives the time that took when a measurement ends here.
+    fn estimate_rate(&mut self, now: Nanos, len: u32, backlog: u64) -> Nanos {
+        if backlog >= QUEUE_THRESHOLD && self.dq_count.is_none() {
+            self.dq_tstamp = Some(now);
+            self.dq_count = Some(0);
+        }
+        let (Some(count), Some(start)) = (self.dq_count, self.dq_tstamp) else {
+            return 0;
+        };
+        let count = count + u64::from(len);
+        self.dq_count = Some(count);
+        let elapsed = now - start;
+        if count < QUEUE_THRESHOLD || elapsed < 64 {
+            return 0;
+        }
+        let rate = ((count << 8) / (elapsed >> 6)) as u32;
+        self.avg_dq_rate = if self.avg_dq_rate == 0 {
+            rate
+        } else {
+            self.avg_dq_rate - (self.avg_dq_rate >> 3) + (rate >> 3)
+        };
+        if backlog < QUEUE_THRESHOLD {
+            self.dq_count = None;
+        } else {
+            self.dq_count = Some(0);
+            self.dq_tstamp = Some(now);
+        }
+        elapsed
+    }
+
+    /// The periodic update (RFC 8033, section 4.2), with `backlog` bytes queued.
+    pub fn calculate_probability(&mut self, params: &Params, backlog: u64) {
+        let (qdelay, qdelay_old) = if params.dq_rate_estimator {
+            let old = self.qdelay;
+            self.qdelay_old = old;
+            let ticks = (backlog << 8).checked_div(u64::from(self.avg_dq_rate));
+            (ticks.unwrap_or(0) << 6, old)
+        } else {
+            (self.qdelay, self.qdelay_old)
+        };
+        // A delay of 0 with something queued only says that the queue is very short: no decay then.
+        let mut may_decay = qdelay != 0 || backlog == 0;
+
+        let shift = self.tuning();
+        let scale = |weight: u32| ((u64::from(weight) * (MAX_PROB / SEC)) >> 4 >> shift) as i64;
+        let gap = |a: Nanos, b: Nanos| a.wrapping_sub(b) as i64;
+        let mut delta = scale(params.alpha)
+            .saturating_mul(gap(qdelay, params.target))
+            .saturating_add(scale(params.beta).saturating_mul(gap(qdelay, qdelay_old)));
+
+        // Steps of at most 2 % once the probability is high (RFC 8033, section 5.5).
+        if delta > (MAX_PROB / 50) as i64 && self.prob >= MAX_PROB / 10 {
+            delta = (MAX_PROB / 100 * 2) as i64;
+        }
+        if qdelay > HIGH_DELAY {
+            delta = delta.saturating_add((MAX_PROB / 50) as i64);
+        }
+        if delta > 0 {
+            let (sum, wrapped) = self.prob.overflowing_add(delta as u64);
+            self.prob = if wrapped { MAX_PROB } else { sum };
+            may_decay &= !wrapped;
+        } else {
+            self.prob = self.prob.saturating_sub(delta.unsigned_abs());
+        }
+        if qdelay == 0 && qdelay_old == 0 && may_decay {
+            self.prob -= self.prob / 64;
+        }
+        self.qdelay = qdelay;
+        let quiet = self.qdelay < params.target / 2 && self.qdelay_old < params.target / 2;
+        if quiet && self.prob == 0 && (!params.dq_rate_estimator || self.avg_dq_rate > 0) {
+            self.restart();
+        }
+        if !params.dq_rate_estimator {
+            self.qdelay_old = qdelay;
+        }
+    }
+
+    /// By how many bits the weights shrink while the probability is small (RFC 8033, section 4.2: seven steps).
+    fn tuning(&self) -> u32 {
+        if self.prob >= MAX_PROB / 10 {
+            return 0;
+        }
+        let mut shift = 1;
+        let mut power = 100;
+        while power <= 1_000_000 && self.prob < MAX_PROB / power {
+            shift += 2;
+            power *= 10;
+        }
+        shift
+    }
+
+    /// The burst allowance is given anew; delays and probability stay (they are low and 0).
+    fn restart(&mut self) {
+        self.burst_time = MAX_BURST;
+        self.dq_tstamp = None;
+        self.accu_prob = 0;
+        self.dq_count = None;
+        self.avg_dq_rate = 0;
+    }
+
+    /// The probability as a number, at most 1.
+    pub fn probability(&self) -> f64 {
+        self.prob.min(MAX_PROB) as f64 / MAX_PROB as f64
+    }
+}
+
+/// One FIFO with the law at its tail: `tc`'s `pie`.
+#[derive(Clone, Debug)]
+pub struct Pie<P> {
+    params: Params,
+    vars: Vars,
+    marks: u64,
+    next_update: Nanos,
+    ring: Ring<P>,
+    bytes: u64,
+}
+
+impl<P: Packet> Pie<P> {
+    /// An empty queue that came to be at time 0.
+    pub fn new(params: Params) -> Self {
+        Self::starting_at(params, 0)
+    }
+
+    /// An empty queue that came to be at `start`: its first update is half a second later.
+    pub fn starting_at(params: Params, start: Nanos) -> Self {
+        Self {
+            params,
+            vars: Vars::default(),
+            marks: 0,
+            next_update: start + FIRST_UPDATE,
+            ring: Ring::new(),
+            bytes: 0,
+        }
+    }
+
+    /// The parameters in force.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The law's memory.
+    pub fn vars(&self) -> &Vars {
+        &self.vars
+    }
+}
+
+impl<P: Packet> Discipline<P> for Pie<P> {
+    #[inline(always)]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+        if self.ring.len() >= self.params.limit as usize {
+            self.vars.accu_prob = 0;
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        let Self { params, vars, .. } = self;
+        if vars.drop_early(params, self.bytes, packet.len(), rng) {
+            if !(vars.may_mark(params) && packet.mark()) {
+                vars.accu_prob = 0;
+                let cause = if params.ecn {
+                    DropCause::Forced
+                } else {
+                    DropCause::Early
+                };
+                return drops.drop(now, packet, cause);
+            }
+            self.marks += 1;
+        }
+        self.bytes += u64::from(packet.len());
+        self.ring.push(packet).set_enqueued(now);
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+        let Some(packet) = self.ring.pop() else {
+            return Got::Empty;
+        };
+        self.bytes -= u64::from(packet.len());
+        self.vars.process_dequeue(
+            &self.params,
+            now,
+            packet.enqueued(),
+            packet.len(),
+            self.bytes,
+        );
+        Got::Packet(packet)
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        self.next_update
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        self.vars.calculate_probability(&self.params, self.bytes);
+        self.next_update = now + self.params.tupdate;
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.marks
+    }
+
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit;
+        gauges.probability = self.vars.probability();
+        gauges.marks = self.marks;
+        gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
+    }
+
+    fn knobs(&self) -> KnobSet {
+        KnobSet::LIMIT
+    }
+
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.params.limit = limit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ecn;
+    use crate::packet::TestPacket;
+
+    const FULL: u32 = 1514;
+
+    /// A law past its burst allowance, with this probability and delay.
+    fn law(prob: f64, qdelay: Nanos) -> Vars {
+        Vars {
+            burst_time: 0,
+            prob: (prob * MAX_PROB as f64) as u64,
+            qdelay,
+            qdelay_old: qdelay,
+            ..Vars::default()
+        }
+    }
+
+    fn rng() -> Rng {
+        Rng::new(1, "pie")
+    }
+
+    fn packet(id: u64, ecn: Ecn) -> TestPacket {
+        TestPacket::new(id, FULL, 0, ecn)
+    }
+
+    /// A queue of `n` packets, all entered at 0, ruled by `vars`.
+    fn queue(params: Params, vars: Vars, n: u64) -> Pie<TestPacket> {
+        let mut q = Pie::new(params);
+        let mut none = Vec::new();
+        for i in 0..n {
+            q.enqueue(0, packet(i, Ecn::NotEct), &mut rng(), &mut none);
+        }
+        assert!(none.is_empty());
+        q.vars = vars;
+        q
+    }
+
+    /// Relative change of the probability in one update at `delay`, which had been target.
+    fn step(prob: f64, delay: Nanos) -> f64 {
+        let params = Params::default();
+        let mut v = law(prob, delay);
+        v.qdelay_old = params.target;
+        let before = v.prob;
+        v.calculate_probability(&params, 100_000);
+        (v.prob as i64 - before as i64) as f64 / MAX_PROB as f64
+    }
+
+    #[test]
+    fn defaults_are_those_of_linux() {
+        let p = Params::default();
+        assert_eq!((p.target, p.tupdate, p.limit), (15 * MS, 15 * MS, 1000));
+        assert_eq!((p.alpha, p.beta, p.ecn, p.bytemode), (2, 20, false, false));
+        assert_eq!(p.check(), Ok(()));
+    }
+
+    #[test]
+    fn seven_step_auto_tuning() {
+        // RFC 8033, section 4.2: below each bound the weights shrink by this much.
+        for (prob, divisor) in [
+            (5e-7, 2048.0),
+            (5e-6, 512.0),
+            (5e-5, 128.0),
+            (5e-4, 32.0),
+            (5e-3, 8.0),
+            (5e-2, 2.0),
+            (0.5, 1.0),
+        ] {
+            // 1 ms above target, 1 ms more than before: (0.125 + 1.25) / s * 1 ms.
+            let want = 1.375e-3 / divisor;
+            let got = step(prob, 16 * MS);
+            assert!((got / want - 1.0).abs() < 1e-3, "{prob}: {got} {want}");
+        }
+    }
+
+    #[test]
+    fn increments_are_capped_at_two_percent_above_ten_percent() {
+        // 100 ms above target would add (0.125 + 1.25) * 0.1 = 13.75 %.
+        assert!((step(0.2, 115 * MS) - 0.02).abs() < 1e-6);
+        // Below 10 % only the halved weights restrain it: 6.9 %.
+        assert!((step(0.09, 115 * MS) - 0.06875).abs() < 1e-4);
+    }
+
+    #[test]
+    fn above_250_ms_another_two_percent_is_added() {
+        assert!((step(0.2, 250 * MS) - 0.02).abs() < 1e-6);
+        assert!((step(0.2, 250 * MS + 1) - 0.04).abs() < 1e-6);
+    }
+
+    #[test]
+    fn an_idle_queue_loses_a_64th_of_its_probability() {
+        let params = Params::default();
+        let mut v = law(0.5, 0);
+        v.calculate_probability(&params, 0);
+        // First the ordinary step, 0.125 * -15 ms, then the decay.
+        let want = (0.5 - 0.125 * 0.015) * (63.0 / 64.0);
+        assert!((v.probability() - want).abs() < 1e-6);
+    }
+
+    #[test]
+    fn no_decay_unless_both_delays_are_zero() {
+        let params = Params::default();
+        let mut v = law(0.5, 0);
+        v.qdelay_old = MS;
+        v.calculate_probability(&params, 0);
+        let want = 0.5 - 0.125 * 0.015 - 1.25 * 0.001;
+        assert!((v.probability() - want).abs() < 1e-6);
+    }
+
+    #[test]
+    fn no_decay_while_something_is_queued() {
+        let params = Params::default();
+        let mut v = law(0.5, 0);
+        v.calculate_probability(&params, 1514);
+        assert!((v.probability() - (0.5 - 0.125 * 0.015)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_probability_stops_at_zero_but_not_at_one() {
+        let params = Params::default();
+        let mut v = law(1e-3, 0);
+        v.qdelay_old = 20 * MS;
+        v.calculate_probability(&params, 0);
+        assert_eq!(v.prob, 0);
+        let mut v = law(1.0, 300 * MS);
+        v.calculate_probability(&params, 100_000);
+        assert!(v.prob > MAX_PROB && v.probability() == 1.0);
+        // At the end of 64 bits it wraps to 1.
+        v.prob = u64::MAX - 1;
+        v.calculate_probability(&params, 100_000);
+        assert_eq!(v.prob, MAX_PROB);
+    }
+
+    #[test]
+    fn nothing_is_dropped_while_burst_allowance_is_left() {
+        let mut v = law(1.0, 100 * MS);
+        v.burst_time = 1;
+        assert!(!(0..100).any(|_| v.drop_early(&Params::default(), 100_000, FULL, &mut rng())));
+        v.burst_time = 0;
+        assert!((0..100).any(|_| v.drop_early(&Params::default(), 100_000, FULL, &mut rng())));
+    }
+
+    #[test]
+    fn the_present_delay_below_half_the_target_and_a_low_probability_drop_nothing() {
+        let dropped = |prob, qdelay, old| {
+            let mut v = law(prob, qdelay);
+            v.qdelay_old = old;
+            let mut r = rng();
+            (0..200).any(|_| v.drop_early(&Params::default(), 100_000, FULL, &mut r))
+        };
+        assert!(!dropped(0.19, 7 * MS, 100 * MS));
+        assert!(dropped(0.19, 8 * MS, 0));
+        assert!(dropped(0.21, 7 * MS, 0));
+    }
+
+    #[test]
+    fn fewer_than_two_mtu_queued_drop_nothing() {
+        let dropped = |backlog| {
+            let mut v = law(0.5, 100 * MS);
+            let mut r = rng();
+            (0..200).any(|_| v.drop_early(&Params::default(), backlog, FULL, &mut r))
+        };
+        assert!(!dropped(2 * 1514 - 1));
+        assert!(dropped(2 * 1514));
+    }
+
+    #[test]
+    fn derandomisation_keeps_drops_apart_and_never_lets_more_than_eight_and_a_half_go() {
+        let params = Params::default();
+        let mut v = law(0.1, 100 * MS);
+        let mut r = rng();
+        let (mut gap, mut gaps) = (0, Vec::new());
+        while gaps.len() < 2000 {
+            gap += 1;
+            if v.drop_early(&params, 100_000, FULL, &mut r) {
+                v.accu_prob = 0;
+                gaps.push(gap);
+                gap = 0;
+            }
+        }
+        // 0.85 / 0.1 is reached at the ninth packet, 8.5 / 0.1 at the 85th.
+        assert_eq!(*gaps.iter().min().unwrap(), 9);
+        assert!(*gaps.iter().max().unwrap() <= 85);
+        // From the ninth on a die of 0.1: mean 8 + 10.
+        let mean = f64::from(gaps.iter().sum::<i32>()) / gaps.len() as f64;
+        assert!((mean - 18.0).abs() < 0.7, "{mean}");
+    }
+
+    #[test]
+    fn at_eight_and_a_half_it_drops_without_dice() {
+        let mut v = law(1e-6, 100 * MS);
+        v.accu_prob = MAX_PROB / 2 * 17;
+        assert!(v.drop_early(&Params::default(), 100_000, FULL, &mut rng()));
+        // Which leaves clearing the accumulator to whoever drops: a mark does not.
+        assert!(v.accu_prob >= MAX_PROB / 2 * 17);
+    }
+
+    #[test]
+    fn a_hit_of_the_dice_clears_the_accumulator() {
+        let mut v = law(0.99, 100 * MS);
+        while !v.drop_early(&Params::default(), 100_000, FULL, &mut rng()) {}
+        assert_eq!(v.accu_prob, 0);
+    }
+
+    #[test]
+    fn every_drop_at_the_queue_clears_the_accumulator() {
+        let params = Params {
+            limit: 5,
+            ..Params::default()
+        };
+        let mut q = queue(params, law(1e-6, 100 * MS), 5);
+        q.vars.accu_prob = MAX_PROB;
+        let mut drops = Vec::new();
+        q.enqueue(MS, packet(5, Ecn::NotEct), &mut rng(), &mut drops);
+        assert_eq!(drops[0].1, DropCause::Overflow);
+        assert_eq!(q.vars.accu_prob, 0);
+        q.params.limit = 6;
+        q.vars.accu_prob = MAX_PROB / 2 * 17;
+        q.enqueue(MS, packet(6, Ecn::NotEct), &mut rng(), &mut drops);
+        assert_eq!(drops[1].1, DropCause::Early);
+        assert_eq!(q.vars.accu_prob, 0);
+    }
+
+    #[test]
+    fn an_ecn_mark_at_eight_and_a_half_does_not_clear_the_accumulator() {
+        let params = Params {
+            ecn: true,
+            ..Params::default()
+        };
+        let mut q = queue(params, law(1e-6, 100 * MS), 5);
+        q.vars.accu_prob = MAX_PROB / 2 * 17;
+        let mut drops = Vec::new();
+        q.enqueue(MS, packet(5, Ecn::Ect0), &mut rng(), &mut drops);
+        assert!(drops.is_empty());
+        assert_eq!((q.marks(), q.len()), (1, 6));
+        assert!(q.vars.accu_prob > MAX_PROB / 2 * 17);
+    }
+
+    #[test]
+    fn a_zero_probability_clears_the_accumulator() {
+        let mut v = law(0.0, 100 * MS);
+        v.accu_prob = MAX_PROB / 2;
+        assert!(!v.drop_early(&Params::default(), 100_000, FULL, &mut rng()));
+        assert_eq!(v.accu_prob, 0);
+    }
+
+    #[test]
+    fn marks_only_up_to_ten_percent() {
+        let params = Params {
+            ecn: true,
+            ..Params::default()
+        };
+        let run = |prob: f64| {
+            let mut q = queue(params.clone(), law(prob, 100 * MS), 5);
+            let mut drops = Vec::new();
+            let mut r = rng();
+            for i in 0..200 {
+                q.enqueue(MS, packet(i, Ecn::Ect0), &mut r, &mut drops);
+            }
+            (q.marks(), drops)
+        };
+        let (marks, drops) = run(0.099);
+        assert!(marks > 5 && drops.is_empty());
+        let (marks, drops) = run(0.101);
+        assert!(marks == 0 && drops.len() > 5);
+        assert!(drops.iter().all(|d| d.1 == DropCause::Forced));
+    }
+
+    #[test]
+    fn packets_are_dropped_at_enqueue() {
+        let mut q = queue(Params::default(), law(0.99, 100 * MS), 10);
+        let mut drops = Vec::new();
+        let mut r = rng();
+        for i in 10..20 {
+            q.enqueue(MS, packet(i, Ecn::NotEct), &mut r, &mut drops);
+        }
+        assert!(drops.len() >= 7 && drops.iter().all(|d| d.0.id >= 10));
+        let n = drops.len();
+        while let Got::Packet(_) = q.dequeue(2 * MS, &mut r, &mut drops) {}
+        assert_eq!(drops.len(), n);
+    }
+
+    #[test]
+    fn it_acts_long_before_a_third_of_the_queue_is_full() {
+        // The RFC's optional rule (section 5.1) that Linux does without.
+        let mut q = queue(Params::default(), law(0.5, 100 * MS), 3);
+        let mut drops = Vec::new();
+        let mut r = rng();
+        for i in 0..50 {
+            q.enqueue(MS, packet(i, Ecn::NotEct), &mut r, &mut drops);
+        }
+        assert!(!drops.is_empty() && q.len() < 333);
+    }
+
+    #[test]
+    fn byte_mode_scales_with_the_packet() {
+        let count = |len| {
+            let params = Params {
+                bytemode: true,
+                ..Params::default()
+            };
+            let mut v = law(0.2, 100 * MS);
+            let mut r = rng();
+            (0..10_000)
+                .filter(|_| v.drop_early(&params, 100_000, len, &mut r))
+                .count()
+        };
+        // A tenth of the size: a tenth of the drops.
+        let (full, tenth) = (count(1514), count(151));
+        assert!((8..=12).contains(&(full / tenth)), "{full} {tenth}");
+    }
+
+    #[test]
+    fn the_delay_is_the_sojourn_of_the_last_packet_out_and_zero_if_none_is_left() {
+        let mut q = queue(Params::default(), Vars::default(), 3);
+        let (mut r, mut d) = (rng(), Vec::new());
+        q.dequeue(4 * MS, &mut r, &mut d);
+        assert_eq!(q.vars.qdelay, 4 * MS);
+        q.dequeue(5 * MS, &mut r, &mut d);
+        assert_eq!(q.vars.qdelay, 5 * MS);
+        q.dequeue(6 * MS, &mut r, &mut d);
+        assert_eq!(q.vars.qdelay, 0);
+    }
+
+    #[test]
+    fn burst_allowance_runs_down_with_the_time_between_departures() {
+        let mut q = queue(Params::default(), Vars::default(), 10);
+        let (mut r, mut d) = (rng(), Vec::new());
+        q.dequeue(100 * MS, &mut r, &mut d);
+        assert_eq!(q.vars.burst_time, 150 * MS);
+        q.dequeue(140 * MS, &mut r, &mut d);
+        assert_eq!(q.vars.burst_time, 110 * MS);
+        // Updates alone take nothing off it.
+        q.on_timer(500 * MS);
+        assert_eq!(q.vars.burst_time, 110 * MS);
+        q.dequeue(900 * MS, &mut r, &mut d);
+        assert_eq!(q.vars.burst_time, 0);
+    }
+
+    #[test]
+    fn burst_allowance_comes_back_only_at_zero_probability_and_two_low_delays() {
+        let params = Params::default();
+        let after = |prob, now, old| {
+            let mut v = law(prob, now);
+            v.qdelay_old = old;
+            v.calculate_probability(&params, 10_000);
+            v.burst_time
+        };
+        assert_eq!(after(0.0, 7 * MS, 7 * MS), MAX_BURST);
+        assert_eq!(after(0.0, 8 * MS, 7 * MS), 0);
+        assert_eq!(after(0.0, 7 * MS, 8 * MS), 0);
+        assert_eq!(after(0.5, 7 * MS, 7 * MS), 0);
+    }
+
+    #[test]
+    fn the_first_update_comes_after_500_ms_and_then_each_15_ms() {
+        let mut q = Pie::<TestPacket>::starting_at(Params::default(), SEC);
+        assert_eq!(q.next_timer(), SEC + 500 * MS);
+        q.on_timer(q.next_timer());
+        assert_eq!(q.next_timer(), SEC + 515 * MS);
+    }
+
+    #[test]
+    fn the_rate_estimator_divides_the_backlog_by_the_drain_rate() {
+        let params = Params {
+            dq_rate_estimator: true,
+            ..Params::default()
+        };
+        let mut v = Vars::default();
+        // 1514 bytes each 121.12 us: 100 Mbit/s, with 100 packets always queued: 12.1 ms.
+        for i in 0..1000 {
+            v.process_dequeue(&params, i * 121_120, 0, FULL, 151_400);
+        }
+        v.calculate_probability(&params, 151_400);
+        let want = 12_112_000.0;
+        assert!((v.qdelay as f64 / want - 1.0).abs() < 0.02, "{}", v.qdelay);
+    }
+}

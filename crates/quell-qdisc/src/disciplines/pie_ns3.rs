@@ -1,0 +1,380 @@
+//! PIE as ns-3 had it from 2016 to 2019 (`src/traffic-control/model/pie-queue-disc.cc`, releases 3.26 to 3.30): the one that
+//! papers of those years compared with, RL-AQM's among them.
+//!
+//! It comes from ns-2 and the drafts before RFC 8033. Other than [`Pie`](crate::pie::Pie) it
+//! - drops by independent dice: nothing spaces drops out (RFC 8033, section 5.4);
+//! - takes the delay from the backlog and a rate measured over 10,000 bytes, of which old and new count half each;
+//! - looks at the delay of the last update but one tick before it drops, and spares arrivals that find two packets or fewer;
+//! - shrinks the step below a probability of 0.1 in three steps (32, 8, 2) and doubles it above, up to the cap of 2 %;
+//! - adds 2 % per update above 200 ms;
+//! - gives a burst allowance of 100 ms when the first packet comes, and again after 1.5 s without congestion, during which
+//!   updates hold the probability at 0 (but for the 2 % of a high delay).
+//!
+//! Deviation: the byte counter of a measurement that is thrown away restarts at 0, not at -1.
+
+use crate::parts::ring::Ring;
+use crate::pie::Params;
+use crate::{
+    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, Nanos, Packet, Rng, SEC,
+};
+
+/// The time without drops that a queue starts, and restarts, with.
+const MAX_BURST: Nanos = 100 * MS;
+/// How long delay and probability stay low before the allowance is given again.
+const BURST_RESET: Nanos = 1500 * MS;
+/// Bytes over which the rate is measured.
+const QUEUE_THRESHOLD: u64 = 10_000;
+/// Seconds of delay above which the probability grows by another 2 % per update.
+const HIGH_DELAY: f64 = 0.2;
+
+/// Where a queue is with its burst allowance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Burst {
+    /// The next arrival is given the allowance.
+    None,
+    /// The allowance was given, and congestion may have come.
+    Protecting,
+    /// So many updates have passed without congestion since.
+    Quiet(u64),
+}
+
+/// The law's memory; delays in seconds.
+#[derive(Clone, Debug)]
+struct Vars {
+    prob: f64,
+    qdelay_old: f64,
+    burst_allowance: Nanos,
+    burst: Burst,
+    /// Start of the measurement that runs, and bytes since.
+    measuring: Option<(Nanos, u64)>,
+    /// Bytes per second; 0: not known.
+    rate: f64,
+}
+
+impl Vars {
+    fn new() -> Self {
+        Self {
+            prob: 0.0,
+            qdelay_old: 0.0,
+            burst_allowance: 0,
+            burst: Burst::None,
+            measuring: None,
+            rate: 0.0,
+        }
+    }
+
+    /// Whether to drop an arrival that finds so many packets (`DropEarly`).
+    fn drop_early(&mut self, params: &Params, packets: usize, rng: &mut Rng) -> bool {
+        if self.burst_allowance > 0 {
+            return false;
+        }
+        if self.burst == Burst::None {
+            self.burst = Burst::Protecting;
+            self.burst_allowance = MAX_BURST;
+        }
+        let dice = rng.f64();
+        if (self.qdelay_old < 0.5 * seconds(params.target) && self.prob < 0.2) || packets <= 2 {
+            return false;
+        }
+        dice <= self.prob
+    }
+
+    /// Notes a departure of `len` bytes that left `backlog` bytes behind (`DoDequeue`).
+    fn process_dequeue(&mut self, now: Nanos, len: u32, backlog: u64) {
+        if backlog >= QUEUE_THRESHOLD && self.measuring.is_none() {
+            self.measuring = Some((now, 0));
+        }
+        let Some((start, count)) = &mut self.measuring else {
+            return;
+        };
+        *count += u64::from(len);
+        if *count < QUEUE_THRESHOLD {
+            return;
+        }
+        if now > *start {
+            let rate = *count as f64 / seconds(now - *start);
+            self.rate = match self.rate {
+                0.0 => rate,
+                old => 0.5 * old + 0.5 * rate,
+            };
+        }
+        self.measuring = (backlog > QUEUE_THRESHOLD).then_some((now, 0));
+    }
+
+    /// The periodic update (`CalculateP`).
+    fn calculate_probability(&mut self, params: &Params, backlog: u64) {
+        let target = seconds(params.target);
+        let known = self.rate > 0.0;
+        let qdelay = if known {
+            backlog as f64 / self.rate
+        } else {
+            0.0
+        };
+        let mut prob = if self.burst_allowance > 0 {
+            0.0
+        } else {
+            self.prob + self.step(params, qdelay - target, qdelay - self.qdelay_old)
+        };
+        if qdelay == 0.0 && self.qdelay_old == 0.0 {
+            prob *= 0.98;
+        } else if qdelay > HIGH_DELAY {
+            prob += 0.02;
+        }
+        self.prob = prob.max(0.0);
+        self.burst_allowance = self.burst_allowance.saturating_sub(params.tupdate);
+
+        let low = 0.5 * target;
+        let quiet = qdelay < low && self.qdelay_old < low && self.prob == 0.0;
+        if quiet && known {
+            self.rate = 0.0;
+            self.measuring = self.measuring.map(|(start, _)| (start, 0));
+        }
+        self.burst = match (self.burst, quiet && self.burst_allowance == 0) {
+            (Burst::Protecting, true) => Burst::Quiet(0),
+            (Burst::Quiet(n), true) if n >= BURST_RESET / params.tupdate => Burst::None,
+            (Burst::Quiet(n), true) => Burst::Quiet(n + 1),
+            (Burst::Quiet(_), false) => Burst::Quiet(0),
+            (other, _) => other,
+        };
+        self.qdelay_old = qdelay;
+    }
+
+    /// What an update adds, with the delay's distance from target and its change.
+    fn step(&self, params: &Params, distance: f64, change: f64) -> f64 {
+        let sixteenths = |weight: u32| f64::from(weight) / 16.0;
+        let step = sixteenths(params.alpha) * distance + sixteenths(params.beta) * change;
+        let step = match self.prob {
+            p if p < 0.001 => step / 32.0,
+            p if p < 0.01 => step / 8.0,
+            p if p < 0.1 => step / 2.0,
+            p if p < 1.0 => step * 2.0,
+            p if p < 10.0 => step * 8.0,
+            _ => step * 32.0,
+        };
+        if self.prob >= 0.1 {
+            step.min(0.02)
+        } else {
+            step
+        }
+    }
+}
+
+fn seconds(time: Nanos) -> f64 {
+    time as f64 / SEC as f64
+}
+
+/// One FIFO with that law at its tail: `pie ns3-2018`. Of the parameters it reads `target`, `tupdate`, `limit`, `alpha`, `beta`.
+#[derive(Clone, Debug)]
+pub struct PieNs3<P> {
+    params: Params,
+    vars: Vars,
+    next_update: Nanos,
+    ring: Ring<P>,
+    bytes: u64,
+}
+
+impl<P: Packet> PieNs3<P> {
+    /// An empty queue whose first update is at time 0.
+    pub fn new(params: Params) -> Self {
+        Self {
+            params,
+            vars: Vars::new(),
+            next_update: 0,
+            ring: Ring::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<P: Packet> Discipline<P> for PieNs3<P> {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        let held = self.ring.len();
+        if held >= self.params.limit as usize {
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        if self.vars.drop_early(&self.params, held, rng) {
+            return drops.drop(now, packet, DropCause::Early);
+        }
+        self.bytes += u64::from(packet.len());
+        self.ring.push(packet).set_enqueued(now);
+    }
+
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+        let Some(packet) = self.ring.pop() else {
+            return Got::Empty;
+        };
+        self.bytes -= u64::from(packet.len());
+        self.vars.process_dequeue(now, packet.len(), self.bytes);
+        Got::Packet(packet)
+    }
+
+    fn next_timer(&self) -> Nanos {
+        self.next_update
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        self.vars.calculate_probability(&self.params, self.bytes);
+        self.next_update = now + self.params.tupdate;
+    }
+
+    fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit;
+        gauges.probability = self.vars.prob.min(1.0);
+        gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
+    }
+
+    fn knobs(&self) -> KnobSet {
+        KnobSet::LIMIT
+    }
+
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.params.limit = limit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ecn;
+    use crate::packet::TestPacket;
+
+    /// A law past its burst allowance that drains 1 MB/s.
+    fn law(prob: f64, qdelay_old: f64) -> Vars {
+        Vars {
+            prob,
+            qdelay_old,
+            burst: Burst::Protecting,
+            rate: 1e6,
+            ..Vars::new()
+        }
+    }
+
+    /// The probability after one update with this delay, which was the same before.
+    fn after(prob: f64, ms: u64) -> f64 {
+        let mut v = law(prob, ms as f64 / 1e3);
+        v.calculate_probability(&Params::ns3_2018(), ms * 1000);
+        v.prob
+    }
+
+    #[test]
+    fn steps_shrink_below_a_tenth_and_double_above_up_to_two_percent() {
+        // 1 ms above the target of 20 ms: 0.125 / s * 1 ms.
+        let step = 1.25e-4;
+        for (prob, factor) in [
+            (5e-4, 1.0 / 32.0),
+            (5e-3, 0.125),
+            (0.05, 0.5),
+            (0.5, 2.0),
+            (5.0, 8.0),
+            (50.0, 32.0),
+        ] {
+            let got = after(prob, 21) - prob;
+            assert!((got / (step * factor) - 1.0).abs() < 1e-6, "{prob}: {got}");
+        }
+        // 160 ms above: twice 0.125 * 0.16 would be 4 %.
+        assert!((after(0.5, 180) - 0.52).abs() < 1e-9);
+    }
+
+    #[test]
+    fn above_200_ms_another_two_percent_is_added() {
+        assert!((after(0.5, 200) - 0.52).abs() < 1e-9);
+        assert!((after(0.5, 201) - 0.54).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_idle_queue_loses_two_percent_of_its_probability() {
+        // First the ordinary step: twice 0.125 * -20 ms.
+        assert!((after(0.5, 0) - (0.5 - 0.005) * 0.98).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_first_arrival_is_given_100_ms_and_updates_take_it_back() {
+        let params = Params::ns3_2018();
+        let (mut v, mut rng) = (Vars::new(), Rng::new(1, "t"));
+        v.rate = 1e6;
+        assert!(!v.drop_early(&params, 50, &mut rng));
+        assert_eq!(v.burst_allowance, 100 * MS);
+        for left in [70, 40, 10, 0] {
+            v.calculate_probability(&params, 100_000);
+            assert_eq!((v.burst_allowance, v.prob), (left * MS, 0.0));
+        }
+        v.calculate_probability(&params, 100_000);
+        assert!(v.prob > 0.0);
+    }
+
+    #[test]
+    fn the_allowance_comes_back_after_a_second_and_a_half_of_quiet() {
+        let params = Params::ns3_2018();
+        let mut v = law(0.0, 0.0);
+        let mut updates = 0;
+        while v.burst != Burst::None {
+            v.calculate_probability(&params, 0);
+            updates += 1;
+        }
+        // One to see the quiet, 50 of 30 ms to count to the limit, one to pass it.
+        assert_eq!(updates, 52);
+        // Congestion starts the count anew.
+        v.burst = Burst::Quiet(49);
+        v.rate = 1e6;
+        v.calculate_probability(&params, 50_000);
+        assert_eq!(v.burst, Burst::Quiet(0));
+    }
+
+    #[test]
+    fn the_old_delay_and_two_packets_spare_an_arrival() {
+        let params = Params::ns3_2018();
+        let dropped = |prob, old, packets| {
+            let (mut v, mut rng) = (law(prob, old), Rng::new(1, "t"));
+            (0..200).any(|_| v.drop_early(&params, packets, &mut rng))
+        };
+        assert!(!dropped(0.19, 0.0099, 50));
+        assert!(dropped(0.19, 0.01, 50));
+        assert!(dropped(0.2, 0.0, 50));
+        assert!(!dropped(0.9, 0.1, 2));
+        assert!(dropped(0.9, 0.1, 3));
+    }
+
+    #[test]
+    fn dice_are_independent() {
+        let params = Params::ns3_2018();
+        let (mut v, mut rng) = (law(0.1, 0.1), Rng::new(1, "t"));
+        let hits: Vec<bool> = (0..20_000)
+            .map(|_| v.drop_early(&params, 50, &mut rng))
+            .collect();
+        let pairs = hits.windows(2).filter(|w| w[0] && w[1]).count();
+        // A tenth of a tenth of 20,000; standard deviation 14. Derandomised drops would never be neighbours.
+        assert!((140..260).contains(&pairs), "{pairs}");
+    }
+
+    #[test]
+    fn the_delay_is_backlog_over_the_measured_rate() {
+        let mut q = PieNs3::<TestPacket>::new(Params::ns3_2018());
+        let (mut rng, mut drops) = (Rng::new(1, "t"), Vec::new());
+        for id in 0..100 {
+            q.enqueue(
+                0,
+                TestPacket::new(id, 1500, 0, Ecn::NotEct),
+                &mut rng,
+                &mut drops,
+            );
+        }
+        // 1500 bytes each 1.2 ms: 1.25 MB/s; the first of a measurement counts without its time: 10,500 bytes in 7.2 ms, then 8.4.
+        for i in 1..=50 {
+            q.dequeue(i * 1_200_000, &mut rng, &mut drops);
+        }
+        assert!((q.vars.rate / 1.25e6 - 1.0).abs() < 0.01, "{}", q.vars.rate);
+        q.on_timer(60 * MS);
+        assert!((q.vars.qdelay_old / 0.06 - 1.0).abs() < 0.01);
+        assert_eq!(q.next_timer(), 90 * MS);
+    }
+}

@@ -1,0 +1,669 @@
+//! RED: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993), as Linux has it
+//! (`net/sched/sch_red.c`, `include/net/red.h`; the defaults of tc-red(8)).
+//!
+//! As in Linux, an idle period begins when a dequeue finds the queue empty (so never below a shaper that does not ask an empty
+//! queue, as HTB does not), and the average decays 15.625 times slower in it than the paper has it, since `tc` computes
+//! the table in units of 64 ns and the kernel looks it up in microseconds.
+//! Deviations from Linux: the table is computed when needed, not stored. `gentle` (Floyd 2000, "Recommendation on using the
+//! gentle variant of RED") is an option that Linux lacks.
+
+use crate::parts::ring::Ring;
+use crate::{Discipline, DropCause, Drops, Gauges, Got, MS, MTU, NEVER, Nanos, Packet, Rng};
+
+/// Time between steps of the adaptive variant (`HZ / 2`).
+const ADAPT: Nanos = 500 * MS;
+/// `tc`'s clock ticks per microsecond.
+const TICKS_PER_US: f64 = 15.625;
+/// One percent, in units of 2^-32.
+const ONE_PERCENT: u32 = 42_949_673;
+
+/// Parameters, named as in tc-red(8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Bytes that may be queued (default 4 * max).
+    pub limit: u64,
+    /// Average length in bytes at which dropping begins (default max / 3).
+    pub min: u64,
+    /// Average length in bytes at which the probability is greatest (default the bytes of 30 ms).
+    pub max: u64,
+    /// Bytes of an average packet (default 1000).
+    pub avpkt: u32,
+    /// Packets of a burst to allow for; sets how slowly the average moves (default (2 * min + max) / (3 * avpkt)).
+    pub burst: u32,
+    /// Probability at `max`, 0..1 (default 0.02).
+    pub probability: f64,
+    /// Rate of the link in bit/s, for the decay of the average in idle periods.
+    pub bandwidth_bps: u64,
+    /// Mark ECN-capable packets instead of dropping them (default off).
+    pub ecn: bool,
+    /// Above `max` drop even ECN-capable packets (default off).
+    pub harddrop: bool,
+    /// With `ecn`, let packets that are not ECN-capable pass where others are marked (default off).
+    pub nodrop: bool,
+    /// Move `probability` between 1 % and 50 % so that the average stays in the middle (default off).
+    pub adaptive: bool,
+    /// Between `max` and twice `max` let the probability rise to 1 instead of dropping all (default off).
+    pub gentle: bool,
+}
+
+impl Default for Params {
+    /// For 10 Mbit/s, which `tc` too assumes without a `bandwidth`.
+    fn default() -> Self {
+        Self::for_rate(10_000_000)
+    }
+}
+
+impl Params {
+    /// The defaults for a link of this rate. `max` is at least three average packets, below which `tc` finds no constants.
+    pub fn for_rate(rate_bps: u64) -> Self {
+        let avpkt = 1000;
+        let max = (rate_bps / 8 * 30 / 1000).max(3 * u64::from(avpkt));
+        Self {
+            limit: 4 * max,
+            min: max / 3,
+            max,
+            avpkt,
+            burst: default_burst(max / 3, max, avpkt),
+            probability: 0.02,
+            bandwidth_bps: rate_bps,
+            ecn: false,
+            harddrop: false,
+            nodrop: false,
+            adaptive: false,
+            gentle: false,
+        }
+    }
+
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.avpkt == 0 || self.bandwidth_bps < 8 {
+            return Err("avpkt and bandwidth must be above 0");
+        }
+        if self.min == 0 || self.min >= self.max || self.max > u64::from(u32::MAX) {
+            return Err("min must be above 0 and below max, and max below 4 GiB");
+        }
+        if self.limit < self.max {
+            return Err("limit must be at least max");
+        }
+        if !(self.probability > 0.0 && self.probability <= 1.0) {
+            return Err("probability must be above 0 and at most 1");
+        }
+        if ewma(self.min, self.burst, self.avpkt).is_none() {
+            return Err("burst must be above min / avpkt");
+        }
+        if self.nodrop && !self.ecn {
+            return Err("nodrop needs ecn");
+        }
+        Ok(())
+    }
+}
+
+/// The burst that tc-red(8) recommends and takes without one; never so short that `min` rules it out.
+pub fn default_burst(min: u64, max: u64, avpkt: u32) -> u32 {
+    let least = min / u64::from(avpkt) + 1;
+    ((2 * min + max) / (3 * u64::from(avpkt))).max(least) as u32
+}
+
+/// The largest weight 2^-n of the average with which `burst` packets pass (Floyd and Jacobson, section 6), as n.
+fn ewma(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
+    let a = f64::from(burst) + 1.0 - min as f64 / f64::from(avpkt);
+    if a < 1.0 {
+        return None;
+    }
+    (1..32).find(|&n| {
+        let w = libm::exp2(-f64::from(n));
+        a <= (1.0 - libm::pow(1.0 - w, f64::from(burst))) / w
+    })
+}
+
+/// What the law wants of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Pass,
+    /// By chance.
+    Early,
+    /// The average is above the greatest threshold.
+    Hard,
+}
+
+/// Counters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Packets marked.
+    pub marks: u64,
+    /// Packets that the law dropped by chance.
+    pub prob_drops: u64,
+    /// Packets that the law dropped because the average was above the greatest threshold.
+    pub forced_drops: u64,
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Red<P> {
+    params: Params,
+    stats: Stats,
+    /// n of the weight 2^-n.
+    wlog: u32,
+    /// Shifts of the average per microsecond of idleness, and the grid of that in microseconds as a power of two.
+    idle_slope: f64,
+    idle_log: u32,
+    /// Greatest probability, in units of 2^-32; moves when adaptive.
+    max_p: u32,
+    /// `max_p` per byte between the thresholds.
+    max_p_delta: u32,
+    /// Average length, bytes shifted left by `wlog`.
+    qavg: u64,
+    /// Packets since the last drop, from -1.
+    qcount: i64,
+    /// The die thrown for the next drop.
+    dice: u32,
+    idle_since: Option<Nanos>,
+    next_adapt: Nanos,
+    ring: Ring<P>,
+    bytes: u64,
+}
+
+impl<P: Packet> Red<P> {
+    /// An empty queue that came to be at time 0.
+    pub fn new(params: Params) -> Self {
+        Self::starting_at(params, 0)
+    }
+
+    /// An empty queue that came to be at `start`.
+    pub fn starting_at(params: Params, start: Nanos) -> Self {
+        // Parameters that `check` refuses get the slowest average.
+        let wlog = ewma(params.min, params.burst, params.avpkt).unwrap_or(31);
+        let bytes_per_us = params.bandwidth_bps as f64 / 8e6;
+        let ticks = libm::ceil(f64::from(params.avpkt) / bytes_per_us * TICKS_PER_US);
+        let idle_slope = -libm::log(1.0 - libm::exp2(-f64::from(wlog))) / ticks;
+        let cells = |log: u32| 31.0 / idle_slope / f64::from(1u32 << log);
+        let idle_log = (0..31).find(|&log| cells(log) < 512.0).unwrap_or(31);
+        let max_p = (params.probability * 4_294_967_296.0) as u32;
+        Self {
+            stats: Stats::default(),
+            wlog,
+            idle_slope,
+            idle_log,
+            max_p,
+            max_p_delta: (max_p / (params.max - params.min).max(1) as u32).max(1),
+            qavg: 0,
+            qcount: -1,
+            dice: 0,
+            idle_since: Some(start),
+            next_adapt: if params.adaptive {
+                start + ADAPT
+            } else {
+                NEVER
+            },
+            ring: Ring::new(),
+            bytes: 0,
+            params,
+        }
+    }
+
+    /// The parameters as given; the adaptive variant's present probability is in the gauges.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The average length in bytes.
+    pub fn average(&self) -> u64 {
+        self.qavg >> self.wlog
+    }
+
+    /// The average after this much idleness: as many halvings as the packets that could have been sent would have caused.
+    fn after_idling(&self, since: Nanos, now: Nanos) -> u64 {
+        let us = ((now - since) / 1_000).min(255 << self.idle_log);
+        let cell = us >> self.idle_log;
+        let shift = if cell == 255 {
+            31
+        } else {
+            ((cell << self.idle_log) as f64 * self.idle_slope).min(31.0) as u32
+        };
+        if shift > 0 {
+            return self.qavg >> shift;
+        }
+        // The table is too coarse for the first part of the exponential: a line instead, down to half.
+        let fall = ((u128::from(self.qavg) * u128::from(us)) >> self.idle_log) as u64;
+        self.qavg - fall.min(self.qavg - self.qavg / 2)
+    }
+
+    /// Moves the average, seen by an arrival (Floyd and Jacobson, figure 2).
+    #[inline]
+    fn update_average(&mut self, now: Nanos) {
+        self.qavg = match self.idle_since.take() {
+            Some(since) => self.after_idling(since, now),
+            None => self.qavg + self.bytes - (self.qavg >> self.wlog),
+        };
+    }
+
+    /// Decides on an arrival. Drops are spread evenly (Floyd and Jacobson, section 7): the die is thrown once per drop and
+    /// compared with probability times packets since.
+    #[inline]
+    fn action(&mut self, rng: &mut Rng) -> Action {
+        let (min, max) = (self.params.min << self.wlog, self.params.max << self.wlog);
+        let roof = if self.params.gentle { 2 * max } else { max };
+        if self.qavg < min {
+            self.qcount = -1;
+            return Action::Pass;
+        }
+        if self.qavg >= roof {
+            self.qcount = -1;
+            return Action::Hard;
+        }
+        self.qcount += 1;
+        if self.qcount == 0 {
+            self.dice = rng.u32();
+            return Action::Pass;
+        }
+        let count = self.qcount as u64;
+        let hit = if self.qavg < max {
+            // In bytes, as Linux divides: max_p * (avg - min) / (max - min) * count against the die.
+            ((self.qavg - min) >> self.wlog) * count >= u64::from(self.dice / self.max_p_delta)
+        } else {
+            let rise = u64::from(!self.max_p) * ((self.qavg - max) >> self.wlog) / self.params.max;
+            (u64::from(self.max_p) + rise) * count >= u64::from(self.dice)
+        };
+        if !hit {
+            return Action::Pass;
+        }
+        self.qcount = 0;
+        self.dice = rng.u32();
+        Action::Early
+    }
+
+    /// The probability at the present average, before it is spread.
+    fn probability(&self) -> f64 {
+        let p = f64::from(self.max_p) / 4_294_967_296.0;
+        let avg = (self.qavg >> self.wlog) as f64;
+        let (min, max) = (self.params.min as f64, self.params.max as f64);
+        if avg < min {
+            0.0
+        } else if avg < max {
+            p * (avg - min) / (max - min)
+        } else if self.params.gentle && avg < 2.0 * max {
+            p + (1.0 - p) * (avg - max) / max
+        } else {
+            1.0
+        }
+    }
+}
+
+impl<P: Packet> Discipline<P> for Red<P> {
+    #[inline(always)]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+        self.update_average(now);
+        let action = self.action(rng);
+        if action != Action::Pass {
+            let hard = action == Action::Hard;
+            let may_mark = self.params.ecn && !(hard && self.params.harddrop);
+            if may_mark && packet.mark() {
+                self.stats.marks += 1;
+            } else if !(may_mark && self.params.nodrop) {
+                *if hard {
+                    &mut self.stats.forced_drops
+                } else {
+                    &mut self.stats.prob_drops
+                } += 1;
+                let cause = if self.params.ecn {
+                    DropCause::Forced
+                } else {
+                    DropCause::Early
+                };
+                return drops.drop(now, packet, cause);
+            }
+        }
+        if self.bytes + u64::from(packet.len()) > self.params.limit {
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        self.bytes += u64::from(packet.len());
+        self.ring.push(packet).set_enqueued(now);
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+        let Some(packet) = self.ring.pop() else {
+            self.idle_since.get_or_insert(now);
+            return Got::Empty;
+        };
+        self.bytes -= u64::from(packet.len());
+        Got::Packet(packet)
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        self.next_adapt
+    }
+
+    /// Floyd, Gummadi and Shenker, "Adaptive RED" (2001), figure 1, with Linux's steps.
+    fn on_timer(&mut self, now: Nanos) {
+        let qavg = self
+            .idle_since
+            .map_or(self.qavg, |since| self.after_idling(since, now))
+            >> self.wlog;
+        let delta = self.params.max - self.params.min;
+        let fifth = delta / 5;
+        if qavg > self.params.min + 3 * fifth && self.max_p <= 50 * ONE_PERCENT {
+            self.max_p += ONE_PERCENT.min(self.max_p / 4);
+        } else if qavg < self.params.min + 2 * fifth && self.max_p >= ONE_PERCENT {
+            self.max_p = self.max_p / 10 * 9;
+        }
+        self.max_p_delta = ((u64::from(self.max_p) + delta / 2) / delta.max(1)).max(1) as u32;
+        self.next_adapt = now + ADAPT;
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.stats.marks
+    }
+
+    /// The limit is shown in full packets; as it is one in bytes, it is no knob.
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = (self.params.limit / u64::from(MTU)) as u32;
+        gauges.probability = self.probability();
+        gauges.marks = self.stats.marks;
+        gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::TestPacket;
+    use crate::{Ecn, SEC};
+
+    const LEN: u32 = 1000;
+
+    /// min 10 kB, max 30 kB; the average is set by hand.
+    fn params() -> Params {
+        Params {
+            min: 10_000,
+            max: 30_000,
+            limit: 1_000_000,
+            burst: default_burst(10_000, 30_000, 1000),
+            ..Params::default()
+        }
+    }
+
+    struct Bed {
+        q: Red<TestPacket>,
+        rng: Rng,
+        dropped: Vec<(TestPacket, DropCause)>,
+    }
+
+    impl Bed {
+        fn new(params: Params) -> Self {
+            assert_eq!(params.check(), Ok(()));
+            Self {
+                q: Red::new(params),
+                rng: Rng::new(1, "red"),
+                dropped: Vec::new(),
+            }
+        }
+        /// Offers a packet at an average held at `avg` bytes.
+        fn offer(&mut self, avg: u64, ecn: Ecn) {
+            let q = &mut self.q;
+            q.idle_since = None;
+            q.qavg = avg << q.wlog;
+            q.bytes = avg;
+            let p = TestPacket::new(0, LEN, 0, ecn);
+            q.enqueue(0, p, &mut self.rng, &mut self.dropped);
+        }
+        /// Share of `n` packets dropped at this average.
+        fn share(params: Params, avg: u64, n: usize) -> f64 {
+            let mut bed = Self::new(params);
+            for _ in 0..n {
+                bed.offer(avg, Ecn::NotEct);
+            }
+            bed.dropped.len() as f64 / n as f64
+        }
+    }
+
+    #[test]
+    fn defaults_are_thirty_ms_of_the_link_and_what_tc_makes_of_them() {
+        let p = Params::for_rate(10_000_000);
+        assert_eq!((p.max, p.min, p.limit), (37_500, 12_500, 150_000));
+        // (2 * 12500 + 37500) / 3000.
+        assert_eq!((p.burst, p.probability), (20, 0.02));
+        for rate in [
+            100_000,
+            1_000_000,
+            10_000_000,
+            1_000_000_000,
+            10_000_000_000,
+        ] {
+            assert_eq!(Params::for_rate(rate).check(), Ok(()), "{rate}");
+        }
+    }
+
+    #[test]
+    fn the_weight_of_the_average_is_that_of_tc() {
+        // The example of tc-red(8): 55 + 1 - 30 = 26 packets; 16 (1 - (15/16)^55) = 15.5, 32 (1 - (31/32)^55) = 26.4.
+        assert_eq!(ewma(30_000, 55, 1000), Some(5));
+        // 101 + 1 - 32 = 70: 64 (1 - (63/64)^101) = 51, 128 (1 - (127/128)^101) = 70.1.
+        assert_eq!(ewma(32_000, 101, 1000), Some(7));
+        assert_eq!(ewma(32_000, 20, 1000), None);
+    }
+
+    #[test]
+    fn the_average_is_exponentially_weighted() {
+        let mut bed = Bed::new(params());
+        bed.q.idle_since = None;
+        bed.q.bytes = 8000;
+        let w = 1.0 / f64::from(1u32 << bed.q.wlog);
+        let mut want = 0.0;
+        for _ in 0..50 {
+            bed.q.update_average(0);
+            want += w * (8000.0 - want);
+        }
+        assert!((bed.q.average() as f64 - want).abs() < 10.0);
+    }
+
+    #[test]
+    fn below_min_nothing_is_dropped() {
+        assert_eq!(Bed::share(params(), 9_999, 10_000), 0.0);
+    }
+
+    #[test]
+    fn at_max_everything_is_dropped() {
+        assert_eq!(Bed::share(params(), 30_000, 1_000), 1.0);
+    }
+
+    #[test]
+    fn between_the_thresholds_drops_are_uniform_in_one_to_one_over_p() {
+        // At 20 kB the probability is half of 2 %: gaps uniform in 1..100, mean 50, so 2 % of packets (section 7 of the paper).
+        let share = Bed::share(params(), 20_000, 200_000);
+        assert!((share - 0.0198).abs() < 0.001, "{share}");
+        let mut bed = Bed::new(params());
+        let (mut gap, mut longest) = (0, 0);
+        for _ in 0..200_000 {
+            let before = bed.dropped.len();
+            bed.offer(20_000, Ecn::NotEct);
+            gap = if bed.dropped.len() > before {
+                0
+            } else {
+                gap + 1
+            };
+            longest = longest.max(gap);
+        }
+        assert!((95..=101).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn the_count_starts_anew_outside_the_thresholds() {
+        let mut bed = Bed::new(params());
+        bed.offer(20_000, Ecn::NotEct);
+        bed.offer(20_000, Ecn::NotEct);
+        assert_eq!(bed.q.qcount, 1);
+        bed.offer(5_000, Ecn::NotEct);
+        assert_eq!(bed.q.qcount, -1);
+        bed.offer(20_000, Ecn::NotEct);
+        bed.offer(40_000, Ecn::NotEct);
+        assert_eq!(bed.q.qcount, -1);
+    }
+
+    #[test]
+    fn gentle_rises_from_max_p_to_one_between_max_and_twice_max() {
+        let gentle = Params {
+            gentle: true,
+            ..params()
+        };
+        let below = Bed::share(gentle.clone(), 29_999, 50_000);
+        let above = Bed::share(gentle.clone(), 30_000, 50_000);
+        assert!((below - above).abs() < 0.002, "{below} {above}");
+        // Half-way the probability is 0.51: the first packet after a drop goes if the die is below it, else the second.
+        let mid = Bed::share(gentle.clone(), 45_000, 50_000);
+        assert!((mid - 1.0 / (0.51 + 2.0 * 0.49)).abs() < 0.01, "{mid}");
+        assert_eq!(Bed::share(gentle, 60_000, 1_000), 1.0);
+    }
+
+    #[test]
+    fn ect_is_marked_where_others_are_dropped() {
+        let mut bed = Bed::new(Params {
+            ecn: true,
+            ..params()
+        });
+        for _ in 0..1000 {
+            bed.offer(40_000, Ecn::Ect0);
+        }
+        assert_eq!((bed.q.marks(), bed.dropped.len()), (1000, 0));
+        bed.offer(40_000, Ecn::NotEct);
+        assert_eq!(bed.dropped[0].1, DropCause::Forced);
+    }
+
+    #[test]
+    fn harddrop_drops_ect_above_max_only() {
+        let mut bed = Bed::new(Params {
+            ecn: true,
+            harddrop: true,
+            ..params()
+        });
+        bed.offer(40_000, Ecn::Ect0);
+        assert_eq!((bed.q.marks(), bed.dropped.len()), (0, 1));
+        for _ in 0..1000 {
+            bed.offer(20_000, Ecn::Ect0);
+        }
+        assert!(bed.q.marks() > 5 && bed.dropped.len() == 1);
+    }
+
+    #[test]
+    fn nodrop_lets_packets_pass_that_cannot_be_marked() {
+        let mut bed = Bed::new(Params {
+            ecn: true,
+            nodrop: true,
+            ..params()
+        });
+        for _ in 0..100 {
+            bed.offer(40_000, Ecn::NotEct);
+        }
+        assert!(bed.dropped.is_empty());
+        assert_eq!(bed.q.len(), 100);
+    }
+
+    #[test]
+    fn the_limit_counts_bytes_and_the_arrival() {
+        let mut bed = Bed::new(Params {
+            limit: 31_000,
+            gentle: true,
+            ..params()
+        });
+        bed.offer(5_000, Ecn::NotEct);
+        bed.q.qavg = 0;
+        bed.q.bytes = 30_000;
+        let p = TestPacket::new(1, LEN, 0, Ecn::NotEct);
+        bed.q.enqueue(0, p, &mut bed.rng, &mut bed.dropped);
+        assert!(bed.dropped.is_empty());
+        bed.q.enqueue(0, p, &mut bed.rng, &mut bed.dropped);
+        assert_eq!(bed.dropped[0].1, DropCause::Overflow);
+    }
+
+    #[test]
+    fn idleness_begins_when_a_dequeue_finds_nothing_and_ends_with_an_arrival() {
+        let mut bed = Bed::new(params());
+        bed.offer(0, Ecn::NotEct);
+        assert_eq!(bed.q.idle_since, None);
+        bed.q.dequeue(SEC, &mut bed.rng, &mut bed.dropped);
+        assert_eq!(bed.q.idle_since, None);
+        bed.q.dequeue(2 * SEC, &mut bed.rng, &mut bed.dropped);
+        bed.q.dequeue(3 * SEC, &mut bed.rng, &mut bed.dropped);
+        assert_eq!(bed.q.idle_since, Some(2 * SEC));
+    }
+
+    #[test]
+    fn the_average_decays_in_idle_periods_as_linux_has_it() {
+        let mut bed = Bed::new(params());
+        let q = &mut bed.q;
+        q.qavg = 20_000 << q.wlog;
+        // In the units that tc counts in: (1 - w)^m, m packet times of 0.8 ms, 15.625 times slower.
+        let half_life = core::f64::consts::LN_2 / q.idle_slope;
+        let after = |us: f64| q.after_idling(0, (us * 1e3) as u64) >> q.wlog;
+        assert_eq!(after(0.0), 20_000);
+        // Linux shifts by the exponent itself, not by its binary logarithm: after 1/slope it has halved.
+        let once = after(1.01 * half_life / core::f64::consts::LN_2);
+        assert_eq!(once, 10_000);
+        assert_eq!(after(1e12), 0);
+        let slight = after(0.01 * half_life);
+        assert!((10_000..20_000).contains(&slight));
+    }
+
+    #[test]
+    fn adaptive_moves_the_probability_every_half_second() {
+        let mut bed = Bed::new(Params {
+            adaptive: true,
+            ..params()
+        });
+        assert_eq!(bed.q.next_timer(), 500 * MS);
+        let p = |bed: &Bed| f64::from(bed.q.max_p) / 4_294_967_296.0;
+        bed.q.idle_since = None;
+        // Above 60 % of the way it rises by min(1 %, a quarter) ...
+        bed.q.qavg = 23_000 << bed.q.wlog;
+        bed.q.on_timer(500 * MS);
+        assert!((p(&bed) - 0.025).abs() < 1e-6);
+        assert_eq!(bed.q.next_timer(), SEC);
+        // ... in the middle it stays ...
+        bed.q.qavg = 20_000 << bed.q.wlog;
+        bed.q.on_timer(SEC);
+        assert!((p(&bed) - 0.025).abs() < 1e-6);
+        // ... below 40 % it falls by a tenth, never below 1 % by more than a step.
+        bed.q.qavg = 17_000 << bed.q.wlog;
+        bed.q.on_timer(1500 * MS);
+        assert!((p(&bed) - 0.0225).abs() < 1e-6);
+        for _ in 0..100 {
+            bed.q.on_timer(2 * SEC);
+        }
+        assert!(p(&bed) > 0.009 && p(&bed) <= 0.01);
+        bed.q.qavg = 29_000 << bed.q.wlog;
+        for _ in 0..200 {
+            bed.q.on_timer(3 * SEC);
+        }
+        assert!(p(&bed) > 0.5 && p(&bed) < 0.512);
+    }
+
+    #[test]
+    fn without_adaptive_there_is_no_timer() {
+        assert_eq!(Bed::new(params()).q.next_timer(), NEVER);
+    }
+
+    #[test]
+    fn the_gauge_shows_the_probability_at_the_average() {
+        let mut bed = Bed::new(params());
+        let mut g = Gauges::default();
+        bed.q.qavg = 20_000 << bed.q.wlog;
+        bed.q.gauges(0, &mut g);
+        assert!((g.probability - 0.01).abs() < 1e-9);
+    }
+}

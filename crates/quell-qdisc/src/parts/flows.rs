@@ -1,0 +1,480 @@
+//! What the fair queues share: buckets that a hash picks, one FIFO of packets per flow, and the two lists of a deficit
+//! round robin, new flows first.
+//!
+//! Sources: RFC 8290, section 4.1 and 4.2; Linux `net/sched/sch_fq_codel.c`, whose scheduler `sch_fq_pie.c` and `sch_fq.c`
+//! repeat. The packets of all flows lie in one slab and are linked by index, so nothing is allocated per packet; a flow
+//! exists from the first packet of its bucket on, so 1024 empty buckets are 4 KB to clone and a walk over the flows
+//! (for the longest one, or for a timer) meets only those ever used.
+//!
+//! What a discipline keeps per flow (CoDel's variables, a limit of its own) lies in a vector beside, by the flow's index,
+//! which never changes: see [`of_flow`].
+
+use crate::{Admission, Nanos, Packet, SubGauges};
+
+/// Index of a flow in [`Flows`]; flows are numbered in the order of their first packets.
+pub type FlowId = u32;
+
+const NONE: u32 = u32::MAX;
+
+/// Bytes of kernel memory that a queued packet takes beyond its length where an option limits memory. Linux counts
+/// `truesize` (buffer, its descriptor and rounding): 2304 for a packet of 1514 bytes.
+pub const PACKET_MEMORY: u64 = 790;
+
+/// The list that a flow waits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Turn {
+    /// In none: nothing queued, no turn due.
+    #[default]
+    Off,
+    /// Flows that became active a moment ago; served first.
+    New,
+    /// Flows in the rotation.
+    Old,
+    /// Flows that are empty but not yet at rest (CAKE's).
+    Decaying,
+}
+
+/// One flow: its FIFO, its place in a list, its credit. 32 bytes, in one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub struct Flow {
+    head: u32,
+    tail: u32,
+    packets: u32,
+    next: u32,
+    prev: u32,
+    /// Bytes that the flow may still send in this round.
+    pub deficit: i32,
+    turn: Turn,
+}
+
+const _: () = assert!(size_of::<Flow>() == 32);
+
+impl Flow {
+    /// Packets queued.
+    #[inline]
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+    /// The list that the flow waits in.
+    #[inline]
+    pub fn turn(&self) -> Turn {
+        self.turn
+    }
+}
+
+/// What a discipline keeps of a flow, in a vector that grows as flows appear.
+#[inline]
+pub fn of_flow<S: Default>(states: &mut Vec<S>, flow: FlowId) -> &mut S {
+    #[cold]
+    fn grow<S: Default>(states: &mut Vec<S>, flow: usize) {
+        states.resize_with(flow + 1, S::default);
+    }
+    let flow = flow as usize;
+    if flow >= states.len() {
+        grow(states, flow);
+    }
+    &mut states[flow]
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    const EMPTY: List = List {
+        head: NONE,
+        tail: NONE,
+    };
+}
+
+/// A packet and the place of the next: of its FIFO, or a free one.
+#[derive(Clone, Copy, Debug)]
+struct Node<P> {
+    packet: P,
+    next: u32,
+}
+
+/// Buckets, flows, packets and lists.
+#[derive(Clone, Debug)]
+pub struct Flows<P> {
+    buckets: Vec<u32>,
+    flows: Vec<Flow>,
+    /// Bytes of each flow, dense, because the search for the fattest reads them all.
+    backlogs: Vec<u32>,
+    slab: Vec<Node<P>>,
+    free: u32,
+    /// By [`Turn`]; that of `Off` stays empty.
+    lists: [List; 4],
+    packets: usize,
+    bytes: u64,
+}
+
+impl<P: Packet> Flows<P> {
+    /// So many empty buckets (at least one).
+    pub fn new(buckets: u32) -> Self {
+        Self {
+            buckets: vec![NONE; buckets.max(1) as usize],
+            flows: Vec::new(),
+            backlogs: Vec::new(),
+            slab: Vec::new(),
+            free: NONE,
+            lists: [List::EMPTY; 4],
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The bucket of a hash by multiplication, as `reciprocal_scale` of Linux.
+    #[inline]
+    pub fn scale(&self, hash: u32) -> u32 {
+        ((u64::from(hash) * self.buckets.len() as u64) >> 32) as u32
+    }
+
+    /// The flow of a bucket, made on first use.
+    #[inline]
+    pub fn flow_of(&mut self, bucket: u32) -> FlowId {
+        let id = self.buckets[bucket as usize];
+        if id != NONE {
+            return id;
+        }
+        self.first_use(bucket)
+    }
+
+    #[cold]
+    fn first_use(&mut self, bucket: u32) -> FlowId {
+        let id = self.flows.len() as u32;
+        self.buckets[bucket as usize] = id;
+        self.backlogs.push(0);
+        self.flows.push(Flow {
+            head: NONE,
+            tail: NONE,
+            packets: 0,
+            next: NONE,
+            prev: NONE,
+            deficit: 0,
+            turn: Turn::Off,
+        });
+        id
+    }
+
+    /// The flow of a bucket, if it was ever used.
+    #[inline]
+    pub fn used(&self, bucket: u32) -> Option<FlowId> {
+        let id = self.buckets[bucket as usize];
+        (id != NONE).then_some(id)
+    }
+
+    /// The flow that a packet of this bucket will join.
+    pub fn admit(&mut self, bucket: u32) -> Admission {
+        let known = self.flows.len();
+        let flow = self.flow_of(bucket);
+        Admission {
+            sub_queue: flow as usize,
+            fresh: self.flows.len() > known,
+        }
+    }
+
+    /// Flows ever used.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Packets queued in a flow; 0 for one that does not exist.
+    #[inline]
+    pub fn packets_of(&self, flow: usize) -> u32 {
+        self.flows.get(flow).map_or(0, Flow::packets)
+    }
+
+    /// What is known of a flow without its discipline.
+    pub fn gauges(&self, now: Nanos, flow: usize) -> Option<SubGauges> {
+        let f = self.flows.get(flow)?;
+        let head = self.front(flow as FlowId);
+        Some(SubGauges {
+            backlog_packets: f.packets,
+            backlog_bytes: self.backlogs[flow].into(),
+            head_age: head.map_or(0, |p| now.saturating_sub(p.enqueued())),
+            ..SubGauges::default()
+        })
+    }
+
+    /// A flow.
+    #[inline]
+    pub fn get(&self, flow: FlowId) -> &Flow {
+        &self.flows[flow as usize]
+    }
+
+    /// A flow, to change.
+    #[inline]
+    pub fn get_mut(&mut self, flow: FlowId) -> &mut Flow {
+        &mut self.flows[flow as usize]
+    }
+
+    /// Every flow ever used, in the order of first use.
+    pub fn iter(&self) -> impl Iterator<Item = &Flow> {
+        self.flows.iter()
+    }
+
+    /// Bytes queued in a flow.
+    #[inline]
+    pub fn backlog(&self, flow: FlowId) -> u32 {
+        self.backlogs[flow as usize]
+    }
+
+    /// The same of every flow ever used.
+    pub fn backlogs(&self) -> &[u32] {
+        &self.backlogs
+    }
+
+    /// Packets queued in all flows.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.packets
+    }
+
+    /// True if no flow has a packet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Bytes queued in all flows.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Memory that the queued packets take, as Linux counts it.
+    #[inline]
+    pub fn memory(&self) -> u64 {
+        self.bytes + self.packets as u64 * PACKET_MEMORY
+    }
+
+    /// The same, with one more packet.
+    #[inline]
+    pub fn memory_with(&self, packet: &P) -> u64 {
+        self.memory() + u64::from(packet.len()) + PACKET_MEMORY
+    }
+
+    /// Appends a packet to a flow's FIFO. What must still be changed in the packet is changed best in its place: a narrow
+    /// store to a copy that is then moved on with wide loads would stall the processor.
+    #[inline]
+    pub fn push(&mut self, flow: FlowId, packet: P) -> &mut P {
+        let len = packet.len();
+        let at = self.free;
+        let at = if at == NONE {
+            self.slab.push(Node { packet, next: NONE });
+            self.slab.len() as u32 - 1
+        } else {
+            let node = &mut self.slab[at as usize];
+            self.free = node.next;
+            node.packet = packet;
+            at
+        };
+        let f = &mut self.flows[flow as usize];
+        if f.packets == 0 {
+            f.head = at;
+        } else {
+            self.slab[f.tail as usize].next = at;
+        }
+        f.tail = at;
+        f.packets += 1;
+        self.backlogs[flow as usize] += len;
+        self.packets += 1;
+        self.bytes += u64::from(len);
+        &mut self.slab[at as usize].packet
+    }
+
+    /// Takes the packet at the head of a flow's FIFO.
+    #[inline]
+    pub fn pop(&mut self, flow: FlowId) -> Option<P> {
+        let f = &mut self.flows[flow as usize];
+        if f.packets == 0 {
+            return None;
+        }
+        let at = f.head;
+        let node = &mut self.slab[at as usize];
+        let packet = node.packet;
+        f.head = std::mem::replace(&mut node.next, self.free);
+        self.free = at;
+        f.packets -= 1;
+        self.backlogs[flow as usize] -= packet.len();
+        self.packets -= 1;
+        self.bytes -= u64::from(packet.len());
+        Some(packet)
+    }
+
+    /// The packet at the head of a flow's FIFO.
+    #[inline]
+    pub fn front(&self, flow: FlowId) -> Option<&P> {
+        let f = &self.flows[flow as usize];
+        (f.packets > 0).then(|| &self.slab[f.head as usize].packet)
+    }
+
+    /// The flow with the most bytes queued, the first of equals; `None` before the first packet ever.
+    pub fn fattest(&self) -> Option<FlowId> {
+        // Two passes of a plain kind, which vectorise.
+        let most = self.backlogs.iter().copied().max()?;
+        let flow = self.backlogs.iter().position(|&bytes| bytes == most)?;
+        Some(flow as FlowId)
+    }
+
+    /// How long the packet has waited that waits longest of all flows' heads; 0 if nothing is queued.
+    pub fn head_age(&self, now: Nanos) -> Nanos {
+        self.flows
+            .iter()
+            .filter(|f| f.packets > 0)
+            .map(|f| now.saturating_sub(self.slab[f.head as usize].packet.enqueued()))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The first flow of a list.
+    #[inline]
+    pub fn first(&self, turn: Turn) -> Option<FlowId> {
+        let head = self.lists[turn as usize].head;
+        (head != NONE).then_some(head)
+    }
+
+    /// Takes a flow out of its list, if it is in one.
+    #[inline]
+    pub fn unlink(&mut self, flow: FlowId) {
+        let Flow {
+            turn, prev, next, ..
+        } = self.flows[flow as usize];
+        if turn == Turn::Off {
+            return;
+        }
+        self.flows[flow as usize].turn = Turn::Off;
+        if prev == NONE {
+            self.lists[turn as usize].head = next;
+        } else {
+            self.flows[prev as usize].next = next;
+        }
+        if next == NONE {
+            self.lists[turn as usize].tail = prev;
+        } else {
+            self.flows[next as usize].prev = prev;
+        }
+    }
+
+    /// Moves a flow to the end of a list.
+    #[inline]
+    pub fn move_to(&mut self, flow: FlowId, turn: Turn) {
+        self.unlink(flow);
+        if turn == Turn::Off {
+            return;
+        }
+        let list = &mut self.lists[turn as usize];
+        let tail = std::mem::replace(&mut list.tail, flow);
+        if tail == NONE {
+            list.head = flow;
+        } else {
+            self.flows[tail as usize].next = flow;
+        }
+        let f = &mut self.flows[flow as usize];
+        f.prev = tail;
+        f.next = NONE;
+        f.turn = turn;
+    }
+
+    /// A packet came: a flow that waits in no list becomes a new one, with a quantum to spend (RFC 8290, section 4.1).
+    #[inline]
+    pub fn activate(&mut self, flow: FlowId, quantum: u32) {
+        let f = &mut self.flows[flow as usize];
+        if f.turn == Turn::Off {
+            f.deficit = quantum as i32;
+            self.move_to(flow, Turn::New);
+        }
+    }
+
+    /// The flow whose turn it is: new flows before old ones; one without credit gets a quantum and goes to the end of
+    /// the old ones (RFC 8290, section 4.2). `None` if both lists are empty.
+    #[inline]
+    pub fn next_turn(&mut self, quantum: u32) -> Option<FlowId> {
+        loop {
+            let flow = self.first(Turn::New).or_else(|| self.first(Turn::Old))?;
+            let f = &mut self.flows[flow as usize];
+            if f.deficit > 0 {
+                return Some(flow);
+            }
+            f.deficit += quantum as i32;
+            // A lone flow is at the end already.
+            if f.turn != Turn::Old || f.next != NONE {
+                self.move_to(flow, Turn::Old);
+            }
+        }
+    }
+
+    /// The flow whose turn it is turned out empty. A new one passes through the old ones first, if there are any, so that
+    /// a flow which sends one packet at a time cannot starve them (RFC 8290, section 4.2); an old one leaves.
+    #[inline]
+    pub fn found_empty(&mut self, flow: FlowId) {
+        let pass = self.get(flow).turn == Turn::New && self.first(Turn::Old).is_some();
+        self.move_to(flow, if pass { Turn::Old } else { Turn::Off });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Ecn, TestPacket};
+
+    fn packet(id: u64, len: u32) -> TestPacket {
+        TestPacket::new(id, len, 0, Ecn::NotEct)
+    }
+
+    #[test]
+    fn a_flow_is_a_fifo_and_the_slab_reuses_its_places() {
+        let mut f: Flows<TestPacket> = Flows::new(8);
+        let (a, b) = (f.flow_of(3), f.flow_of(5));
+        for id in 0..4 {
+            f.push(if id % 2 == 0 { a } else { b }, packet(id, 100));
+        }
+        assert_eq!((f.len(), f.bytes()), (4, 400));
+        assert_eq!(f.pop(a).map(|p| p.id), Some(0));
+        f.push(a, packet(4, 100));
+        assert_eq!(f.slab.len(), 4, "the freed place is taken again");
+        assert_eq!(f.pop(a).map(|p| p.id), Some(2));
+        assert_eq!(f.pop(a).map(|p| p.id), Some(4));
+        assert_eq!(f.pop(a), None);
+        assert_eq!(f.get(b).packets(), 2);
+    }
+
+    #[test]
+    fn buckets_are_scaled_from_the_high_bits_of_the_hash() {
+        let f: Flows<TestPacket> = Flows::new(1000);
+        assert_eq!(f.scale(0), 0);
+        assert_eq!(f.scale(u32::MAX), 999);
+        assert_eq!(f.scale(1 << 31), 500);
+    }
+
+    #[test]
+    fn unlinking_from_the_middle_keeps_the_others_in_order() {
+        let mut f: Flows<TestPacket> = Flows::new(8);
+        for b in 0..4 {
+            let id = f.flow_of(b);
+            f.move_to(id, Turn::Old);
+        }
+        f.unlink(1);
+        f.move_to(0, Turn::Old);
+        let mut order = Vec::new();
+        while let Some(id) = f.first(Turn::Old) {
+            order.push(id);
+            f.unlink(id);
+        }
+        assert_eq!(order, [2, 3, 0]);
+        assert_eq!(f.lists[Turn::Old as usize].tail, NONE);
+    }
+
+    #[test]
+    fn an_empty_queue_clones_small() {
+        let f: Flows<TestPacket> = Flows::new(1024);
+        assert!(f.flows.is_empty() && f.slab.is_empty());
+        assert_eq!(f.buckets.len() * size_of::<u32>(), 4096);
+    }
+}

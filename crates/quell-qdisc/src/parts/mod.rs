@@ -1,0 +1,4 @@
+//! What disciplines are built from.
+
+pub mod flows;
+pub mod ring;

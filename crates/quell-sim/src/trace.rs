@@ -1,0 +1,76 @@
+//! What the simulator notes of packets that leave a queue: a hash over every event, the places of ACKs to be freed, what a
+//! capture wants.
+
+use quell_link::queue::Observer;
+use quell_qdisc::{DropCause, Nanos, Packet};
+
+use crate::packet::{Kind, Pkt};
+
+/// The notes of one queue.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Hash over every packet event.
+    pub hash: u64,
+    /// ACKs that were dropped: their places in the store are to be freed.
+    pub dropped_acks: Vec<u32>,
+    /// Packets that left (no cause) or were dropped, for a capture; None: nobody captures.
+    pub capture: Option<Vec<(Option<DropCause>, Pkt)>>,
+}
+
+impl Trace {
+    /// Mixes one packet's fate into the hash.
+    #[inline]
+    fn event(&mut self, now: Nanos, p: &Pkt, fate: u64) {
+        let word = now ^ u64::from(p.seq) << 20 ^ u64::from(p.flow.slot) << 44 ^ fate << 60;
+        self.hash = (self.hash ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+}
+
+impl Observer<Pkt> for Trace {
+    #[inline(always)]
+    fn departed(&mut self, now: Nanos, p: &Pkt) {
+        self.event(now, p, 1 + p.ecn() as u64);
+        if let Some(capture) = &mut self.capture {
+            capture.push((None, *p));
+        }
+    }
+
+    fn dropped(&mut self, now: Nanos, p: Pkt, cause: DropCause) {
+        if p.kind == Kind::Ack {
+            self.dropped_acks.push(p.seq);
+        }
+        self.event(now, &p, 8 + cause as u64);
+        if let Some(capture) = &mut self.capture {
+            capture.push((Some(cause), p));
+        }
+    }
+
+    fn lost(&mut self, _now: Nanos, p: Pkt) {
+        if p.kind == Kind::Ack {
+            self.dropped_acks.push(p.seq);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_qdisc::Ecn;
+
+    use super::*;
+    use crate::packet::FlowId;
+
+    #[test]
+    fn a_drop_counts_in_the_hash_at_the_time_when_it_happens() {
+        // A tail drop never entered this queue: what the packet says of its enqueue is 0, or the previous hop's.
+        let hash = |now| {
+            let mut trace = Trace::default();
+            let p = Pkt::new(Kind::Udp, FlowId::default(), 0, 7, 1500, 1472, Ecn::NotEct);
+            trace.dropped(now, p, DropCause::Overflow);
+            trace.hash
+        };
+        assert_ne!(hash(1_000), hash(2_000));
+        assert_eq!(hash(1_000), hash(1_000));
+    }
+}
