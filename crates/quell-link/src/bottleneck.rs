@@ -130,7 +130,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    #[inline]
+    // Out of line: an arrival seldom finds the link idle, and a second copy of `serve` would keep the first from being inlined.
+    #[inline(never)]
     fn kick(&mut self, now: Nanos) {
         match self.shaper {
             Shaper::Line => self.serve(now),
@@ -178,11 +179,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     #[inline(always)]
     fn serve(&mut self, now: Nanos) {
         let through = if self.nic_limit == 0 {
-            let (line, server) = (&mut self.in_service, &mut self.server);
-            self.queue.take_with(now, |p, _| {
-                *line = Some(*p);
-                server.finish(now, p.len())
-            })
+            self.queue.send(now, &mut self.in_service, &mut self.server)
         } else {
             self.take_through_nic(now).map(|p| {
                 self.in_service = Some(p);

@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Departure, Loss, SubQueue};
+use quell_qdisc::discipline::Look;
 use quell_qdisc::{
     Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng,
 };
 
 use crate::meter::{Counters, Meter};
+use crate::server::Server;
 use crate::words::Built;
 
 /// What the owner of a queue does with the packets that leave it.
@@ -60,6 +62,25 @@ impl<P: Packet, O: Observer<P>> Drops<P> for Probe<P, O> {
     }
 }
 
+/// Puts a packet on a line.
+struct OnLine<'a, P> {
+    now: Nanos,
+    line: &'a mut Option<P>,
+    server: &'a mut Server,
+}
+
+impl<P: Packet, O: Observer<P>> Look<P, Probe<P, O>> for OnLine<'_, P> {
+    /// When it is through.
+    type Seen = Nanos;
+
+    #[inline(always)]
+    fn look(self, packet: &P, probe: &mut Probe<P, O>) -> Nanos {
+        probe.departure(self.now, packet);
+        *self.line = Some(*packet);
+        self.server.finish(self.now, packet.len())
+    }
+}
+
 /// What somebody outside is to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -85,8 +106,6 @@ pub struct ManagedQueue<P, O> {
     pub decide_at: Nanos,
     qdisc: Qdisc<P>,
     rng: Rng,
-    /// The controller wants to know of every packet.
-    watches: bool,
     controller: Option<Box<dyn Control>>,
     /// Packets that came while an answer from outside was awaited, the one that raised the question first.
     waiting: VecDeque<P>,
@@ -120,7 +139,6 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             decide_at: NEVER,
             qdisc: Qdisc::new(built.queue),
             rng,
-            watches: false,
             controller: None,
             waiting: VecDeque::new(),
             question: None,
@@ -137,8 +155,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     }
 
     fn employ(&mut self, controller: Box<dyn Control>) {
-        self.watches = controller.watches_packets();
-        self.probe.watched = self.watches.then(Vec::new);
+        self.probe.watched = controller.watches_packets().then(Vec::new);
         self.controller = Some(controller);
     }
 
@@ -179,7 +196,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     #[inline(always)]
     pub fn offer(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> P) -> Offered {
         self.probe.meter.counters.arrivals += 1;
-        if self.watches {
+        if self.probe.watched.is_some() {
             return self.offer_watched(now, make());
         }
         let backlog = self
@@ -253,27 +270,38 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     /// What the discipline sends now.
     #[inline(always)]
     pub fn take(&mut self, now: Nanos) -> Got<P> {
-        self.take_with(now, |p, _| *p)
-    }
-
-    /// The same, for a packet that is only looked at.
-    #[inline(always)]
-    pub fn take_with<R>(&mut self, now: Nanos, look: impl FnOnce(&P, &mut O) -> R) -> Got<R> {
-        if self.watches {
-            return self.take_watched(now, look);
+        if self.probe.watched.is_some() {
+            return self.take_watched(now);
         }
-        let (got, backlog) =
-            self.qdisc
-                .take_with(now, &mut self.rng, &mut self.probe, |p, probe| {
-                    probe.departure(now, p);
-                    look(p, &mut probe.observer)
-                });
+        let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
+        if let Got::Packet(p) = &got {
+            self.probe.departure(now, p);
+        }
         self.probe.meter.backlog(now, backlog);
         got
     }
 
+    /// Puts what the discipline sends now on a line, copied once from where it lies, and gives when it is through.
+    #[inline(always)]
+    pub fn send(&mut self, now: Nanos, line: &mut Option<P>, server: &mut Server) -> Got<Nanos> {
+        if self.probe.watched.is_some() {
+            return self.take_watched(now).map(|p| {
+                *line = Some(p);
+                server.finish(now, p.len())
+            });
+        }
+        let (through, backlog) = self.qdisc.take_with(
+            now,
+            &mut self.rng,
+            &mut self.probe,
+            OnLine { now, line, server },
+        );
+        self.probe.meter.backlog(now, backlog);
+        through
+    }
+
     #[inline(never)]
-    fn take_watched<R>(&mut self, now: Nanos, look: impl FnOnce(&P, &mut O) -> R) -> Got<R> {
+    fn take_watched(&mut self, now: Nanos) -> Got<P> {
         let (got, backlog) = self.qdisc.take(now, &mut self.rng, &mut self.probe);
         self.report_drops(now);
         if let Got::Packet(p) = &got {
@@ -291,7 +319,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             }
         }
         self.probe.meter.backlog(now, backlog);
-        got.map(|p| look(&p, &mut self.probe.observer))
+        got
     }
 
     /// Readings of the queue on a link that has this rate now.
@@ -426,7 +454,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     /// Takes the controller away: knobs stay as they are. A question that is open still wants its answer.
     pub fn release(&mut self) {
         (self.controller, self.decide_at) = (None, NEVER);
-        (self.watches, self.probe.watched) = (false, None);
+        self.probe.watched = None;
     }
 
     /// Brings timers and integrals up to `now`, for a reading.

@@ -4,7 +4,7 @@
 //! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and with `bfifo` while
 //! backlog plus packet stay within it. A limit that is lowered takes nothing out: what is queued leaves by the link.
 
-use crate::discipline::Backlog;
+use crate::discipline::{Backlog, Look};
 use crate::parts::ring::Ring;
 use crate::{Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng};
 
@@ -128,15 +128,15 @@ impl<P: Packet> Fifo<P> {
 
     /// `take` of a packet that is only looked at, where it lies.
     #[inline(always)]
-    pub fn take_with<D, R>(
+    pub fn take_with<D, L: Look<P, D>>(
         &mut self,
         drops: &mut D,
-        look: impl FnOnce(&P, &mut D) -> R,
-    ) -> (Got<R>, Backlog) {
+        look: L,
+    ) -> (Got<L::Seen>, Backlog) {
         let got = match self.queue.front() {
             Some(packet) => {
                 self.bytes -= u64::from(packet.len());
-                let seen = look(packet, drops);
+                let seen = look.look(packet, drops);
                 self.queue.pop();
                 Got::Packet(seen)
             }

@@ -28,6 +28,7 @@ use pie::Pie;
 use pie_ns3::PieNs3;
 use red::Red;
 
+use crate::discipline::Look;
 use crate::parts::flows::Flows;
 use crate::{
     Admission, Backlog, Discipline, Drops, Gauges, Got, KnobSet, Knobs, Nanos, Packet, Rng,
@@ -155,18 +156,23 @@ impl<P: Packet> Qdisc<P> {
     }
     /// `take` of a packet that is only looked at; a plain FIFO shows it where it lies.
     #[inline(always)]
-    pub fn take_with<D: Drops<P>, R>(
+    pub fn take_with<D: Drops<P>, L: Look<P, D>>(
         &mut self,
         now: Nanos,
         rng: &mut Rng,
         drops: &mut D,
-        look: impl FnOnce(&P, &mut D) -> R,
-    ) -> (Got<R>, Backlog) {
+        look: L,
+    ) -> (Got<L::Seen>, Backlog) {
         match self {
             Qdisc::Fifo(q) => q.take_with(drops, look),
             other => {
                 let (got, backlog) = other.take_law(now, rng, drops);
-                (got.map(|p| look(&p, drops)), backlog)
+                let seen = match got {
+                    Got::Packet(p) => Got::Packet(look.look(&p, drops)),
+                    Got::Empty => Got::Empty,
+                    Got::NotBefore(t) => Got::NotBefore(t),
+                };
+                (seen, backlog)
             }
         }
     }
