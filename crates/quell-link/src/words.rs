@@ -10,6 +10,7 @@ mod learnqueue;
 mod lfq;
 mod model;
 mod option;
+mod pie;
 mod red;
 mod rlaqm;
 mod rows;

@@ -267,7 +267,7 @@ fn main() {
     for (what, fixed_point) in [("floating point", false), ("fixed_point", true)] {
         if "learnqueue".contains(&word) {
             let ns = decision(Params {
-                fixed_point,
+                arithmetic: fixed_point.into(),
                 ..Params::default()
             });
             let label = format!("learnqueue, a decision, {what}");

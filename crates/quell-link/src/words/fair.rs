@@ -282,7 +282,11 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         ),
         opt(
             "ineffective_coupling",
-            Field::Flag(|p| &mut p.ineffective_coupling, ""),
+            Field::Switch {
+                off: "",
+                set: |p, _| p.coupling = l4s::Coupling::Published,
+                get: |p| p.coupling == l4s::Coupling::Published,
+            },
             "the coupled probability only decides between mark and drop, as in the published kernel file",
         ),
         opt(

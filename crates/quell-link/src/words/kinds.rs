@@ -1,13 +1,12 @@
 //! Every kind: what its words parse into and what they build. Names, units and defaults are `tc`'s.
 
 use quell_qdisc::control::{fixed, wqm};
-use quell_qdisc::{
-    cake, cobalt, codel, disciplines, dualpi2, fifo, fq, fq_codel, fq_pie, l4s, pie,
-};
+use quell_qdisc::{cake, cobalt, codel, disciplines, dualpi2, fifo, fq, fq_codel, fq_pie, l4s};
 
 use super::a3c::{self, A3C_L4S};
 use super::learnqueue::{self, LEARNQUEUE};
 use super::lfq::{self, LFQ};
+use super::pie::{self, PIE};
 use super::red::{self, RED};
 use super::rlaqm::{self, RLAQM};
 use super::{AnyKind, Built, controlled, fair, single};
@@ -23,7 +22,7 @@ pub enum Spec {
     /// `codel`.
     Codel(codel::Params),
     /// `pie`.
-    Pie(pie::Params),
+    Pie(pie::Words),
     /// `fq`.
     Fq(fq::Params),
     /// `fq_codel`.
@@ -70,8 +69,7 @@ impl Spec {
             Spec::Fifo(params) => plain(Queue::Fifo(params)),
             Spec::Red(words) => plain(Queue::Red(words.params(rate_bps))),
             Spec::Codel(params) => plain(Queue::Codel(params)),
-            Spec::Pie(params) if params.ns3_2018 => plain(Queue::PieNs3(params)),
-            Spec::Pie(params) => plain(Queue::Pie(params)),
+            Spec::Pie(words) => plain(words.queue()),
             Spec::Fq(params) => plain(Queue::Fq(params)),
             Spec::FqCodel(params) => plain(Queue::FqCodel(params)),
             Spec::FqPie(params) => plain(Queue::FqPie(params)),
@@ -129,7 +127,7 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &single::FIFO,
     &RED,
     &single::CODEL,
-    &single::PIE,
+    &PIE,
     &fair::FQ,
     &fair::FQ_CODEL,
     &fair::FQ_PIE,

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use quell_qdisc::US;
+use quell_qdisc::control::learnqueue::readings::{
+    Arithmetic, Credit, Discount, Length, QueueSize, Update,
+};
 use quell_qdisc::control::learnqueue::{LearnQueue, Params, Table};
 
 use super::rows::*;
@@ -152,32 +155,56 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
         ),
         opt(
             "current_max_delay",
-            Field::Flag(|w| &mut w.params.current_max_delay, ""),
+            Field::Switch {
+                off: "",
+                set: |w, on| w.params.queue_size = on.into(),
+                get: |w| w.params.queue_size == QueueSize::Present,
+            },
             "max_delay is that of the present limit, not of the largest one",
         ),
         opt(
             "delayed_credit",
-            Field::Flag(|w| &mut w.params.delayed_credit, ""),
+            Field::Switch {
+                off: "",
+                set: |w, on| w.params.credit = on.into(),
+                get: |w| w.params.credit == Credit::Cause,
+            },
             "a period's reward goes to the action before it, not to the one after",
         ),
         opt(
             "literal_update",
-            Field::Flag(|w| &mut w.params.literal_update, ""),
+            Field::Switch {
+                off: "",
+                set: |w, on| w.params.update = on.into(),
+                get: |w| w.params.update == Update::Literal,
+            },
             "the update as algorithm 1 prints it, without alpha on the bracket",
         ),
         opt(
             "printed_gamma",
-            Field::Flag(|w| &mut w.params.printed_gamma, ""),
+            Field::Switch {
+                off: "",
+                set: |w, on| w.params.discount = on.into(),
+                get: |w| w.params.discount == Discount::Printed,
+            },
             "gamma as printed: 1 - 0.995 gamma",
         ),
         opt(
             "bytes_max_delay",
-            Field::Flag(|w| &mut w.params.bytes_max_delay, ""),
+            Field::Switch {
+                off: "",
+                set: |w, on| w.params.length = on.into(),
+                get: |w| w.params.length == Length::Bytes,
+            },
             "max_delay as equation 13 prints it: bytes over bit/s",
         ),
         opt(
             "fixed_point",
-            Field::Flag(|w| &mut w.params.fixed_point, ""),
+            Field::Switch {
+                off: "",
+                set: |w, on| w.params.arithmetic = on.into(),
+                get: |w| w.params.arithmetic == Arithmetic::Fixed,
+            },
             "integers, as on the paper's boards",
         ),
         opt(

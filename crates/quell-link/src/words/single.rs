@@ -1,7 +1,7 @@
 //! The kinds with one queue for all flows.
 
 use quell_qdisc::dualpi2::{self, Classifier, Step};
-use quell_qdisc::{MS, MTU, Nanos, SEC, US, cobalt, codel, fifo, pie};
+use quell_qdisc::{MS, MTU, Nanos, SEC, US, cobalt, codel, fifo};
 
 use super::rows::*;
 use super::{Field, Kind, Opt, Spec};
@@ -85,58 +85,6 @@ pub(super) static CODEL: Kind<codel::Params> = Kind {
     wrap: Spec::Codel,
     unwrap: unwrap!(Codel),
     check: codel::Params::check,
-};
-
-pub(super) static PIE: Kind<pie::Params> = Kind {
-    name: "pie",
-    summary: "Proportional Integral controller Enhanced: drops arrivals with a probability that steers the delay",
-    source: "RFC 8033, Linux sch_pie",
-    default: pie::Params::default,
-    options: &[
-        // Before the options whose defaults it changes, so that the canonical words put it there too.
-        opt(
-            "ns3-2018",
-            Field::Switch {
-                off: "",
-                set: |p, _| {
-                    *p = pie::Params {
-                        limit: p.limit,
-                        ..pie::Params::ns3_2018()
-                    }
-                },
-                get: |p| p.ns3_2018,
-            },
-            "the PIE of ns-3 until 2019, with its target 20ms, tupdate 30ms; goes before other options",
-        ),
-        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT),
-        opt("target", Field::Time(|p| &mut p.target, 0, LONG), TARGET),
-        opt(
-            "tupdate",
-            Field::Time(|p| &mut p.tupdate, MS, LONG),
-            TUPDATE,
-        ),
-        opt("alpha", Field::Count(|p| &mut p.alpha, 0, 32), ALPHA),
-        opt("beta", Field::Count(|p| &mut p.beta, 0, 32), BETA),
-        opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), PIE_ECN),
-        opt(
-            "ecn_prob",
-            Field::Count(|p| &mut p.ecn_prob, 0, 100),
-            ECN_PROB,
-        ),
-        opt(
-            "bytemode",
-            Field::Flag(|p| &mut p.bytemode, "nobytemode"),
-            BYTEMODE,
-        ),
-        opt(
-            "dq_rate_estimator",
-            Field::Flag(|p| &mut p.dq_rate_estimator, "no_dq_rate_estimator"),
-            ESTIMATOR,
-        ),
-    ],
-    wrap: Spec::Pie,
-    unwrap: unwrap!(Pie),
-    check: pie::Params::check,
 };
 
 pub(super) static COBALT: Kind<cobalt::Params> = Kind {

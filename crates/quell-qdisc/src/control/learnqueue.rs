@@ -3,24 +3,17 @@
 //! Source: Bouacida and Shihada, "Practical and Dynamic Buffer Sizing Using LearnQueue", IEEE Transactions on Mobile
 //! Computing 2019, sections 3.2 and 3.3, algorithm 1. The state is the limit, the actions are one packet less and one more.
 //!
-//! Deviations, each with the printed reading as an option:
-//! - Algorithm 1, line 47 leaves α out in front of the bracket, which diverges for any useful α; the text behind equation 8
-//!   has it. Default: the text; `literal_update`: as printed, held within the range of a 32-bit integer.
-//! - γ ← 1 − 0.995γ jumps from 0.1 to 0.9005 at once. Default: 1 − γ ← 0.995 (1 − γ), the mirror of ε; `printed_gamma`.
-//! - Equation 13 divides bytes by a bit rate. Default: bits; `bytes_max_delay`: as printed.
-//! - "queue size" in equation 13 may be the largest limit (default) or the present one (`current_max_delay`). With the present
-//!   one a reward without loss grows with the limit, so that learning leads to the largest one.
-//! - Algorithm 1 credits the period that just ended to the action taken now (default, as printed); `delayed_credit` credits
-//!   it to the action that caused it.
-//! - The paper leaves open α, the first γ, the first limit and Q: 1/visits (equations 9 and 10 ask for it; or `alpha`), 0.1, 1
-//!   and 0. Calibrated on one and on five TCP flows, as `quell reproduce learnqueue` shows.
-//! - With a constant α, or from 400 on, the walk sticks where it began: rewards are positive, what was never tried counts 0.
-//! - `fixed_point`: the Q table in integer microseconds, α and γ in 1024ths, as on the paper's radio boards.
+//! Where the paper contradicts itself or leaves something open, both readings are there ([`readings`]). Left open besides are α,
+//! the first γ, the first limit and Q: 1/visits (equations 9 and 10 ask for it; or `alpha`), 0.1, 1 and 0, calibrated on one and
+//! on five TCP flows, as `quell reproduce learnqueue` shows. With a constant α, or from 400 on, the walk sticks where it began:
+//! rewards are positive, what was never tried counts 0.
 //!
 //! What was learned can be kept in a file, from which another queue starts (`table.rs`).
 
+pub mod readings;
 mod table;
 
+use readings::{Arithmetic, Credit, Discount, Length, QueueSize, Update};
 use serde::{Deserialize, Serialize};
 pub use table::{Card, FORMAT, Table};
 
@@ -61,18 +54,24 @@ pub struct Params {
     pub gamma: f64,
     /// Where its growth ends (default 0.9).
     pub gamma_max: f64,
-    /// See the file's header.
-    pub literal_update: bool,
-    /// See the file's header.
-    pub printed_gamma: bool,
-    /// See the file's header.
-    pub bytes_max_delay: bool,
-    /// See the file's header.
-    pub current_max_delay: bool,
-    /// See the file's header.
-    pub delayed_credit: bool,
-    /// See the file's header.
-    pub fixed_point: bool,
+    /// How a pair's value is updated.
+    #[serde(rename = "literal_update")]
+    pub update: Update,
+    /// How the discount grows.
+    #[serde(rename = "printed_gamma")]
+    pub discount: Discount,
+    /// The unit of a packet's length in equation 13.
+    #[serde(rename = "bytes_max_delay")]
+    pub length: Length,
+    /// The queue size of equation 13.
+    #[serde(rename = "current_max_delay")]
+    pub queue_size: QueueSize,
+    /// Which action a reward is credited to.
+    #[serde(rename = "delayed_credit")]
+    pub credit: Credit,
+    /// What the table is computed in.
+    #[serde(rename = "fixed_point")]
+    pub arithmetic: Arithmetic,
 }
 
 impl Default for Params {
@@ -92,12 +91,12 @@ impl Default for Params {
             decay: 0.995,
             gamma: 0.1,
             gamma_max: 0.9,
-            literal_update: false,
-            printed_gamma: false,
-            bytes_max_delay: false,
-            current_max_delay: false,
-            delayed_credit: false,
-            fixed_point: false,
+            update: Update::default(),
+            discount: Discount::default(),
+            length: Length::default(),
+            queue_size: QueueSize::default(),
+            credit: Credit::default(),
+            arithmetic: Arithmetic::default(),
         }
     }
 }
@@ -107,11 +106,11 @@ impl Params {
     pub fn as_published(mut self) -> Self {
         self.alpha = Some(0.1);
         self.initial = self.max_size;
-        self.current_max_delay = true;
-        self.literal_update = true;
-        self.printed_gamma = true;
-        self.bytes_max_delay = true;
-        self.fixed_point = true;
+        self.queue_size = QueueSize::Present;
+        self.update = Update::Literal;
+        self.discount = Discount::Printed;
+        self.length = Length::Bytes;
+        self.arithmetic = Arithmetic::Fixed;
         self
     }
 
@@ -150,12 +149,14 @@ impl Params {
 
     /// The time that `limit` packets take at the basic rate, ms (equation 13).
     pub fn max_delay_ms(&self, limit: u32) -> f64 {
-        let limit = if self.current_max_delay {
-            limit
-        } else {
-            self.max_size
+        let limit = match self.queue_size {
+            QueueSize::Largest => self.max_size,
+            QueueSize::Present => limit,
         };
-        let bits = if self.bytes_max_delay { 1.0 } else { 8.0 };
+        let bits = match self.length {
+            Length::Bits => 8.0,
+            Length::Bytes => 1.0,
+        };
         f64::from(self.packet_bytes) * bits * f64::from(limit) / self.basic_bps as f64 * 1000.0
     }
 
@@ -188,9 +189,9 @@ enum Values {
 impl Values {
     fn none(params: &Params) -> Self {
         let size = params.max_size as usize;
-        match params.fixed_point {
-            true => Values::Fixed(vec![[0; 2]; size]),
-            false => Values::Float(vec![[0.0; 2]; size]),
+        match params.arithmetic {
+            Arithmetic::Fixed => Values::Fixed(vec![[0; 2]; size]),
+            Arithmetic::Float => Values::Float(vec![[0.0; 2]; size]),
         }
     }
 
@@ -358,9 +359,9 @@ impl LearnQueue {
             self.epsilon *= p.decay;
         }
         if self.gamma < p.gamma_max {
-            self.gamma = match p.printed_gamma {
-                true => 1.0 - p.decay * self.gamma,
-                false => 1.0 - p.decay * (1.0 - self.gamma),
+            self.gamma = match p.discount {
+                Discount::Printed => 1.0 - p.decay * self.gamma,
+                Discount::Mirrored => 1.0 - p.decay * (1.0 - self.gamma),
             };
         }
     }
@@ -372,7 +373,7 @@ impl LearnQueue {
             Some(alpha) => alpha,
             None => 1.0 / f64::from(self.visits[row][action].max(1)),
         };
-        let literal = self.params.literal_update;
+        let literal = self.params.update == Update::Literal;
         match &mut self.q {
             Values::Float(q) => {
                 let best = q[next][0].max(q[next][1]);
@@ -427,7 +428,7 @@ impl Control for LearnQueue {
         };
         self.limit = next;
         self.visit(pair);
-        if self.params.delayed_credit {
+        if self.params.credit == Credit::Cause {
             self.pending = Some(pair);
         } else {
             let reward = self.reward(pair, pair.limit, delay, rate);
@@ -462,7 +463,7 @@ mod tests {
     fn plain() -> Params {
         Params {
             alpha: Some(0.1),
-            current_max_delay: true,
+            queue_size: QueueSize::Present,
             initial: 400,
             ..Params::default()
         }
@@ -485,7 +486,7 @@ mod tests {
         // Section 3.3: "using equal scaling weights, the obtained total reward is equal to zero".
         let p = Params::default();
         let current = Params {
-            current_max_delay: true,
+            queue_size: QueueSize::Present,
             ..Params::default()
         };
         for limit in [1, 17, 400] {
@@ -504,7 +505,7 @@ mod tests {
     fn the_maximum_delay_is_that_of_the_basic_rate() {
         // 1500 bytes at 6.5 Mbit/s take 1.846 ms, 400 of them 738.5 ms; 30 ms are 16.25 packets.
         let p = Params {
-            current_max_delay: true,
+            queue_size: QueueSize::Present,
             ..Params::default()
         };
         assert!((p.max_delay_ms(1) - 1.846).abs() < 0.001);
@@ -558,7 +559,7 @@ mod tests {
     #[test]
     fn the_printed_rule_takes_gamma_to_its_end_at_once() {
         let mut lq = LearnQueue::new(Params {
-            printed_gamma: true,
+            discount: Discount::Printed,
             ..Params::default()
         });
         lq.visit(Pair {
@@ -617,7 +618,7 @@ mod tests {
         assert!((lq.q(20, 1) - 1.2596).abs() < 1e-4, "{}", lq.q(20, 1));
         let mut literal = greedy(Params {
             initial: 20,
-            literal_update: true,
+            update: Update::Literal,
             ..plain()
         });
         literal.decide(&busy, &mut [], &mut Rng::new(1, "t"));
@@ -658,7 +659,7 @@ mod tests {
     fn delayed_credit_goes_to_the_action_that_caused_the_period() {
         let mut lq = greedy(Params {
             initial: 20,
-            delayed_credit: true,
+            credit: Credit::Cause,
             ..plain()
         });
         let mut rng = Rng::new(1, "t");
@@ -677,9 +678,9 @@ mod tests {
 
     #[test]
     fn integers_learn_what_floating_point_learns() {
-        let run = |fixed_point| {
+        let run = |arithmetic| {
             let mut lq = LearnQueue::new(Params {
-                fixed_point,
+                arithmetic,
                 // Exploring only, both walk the same way.
                 epsilon: 1.0,
                 epsilon_min: 1.0,
@@ -696,7 +697,7 @@ mod tests {
             }
             lq
         };
-        let (float, fixed) = (run(false), run(true));
+        let (float, fixed) = (run(Arithmetic::Float), run(Arithmetic::Fixed));
         for action in 0..2 {
             let (a, b) = (float.q(20, action), fixed.q(20, action));
             assert!((a - b).abs() < 0.3 + a.abs() * 0.05, "{a} {b}");

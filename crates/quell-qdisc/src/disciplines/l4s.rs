@@ -4,23 +4,13 @@
 //! Sources: Satish, Kua and Pokhrel 2024 (the paper, its section 4 and equations 2, 3 and 5), the kernel file in
 //! MPTCP-FreeBSD/FB13.1-AQM-L4S-SRC, FreeBSD's `dn_aqm_pie.h`, RFC 8033 (PIE) and RFC 9332 (coupling).
 //!
-//! PIE is FreeBSD's: microseconds, probabilities of 31 bits, the old delay in the early exit, no rule for delays above 250 ms,
-//! a timer per sub-queue that runs while the sub-queue is in the rotation, everything forgotten when it comes back.
-//!
-//! The stated design is the default. A classic sub-queue's packets are dropped (marked, if ECN-capable) with p_C = p'^2; an
-//! L4S sub-queue's are marked with p_L = max(own p', k p' of its classic partner). What the paper leaves open is as in
-//! RFC 9332, section 4.2.3: from k p' = 1 on the L4S sub-queue drops with p_C and marks the rest, and the classic one no
-//! longer marks. The own p' of an L4S sub-queue may pass 1: all packets are marked then, and dropped with the excess. PIE's
-//! exits spare only what PIE itself asks for, not the coupling, which rests while the pair holds next to nothing. Packets are
-//! picked independently: PIE's de-randomisation (RFC 8033, section 5.4) picks hardly more than half of p_C, which would undo
-//! the balance that the square is for.
-//!
-//! [`Params::ineffective_coupling`] does what the kernel file does instead. The coupled probability is computed and then only
-//! compared: below `max_ecnth` a packet that PIE picked is marked instead of dropped, and 0 refills the burst allowance. PIE
-//! picks with each sub-queue's own p', not squared. p'^2 is a 32-bit product divided by 2^31, so 0, 1 or 2 units of 2^-31; and
-//! the p' that the partner sees stays at its last value while a classic sub-queue rests.
-//! Not modelled: the file keeps those values in globals that all schedulers of a machine share, and its Jenkins hash is the
-//! caller's flow hash here.
+//! The stated design is the default; [`Coupling`] has the other reading.
+
+mod designed;
+mod law;
+mod published;
+
+use law::{Fate, Law, MAX_PROB, Units, share, square};
 
 use crate::dualpi2::Classifier;
 use crate::parts::flows::{FlowId, Flows, Turn};
@@ -28,13 +18,6 @@ use crate::{
     Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, LawGauges, MS, MTU,
     NEVER, Nanos, Packet, Rng, SEC, SubGauges, US,
 };
-
-/// Probability 1 (`PIE_MAX_PROB`).
-const MAX_PROB: u32 = (1 << 31) - 1;
-/// Nothing is dropped while so many bytes or fewer are queued (`2 * MEAN_PKTSIZE`).
-const FLOOR: u32 = 1600;
-/// FreeBSD keeps alpha and beta in units of 2^-13.
-const SCALE: f64 = 8192.0;
 
 /// Parameters of [`L4s`], with FreeBSD's defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,8 +44,18 @@ pub struct Params {
     pub classifier: Classifier,
     /// Marks only while the probability in force is below this and drops from there on; without it (default) marks always.
     pub max_ecnth: Option<f64>,
-    /// The coupled probability acts as in the published kernel file: hardly (default off).
-    pub ineffective_coupling: bool,
+    /// Which reading of the coupling (default [`Coupling::Designed`]).
+    pub coupling: Coupling,
+}
+
+/// How the two halves of a pair are coupled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coupling {
+    /// As the paper states it: k p' marks, p'^2 drops.
+    #[default]
+    Designed,
+    /// As the published kernel file has it: the coupled probability hardly acts.
+    Published,
 }
 
 impl Default for Params {
@@ -79,7 +72,7 @@ impl Default for Params {
             coupling_factor: 2,
             classifier: Classifier::L4sEct,
             max_ecnth: None,
-            ineffective_coupling: false,
+            coupling: Coupling::Designed,
         }
     }
 }
@@ -91,7 +84,7 @@ impl Params {
         Self {
             classifier: Classifier::AnyEct,
             max_ecnth: Some(0.1),
-            ineffective_coupling: true,
+            coupling: Coupling::Published,
             ..self
         }
     }
@@ -123,195 +116,6 @@ impl Params {
             return Err("max_ecnth must be between 0 and 1");
         }
         Ok(())
-    }
-}
-
-/// The integers that the parameters come down to.
-#[derive(Clone, Debug)]
-struct Units {
-    alpha: i64,
-    beta: i64,
-    /// Microseconds.
-    target: i64,
-    /// Marks are for probabilities below this.
-    max_ecnth: u64,
-}
-
-impl Units {
-    fn new(p: &Params) -> Self {
-        Self {
-            alpha: (p.alpha * SCALE) as i64,
-            beta: (p.beta * SCALE) as i64,
-            target: (p.target / US) as i64,
-            // FreeBSD: the threshold in 2^-13, shifted up.
-            max_ecnth: p
-                .max_ecnth
-                .map_or(u64::MAX, |th| ((th * SCALE) as u64) << (31 - 13)),
-        }
-    }
-}
-
-/// One sub-queue's PIE (`struct pie_status`) and counters (`struct flow_stats`).
-#[derive(Clone, Debug, Default)]
-struct Law {
-    /// p', in units of 1/MAX_PROB; up to 2 in an L4S sub-queue of the stated design.
-    prob: u32,
-    /// What the partner sees under the ineffective coupling: p' at the last update, kept through rest.
-    shared: u32,
-    /// Delays, microseconds.
-    qdelay: i64,
-    qdelay_old: i64,
-    burst: Nanos,
-    accu: u64,
-    /// In the rotation, its timer running.
-    active: bool,
-    /// p' is set from outside.
-    held: bool,
-    woke: Nanos,
-    next_update: Nanos,
-    packets: u64,
-    bytes: u64,
-    drops: u64,
-}
-
-impl Law {
-    /// `fq_activate_pie`.
-    fn wake(&mut self, now: Nanos, params: &Params) {
-        if !self.held {
-            self.prob = 0;
-        }
-        self.qdelay_old = 0;
-        self.burst = params.max_burst;
-        self.accu = 0;
-        self.active = true;
-        self.woke = now;
-        self.next_update = now + params.tupdate;
-    }
-
-    /// `fq_deactivate_pie`; the design's coupling ends with the queue.
-    fn rest(&mut self) {
-        self.active = false;
-        self.next_update = NEVER;
-    }
-
-    /// `fq_calculate_drop_prob`.
-    fn update(&mut self, now: Nanos, params: &Params, units: &Units, most: u32, empty: bool) {
-        if empty {
-            self.qdelay = 0;
-        }
-        if !self.held {
-            self.prob = self.next_probability(units, most);
-        }
-        self.shared = self.prob;
-        self.qdelay_old = self.qdelay;
-        self.burst = self.burst.saturating_sub(params.tupdate);
-        self.next_update = now + params.tupdate;
-    }
-
-    fn next_probability(&self, units: &Units, highest: u32) -> u32 {
-        let (prob, most) = (i64::from(self.prob), i64::from(MAX_PROB));
-        let error = units.alpha.saturating_mul(self.qdelay - units.target);
-        let change = units.beta.saturating_mul(self.qdelay - self.qdelay_old);
-        // Truncates towards zero, as FreeBSD does by shifting the absolute value.
-        let p = error
-            .saturating_add(change)
-            .saturating_mul((most << 12) / 1_000_000);
-        let shift = self.tuning() + 13 + 12;
-        let size = (p.unsigned_abs() >> shift) as i64;
-        let next = if p < 0 {
-            prob - size
-        } else if prob >= most / 10 {
-            // RFC 8033, section 5.5.
-            prob + size.min(most / 50)
-        } else {
-            prob.saturating_add(size)
-        };
-        // RFC 8033, section 4.2: decay by 1/64 while both delays are 0.
-        let decay = if self.qdelay == 0 && self.qdelay_old == 0 {
-            next.max(0) >> 6
-        } else {
-            0
-        };
-        (next - decay).clamp(0, highest.into()) as u32
-    }
-
-    /// By how many bits the weights shrink (RFC 8033, section 4.2).
-    fn tuning(&self) -> u32 {
-        const STEPS: [(u32, u32); 6] = [
-            (1_000_000, 11),
-            (100_000, 9),
-            (10_000, 7),
-            (1_000, 5),
-            (100, 3),
-            (10, 1),
-        ];
-        let step = STEPS.iter().find(|(part, _)| self.prob < MAX_PROB / part);
-        step.map_or(0, |(_, shift)| *shift)
-    }
-
-    /// Whether PIE lets everything pass, with this probability of dropping in force.
-    fn spares(&self, prob: u32, units: &Units) -> bool {
-        self.burst > 0 || (self.qdelay_old < units.target >> 1 && prob < MAX_PROB / 5)
-    }
-
-    /// The de-randomised dice (`drop_early`; RFC 8033, section 5.4).
-    fn dice(&mut self, prob: u32, rng: &mut Rng) -> bool {
-        if prob == 0 {
-            self.accu = 0;
-        }
-        self.accu += u64::from(prob);
-        if self.accu < u64::from(MAX_PROB) / 100 * 85 {
-            return false;
-        }
-        if self.accu >= u64::from(MAX_PROB) / 10 * 85 {
-            return true;
-        }
-        let hit = roll(prob, rng);
-        if hit {
-            self.accu = 0;
-        }
-        hit
-    }
-
-    /// `pie_enqueue`: a quiet queue gets its burst allowance back.
-    fn refill(&mut self, prob: u64, params: &Params, units: &Units) {
-        let low = units.target >> 1;
-        if prob == 0 && self.qdelay < low && self.qdelay_old < low {
-            self.burst = params.max_burst;
-        }
-    }
-}
-
-/// True with probability p / 2^31.
-fn roll(prob: u32, rng: &mut Rng) -> bool {
-    rng.u32() >> 1 < prob
-}
-
-/// p^2.
-fn square(prob: u32) -> u32 {
-    (u64::from(prob) * u64::from(prob) / u64::from(MAX_PROB)) as u32
-}
-
-fn share(prob: u32) -> f64 {
-    f64::from(prob.min(MAX_PROB)) / f64::from(MAX_PROB)
-}
-
-/// What happens to an arrival.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Keep,
-    Mark,
-    Drop,
-}
-
-impl Fate {
-    /// Mark or drop, by the rule of `max_ecnth`.
-    fn hit(prob: u64, units: &Units) -> Self {
-        if prob < units.max_ecnth {
-            Fate::Mark
-        } else {
-            Fate::Drop
-        }
     }
 }
 
@@ -383,96 +187,38 @@ impl<P: Packet> L4s<P> {
     /// k p' of an L4S sub-queue's classic partner; may exceed 1.
     fn coupled(&self, queue: usize) -> u64 {
         let partner = &self.laws[queue - self.params.pairs as usize];
-        let prob = if self.params.ineffective_coupling {
-            partner.shared
-        } else if partner.active || partner.held {
-            partner.prob
-        } else {
-            0
-        };
-        u64::from(prob) * u64::from(self.params.coupling_factor)
-    }
-
-    /// The kernel file's `prob`, which decides between mark and drop and refills the burst allowance.
-    fn published(&self, queue: usize) -> u64 {
-        let most = u64::from(MAX_PROB);
-        if self.is_low(queue) {
-            let own = u64::from(self.laws[queue].shared);
-            return self.coupled(queue).max(own).min(most);
+        match self.params.coupling {
+            Coupling::Designed => designed::coupled(partner, &self.params),
+            Coupling::Published => published::coupled(partner, &self.params),
         }
-        let prob = self.laws[queue].prob;
-        u64::from(prob.wrapping_mul(prob)) / most
     }
 
-    fn fate_as_published(&mut self, queue: usize, rng: &mut Rng) -> Fate {
-        let prob = self.published(queue);
+    /// What happens to a packet that comes to this sub-queue.
+    fn fate(&mut self, queue: usize, rng: &mut Rng) -> Fate {
+        let (params, units) = (&self.params, &self.units);
         let backlog = self.flows.backlog(queue as FlowId);
-        let law = &mut self.laws[queue];
-        let mut fate = Fate::Keep;
-        if law.active
-            && !law.spares(law.prob, &self.units)
-            && backlog > FLOOR
-            && law.dice(law.prob, rng)
-        {
-            fate = Fate::hit(prob, &self.units);
+        let pairs = params.pairs as usize;
+        let (classic, low) = self.laws.split_at_mut(pairs);
+        match (params.coupling, queue.checked_sub(pairs)) {
+            (Coupling::Designed, None) => {
+                designed::of_classic(&mut classic[queue], backlog, params, units, rng)
+            }
+            (Coupling::Designed, Some(pair)) => {
+                let backlogs = (backlog, self.flows.backlog(pair as FlowId));
+                let (law, partner) = (&mut low[pair], &classic[pair]);
+                designed::of_low(law, partner, backlogs, params, units, rng)
+            }
+            (Coupling::Published, None) => {
+                let law = &mut classic[queue];
+                let prob = published::probability(law, None, params);
+                published::of_any(law, prob, backlog, params, units, rng)
+            }
+            (Coupling::Published, Some(pair)) => {
+                let law = &mut low[pair];
+                let prob = published::probability(law, Some(&classic[pair]), params);
+                published::of_any(law, prob, backlog, params, units, rng)
+            }
         }
-        law.refill(prob, &self.params, &self.units);
-        fate
-    }
-
-    fn fate_of_classic(&mut self, queue: usize, rng: &mut Rng) -> Fate {
-        let backlog = self.flows.backlog(queue as FlowId);
-        let law = &mut self.laws[queue];
-        let prob = square(law.prob);
-        let mut fate = Fate::Keep;
-        if law.active
-            && (law.held || !law.spares(prob, &self.units))
-            && backlog > FLOOR
-            && roll(prob, rng)
-        {
-            let k = u64::from(self.params.coupling_factor);
-            fate = if u64::from(law.prob) * k >= u64::from(MAX_PROB) {
-                // RFC 9332, section 4.2.3: overload.
-                Fate::Drop
-            } else {
-                Fate::hit(prob.into(), &self.units)
-            };
-        }
-        law.refill(law.prob.into(), &self.params, &self.units);
-        fate
-    }
-
-    fn fate_of_low(&mut self, queue: usize, rng: &mut Rng) -> Fate {
-        let backlog = self.flows.backlog(queue as FlowId);
-        let partner = queue - self.params.pairs as usize;
-        let pair = backlog + self.flows.backlog(partner as FlowId);
-        let coupled = if pair > FLOOR { self.coupled(queue) } else { 0 };
-        let classic = square(self.laws[partner].prob);
-        let law = &mut self.laws[queue];
-        let own =
-            if backlog > FLOOR && law.active && (law.held || !law.spares(law.prob, &self.units)) {
-                law.prob
-            } else {
-                0
-            };
-        law.refill(law.prob.into(), &self.params, &self.units);
-        let most = u64::from(MAX_PROB);
-        if own > MAX_PROB && roll(own - MAX_PROB, rng) {
-            return Fate::Drop;
-        }
-        if coupled >= most {
-            // RFC 9332, section 4.2.3: drops with p_C, marks the rest.
-            return if roll(classic, rng) {
-                Fate::Drop
-            } else {
-                Fate::Mark
-            };
-        }
-        let prob = coupled.max(own.into()).min(most);
-        if roll(prob as u32, rng) {
-            return Fate::hit(prob, &self.units);
-        }
-        Fate::Keep
     }
 
     /// The active sub-queue with most packets, the first of equals, loses its head.
@@ -522,13 +268,7 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         let queue = flow as usize;
         self.laws[queue].packets += 1;
         self.laws[queue].bytes += u64::from(packet.len());
-        let fate = if self.params.ineffective_coupling {
-            self.fate_as_published(queue, rng)
-        } else if self.is_low(queue) {
-            self.fate_of_low(queue, rng)
-        } else {
-            self.fate_of_classic(queue, rng)
-        };
+        let fate = self.fate(queue, rng);
         let capable = packet.ecn() != Ecn::NotEct;
         if fate == Fate::Mark && packet.mark() {
             self.marks += 1;
@@ -582,9 +322,9 @@ impl<P: Packet> Discipline<P> for L4s<P> {
         for (queue, (law, &backlog)) in laws.enumerate() {
             if law.next_update <= now {
                 let low = queue >= self.params.pairs as usize;
-                let most = match low && !self.params.ineffective_coupling {
-                    true => 2 * MAX_PROB,
-                    false => MAX_PROB,
+                let most = match (self.params.coupling, low) {
+                    (Coupling::Designed, true) => 2 * MAX_PROB,
+                    _ => MAX_PROB,
                 };
                 law.update(now, &self.params, &self.units, most, backlog == 0);
             }
@@ -910,7 +650,8 @@ mod tests {
         bed.hold(0, 0.25);
         // 0.25 of 2^31 is 2^29 - 1 here: its square wraps to 2^32 - 2^30 + 1, over 2^31 gives 1.
         assert_eq!(bed.q.laws[0].prob, (1 << 29) - 1);
-        assert_eq!(bed.q.published(0), 1);
+        let params = bed.q.params.clone();
+        assert_eq!(published::probability(&bed.q.laws[0], None, &params), 1);
         assert!(near(bed.q.coupled_probability(0), 0.0625), "what was meant");
     }
 

@@ -86,7 +86,7 @@ pub enum Params {
     /// [`Qdisc::Pie`].
     Pie(pie::Params),
     /// [`Qdisc::PieNs3`].
-    PieNs3(pie::Params),
+    PieNs3(pie_ns3::Params),
     /// [`Qdisc::DualPi2`].
     DualPi2(dualpi2::Params),
     /// [`Qdisc::L4s`].

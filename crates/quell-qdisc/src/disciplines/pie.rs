@@ -47,9 +47,6 @@ pub struct Params {
     pub dq_rate_estimator: bool,
     /// Bytes of the largest packet: nothing is dropped below two of them (default 1514).
     pub mtu: u32,
-    /// The parameters are for [`PieNs3`](crate::pie_ns3::PieNs3), which knows neither ECN nor byte mode and always estimates
-    /// the rate (default off).
-    pub ns3_2018: bool,
 }
 
 impl Default for Params {
@@ -65,22 +62,11 @@ impl Default for Params {
             bytemode: false,
             dq_rate_estimator: false,
             mtu: MTU,
-            ns3_2018: false,
         }
     }
 }
 
 impl Params {
-    /// The defaults of ns-3's PIE of 2018, but for the limit (there 25 packets).
-    pub fn ns3_2018() -> Self {
-        Self {
-            target: 20 * MS,
-            tupdate: 30 * MS,
-            ns3_2018: true,
-            ..Self::default()
-        }
-    }
-
     /// What is wrong with these parameters, if anything.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.target > 10 * SEC {
@@ -100,11 +86,6 @@ impl Params {
         }
         if self.ecn_prob > 100 {
             return Err("ecn_prob must be at most 100 (percent)");
-        }
-        if self.ns3_2018 && (self.ecn || self.bytemode || self.dq_rate_estimator) {
-            return Err(
-                "ns3-2018 has no ecn, no bytemode and always its own rate estimator: leave them out",
-            );
         }
         Ok(())
     }

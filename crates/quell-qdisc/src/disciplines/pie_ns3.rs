@@ -13,7 +13,6 @@
 //! Deviation: the byte counter of a measurement that is thrown away restarts at 0, not at -1.
 
 use crate::parts::ring::Ring;
-use crate::pie::Params;
 use crate::{
     Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, Nanos, Packet, Rng, SEC,
 };
@@ -26,6 +25,49 @@ const BURST_RESET: Nanos = 1500 * MS;
 const QUEUE_THRESHOLD: u64 = 10_000;
 /// Seconds of delay above which the probability grows by another 2 % per update.
 const HIGH_DELAY: f64 = 0.2;
+
+/// Parameters of [`PieNs3`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Delay to hold (default 20 ms, at most 10 s).
+    pub target: Nanos,
+    /// Time between updates of the probability (default 30 ms, 1 ms..10 s).
+    pub tupdate: Nanos,
+    /// Packets (default 1000, as Linux's PIE; there 25; at least 1).
+    pub limit: u32,
+    /// Weight of the delay's distance from target, in sixteenths of 1/s (default 2: 0.125; 0..32).
+    pub alpha: u32,
+    /// Weight of the delay's change, in sixteenths of 1/s (default 20: 1.25; 0..32).
+    pub beta: u32,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            target: 20 * MS,
+            tupdate: 30 * MS,
+            limit: 1000,
+            alpha: 2,
+            beta: 20,
+        }
+    }
+}
+
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.target > 10 * SEC || !(MS..=10 * SEC).contains(&self.tupdate) {
+            return Err("target must be at most 10s, tupdate between 1ms and 10s");
+        }
+        if self.limit == 0 {
+            return Err("limit must be at least 1 packet");
+        }
+        if self.alpha > 32 || self.beta > 32 {
+            return Err("alpha and beta must be at most 32 (sixteenths)");
+        }
+        Ok(())
+    }
+}
 
 /// Where a queue is with its burst allowance.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -262,7 +304,7 @@ mod tests {
     /// The probability after one update with this delay, which was the same before.
     fn after(prob: f64, ms: u64) -> f64 {
         let mut v = law(prob, ms as f64 / 1e3);
-        v.calculate_probability(&Params::ns3_2018(), ms * 1000);
+        v.calculate_probability(&Params::default(), ms * 1000);
         v.prob
     }
 
@@ -299,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_first_arrival_is_given_100_ms_and_updates_take_it_back() {
-        let params = Params::ns3_2018();
+        let params = Params::default();
         let (mut v, mut rng) = (Vars::new(), Rng::new(1, "t"));
         v.rate = 1e6;
         assert!(!v.drop_early(&params, 50, &mut rng));
@@ -314,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_allowance_comes_back_after_a_second_and_a_half_of_quiet() {
-        let params = Params::ns3_2018();
+        let params = Params::default();
         let mut v = law(0.0, 0.0);
         let mut updates = 0;
         while v.burst != Burst::None {
@@ -332,7 +374,7 @@ mod tests {
 
     #[test]
     fn the_old_delay_and_two_packets_spare_an_arrival() {
-        let params = Params::ns3_2018();
+        let params = Params::default();
         let dropped = |prob, old, packets| {
             let (mut v, mut rng) = (law(prob, old), Rng::new(1, "t"));
             (0..200).any(|_| v.drop_early(&params, packets, &mut rng))
@@ -346,7 +388,7 @@ mod tests {
 
     #[test]
     fn dice_are_independent() {
-        let params = Params::ns3_2018();
+        let params = Params::default();
         let (mut v, mut rng) = (law(0.1, 0.1), Rng::new(1, "t"));
         let hits: Vec<bool> = (0..20_000)
             .map(|_| v.drop_early(&params, 50, &mut rng))
@@ -358,7 +400,7 @@ mod tests {
 
     #[test]
     fn the_delay_is_backlog_over_the_measured_rate() {
-        let mut q = PieNs3::<TestPacket>::new(Params::ns3_2018());
+        let mut q = PieNs3::<TestPacket>::new(Params::default());
         let (mut rng, mut drops) = (Rng::new(1, "t"), Vec::new());
         for id in 0..100 {
             q.enqueue(

@@ -5,7 +5,8 @@
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
-    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, l4s, pie, red,
+    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, l4s, pie,
+    pie_ns3, red,
 };
 
 /// How full a discipline may get.
@@ -86,11 +87,11 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         dq_rate_estimator: true,
         ..pie.clone()
     };
-    let pie_ns3 = pie::Params {
+    let pie_ns3 = pie_ns3::Params {
         limit: 60,
         target: MS,
         tupdate: MS,
-        ..pie::Params::ns3_2018()
+        ..pie_ns3::Params::default()
     };
     let cake = cake::Params {
         rtt: 5 * MS,

@@ -13,6 +13,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
+use super::readings::Arithmetic;
 use super::{Params, Values};
 use crate::policy::Error;
 use crate::policy::file::{KEY, open};
@@ -150,9 +151,9 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
             Error::new("a table has no such tensor").under(left.first().copied().unwrap_or(""))
         );
     }
-    let q = match card.params.fixed_point {
-        true => Values::Fixed(pairs("q", &q, Dtype::I32, size, i32::from_le_bytes)?),
-        false => Values::Float(pairs("q", &q, Dtype::F64, size, f64::from_le_bytes)?),
+    let q = match card.params.arithmetic {
+        Arithmetic::Fixed => Values::Fixed(pairs("q", &q, Dtype::I32, size, i32::from_le_bytes)?),
+        Arithmetic::Float => Values::Float(pairs("q", &q, Dtype::F64, size, f64::from_le_bytes)?),
     };
     let visits = pairs("visits", &visits, Dtype::U32, size, u32::from_le_bytes)?;
     if let Some(row) = (0..size).find(|row| !(0..2).all(|action| q.ms(*row, action).is_finite())) {
@@ -248,7 +249,7 @@ mod tests {
     fn small(fixed_point: bool) -> Params {
         Params {
             max_size: 30,
-            fixed_point,
+            arithmetic: fixed_point.into(),
             delta: 0.9,
             eta: 0.1,
             ..Params::default()
@@ -334,7 +335,7 @@ mod tests {
         for fixed_point in [false, true] {
             let table = table(fixed_point);
             let other = Params {
-                fixed_point: !fixed_point,
+                arithmetic: (!fixed_point).into(),
                 ..table.params()
             };
             let lq = LearnQueue::resume(other, &table);

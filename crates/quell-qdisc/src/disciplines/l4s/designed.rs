@@ -1,0 +1,79 @@
+//! The coupling as the paper states it.
+//!
+//! A classic sub-queue's packets are dropped (marked, if ECN-capable) with p_C = p'^2; an L4S sub-queue's are marked with
+//! p_L = max(own p', k p' of its classic partner). What the paper leaves open is as in RFC 9332, section 4.2.3: from k p' = 1 on
+//! the L4S sub-queue drops with p_C and marks the rest, and the classic one no longer marks. The own p' of an L4S sub-queue may
+//! pass 1: all packets are marked then, and dropped with the excess. PIE's exits spare only what PIE itself asks for, not the
+//! coupling, which rests while the pair holds next to nothing. Packets are picked independently: PIE's de-randomisation
+//! (RFC 8033, section 5.4) picks hardly more than half of p_C, which would undo the balance that the square is for.
+
+use super::Params;
+use super::law::{FLOOR, Fate, Law, MAX_PROB, Units, roll, square};
+use crate::Rng;
+
+/// k p' of an L4S sub-queue's classic partner; may exceed 1.
+pub(super) fn coupled(partner: &Law, params: &Params) -> u64 {
+    let seen = partner.active || partner.held;
+    let prob = if seen { partner.prob } else { 0 };
+    u64::from(prob) * u64::from(params.coupling_factor)
+}
+
+/// What happens to a packet that comes to a classic sub-queue with this backlog.
+pub(super) fn of_classic(
+    law: &mut Law,
+    backlog: u32,
+    params: &Params,
+    units: &Units,
+    rng: &mut Rng,
+) -> Fate {
+    let prob = square(law.prob);
+    let mut fate = Fate::Keep;
+    if law.active && (law.held || !law.spares(prob, units)) && backlog > FLOOR && roll(prob, rng) {
+        let k = u64::from(params.coupling_factor);
+        fate = if u64::from(law.prob) * k >= u64::from(MAX_PROB) {
+            // RFC 9332, section 4.2.3: overload.
+            Fate::Drop
+        } else {
+            Fate::hit(prob.into(), units)
+        };
+    }
+    law.refill(law.prob.into(), params, units);
+    fate
+}
+
+/// What happens to a packet that comes to an L4S sub-queue; `backlogs` are its own and its classic partner's.
+pub(super) fn of_low(
+    law: &mut Law,
+    partner: &Law,
+    backlogs: (u32, u32),
+    params: &Params,
+    units: &Units,
+    rng: &mut Rng,
+) -> Fate {
+    let (backlog, pair) = (backlogs.0, backlogs.0 + backlogs.1);
+    let coupled = if pair > FLOOR {
+        coupled(partner, params)
+    } else {
+        0
+    };
+    let asks = backlog > FLOOR && law.active && (law.held || !law.spares(law.prob, units));
+    let own = if asks { law.prob } else { 0 };
+    law.refill(law.prob.into(), params, units);
+    let most = u64::from(MAX_PROB);
+    if own > MAX_PROB && roll(own - MAX_PROB, rng) {
+        return Fate::Drop;
+    }
+    if coupled >= most {
+        // RFC 9332, section 4.2.3: drops with p_C, marks the rest.
+        return if roll(square(partner.prob), rng) {
+            Fate::Drop
+        } else {
+            Fate::Mark
+        };
+    }
+    let prob = coupled.max(own.into()).min(most);
+    if roll(prob as u32, rng) {
+        return Fate::hit(prob, units);
+    }
+    Fate::Keep
+}

@@ -1,0 +1,209 @@
+//! A sub-queue's PIE, as FreeBSD's `dn_aqm_pie.h` has it: microseconds, probabilities of 31 bits, the old delay in the early
+//! exit, no rule for delays above 250 ms, a timer that runs while the sub-queue is in the rotation, everything forgotten when it
+//! comes back (RFC 8033 otherwise).
+
+use super::Params;
+use crate::{NEVER, Nanos, Rng, US};
+
+/// Probability 1 (`PIE_MAX_PROB`).
+pub(super) const MAX_PROB: u32 = (1 << 31) - 1;
+/// Nothing is dropped while so many bytes or fewer are queued (`2 * MEAN_PKTSIZE`).
+pub(super) const FLOOR: u32 = 1600;
+/// FreeBSD keeps alpha and beta in units of 2^-13.
+pub(super) const SCALE: f64 = 8192.0;
+
+/// The integers that the parameters come down to.
+#[derive(Clone, Debug)]
+pub(super) struct Units {
+    pub(super) alpha: i64,
+    pub(super) beta: i64,
+    /// Microseconds.
+    pub(super) target: i64,
+    /// Marks are for probabilities below this.
+    pub(super) max_ecnth: u64,
+}
+
+impl Units {
+    pub(super) fn new(p: &Params) -> Self {
+        Self {
+            alpha: (p.alpha * SCALE) as i64,
+            beta: (p.beta * SCALE) as i64,
+            target: (p.target / US) as i64,
+            // FreeBSD: the threshold in 2^-13, shifted up.
+            max_ecnth: p
+                .max_ecnth
+                .map_or(u64::MAX, |th| ((th * SCALE) as u64) << (31 - 13)),
+        }
+    }
+}
+
+/// One sub-queue's PIE (`struct pie_status`) and counters (`struct flow_stats`).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Law {
+    /// p', in units of 1/MAX_PROB; up to 2 in an L4S sub-queue of the stated design.
+    pub(super) prob: u32,
+    /// What the partner sees under [`super::Coupling::Published`]: p' at the last update, kept through rest.
+    pub(super) shared: u32,
+    /// Delays, microseconds.
+    pub(super) qdelay: i64,
+    pub(super) qdelay_old: i64,
+    pub(super) burst: Nanos,
+    pub(super) accu: u64,
+    /// In the rotation, its timer running.
+    pub(super) active: bool,
+    /// p' is set from outside.
+    pub(super) held: bool,
+    pub(super) woke: Nanos,
+    pub(super) next_update: Nanos,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) drops: u64,
+}
+
+impl Law {
+    /// `fq_activate_pie`.
+    pub(super) fn wake(&mut self, now: Nanos, params: &Params) {
+        if !self.held {
+            self.prob = 0;
+        }
+        self.qdelay_old = 0;
+        self.burst = params.max_burst;
+        self.accu = 0;
+        self.active = true;
+        self.woke = now;
+        self.next_update = now + params.tupdate;
+    }
+
+    /// `fq_deactivate_pie`; the design's coupling ends with the queue.
+    pub(super) fn rest(&mut self) {
+        self.active = false;
+        self.next_update = NEVER;
+    }
+
+    /// `fq_calculate_drop_prob`.
+    pub(super) fn update(
+        &mut self,
+        now: Nanos,
+        params: &Params,
+        units: &Units,
+        most: u32,
+        empty: bool,
+    ) {
+        if empty {
+            self.qdelay = 0;
+        }
+        if !self.held {
+            self.prob = self.next_probability(units, most);
+        }
+        self.shared = self.prob;
+        self.qdelay_old = self.qdelay;
+        self.burst = self.burst.saturating_sub(params.tupdate);
+        self.next_update = now + params.tupdate;
+    }
+
+    pub(super) fn next_probability(&self, units: &Units, highest: u32) -> u32 {
+        let (prob, most) = (i64::from(self.prob), i64::from(MAX_PROB));
+        let error = units.alpha.saturating_mul(self.qdelay - units.target);
+        let change = units.beta.saturating_mul(self.qdelay - self.qdelay_old);
+        // Truncates towards zero, as FreeBSD does by shifting the absolute value.
+        let p = error
+            .saturating_add(change)
+            .saturating_mul((most << 12) / 1_000_000);
+        let shift = self.tuning() + 13 + 12;
+        let size = (p.unsigned_abs() >> shift) as i64;
+        let next = if p < 0 {
+            prob - size
+        } else if prob >= most / 10 {
+            // RFC 8033, section 5.5.
+            prob + size.min(most / 50)
+        } else {
+            prob.saturating_add(size)
+        };
+        // RFC 8033, section 4.2: decay by 1/64 while both delays are 0.
+        let decay = if self.qdelay == 0 && self.qdelay_old == 0 {
+            next.max(0) >> 6
+        } else {
+            0
+        };
+        (next - decay).clamp(0, highest.into()) as u32
+    }
+
+    /// By how many bits the weights shrink (RFC 8033, section 4.2).
+    pub(super) fn tuning(&self) -> u32 {
+        const STEPS: [(u32, u32); 6] = [
+            (1_000_000, 11),
+            (100_000, 9),
+            (10_000, 7),
+            (1_000, 5),
+            (100, 3),
+            (10, 1),
+        ];
+        let step = STEPS.iter().find(|(part, _)| self.prob < MAX_PROB / part);
+        step.map_or(0, |(_, shift)| *shift)
+    }
+
+    /// Whether PIE lets everything pass, with this probability of dropping in force.
+    pub(super) fn spares(&self, prob: u32, units: &Units) -> bool {
+        self.burst > 0 || (self.qdelay_old < units.target >> 1 && prob < MAX_PROB / 5)
+    }
+
+    /// The de-randomised draw (`drop_early`; RFC 8033, section 5.4).
+    pub(super) fn draw(&mut self, prob: u32, rng: &mut Rng) -> bool {
+        if prob == 0 {
+            self.accu = 0;
+        }
+        self.accu += u64::from(prob);
+        if self.accu < u64::from(MAX_PROB) / 100 * 85 {
+            return false;
+        }
+        if self.accu >= u64::from(MAX_PROB) / 10 * 85 {
+            return true;
+        }
+        let hit = roll(prob, rng);
+        if hit {
+            self.accu = 0;
+        }
+        hit
+    }
+
+    /// `pie_enqueue`: a quiet queue gets its burst allowance back.
+    pub(super) fn refill(&mut self, prob: u64, params: &Params, units: &Units) {
+        let low = units.target >> 1;
+        if prob == 0 && self.qdelay < low && self.qdelay_old < low {
+            self.burst = params.max_burst;
+        }
+    }
+}
+
+/// True with probability p / 2^31.
+pub(super) fn roll(prob: u32, rng: &mut Rng) -> bool {
+    rng.u32() >> 1 < prob
+}
+
+/// p^2.
+pub(super) fn square(prob: u32) -> u32 {
+    (u64::from(prob) * u64::from(prob) / u64::from(MAX_PROB)) as u32
+}
+
+pub(super) fn share(prob: u32) -> f64 {
+    f64::from(prob.min(MAX_PROB)) / f64::from(MAX_PROB)
+}
+
+/// What happens to an arrival.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Keep,
+    Mark,
+    Drop,
+}
+
+impl Fate {
+    /// Mark or drop, by the rule of `max_ecnth`.
+    pub(super) fn hit(prob: u64, units: &Units) -> Self {
+        if prob < units.max_ecnth {
+            Fate::Mark
+        } else {
+            Fate::Drop
+        }
+    }
+}
