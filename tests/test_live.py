@@ -367,6 +367,19 @@ def test_a_dry_run_decides_but_touches_nothing(net: Net, tmp_path: Path) -> None
     assert look["dropped"] > 0
 
 
+@pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["Python", "static"])
+def test_the_rate_that_was_understood_is_said_and_bytes_per_second_are_warned_of(
+    net: Net, program: tuple[str | Path, ...]
+) -> None:
+    words = ("--dev", "rb", "--rate", "9Mbps", "--ingress", "2500kbit", "--dry-run", "--duration", "300ms")
+    done = net.run(net.r, *program, *words)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stderr.splitlines()[:2]
+    assert "what leaves: 72mbit, fq_codel; what arrives: 2.5mbit, fq_codel" in first
+    assert '"9Mbps" is read as 72mbit: in tc, bps is bytes per second; for bits per second write 9mbit' in second
+    assert sum("is read as" in line for line in done.stderr.splitlines()) == 1
+
+
 def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
     command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--metrics", "9109")
     server = net.echo()

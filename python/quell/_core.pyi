@@ -236,6 +236,12 @@ def scenarios() -> list[tuple[str, str, str]]:
 def quantity(text: str, kind: Literal["rate", "time", "size"]) -> int:
     """Read a rate, time or size as scenario files have them: bit/s, ns or bytes."""
 
+def note_on_rate(text: str) -> str | None:
+    """Say what is probably meant by a rate in bytes per second (`50mbps`); None for all other text."""
+
+def unknown(sort: str, name: str, known: Sequence[str]) -> str:
+    """Say that there is no such `sort` of thing, which name is nearest, and what there is: an InputError's message."""
+
 def queue(words: str) -> str:
     """Check queue words and return them as short as they can be written."""
 

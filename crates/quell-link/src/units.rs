@@ -101,6 +101,22 @@ pub fn parse_rate(text: &str) -> Result<u64, Error> {
     }
 }
 
+/// What to say about a rate in bytes per second, `50mbps` for instance, whose writer probably meant bits; `None` for all else.
+/// It is read as `tc` reads it.
+pub fn note_on_rate(text: &str) -> Option<String> {
+    let (number, unit) = split(text);
+    let prefix = unit.get(..unit.len().checked_sub(3)?)?;
+    if !unit[prefix.len()..].eq_ignore_ascii_case("bps") {
+        return None;
+    }
+    let bps = parse_rate(text).ok()?;
+    let bits = format!("{number}{}bit", prefix.to_ascii_lowercase());
+    Some(format!(
+        "\"{text}\" is read as {}: in tc, bps is bytes per second; for bits per second write {bits}",
+        format_rate(bps)
+    ))
+}
+
 /// Nanoseconds. Only 0 needs no unit.
 pub fn parse_time(text: &str) -> Result<Nanos, Error> {
     let (number, unit) = split(text);
@@ -120,11 +136,10 @@ pub fn parse_size(text: &str) -> Result<u64, Error> {
     quantity(text, number, unit, &SIZE)
 }
 
-/// A whole number, 0 or more, without a unit.
+/// A whole number, 0 or more, without a unit. Who knows its bounds names them in the remedy.
 pub fn parse_count(text: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| {
-        Error::new(format!("\"{text}\" is not a whole number"))
-            .remedy(format!("write digits only, from 0 to {}", u64::MAX))
+        Error::new(format!("\"{text}\" is not a whole number")).remedy("write digits only")
     })
 }
 
@@ -269,6 +284,24 @@ mod tests {
             ("10 mbit", 10_000_000),
         ] {
             assert_eq!(parse_rate(text), Ok(bps), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_in_bytes_per_second_gets_a_note_and_no_other_text_does() {
+        assert_eq!(
+            note_on_rate("50Mbps").as_deref(),
+            Some(
+                "\"50Mbps\" is read as 400mbit: in tc, bps is bytes per second; for bits per second write 50mbit"
+            )
+        );
+        for text in ["1bps", "2kbps", "3 gbps", "4mibps"] {
+            assert!(note_on_rate(text).is_some(), "{text}");
+        }
+        for text in [
+            "", "50mbit", "bps", "xbps", "mbps", "1nbps", "é", "5é€", "-1mbps",
+        ] {
+            assert_eq!(note_on_rate(text), None, "{text}");
         }
     }
 

@@ -371,7 +371,10 @@ pub(crate) mod tests {
             error("pfifo limit 0").starts_with("pfifo: limit: \"0\" is out of range; write 1 to ")
         );
         assert!(error("pfifo limit 5000000000").contains("out of range"));
-        assert!(error("pfifo limit -1").contains("not a whole number"));
+        assert_eq!(
+            error("pfifo limit -1"),
+            "pfifo: limit: \"-1\" is not a whole number; write a whole number from 1 to 1000000000"
+        );
         assert!(error("fifo drop 1.5").contains("fifo: drop: \"1.5\" is not a probability"));
         assert!(error("pfifo limit 3 limit 4").contains("pfifo: limit: given twice"));
     }

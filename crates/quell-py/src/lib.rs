@@ -48,7 +48,7 @@ mod _core {
     #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]
-    use crate::scenario::{Scenario, quantity, queue, queues, scenarios};
+    use crate::scenario::{Scenario, note_on_rate, quantity, queue, queues, scenarios, unknown};
     #[pymodule_export]
     use crate::world::World;
 

@@ -137,3 +137,15 @@ pub fn queue(words: &str) -> PyResult<String> {
         .map(|q| q.canonical())
         .map_err(input_error)
 }
+
+/// What to say about a rate that is probably not what was meant: bytes per second where bits were; None for all other text.
+#[pyfunction]
+pub fn note_on_rate(text: &str) -> Option<String> {
+    units::note_on_rate(text)
+}
+
+/// "unknown <sort> `name`", with the nearest known name and the list of all.
+#[pyfunction]
+pub fn unknown(sort: &str, name: &str, known: Vec<String>) -> String {
+    Error::unknown(sort, name, known.iter().map(String::as_str)).to_string()
+}

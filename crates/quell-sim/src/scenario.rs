@@ -74,24 +74,18 @@ impl Scenario {
     }
 
     /// What a user named: a file, or else a built-in scenario. Without a name the overrides alone make the scenario if they
-    /// have a rate or a trace; if not, it is `home`.
+    /// have a rate or a trace; if not, it is the built-in `home`, whatever files there are.
     pub fn load(name: Option<&str>, overrides: &Overrides) -> Result<Self, Error> {
         let Some(name) = name else {
             if overrides.rate.is_some() || overrides.trace.is_some() {
                 return Self::parse("", "", overrides);
             }
-            return Self::load(Some("home"), overrides);
+            return Self::built_in("home", overrides);
         };
-        if !Path::new(name).exists() {
-            if let Some(built_in) = built_in::find(name) {
-                return Self::parse(built_in.toml, "", overrides);
-            }
-            let names: Vec<_> = scenarios().iter().map(|s| s.name).collect();
-            return Err(Error::unknown(
-                "scenario file or built-in scenario",
-                name,
-                names.iter().copied(),
-            ));
+        let path = Path::new(name);
+        // A folder is no scenario: whoever has one named `home` still means the built-in.
+        if !path.exists() || (path.is_dir() && built_in::find(name).is_some()) {
+            return Self::built_in(name, overrides);
         }
         let fail = |what: String| Error::new(what).at(name, None);
         let bytes = std::fs::read(name).map_err(|e| {
@@ -106,6 +100,17 @@ impl Scenario {
                 .at(name, Some(line))
         })?;
         Self::parse(&text, name, overrides)
+    }
+
+    fn built_in(name: &str, overrides: &Overrides) -> Result<Self, Error> {
+        match built_in::find(name) {
+            Some(built_in) => Self::parse(built_in.toml, "", overrides),
+            None => Err(Error::unknown(
+                "scenario file or built-in scenario",
+                name,
+                scenarios().iter().map(|s| s.name),
+            )),
+        }
     }
 
     /// The scenario as a file that reads back to the same, defaults written out. Traces keep the path they were read from.
@@ -462,7 +467,11 @@ mod tests {
             ),
             (
                 "seed = -1\n",
-                "home.toml:1: seed: \"-1\" is not a whole number",
+                "home.toml:1: seed: \"-1\" is not a whole number; write a whole number from 0 to 9007199254740991",
+            ),
+            (
+                "seeds = -1\n",
+                "home.toml:1: seeds: \"-1\" is not a whole number; write a whole number from 1 to 1000000",
             ),
             ("seeds = 0x10\n", "home.toml:1: seeds: only decimal numbers"),
             ("a = 1\na = 2\n", "home.toml:2: not TOML: duplicate key"),

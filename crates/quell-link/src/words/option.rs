@@ -93,9 +93,7 @@ impl<T: Clone> Opt<T> {
     pub fn set(&self, params: &mut T, word: &str, value: &str) -> Result<(), Error> {
         match self.field {
             Field::Count(at, low, high) => {
-                // `tc` prints counts of packets as "1000p".
-                let n = units::parse_count(value.strip_suffix('p').unwrap_or(value))?;
-                *at(params) = within(n, low.into(), high.into(), value, |x| x.to_string())? as u32;
+                *at(params) = count(value, low, high)?;
             }
             Field::Bytes(at, low, high) => {
                 let n = units::parse_size(value)?;
@@ -114,9 +112,7 @@ impl<T: Clone> Opt<T> {
                 *at(params) = Some(within(n, low, high, value, units::format_time)?);
             }
             Field::MaybeCount(at, low, high) => {
-                let n = units::parse_count(value.strip_suffix('p').unwrap_or(value))?;
-                *at(params) =
-                    Some(within(n, low.into(), high.into(), value, |x| x.to_string())? as u32);
+                *at(params) = Some(count(value, low, high)?);
             }
             Field::MaybeBytes(at, low, high) => {
                 let n = units::parse_size(value)?;
@@ -186,6 +182,13 @@ impl<T: Clone> Opt<T> {
             Field::File { get, .. } | Field::Other { get, .. } => get(&params),
         }
     }
+}
+
+/// A count of packets or flows. `tc` prints those of packets as "1000p".
+fn count(text: &str, low: u32, high: u32) -> Result<u32, Error> {
+    let n = units::parse_count(text.strip_suffix('p').unwrap_or(text))
+        .map_err(|e| e.remedy(format!("write a whole number from {low} to {high}")))?;
+    Ok(within(n, low.into(), high.into(), text, |x| x.to_string())? as u32)
 }
 
 fn within<V: PartialOrd + Copy>(

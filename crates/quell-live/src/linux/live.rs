@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use quell_link::units::{parse_rate, parse_time};
+use quell_link::units::{format_rate, note_on_rate, parse_rate, parse_time};
 use quell_link::{Error, Queue};
 use serde::Deserialize;
 
@@ -129,7 +129,7 @@ impl Settings {
             } else {
                 "arrives"
             };
-            format!("what {way}: {}, {}", d.rate, d.aqm)
+            format!("what {way}: {}, {}", d.understood(), d.aqm)
         });
         let dry = if dry {
             " (dry run: nothing is touched)"
@@ -142,9 +142,20 @@ impl Settings {
             each.collect::<Vec<_>>().join("; ")
         )
     }
+
+    /// What to say about rates that are probably not what was meant.
+    fn notes(&self) -> Vec<String> {
+        let each = self.directions().into_iter();
+        each.filter_map(|d| note_on_rate(&d.rate)).collect()
+    }
 }
 
 impl Direction {
+    /// Its rate as it was understood.
+    fn understood(&self) -> String {
+        parse_rate(&self.rate).map_or_else(|_| self.rate.clone(), format_rate)
+    }
+
     /// The link; an error's key is `rate` or `aqm`.
     fn params(&self) -> Result<Params, Error> {
         let bps = parse_rate(&self.rate).map_err(|e| e.key("rate"))?;
@@ -313,6 +324,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
     };
     say(&settings.announce(options.dry_run));
+    settings.notes().iter().for_each(|note| say(note));
     let over = running.watch(&signals, &mut settings, options, end, &say);
     drop(server);
     let looks = running.end()?;
@@ -500,6 +512,7 @@ impl Running {
         }
         *old = new;
         say(&format!("reloaded: {}", old.announce(false)));
+        old.notes().iter().for_each(|note| say(note));
     }
 }
 
@@ -555,10 +568,9 @@ fn table(settings: &Settings, looks: &[(&'static str, Look)]) -> String {
             look.link.missed,
         ];
         let [read, sent, dropped, marked, missed] = counts.map(|count| count.to_string());
-        let rate = direction.rate.clone();
         rows.push([
             (*name).to_owned(),
-            rate,
+            direction.understood(),
             read,
             sent,
             dropped,

@@ -397,7 +397,8 @@ pub(super) fn time(text: &str, low: Nanos, high: Nanos) -> Result<Nanos, Error> 
 
 /// A whole number between two others.
 pub(super) fn count(text: &str, low: u64, high: u64) -> Result<u64, Error> {
-    let n = units::parse_count(text)?;
+    let n = units::parse_count(text)
+        .map_err(|e| e.remedy(format!("write a whole number from {low} to {high}")))?;
     ranged(n, low, high, text, |n| n.to_string())
 }
 

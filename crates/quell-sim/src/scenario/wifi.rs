@@ -401,10 +401,10 @@ fn read_node(table: &mut Table) -> Result<Node, Error> {
 }
 
 fn mcs(text: &str) -> Result<u8, Error> {
-    match units::parse_count(text)? {
+    let remedy = "write 0 to 31: 0 to 7 for one spatial stream, 8 to 15 for two, and so on";
+    match units::parse_count(text).map_err(|e| e.remedy(remedy))? {
         n if n <= 31 => Ok(n as u8),
-        n => Err(Error::new(format!("there is no MCS {n} in 802.11n"))
-            .remedy("write 0 to 31: 0 to 7 for one spatial stream, 8 to 15 for two, and so on")),
+        n => Err(Error::new(format!("there is no MCS {n} in 802.11n")).remedy(remedy)),
     }
 }
 
