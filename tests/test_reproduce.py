@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
-from conftest import QUELL, Quell
+from conftest import QUELL, ROOT, Quell
 from quell import papers
 from quell.papers import curves
 from quell.papers.bench import Bench, Run, vary
@@ -19,6 +19,7 @@ from quell.stats import Estimate
 
 KEYS = ["id", "what", "unit", "printed", "measured", "low", "high", "verdict", "why"]
 NAMES = list(papers.MODULES)
+CURVES = sorted((Path(papers.__file__).parent / "trained").glob("*.curve.parquet"))
 
 
 @pytest.fixture(scope="session")
@@ -54,9 +55,9 @@ def test_rows_follow_the_contract(quick: dict[str, tuple[list[dict[str, Any]], P
 def test_what_is_not_measured_says_what_is_missing(
     quick: dict[str, tuple[list[dict[str, Any]], Path]], name: str
 ) -> None:
-    """A queue whose network does not ship, the curve of a training, or the quick version's shortness."""
+    """A queue whose network does not ship, or the quick version's shortness."""
     found, _ = quick[name]
-    missing = ("no queue `", "no such queue here", "no models/", "left out of the quick version", "had not settled")
+    missing = ("no queue `", "no such queue here", "left out of the quick version", "had not settled")
     for row in found:
         assert row["measured"] is not None or row["why"].startswith(missing), row
     assert sum(row["measured"] is not None for row in found) > 0.4 * len(found)
@@ -102,12 +103,16 @@ def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
     assert row["LQ14.fixed"] < row["LQ14.float"] < row["LQ14.all"] < 40
 
 
-@pytest.mark.parametrize("path", sorted(curves.FOLDER.glob("*.curve.parquet")), ids=lambda path: path.name)
+def test_shipped_curves_lie_in_the_package_and_every_one_is_read() -> None:
+    assert len(CURVES) == 5
+    assert not list((ROOT / "models").glob("*.parquet"))
+
+
+@pytest.mark.parametrize("path", CURVES, ids=lambda path: path.name)
 def test_shipped_curve_is_the_one_of_the_shipped_networks_training(path: Path) -> None:
     name = path.name.removesuffix(".curve.parquet")
     curve = curves.find(name)
-    assert curve is not None
-    with safe_open(path.with_name(f"{name}.safetensors"), "np") as model:
+    with safe_open(ROOT / "models" / f"{name}.safetensors", "np") as model:
         card = json.loads(model.metadata()["quell"])
     assert (
         f"{curve['step'][-1]} flows" in card["trained_on"] or f"{curve['step'][-1] + 1} episodes" in card["trained_on"]
@@ -130,7 +135,7 @@ def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cats",), "cats: unknown paper; known are rl-aqm, lfq, l4s-a3c, learnqueue, wqm"),
+        (("cats",), "unknown paper `cats`; known: rl-aqm, lfq, l4s-a3c, learnqueue, wqm"),
         ((), "name a paper: rl-aqm, lfq, l4s-a3c, learnqueue, wqm"),
         (("rl-aqm", "--html", "nowhere/page.html"), "--html nowhere/page.html: the folder nowhere does not exist"),
     ],

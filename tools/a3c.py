@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train A3C-L4S as docs/reproduce.md compares it, and write models/a3c-l4s.studies.parquet.
+"""Train A3C-L4S as docs/reproduce.md compares it, and write python/quell/papers/trained/a3c-l4s.studies.parquet.
 
     .venv/bin/python tools/a3c.py [STUDY ...]
 
@@ -22,7 +22,7 @@ from quell.output import err
 from quell.train import a3c, coupled
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-INTO = ROOT / "models" / "a3c-l4s.studies.parquet"
+INTO = ROOT / "python" / "quell" / "papers" / "trained" / "a3c-l4s.studies.parquet"
 SHIPPED = {"actor_rate": 5e-5}
 SCALES = (10.0, 25.0, 50.0, 100.0)
 EPISODES = 60

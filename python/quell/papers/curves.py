@@ -1,34 +1,31 @@
-"""Learning curves of the shipped networks: their trainings' `curve.parquet`, kept as `models/NAME.curve.parquet`."""
+"""Learning curves of the shipped networks: their trainings' `curve.parquet`, kept in the package as `trained/NAME`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from importlib.resources import files
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study
 from quell.stats import estimate
 
-FOLDER = Path(__file__).resolve().parents[3] / "models"
-"""Of a checkout; an installed quell has the networks alone."""
+if TYPE_CHECKING:
+    import polars as pl
 
 Curve = Mapping[str, Sequence[Any]]
 
 
-def find(model: str) -> Curve | None:
-    """Read a network's curve, column by column; None where there is none."""
-    path = FOLDER / f"{model}.curve.parquet"
-    if not path.exists():
-        return None
+def find(model: str) -> Curve:
+    """Read a shipped network's curve, column by column."""
+    return table(f"{model}.curve").to_dict(as_series=False)
+
+
+def table(name: str) -> pl.DataFrame:
+    """Read a table that a training left."""
     import polars as pl
 
-    return pl.read_parquet(path).to_dict(as_series=False)
-
-
-def _absent(study: Study, claims: Sequence[Claim], prefix: str, model: str) -> None:
-    for claim in claims:
-        if claim.id.startswith(prefix):
-            study.put(claim.id, None, f"no models/{model}.curve.parquet here, the curve that the training leaves")
+    return pl.read_parquet(BytesIO((files(__package__) / "trained" / f"{name}.parquet").read_bytes()))
 
 
 # RL-AQM's Figures 4 and 5. ------------------------------------------------------------------------------------------
@@ -44,11 +41,7 @@ RL_CLAIMS = [
 
 def rl_aqm(study: Study, why: str) -> None:
     """Judge and draw RL-AQM's rewards over episodes; `why` tells what else the reward was measured to be."""
-    model = "rl-aqm"
-    curve = find(model)
-    if curve is None:
-        _absent(study, RL_CLAIMS, "F", model)
-        return
+    curve = find("rl-aqm")
     episodes, reward, most, epsilon = (curve[c] for c in ("step", "reward", "max_delay_ms", "epsilon"))
     marks = [k for k in (0, 9, 19, 49, 99, 199) if k < len(reward)]
     told = ", ".join(f"{k + 1}: {reward[k]:.2f} ({most[k]:.0f} ms)" for k in marks)
@@ -105,9 +98,6 @@ def lfq(study: Study) -> None:
     """Judge and draw LFQ's predictions over flows."""
     for figure, (model, name, _) in LFQ_FIGURES.items():
         curve = find(model)
-        if curve is None:
-            _absent(study, LFQ_CLAIMS, f"{figure}.", model)
-            continue
         flows, mean = curve["step"], curve["prediction"]
         settled = _settled(flows, mean)
         marks = range(0, len(flows), max(1, len(flows) // 6))

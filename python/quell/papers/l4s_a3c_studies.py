@@ -1,6 +1,6 @@
 """Trainings of A3C-L4S beside each other: seeds, reward scales (Figures 26 and 27), A2C, first weights.
 
-They were run by `tools/a3c.py`, which left models/a3c-l4s.studies.parquet; a reproduction reads that.
+They were run by `tools/a3c.py`, which left `trained/a3c-l4s.studies.parquet`; a reproduction reads that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
 from quell.stats import estimate
 from quell.train import coupled
 
-FILE = "a3c-l4s.studies.parquet"
+TABLE = "a3c-l4s.studies"
 SCALES = ("10", "25", "50", "100")
 ALL = float(len(coupled.HELD_OUT))
 WHAT = {
@@ -44,22 +44,9 @@ CLAIMS = [
 Rows = Sequence[Mapping[str, Any]]
 
 
-def _read() -> list[dict[str, Any]] | None:
-    path = curves.FOLDER / FILE
-    if not path.exists():
-        return None
-    import polars as pl
-
-    return pl.read_parquet(path).to_dicts()
-
-
 def measure(study: Study) -> None:
     """Judge and draw what the trainings left."""
-    rows = _read()
-    if rows is None:
-        for claim in CLAIMS:
-            study.put(claim.id, None, f"no models/{FILE} here, which tools/a3c.py writes")
-        return
+    rows = curves.table(TABLE).to_dicts()
     runs: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for row in rows:
         runs.setdefault((row["study"], row["name"], row["seed"]), []).append(row)

@@ -8,18 +8,20 @@ import random
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from quell import _core, experiment
 from quell._core import CoupledQueues, Scenario
 from quell.executor import HERE, Executor
 from quell.stats import Record
 
-Floats = NDArray[np.float32]
-Flags = NDArray[np.bool_]
+# Who only judges by the sets below, as `quell reproduce` does, needs no numpy; learners do.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Floats: TypeAlias = "NDArray[np.float32]"
+Flags: TypeAlias = "NDArray[np.bool_]"
 
 PERIOD_S = 0.015
 LAW = -1.0
@@ -87,6 +89,13 @@ def router(mbps: float, rtt_ms: float, flows: int, *, both_ways: bool, duration_
     return Scenario("coupled", text=text)
 
 
+def _rows(data: bytes, width: int) -> Floats:
+    """Read float32 numbers, so many to a row."""
+    import numpy as np
+
+    return np.frombuffer(data, np.float32).reshape(-1, width)
+
+
 def _by_factors(dice: random.Random, low: float, high: float) -> float:
     return float(low * (high / low) ** dice.random())
 
@@ -116,16 +125,18 @@ class Loop:
         )
         law = [LAW] * self._world.sub_queues
         while True:
-            step = self.step(np.array(law, np.float32))
+            step = self._go_on(law)
             if self._world.now_s >= before:
                 return step
 
     def step(self, probabilities: Floats) -> Step:
         """Go on by 15 ms."""
-        readings, state, utilisation, over = self._world.step(probabilities.tolist())
-        seen = np.frombuffer(readings, np.float32).reshape(-1, 12)
-        busy, delay_ms, loss = np.frombuffer(state, np.float32).reshape(-1, 3).T
-        return Step(seen, busy > 0, delay_ms, loss, utilisation, over)
+        return self._go_on(probabilities.tolist())
+
+    def _go_on(self, probabilities: list[float]) -> Step:
+        readings, state, utilisation, over = self._world.step(probabilities)
+        busy, delay_ms, loss = _rows(state, 3).T
+        return Step(_rows(readings, 12), busy > 0, delay_ms, loss, utilisation, over)
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,8 @@ def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0)
 
     The classic half alone: of its sub-queues another is as busy, with the ACKs of the other direction.
     """
+    import numpy as np
+
     ranges = PAPER
     scenario = router(ranges.mbps[0], ranges.rtt_ms[0], ranges.flows[0], both_ways=True, duration_s=duration_s)
     world = CoupledQueues(
@@ -153,8 +166,8 @@ def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0)
     over = False
     while not over:
         readings, state, utilisation, over = world.step(law)
-        rows.append(np.frombuffer(readings, np.float32).reshape(-1, 12))
-        states.append(np.frombuffer(state, np.float32).reshape(-1, 3))
+        rows.append(_rows(readings, 12))
+        states.append(_rows(state, 3))
         uses.append(utilisation)
     seen, shown = np.stack(rows), np.stack(states)
     pick = int(shown[:, : seen.shape[1] // 2, 1].sum(axis=0).argmax())
@@ -169,8 +182,11 @@ class Lookup:
     """
 
     def __init__(self, seed: int, worker: int, trace: Trace) -> None:
+        import numpy as np
+
         self._seed, self._worker, self._trace = seed, worker, trace
         self._probability = trace.readings[:, 1]
+        self._busy: Flags = np.ones(1, np.bool_)
 
     def begin(self, number: int) -> Step:
         """Begin an episode at a row drawn at random."""
@@ -179,14 +195,12 @@ class Lookup:
 
     def step(self, probabilities: Floats) -> Step:
         """Look up the row whose probability is nearest to the action."""
-        return self._at(int(np.abs(self._probability - probabilities[0]).argmin()))
+        return self._at(int(abs(self._probability - probabilities[0]).argmin()))
 
     def _at(self, row: int) -> Step:
         t = self._trace
         one = slice(row, row + 1)
-        return Step(
-            t.readings[one], np.ones(1, np.bool_), t.delay_ms[one], t.loss[one], float(t.utilisation[row]), False
-        )
+        return Step(t.readings[one], self._busy, t.delay_ms[one], t.loss[one], float(t.utilisation[row]), False)
 
 
 # Sets of scenarios to judge by. --------------------------------------------------------------------------------------
