@@ -46,3 +46,26 @@ def test_invalid_utf8_is_told_with_its_line(tmp_path: Path) -> None:
     path.write_bytes(b'name = "x"\n[link]\nrate = "15mbit" # \xff\n')
     with pytest.raises(InputError, match=r"a\.toml:3: not UTF-8 text; save the file as UTF-8"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/proc/x.json", "cannot be written"),
+        ("nowhere/x.json", "the folder nowhere does not exist"),
+        (".", "is a folder"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_a_target_that_takes_no_file_is_refused_before(path: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"^--json {path}: .*{why}"):
+        files.check_target("--json", Path(path))
+
+
+def test_a_good_target_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("old")
+    for name in ("a.json", "b.json"):
+        files.check_target("--json", tmp_path / name)
+    files.check_target("--json", Path("/dev/null"))
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "old"

@@ -14,7 +14,9 @@ def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
     try:
         from quell.cli import call
+        from quell.output import write_anywhere
 
+        write_anywhere()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         status = call(sys.argv[1:])
     except KeyboardInterrupt:

@@ -11,16 +11,21 @@ from quell._core import InputError
 
 
 def check_target(option: str, path: Path | None) -> None:
-    """Refuse before hours are simulated what could not be written after them."""
+    """Refuse before hours are simulated what could not be written after them. Raises InputError."""
     if path is None or str(path) == "-":
         return
-    folder = path.parent
-    if path.is_dir():
-        raise InputError(f"{option} {path}: is a folder; give a file's name")
-    if not folder.is_dir():
-        raise InputError(f"{option} {path}: the folder {folder} does not exist; create it or name another")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{option} {path}: the folder {folder} is not writable")
+    try:
+        if path.is_dir():
+            raise InputError(f"{option} {path}: is a folder; give a file's name")
+        if not path.resolve().parent.is_dir():
+            raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
+        # Permissions do not tell: /proc takes no file from anybody, root writes where others may not.
+        if not path.exists() or path.is_file():
+            _part(path.resolve()).unlink()
+        elif not os.access(path, os.W_OK):
+            raise InputError(f"{option} {path}: is not writable")
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written: {error.strerror}; name another file") from None
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -38,10 +43,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    part = Path(name)
+    part = _part(path)
     try:
-        os.close(handle)
         write(part)
         umask = os.umask(0)
         os.umask(umask)
@@ -49,6 +52,13 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _part(path: Path) -> Path:
+    """Make an empty file beside `path`, in the folder that holds it."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    return Path(name)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import json as _json
 import os
 import shlex
 import sys
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,26 @@ if TYPE_CHECKING:
 err = Console(stderr=True, highlight=False)
 # Piped output has no width of its own; the widest table needs 100 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+
+
+# One character each, so that tables keep their columns.
+_PLAIN = str.maketrans("±◆▶▼▲·•→–−…’²αµ", "~*>v^.*>--.'2au")
+
+
+def plain_characters(error: UnicodeError) -> tuple[str, int]:
+    """Give what stands for characters that a stream's encoding lacks: an error handler of `codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return "".join(c if c.isascii() else "?" for c in text), error.end
+
+
+def write_anywhere() -> None:
+    """Let standard output and standard error take every text, whatever their encoding: ASCII under LC_ALL=C."""
+    codecs.register_error("quell", plain_characters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="quell")
 
 
 class Targets:
@@ -44,7 +66,9 @@ class Targets:
         """Write JSON to where `--json` says, whole or not at all; nothing without it."""
         if self.json is None:
             return
-        text = _json.dumps(plain, ensure_ascii=False, indent=indent, allow_nan=False) + "\n"
+        # JSON has an ASCII form for what a stream cannot take; a file is UTF-8.
+        ascii_only = self.quiet and not (sys.stdout.encoding or "").lower().startswith("utf")
+        text = _json.dumps(plain, ensure_ascii=ascii_only, indent=indent, allow_nan=False) + "\n"
         if self.quiet:
             sys.stdout.write(text)
             sys.stdout.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as _json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,12 +76,7 @@ def show(
             raise InputError(f"{file}: a network has no picture; leave --html out") from None
     if table is not None:
         plain = {"card": table.card, "q_ms": table.values, "visits": table.visits}
-    if json is not None:
-        text = _json.dumps(plain, ensure_ascii=False) + "\n"
-        if targets.quiet:
-            sys.stdout.write(text)
-        else:
-            files.write_text(Path(json), text)
+    targets.write_json(plain, indent=None)
     if not targets.quiet:
         _print(file, table, plain["card"])
     if html is not None and table is not None:
