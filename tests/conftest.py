@@ -89,6 +89,7 @@ def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 2
         "cpu_s": 0.01,
         "packets_per_cpu_s": 5e6,
         "trace_hash": "00",
+        "scenario_hash": "00",
     }
     return record | more
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 import quell
+from conftest import ROOT
 from quell.control import Gauges, Knobs
 
 LINK: dict[str, Any] = {"rate": "10mbit", "rtt": "40ms", "flows": ["newreno"], "duration": "10s", "warmup": "2s"}
@@ -36,6 +38,33 @@ def test_compare_gives_a_row_per_run_and_summary_one_per_queue() -> None:
     assert summary["front"].any()
 
 
+def test_summary_keeps_scenarios_apart() -> None:
+    """Runs of other scenarios, under other names or under the same, are other rows with fronts of their own."""
+    link: dict[str, Any] = {"flows": ["newreno"], "duration": "4s", "seeds": 2}
+    frame = pl.concat([
+        quell.compare("home", aqm=["pfifo", "codel"], duration="4s", seeds=2),
+        *(quell.compare("cable", aqm=["pfifo"], rate=rate, **link) for rate in ("10mbit", "20mbit")),
+        quell.compare("cable", aqm=["pfifo"], rate="10mbit", seed=7, **link),
+    ])  # fmt: skip
+    summary = quell.summary(frame)
+    assert summary.select("scenario", "queue", "runs").rows() == [
+        ("home", "pfifo", 2), ("home", "codel", 2), ("cable", "pfifo", 4), ("cable", "pfifo", 2),
+    ]  # fmt: skip
+    assert summary["goodput_mbps"][2] < 10 < summary["goodput_mbps"][3]
+    assert summary["scenario_hash"].n_unique() == 3
+    assert summary["front"].to_list()[2:] == [True, True]
+
+
+def test_a_scenarios_hash_is_that_of_what_it_says() -> None:
+    from quell.experiment import fingerprint
+
+    base = fingerprint(quell.scenario(rate="9mbit"))
+    assert fingerprint(quell.scenario('name = "x"\n[link]\nrate = "9mbit"', seeds=9, seed=4, queue="codel")) == base
+    assert fingerprint(quell.scenario("wifi-house", queue="codel")) == fingerprint(quell.scenario("wifi-house"))
+    others = [quell.scenario(rate="8mbit"), quell.scenario(rate="9mbit", rtt="50ms"), quell.scenario("cable")]
+    assert len({base, *map(fingerprint, others)}) == 4
+
+
 def test_sources_of_a_scenario() -> None:
     text = 'name = "mine"\n[link]\nrate = "3mbit"\n'
     assert quell.scenario(text).name == "mine"
@@ -50,10 +79,100 @@ def test_a_scenario_in_a_file_is_named_by_its_stem(tmp_path: Path) -> None:
     assert quell.scenario(path).name == "kitchen"
 
 
+def test_a_path_with_an_equals_sign_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a=b.toml", "rate=3"):
+        Path(name).write_text('[link]\nrate = "3mbit"\n')
+        assert quell.run(name, duration="2s")["capacity_mbps"][0] == pytest.approx(3, rel=1e-3)
+    with pytest.raises(quell.InputError, match=r"unknown scenario file or built-in scenario `c=d\.toml`"):
+        quell.run("c=d.toml")
+    assert quell.scenario('link.rate = "4mbit"').toml().count('rate = "4mbit"') == 1  # text of one line
+
+
 def test_bad_input_raises_one_line() -> None:
     with pytest.raises(quell.InputError, match="rate") as caught:
         quell.run(rate="10parsec")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda: quell.run(rat="1mbit"), "unknown keyword `rat`; did you mean `rate`"),  # type: ignore[call-arg]
+        (lambda: quell.run(controler=None), "did you mean `controller`"),  # type: ignore[call-arg]
+        (lambda: quell.compare(seds=3), "did you mean `seeds`"),  # type: ignore[call-arg]
+        (lambda: quell.optimum(vlaues=[3]), "did you mean `values`"),  # type: ignore[call-arg]
+        (lambda: quell.scenario(qeue="codel"), "did you mean `queue`"),  # type: ignore[call-arg]
+        (lambda: quell.env("home", knobb="limit"), "did you mean `knob`"),  # type: ignore[call-arg]
+        (lambda: quell.vector_env("home", num_env=3), "did you mean `num_envs`"),  # type: ignore[call-arg]
+        (lambda: quell.run(rate=5e6), 'the rate "5000000" has no unit; write 5000000mbit'),  # type: ignore[arg-type]
+        (lambda: quell.run(rtt=20), 'the time "20" has no unit; write 20ms'),  # type: ignore[arg-type]
+        (lambda: quell.run(aqm=["codel"]), "aqm: .* write queue words"),  # type: ignore[arg-type]
+        (lambda: quell.compare(aqm=["codel", 5]), "aqm: 5 is not text"),  # type: ignore[list-item]
+        (lambda: quell.run(flows=3), "flows: 3 is not a list of flows"),  # type: ignore[arg-type]
+        (lambda: quell.run(ecn="yes"), "ecn: 'yes' is neither True nor False"),  # type: ignore[arg-type]
+        (lambda: quell.env("home", vary={"rte": 1}), "unknown range `rte`; did you mean `rate`"),  # type: ignore[dict-item]
+        (lambda: quell.env("home", vary={"rate": 1}), "vary: rate: not two values"),  # type: ignore[dict-item]
+        (lambda: quell.env("home", vary=3), "vary: 3 is not a dict of ranges"),  # type: ignore[arg-type]
+        (lambda: quell.optimum(knob="lmit"), "knob: unknown knob `lmit`; did you mean `limit`"),
+        (lambda: quell.optimum(reward="pwoer"), "reward: unknown reward `pwoer`; did you mean `power`"),
+    ],
+)
+def test_a_slip_of_a_caller_gets_the_command_lines_hint(call: Callable[[], object], hint: str) -> None:
+    with pytest.raises(quell.InputError, match=hint) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_one_queue_and_one_flow_need_no_list() -> None:
+    frame = quell.compare(aqm="codel", seeds=1, rate="5mbit", flows="cubic:2", duration="2s")
+    assert frame["queue"].to_list() == ["codel"]
+    assert len(frame["flows"][0]) == 2
+
+
+def test_a_rate_in_bytes_per_second_is_warned_of() -> None:
+    from quell.notes import UnitWarning
+
+    with pytest.warns(UnitWarning, match='rate: "50mbps" is read as 400mbit.* write 50mbit$'):
+        assert 'rate = "400mbit"' in quell.scenario(rate="50mbps").toml()
+
+
+def test_dir_lists_what_is_loaded_on_first_use() -> None:
+    import subprocess
+    import sys
+
+    code = "import quell, sys; print(*dir(quell)); sys.exit('polars' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert set(quell.__all__) <= set(done.stdout.split())
+
+
+def test_a_type_checker_knows_every_keyword(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mypy = pytest.importorskip("mypy.api", reason="mypy is not installed")
+    calls = {
+        'quell.run(rtt="20ms", rate="5mbit", flows=["cubic"], ecn=True, seed=3)': None,
+        'quell.compare("home", ["pfifo"], seeds=3, jobs=2, duration="5s")': None,
+        'quell.env("home", knob="limit", steps=[1, -1], vary={"flows": (1, 2)}, rate="5mbit")': None,
+        'quell.run(rtq="20ms")': "rtq",
+        "quell.run(rate=5e6)": "rate",
+        "quell.compare(aqm=3)": "aqm",
+        'quell.compare(sedes="3")': "sedes",
+        'quell.scenario(rtq="20ms")': "rtq",
+        'quell.optimum(knb="limit")': "knb",
+        'quell.env("home", knb="limit")': "knb",
+        'quell.vector_env("home", observ=["delay_ms"])': "observ",
+        'quell.parallel_env("home", stps=[1])': "stps",
+        'quell.envs.RlAqmEnv(rtq="20ms")': "rtq",
+        "quell.envs.LfqVectorEnv(3, alfa=1.0)": "alfa",
+    }
+    program = tmp_path / "program.py"
+    program.write_text("import quell\nimport quell.envs\n" + "".join(f"{call}\n" for call in calls))
+    monkeypatch.chdir(ROOT)  # where the settings are, and what earlier runs found
+    said, _, _ = mypy.run([str(program)])
+    for line, (call, refused) in enumerate(calls.items(), start=3):
+        mine = [text for text in said.splitlines() if text.startswith(f"{program}:{line}: error")]
+        assert bool(mine) == (refused is not None), (call, said)
+        assert all(str(refused) in text or "arg-type" in text for text in mine), (call, mine)
 
 
 class Still:
@@ -85,6 +204,23 @@ def test_a_controller_in_python_reads_gauges_on_its_cadence_and_turns_knobs() ->
 def test_a_controller_that_holds_still_is_the_constant_knob() -> None:
     held = quell.run(aqm="fifo limit 20", controller=Still({}), **LINK)
     assert held["trace_hash"].to_list() == quell.run(aqm="fifo limit 20", **LINK)["trace_hash"].to_list()
+
+
+def test_a_run_with_a_controller_is_captured_like_any_other(tmp_path: Path) -> None:
+    plain, held = tmp_path / "plain.pcapng", tmp_path / "held.pcapng"
+    quell.run(aqm="fifo limit 20", pcap=plain, **LINK)
+    frame = quell.run(aqm="fifo limit 20", controller=Still({}), pcap=held, **LINK)
+    assert frame["packets"][0] > 1000
+    assert held.read_bytes() == plain.read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_run_that_fails_leaves_no_capture(tmp_path: Path) -> None:
+    with pytest.raises(quell.InputError):
+        quell.run(aqm="fifo", controller=Still({"limit": -1}), pcap=tmp_path / "x.pcapng", **LINK)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(quell.InputError, match=r"pcap .*nowhere does not exist"):
+        quell.run(pcap=tmp_path / "nowhere" / "x.pcapng", **LINK)
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,13 @@ CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
     "a warm-up longer than the run": ('duration = "5s"\nwarmup = "9s"\n' + GOOD, [], ["bad.toml", "warmup"]),
     "a short cut with a wrong unit": (GOOD, ["--rtt", "20parsec"], ["rtt", "20ms"]),
     "a negative duration": (GOOD, ["--duration=-3s"], ["duration", "-3s"]),
-    "a flow that is none": (GOOD, ["--flow", "cubic:x"], ["flow", "cubic:x"]),
+    "a flow that is none": (GOOD, ["--flow", "cubic:x"], ["flow", "cubic:x", "from 1 to 65535"]),
     "an unknown queue to compare": (GOOD, ["--aqm", "foo"], ["--aqm", "foo", "known"]),
     "no number of seeds": (GOOD, ["--seeds", "many"], ["seeds", "many"]),
-    "zero seeds": (GOOD, ["--seeds", "0"], ["seeds", "1"]),
+    "zero seeds": (GOOD, ["--seeds", "0"], ["seeds", "1 to 1000000"]),
+    "fewer seeds than none": (GOOD, ["--seeds", "-1"], ["seeds", "from 1 to 1000000"]),
+    "a seed below zero": (GOOD, ["--seed", "-1"], ["seed", "from 0 to 9007199254740991"]),
+    "no MCS": ('[wifi]\nstations = 1\nmcs = "fast"\n', [], ["bad.toml:3", "mcs", "fast", "0 to 31"]),
     "no number of jobs": (GOOD, ["--jobs", "x"], ["--jobs"]),
     "an unknown option": (GOOD, ["--sedes", "3"], ["--sedes", "--seeds"]),
     "JSON into a missing folder": (
@@ -50,6 +53,11 @@ CASES: dict[str, tuple[str | bytes, list[str], list[str]]] = {
     ),
     "a report into a missing folder": (GOOD, ["--html", "nowhere/a.html"], ["--html", "does not exist"]),
     "Parquet onto a folder": (GOOD, ["--parquet", "."], ["--parquet", "is a folder"]),
+    "JSON where the system takes no file": (
+        GOOD,
+        ["--json", "/proc/x.json"],
+        ["--json /proc/x.json", "cannot be written"],
+    ),
 }
 
 
@@ -77,13 +85,22 @@ def test_bad_input_gets_one_line_and_status_2(case: str, quell: Quell, tmp_path:
         (["run", "--aqm", "foo"], ["foo", "fq_codel"]),
         (["compare", "nowhere.toml"], ["nowhere.toml", "home"]),
         (["compare", "."], ["."]),
+        (["run", "--aqm", "pfifo", "--aqm", "codel"], ["--aqm", "quell run takes one", "quell compare"]),
+        (["run", "a=b.toml"], ["a=b.toml", "scenario file"]),
         (["optimum", "--knob", "rate"], ["--knob", "limit", "drop"]),
+        (["optimum", "--knob", "lmit"], ["--knob", "did you mean `limit`?"]),
         (["optimum", "--values", "8,x"], ["--values", "'x'", "number"]),
         (["optimum", "--values", "0.5"], ["--values", "0.5", "packets"]),
         (["optimum", "--knob", "drop", "--values", "2"], ["--values", "probability"]),
         (["optimum", "--reward", "fame"], ["--reward", "fame", "power"]),
+        (["optimum", "--reward", "pwoer"], ["--reward", "did you mean `power`?"]),
         (["queues", "foo"], ["foo", "fq_codel"]),
+        (["queues", "codl"], ["did you mean `codel`?"]),
         (["scenarios", "foo"], ["foo", "home"]),
+        (["scenarios", "hoem"], ["did you mean `home`?"]),
+        (["compare", "hoem"], ["did you mean `home`?"]),
+        (["reproduce", "rlaqm"], ["did you mean `rl-aqm`?"]),
+        (["shell", "--scenario", "wifi-house", "--", "true"], ["--scenario wifi-house", "[wifi]", "no radio"]),
         (["nonsense"], ["nonsense", "quell --help"]),
         (["run", "--pcap", "nowhere/x.pcapng"], ["--pcap", "nowhere does not exist"]),
         (["compare", "--trace", "nowhere.down"], ["trace", "nowhere.down"]),
@@ -103,6 +120,14 @@ def test_a_word_with_control_characters_does_not_reach_the_terminal_raw(quell: Q
     assert done.returncode == 2
     assert "\x1b" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_an_argument_that_is_no_text_is_bad_input(quell: Quell) -> None:
+    for arguments in (["run", "caf\udcc3.toml"], ["run", "--aqm", "\udcff"], ["run", "--rate", "\udcff"]):
+        done = quell(*arguments)
+        assert done.returncode == 2
+        assert "not text in this locale's encoding" in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_a_file_that_cannot_be_written_in_the_end_says_so_without_a_traceback(quell: Quell, tmp_path: Path) -> None:

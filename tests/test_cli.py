@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -86,10 +88,15 @@ def test_the_number_of_jobs_changes_nothing(quell: Quell) -> None:
 
 
 def test_one_run_can_be_repeated_by_its_seed(quell: Quell) -> None:
-    records = json.loads(quell("compare", *SHORT, "--json", "-").stdout)
-    for record in records[:2]:
-        again = quell("run", *SHORT[:4], "--aqm", record["queue"], "--seed", str(record["seed"]), "--json", "-")
-        assert json.loads(again.stdout)["trace_hash"] == record["trace_hash"]
+    both_ways = ["--flow", "cubic:2", "--flow", "cubic:2@direction=up"]
+    for flows in ([], both_ways):
+        records = json.loads(quell("compare", *SHORT, *flows, "--json", "-").stdout)
+        for record in records[:2]:
+            seed = str(record["seed"])
+            again = quell("run", *SHORT[:4], *flows, "--aqm", record["queue"], "--seed", seed, "--json", "-")
+            repeated = json.loads(again.stdout)
+            assert repeated["trace_hash"] == record["trace_hash"]
+            assert repeated["scenario_hash"] == record["scenario_hash"]
 
 
 def test_short_cuts_take_the_place_of_a_file(quell: Quell) -> None:
@@ -203,3 +210,110 @@ def test_a_scenarios_name_does_not_speak_to_the_terminal(quell: Quell, tmp_path:
     assert done.returncode == 0, done.stderr
     assert "[red]x" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_a_file_or_folder_named_home_does_not_hide_the_default_scenario(quell: Quell, tmp_path: Path) -> None:
+    words = ["--duration", "2s", "--aqm", "pfifo", "--json", "-"]
+
+    def capacity(*arguments: str) -> float:
+        done = quell("run", *arguments, *words)
+        assert done.returncode == 0, done.stderr
+        return float(json.loads(done.stdout)["capacity_mbps"])
+
+    (tmp_path / "home").mkdir()
+    assert capacity() == capacity("home") == pytest.approx(15, rel=1e-3)
+    (tmp_path / "home").rmdir()
+    (tmp_path / "home").write_text('[link]\nrate = "3mbit"\n')
+    assert capacity() == pytest.approx(15, rel=1e-3)
+    assert capacity("home") == pytest.approx(3, rel=1e-3)  # a file is what its user named
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rates"),
+    [
+        (["--rate", "15000kbit"], "15mbit; "),
+        (["home"], "15mbit down, 1mbit up; "),
+        (["lte"], "trace builtin:lte down, trace builtin:lte-up up; "),
+        (["steps.toml"], "6.5mbit to 13mbit; "),
+        (["wifi-mesh"], ""),
+    ],
+)
+def test_the_heading_says_the_rate_that_was_understood(
+    arguments: list[str], rates: str, quell: Quell, tmp_path: Path
+) -> None:
+    (tmp_path / "steps.toml").write_text(
+        '[link]\nschedule = [["0s", "13mbit"], ["1s", "6500kbit"], ["2s", "10mbit"]]\n'
+    )
+    done = quell("run", *arguments, "--duration", "3s", "--aqm", "pfifo")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].split("  ")[1].startswith(f"{rates}3 s, ")
+    assert done.stderr == ""
+
+
+NOTE = '{place}: "{text}" is read as {rate}: in tc, bps is bytes per second; for bits per second write {bits}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "text", "rate", "bits"),
+    [
+        (["--rate", "50mbps"], "rate", "50mbps", "400mbit", "50mbit"),
+        (["--rate", "1Gbps"], "rate", "1Gbps", "8gbit", "1gbit"),
+        (["--rate", "9mbit", "--flow", "udp@rate=2kbps"], "flow udp@rate=2kbps", "2kbps", "16kbit", "2kbit"),
+        (["bytes.toml"], "bytes.toml: link.up.rate", "500kbps", "4mbit", "500kbit"),
+    ],
+)
+def test_a_rate_in_bytes_per_second_is_read_as_in_tc_with_a_line_of_warning(
+    arguments: list[str], place: str, text: str, rate: str, bits: str, quell: Quell, tmp_path: Path
+) -> None:
+    (tmp_path / "bytes.toml").write_text('[link]\nrate = "9mbit"\n[link.up]\nrate = "500kbps"\n')
+    done = quell("run", *arguments, "--duration", "2s", "--json", "-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["seed"] == 1
+    assert done.stderr == f"quell: {NOTE.format(place=place, text=text, rate=rate, bits=bits)}\n"
+
+
+@pytest.mark.parametrize(
+    "setting", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_a_stream_that_takes_ascii_only_gets_ascii(
+    setting: dict[str, str], quell: Quell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "cafe.toml").write_text('name = "café"\nduration = "3s"\n[link]\nrate = "3mbit"\n', "utf-8")
+    for arguments in (
+        ["compare", *SHORT], ["run", "wifi-mesh", "--duration", "2s"], ["optimum", "--values", "5,50", *SHORT[:6]],
+        ["reproduce", "--list"], ["queues"], ["scenarios"], ["scenarios", "wifi-cafe"], ["compare", "--help"],
+        ["run", "cafe.toml", "--json", "-"],
+    ):  # fmt: skip
+        done = quell(*arguments)
+        assert done.returncode == 0, (arguments, done.stderr)
+        assert (done.stdout + done.stderr).isascii()
+        assert "?" not in done.stdout.replace("caf?", "")
+    assert json.loads(done.stdout)["scenario"] == "café"
+    table = quell("compare", *SHORT).stdout
+    assert "~: 95 % confidence" in table
+    assert "* no queue here beats it" in table
+
+
+def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from _commands(command, (*path, name))
+
+
+def test_help_shows_every_bracket_of_its_texts(monkeypatch: pytest.MonkeyPatch, quell: Quell) -> None:
+    import typer
+
+    from quell import cli
+
+    checked = 0
+    for path, command in _commands(typer.main.get_command(cli.app)):
+        texts = [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
+        texts += [getattr(p, "metavar", None) or "" for p in command.params]
+        brackets = [b for text in texts for b in re.findall(r"\\?(\[[^\]]*\])", text)]
+        shown = "".join(quell(*path, "--help", columns=400).stdout.split()) if brackets else ""
+        for bracket in brackets:
+            assert "".join(bracket.split()) in shown, (path, bracket)
+        checked += len(brackets)
+    assert checked > 10

@@ -328,3 +328,21 @@ def test_names_are_registered_whichever_is_imported_first() -> None:
     code = "import quell, sys; quell.scenario('home'); print('gymnasium' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", ["RlAqm", "LearnQueue", "Lfq"])
+def test_a_render_mode_is_refused_with_the_modes_that_there_are(name: str) -> None:
+    refused = "render_mode: this environment has no mode 'human': there are none; leave it out"
+    for make in (gymnasium.make, gymnasium.make_vec):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's own
+            with pytest.raises(quell.InputError, match=refused):
+                make(f"quell/{name}-v0", render_mode="human")
+        make(f"quell/{name}-v0", render_mode=None).close()
+
+
+def test_a_wrong_option_of_a_named_environment_is_named() -> None:
+    with pytest.raises(quell.InputError, match="unknown keyword `rat`; did you mean `rate`"):
+        gymnasium.make("quell/RlAqm-v0", rat="5mbit")
+    with pytest.raises(quell.InputError, match="unknown keyword `alpa`; did you mean `alpha`"):
+        gymnasium.make("quell/Lfq-v0", alpa=3)

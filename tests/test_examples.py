@@ -38,7 +38,7 @@ def test_a_learner_trains_or_says_what_to_install(needs: str, command: list[str]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     if find_spec(needs) is None:
         assert done.returncode == 1
-        assert f"{needs} is missing: pip install" in done.stderr
+        assert f"{needs} is missing: " in done.stderr
         pytest.skip(f"{needs} is not installed")
     assert done.returncode == 0, done.stderr
     assert said in done.stdout

@@ -16,6 +16,7 @@ import pytest
 from quell import cli, executor, experiment
 from quell._core import InputError
 from quell.executor import HERE
+from quell.extras import install
 
 SHORT = ["compare", "--rate", "10mbit", "--flow", "cubic:2", "--duration", "3s", "--warmup", "1s", "--seeds", "2"]
 LINK = '[link]\nrate = "10mbit"\n[[flow]]\ncc = "newreno"\ncount = 4\n'
@@ -27,7 +28,7 @@ def test_without_ray_one_line_names_the_extra(
 ) -> None:
     monkeypatch.setattr(executor, "find_spec", lambda _: None)
     assert cli.call([*SHORT, "--ray", "local"]) == 2
-    assert capsys.readouterr().err == "quell: --ray needs ray: pip install 'quell[ray]'\n"
+    assert capsys.readouterr().err == f"quell: --ray needs ray: {install('ray')}\n"
 
 
 def test_this_process_keeps_the_order_of_the_items() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -16,11 +17,12 @@ import pytest
 
 from quell import cli, train
 from quell._core import InputError
+from quell.extras import install
 
 
 def test_without_torch_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "find_spec", lambda name: None if name == "torch" else object())
-    with pytest.raises(InputError, match=r"^training needs torch: pip install 'quell\[train\]'$"):
+    with pytest.raises(InputError, match=f"^training needs torch: {re.escape(install('train'))}$"):
         train.need_torch()
 
 
@@ -242,7 +244,7 @@ def test_the_command_says_what_is_wrong_in_one_line(
     monkeypatch.setattr(train, "find_spec", lambda _: None)
     for arguments, line in (
         (["--hidden", "3,x"], "quell: --hidden 3,x: write widths of 1 to 1024, as in 3,32,32\n"),
-        ([], "quell: training needs torch, numpy, safetensors: pip install 'quell[train]'\n"),
+        ([], f"quell: training needs torch, numpy, safetensors: {install('train')}\n"),
     ):
         assert cli.call(["train", "rl-aqm", *arguments]) == 2
         assert capsys.readouterr().err == line

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import QUELL
 from quell import cli, train
+from quell.extras import install
 from quell.train import flows
 
 
@@ -22,7 +23,7 @@ def test_without_torch_one_line_names_the_extra(
 ) -> None:
     monkeypatch.setattr(train, "find_spec", lambda name: None if name == "torch" else object())
     assert cli.call(["train", "lfq"]) == 2
-    assert capsys.readouterr().err == "quell: training needs torch: pip install 'quell[train]'\n"
+    assert capsys.readouterr().err == f"quell: training needs torch: {install('train')}\n"
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 >>> import quell
 >>> quell.compare("home", aqm=["pfifo", "fq_codel"], seeds=3)      # a polars frame, one row per run
->>> quell.summary(_)                                               # one row per queue: means, 95 % intervals, the front
+>>> quell.summary(_)                                               # a row per scenario and queue: means, 95 % intervals
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ def __getattr__(name: str) -> object:
     home = f"quell.{homes.get(name, 'api')}"
     found: object = getattr(import_module(home), name)
     return found
+
+
+def __dir__() -> list[str]:
+    """List what is loaded on first use, too."""
+    return sorted({*globals(), *__all__})
 
 
 # Gymnasium finds environments by names registered on import; without it nobody asks, and its import is slow.

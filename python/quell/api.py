@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
-from quell import _core, experiment, frame
+from quell import _core, experiment, files, frame
 from quell import sweep as _sweep
-from quell._core import Scenario
+from quell._core import InputError, Scenario
 from quell.control import Controller, run_controlled
+from quell.names import check_keywords
+from quell.shortcuts import Overrides, Shortcuts
 
 summary = frame.summary
 
 
-def scenario(source: str | Path | Scenario | None = None, **overrides: Any) -> Scenario:
+def scenario(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
     """Find and check a scenario: a TOML file, a built-in's name, TOML text, or only overrides (`rate="15mbit"`).
 
     Overrides are the command line's short cuts as strings: `queue`, `rate`, `rtt`, `trace`, `flows` (a list), `ecn`,
     `duration`, `warmup`, `seeds`, `seed`.
 
-    Raises InputError, one line that names the file, the key and what would be right.
+    Raises InputError, one line that names the file, the key and what would be right. Warns (quell.notes.UnitWarning) of
+    rates in bytes per second, as in `rate="50mbps"`.
     """
-    return experiment.load(source, **_strings(overrides))
+    return experiment.load(source, **overrides)
 
 
 def run(
@@ -34,7 +37,7 @@ def run(
     controller: Controller | None = None,
     series: float | None = None,
     pcap: str | Path | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Overrides],
 ) -> pl.DataFrame:
     """Simulate one scenario with one queue and one seed.
 
@@ -45,15 +48,23 @@ def run(
     Returns a frame of one row, the result record's keys as columns (docs/records.md; rates in Mbit/s, times in ms).
     Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
+    check_keywords(run, Overrides, overrides)
     checked = scenario(source, **overrides)
-    words, seed = _core.queue(aqm) if aqm is not None else checked.queue, checked.run_seed(0)
+    words, seed = _words(aqm) if aqm is not None else checked.queue, checked.run_seed(0)
+    if pcap is None:
+        return _run(checked, words, seed, controller, series, None)
+    files.check_target("pcap", Path(pcap))
+    kept: list[pl.DataFrame] = []
+    files.write_whole(Path(pcap), lambda part: kept.append(_run(checked, words, seed, controller, series, part)))
+    return kept[0]
+
+
+def _run(
+    checked: Scenario, words: str, seed: int, controller: Controller | None, series: float | None, pcap: Path | None
+) -> pl.DataFrame:
     if controller is not None:
-        return frame.runs([run_controlled(checked, words, seed, controller, series)])
-    job = experiment.Job(words, seed, series)
-    outcome = experiment.run_jobs(checked, [job], pcap=None if pcap is None else Path(pcap))
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    return frame.runs(outcome.records)
+        return frame.runs([run_controlled(checked, words, seed, controller, series, pcap)])
+    return _frame(experiment.run_jobs(checked, [experiment.Job(words, seed, series)], pcap=pcap))
 
 
 def compare(
@@ -63,24 +74,23 @@ def compare(
     seeds: int | None = None,
     jobs: int = 0,
     series: float | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Shortcuts],
 ) -> pl.DataFrame:
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
 
-    `aqm` lists queue words (None: the scenario's own first, then every queue that quell has); `seeds` is the number of
-    runs per queue (None: the scenario's). For the rest see `quell.run`.
+    `aqm` lists queue words, or is those of one queue (None: the scenario's own first, then every queue that quell has);
+    `seeds` is the number of runs per queue (None: the scenario's). For the rest see `quell.run`.
 
     Returns a frame with one row per run; `quell.summary` reduces it to one row per queue. Same input, same figures on
     any number of cores (`cpu_s` and what follows from it excepted).
     Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
+    check_keywords(compare, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
-    queues = [_core.queue(words) for words in aqm] if aqm is not None else experiment.every_queue(checked)
+    wanted = [aqm] if isinstance(aqm, str) else aqm
+    queues = [_words(words) for words in wanted] if wanted is not None else experiment.every_queue(checked)
     work = experiment.plan(checked, queues, series_bin_s=series)
-    outcome = experiment.run_jobs(checked, work, threads=jobs)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    return frame.runs(outcome.records)
+    return _frame(experiment.run_jobs(checked, work, threads=jobs))
 
 
 def optimum(
@@ -91,20 +101,20 @@ def optimum(
     reward: str = "power",
     seeds: int | None = None,
     jobs: int = 0,
-    **overrides: Any,
+    **overrides: Unpack[Shortcuts],
 ) -> pl.DataFrame:
     """Sweep a constant knob of a plain FIFO: `limit` (packets) or `drop` (probability of dropping each arrival).
 
     Returns one row per setting: `value`, mean `reward` (see quell.sweep.REWARDS), `best`, `front` and the means of
     the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
+    check_keywords(optimum, Shortcuts, overrides)
+    _sweep.check(knob, reward)
     checked = scenario(source, seeds=seeds, **overrides)
     settings = list(values) if values is not None else _sweep.values(knob, None)
     work = experiment.plan(checked, [_sweep.words(knob, v) for v in settings])
-    outcome = experiment.run_jobs(checked, work, threads=jobs)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    return pl.DataFrame([p.plain() for p in _sweep.judge(knob, settings, outcome.records, reward)])
+    records = _finished(experiment.run_jobs(checked, work, threads=jobs))
+    return pl.DataFrame([p.plain() for p in _sweep.judge(knob, settings, records, reward)])
 
 
 def queues() -> pl.DataFrame:
@@ -117,8 +127,19 @@ def scenarios() -> pl.DataFrame:
     return pl.DataFrame(_core.scenarios(), schema=["name", "summary", "toml"], orient="row")
 
 
-def _strings(overrides: dict[str, Any]) -> dict[str, Any]:
-    """Turn what a Python caller writes (numbers, paths) into the command line's strings."""
-    return {
-        key: value if key in ("flows", "ecn") else str(value) for key, value in overrides.items() if value is not None
-    }
+def _words(words: object) -> str:
+    """Check queue words and return them as short as they can be written."""
+    if not isinstance(words, str):
+        raise InputError(f'aqm: {words!r} is not text; write queue words, as in aqm="codel target 5ms"')
+    return _core.queue(words)
+
+
+def _frame(outcome: experiment.Outcome) -> pl.DataFrame:
+    return frame.runs(_finished(outcome))
+
+
+def _finished(outcome: experiment.Outcome) -> list[dict[str, Any]]:
+    """Return the records of an experiment. Raises KeyboardInterrupt where it was interrupted."""
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    return outcome.records

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from quell import _core, doctor, experiment, files, live, shell, show, stats, table
+from quell import _core, doctor, experiment, files, live, names, shell, show, stats, table
 from quell._core import InputError, Scenario
 from quell.executor import executor
 from quell.experiment import Outcome
+from quell.notes import UnitWarning
 from quell.options import (
     OUTPUT,
     Csv,
@@ -39,9 +41,6 @@ from quell.output import Targets, bar, err, out, progress, si
 from quell.papers.cli import reproduce
 from quell.train import Stopped
 from quell.train.cli import training
-
-if TYPE_CHECKING:
-    pass
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -90,9 +89,13 @@ def _queue(words: str) -> str:
 
 
 def _heading(scenario: Scenario, runs: int) -> None:
-    times = f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out"
-    each = f"{runs} run{'s' if runs != 1 else ''} per queue"
-    out.print(Text.assemble((_one_line(scenario.name), "bold"), (f"  {times}; {each}", "dim")), soft_wrap=True)
+    about = [
+        _one_line(experiment.rates(scenario)),
+        f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out",
+        f"{runs} run{'s' if runs != 1 else ''} per queue",
+    ]
+    text = "; ".join(part for part in about if part)
+    out.print(Text.assemble((_one_line(scenario.name), "bold"), (f"  {text}", "dim")), soft_wrap=True)
 
 
 def _status(outcome: Outcome) -> int:
@@ -110,7 +113,7 @@ def _status(outcome: Outcome) -> int:
     "  quell compare --html report.html\n\n"
     "  quell compare lte --aqm pfifo --aqm 'codel target 20ms' --seeds 10\n\n"
     "  quell compare --rate 50mbit --rtt 30ms --flow cubic:2 --flow bbr --json runs.json\n\n"
-    "  quell compare --trace cell.down --rtt 40ms --flow cubic:2\n\n"
+    "  quell compare --trace builtin:lte --rtt 40ms --flow cubic:2\n\n"
     "  quell compare lte --seeds 100 --ray 10.0.0.1:6379"
 )
 def compare(
@@ -186,7 +189,7 @@ def compare(
 def run(
     file: File = None,
     aqm: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Queue words as in tc. Default: the file's own.")
+        list[str] | None, typer.Option(metavar="WORDS", help="Queue words as in tc. Default: the file's own.")
     ] = None,
     rate: Rate = None,
     rtt: Rtt = None,
@@ -211,11 +214,15 @@ def run(
     """Simulate one queue once."""
     targets = Targets(json, html, parquet, csv)
     files.check_target("--pcap", pcap)
+    if aqm is not None and len(aqm) > 1:
+        raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
     scenario = experiment.load(
-        file, queue=aqm, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn, duration=duration, warmup=warmup,
-        seeds="1", seed=seed,
+        file, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn, duration=duration, warmup=warmup, seeds="1",
+        seed=seed,
     )  # fmt: skip
-    work = experiment.plan(scenario, [_core.queue(scenario.queue)], series_bin_s=series, first_series=html is not None)
+    # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
+    queue = _queue(aqm[0]) if aqm else _core.queue(scenario.queue)
+    work = experiment.plan(scenario, [queue], series_bin_s=series, first_series=html is not None)
     if pcap is None:
         outcome = _simulate(scenario, work, 1)
     else:
@@ -268,8 +275,7 @@ def optimum(
     """Sweep a constant knob of a plain FIFO: the frontier that constants reach, and the best one for a reward."""
     from quell import sweep
 
-    if reward not in sweep.REWARDS:
-        raise InputError(f"--reward {reward}: unknown reward; known are {', '.join(sweep.REWARDS)}")
+    sweep.check(knob, reward, "--")
     if cc is not None and flow:
         raise InputError("--cc and --flow: give one of the two")
     settings = sweep.values(knob, values)
@@ -297,9 +303,9 @@ def queues(
     """List the queue disciplines with their options and defaults."""
     targets = Targets(json)
     known = experiment.known_queues()
+    if kind is not None:
+        names.known("queue", kind, [q["name"] for q in known])
     chosen = [q for q in known if kind in (None, q["name"])]
-    if not chosen:
-        raise InputError(f"{kind}: unknown queue; known are {', '.join(q['name'] for q in known)}")
     if json is not None:
         targets.write_json(chosen)
     if not targets.quiet:
@@ -317,9 +323,9 @@ def scenarios(
     """List the built-in scenarios, or print one as a file to start from."""
     targets = Targets(json)
     known = _core.scenarios()
+    if name is not None:
+        names.known("built-in scenario", name, [s[0] for s in known])
     chosen = [s for s in known if name in (None, s[0])]
-    if not chosen:
-        raise InputError(f"{name}: unknown scenario; built in are {', '.join(s[0] for s in known)}")
     if json is not None:
         targets.write_json([dict(zip(("name", "summary", "toml"), s, strict=True)) for s in chosen])
     elif name is not None:
@@ -369,7 +375,22 @@ def _one_line(text: str) -> str:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run the command line; every error becomes one line and an exit status."""
+    """Run the command line; every error becomes one line and an exit status, every note on a unit one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnitWarning)
+        others = warnings.showwarning
+
+        def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, UnitWarning):
+                err.print(f"quell: {_one_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
+            else:
+                others(message, category, *where, **more)
+
+        warnings.showwarning = show_warning
+        return _call(arguments)
+
+
+def _call(arguments: Sequence[str]) -> int:
     try:
         status = app(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
     except InputError as error:
@@ -384,6 +405,9 @@ def call(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         err.print("quell: interrupted")
         return INTERRUPTED
+    except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
+        err.print(f"quell: {error.object!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", markup=False)
+        return BAD_INPUT
     except Exception as error:
         if "QUELL_TRACEBACK" in os.environ:
             raise

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
 from quell import _core
 from quell._core import Scenario
+from quell.experiment import fingerprint
 
 
 class Gauges(TypedDict):
@@ -66,13 +68,18 @@ class Controller(Protocol):
 
 
 def run_controlled(
-    scenario: Scenario, queue: str, seed: int, controller: Controller, series_bin_s: float | None
+    scenario: Scenario,
+    queue: str,
+    seed: int,
+    controller: Controller,
+    series_bin_s: float | None,
+    pcap: Path | None = None,
 ) -> Mapping[str, Any]:
     """Simulate one run with a controller from outside; returns the result record."""
-    world = _core.World(scenario, queue, seed, series_bin_s=series_bin_s)
+    world = _core.World(scenario, queue, seed, series_bin_s=series_bin_s, pcap=pcap)
     world.control(float(controller.period))
     while (question := world.run()) is not None:
         which, sub_queue, gauges = question
         world.set(controller.decide(gauges), which, sub_queue)
-    record: Mapping[str, Any] = json.loads(world.finish())
+    record: Mapping[str, Any] = json.loads(world.finish()) | {"scenario_hash": fingerprint(scenario)}
     return record

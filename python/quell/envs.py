@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
+
+from quell.extras import install
 
 try:
     import gymnasium
@@ -24,10 +26,12 @@ try:
     from gymnasium.vector.utils import batch_space
     from numpy.typing import NDArray
 except ImportError as error:
-    raise ImportError(f"quell's environments need {error.name}: pip install 'quell[envs]'") from error
+    raise ImportError(f"quell's environments need {error.name}: {install('envs')}") from error
 
 from quell import _core, api
 from quell._core import Environments, InputError, Scenario
+from quell.names import check_keywords
+from quell.shortcuts import Network
 
 __all__ = [
     "READINGS",
@@ -94,9 +98,9 @@ class Task:
             initial=min(max(initial, bounds[0]), bounds[1]) if self.initial is None else self.initial,
             period_s=self.period,
             steps=self.steps,
-            observe=list(self.observe),
+            observe=[self.observe] if isinstance(self.observe, str) else list(self.observe),
             reward=self.reward if isinstance(self.reward, str) else "rlaqm",
-            vary={key: [str(value) for value in values] for key, values in self.vary.items()},
+            vary=_ranges(self.vary),
             path=self.path,
             threads=threads,
         )
@@ -108,6 +112,23 @@ class Task:
         if self.steps is not None:
             return seen, spaces.Discrete(len(self.steps))
         return seen, spaces.Box(0.0, 1.0, (1,), np.float32)
+
+
+def _ranges(vary: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return ranges as lists of text; a single value is a list of one, which only `cc` takes. Raises InputError."""
+    if not isinstance(vary, Mapping):
+        raise InputError(f'vary: {vary!r} is not a dict of ranges; write vary={{"rate": ("5mbit", "50mbit")}}')
+    return {
+        key: [str(value) for value in (values if isinstance(values, list | tuple) else [values])]
+        for key, values in vary.items()
+    }
+
+
+def _check_render_mode(mode: str | None, there_are: Sequence[str]) -> None:
+    """Refuse to draw what cannot be drawn. Raises InputError."""
+    if mode is not None and mode not in there_are:
+        modes = f"it is one of {', '.join(there_are)}" if there_are else "there are none; leave it out"
+        raise InputError(f"render_mode: this environment has no mode {mode!r}: {modes}")
 
 
 class QueueEnv(gymnasium.Env[Observation, Any]):
@@ -137,7 +158,8 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's)
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, render_mode: str | None = None) -> None:
+        _check_render_mode(render_mode, self.metadata["render_modes"])
         self.task = task
         self._core = task.start([0], threads=1)
         self.observation_space, self.action_space = task.spaces(self._core)  # type: ignore[assignment]
@@ -187,7 +209,8 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
-    def __init__(self, task: Task, num_envs: int = 1, threads: int = 0) -> None:
+    def __init__(self, task: Task, num_envs: int = 1, threads: int = 0, render_mode: str | None = None) -> None:
+        _check_render_mode(render_mode, self.metadata["render_modes"])
         self.task = task
         self.num_envs = num_envs
         self._core = task.start(range(num_envs), threads)
@@ -243,12 +266,21 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         return seen, rewards, self._never.copy(), over.view(np.bool_), {}
 
 
+class RlAqmOptions(Network, total=False):
+    """What `RlAqmEnv` takes."""
+
+    scenario: str | Path | Scenario
+    reward_u_power: int
+    vary: Mapping[str, Sequence[Any]] | None
+
+
 def _rl_aqm(
     scenario: str | Path | Scenario = "rl-aqm",
     reward_u_power: int = 2,
     vary: Mapping[str, Sequence[Any]] | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Network],
 ) -> Task:
+    check_keywords(_rl_aqm, Network, overrides)
     return Task(
         api.scenario(scenario, **overrides),
         steps=(0.0, 0.01, -0.01, 0.1, -0.1),
@@ -292,15 +324,31 @@ class RlAqmEnv(QueueEnv):
     `scenario`, `reward_u_power`, `vary` and the short cuts of `quell.env` (`rate="100mbit"`, `rtt="100ms"`).
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(_rl_aqm(**options))
+    def __init__(self, render_mode: str | None = None, **options: Unpack[RlAqmOptions]) -> None:
+        super().__init__(_rl_aqm(**options), render_mode)
 
 
 class RlAqmVectorEnv(QueueVectorEnv):
     """Many `RlAqmEnv`."""
 
-    def __init__(self, num_envs: int = 1, *, threads: int = 0, **options: Any) -> None:
-        super().__init__(_rl_aqm(**options), num_envs, threads)
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        threads: int = 0,
+        render_mode: str | None = None,
+        **options: Unpack[RlAqmOptions],
+    ) -> None:
+        super().__init__(_rl_aqm(**options), num_envs, threads, render_mode)
+
+
+class LearnQueueOptions(Network, total=False):
+    """What `LearnQueueEnv` takes."""
+
+    scenario: str | Path | Scenario | None
+    reward: str
+    max_size: int
+    vary: Mapping[str, Sequence[Any]] | None
 
 
 def _learnqueue(
@@ -308,8 +356,9 @@ def _learnqueue(
     reward: str = "learnqueue",
     max_size: int = 400,
     vary: Mapping[str, Sequence[Any]] | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Network],
 ) -> Task:
+    check_keywords(_learnqueue, Network, overrides)
     if scenario is None and not overrides.keys() & {"rate", "trace"}:
         overrides = {"rate": "17mbit", "flows": ["cubic:1"], "duration": "100s", **overrides}
     return Task(
@@ -361,15 +410,22 @@ class LearnQueueEnv(QueueEnv):
     `scenario`, `reward`, `max_size`, `vary` and the short cuts of `quell.env`.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(_learnqueue(**options))
+    def __init__(self, render_mode: str | None = None, **options: Unpack[LearnQueueOptions]) -> None:
+        super().__init__(_learnqueue(**options), render_mode)
 
 
 class LearnQueueVectorEnv(QueueVectorEnv):
     """Many `LearnQueueEnv`."""
 
-    def __init__(self, num_envs: int = 1, *, threads: int = 0, **options: Any) -> None:
-        super().__init__(_learnqueue(**options), num_envs, threads)
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        threads: int = 0,
+        render_mode: str | None = None,
+        **options: Unpack[LearnQueueOptions],
+    ) -> None:
+        super().__init__(_learnqueue(**options), num_envs, threads, render_mode)
 
 
 _LFQ_DRAWS: dict[str, tuple[str, ...]] = {
@@ -379,13 +435,23 @@ _LFQ_DRAWS: dict[str, tuple[str, ...]] = {
 }
 
 
+class LfqOptions(Network, total=False):
+    """What `LfqEnv` takes."""
+
+    scenario: str | Path | Scenario
+    alpha: float
+    steps: Sequence[float] | None
+    vary: Mapping[str, Sequence[Any]] | None
+
+
 def _lfq(
     scenario: str | Path | Scenario = "lfq",
     alpha: float = 10.0,
     steps: Sequence[float] | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
-    **overrides: Any,
+    **overrides: Unpack[Network],
 ) -> Task:
+    check_keywords(_lfq, Network, overrides)
     return Task(
         api.scenario(scenario, **overrides),
         knob="flow_limit",
@@ -437,15 +503,36 @@ class LfqEnv(QueueEnv):
     factors) and the short cuts of `quell.env`.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(_lfq(**options))
+    def __init__(self, render_mode: str | None = None, **options: Unpack[LfqOptions]) -> None:
+        super().__init__(_lfq(**options), render_mode)
 
 
 class LfqVectorEnv(QueueVectorEnv):
     """Many `LfqEnv`, each of which runs on to a decision of its own: their clocks differ."""
 
-    def __init__(self, num_envs: int = 1, *, threads: int = 0, **options: Any) -> None:
-        super().__init__(_lfq(**options), num_envs, threads)
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        threads: int = 0,
+        render_mode: str | None = None,
+        **options: Unpack[LfqOptions],
+    ) -> None:
+        super().__init__(_lfq(**options), num_envs, threads, render_mode)
+
+
+class Options(Network, total=False):
+    """What `quell.env` takes."""
+
+    knob: str
+    period: float
+    reward: str | RewardFunction
+    queue: str | None
+    steps: Sequence[float] | None
+    observe: Sequence[str]
+    bounds: tuple[float, float] | None
+    initial: float | None
+    vary: Mapping[str, Sequence[Any]] | None
 
 
 def make_task(
@@ -461,9 +548,10 @@ def make_task(
     initial: float | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
     path: bool = False,
-    **overrides: Any,
+    **overrides: Unpack[Network],
 ) -> Task:
     """Describe an environment; the arguments are those of `quell.env`."""
+    check_keywords(make_task, Network, overrides)
     return Task(
         api.scenario(source, **overrides),
         queue=queue,
@@ -479,7 +567,7 @@ def make_task(
     )
 
 
-def env(source: str | Path | Scenario | None = None, **options: Any) -> QueueEnv:
+def env(source: str | Path | Scenario | None = None, **options: Unpack[Options]) -> QueueEnv:
     """Make any scenario's bottleneck an environment in which the agent turns a knob.
 
     `knob` is `drop` (probability of dropping each arrival, `bounds` 0 to 0.5, `initial` 0), `limit` (packets, 1 to
@@ -493,13 +581,15 @@ def env(source: str | Path | Scenario | None = None, **options: Any) -> QueueEnv
 
     Raises InputError.
     """
+    check_keywords(env, Options, options)
     return QueueEnv(make_task(source, **options))
 
 
 def vector_env(
-    source: str | Path | Scenario | None = None, num_envs: int = 8, *, threads: int = 0, **options: Any
+    source: str | Path | Scenario | None = None, num_envs: int = 8, *, threads: int = 0, **options: Unpack[Options]
 ) -> QueueVectorEnv:
     """Make `num_envs` of `quell.env(source, **options)`, stepped together in Rust on `threads` cores (0: all)."""
+    check_keywords(vector_env, Options, options)
     return QueueVectorEnv(make_task(source, **options), num_envs, threads)
 
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from quell import _core
 from quell._core import InputError
+from quell.extras import install
 
 Result = TypeVar("Result")
 
@@ -59,7 +60,7 @@ class Executor:
         return None
 
 
-HERE = Executor()
+HERE: Executor = Executor()
 """The executor that nobody has to ask for."""
 
 
@@ -73,7 +74,7 @@ def executor(ray: str | None = None) -> Iterator[Executor]:
         yield HERE
         return
     if find_spec("ray") is None:
-        raise InputError("--ray needs ray: pip install 'quell[ray]'")
+        raise InputError(f"--ray needs ray: {install('ray')}")
     cluster = _Cluster(ray)
     try:
         yield cluster

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from quell import _core
+from quell import _core, notes, shortcuts
 from quell._core import Scenario
 from quell.executor import HERE, Executor
+from quell.names import check_keywords
+from quell.shortcuts import Overrides
 
 T = TypeVar("T")
 
@@ -19,21 +24,60 @@ BINS = 300
 """Bins of a time series where nobody asked for a width."""
 
 
-def load(source: str | Path | Scenario | None = None, **overrides: Any) -> Scenario:
+def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
     """Find and check a scenario.
 
-    `source` is a TOML file, the name of a built-in scenario, TOML text (anything with a line break or `=`), or None:
-    the built-in `home`, or a bare link where `rate` or `trace` says what it is. `overrides` are the command line's
-    short cuts as strings; None means not given.
+    `source` is a TOML file, the name of a built-in scenario, TOML text (what has a line break, or a `=` where it is no
+    file and no name in `.toml`), or None: the built-in `home`, or a bare link where `rate` or `trace` says what it is.
 
-    Raises InputError, one line that names the file, the key and what would be right.
+    Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
+    bytes per second.
     """
-    given = {key: value for key, value in overrides.items() if value is not None}
+    check_keywords(load, Overrides, overrides)
+    given = shortcuts.plain(overrides)
+    text, file = "", None
     if isinstance(source, Scenario):
-        return Scenario(source.name, text=source.toml(), **given) if given else source
-    if isinstance(source, str) and ("\n" in source or "=" in source):
-        return Scenario(text=source, **given)
-    return Scenario(None if source is None else str(source), **given)
+        scenario = Scenario(source.name, text=source.toml(), **given) if given else source
+    elif isinstance(source, str) and _is_toml(source):
+        scenario, text = Scenario(text=source, **given), source
+    else:
+        file = None if source is None else str(source)
+        scenario = Scenario(file, **given)
+    notes.warn(text, file, given)
+    return scenario
+
+
+def _is_toml(source: str) -> bool:
+    if "\n" in source:
+        return True
+    return "=" in source and not source.endswith(".toml") and not os.path.exists(source)  # noqa: PTH110 (any length)
+
+
+def rates(scenario: Scenario) -> str:
+    """Say at what rate the bottleneck sends, as it was understood, and the other direction's; empty for a cell."""
+    link = tomllib.loads(scenario.toml()).get("link")
+    if link is None:
+        return ""
+    return f"{_rate(link)} down, {_rate(link['up'])} up" if "up" in link else _rate(link)
+
+
+def _rate(link: Mapping[str, Any]) -> str:
+    if "trace" in link:
+        return f"trace {link['trace']}"
+    if "schedule" in link:
+        steps = sorted((rate for _, rate in link["schedule"]), key=lambda rate: _core.quantity(rate, "rate"))
+        return f"{steps[0]} to {steps[-1]}"
+    return str(link["rate"])
+
+
+def fingerprint(scenario: Scenario) -> str:
+    """Hash what a scenario says, but for its name, its seeds and the bottleneck's queue, which records name."""
+    plain = tomllib.loads(scenario.toml())
+    for key in ("name", "seed", "seeds"):
+        plain.pop(key, None)
+    for table in ("link", "wifi"):
+        plain.get(table, {}).pop("queue", None)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -111,10 +155,11 @@ def run_jobs(
     Ctrl-C ends it early with `interrupted` set and the finished runs kept.
     """
     outcome = Outcome(scenario, list(jobs))
+    scenario_hash = fingerprint(scenario)
     started = time.monotonic()
 
     def done(index: int, record: str) -> None:
-        run = outcome.by_job[index] = json.loads(record)
+        run = outcome.by_job[index] = json.loads(record) | {"scenario_hash": scenario_hash}
         outcome.packets += run["packets_per_cpu_s"] * run["cpu_s"]
         outcome.wall_s = time.monotonic() - started
         if on_record is not None:

@@ -103,6 +103,9 @@ _SERIES = pl.Struct(
     }
 )
 
+_SCENARIO = ("scenario", "scenario_hash")
+"""What distinguishes runs beside queue and seed."""
+
 SCHEMA: dict[str, pl.DataType] = {
     "scenario": pl.String(),
     "queue": pl.String(),
@@ -135,6 +138,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "cpu_s": _FLOAT,
     "packets_per_cpu_s": _FLOAT,
     "trace_hash": pl.String(),
+    "scenario_hash": pl.String(),
 }
 """Columns of a frame of runs: the result record's keys, units as in docs/records.md."""
 
@@ -145,17 +149,30 @@ def runs(records: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def summary(frame: pl.DataFrame) -> pl.DataFrame:
-    """Reduce a frame of runs to one row per queue.
+    """Reduce a frame of runs to one row per scenario and queue.
 
-    For each measure a column with the mean over runs and `<measure>.ci95`, half the width of its 95 % confidence
-    interval (Student's t; null with one run); `front` says which queues no other beats in goodput and p95 sojourn.
+    Runs belong together where `scenario`, `scenario_hash` (what the scenario says) and `queue` are equal. For each
+    measure there is a column with the mean over runs and `<measure>.ci95`, half the width of its 95 % confidence
+    interval (Student's t; null with one run); `front` says which queues no other of the scenario beats in goodput and
+    p95 sojourn.
     """
-    rows = [
-        {"queue": row.queue, "runs": row.runs, "front": row.on_front, **row.plain()}
-        for row in summarise(frame.to_dicts())
+    scenarios: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
+    for record in frame.to_dicts():
+        scenarios.setdefault(tuple(record.get(key) for key in _SCENARIO), []).append(record)
+    rows: list[dict[str, Any]] = [
+        {
+            **dict(zip(_SCENARIO, scenario, strict=True)),
+            "queue": row.queue,
+            "runs": row.runs,
+            "front": row.on_front,
+            **row.plain(),
+        }
+        for scenario, records in scenarios.items()
+        for row in summarise(records)
     ]
     floats = {f"{m.key}{end}": pl.Float64() for m in MEASURES for end in ("", ".ci95")}
-    return pl.DataFrame(rows, schema={"queue": pl.String(), "runs": pl.Int64(), "front": pl.Boolean(), **floats})
+    first = {"scenario": pl.String(), "queue": pl.String(), "runs": pl.Int64(), "front": pl.Boolean()}
+    return pl.DataFrame(rows, schema={**first, **floats, "scenario_hash": pl.String()})
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
+
+from quell.extras import install
 
 LINK, OUTPUT = "Scenario, over the file or in its place", "Output"
 """Panels of the help."""
@@ -23,7 +26,10 @@ Rtt = Annotated[
     str | None, typer.Option(metavar="TIME", help="Base round trip of every flow: 20ms.", rich_help_panel=LINK)
 ]
 Trace = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Measured link, a file in Mahimahi's format.", rich_help_panel=LINK)
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Measured link: a file in Mahimahi's format, or builtin:lte.", rich_help_panel=LINK
+    ),
 ]
 Flow = Annotated[
     list[str] | None,
@@ -45,7 +51,7 @@ Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: 
 Ray = Annotated[
     str | None,
     typer.Option(
-        metavar="local|ADDRESS", help="Spread the runs over a Ray cluster (needs ray: pip install 'quell\\[ray]')."
+        metavar="local|ADDRESS", help=f"Spread the runs over a Ray cluster (needs ray: {escape(install('ray'))})."
     ),
 ]
 Json = Annotated[

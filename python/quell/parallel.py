@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from quell import envs
 from quell._core import Scenario
+from quell.extras import install
+from quell.names import check_keywords
 
 try:
     import numpy as np
     from gymnasium import spaces
     from pettingzoo import ParallelEnv
 except ImportError as error:
-    raise ImportError(f"quell's parallel environments need {error.name}: pip install 'quell[envs]'") from error
+    raise ImportError(f"quell's parallel environments need {error.name}: {install('envs')}") from error
 
 __all__ = ["PathEnv", "parallel_env"]
 
@@ -112,9 +114,10 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
         return {agent: self._seen[i].copy() for i, agent in enumerate(self.agents)}
 
 
-def parallel_env(source: str | Path | Scenario | None = None, **options: Any) -> PathEnv:
+def parallel_env(source: str | Path | Scenario | None = None, **options: Unpack[envs.Options]) -> PathEnv:
     """Make every queue of a scenario's path, `[link]` and its `[[hop]]` tables, an agent of a PettingZoo environment.
 
     `options` are those of `quell.env`; the discipline `queue` stands at every queue of the path. Raises InputError.
     """
+    check_keywords(parallel_env, envs.Options, options)
     return PathEnv(envs.make_task(source, path=True, **options))

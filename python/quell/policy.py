@@ -7,10 +7,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quell.extras import install
+
 try:
     import numpy as np
 except ImportError as error:
-    raise ImportError("policies need numpy: pip install 'quell[envs]'") from error
+    raise ImportError(f"policies need numpy: {install('envs')}") from error
 
 from quell import _core, files
 from quell._core import InputError
@@ -97,14 +99,14 @@ class Policy:
         """Write an ONNX model: `inputs` [rows, inputs], raw; one output [rows, n] for each head, named as the head.
 
         The card lies in the metadata under `quell`. The weights are those of the file, never rounded. Needs
-        `pip install 'quell[onnx]'`.
+        the extra `onnx`.
 
         Raises InputError where onnx is missing or the file cannot be written.
         """
         try:
             import onnx
         except ImportError:
-            raise InputError("to_onnx needs onnx: pip install 'quell[onnx]'") from None
+            raise InputError(f"to_onnx needs onnx: {install('onnx')}") from None
         from onnx import TensorProto, helper, numpy_helper
 
         weights = self.tensors()

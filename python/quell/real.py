@@ -16,7 +16,7 @@ from typing import Any
 
 from quell import _core, ends
 from quell._core import InputError, Scenario
-from quell.experiment import BINS, Job, Outcome, load
+from quell.experiment import BINS, Job, Outcome, fingerprint, load
 
 LABEL = "{queue}, real TCP"
 """What a row with real packets is called, beside the simulated one of its queue."""
@@ -48,11 +48,16 @@ def check(scenario: Scenario) -> dict[str, Any]:
     return {"flows": flows, "duration_s": scenario.duration_s, "warmup_s": scenario.warmup_s, "sysctl": sysctl}
 
 
+def check_path(option: str, plain: Mapping[str, Any]) -> None:
+    """Refuse a scenario whose path is more than the two links of `quell shell`. Raises InputError."""
+    for key, there_is in (("hop", "one link each way"), ("wifi", "no radio")):
+        if key in plain:
+            raise InputError(f"{option}: [{key}]: quell shell has {there_is}; leave it to the simulation")
+
+
 def _flows(plain: Mapping[str, Any], duration_s: float) -> list[dict[str, Any]]:
     """List the flows, one by one."""
-    for key, remedy in (("hop", "one link each way"), ("wifi", "no radio")):
-        if key in plain:
-            raise InputError(f"--real: [{key}]: quell shell has {remedy}; leave it to the simulation")
+    check_path("--real", plain)
     usual = tomllib.loads(load("[link]\nrate = '1mbit'\n[[flow]]\n").toml())["flow"][0]
     flows: list[dict[str, Any]] = []
     rtts = {flow["rtt"] for flow in plain.get("flow", ())}
@@ -118,6 +123,7 @@ def beside(
     Ctrl-C ends it early with `interrupted` set and the finished runs kept.
     """
     started = time.monotonic()
+    scenario_hash = fingerprint(simulated.scenario)
     outcome = replace(simulated, jobs=[], by_job={})
     for done, queue in enumerate(queues):
         for index, job in enumerate(simulated.jobs):
@@ -127,7 +133,7 @@ def beside(
         if outcome.interrupted:
             continue
         try:
-            record = _run_one(load(simulated.scenario, queue=queue), spec)
+            record = _run_one(load(simulated.scenario, queue=queue), spec) | {"scenario_hash": scenario_hash}
         except KeyboardInterrupt:
             outcome.interrupted = True
             continue

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,7 @@ from quell.experiment import Job, Outcome
 from quell.nat import translated
 from quell.options import Html, Json, Series
 from quell.output import Targets, err
+from quell.real import check_path
 
 if TYPE_CHECKING:
     from quell._core import Shell
@@ -34,7 +36,7 @@ CONTEXT = {"allow_interspersed_args": False}
 EXAMPLES = (
     "Examples:\n\n"
     "  quell shell --rate 15mbit --delay 20ms --aqm fq_codel -- curl http://example.org/\n\n"
-    "  quell shell --trace cell.down --up-trace cell.up --aqm codel --html run.html -- iperf3 -c 192.0.2.1\n\n"
+    "  quell shell --trace builtin:lte --up-trace builtin:lte-up --aqm codel --html run.html -- iperf3 -c 192.0.2.1\n\n"
     "  quell shell --rate 10mbit --server 'python3 -m http.server 8000' -- sh -c 'curl http://$QUELL_SERVER:8000/'"
 )
 _DOWN, _UP = "Link, toward the command and (unless said otherwise) from it", "Link, from the command"
@@ -65,7 +67,7 @@ def shell(
     up_aqm: Annotated[str | None, typer.Option(metavar="WORDS", help="Queue.", rich_help_panel=_UP)] = None,
     scenario: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Take [link] and [link.up] of a scenario file or a built-in scenario."),
+        typer.Option(metavar="FILE", help="Take \\[link] and \\[link.up] of a scenario file or a built-in scenario."),
     ] = None,
     server: Annotated[
         str | None,
@@ -143,21 +145,22 @@ def _outcome(link: Scenario, records: Sequence[dict[str, Any]], began: float) ->
 def _link(source: str | None, down: dict[str, str | None], up: dict[str, str | None], seed: str | None) -> Scenario:
     """Make a scenario of the options; its errors name the options."""
     if source is not None:
-        short = {"rate": down["rate"], "trace": down["trace"], "queue": down["queue"], "seed": seed}
         others = [f"--{key}" for key in ("delay", "loss") if down[key] is not None]
         others += [f"--up-{_option(key)}" for key, value in up.items() if value is not None]
         if others:
             raise InputError(f"{others[0]}: not beside --scenario; write it into the file's [link] or [link.up]")
-        return experiment.load(source, **short)
+        found = experiment.load(source, rate=down["rate"], trace=down["trace"], queue=down["queue"], seed=seed)
+        check_path(f"--scenario {source}", tomllib.loads(found.toml()))
+        return found
     if down["rate"] is None and down["trace"] is None:
         if any(up.values()) or any(down.values()):
             raise InputError("there is no link; give --rate, as in --rate 15mbit, or --trace or --scenario")
-        return experiment.load("home", seed=seed)
+        return experiment.load(seed=seed)
     lines = ["[link]", *_keys(down)]
     if any(value is not None for value in up.values()):
         lines += ["[link.up]", *_keys(up)]
     try:
-        return Scenario(text="\n".join(lines) + "\n", seed=seed)
+        return experiment.load("\n".join(lines) + "\n", seed=seed)
     except InputError as error:
         raise InputError(re.sub(r"^(?:[^:]*:\d+: )?link\.(up\.)?(\w+)", _named, str(error))) from None
 
@@ -229,7 +232,9 @@ def _announce(running: Shell, link: Scenario) -> None:
         "something there",
     }[running.outside]
     both = f"{address} and {six}" if six else address
-    err.print(f"quell: {link.name}, {link.queue}; {where}: QUELL_SERVER={both}", style="dim", soft_wrap=True)
+    err.print(
+        f"quell: {experiment.rates(link)}, {link.queue}; {where}: QUELL_SERVER={both}", style="dim", soft_wrap=True
+    )
 
 
 def _watch(start: Any, caught: list[int]) -> tuple[Shell, int]:

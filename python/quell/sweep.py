@@ -8,12 +8,17 @@ from typing import Any
 
 from quell import _core
 from quell._core import InputError
+from quell.names import known
 from quell.stats import Estimate, Record, Row, estimate, summarise
 
 LIMITS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024)
 """Packets, two steps per doubling."""
 DROPS = (0.0, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.014, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15)
 """Probabilities; Mathis' law puts one flow's window at 1.2/sqrt(p): from 122 down to 3 packets."""
+
+
+GRIDS: dict[str, tuple[float, ...]] = {"limit": LIMITS, "drop": DROPS}
+"""The knobs, and the settings to try of each."""
 
 
 def _power(record: Record) -> float | None:
@@ -62,12 +67,16 @@ class Point:
         }
 
 
+def check(knob: str, reward: str, dashes: str = "") -> None:
+    """Refuse a knob or a reward that there is not; `dashes` stand before the option's name. Raises InputError."""
+    known("knob", knob, GRIDS, f"{dashes}knob")
+    known("reward", reward, REWARDS, f"{dashes}reward")
+
+
 def values(knob: str, given: str | None) -> list[float]:
     """List the settings to try: the default grid, or `given`, numbers separated by commas."""
-    if knob not in ("limit", "drop"):
-        raise InputError(f"--knob {knob}: unknown knob; known are limit (packets) and drop (probability)")
     if given is None:
-        return list(LIMITS if knob == "limit" else DROPS)
+        return list(GRIDS[knob])
     out: list[float] = []
     for word in given.split(","):
         try:

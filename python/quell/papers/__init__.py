@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from quell._core import InputError
+from quell.names import known
 from quell.papers.paper import Paper
 
 MODULES = {"rl-aqm": "rl_aqm", "lfq": "lfq", "l4s-a3c": "l4s_a3c", "learnqueue": "learnqueue", "wqm": "wqm"}
@@ -16,8 +16,7 @@ MODULES = {"rl-aqm": "rl_aqm", "lfq": "lfq", "l4s-a3c": "l4s_a3c", "learnqueue":
 
 
 def find(name: str) -> Paper:
-    """Find a paper by its name. Raises InputError that lists the names."""
-    if name not in MODULES:
-        raise InputError(f"{name}: unknown paper; known are {', '.join(MODULES)}")
-    paper: Paper = import_module(f"quell.papers.{MODULES[name]}").PAPER
+    """Find a paper by its name. Raises InputError, which lists the names."""
+    module = MODULES[known("paper", name, MODULES)]
+    paper: Paper = import_module(f"quell.papers.{module}").PAPER
     return paper

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from quell._core import InputError
+from quell.extras import install
 
 
 class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)
@@ -20,4 +21,4 @@ def need_torch() -> None:
     """Raise InputError, which names the extra to install, where torch, numpy or safetensors is missing."""
     missing = [name for name in ("torch", "numpy", "safetensors") if find_spec(name) is None]
     if missing:
-        raise InputError(f"training needs {', '.join(missing)}: pip install 'quell[train]'")
+        raise InputError(f"training needs {', '.join(missing)}: {install('train')}")

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from quell import experiment, files, train
 from quell._core import InputError
 from quell.executor import executor
+from quell.extras import install
 from quell.options import Duration, File, Ray, Seed
 from quell.output import command, err
 
 training = typer.Typer(
-    help="Train a learned controller (all but learnqueue need torch: pip install 'quell\\[train]').",
+    help=f"Train a learned controller (all but learnqueue need torch: {escape(install('train'))}).",
     no_args_is_help=True,
 )
 
@@ -28,7 +30,7 @@ Tensorboard = Annotated[
 
 @training.callback()
 def _train() -> None:
-    r"""Train a learned controller (all but learnqueue need torch: pip install 'quell\[train]')."""
+    """Train a learned controller."""
 
 
 @training.command(

@@ -27,6 +27,7 @@ from safetensors.torch import save
 
 from quell import files
 from quell._core import InputError
+from quell.extras import install
 from quell.output import bar
 from quell.train import Stopped
 
@@ -83,7 +84,7 @@ class Session:
         self._writer: Any = None
         self._closing = ExitStack()
         if tensorboard is not None and find_spec("tensorboard") is None:
-            raise InputError("--tensorboard needs tensorboard: pip install 'quell[train]'")
+            raise InputError(f"--tensorboard needs tensorboard: {install('train')}")
         self._read(resume)
 
     @property

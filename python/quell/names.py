@@ -1,0 +1,32 @@
+"""Names that users type: found, or refused with the nearest one that there is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+
+from quell import _core
+from quell._core import InputError
+
+
+def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:
+    """Return `name` if it is among `names`.
+
+    Raises InputError, which says what is nearest and lists all; `option` stands in front of it.
+    """
+    listed = list(names)
+    if name not in listed:
+        prefix = f"{option}: " if option else ""
+        raise InputError(prefix + _core.unknown(sort, name, listed))
+    return name
+
+
+def check_keywords(function: Callable[..., object], more: type, given: Mapping[str, object]) -> None:
+    """Refuse a keyword that neither `function` nor the TypedDict `more` of its further keywords has.
+
+    Raises InputError.
+    """
+    own = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    names = [*own, *(name for name in more.__annotations__ if name not in own)]
+    for name in given:
+        known("keyword", name, names)

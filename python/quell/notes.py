@@ -1,0 +1,59 @@
+"""Quantities that are understood, but probably not as they were meant: rates in bytes per second."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from quell import _core
+
+
+class UnitWarning(UserWarning):
+    """A quantity that probably means something else than its writer thought."""
+
+
+def warn(text: str, file: str | None, overrides: Mapping[str, Any]) -> None:
+    """Warn of such rates in a scenario's text, or the file of this name where there is one, and in its overrides."""
+    found = [*_in_toml(text if file is None else _read(file), file), *_in_overrides(overrides)]
+    for where, value in found:
+        if (note := _core.note_on_rate(value)) is not None:
+            warnings.warn(f"{where}: {note}", UnitWarning, stacklevel=4)
+
+
+def _read(file: str) -> str:
+    if not os.path.isfile(file):  # noqa: PTH113 (a name of any length)
+        return ""
+    return Path(file).read_bytes().decode(errors="replace")
+
+
+def _in_overrides(overrides: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "rate", overrides.get("rate", "")
+    for flow in overrides.get("flows", ()):
+        for part in flow.split("@")[1:]:
+            yield f"flow {flow}", part.partition("=")[2]
+
+
+def _in_toml(text: str, file: str | None) -> Iterator[tuple[str, str]]:
+    if "bps" not in text.lower():
+        return
+    try:
+        plain = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return  # reading the scenario says what is wrong
+    yield from _values("" if file is None else f"{file}: ", plain)
+
+
+def _values(place: str, value: object) -> Iterator[tuple[str, str]]:
+    """List every string below a value with its place: the file's name and the keys."""
+    if isinstance(value, str):
+        yield place.removesuffix("."), value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _values(place, item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _values(f"{place}{key}.", item)

@@ -1,0 +1,55 @@
+"""The command line's short cuts as keywords of functions: their types, and what a Python caller may write for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from quell._core import InputError
+
+
+class Network(TypedDict, total=False):
+    """Link, traffic and time, written as on the command line; None: not given."""
+
+    rate: str | None
+    rtt: str | None
+    trace: str | Path | None
+    flows: Sequence[str] | None
+    ecn: bool
+    duration: str | None
+    warmup: str | None
+    seed: int | str | None
+
+
+class Shortcuts(Network, total=False):
+    """And the bottleneck's queue."""
+
+    queue: str | None
+
+
+class Overrides(Shortcuts, total=False):
+    """And the number of runs per queue: all that there are."""
+
+    seeds: int | str | None
+
+
+def plain(overrides: Mapping[str, object]) -> dict[str, Any]:
+    """Return what is given as the command line has it: text, but for the list `flows` and the flag `ecn`.
+
+    Raises InputError.
+    """
+    return {key: _plain(key, value) for key, value in overrides.items() if value is not None}
+
+
+def _plain(key: str, value: object) -> Any:
+    if key == "flows":
+        flows = [value] if isinstance(value, str) else value
+        if not isinstance(flows, Sequence) or not all(isinstance(flow, str) for flow in flows):
+            raise InputError(f'flows: {value!r} is not a list of flows; write flows=["cubic:2", "bbr"]')
+        return flows
+    if key == "ecn":
+        if value not in (True, False):
+            raise InputError(f"ecn: {value!r} is neither True nor False")
+        return bool(value)
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
