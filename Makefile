@@ -21,12 +21,17 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build quell-live demo test bench bench-peers bench-live fidelity clean
+.PHONY: help build extras quell-live demo test bench bench-peers bench-live fidelity clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
 
 build: .venv/quell.built ## a working quell at .venv/bin/quell
+
+comma := ,
+extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, Ray, ...), or some: EXTRAS="train ray"
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --constraint requirements/dev.txt \
+	  $(if $(EXTRAS),$(addprefix --extra ,$(subst $(comma), ,$(EXTRAS))),--all-extras)
 
 quell-live: $(BIN)/quell-live ## quell live without Python, one static file: .venv/bin/quell-live (Linux)
 

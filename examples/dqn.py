@@ -2,7 +2,7 @@
 
     python examples/dqn.py [--steps 400000] [--envs 16] [--seed 1] [--save dqn.pt]
 
-Needs `pip install 'quell[envs]' torch`.
+Needs `make extras EXTRAS="envs train"` in a checkout, `pip install 'quell-aqm[envs,train]'` beside an installed wheel.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import sys
 import time
 from dataclasses import dataclass
 
+from quell.extras import install
+
 try:
     import gymnasium
     import numpy as np
     import torch
     from torch import nn
 except ImportError as error:
-    sys.exit(f"{error.name} is missing: pip install 'quell[envs]' torch")
+    sys.exit(f"{error.name} is missing: " + install("envs", "train"))
 
 import quell.envs  # noqa: F401 (registers the environment)
 

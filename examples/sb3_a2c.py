@@ -4,7 +4,7 @@
 
 Network, reward, discount and length of a rollout are A3C's; `--steps` counts 15 ms periods of all four queues together.
 The actor becomes a file that the queue word `a3c_l4s model FILE` takes.
-Needs `pip install 'quell[train]' stable-baselines3`.
+Needs `make extras EXTRAS="sb3 train"` in a checkout, `pip install 'quell-aqm[sb3,train]'` beside an installed wheel.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from quell.extras import install
+
 try:
     import numpy as np
     import torch
@@ -22,7 +24,7 @@ try:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError as error:
-    sys.exit(f"{error.name} is missing: pip install 'quell[train]' stable-baselines3")
+    sys.exit(f"{error.name} is missing: " + install("sb3", "train"))
 
 from quell.train import a3c, kit
 

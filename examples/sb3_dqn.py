@@ -2,7 +2,7 @@
 
     python examples/sb3_dqn.py [--steps 50000]
 
-Needs `pip install 'quell[envs]' stable-baselines3`.
+Needs `make extras EXTRAS=sb3` in a checkout, `pip install 'quell-aqm[sb3]'` beside an installed wheel.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import argparse
 import sys
 from typing import Any
 
+from quell.extras import install
+
 try:
     import gymnasium
     import numpy as np
     from stable_baselines3 import DQN, PPO
 except ImportError as error:
-    sys.exit(f"{error.name} is missing: pip install 'quell[envs]' stable-baselines3")
+    sys.exit(f"{error.name} is missing: " + install("sb3"))
 
 import quell.envs  # noqa: F401 (registers the environment)
 

@@ -1,0 +1,56 @@
+"""What README, docs, examples and help texts tell a user to type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import quell
+from conftest import ROOT
+from quell import cli
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "models").glob("*.md"))]
+TEXTS = [*PAGES, *sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "python").rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nobody_is_told_to_install_the_other_package_of_that_name(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert not re.findall(r"pip install (?:-\S+ )*['\"]?quell(?![\w-])", text)
+    assert not re.findall(r"\bquell\\*\[", text)
+
+
+def test_the_distribution_has_its_own_name() -> None:
+    from importlib.metadata import distribution
+
+    assert distribution("quell-aqm").metadata["Name"] == "quell-aqm"
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_traces_are_shipped_or_made_by_the_same_page(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for found in re.finditer(r"quell [^\n`]*?--(?:up-)?trace (\S+)", text):
+        name = found[1].strip("'\"`")
+        assert name.startswith("builtin:") or re.search(rf"> {name}\b", text[: found.end()]), found[0]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/commands.md"])
+def test_before_the_first_bare_command_a_page_says_how_there_is_one(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    activate = text.index(". .venv/bin/activate")
+    # What comes before is an example of output, which has a prompt, or prose.
+    assert not re.search(r"^quell ", text[:activate], re.MULTILINE)
+
+
+def test_the_wifi_page_has_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/wifi.md").read_text("utf-8")
+    written = re.findall(r"^\| `(.+?)` \| ([\d.]+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert len(written) == 6
+    monkeypatch.chdir(tmp_path)
+    assert cli.call(["train", "learnqueue", "wifi-house"]) == 0
+    runs = quell.compare("wifi-house", aqm=[words for words, *_ in written])
+    measured = quell.summary(runs).select("goodput_mbps", "sojourn_ms.p95", "fct_ms.p95").rows()
+    for (words, *numbers), (goodput, p95, pages) in zip(written, measured, strict=True):
+        assert numbers == [f"{goodput:.1f}", f"{p95:.0f}", f"{pages:.0f}"], words
