@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
     assert row["LQ14.fixed"] < row["LQ14.float"] < row["LQ14.all"] < 40
 
 
-def test_shipped_curves_lie_in_the_package_and_every_one_is_read() -> None:
+def test_shipped_curves_lie_in_the_package() -> None:
     assert len(CURVES) == 5
     assert not list((ROOT / "models").glob("*.parquet"))
 
@@ -130,6 +131,19 @@ def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
     listed = json.loads((tmp_path / "rows.json").read_text())
     (row,) = [row for row in listed if row["id"] == "F6.delay"]
     assert row == {"id": "F6.delay", "what": "rlaqm, 10 Mbit/s, 20 ms: mean delay", "unit": "ms", "printed": 2.27}
+
+
+def test_lists_need_no_optional_dependency() -> None:
+    code = """
+import sys
+for name in ("numpy", "torch", "ray", "safetensors"):
+    sys.modules[name] = None
+from quell import cli
+sys.exit(cli.call(["reproduce", "--list"]) or cli.call(["reproduce", "l4s-a3c", "--list"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "F27.10" in done.stdout
 
 
 @pytest.mark.parametrize(
