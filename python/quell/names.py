@@ -26,7 +26,7 @@ def check_keywords(function: Callable[..., object], more: type, given: Mapping[s
 
     Raises InputError.
     """
-    own = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    names = [*own, *(name for name in more.__annotations__ if name not in own)]
     for name in given:
-        known("keyword", name, names)
+        if name not in more.__annotations__:
+            own = [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+            known("keyword", name, [*own, *(key for key in more.__annotations__ if key not in own)])
