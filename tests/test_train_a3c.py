@@ -108,7 +108,7 @@ def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> No
     scenario = coupled.router(10, 20, 2, both_ways=True, duration_s=2)
     with pytest.raises(InputError, match="no sub-queues"):
         _core.CoupledQueues(scenario, "pie", 1)
-    with pytest.raises(InputError, match="no queue 2 among 2"):
+    with pytest.raises(InputError, match="there is no queue 2; choose 0 to 1"):
         _core.CoupledQueues(scenario, "l4s", 1, port=2)
     world = _core.CoupledQueues(scenario, "l4s", 1)
     with pytest.raises(InputError, match="6 sub-queues"):
