@@ -621,10 +621,12 @@ def test_in_line_vlan_tags_stay(bump: Bump) -> None:
     server.communicate()
 
 
-@pytest.mark.parametrize("door", ["af_packet", "af_xdp"])
-def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(bump: Bump, tmp_path: Path, door: str) -> None:
+@pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
+def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(
+    bump: Bump, tmp_path: Path, backend: str
+) -> None:
     server = bump.echo()
-    words = ("--door", door, "--status", str(tmp_path / "s"))
+    words = ("--backend", backend, "--status", str(tmp_path / "s"))
     command = bump.live("--rate", "8mbit", "--aqm", "pfifo limit 50", *words)
     got = [n for n, _ in bump.datagrams(400)]
     look = state(tmp_path / "s")
@@ -647,11 +649,11 @@ def test_af_xdp_over_a_bridge_fails_open_and_ends_without_losing_a_packet(bump: 
     bump.bridge()
     server = bump.echo()
     for _ in range(3):
-        command = bump.live("--door", "af_xdp", "--rate", "8mbit", open_after=True)
+        command = bump.live("--backend", "af_xdp", "--rate", "8mbit", open_after=True)
         command.kill()
         command.communicate()
         assert bump.answers(), "the bridge forwards"
-    command = bump.live("--door", "af_xdp", "--rate", "100kbit", "--aqm", "pfifo limit 1000", open_after=True)
+    command = bump.live("--backend", "af_xdp", "--rate", "100kbit", "--aqm", "pfifo limit 1000", open_after=True)
     sink = bump.start(bump.b, sys.executable, "-c", SINK)
     assert sink.stdout is not None
     sink.stdout.readline()
@@ -674,8 +676,8 @@ def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bum
         return done.stderr
 
     assert "add --no-fail-open" in error("--to", "ra")
-    assert "not in one bridge" in error("--to", "ra", "--door", "af_xdp")
-    assert "af_packet or af_xdp" in error("--to", "ra", "--door", "barn")
+    assert "not in one bridge" in error("--to", "ra", "--backend", "af_xdp")
+    assert "af_packet or af_xdp" in error("--to", "ra", "--backend", "barn")
     assert "same interface" in error("--to", "rb", "--no-fail-open")
     assert "no such interface" in error("--to", "r7", "--no-fail-open")
 

@@ -1,4 +1,4 @@
-/* Plain forwarders that do nothing with packets but pass them on: what the doors of quell shell and quell live cost by themselves.
+/* Plain forwarders that do nothing with packets but pass them on: what the interfaces of quell shell and quell live cost by themselves.
  *
  *   plain tun NAME NAME offload|single   two TUN devices, what is read from one is written to the other
  *   plain nfqueue NUMBER                 accepts every packet of that packet queue

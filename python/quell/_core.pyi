@@ -64,7 +64,7 @@ def live(
     status: str | None = None,
     metrics: int | None = None,
     to: str | None = None,
-    door: str | None = None,
+    backend: str | None = None,
     no_fail_open: bool | None = None,
     tunnels: bool | None = None,
     config: str | PathLike[str] | None = None,

@@ -126,9 +126,9 @@ def _xdp() -> Finding:
     try:
         socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()
     except OSError as error:
-        found = f"quell live --door af_xdp needs it: {error.strerror}"
-        return Finding("AF_XDP", "warn", found, "a kernel with CONFIG_XDP_SOCKETS, and root; or --door af_packet")
-    return Finding("AF_XDP", "ok", "quell live --door af_xdp can run")
+        found = f"quell live --backend af_xdp needs it: {error.strerror}"
+        return Finding("AF_XDP", "warn", found, "a kernel with CONFIG_XDP_SOCKETS, and root; or --backend af_packet")
+    return Finding("AF_XDP", "ok", "quell live --backend af_xdp can run")
 
 
 def _leftovers() -> list[Finding]:

@@ -40,7 +40,8 @@ def live(
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="In line: pass frames between --dev and this interface.")
     ] = None,
-    door: Annotated[str | None, typer.Option(metavar="KIND", help="In line: af_packet (default) or af_xdp.")] = None,
+    backend: Annotated[str | None, typer.Option(metavar="KIND", help="In line: af_packet (default) or af_xdp.")] = None,
+    door: Annotated[str | None, typer.Option(hidden=True, help="The former name of --backend.")] = None,
     no_fail_open: Annotated[
         bool | None, typer.Option("--no-fail-open", help="In line, traffic stops with quell: say that it may.")
     ] = None,
@@ -68,7 +69,7 @@ def live(
         raise InputError("quell live needs Linux: NFQUEUE")
     _core.live(
         dev=dev, rate=rate, aqm=aqm, ingress=ingress, ingress_aqm=ingress_aqm, overhead=overhead, status=status,
-        metrics=metrics, tunnels=tunnels, to=to, door=door, no_fail_open=no_fail_open, config=config, dry_run=dry_run,
-        duration=duration, restore=restore, quiet=quiet,
+        metrics=metrics, tunnels=tunnels, to=to, backend=backend or door, no_fail_open=no_fail_open, config=config,
+        dry_run=dry_run, duration=duration, restore=restore, quiet=quiet,
     )  # fmt: skip
     return 0

@@ -1,4 +1,4 @@
-//! Every door's reader on packets that nobody sends: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
+//! Every backend's reader on packets that nobody sends: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
 //! `QUELL_FUZZ=100000000 cargo test -p quell-live --test fuzz` for more.
 
 use quell_live::header::{self, Parser};
@@ -129,7 +129,7 @@ fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], dice: &mut Dice) {
     }
 }
 
-/// The reader of every door.
+/// The reader of every backend.
 fn read(
     packet: &mut [u8],
     deep: &Parser,

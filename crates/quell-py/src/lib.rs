@@ -6,13 +6,13 @@ mod a3c;
 mod env;
 mod episode;
 #[cfg(target_os = "linux")]
-mod gate;
+mod interface;
 mod lfq;
-#[cfg(target_os = "linux")]
-mod live;
 mod policy;
 mod runs;
 mod scenario;
+#[cfg(target_os = "linux")]
+mod shell;
 mod world;
 
 use pyo3::prelude::*;
@@ -37,18 +37,18 @@ mod _core {
     use crate::episode::{LearnQueueTable, episode, learnqueue_memory};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
-    use crate::gate::{live, live_left, live_rules};
+    use crate::interface::{live, live_left, live_rules};
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
-    #[cfg(target_os = "linux")]
-    #[pymodule_export]
-    use crate::live::Shell;
     #[pymodule_export]
     use crate::policy::Policy;
     #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]
     use crate::scenario::{Scenario, note_on_rate, quantity, queue, queues, scenarios, unknown};
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::shell::Shell;
     #[pymodule_export]
     use crate::world::World;
 

@@ -37,7 +37,7 @@ Shapes and manages what leaves (and arrives at) an interface, with any queue of 
   --overhead BYTES     counts at the rate with every packet; default: 14
   --tunnels            tell flows by the headers within GRE, 6in4 and VXLAN
   --to NAME            in line: pass frames between --dev and this interface
-  --door KIND          in line: af_packet (default) or af_xdp
+  --backend KIND          in line: af_packet (default) or af_xdp
   --no-fail-open       in line, traffic stops with quell-live: say that it may
   --config FILE        TOML with these options as keys; read again on SIGHUP
   --status PATH        Unix socket that answers with the state as JSON
@@ -105,7 +105,7 @@ SIGTERM and Ctrl-C let everything go on that is held and restore what was; SIGHU
                 "--status" => given.status = Some(value()?),
                 "--metrics" => given.metrics = Some(number(&name, &value()?)?),
                 "--to" => given.to = Some(value()?),
-                "--door" => given.door = Some(value()?),
+                "--backend" | "--door" => given.backend = Some(value()?),
                 "--no-fail-open" => given.no_fail_open = Some(true),
                 "--tunnels" => given.tunnels = Some(true),
                 "--config" => options.config = Some(value()?.into()),

@@ -150,7 +150,7 @@ impl Loop {
         Record::new(name, &mut self.link, now, cpu, self.machine, &self.late)
     }
 
-    /// Takes in what waits at the door; true if there may be more.
+    /// Takes in what waits at the backend; true if there may be more.
     fn read(&mut self, buffer: &mut [u8]) -> bool {
         let until = self.machine.read + BATCH;
         while self.machine.read < until {

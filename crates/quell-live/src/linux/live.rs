@@ -1,5 +1,5 @@
 //! `quell live`: a queue on what leaves or arrives at an interface (docs/live.md). What is asked for, the time that it runs, and what it
-//! tells; the packets themselves pass through [`super::gate`].
+//! tells; the packets themselves pass through [`super::worker`].
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,15 +10,15 @@ use quell_link::units::{format_rate, note_on_rate, parse_rate, parse_time};
 use quell_link::{Error, Queue};
 use serde::Deserialize;
 
-use super::door::{Copies, Door, Queue as Nfqueue};
-use super::gate::{self, Gate, Look};
+use super::af_packet::PacketSocket;
+use super::af_xdp;
+use super::backend::{Copies, InterfaceBackend, PacketQueue};
 use super::host::{self, Signals};
-use super::packet::Wire;
 use super::rules::{self, Held};
 use super::serve::{Server, State};
 use super::shell::random_key;
 use super::sys;
-use super::xdp;
+use super::worker::{self, Snapshot, Worker};
 use crate::header::Parser;
 use crate::link::{self, Params};
 
@@ -43,7 +43,8 @@ pub struct Settings {
     pub status: Option<String>,
     pub metrics: Option<u16>,
     pub to: Option<String>,
-    pub door: Option<String>,
+    #[serde(alias = "door")]
+    pub backend: Option<String>,
     pub no_fail_open: Option<bool>,
     pub tunnels: Option<bool>,
 }
@@ -51,7 +52,7 @@ pub struct Settings {
 /// What is asked for at the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Stands over the file.
+    /// Overrides the file.
     pub given: Settings,
     /// The file.
     pub config: Option<PathBuf>,
@@ -88,14 +89,14 @@ impl Settings {
             status: self.status.or(file.status),
             metrics: self.metrics.or(file.metrics),
             to: self.to.or(file.to),
-            door: self.door.or(file.door),
+            backend: self.backend.or(file.backend),
             no_fail_open: self.no_fail_open.or(file.no_fail_open),
             tunnels: self.tunnels.or(file.tunnels),
         }
     }
 
     fn xdp(&self) -> bool {
-        self.door.as_deref() == Some("af_xdp")
+        self.backend.as_deref() == Some("af_xdp")
     }
 
     fn parser(&self) -> Parser {
@@ -190,7 +191,7 @@ fn settings(options: &Options) -> Result<Settings, Error> {
         let error = Error::new("there is no interface").remedy("give one, as in --dev eth0");
         return Err(blame(error, "dev", given.dev.is_some()));
     }
-    match (&all.to, all.door.as_deref()) {
+    match (&all.to, all.backend.as_deref()) {
         (None, None) | (Some(_), None | Some("af_packet" | "af_xdp")) => {}
         (to, _) => {
             let what = "is af_packet or af_xdp, each with --to";
@@ -200,7 +201,7 @@ fn settings(options: &Options) -> Result<Settings, Error> {
                 "give --to"
             };
             let error = Error::new(what).remedy(remedy);
-            return Err(blame(error, "door", given.door.is_some()));
+            return Err(blame(error, "backend", given.backend.is_some()));
         }
     }
     if let (Some(to), false) = (&all.to, all.no_fail_open == Some(true))
@@ -311,9 +312,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut server = Server::bind(settings.status.as_deref(), settings.metrics)?;
     let running = Running::start(&settings, options.dry_run)?;
     let watches = running
-        .gates
+        .workers
         .iter()
-        .map(|(name, gate)| (*name, gate.watch()));
+        .map(|(name, worker)| (*name, worker.watch()));
     server.start(State {
         dev: settings.dev().to_owned(),
         directions: watches.collect(),
@@ -338,11 +339,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
 /// The directions of an interface that is taken.
 struct Running {
     held: Vec<Held>,
-    gates: Vec<(&'static str, Gate)>,
+    workers: Vec<(&'static str, Worker)>,
     /// The interfaces, and their numbers.
     interfaces: Vec<(String, u32)>,
     /// What hands frames over.
-    hooks: Vec<xdp::Hook>,
+    hooks: Vec<af_xdp::Hook>,
 }
 
 /// An interface's number and MTU.
@@ -362,7 +363,7 @@ impl Running {
         let (index, mtu) = interface("--dev", dev)?;
         let mut running = Self {
             held: Vec::new(),
-            gates: Vec::new(),
+            workers: Vec::new(),
             interfaces: vec![(dev.to_owned(), index)],
             hooks: Vec::new(),
         };
@@ -386,9 +387,9 @@ impl Running {
     /// Copies only.
     fn copies(&mut self, settings: &Settings, index: u32, mtu: u32) -> Result<(), Error> {
         for direction in settings.directions() {
-            let door = Copies::open(index, direction.name == "egress", mtu)?;
-            let gate = Gate::start(door, direction.params()?, settings.parser(), false)?;
-            self.gates.push((direction.name, gate));
+            let backend = Copies::open(index, direction.name == "egress", mtu)?;
+            let worker = Worker::start(backend, direction.params()?, settings.parser(), false)?;
+            self.workers.push((direction.name, worker));
         }
         Ok(())
     }
@@ -399,14 +400,14 @@ impl Running {
         let (mut egress, mut ingress) = (None, None);
         for direction in settings.directions() {
             let params = direction.params()?;
-            let door = Nfqueue::open(first, gate::kernel_length(&params), mtu)?;
+            let backend = PacketQueue::open(first, worker::kernel_length(&params), mtu)?;
             let queue = match direction.name {
                 "egress" => &mut egress,
                 _ => &mut ingress,
             };
-            *queue = Some(door.number);
-            let gate = Gate::start(door, params, settings.parser(), false)?;
-            self.gates.push((direction.name, gate));
+            *queue = Some(backend.number);
+            let worker = Worker::start(backend, params, settings.parser(), false)?;
+            self.workers.push((direction.name, worker));
         }
         self.held[0].insert(rules::rules(settings.dev(), egress, ingress)?)
     }
@@ -422,39 +423,46 @@ impl Running {
         self.interfaces.push((to.to_owned(), other.0));
         let mtu = dev.1.max(other.1);
         if settings.xdp() {
-            let ([ingress, egress], hooks) = xdp::open(dev.0, other.0, mtu)?;
-            self.start_wire(settings, "egress", egress)?;
-            self.start_wire(settings, "ingress", ingress)?;
+            let ([ingress, egress], hooks) = af_xdp::open(dev.0, other.0, mtu)?;
+            self.start_between(settings, "egress", egress)?;
+            self.start_between(settings, "ingress", ingress)?;
             self.hooks = hooks.set()?;
             return Ok(());
         }
-        self.start_wire(settings, "egress", Wire::open(other.0, dev.0, mtu)?)?;
-        self.start_wire(settings, "ingress", Wire::open(dev.0, other.0, mtu)?)
+        self.start_between(settings, "egress", PacketSocket::open(other.0, dev.0, mtu)?)?;
+        self.start_between(
+            settings,
+            "ingress",
+            PacketSocket::open(dev.0, other.0, mtu)?,
+        )
     }
 
-    fn start_wire(
+    fn start_between(
         &mut self,
         settings: &Settings,
         name: &'static str,
-        door: impl Door,
+        backend: impl InterfaceBackend,
     ) -> Result<(), Error> {
         let directions = settings.directions();
         let managed = directions.iter().find(|d| d.name == name);
         let params = managed.unwrap_or(&directions[0]).params()?;
-        let gate = Gate::start(door, params, settings.parser(), managed.is_none())?;
-        self.gates.push((name, gate));
+        let worker = Worker::start(backend, params, settings.parser(), managed.is_none())?;
+        self.workers.push((name, worker));
         Ok(())
     }
 
     /// Lets everything go on that is held, then removes the rules: no packet is lost. The last looks.
-    fn end(self) -> Result<Vec<(&'static str, Look)>, Error> {
-        for (_, gate) in &self.gates {
-            gate.open();
+    fn end(self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
+        for (_, worker) in &self.workers {
+            worker.open();
         }
         // What comes now takes the kernel's way.
         drop(self.hooks);
         let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
-        let looks = self.gates.into_iter().map(|(n, gate)| (n, gate.finish()));
+        let looks = self
+            .workers
+            .into_iter()
+            .map(|(n, worker)| (n, worker.finish()));
         let looks = looks.collect();
         undone.map(|_| looks)
     }
@@ -485,7 +493,7 @@ impl Running {
                 let what = format!("{name} has vanished");
                 return Err(Error::new(what).remedy("start again when it is back"));
             }
-            if !self.gates.iter().all(|(_, gate)| gate.alive()) {
+            if !self.workers.iter().all(|(_, worker)| worker.alive()) {
                 let what = "the loop of a direction has ended";
                 return Err(Error::new(what).remedy("traffic flows unmanaged"));
             }
@@ -503,11 +511,14 @@ impl Running {
             Err(error) => return tell(&format!("not reloaded: {error}")),
         };
         for (direction, before) in new.directions().iter().zip(old.directions()) {
-            let gate = self.gates.iter().find(|(name, _)| *name == direction.name);
-            if let (true, Some((_, gate)), Ok(params)) =
-                (*direction != before, gate, direction.params())
+            let worker = self
+                .workers
+                .iter()
+                .find(|(name, _)| *name == direction.name);
+            if let (true, Some((_, worker)), Ok(params)) =
+                (*direction != before, worker, direction.params())
             {
-                gate.change(params);
+                worker.change(params);
             }
         }
         *old = new;
@@ -523,7 +534,7 @@ fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings, Er
         ("status", old.status == new.status),
         ("metrics", old.metrics == new.metrics),
         ("to", old.to == new.to),
-        ("door", old.door == new.door),
+        ("backend", old.backend == new.backend),
         ("tunnels", old.tunnels == new.tunnels),
         ("rate", old.rate.is_some() == new.rate.is_some()),
         ("ingress", old.ingress.is_some() == new.ingress.is_some()),
@@ -552,7 +563,7 @@ fn print(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-fn table(settings: &Settings, looks: &[(&'static str, Look)]) -> String {
+fn table(settings: &Settings, looks: &[(&'static str, Snapshot)]) -> String {
     let titles = ["", "rate", "packets", "went on", "drops", "marks", "missed"];
     let mut rows = vec![titles.map(str::to_owned)];
     let directions = settings.directions();

@@ -12,8 +12,8 @@ use crate::link::LiveLink;
 const NAP: Nanos = 20 * MS;
 /// Sleeping is not exact: the last stretch before a deadline is spent looking at the clock, at most this long.
 const SPIN: Nanos = 60 * US;
-/// A queue on a fast link is emptied in strokes of at most this long: packets that leave together cost much less.
-const STROKE: Nanos = 50 * US;
+/// A queue on a fast link is emptied in batchs of at most this long: packets that leave together cost much less.
+const BATCH: Nanos = 50 * US;
 
 /// When the loop began, and how well it sleeps.
 pub struct Pace {
@@ -36,18 +36,18 @@ impl Pace {
         self.began.elapsed().as_nanos() as Nanos
     }
 
-    /// Sleeps, then looks at the clock, until something is due at the link or `door` can be read.
-    pub fn rest(&mut self, link: &LiveLink, door: BorrowedFd<'_>) {
+    /// Sleeps, then looks at the clock, until something is due at the link or `backend` can be read.
+    pub fn rest(&mut self, link: &LiveLink, backend: BorrowedFd<'_>) {
         let first = link.next();
         let now = self.now();
         // At most a quarter of a packet's time: a fast link must not cost a whole core.
         let packet = 1514 * 8 * SEC / link.rate_bps(now).max(1);
         let punctual = first == link.next_send();
-        let stroke = match packet < STROKE {
-            true => STROKE.min(packet * link.backlog() as Nanos),
+        let batch = match packet < BATCH {
+            true => BATCH.min(packet * link.backlog() as Nanos),
             false => 0,
         };
-        let deadline = first.saturating_add(stroke);
+        let deadline = first.saturating_add(batch);
         if deadline <= now {
             return;
         }
@@ -63,7 +63,7 @@ impl Pace {
             return;
         }
         let sleep = (left - spin).min(NAP);
-        if !sys::readable(door, Duration::from_nanos(sleep)) {
+        if !sys::readable(backend, Duration::from_nanos(sleep)) {
             // The longest of late, forgotten by and by.
             let over = self.now().saturating_sub(now + sleep);
             self.oversleep = over.max(self.oversleep - self.oversleep / 16);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use quell_link::Error;
 use serde_json::{Map, Value, json};
 
-use super::gate::Watch;
+use super::worker::Watch;
 use super::{host, rules};
 
 /// How long who asks may take.

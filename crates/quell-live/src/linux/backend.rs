@@ -1,4 +1,4 @@
-//! Where a direction's packets come from and go on: what every door can do, and the kernel's packet queue and copies as such.
+//! Where a direction's packets come from and go on: what every backend can do, and the kernel's packet queue and copies as such.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,10 +29,10 @@ const HEADERS: usize = 256;
 /// Many messages of the kernel, or one large packet.
 const BUFFER: usize = 128 << 10;
 
-/// A packet that came; its place is the door's until it goes on or is given up.
+/// A packet that came in; its place is the backend's until it goes on or is given up.
 #[derive(Clone, Copy, Debug)]
-pub struct Came {
-    /// What the door calls it.
+pub struct Arrived {
+    /// What the backend calls it.
     pub place: u32,
     /// Bytes from the IP header on.
     pub bytes: u32,
@@ -41,11 +41,11 @@ pub struct Came {
 }
 
 /// Where packets come from and go on.
-pub trait Door: Send + 'static {
+pub trait InterfaceBackend: Send + 'static {
     /// Can be read when packets wait.
     fn fd(&self) -> BorrowedFd<'_>;
     /// Takes in what waits, not much more than a batch; true if there may be more.
-    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool;
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool;
     /// Lets a packet go on, with a mark if `mark` says so; whether one was written.
     fn accept(&mut self, place: u32, mark: bool) -> bool;
     /// Gives a packet up.
@@ -61,7 +61,7 @@ pub trait Door: Send + 'static {
 }
 
 /// The kernel's packet queue (NFQUEUE).
-pub struct Queue {
+pub struct PacketQueue {
     fd: OwnedFd,
     /// Its number.
     pub number: u16,
@@ -82,7 +82,7 @@ struct Slot {
     bytes: Option<(u32, u32)>,
 }
 
-impl Queue {
+impl PacketQueue {
     /// Opens the queue with this number or the next that is free; it keeps at least `length` packets.
     pub fn open(first: u16, length: u32, mtu: u32) -> Result<Self, Error> {
         let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
@@ -154,13 +154,13 @@ fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     }
 }
 
-impl Door for Queue {
+impl InterfaceBackend for PacketQueue {
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool {
-        while came.len() < BATCH {
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+        while arrived.len() < BATCH {
             let n = match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
                 Ok(n) => n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
@@ -191,7 +191,7 @@ impl Door for Queue {
                     Some(free) => *free = slot,
                     None => self.slots.push(slot),
                 }
-                came.push(Came {
+                arrived.push(Arrived {
                     place,
                     bytes: held.length,
                     class,
@@ -267,14 +267,14 @@ impl Copies {
     }
 }
 
-impl Door for Copies {
+impl InterfaceBackend for Copies {
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool {
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
         let mut buffer = [0; HEADERS];
-        while came.len() < BATCH {
+        while arrived.len() < BATCH {
             let (n, kind, protocol) = match sys::receive_copy(self.fd.as_fd(), &mut buffer) {
                 Ok(read) => read,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
@@ -300,7 +300,7 @@ impl Door for Copies {
                     self.places += 1;
                     self.places - 1
                 });
-                came.push(Came {
+                arrived.push(Arrived {
                     place,
                     bytes,
                     class,

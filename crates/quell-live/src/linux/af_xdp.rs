@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, c_void};
 use quell_link::Error;
 
-use super::door::{BATCH, Came, Door, no_socket};
+use super::backend::{Arrived, BATCH, InterfaceBackend, no_socket};
 use super::sys;
 use crate::header::{self, Parser};
 
@@ -215,7 +215,7 @@ pub struct Hook {
 }
 
 /// What arrives at one interface, to leave through another.
-pub struct Wire {
+pub struct XdpSocket {
     from: Arc<OwnedFd>,
     to: Arc<OwnedFd>,
     rx: Ring<Descriptor>,
@@ -234,7 +234,7 @@ pub struct Wire {
 }
 
 /// Both directions between two interfaces (from the first to the second, then back), and their hooks: not set yet.
-pub fn open(one: u32, other: u32, mtu: u32) -> Result<([Wire; 2], Hooks), Error> {
+pub fn open(one: u32, other: u32, mtu: u32) -> Result<([XdpSocket; 2], Hooks), Error> {
     // The kernel takes one page at most.
     let Some(chunk) = [2048, 4096]
         .into_iter()
@@ -242,7 +242,7 @@ pub fn open(one: u32, other: u32, mtu: u32) -> Result<([Wire; 2], Hooks), Error>
     else {
         let most = 4096 - HEADROOM - HEAD;
         let error = Error::new(format!("AF_XDP takes packets of at most {most} bytes"));
-        return Err(error.remedy("set a smaller MTU, or leave --door out"));
+        return Err(error.remedy("set a smaller MTU, or leave --backend out"));
     };
     let no = |e: io::Error| no_socket("AF_XDP", &e);
     let length = 2 * FRAMES as usize * chunk as usize;
@@ -251,7 +251,7 @@ pub fn open(one: u32, other: u32, mtu: u32) -> Result<([Wire; 2], Hooks), Error>
     let second = side(other, None, Some(&first.fd)).map_err(no)?;
     let hooks = Hooks([(one, first.fd.clone()), (other, second.fd.clone())]);
     let wire = |(from, rx, fill): (Arc<OwnedFd>, _, _), (to, tx, done): (Arc<OwnedFd>, _, _), k| {
-        let mut wire = Wire {
+        let mut wire = XdpSocket {
             from,
             to,
             rx,
@@ -295,7 +295,7 @@ impl Hooks {
     }
 }
 
-impl Wire {
+impl XdpSocket {
     /// Gives the kernel frames to fill.
     fn refill(&mut self) {
         let mut room = self.fill.room().min(self.free.len() as u32);
@@ -333,13 +333,13 @@ impl Wire {
     }
 }
 
-impl Door for Wire {
+impl InterfaceBackend for XdpSocket {
     fn fd(&self) -> BorrowedFd<'_> {
         self.from.as_fd()
     }
 
-    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool {
-        while came.len() < BATCH {
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+        while arrived.len() < BATCH {
             let Some(got) = self.rx.pop() else { break };
             let Some(place) = self.place(got.address) else {
                 continue;
@@ -355,7 +355,7 @@ impl Door for Wire {
                 Some(at) => parser.classify(&frame[at..]),
                 None => parser.unknown(),
             };
-            came.push(Came {
+            arrived.push(Arrived {
                 place,
                 bytes: got.length - BARE,
                 class,
@@ -364,7 +364,7 @@ impl Door for Wire {
         self.rx.release();
         self.reap();
         self.refill();
-        came.len() == BATCH
+        arrived.len() == BATCH
     }
 
     fn accept(&mut self, place: u32, mark: bool) -> bool {

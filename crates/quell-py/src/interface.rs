@@ -13,7 +13,7 @@ use crate::input_error;
 /// called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
-    metrics = None, to = None, door = None, no_fail_open = None, tunnels = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
+    metrics = None, to = None, backend = None, no_fail_open = None, tunnels = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn live(
     py: Python<'_>,
@@ -26,7 +26,7 @@ pub fn live(
     status: Option<String>,
     metrics: Option<u16>,
     to: Option<String>,
-    door: Option<String>,
+    backend: Option<String>,
     no_fail_open: Option<bool>,
     tunnels: Option<bool>,
     config: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub fn live(
             status,
             metrics,
             to,
-            door,
+            backend,
             no_fail_open,
             tunnels,
         },

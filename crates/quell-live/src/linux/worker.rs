@@ -12,7 +12,7 @@ use quell_link::Error;
 use quell_qdisc::{Ecn, Nanos, Packet};
 use serde::Serialize;
 
-use super::door::{Came, Door};
+use super::backend::{Arrived, InterfaceBackend};
 use super::pace::Pace;
 use super::sys;
 use crate::header::Parser;
@@ -24,7 +24,7 @@ const LEAST: u32 = 65_536;
 
 /// A look at a direction while it runs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Look {
+pub struct Snapshot {
     /// The link's last 100 ms and its totals since the last change of its parameters.
     #[serde(flatten)]
     pub link: View,
@@ -69,7 +69,7 @@ struct Shared {
     stop: AtomicBool,
     open: AtomicBool,
     change: Mutex<Option<Params>>,
-    look: Mutex<Look>,
+    look: Mutex<Snapshot>,
 }
 
 /// Looks at a direction, also after its end.
@@ -78,21 +78,21 @@ pub struct Watch(Arc<Shared>);
 
 impl Watch {
     /// A look at it.
-    pub fn look(&self) -> Look {
+    pub fn look(&self) -> Snapshot {
         *lock(&self.0.look)
     }
 }
 
 /// A running direction.
-pub struct Gate {
+pub struct Worker {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
 
-impl Gate {
-    /// Starts to decide on the packets of a door. One that is `free` lets every packet go on at once.
+impl Worker {
+    /// Starts to decide on the packets of a backend. One that is `free` lets every packet go on at once.
     pub fn start(
-        door: impl Door,
+        backend: impl InterfaceBackend,
         params: Params,
         parser: Parser,
         free: bool,
@@ -100,13 +100,13 @@ impl Gate {
         let shared = Arc::new(Shared::default());
         shared.open.store(free, Ordering::Relaxed);
         let mut run = Loop {
-            door,
+            backend,
             link: link(params),
             pace: Pace::new(),
             parser,
             slots: Vec::new(),
-            came: Vec::new(),
-            look: Look::default(),
+            arrived: Vec::new(),
+            look: Snapshot::default(),
             missed: 0,
         };
         let seen = shared.clone();
@@ -127,7 +127,7 @@ impl Gate {
         *lock(&self.shared.change) = Some(params);
     }
 
-    /// Lets all packets that are held go on, in the order in which they came, and from now on every packet that comes.
+    /// Lets all packets that are held go on, in the order in which they arrived, and from now on every packet that comes.
     pub fn open(&self) {
         self.shared.open.store(true, Ordering::Relaxed);
     }
@@ -138,7 +138,7 @@ impl Gate {
     }
 
     /// Opens and ends it; the last look.
-    pub fn finish(self) -> Look {
+    pub fn finish(self) -> Snapshot {
         self.open();
         self.shared.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.join();
@@ -165,19 +165,19 @@ fn link(params: Params) -> LiveLink {
 }
 
 struct Loop<D> {
-    door: D,
+    backend: D,
     link: LiveLink,
     pace: Pace,
     parser: Parser,
     /// The packets that are held, by their places: the number of each one's arrival.
     slots: Vec<Option<(u64, Live)>>,
-    came: Vec<Came>,
-    look: Look,
+    arrived: Vec<Arrived>,
+    look: Snapshot,
     /// Packets that went on later than they should.
     missed: u64,
 }
 
-impl<D: Door> Loop<D> {
+impl<D: InterfaceBackend> Loop<D> {
     fn run(&mut self, shared: &Shared) {
         self.look.realtime = sys::be_punctual();
         let (mut next_look, mut open) = (0, false);
@@ -192,10 +192,10 @@ impl<D: Door> Loop<D> {
                 self.change(params);
                 next_look = 0;
             }
-            let more = self.door.read(&self.parser, &mut self.came);
+            let more = self.backend.read(&self.parser, &mut self.arrived);
             self.take(open);
             self.send();
-            self.door.flush();
+            self.backend.flush();
             let now = self.pace.now();
             if now >= next_look || stop {
                 next_look = now + self.link.params().bin;
@@ -204,7 +204,7 @@ impl<D: Door> Loop<D> {
                     missed: self.missed,
                     ..self.link.view()
                 };
-                (self.look.refused, self.look.unsent) = self.door.lost();
+                (self.look.refused, self.look.unsent) = self.backend.lost();
                 self.look.decisions = self.link.guard().map(|stats| Decisions {
                     asked: stats.decisions,
                     taken: stats.learned,
@@ -218,7 +218,7 @@ impl<D: Door> Loop<D> {
                 return;
             }
             if !more {
-                self.pace.rest(&self.link, self.door.fd());
+                self.pace.rest(&self.link, self.backend.fd());
             }
         }
     }
@@ -226,17 +226,17 @@ impl<D: Door> Loop<D> {
     /// Takes in what was read.
     fn take(&mut self, open: bool) {
         let now = self.pace.now();
-        for came in self.came.drain(..) {
+        for arrived in self.arrived.drain(..) {
             let arrival = self.look.read;
             self.look.read += 1;
             if open {
                 self.look.passed += 1;
                 self.look.sent += 1;
-                self.door.accept(came.place, false);
+                self.backend.accept(arrived.place, false);
                 continue;
             }
-            let packet = Live::new(came.place, came.bytes, &came.class);
-            let index = came.place as usize;
+            let packet = Live::new(arrived.place, arrived.bytes, &arrived.class);
+            let index = arrived.place as usize;
             if index >= self.slots.len() {
                 self.slots.resize(index + 1, None);
             }
@@ -249,19 +249,19 @@ impl<D: Door> Loop<D> {
     /// Lets go on what is due, and gives up what the discipline has given up.
     fn send(&mut self) {
         let now = self.pace.now();
-        let (slots, door, look) = (&mut self.slots, &mut self.door, &mut self.look);
+        let (slots, backend, look) = (&mut self.slots, &mut self.backend, &mut self.look);
         let missed = &mut self.missed;
         self.link.advance(now, |due, packet| {
             *missed += u64::from(now.saturating_sub(due) > LATE);
             look.sent += 1;
             look.held -= 1;
-            look.marked += u64::from(door.accept(packet.place, packet.ecn() == Ecn::Ce));
+            look.marked += u64::from(backend.accept(packet.place, packet.ecn() == Ecn::Ce));
             slots[packet.place as usize] = None;
         });
         while let Some(place) = self.link.freed() {
             self.look.dropped += 1;
             self.look.held -= 1;
-            self.door.give_up(place);
+            self.backend.give_up(place);
             self.slots[place as usize] = None;
         }
     }
@@ -279,17 +279,17 @@ impl<D: Door> Loop<D> {
             self.look.sent += 1;
             self.look.passed += 1;
             self.look.held -= 1;
-            self.door.accept(packet.place, false);
+            self.backend.accept(packet.place, false);
             self.slots[packet.place as usize] = None;
         }
         self.link = link(self.link.params().clone());
         self.pace = Pace::new();
-        self.door.flush();
+        self.backend.flush();
     }
 
     /// Another link; its time begins now.
     fn change(&mut self, params: Params) {
-        self.door.keep(kernel_length(&params));
+        self.backend.keep(kernel_length(&params));
         self.link = link(params);
         self.pace = Pace::new();
         for (_, packet) in self.held() {

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::{c_int, c_void};
 use quell_link::Error;
 
-use super::door::{BATCH, Came, Door, MEMORY, ROOM, no_socket};
+use super::backend::{Arrived, BATCH, InterfaceBackend, MEMORY, ROOM, no_socket};
 use super::sys;
 use crate::header::{self, Parser};
 use crate::pool::Pool;
@@ -52,7 +52,7 @@ struct Auxiliary {
 struct Control([u8; 64]);
 
 /// What arrives at one interface, to leave through another.
-pub struct Wire {
+pub struct PacketSocket {
     from: OwnedFd,
     to: OwnedFd,
     pool: Pool,
@@ -71,7 +71,7 @@ pub struct Wire {
     unsent: u64,
 }
 
-impl Wire {
+impl PacketSocket {
     /// From the interface with the first index to the one with the second.
     pub fn open(from: u32, to: u32, mtu: u32) -> Result<Self, Error> {
         let no = |e: io::Error| no_socket("AF_PACKET", &e);
@@ -134,7 +134,7 @@ impl Wire {
     }
 
     /// Takes in a frame that lies in a place.
-    fn take(&mut self, place: u32, length: usize, parser: &Parser, came: &mut Vec<Came>) {
+    fn take(&mut self, place: u32, length: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
         let index = place as usize;
         if index >= self.lengths.len() {
             self.lengths.resize(index + 1, 0);
@@ -145,7 +145,7 @@ impl Wire {
             Some(at) => parser.classify(&frame[at..]),
             None => parser.unknown(),
         };
-        came.push(Came {
+        arrived.push(Arrived {
             place,
             bytes: (frame.len() - BARE) as u32,
             class,
@@ -153,9 +153,9 @@ impl Wire {
     }
 
     /// Takes a large frame apart: `self.large` has its header and all its bytes.
-    fn split(&mut self, length: usize, parser: &Parser, came: &mut Vec<Came>) {
+    fn split(&mut self, length: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
         let mut large = std::mem::take(&mut self.large);
-        let done = self.split_into(&mut large[..length], parser, came);
+        let done = self.split_into(&mut large[..length], parser, arrived);
         self.refused += u64::from(done.is_none());
         self.large = large;
     }
@@ -164,7 +164,7 @@ impl Wire {
         &mut self,
         frame: &mut [u8],
         parser: &Parser,
-        came: &mut Vec<Came>,
+        arrived: &mut Vec<Arrived>,
     ) -> Option<()> {
         let head = header::ethernet(frame.get(HEADER..)?)?;
         let ethernet: [u8; HEAD] = frame.get(HEADER..HEADER + HEAD)?.try_into().ok()?;
@@ -186,7 +186,7 @@ impl Wire {
             bytes.copy_within(head..head + HEADER, 0);
             shift(bytes, head as i32);
             bytes[HEADER..HEADER + head].copy_from_slice(&ethernet[..head]);
-            self.take(place, HEADER + head + length, parser, came);
+            self.take(place, HEADER + head + length, parser, arrived);
         }
         Some(())
     }
@@ -203,12 +203,12 @@ impl Wire {
     }
 }
 
-impl Door for Wire {
+impl InterfaceBackend for PacketSocket {
     fn fd(&self) -> BorrowedFd<'_> {
         self.from.as_fd()
     }
 
-    fn read(&mut self, parser: &Parser, came: &mut Vec<Came>) -> bool {
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
         let mut got = [(0, None); BATCH];
         let Ok(n) = self.receive(&mut got) else {
             return false;
@@ -238,14 +238,14 @@ impl Door for Wire {
                     length += 4;
                 }
                 self.waiting.push(place);
-                self.split(length, parser, came);
+                self.split(length, parser, arrived);
                 continue;
             }
             if let Some(tag) = tag {
                 length += 4;
                 insert(&mut bytes[..length], tag);
             }
-            self.take(place, length, parser, came);
+            self.take(place, length, parser, arrived);
         }
         n == BATCH
     }
