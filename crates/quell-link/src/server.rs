@@ -114,16 +114,13 @@ impl Server {
                 start,
                 credit,
             } => {
+                if *start + trace.opportunities[*at] < now {
+                    (*start, *at) = trace.first_from(now);
+                    *credit = OPPORTUNITY_BYTES;
+                }
                 let mut need = u64::from(bytes);
-                loop {
-                    let time = *start + trace.opportunities[*at];
-                    if time >= now {
-                        if *credit >= need {
-                            *credit -= need;
-                            return time;
-                        }
-                        need -= *credit;
-                    }
+                while *credit < need {
+                    need -= *credit;
                     *at += 1;
                     if *at == trace.opportunities.len() {
                         *at = 0;
@@ -131,6 +128,8 @@ impl Server {
                     }
                     *credit = OPPORTUNITY_BYTES;
                 }
+                *credit -= need;
+                *start + trace.opportunities[*at]
             }
         }
     }
@@ -209,6 +208,78 @@ fn finish_schedule(steps: &[(Nanos, u64)], mut at: usize, mut now: Nanos, bytes:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// What a trace means, one opportunity after the other: (period of the trace, place in it, bytes left).
+    #[derive(Default)]
+    struct Walk {
+        round: u64,
+        at: usize,
+        used: u64,
+    }
+
+    impl Walk {
+        fn finish(&mut self, trace: &Trace, now: Nanos, mut need: u64) -> Nanos {
+            loop {
+                let time = self.round * trace.period + trace.opportunities[self.at];
+                let left = OPPORTUNITY_BYTES - self.used;
+                if time >= now && left >= need {
+                    self.used += need;
+                    return time;
+                }
+                if time >= now {
+                    need -= left;
+                }
+                (self.at, self.used) = (self.at + 1, 0);
+                if self.at == trace.opportunities.len() {
+                    (self.at, self.round) = (0, self.round + 1);
+                }
+            }
+        }
+    }
+
+    fn trace(gaps_ms: &[u64]) -> Trace {
+        let sums = gaps_ms.iter().scan(0, |sum, gap| {
+            *sum += gap * MS;
+            Some(*sum)
+        });
+        let opportunities: Vec<Nanos> = sums.collect();
+        Trace {
+            name: "t".into(),
+            period: opportunities[opportunities.len() - 1],
+            opportunities,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_link_that_idled_is_where_a_walk_over_its_trace_leads(
+            gaps in proptest::collection::vec(0..4u64, 0..12),
+            last in 1..4u64,
+            // Pauses of a fraction of a period to many of them, some that end exactly at an opportunity.
+            packets in proptest::collection::vec((0..120u64, prop_oneof![Just(0), 0..MS], 1..6000u32), 1..40),
+        ) {
+            let trace = trace(&[gaps, vec![last]].concat());
+            let mut server = Server::new(&Rate::Trace(Arc::new(trace.clone())));
+            let (mut walk, mut now) = (Walk::default(), 0);
+            for (pause_ms, part, bytes) in packets {
+                now += pause_ms * MS + part;
+                let through = server.finish(now, bytes);
+                prop_assert_eq!(through, walk.finish(&trace, now, u64::from(bytes)));
+                now = through;
+            }
+        }
+    }
+
+    #[test]
+    fn a_pause_of_months_costs_no_more_than_one_of_a_minute() {
+        // 2^33 missed opportunities: 99 days, some ten seconds if each were looked at.
+        let clock = std::time::Instant::now();
+        let mut s = Server::new(&Rate::Trace(Arc::new(trace(&[1, 0]))));
+        assert_eq!(s.finish((1 << 32) * MS, 1504), (1 << 32) * MS);
+        assert_eq!(s.finish((1 << 32) * MS, 1505), ((1 << 32) + 1) * MS);
+        assert!(clock.elapsed().as_secs() < 1, "{:?}", clock.elapsed());
+    }
 
     #[test]
     fn a_constant_rate_loses_no_fraction_of_a_nanosecond() {

@@ -130,6 +130,14 @@ impl Trace {
         }
     }
 
+    /// The first opportunity at `now` or later: when its period began, and its place within the period.
+    pub fn first_from(&self, now: Nanos) -> (Nanos, usize) {
+        // A period ends with an opportunity, so one that ends at `now` still counts.
+        let start = now.saturating_sub(1) / self.period * self.period;
+        let at = self.opportunities.partition_point(|&t| start + t < now);
+        (start, at)
+    }
+
     /// What the link offers on average, bit/s.
     pub fn mean_bps(&self) -> u64 {
         let bits = self.opportunities.len() as u128 * u128::from(OPPORTUNITY_BYTES * 8);
