@@ -221,12 +221,8 @@ impl World {
             (true, false) => Ecn::Ect0,
         };
         let mss = u64::from(tcp.mss);
-        let end = bytes.map_or(u32::MAX, |b| {
-            b.div_ceil(mss).clamp(1, u64::from(u32::MAX - 1)) as u32
-        });
-        let short_by = bytes.map_or(0, |b| {
-            (u64::from(end) * mss).saturating_sub(b.max(1)) as u32
-        });
+        let end = bytes.map_or(u64::MAX, |b| b.max(1).div_ceil(mss));
+        let last_short = bytes.map_or(0, |b| (mss - 1 - (b.max(1) - 1) % mss) as u32);
         let overhead = self.net.ports[usize::from(path.data.0)].overhead;
         let offer_ns = if tcp.rate == u64::MAX {
             0
@@ -240,8 +236,9 @@ impl World {
             wire_bytes: tcp.mss + TCP_HEADERS + overhead,
             ect,
             window: (tcp.buffer / mss).clamp(1, 1 << 24) as u32,
+            first: 0,
             end,
-            last_short: short_by,
+            last_short,
             offer_ns,
             iw: tcp.iw,
             sack: tcp.sack,
@@ -253,6 +250,7 @@ impl World {
         let receiver = Receiver::new(
             id,
             receiver::Config {
+                first: 0,
                 delack: tcp.delack,
                 delack_timeout: tcp.delack_timeout,
                 sack: tcp.sack,

@@ -200,7 +200,7 @@ fn delivered(c: &Connection) -> u64 {
     if next == 0 {
         return 0;
     }
-    let full = u64::from(next - 1) * u64::from(c.sender.s.mss);
+    let full = (next - 1) * u64::from(c.sender.s.mss);
     full + u64::from(c.sender.payload(next - 1))
 }
 

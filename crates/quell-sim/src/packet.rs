@@ -38,7 +38,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pkt {
     enqueued: Nanos,
-    /// Segment number (data), serial number (datagram) or place of the ACK.
+    /// Low 32 bits of the segment number (data; see [`expand`]), serial number (datagram) or place of the ACK.
     pub seq: u32,
     /// The sender's clock when it was sent, ms (RFC 7323's TSval).
     pub tsval: u32,
@@ -119,10 +119,17 @@ impl Packet for Pkt {
     }
 }
 
+/// The segment number nearest to `near` whose low 32 bits travelled. Both ends count in 64 bits, which no flow uses up.
+#[inline]
+pub fn expand(near: u64, low: u32) -> u64 {
+    let ahead = low.wrapping_sub(near as u32) as i32;
+    near.wrapping_add_signed(ahead.into())
+}
+
 /// At most so many SACK blocks fit beside a timestamp (RFC 2018, section 3).
 pub const SACK_BLOCKS: usize = 3;
 
-/// What an ACK says. Segment numbers; a block covers `start..end`.
+/// What an ACK says. Low 32 bits of segment numbers (see [`expand`]); a block covers `start..end`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ack {
     /// Whose it is.
@@ -131,7 +138,7 @@ pub struct Ack {
     pub cumulative: u32,
     /// The echoed timestamp, ms.
     pub tsecr: u32,
-    /// Packets that arrived with CE, in all (accurate ECN feedback).
+    /// Packets that arrived with CE, in all (accurate ECN feedback); wraps.
     pub ce: u32,
     /// The first `count` are valid; the first is a D-SACK if `dsack`.
     pub blocks: [(u32, u32); SACK_BLOCKS],

@@ -18,9 +18,9 @@ pub struct Dctcp {
     /// Moving average of the share of marked packets, of 1024.
     alpha: u32,
     /// `Sock::delivered` and `delivered_ce` when this round began, and where it ends.
-    old_delivered: u32,
-    old_delivered_ce: u32,
-    next_seq: u32,
+    old_delivered: u64,
+    old_delivered_ce: u64,
+    next_seq: u64,
     /// Window before the last reduction.
     loss_cwnd: u32,
 }
@@ -78,17 +78,17 @@ impl Ops for Dctcp {
 
     #[inline]
     fn in_ack_event(&mut self, s: &mut Sock, _now: Nanos, _e: &AckEvent) {
-        if super::before(s.una, self.next_seq) {
+        if s.una < self.next_seq {
             return;
         }
         // RFC 8257, section 3.3, steps 5 to 8. Below 16/1024 the shift would stop the decay: go to zero at once.
         let decay = self.alpha >> SHIFT_G;
         self.alpha -= if decay == 0 { self.alpha } else { decay };
-        let marked = s.delivered_ce.wrapping_sub(self.old_delivered_ce);
+        let marked = s.delivered_ce - self.old_delivered_ce;
         if marked > 0 {
-            let delivered = s.delivered.wrapping_sub(self.old_delivered).max(1);
+            let delivered = (s.delivered - self.old_delivered).max(1);
             let share = (marked << (10 - SHIFT_G)) / delivered;
-            self.alpha = (self.alpha + share).min(ONE);
+            self.alpha = (self.alpha + share as u32).min(ONE);
         }
         self.start_round(s);
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     /// Rounds of 100 packets of which `marked` carry CE.
-    fn rounds(d: &mut Dctcp, s: &mut Sock, n: u32, marked: u32) {
+    fn rounds(d: &mut Dctcp, s: &mut Sock, n: u32, marked: u64) {
         for _ in 0..n {
             s.una = s.nxt;
             s.nxt += 100;

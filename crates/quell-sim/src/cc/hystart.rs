@@ -6,7 +6,7 @@
 
 use quell_qdisc::Nanos;
 
-use super::{Sock, after, micros};
+use super::{Sock, micros};
 
 /// It looks from this window on.
 const LOW_WINDOW: u32 = 16;
@@ -23,7 +23,7 @@ pub struct HyStart {
     start_us: u32,
     /// Last ACK of the train.
     last_ack_us: u32,
-    end_seq: u32,
+    end_seq: u64,
     rtt_us: u32,
     samples: u8,
     found: bool,
@@ -47,7 +47,7 @@ impl HyStart {
         if self.found {
             return;
         }
-        if after(s.una, self.end_seq) {
+        if s.una > self.end_seq {
             *self = Self::new(s, now);
         }
         if s.cwnd < LOW_WINDOW {

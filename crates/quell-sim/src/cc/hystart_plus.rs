@@ -3,7 +3,7 @@
 //!
 //! Deviations: none known. As the RFC advises it is used only until the first loss or mark.
 
-use super::{Sock, after};
+use super::Sock;
 
 /// RFC 9406, section 4.3.
 const MIN_RTT_THRESH_US: u32 = 4_000;
@@ -18,7 +18,7 @@ const LIMIT: u32 = 8;
 /// A sender's rounds.
 #[derive(Clone, Debug)]
 pub struct HyStartPlus {
-    window_end: u32,
+    window_end: u64,
     current_min_us: u32,
     last_min_us: u32,
     /// The RTT that started conservative slow start; `u32::MAX`: in slow start.
@@ -51,7 +51,7 @@ impl HyStartPlus {
         if self.samples >= N_RTT_SAMPLE {
             self.compare();
         }
-        if after(s.una, self.window_end) {
+        if s.una > self.window_end {
             self.end_round(s);
         }
     }

@@ -1,5 +1,6 @@
 //! Congestion control: one algorithm, one file. The hooks and their order are those of Linux's `tcp_congestion_ops`, so that
-//! each file can be read beside its kernel twin. Sequence numbers count segments of one MSS; windows count packets.
+//! each file can be read beside its kernel twin. Sequence numbers count segments of one MSS; windows count packets. Unlike
+//! Linux's, sequence numbers and counters of packets have 64 bits and are simply compared; clocks wrap.
 
 pub mod bbr;
 pub mod bic;
@@ -57,9 +58,9 @@ pub struct Sock {
     /// Window before the present reduction (`prior_cwnd`).
     pub prior_cwnd: u32,
     /// First unacknowledged segment.
-    pub una: u32,
+    pub una: u64,
     /// Next segment to be sent for the first time.
-    pub nxt: u32,
+    pub nxt: u64,
     /// Segments SACKed, marked lost, and retransmitted and still out.
     pub sacked_out: u32,
     /// See `sacked_out`.
@@ -67,13 +68,13 @@ pub struct Sock {
     /// See `sacked_out`.
     pub retrans_out: u32,
     /// Segments delivered so far, each once (cumulative).
-    pub delivered: u32,
+    pub delivered: u64,
     /// Of these, those whose CE mark came back (cumulative).
-    pub delivered_ce: u32,
+    pub delivered_ce: u64,
     /// Segments marked lost so far (cumulative).
-    pub lost: u32,
+    pub lost: u64,
     /// Application-limited until `delivered` passes this; 0: not (`app_limited`).
-    pub app_limited: u32,
+    pub app_limited: u64,
     /// Smoothed RTT, ns; 0 before the first sample.
     pub srtt: Nanos,
     /// Lowest RTT seen (Linux: over 300 s), ns; `u64::MAX` before the first sample.
@@ -122,10 +123,15 @@ impl Sock {
             cwnd_limited: false,
         }
     }
+    /// Packets sent and not yet cumulatively acknowledged (`packets_out`).
+    #[inline]
+    pub fn packets_out(&self) -> u32 {
+        (self.nxt - self.una) as u32
+    }
     /// Packets in flight (`tcp_packets_in_flight`).
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        (self.nxt - self.una + self.retrans_out).saturating_sub(self.sacked_out + self.lost_out)
+        (self.packets_out() + self.retrans_out).saturating_sub(self.sacked_out + self.lost_out)
     }
     /// `tcp_in_slow_start`.
     #[inline]
@@ -147,7 +153,7 @@ impl Sock {
         } else {
             1_200_000
         };
-        let window = u64::from(self.cwnd.max(self.nxt - self.una)) * u64::from(self.mss);
+        let window = u64::from(self.cwnd.max(self.packets_out())) * u64::from(self.mss);
         window * gain / (self.srtt / quell_qdisc::US).max(1)
     }
     /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find, without its divisions.
@@ -158,7 +164,7 @@ impl Sock {
         } else {
             1_200_000
         };
-        let window = u64::from(self.cwnd.max(self.nxt - self.una));
+        let window = u64::from(self.cwnd.max(self.packets_out()));
         let ms = quell_qdisc::MS;
         window * gain < 3 * 1024 * (self.srtt / quell_qdisc::US)
             && self.min_rtt >= 16 * ms + 384 * quell_qdisc::US
@@ -191,7 +197,7 @@ impl Sock {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RateSample {
     /// `Sock::delivered` when the newest acknowledged segment was sent.
-    pub prior_delivered: u32,
+    pub prior_delivered: u64,
     /// Segments delivered over `interval`; negative: no valid sample.
     pub delivered: i32,
     /// The longer of the send and the ACK phase, ns; 0: no valid sample.
@@ -450,7 +456,7 @@ pub(crate) fn micros(now: Nanos) -> u32 {
     (now / quell_qdisc::US) as u32
 }
 
-/// Sequence comparison, also of wrapping clocks.
+/// Comparison of clocks that wrap.
 #[inline]
 pub(crate) fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0

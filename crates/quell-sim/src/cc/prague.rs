@@ -23,7 +23,7 @@
 
 use quell_qdisc::{Nanos, US};
 
-use super::{CaState, Event, Ops, RateSample, Sock, before, micros};
+use super::{CaState, Event, Ops, RateSample, Sock, micros};
 
 const ALPHA_BITS: u32 = 24;
 const MAX_ALPHA: u64 = 1 << ALPHA_BITS;
@@ -79,11 +79,11 @@ pub struct Prague {
     cwr_us: u32,
     alpha_us: u32,
     loss_cwnd: u32,
-    old_delivered: u32,
-    old_delivered_ce: u32,
-    next_seq: u32,
+    old_delivered: u64,
+    old_delivered_ce: u64,
+    next_seq: u64,
     /// CE count of the ACK before.
-    seen_ce: u32,
+    seen_ce: u64,
     /// Rounds since slow start.
     rounds: u32,
     saw_ce: bool,
@@ -192,8 +192,8 @@ impl Prague {
     fn update_alpha(&mut self, s: &Sock, now: Nanos) {
         // Nothing to learn before there is proof of an AQM.
         if self.saw_ce {
-            let marked = u64::from(s.delivered_ce.wrapping_sub(self.old_delivered_ce));
-            let delivered = u64::from(s.delivered.wrapping_sub(self.old_delivered)).max(1);
+            let marked = s.delivered_ce - self.old_delivered_ce;
+            let delivered = (s.delivered - self.old_delivered).max(1);
             let share = (marked << ALPHA_BITS) / delivered;
             let old = u64::from(self.upscaled_alpha);
             let alpha = old - (old >> SHIFT_G) + share;
@@ -205,7 +205,7 @@ impl Prague {
     }
 
     fn alpha_is_due(&self, s: &Sock, now: Nanos) -> bool {
-        !before(s.una, self.next_seq)
+        s.una >= self.next_seq
             && (!self.rtt_independent(s) || self.since_alpha_us(now) >= self.virtual_rtt_us(s))
     }
 
@@ -215,7 +215,7 @@ impl Prague {
 
     /// Unmarked packets grow window or rate, whatever the state, except after a loss.
     fn update_cwnd(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
-        let marked = s.delivered_ce.wrapping_sub(self.seen_ce);
+        let marked = s.delivered_ce - self.seen_ce;
         self.seen_ce = s.delivered_ce;
         if marked > 0 {
             if !self.saw_ce {
@@ -228,7 +228,7 @@ impl Prague {
         if self.rtt_independent(s) && !self.in_loss {
             self.answer_marks(s, now);
         }
-        let mut acked = rs.acked_sacked.saturating_sub(marked);
+        let mut acked = rs.acked_sacked.saturating_sub(marked as u32);
         // The window need not be what limits: at a paced rate of less than two packets per round it never is.
         if acked > 0 && !self.in_loss && s.app_limited == 0 {
             if s.in_slow_start() {
@@ -436,7 +436,7 @@ mod tests {
         let queue_ms = mean(&mut p, 10 * SEC, |p| {
             (p.queue() * p.service) as f64 / MS as f64
         });
-        let share = f64::from(p.s.delivered - before) / (10.0 * rate(40) as f64);
+        let share = (p.s.delivered - before) as f64 / (10.0 * rate(40) as f64);
         assert!(share > 0.95, "{share}");
         assert!(queue_ms < 2.0, "{queue_ms}");
         let alpha = prague(&p).alpha();
@@ -503,7 +503,7 @@ mod tests {
         c.upscaled_alpha = (MAX_ALPHA << SHIFT_G) as u32 / 4; // alpha 0.25
         c.saw_ce = true;
         // Marks at once, 5 ms and 20 ms later: the second is answered with the third, a virtual round after the first.
-        let mut after = |ms: u64, marks: u32| {
+        let mut after = |ms: u64, marks: u64| {
             s.delivered += 1;
             s.delivered_ce += marks;
             c.update_cwnd(&mut s, SEC + ms * MS, &RateSample::default());
@@ -544,7 +544,7 @@ mod tests {
         assert!(prague(&p).rate_mode);
         let before = p.s.delivered;
         p.run_for(20 * SEC);
-        let share = f64::from(p.s.delivered - before) / (20.0 * rate(1) as f64);
+        let share = (p.s.delivered - before) as f64 / (20.0 * rate(1) as f64);
         assert!(share > 0.85, "{share}");
     }
 }

@@ -11,7 +11,7 @@ use super::{AckEvent, CaState, CongestionControl, RateSample, Sock};
 struct Sent {
     at: Nanos,
     ack: Nanos,
-    delivered: u32,
+    delivered: u64,
     delivered_at: Nanos,
     first_sent: Nanos,
     marked: bool,
@@ -29,7 +29,7 @@ pub struct Path {
     out: VecDeque<Sent>,
     delivered_at: Nanos,
     first_sent: Nanos,
-    cwr_end: u32,
+    cwr_end: u64,
 }
 
 impl Path {
@@ -112,7 +112,7 @@ impl Path {
         let prior_in_flight = s.in_flight();
         s.una += 1;
         s.delivered += 1;
-        s.delivered_ce += u32::from(p.marked);
+        s.delivered_ce += u64::from(p.marked);
         let rtt = self.now - p.at;
         s.srtt = (7 * s.srtt + rtt) / 8;
         s.min_rtt = s.min_rtt.min(rtt);

@@ -14,3 +14,86 @@ pub mod timers;
 
 pub use receiver::Receiver;
 pub use sender::Sender;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use quell_link::record::Run;
+    use quell_qdisc::SEC;
+
+    use super::{Receiver, Sender, receiver, sender};
+    use crate::scenario::{Overrides, Scenario};
+    use crate::slot::{Connection, Slot};
+    use crate::world::World;
+
+    /// Five seconds of two flows, whose segments are numbered from `first` on: the record without its hash (which the numbers are
+    /// in), and where the receivers are at the end.
+    fn run(first: u64, flow: &str, loss: f64) -> (Run, Vec<u64>) {
+        let text = format!(
+            "duration = \"5s\"\nwarmup = \"500ms\"\n[link]\nrate = \"40mbit\"\nloss = {loss}\n\
+             [[flow]]\ncount = 2\nrtt = \"10ms\"\n{flow}\n"
+        );
+        let scenario = Scenario::parse(&text, "wrap", &Overrides::default()).expect("a scenario");
+        let mut world = World::new(Arc::new(scenario), "dualpi2", 1, None).expect("a world");
+        for slot in &mut world.slots {
+            if let Slot::Tcp(c) = slot {
+                renumber(c, first);
+            }
+        }
+        world.run_until(5 * SEC);
+        let at = world.slots.iter().filter_map(|slot| match slot {
+            Slot::Tcp(c) => Some(c.receiver.next),
+            _ => None,
+        });
+        let at = at.collect();
+        let mut record = world.record(0.0);
+        record.trace_hash.clear();
+        (record, at)
+    }
+
+    /// What tells most about a difference.
+    fn brief(run: &Run) -> (f64, u64, u64, u64) {
+        (run.goodput_mbps, run.packets, run.drops, run.events)
+    }
+
+    fn renumber(c: &mut Connection, first: u64) {
+        let was = c.sender.c;
+        let end = was.end.saturating_add(first);
+        let config = sender::Config { first, end, ..was };
+        c.sender = Sender::new(config, c.sender.rtt.clone(), &c.cc);
+        let config = receiver::Config {
+            first,
+            ..c.receiver.config
+        };
+        c.receiver = Receiver::new(was.flow, config);
+    }
+
+    #[test]
+    fn a_flow_goes_on_behind_segment_2_to_the_32_as_if_nothing_were() {
+        let near = (1 << 32) - 700;
+        for cc in ["newreno", "cubic", "bic", "bbr", "dctcp", "prague"] {
+            for ecn in [false, true] {
+                for sack in [true, false] {
+                    for loss in [0.0, 0.01] {
+                        let flow = format!("cc = \"{cc}\"\necn = {ecn}\nsack = {sack}");
+                        let (fresh, _) = run(0, &flow, loss);
+                        let (late, at) = run(near, &flow, loss);
+                        assert!(at.iter().all(|at| *at > 1 << 32), "{flow}: {at:?}");
+                        let (a, b) = (brief(&fresh), brief(&late));
+                        assert!(fresh == late, "{flow}, {loss}: {a:?} and {b:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_transfer_ends_behind_segment_2_to_the_32() {
+        let (fresh, _) = run(0, "bytes = 3000000", 0.01);
+        let (late, at) = run((1 << 32) - 700, "bytes = 3000000", 0.01);
+        assert!(at.is_empty(), "connections that ended are gone: {at:?}");
+        assert_eq!(late.flows[0].completed, 1);
+        assert_eq!(fresh, late);
+    }
+}

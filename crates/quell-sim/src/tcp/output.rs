@@ -12,7 +12,7 @@ use crate::packet::{Kind, Pkt};
 /// A SYN with its options: 20 bytes of IP, 40 of TCP.
 pub const SYN_BYTES: u32 = 60;
 /// Segments before pacing begins (`tcp_update_skb_after_send`).
-const UNPACED: u32 = 10;
+const UNPACED: u64 = 10;
 
 /// TSval: milliseconds, as Linux's, and never 0.
 #[inline]
@@ -72,12 +72,11 @@ impl Sender {
 
     /// Segments that the application has offered so far.
     #[inline]
-    fn offered(&self, now: Nanos) -> u32 {
+    fn offered(&self, now: Nanos) -> u64 {
         if self.c.offer_ns == 0 {
             return self.c.end;
         }
-        let count = (now - self.started) / self.c.offer_ns;
-        count.min(u64::from(self.c.end)) as u32
+        ((now - self.started) / self.c.offer_ns).min(self.c.end)
     }
 
     #[inline]
@@ -122,13 +121,10 @@ impl Sender {
                 quota = 1;
             }
             while self.s.nxt >= self.buffer_end {
-                self.buffer_end += (MOST_BYTES as u32 / self.c.mss).max(1);
+                self.buffer_end += u64::from((MOST_BYTES as u32 / self.c.mss).max(1));
             }
-            let room = self
-                .c
-                .window
-                .saturating_sub(self.packets_out())
-                .min(offered - self.s.nxt);
+            let room = u64::from(self.c.window.saturating_sub(self.packets_out()));
+            let room = room.min(offered - self.s.nxt) as u32;
             if room == 0 {
                 break;
             }
@@ -136,8 +132,8 @@ impl Sender {
                 burst = if probe { 1 } else { cc.tso_segs(&self.s) };
             }
             // What is left of the 64 KiB buffer at the head of Linux's queue need not wait for more.
-            let whole = burst.min(self.buffer_end - self.s.nxt);
-            if !probe && room > 1 && quota < whole && self.defers(now, quota) {
+            let whole = u64::from(burst).min(self.buffer_end - self.s.nxt);
+            if !probe && room > 1 && u64::from(quota) < whole && self.defers(now, quota) {
                 limited = true;
                 break;
             }
@@ -201,7 +197,7 @@ impl Sender {
     #[cold]
     fn on_pipe_empty(&mut self, now: Nanos, cc: &mut CongestionControl) {
         let rto = self.rtt.rto;
-        if self.s.nxt > 0 && !cc.full_control() && now - self.s.last_sent > rto {
+        if self.s.nxt > self.c.first && !cc.full_control() && now - self.s.last_sent > rto {
             self.s.ssthresh = self.s.ssthresh.max((self.s.cwnd >> 1) + (self.s.cwnd >> 2));
             let restart = self.c.iw.min(self.s.cwnd);
             let mut idle = now - self.s.last_sent;
@@ -219,10 +215,10 @@ impl Sender {
     #[inline]
     fn on_application_limited(&mut self, now: Nanos, in_flight: u32) {
         if self.rate.is_some() && in_flight < self.s.cwnd && self.s.lost_out <= self.s.retrans_out {
-            self.s.app_limited = (self.s.delivered + in_flight).max(1);
+            self.s.app_limited = (self.s.delivered + u64::from(in_flight)).max(1);
         }
         self.offer_at = if self.c.offer_ns > 0 && self.s.nxt < self.c.end {
-            (self.started + (u64::from(self.s.nxt) + 1) * self.c.offer_ns).max(now)
+            (self.started + (self.s.nxt + 1) * self.c.offer_ns).max(now)
         } else {
             NEVER
         };
@@ -250,7 +246,7 @@ impl Sender {
     fn send_data<W: Wire>(
         &self,
         now: Nanos,
-        seq: u32,
+        seq: u64,
         ecn: Ecn,
         (cwr, push): (bool, bool),
         wire: &mut W,
@@ -260,7 +256,7 @@ impl Sender {
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
         let push = push || seq + 1 == self.c.end;
         wire.send(now, bytes, || {
-            let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
+            let mut p = Pkt::new(Kind::Data, flow, hash, seq as u32, bytes, payload, ecn);
             p.tsval = tsval;
             p.cwr = cwr;
             p.push = push;
@@ -274,7 +270,7 @@ impl Sender {
         let credit = start - self.s.edt.min(start);
         self.s.edt = start;
         let rate = self.s.rate_to_pace_at();
-        if rate > 0 && self.s.nxt + self.retransmits as u32 >= UNPACED {
+        if rate > 0 && self.s.nxt - self.c.first + self.retransmits >= UNPACED {
             let gap = u64::from(self.c.mss * count) * SEC / rate;
             self.s.edt += gap - credit.min(gap / 2);
         }
@@ -340,7 +336,7 @@ impl Sender {
     }
 
     /// `tcp_retransmit_skb`.
-    pub(super) fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
+    pub(super) fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u64, paced: bool, wire: &mut W) {
         let flags = self.segs.flags(seq);
         self.segs.set_flags(seq, flags | RETRANS);
         self.s.retrans_out += 1;
@@ -352,7 +348,7 @@ impl Sender {
     }
 
     /// `__tcp_retransmit_skb`: all that a tail loss probe does, which is no retransmission under way.
-    pub(super) fn send_again<W: Wire>(&mut self, now: Nanos, seq: u32, paced: bool, wire: &mut W) {
+    pub(super) fn send_again<W: Wire>(&mut self, now: Nanos, seq: u64, paced: bool, wire: &mut W) {
         let flags = self.segs.flags(seq);
         self.segs.set(seq, now, flags | EVER);
         if self.c.sack {

@@ -17,9 +17,9 @@ const PERSIST: u8 = 16;
 pub struct Rack {
     sent: Nanos,
     rtt: Nanos,
-    end: u32,
-    edge: u32,
-    round: u32,
+    end: u64,
+    edge: u64,
+    round: u64,
     steps: u8,
     persist: u8,
     /// A D-SACK came in this round.
@@ -44,7 +44,7 @@ impl Default for Rack {
 impl Rack {
     /// `tcp_rack_advance`.
     #[inline]
-    pub(super) fn advance(&mut self, now: Nanos, sent: Nanos, end: u32) {
+    pub(super) fn advance(&mut self, now: Nanos, sent: Nanos, end: u64) {
         self.rtt = now - sent;
         if sent > self.sent || sent == self.sent && end > self.end {
             self.sent = sent;
@@ -52,12 +52,12 @@ impl Rack {
         }
     }
 
-    fn sent_after(&self, sent: Nanos, end: u32) -> bool {
+    fn sent_after(&self, sent: Nanos, end: u64) -> bool {
         self.sent > sent || self.sent == sent && self.end > end
     }
 
     /// Everything is to be looked at again from `una` on.
-    pub(super) fn restart(&mut self, una: u32) {
+    pub(super) fn restart(&mut self, una: u64) {
         self.edge = una;
     }
 }
@@ -148,7 +148,7 @@ impl Sender {
     }
 
     /// `tcp_mark_skb_lost`.
-    pub(super) fn mark_lost(&mut self, seq: u32) {
+    pub(super) fn mark_lost(&mut self, seq: u64) {
         let flags = self.segs.flags(seq);
         if flags & SACKED != 0 {
             return;

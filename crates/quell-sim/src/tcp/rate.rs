@@ -11,7 +11,7 @@ use crate::cc::RateSample;
 struct Snapshot {
     first_sent: Nanos,
     delivered_at: Nanos,
-    delivered: u32,
+    delivered: u64,
     app_limited: bool,
 }
 
@@ -22,12 +22,12 @@ pub struct RateRing {
     first_sent: Nanos,
     delivered_at: Nanos,
     sample_at: Nanos,
-    sample_end: u32,
+    sample_end: u64,
 }
 
 impl Sender {
     /// `tcp_rate_skb_sent`.
-    pub(super) fn rate_sent(&mut self, now: Nanos, seq: u32, was_empty: bool) {
+    pub(super) fn rate_sent(&mut self, now: Nanos, seq: u64, was_empty: bool) {
         let Some(r) = &mut self.rate else { return };
         let need = (self.s.nxt + 1 - self.s.una) as usize;
         if need > r.slots.len() {
@@ -54,7 +54,7 @@ impl Sender {
     }
 
     /// `tcp_rate_skb_delivered`: the most recently sent of the delivered segments makes the sample.
-    pub(super) fn rate_delivered(&mut self, seq: u32, known: bool, rs: &mut RateSample) {
+    pub(super) fn rate_delivered(&mut self, seq: u64, known: bool, rs: &mut RateSample) {
         let sent = self.segs.sent(seq);
         let Some(r) = &mut self.rate else { return };
         if known {

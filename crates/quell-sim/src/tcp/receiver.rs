@@ -7,7 +7,7 @@
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US};
 
 use crate::cc::EcnMode;
-use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS};
+use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};
 
 /// `TCP_MAX_QUICKACKS`.
 const MAX_QUICKACKS: u8 = 16;
@@ -22,6 +22,8 @@ const COMPRESSION_SLACK: Nanos = 100 * US;
 /// What a receiver is told when the connection is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// Number of the first segment, as the sender's.
+    pub first: u64,
     /// Segments per ACK.
     pub delack: u32,
     /// How long an ACK may wait.
@@ -40,8 +42,8 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Receiver {
     /// Next segment in order (`rcv_nxt`).
-    pub next: u32,
-    acked: u32,
+    pub next: u64,
+    acked: u64,
     ts_recent: u32,
     ce: u32,
     last_arrival: Nanos,
@@ -55,20 +57,20 @@ pub struct Receiver {
     ce_state: bool,
     ect_seen: bool,
     ack_now: bool,
-    compressed_next: u32,
-    config: Config,
+    compressed_next: u64,
+    pub(super) config: Config,
     flow: FlowId,
-    dsack: Option<(u32, u32)>,
-    sacks: [(u32, u32); SACKS],
-    ranges: Vec<(u32, u32)>,
+    dsack: Option<(u64, u64)>,
+    sacks: [(u64, u64); SACKS],
+    ranges: Vec<(u64, u64)>,
 }
 
 impl Receiver {
-    /// A receiver that waits for segment 0.
+    /// A receiver that waits for the first segment.
     pub fn new(flow: FlowId, config: Config) -> Self {
         Self {
-            next: 0,
-            acked: 0,
+            next: config.first,
+            acked: config.first,
             ts_recent: 0,
             ce: 0,
             last_arrival: 0,
@@ -82,7 +84,7 @@ impl Receiver {
             ce_state: false,
             ect_seen: false,
             ack_now: false,
-            compressed_next: 0,
+            compressed_next: config.first,
             config,
             flow,
             dsack: None,
@@ -107,12 +109,13 @@ impl Receiver {
             self.on_ecn(p)
         };
         // RFC 7323, section 4.3: of the segment that spans the last ACK.
-        self.ts_recent = if p.seq <= self.acked {
+        let seq = expand(self.next, p.seq);
+        self.ts_recent = if seq <= self.acked {
             p.tsval
         } else {
             self.ts_recent
         };
-        if p.seq == self.next {
+        if seq == self.next {
             self.on_gap(now);
             self.next += 1;
             if !self.ranges.is_empty() {
@@ -120,13 +123,13 @@ impl Receiver {
             }
             // The application reads all there is, which answers a pushed segment at once (`tcp_cleanup_rbuf`).
             self.ack_now |= p.push & self.ranges.is_empty();
-        } else if p.seq < self.next {
-            self.dsack = Some((p.seq, p.seq + 1));
+        } else if seq < self.next {
+            self.dsack = Some((seq, seq + 1));
             self.quick = self.quick.max(MAX_QUICKACKS);
             self.ack_now = true;
         } else {
             self.on_gap(now);
-            self.out_of_order(p.seq);
+            self.out_of_order(seq);
         }
         before
     }
@@ -142,7 +145,7 @@ impl Receiver {
 
     fn on_ecn(&mut self, p: &Pkt) -> Option<Ack> {
         let ce = p.ecn() == Ecn::Ce;
-        self.ce += u32::from(ce);
+        self.ce = self.ce.wrapping_add(ce.into());
         self.ect_seen = true;
         self.ack_now |= p.cwr; // the sender's window may be tiny (`tcp_ecn_accept_cwr`)
         match self.config.ecn {
@@ -194,7 +197,7 @@ impl Receiver {
     }
 
     #[cold]
-    fn out_of_order(&mut self, seq: u32) {
+    fn out_of_order(&mut self, seq: u64) {
         let place = self.ranges.partition_point(|r| r.1 < seq);
         let block = match self.ranges.get_mut(place) {
             Some(r) if seq >= r.0 && seq < r.1 => {
@@ -239,7 +242,10 @@ impl Receiver {
     #[inline]
     pub fn ack_due(&mut self, now: Nanos) -> bool {
         // Which of the three it is alternates: one branch on all of them is guessed better.
-        if (self.next - self.acked >= self.config.delack) | (self.quick > 0) | self.ack_now {
+        if (self.next - self.acked >= u64::from(self.config.delack))
+            | (self.quick > 0)
+            | self.ack_now
+        {
             return true;
         }
         if self.ranges.is_empty() {
@@ -289,7 +295,7 @@ impl Receiver {
         self.compressed = 0;
         self.ack_now = false;
         ack.flow = self.flow;
-        ack.cumulative = self.next;
+        ack.cumulative = self.next as u32;
         ack.tsecr = self.ts_recent;
         ack.ce = self.ce;
         ack.count = 0;
@@ -306,13 +312,13 @@ impl Receiver {
     fn blocks(&mut self, ack: &mut Ack) {
         let mut n = 0;
         if let Some(block) = self.dsack {
-            ack.blocks[0] = block;
+            ack.blocks[0] = (block.0 as u32, block.1 as u32);
             ack.dsack = true;
             n = 1;
         }
         for block in &self.sacks[..usize::from(self.sack_count)] {
             if n < SACK_BLOCKS {
-                ack.blocks[n] = *block;
+                ack.blocks[n] = (block.0 as u32, block.1 as u32);
                 n += 1;
             }
         }
@@ -329,6 +335,7 @@ mod tests {
         let mut r = Receiver::new(
             FlowId::default(),
             Config {
+                first: 0,
                 delack: 2,
                 delack_timeout: 40 * MS,
                 sack: true,

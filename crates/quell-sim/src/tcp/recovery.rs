@@ -325,7 +325,7 @@ impl Sender {
             return false;
         }
         if !self.c.sack && self.s.sacked_out > 0 {
-            let metric = (self.s.nxt - f.prior_una).min(MAX_REORDERING);
+            let metric = (self.s.nxt - f.prior_una).min(MAX_REORDERING.into()) as u32;
             self.reordering = self.reordering.max(metric); // `tcp_check_sack_reordering`
         }
         if self.s.retrans_out > 0 {
@@ -431,7 +431,7 @@ impl Sender {
     pub(super) fn process_tlp_ack(
         &mut self,
         now: Nanos,
-        ack: u32,
+        ack: u64,
         f: &Flags,
         cc: &mut CongestionControl,
     ) {
@@ -452,7 +452,7 @@ impl Sender {
     }
 
     /// Unmarks the copy of a segment that is under way, before it is sent again.
-    pub(super) fn forget_copy(&mut self, seq: u32) {
+    pub(super) fn forget_copy(&mut self, seq: u64) {
         let flags = self.segs.flags(seq);
         if flags & RETRANS != 0 {
             self.segs.set_flags(seq, flags & !RETRANS);

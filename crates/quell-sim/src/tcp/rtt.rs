@@ -17,7 +17,7 @@ pub struct Rtt {
     mdev4: u32,
     mdev_max: u32,
     rttvar: u32,
-    round: u32,
+    round: u64,
     min_rto: u32,
     ns3: bool,
     min_at: Nanos,
@@ -64,7 +64,7 @@ impl Rtt {
 
     /// One sample, of an ACK that moved `una`; `nxt` ends the present round.
     #[inline]
-    pub fn sample(&mut self, rtt: Nanos, una: u32, nxt: u32) {
+    pub fn sample(&mut self, rtt: Nanos, una: u64, nxt: u64) {
         let floor = if self.ns3 { 0 } else { self.min_rto };
         let m = ((rtt / US) as u32).max(1);
         if self.srtt8 == 0 {

@@ -6,7 +6,7 @@ use quell_qdisc::Nanos;
 use super::segments::{EVER, LOST, RETRANS, SACKED};
 use super::sender::{Flags, Sender};
 use crate::cc::RateSample;
-use crate::packet::{Ack, SACK_BLOCKS};
+use crate::packet::{Ack, SACK_BLOCKS, expand};
 
 /// When the first and the last of the newly SACKed segments that were sent once had been sent; 0: none.
 #[derive(Clone, Copy, Default)]
@@ -29,15 +29,16 @@ impl Sender {
         let mut seen = [(0, 0); SACK_BLOCKS];
         for (k, &(start, end)) in blocks.iter().enumerate() {
             if k == 0 && a.dsack {
-                self.on_dsack(a.blocks[0], f);
+                self.on_dsack((expand(self.s.una, start), expand(self.s.una, end)), f);
                 continue;
             }
+            let (start, end) = (expand(self.s.una, start), expand(self.s.una, end));
             seen[k] = (start, end);
             let end = end.min(self.s.nxt);
             let mut seq = start.max(self.s.una);
             while seq < end {
                 // Which of the known blocks it is in is a guess, so all are looked at.
-                let known = |b: &(u32, u32)| if b.0 <= seq { b.1 } else { 0 };
+                let known = |b: &(u64, u64)| if b.0 <= seq { b.1 } else { 0 };
                 let [a, b, c] = &self.seen;
                 let after = known(a).max(known(b)).max(known(c));
                 if after > seq {
@@ -55,7 +56,7 @@ impl Sender {
     fn sack_one(
         &mut self,
         now: Nanos,
-        seq: u32,
+        seq: u64,
         f: &mut Flags,
         rs: &mut RateSample,
         times: &mut SackTimes,
@@ -100,7 +101,7 @@ impl Sender {
     }
 
     /// `tcp_check_dsack`, `tcp_dsack_seen`: a retransmission was not needed.
-    fn on_dsack(&mut self, block: (u32, u32), f: &mut Flags) {
+    fn on_dsack(&mut self, block: (u64, u64), f: &mut Flags) {
         f.dsack = true;
         self.rack.dsack_seen = true;
         if self.tlp_high != 0 && self.tlp_again && block.1 == self.tlp_high {

@@ -25,24 +25,23 @@ impl Default for Segments {
 
 impl Segments {
     #[inline]
-    fn at(&self, seq: u32) -> usize {
+    fn at(&self, seq: u64) -> usize {
         seq as usize & (self.slots.len() - 1)
     }
 
     /// Makes room for `count` segments from `una` on.
     #[inline]
-    pub fn reserve(&mut self, una: u32, count: u32) {
+    pub fn reserve(&mut self, una: u64, count: u32) {
         if count as usize > self.slots.len() {
             self.grow(una, count);
         }
     }
 
     #[cold]
-    fn grow(&mut self, una: u32, count: u32) {
+    fn grow(&mut self, una: u64, count: u32) {
         let size = (count as usize).next_power_of_two();
         let old = std::mem::replace(&mut self.slots, vec![0; size]);
-        for k in 0..old.len() as u32 {
-            let seq = una.wrapping_add(k);
+        for seq in una..una + old.len() as u64 {
             let place = self.at(seq);
             self.slots[place] = old[seq as usize & (old.len() - 1)];
         }
@@ -50,26 +49,26 @@ impl Segments {
 
     /// When the segment was last sent.
     #[inline]
-    pub fn sent(&self, seq: u32) -> Nanos {
+    pub fn sent(&self, seq: u64) -> Nanos {
         self.slots[self.at(seq)] >> 8
     }
 
     /// Its flags.
     #[inline]
-    pub fn flags(&self, seq: u32) -> u8 {
+    pub fn flags(&self, seq: u64) -> u8 {
         self.slots[self.at(seq)] as u8
     }
 
     /// Notes a transmission at `now`, with these flags from now on.
     #[inline]
-    pub fn set(&mut self, seq: u32, now: Nanos, flags: u8) {
+    pub fn set(&mut self, seq: u64, now: Nanos, flags: u8) {
         let place = self.at(seq);
         self.slots[place] = now << 8 | u64::from(flags);
     }
 
     /// Replaces the flags.
     #[inline]
-    pub fn set_flags(&mut self, seq: u32, flags: u8) {
+    pub fn set_flags(&mut self, seq: u64, flags: u8) {
         let place = self.at(seq);
         self.slots[place] = self.slots[place] & !0xff | u64::from(flags);
     }
@@ -83,11 +82,11 @@ mod tests {
     fn growing_keeps_what_is_in_flight() {
         let mut s = Segments::default();
         for seq in 100..116 {
-            s.set(seq, u64::from(seq) * 1000, SACKED);
+            s.set(seq, seq * 1000, SACKED);
         }
         s.reserve(100, 17);
         for seq in 100..116 {
-            assert_eq!((s.sent(seq), s.flags(seq)), (u64::from(seq) * 1000, SACKED));
+            assert_eq!((s.sent(seq), s.flags(seq)), (seq * 1000, SACKED));
         }
         s.set_flags(105, LOST | EVER);
         assert_eq!((s.sent(105), s.flags(105)), (105_000, LOST | EVER));

@@ -14,7 +14,7 @@ use super::sack::SackTimes;
 use super::segments::{EVER, LOST, RETRANS, SACKED, Segments};
 use super::timers::Timer;
 use crate::cc::{AckEvent, CaState, CongestionControl, EcnMode, RateSample, Sock};
-use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS};
+use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};
 
 /// Where a sender's packets go.
 pub trait Wire {
@@ -37,8 +37,10 @@ pub struct Config {
     pub ect: Ecn,
     /// Receive window, segments.
     pub window: u32,
-    /// Segments to send; `u32::MAX`: without end.
-    pub end: u32,
+    /// Number of the first segment: 0 but where a test wants to see 32 bits run over.
+    pub first: u64,
+    /// The segment behind the last one; `u64::MAX`: without end.
+    pub end: u64,
     /// Bytes missing in the last of them to a full segment.
     pub last_short: u32,
     /// Nanoseconds in which the application offers one segment; 0: all at once.
@@ -65,7 +67,7 @@ pub struct Sender {
     pub(super) c: Config,
     pub(super) segs: Segments,
     pub(super) rack: Rack,
-    pub(super) again: VecDeque<(u32, Nanos)>,
+    pub(super) again: VecDeque<(u64, Nanos)>,
     pub(super) rate: Option<Box<super::rate::RateRing>>,
     pub(super) timer: Timer,
     pub(super) timer_at: Nanos,
@@ -73,26 +75,26 @@ pub struct Sender {
     pub(super) offer_at: Nanos,
     pub(super) started: Nanos,
     pub(super) retrans_stamp: Nanos,
-    pub(super) high_seq: u32,
-    pub(super) undo_marker: Option<u32>,
+    pub(super) high_seq: u64,
+    pub(super) undo_marker: Option<u64>,
     pub(super) undo_retrans: i32,
     /// Duplicate ACKs that make a loss, without SACK.
     pub(super) reordering: u32,
     pub(super) prior_ssthresh: u32,
     pub(super) prr_delivered: u32,
     pub(super) prr_out: u32,
-    pub(super) hint: u32,
-    pub(super) buffer_end: u32,
-    pub(super) again_end: u32,
-    pub(super) usage_seq: u32,
-    pub(super) tlp_high: u32,
+    pub(super) hint: u64,
+    pub(super) buffer_end: u64,
+    pub(super) again_end: u64,
+    pub(super) usage_seq: u64,
+    pub(super) tlp_high: u64,
     pub(super) tlp_again: bool,
     pub(super) frto: bool,
     pub(super) cwr: bool,
     pub(super) connected: bool,
     pub(super) timeouts: u8,
     pub(super) backoff: u8,
-    pub(super) seen: [(u32, u32); SACK_BLOCKS],
+    pub(super) seen: [(u64, u64); SACK_BLOCKS],
     ce_seen: u32,
 }
 
@@ -115,7 +117,7 @@ pub(super) struct Flags {
     pub lost_retrans: bool,
     /// The timer is to be set anew.
     pub set_timer: bool,
-    pub prior_una: u32,
+    pub prior_una: u64,
     pub tsecr: u32,
 }
 
@@ -131,7 +133,11 @@ impl Sender {
     /// A sender that has not connected.
     pub fn new(c: Config, rtt: Rtt, cc: &CongestionControl) -> Self {
         Self {
-            s: Sock::new(c.mss, c.iw),
+            s: Sock {
+                una: c.first,
+                nxt: c.first,
+                ..Sock::new(c.mss, c.iw)
+            },
             rtt,
             retransmits: 0,
             c,
@@ -153,7 +159,7 @@ impl Sender {
             prr_delivered: 0,
             prr_out: 0,
             hint: 0,
-            buffer_end: 0,
+            buffer_end: c.first,
             again_end: 0,
             usage_seq: 0,
             tlp_high: 0,
@@ -186,7 +192,7 @@ impl Sender {
 
     /// Payload of a segment.
     #[inline]
-    pub fn payload(&self, seq: u32) -> u32 {
+    pub fn payload(&self, seq: u64) -> u32 {
         if seq + 1 == self.c.end {
             self.c.mss - self.c.last_short
         } else {
@@ -197,7 +203,7 @@ impl Sender {
     /// Packets sent and not yet cumulatively acknowledged (`packets_out`).
     #[inline]
     pub(super) fn packets_out(&self) -> u32 {
-        self.s.nxt - self.s.una
+        self.s.packets_out()
     }
 
     /// An ACK arrives.
@@ -216,11 +222,12 @@ impl Sender {
             return;
         }
         let prior_una = self.s.una;
-        if a.cumulative < prior_una || a.syn {
+        let cumulative = expand(prior_una, a.cumulative);
+        if cumulative < prior_una || a.syn {
             return; // from before: the paths keep order, so it says nothing new
         }
-        if self.is_plain(a, cc) {
-            return self.on_plain_ack(now, a.cumulative, cc, wire);
+        if self.is_plain(a, cumulative, cc) {
+            return self.on_plain_ack(now, cumulative, cc, wire);
         }
         let mut f = Flags {
             prior_una,
@@ -241,27 +248,27 @@ impl Sender {
             && self.s.sacked_out == 0
             && self.s.lost_out == 0
             && prior_una >= self.again_end
-            && (self.c.sack || a.cumulative > prior_una);
-        if a.cumulative > prior_una {
+            && (self.c.sack || cumulative > prior_una);
+        if cumulative > prior_una {
             self.timeouts = 0;
             f.acked = true;
         }
         if prior_out > 0 {
             if clean {
                 if f.acked {
-                    self.clean_fast(now, a.cumulative, cc, &mut rs);
+                    self.clean_fast(now, cumulative, cc, &mut rs);
                     f.set_timer = true;
                     f.orig_sacked = true;
                 }
             } else {
-                self.clean_slow(now, a, cc, &mut f, &mut rs);
+                self.clean_slow(now, a, cumulative, cc, &mut f, &mut rs);
             }
         }
-        let delivered = self.s.delivered - prior_delivered;
+        let delivered = (self.s.delivered - prior_delivered) as u32;
         f.ece = self.on_ecn_feedback(now, a, cc, delivered);
         if prior_out > 0 {
             if self.tlp_high != 0 {
-                self.process_tlp_ack(now, a.cumulative, &f, cc);
+                self.process_tlp_ack(now, cumulative, &f, cc);
             }
             if !f.acked || f.sacked || f.ece || f.dsack || self.s.state != CaState::Open {
                 rexmit = self.alert(now, &mut f, cc);
@@ -269,7 +276,7 @@ impl Sender {
             if f.set_timer {
                 self.set_xmit_timer(now);
             }
-            let lost = self.s.lost - prior_lost;
+            let lost = (self.s.lost - prior_lost) as u32;
             if cc.full_control() || self.rate.is_some() {
                 self.rate_gen(now, delivered, lost, &mut rs);
             }
@@ -289,8 +296,8 @@ impl Sender {
 
     /// The ACK of a connection that has no trouble: what `on_ack` would do, without asking for it at each step.
     #[inline]
-    fn is_plain(&self, a: &Ack, cc: &CongestionControl) -> bool {
-        a.cumulative > self.s.una
+    fn is_plain(&self, a: &Ack, cumulative: u64, cc: &CongestionControl) -> bool {
+        cumulative > self.s.una
             && a.count == 0
             && self.s.state == CaState::Open
             && self.s.sacked_out == 0
@@ -305,11 +312,11 @@ impl Sender {
     fn on_plain_ack<W: Wire>(
         &mut self,
         now: Nanos,
-        cumulative: u32,
+        cumulative: u64,
         cc: &mut CongestionControl,
         wire: &mut W,
     ) {
-        let acked = cumulative - self.s.una;
+        let acked = (cumulative - self.s.una) as u32;
         self.timeouts = 0;
         self.clean_fast(now, cumulative, cc, &mut RateSample::default());
         cc.cong_avoid(&mut self.s, now, acked);
@@ -326,11 +333,11 @@ impl Sender {
     fn clean_fast(
         &mut self,
         now: Nanos,
-        cumulative: u32,
+        cumulative: u64,
         cc: &mut CongestionControl,
         rs: &mut RateSample,
     ) {
-        let acked = cumulative - self.s.una;
+        let acked = (cumulative - self.s.una) as u32;
         let first = self.segs.sent(self.s.una);
         let last = self.segs.sent(cumulative - 1);
         if self.rate.is_some() {
@@ -338,7 +345,7 @@ impl Sender {
                 self.rate_delivered(seq, false, rs);
             }
         }
-        self.s.delivered += acked;
+        self.s.delivered += u64::from(acked);
         self.s.una = cumulative;
         let ca_rtt = now - last;
         self.rack.advance(now, last, cumulative);
@@ -361,6 +368,7 @@ impl Sender {
         &mut self,
         now: Nanos,
         a: &Ack,
+        end: u64,
         cc: &mut CongestionControl,
         f: &mut Flags,
         rs: &mut RateSample,
@@ -380,11 +388,10 @@ impl Sender {
                 let prior = self.s.sacked_out;
                 self.s.sacked_out += 1;
                 self.limit_reno_sack(0);
-                self.s.delivered += self.s.sacked_out.saturating_sub(prior);
+                self.s.delivered += u64::from(self.s.sacked_out.saturating_sub(prior));
             }
         }
         let (mut first, mut last, mut acked) = (0, 0, 0);
-        let end = a.cumulative;
         for seq in self.s.una..end {
             let flags = self.segs.flags(seq);
             let sent = self.segs.sent(seq);
@@ -422,7 +429,7 @@ impl Sender {
             // `tcp_remove_reno_sacks`: the first acknowledged segment was the hole.
             let gone = self.s.sacked_out.min(acked - 1);
             self.s.sacked_out -= gone;
-            self.s.delivered -= gone;
+            self.s.delivered -= u64::from(gone);
         }
         self.s.una = end;
         if !self.c.sack && acked > 0 {
@@ -489,7 +496,7 @@ impl Sender {
         }
         let mode = cc.ecn_mode();
         let ce = if mode == EcnMode::Accurate {
-            let fresh = (a.ce - self.ce_seen).min(delivered);
+            let fresh = a.ce.wrapping_sub(self.ce_seen).min(delivered);
             self.ce_seen = a.ce;
             fresh
         } else if a.ece {
@@ -497,7 +504,7 @@ impl Sender {
         } else {
             0
         };
-        self.s.delivered_ce += ce;
+        self.s.delivered_ce += u64::from(ce);
         if mode != EcnMode::Classic {
             cc.in_ack_event(
                 &mut self.s,

@@ -42,7 +42,7 @@ impl Sender {
         (self.rtt.rto << self.backoff.min(16)).min(MAX_RTO)
     }
 
-    pub(super) fn sent_recently(&self, now: Nanos, seq: u32) -> bool {
+    pub(super) fn sent_recently(&self, now: Nanos, seq: u64) -> bool {
         self.s.srtt > 0 && self.segs.sent(seq) + self.s.srtt > now
     }
 
@@ -133,7 +133,7 @@ impl Sender {
                     if self.s.state != CaState::Recovery {
                         self.enter_recovery(now, false, cc);
                         if !cc.full_control() {
-                            self.cwnd_reduction(1, self.s.lost - lost, false);
+                            self.cwnd_reduction(1, (self.s.lost - lost) as u32, false);
                         }
                     }
                     self.retransmit_lost(now, wire);

@@ -46,7 +46,8 @@ impl Ends {
             wire_bytes: 1514,
             ect,
             window: 1000,
-            end: u32::MAX,
+            first: 0,
+            end: u64::MAX,
             last_short: 0,
             offer_ns: 0,
             iw: 10,
@@ -56,6 +57,7 @@ impl Ends {
         };
         change(&mut config);
         let receiver = receiver::Config {
+            first: config.first,
             delack: 2,
             delack_timeout: 40 * MS,
             sack: true,
@@ -260,4 +262,28 @@ fn limited_transmit_sends_on_the_first_two_duplicates() {
         let wanted: &[u32] = if limited { &[3, 4] } else { &[] };
         assert_eq!(sent, wanted, "limited transmit {limited}, SACK {sack}");
     }
+}
+
+#[test]
+fn the_count_of_ce_may_wrap() {
+    // RFC 9768 counts in a field that wraps; quell's has 32 bits.
+    let prague = Cc::Prague {
+        rate_scaling: false,
+    };
+    let mut ends = Ends::new(prague);
+    let mut seen = Vec::new();
+    for count in [u32::MAX - 1, u32::MAX, 0, 1, 2] {
+        ends.now += RTT;
+        let ack = Ack {
+            cumulative: ends.tape.0.len() as u32 - 1,
+            ce: count,
+            tsecr: 1,
+            ..Ack::default()
+        };
+        ends.sender
+            .on_ack(ends.now, &ack, &mut ends.cc, &mut ends.tape);
+        seen.push(ends.sender.s.delivered_ce);
+    }
+    let each: Vec<u64> = seen.windows(2).map(|w| w[1] - w[0]).collect();
+    assert_eq!(each, [1, 1, 1, 1]);
 }

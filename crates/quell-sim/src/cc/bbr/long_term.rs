@@ -21,8 +21,8 @@ const USE_ROUNDS: u8 = 48;
 pub(super) struct LongTerm {
     /// Bandwidth of the last interval, or of the policer.
     bw: u32,
-    last_delivered: u32,
-    last_lost: u32,
+    last_delivered: u64,
+    last_lost: u64,
     last_stamp_ms: u32,
     /// Rounds of this interval, or of use.
     rounds: u8,
@@ -91,8 +91,8 @@ impl LongTerm {
     }
 
     fn end_interval(&mut self, s: &Sock, now: Nanos) {
-        let lost = u64::from(s.lost.wrapping_sub(self.last_lost));
-        let delivered = u64::from(s.delivered.wrapping_sub(self.last_delivered));
+        let lost = s.lost - self.last_lost;
+        let delivered = s.delivered - self.last_delivered;
         let ms = jiffies(now).wrapping_sub(self.last_stamp_ms);
         if delivered == 0 || lost << 8 < LOSS * delivered || ms == 0 {
             return;
@@ -145,7 +145,7 @@ mod tests {
             };
             l.sample(&s, now, &rs, true, false);
             s.delivered += 100;
-            s.lost += lost;
+            s.lost += u64::from(lost);
             now += 100 * MS;
         }
         (l, s, now)

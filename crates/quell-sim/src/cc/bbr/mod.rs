@@ -14,7 +14,7 @@ mod windowed_max;
 
 use quell_qdisc::{Nanos, US};
 
-use super::{CaState, Event, INFINITE_SSTHRESH, Ops, RateSample, Sock, before, jiffies};
+use super::{CaState, Event, INFINITE_SSTHRESH, Ops, RateSample, Sock, jiffies};
 use aggregation::Aggregation;
 use long_term::LongTerm;
 use windowed_max::WindowedMax;
@@ -68,7 +68,7 @@ pub struct Bbr {
     probe_rtt_done_ms: u32,
     /// Rounds so far, and the count of delivered packets that ends the present one.
     rounds: u32,
-    next_round_delivered: u32,
+    next_round_delivered: u64,
     cycle_stamp_us: u32,
     /// Window to come back to after recovery or PROBE_RTT.
     prior_cwnd: u32,
@@ -201,7 +201,7 @@ impl Bbr {
         if rs.delivered < 0 || rs.interval < US {
             return;
         }
-        if !before(rs.prior_delivered, self.next_round_delivered) {
+        if rs.prior_delivered >= self.next_round_delivered {
             self.next_round_delivered = s.delivered;
             self.rounds += 1;
             self.round_start = true;
@@ -314,7 +314,7 @@ impl Bbr {
         let target = self.quantization_budget(s, target);
         let cwnd = if self.full_bw_reached {
             (cwnd + acked).min(target)
-        } else if cwnd < target || s.delivered < INIT_CWND {
+        } else if cwnd < target || s.delivered < u64::from(INIT_CWND) {
             cwnd + acked
         } else {
             cwnd
@@ -477,7 +477,7 @@ pub(super) mod tests {
         p.run_for(3 * SEC);
         let before = p.s.delivered;
         let queue = mean(&mut p, 6 * SEC, |p| p.queue() as f64);
-        let share = f64::from(p.s.delivered - before) / (6.0 * rate(50) as f64);
+        let share = (p.s.delivered - before) as f64 / (6.0 * rate(50) as f64);
         assert!(share > 0.97, "{share}");
         // A probe of one round in eight queues a quarter of 167 packets at most.
         assert!(queue < 12.0, "{queue}");

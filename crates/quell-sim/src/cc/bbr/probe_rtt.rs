@@ -37,7 +37,7 @@ impl Bbr {
     /// Four packets in flight for 200 ms and a round.
     fn hold_probe_rtt(&mut self, s: &mut Sock, now: Nanos) {
         // The low rates of this mode must not count as bandwidth.
-        s.app_limited = (s.delivered + s.in_flight()).max(1);
+        s.app_limited = (s.delivered + u64::from(s.in_flight())).max(1);
         if self.probe_rtt_done_ms == 0 {
             if s.in_flight() <= MIN_CWND {
                 self.probe_rtt_done_ms = jiffies(now).wrapping_add(DURATION_MS).max(1);
