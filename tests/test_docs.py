@@ -1,4 +1,4 @@
-"""What README, docs, examples and help texts tell a user to type."""
+"""What README, docs, examples and help texts tell a user to type, and what the map says of the code."""
 
 from __future__ import annotations
 
@@ -54,3 +54,22 @@ def test_the_wifi_page_has_what_its_commands_print(tmp_path: Path, monkeypatch: 
     measured = quell.summary(runs).select("goodput_mbps", "sojourn_ms.p95", "fct_ms.p95").rows()
     for (words, *numbers), (goodput, p95, pages) in zip(written, measured, strict=True):
         assert numbers == [f"{goodput:.1f}", f"{p95:.0f}", f"{pages:.0f}"], words
+
+
+@pytest.mark.parametrize(
+    ("what", "own", "sample"),
+    [
+        ("a discipline", "crates/quell-qdisc/src/disciplines/fq_pie.rs", r"\bFqPie\b|\bfq_pie::|mod fq_pie\b"),
+        ("a controller", "crates/quell-qdisc/src/control/fixed.rs", r"\bSpec::Fixed\b|mod fixed\b"),
+        ("a congestion control", "crates/quell-sim/src/cc/bbr/", r"\bBbr\b|\bbbr::|mod bbr\b"),
+    ],
+)
+def test_the_map_names_the_files_that_something_new_is_entered_in(what: str, own: str, sample: str) -> None:
+    found = re.search(rf"^- {what}: (.*?)(?=\n- |\Z)", (ROOT / "docs/map.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    named = set(re.findall(r"`([^`]+)`", found[1]))
+    sources = [*(ROOT / "crates").glob("*/src/**/*.rs"), ROOT / "crates/quell-qdisc/tests/every/mod.rs"]
+    paths = [str(path.relative_to(ROOT)) for path in sources if re.search(sample, path.read_text())]
+    entered = {path for path in paths if not path.startswith(own)}
+    assert {path for path in entered if not path.startswith(tuple(named))} == set()
+    assert {name for name in named if not any(path.startswith(name) for path in entered)} == set()

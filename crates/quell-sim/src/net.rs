@@ -52,7 +52,7 @@ pub struct Net {
     pub acks: Pipes<Ack>,
     /// Packets between queues; the class's target is a port.
     pub wires: Pipes<Pkt>,
-    /// One entry per flow that waits for something, keyed by slot.
+    /// The next time of each end of a flow that waits for something (see `slot::source`).
     pub timers: Agenda,
     /// ACKs in queues.
     pub store: AckStore,

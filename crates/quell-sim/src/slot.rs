@@ -25,7 +25,7 @@ pub struct Path {
 /// One entry of the flow table.
 #[derive(Clone, Debug)]
 pub enum Slot {
-    /// Nobody, and how many used it.
+    /// Nobody.
     Free,
     /// A connection.
     Tcp(Box<Connection>),
@@ -46,7 +46,7 @@ pub struct Connection {
     pub receiver: Receiver,
     /// Where its packets go.
     pub path: Path,
-    /// When the entries of both ends in the timer heap are due; `NEVER` if there is none.
+    /// The times noted for both ends in `Net::timers`; `NEVER` if there is none.
     pub pending: [Nanos; 2],
     /// The SYN leaves; `NEVER` once it did.
     pub start: Nanos,
@@ -71,7 +71,7 @@ impl Connection {
     }
 }
 
-/// An end of a connection; each has at most one entry of its own in the timer heap.
+/// An end of a connection; each has at most one time of its own in `Net::timers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Where the data come from.
@@ -80,7 +80,7 @@ pub enum End {
     Receiver = 1,
 }
 
-/// The timer heap's source for an end of a flow.
+/// The source in `Net::timers` for an end of a flow.
 #[inline]
 pub fn source(slot: u16, end: End) -> u32 {
     u32::from(slot) << 1 | end as u32

@@ -16,7 +16,7 @@ use crate::header::Key;
 use crate::link::{LiveLink, Params, View};
 use crate::report::Record;
 
-/// Smaller packets than IPv4 must take, and larger ones than it has.
+/// Largest packets that IPv4 allows a link to have: from 68 bytes (RFC 791, section 3.2) to all that its length field holds.
 const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
 /// IPv6 needs so much (RFC 8200, section 5).
 const MTU_SIX: u32 = 1280;
@@ -105,7 +105,7 @@ struct Init {
 
 impl Drop for Init {
     fn drop(&mut self) {
-        // All processes in there end with it.
+        // All processes in there end with it, where they have a process namespace of their own.
         sys::kill(self.pid, libc::SIGKILL);
         sys::reap(self.pid);
     }
@@ -432,8 +432,7 @@ fn c_string(text: OsString) -> Result<CString, Error> {
         .map_err(|_| Error::new("an argument of the command holds a NUL byte"))
 }
 
-/// A key that nobody can guess: the standard library's, which is the system's.
-/// A key that nobody else knows.
+/// A key that nobody can guess: the standard library draws it from the system.
 pub fn random_key() -> Key {
     use std::hash::{BuildHasher, RandomState};
     (

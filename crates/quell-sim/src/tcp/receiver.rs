@@ -1,8 +1,8 @@
 //! The receiving half of a connection: reassembly, SACK blocks, delayed and compressed ACKs, ECN echo.
 //!
 //! Linux `tcp_input.c` (`tcp_data_queue`, `tcp_data_queue_ofo`, `__tcp_ack_snd_check`); RFC 5681 section 4.2, RFC 2018, RFC 2883,
-//! RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the receive window's autotuning (it is `buffer` from the start) and
-//! PSH (one segment in 45 of a bulk transfer would be acknowledged by itself).
+//! RFC 3168 section 6.1.3, RFC 8257 section 3.2. Left out: the receive window's autotuning (it is the flow's `buffer` from the
+//! start).
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, Packet, US};
 
@@ -134,7 +134,7 @@ impl Receiver {
         before
     }
 
-    /// `tcp_event_data_recv`: quick ACKs at the start and after a long silence.
+    /// `tcp_event_data_recv`: quick ACKs after a long silence, as at the start.
     #[inline]
     fn on_gap(&mut self, now: Nanos) {
         if now - self.last_arrival > self.config.quiet {
@@ -160,7 +160,7 @@ impl Receiver {
                 }
             }
             EcnMode::Dctcp => {
-                // RFC 8257, section 3.2: a change of CE sends at once an ACK that still says the old state.
+                // RFC 8257, section 3.2: when CE changes, an ACK that is owed leaves before, with the old state.
                 if ce != self.ce_state {
                     let owes = self.delack_at != NEVER;
                     self.echo = self.ce_state;
@@ -257,7 +257,7 @@ impl Receiver {
         self.compress(now)
     }
 
-    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then at most one each millisecond.
+    /// `__tcp_ack_snd_check` with a hole: three ACKs at once, then one for 45 segments, or when `compressed_at` is due.
     fn compress(&mut self, now: Nanos) -> bool {
         if !self.config.sack || self.compressed >= COMPRESSED {
             return true;
