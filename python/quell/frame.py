@@ -23,6 +23,7 @@ _FLOW = pl.Struct(
         "cc": pl.String(),
         "base_rtt_ms": _FLOAT,
         "goodput_mbps": _FLOAT,
+        "delivered_in_order_mbps": _FLOAT,
         "retransmits": _COUNT,
         "cwnd_packets": _FLOAT,
         "rtt_ms": _SUMMARY,
@@ -98,6 +99,7 @@ _SERIES = pl.Struct(
         "limit_packets": _FLOATS,
         "probability": _FLOATS,
         "goodput_mbps": pl.List(_FLOATS),
+        "delivered_in_order_mbps": pl.List(_FLOATS),
         "rtt_ms": pl.List(_FLOATS),
         "cwnd_packets": pl.List(_FLOATS),
     }
@@ -112,6 +114,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "seed": _COUNT,
     "measured_s": _FLOAT,
     "goodput_mbps": _FLOAT,
+    "delivered_in_order_mbps": _FLOAT,
     "throughput_mbps": _FLOAT,
     "capacity_mbps": _FLOAT,
     "utilisation": _FLOAT,

@@ -205,6 +205,7 @@ def _record(
     return record | {
         "scenario": scenario.name, "queue": LABEL.format(queue=link["queue"]), "flows": flows,
         "goodput_mbps": sum(flow["goodput_mbps"] for flow in flows),
+        "delivered_in_order_mbps": sum(flow["delivered_in_order_mbps"] for flow in flows),
         "jain": sum(rates) ** 2 / (len(rates) * squares) if squares else None, "rtt_ms": _summary(rtts),
     }  # fmt: skip
 
@@ -216,7 +217,7 @@ def _flow(flow: Mapping[str, Any], spec: Mapping[str, Any], seen: Sequence[Mappi
     span = spec["duration_s"] - spec["warmup_s"]
     return {
         "kind": flow["kind"], "cc": _QUELLS.get(flow["cc"], flow["cc"]),
-        "base_rtt_ms": flow["rtt_ms"], "goodput_mbps": got * 8e-6 / span,
+        "base_rtt_ms": flow["rtt_ms"], "goodput_mbps": got * 8e-6 / span, "delivered_in_order_mbps": got * 8e-6 / span,
         "retransmits": sent["resent"] if sent else 0, "cwnd_packets": sum(windows) / len(windows) if windows else 0.0,
         "rtt_ms": _summary(sorted(us / 1e3 for us in sent["rtts_us"])) if sent else None,
         "fct_ms": None, "completed": 0, "refused": 0,

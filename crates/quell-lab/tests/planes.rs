@@ -78,12 +78,14 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
 /// What only one of the two can know is left out.
 fn of_the_queue(run: Run) -> Run {
     let series = run.series.map(|s| Series {
+        delivered_in_order_mbps: Vec::new(),
         rtt_ms: Vec::new(),
         cwnd_packets: Vec::new(),
         ..s
     });
     Run {
         scenario: String::new(),
+        delivered_in_order_mbps: None,
         flows: Vec::new(),
         jain: None,
         rtt_ms: None,

@@ -212,7 +212,13 @@ const QUEUE_KEYS: &[&str] = &[
     "events",
 ];
 
-const FLOW_KEYS: &[&str] = &["goodput_mbps", "jain", "rtt_ms", "fct_ms"];
+const FLOW_KEYS: &[&str] = &[
+    "goodput_mbps",
+    "delivered_in_order_mbps",
+    "jain",
+    "rtt_ms",
+    "fct_ms",
+];
 
 /// Keys of an element of `flows`.
 const EACH_FLOW_KEYS: &[&str] = &[
@@ -220,6 +226,7 @@ const EACH_FLOW_KEYS: &[&str] = &[
     "cc",
     "base_rtt_ms",
     "goodput_mbps",
+    "delivered_in_order_mbps",
     "retransmits",
     "cwnd_packets",
     "rtt_ms",
@@ -240,6 +247,7 @@ const SERIES_KEYS: &[&str] = &[
     "limit_packets",
     "probability",
     "goodput_mbps",
+    "delivered_in_order_mbps",
     "rtt_ms",
     "cwnd_packets",
 ];

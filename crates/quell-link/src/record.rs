@@ -89,8 +89,12 @@ pub struct Flow {
     pub cc: String,
     /// Base round trip, ms.
     pub base_rtt_ms: f64,
-    /// Application bytes delivered, Mbit/s, over the part of the measured time in which the flow ran.
+    /// Application bytes that reached the receiver, each counted once, when its first copy arrived, in order or not; Mbit/s over
+    /// the part of the measured time in which the flow ran.
     pub goodput_mbps: f64,
+    /// Those with nothing missing before them, counted when the last hole before them was filled: what an application can read.
+    #[serde(default)]
+    pub delivered_in_order_mbps: f64,
     /// Segments sent again.
     pub retransmits: u64,
     /// Mean congestion window, packets.
@@ -129,6 +133,9 @@ pub struct Series {
     pub probability: Vec<f64>,
     /// Application goodput of each flow, Mbit/s (outer index: flow).
     pub goodput_mbps: Vec<Vec<f64>>,
+    /// What each flow delivered in order, Mbit/s (outer index: flow); empty where nobody knows.
+    #[serde(default)]
+    pub delivered_in_order_mbps: Vec<Vec<f64>>,
     /// Smoothed RTT of each TCP flow at the end of the bin, ms; null while it does not run (outer index: flow).
     #[serde(default)]
     pub rtt_ms: Vec<Vec<Option<f64>>>,
@@ -240,8 +247,13 @@ pub struct Run {
     pub seed: u64,
     /// Measured time: duration less warm-up, seconds.
     pub measured_s: f64,
-    /// Application bytes delivered, retransmissions not counted, Mbit/s, all flows in the bottleneck's direction.
+    /// Application bytes that reached their receivers in the measured time, Mbit/s, all flows in the bottleneck's direction. Each
+    /// byte counts once, when its first copy arrives, in order or not: on a path of one link never more than it carried.
     pub goodput_mbps: f64,
+    /// Application bytes that their receivers could read, Mbit/s: those behind a hole count when it is filled. May exceed what
+    /// the link carried in the measured time. Null where nobody sees the receivers.
+    #[serde(default)]
+    pub delivered_in_order_mbps: Option<f64>,
     /// Wire bytes through the bottleneck, Mbit/s.
     pub throughput_mbps: f64,
     /// What the link offered on average, Mbit/s.

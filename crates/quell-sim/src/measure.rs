@@ -30,11 +30,55 @@ pub struct Report {
     pub fct: Option<Box<Hist>>,
     /// Short transfers that found no free slot.
     pub refused: u64,
-    closed_bytes: u64,
-    closed_retransmits: u64,
-    warm_bytes: u64,
-    warm_retransmits: u64,
-    bin_bytes: u64,
+    /// Of connections that are gone.
+    closed: Totals,
+    /// When the warm-up ended.
+    warm: Totals,
+    /// When the present bin began.
+    bin: Totals,
+}
+
+/// What flows have brought to their receivers so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Application bytes, each counted once, when its first copy arrived.
+    pub bytes: u64,
+    /// Of these, those with nothing missing before them: what an application can read.
+    pub in_order: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+}
+
+impl Totals {
+    fn of(c: &Connection) -> Self {
+        let (next, segments, end) = (c.receiver.next, c.receiver.segments(), c.receiver.end());
+        let mss = u64::from(c.sender.s.mss);
+        // Only a transfer's last segment may be shorter.
+        let missing = |upto: u64| match upto {
+            0 => 0,
+            upto => mss - u64::from(c.sender.payload(upto - 1)),
+        };
+        Self {
+            bytes: segments.1 * mss - missing(end),
+            in_order: segments.0 * mss - missing(next),
+            retransmits: c.sender.retransmits,
+        }
+    }
+
+    /// Adds another flow's.
+    pub fn add(&mut self, more: &Self) {
+        self.bytes += more.bytes;
+        self.in_order += more.in_order;
+        self.retransmits += more.retransmits;
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes: self.bytes - earlier.bytes,
+            in_order: self.in_order - earlier.in_order,
+            retransmits: self.retransmits - earlier.retransmits,
+        }
+    }
 }
 
 impl Report {
@@ -57,11 +101,9 @@ impl Report {
             finite,
             fct: finite.then(Box::default),
             refused: 0,
-            closed_bytes: 0,
-            closed_retransmits: 0,
-            warm_bytes: 0,
-            warm_retransmits: 0,
-            bin_bytes: 0,
+            closed: Totals::default(),
+            warm: Totals::default(),
+            bin: Totals::default(),
         }
     }
 }
@@ -189,38 +231,22 @@ impl Measures {
     /// What a connection that is gone leaves behind.
     pub fn closed(&mut self, c: &Connection) {
         let r = &mut self.reports[usize::from(c.report)];
-        r.closed_bytes += delivered(c);
-        r.closed_retransmits += c.sender.retransmits;
+        r.closed.add(&Totals::of(c));
     }
-}
-
-/// Application bytes that arrived in order.
-fn delivered(c: &Connection) -> u64 {
-    let next = c.receiver.next;
-    if next == 0 {
-        return 0;
-    }
-    let full = (next - 1) * u64::from(c.sender.s.mss);
-    full + u64::from(c.sender.payload(next - 1))
 }
 
 impl World {
-    /// Bytes and retransmissions of each report so far.
-    pub(crate) fn totals(&self) -> Vec<(u64, u64)> {
-        let mut totals: Vec<(u64, u64)> = self
-            .measures
-            .reports
-            .iter()
-            .map(|r| (r.closed_bytes, r.closed_retransmits))
-            .collect();
+    /// What each report's flows brought so far.
+    pub(crate) fn totals(&self) -> Vec<Totals> {
+        let mut totals: Vec<Totals> = self.measures.reports.iter().map(|r| r.closed).collect();
         for slot in &self.slots {
             match slot {
-                Slot::Tcp(c) => {
-                    let t = &mut totals[usize::from(c.report)];
-                    t.0 += delivered(c);
-                    t.1 += c.sender.retransmits;
-                }
-                Slot::Udp(d) => totals[usize::from(d.report)].0 += d.received,
+                Slot::Tcp(c) => totals[usize::from(c.report)].add(&Totals::of(c)),
+                Slot::Udp(d) => totals[usize::from(d.report)].add(&Totals {
+                    bytes: d.received,
+                    in_order: d.received,
+                    retransmits: 0,
+                }),
                 Slot::Free | Slot::Web(_) => {}
             }
         }
@@ -245,14 +271,14 @@ impl World {
         sums
     }
 
-    /// Bytes and retransmissions of each report since the warm-up.
-    pub(crate) fn measured(&self) -> Vec<(u64, u64)> {
+    /// What each report's flows brought since the warm-up.
+    pub(crate) fn measured(&self) -> Vec<Totals> {
         let reports = &self.measures.reports;
         let totals = self.totals();
         totals
             .iter()
             .zip(reports)
-            .map(|(t, r)| (t.0 - r.warm_bytes, t.1 - r.warm_retransmits))
+            .map(|(t, r)| t.since(&r.warm))
             .collect()
     }
 
@@ -263,7 +289,7 @@ impl World {
         let measures = &mut self.measures;
         let reports = measures.reports.iter_mut().zip(&mut measures.acks);
         for ((r, a), t) in reports.zip(totals) {
-            (r.warm_bytes, r.warm_retransmits) = t;
+            r.warm = t;
             if measures.detailed && !r.cc.is_empty() {
                 a.rtt = Some(Box::default());
             }
@@ -289,9 +315,13 @@ impl World {
         self.net.ports[0].close_bin(now, m.bin, s);
         let mbps = |bytes: f64| bytes * 8e3 / m.bin as f64;
         s.goodput_mbps.resize(m.reports.len(), Vec::new());
+        s.delivered_in_order_mbps
+            .resize(m.reports.len(), Vec::new());
         for (k, (r, t)) in m.reports.iter_mut().zip(totals).enumerate() {
-            s.goodput_mbps[k].push(mbps((t.0 - r.bin_bytes) as f64));
-            r.bin_bytes = t.0;
+            let fresh = t.since(&r.bin);
+            s.goodput_mbps[k].push(mbps(fresh.bytes as f64));
+            s.delivered_in_order_mbps[k].push(mbps(fresh.in_order as f64));
+            r.bin = t;
         }
         s.rtt_ms.resize(m.reports.len(), Vec::new());
         s.cwnd_packets.resize(m.reports.len(), Vec::new());

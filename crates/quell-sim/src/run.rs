@@ -9,7 +9,7 @@ use quell_link::record::{self, Run, Summary, mbps, ratio};
 use quell_qdisc::{MS, Nanos, SEC};
 
 use crate::capture::Capture;
-use crate::measure::{AckStats, Report};
+use crate::measure::{AckStats, Report, Totals};
 use crate::port::Port;
 use crate::scenario::{self, Scenario};
 use crate::wifi::Link;
@@ -128,12 +128,11 @@ impl World {
         let span = (now - self.measures.warm_at()).max(1);
         let flows = self.flow_records(now);
         let rtt = self.measures.rtt();
-        let reports = self.measures.reports.iter();
-        let down: u64 = reports
-            .zip(self.measured())
+        let mut down = Totals::default();
+        let reports = self.measures.reports.iter().zip(self.measured());
+        reports
             .filter(|(r, _)| r.down)
-            .map(|(_, (bytes, _))| bytes)
-            .sum();
+            .for_each(|(_, t)| down.add(&t));
         let (jain, fct_ms) = (self.jain(&flows), self.fct());
         let (hops, wifi) = (self.hop_records(now), self.wifi_record(now, span));
         let total = self.packets();
@@ -142,7 +141,8 @@ impl World {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
             seed: self.seed,
-            goodput_mbps: mbps(down as f64, span),
+            goodput_mbps: mbps(down.bytes as f64, span),
+            delivered_in_order_mbps: Some(mbps(down.in_order as f64, span)),
             jain,
             rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS as f64)),
             fct_ms,
@@ -214,16 +214,19 @@ impl World {
     fn flow_records(&self, now: Nanos) -> Vec<record::Flow> {
         let ms = 1.0 / MS as f64;
         let measured = self.measured();
-        let one =
-            |(r, acks, (bytes, retransmits)): (&Report, &AckStats, (u64, u64))| record::Flow {
+        let one = |(r, acks, t): (&Report, &AckStats, Totals)| {
+            let time = active(r, self.measures.warm_at(), now);
+            let mbps = |bytes: u64| match time {
+                0 => 0.0,
+                time => mbps(bytes as f64, time),
+            };
+            record::Flow {
                 kind: r.kind.into(),
                 cc: r.cc.into(),
                 base_rtt_ms: r.rtt_ns as f64 * ms,
-                goodput_mbps: match active(r, self.measures.warm_at(), now) {
-                    0 => 0.0,
-                    time => mbps(bytes as f64, time),
-                },
-                retransmits,
+                goodput_mbps: mbps(t.bytes),
+                delivered_in_order_mbps: mbps(t.in_order),
+                retransmits: t.retransmits,
                 cwnd_packets: acks.cwnd(),
                 rtt_ms: acks
                     .rtt
@@ -237,7 +240,8 @@ impl World {
                     .map(|h| h.summary(ms)),
                 completed: r.fct.as_ref().map_or(0, |h| h.count()),
                 refused: r.refused,
-            };
+            }
+        };
         self.measures
             .reports
             .iter()

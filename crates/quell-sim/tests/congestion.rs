@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, run};
 
-/// A bottleneck and what Linux measured: goodput of the TCP flows, Mbit/s; mean and p95 of the backlog, ms.
+/// A bottleneck and what Linux measured: what its TCP flows got acknowledged, Mbit/s; mean and p95 of the backlog, ms.
 struct Case {
     rate: &'static str,
     one_way_ms: u32,
@@ -17,7 +17,7 @@ struct Case {
     linux: Option<(f64, f64, f64)>,
 }
 
-/// Means over the seeds of goodput by flow, mean backlog and its p95.
+/// Means over the seeds of what each flow delivered in order, mean backlog and its p95.
 fn measure(case: &Case, seeds: u64) -> (Vec<f64>, f64, f64) {
     let rtt = 2 * case.one_way_ms;
     let mut text = format!(
@@ -39,7 +39,7 @@ fn measure(case: &Case, seeds: u64) -> (Vec<f64>, f64, f64) {
         let tcp = r.flows.iter().filter(|f| f.kind == "tcp");
         goodput.resize(tcp.clone().count(), 0.0);
         for (sum, flow) in goodput.iter_mut().zip(tcp) {
-            *sum += flow.goodput_mbps / seeds as f64;
+            *sum += flow.delivered_in_order_mbps / seeds as f64;
         }
         mean += r.backlog_ms.mean / seeds as f64;
         p95 += r.backlog_ms.p95 / seeds as f64;

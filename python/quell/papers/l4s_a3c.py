@@ -149,16 +149,16 @@ class Seen:
 
 def _reduce(record: Record) -> Seen:
     series = record["series"]
-    rate, bin_s = series["throughput_mbps"], series["bin_s"]
+    rate, read, bin_s = series["throughput_mbps"], series["delivered_in_order_mbps"], series["bin_s"]
     moved = [mbps * bin_s / 8 for mbps in rate]
-    lasting = [flow[round(31 / bin_s) : round(60 / bin_s)] for flow in series["goodput_mbps"]]
+    lasting = [flow[round(31 / bin_s) : round(60 / bin_s)] for flow in read]
     shares = [mean(flow) for flow in lasting]
     return Seen(
         mb=sum(moved),
         mb40=sum(moved[: round(SHORT_S / bin_s)]),
         rtt_ms=record["rtt_ms"]["mean"],
         jain=sum(shares) ** 2 / (len(shares) * sum(s * s for s in shares)),
-        courses={"throughput": series["goodput_mbps"], "rtt": series["rtt_ms"], "cwnd": series["cwnd_packets"]},
+        courses={"throughput": read, "rtt": series["rtt_ms"], "cwnd": series["cwnd_packets"]},
         times=[(k + 0.5) * bin_s for k in range(len(rate))],
     )
 

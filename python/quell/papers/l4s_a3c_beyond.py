@@ -88,12 +88,12 @@ class Seen:
 
 def _reduce(record: Record) -> Seen:
     series, flows = record["series"], record["flows"]
-    classic = mean(f["goodput_mbps"] for f in flows if f["cc"] == "cubic")
+    classic = mean(f["delivered_in_order_mbps"] for f in flows if f["cc"] == "cubic")
     prague = flows[-1]
     return Seen(
-        ratio=prague["goodput_mbps"] / classic,
+        ratio=prague["delivered_in_order_mbps"] / classic,
         delay=prague["rtt_ms"]["mean"] - prague["base_rtt_ms"],
-        courses={"goodput": series["goodput_mbps"], "rtt": series["rtt_ms"]},
+        courses={"goodput": series["delivered_in_order_mbps"], "rtt": series["rtt_ms"]},
         times=[(k + 0.5) * series["bin_s"] for k in range(len(series["backlog_ms"]))],
     )
 
@@ -173,7 +173,7 @@ def round_trips(
 
 
 def _measured(record: Record) -> dict[str, float]:
-    shares = [f["goodput_mbps"] for f in record["flows"] if f["kind"] == "tcp"]
+    shares = [f["delivered_in_order_mbps"] for f in record["flows"] if f["kind"] == "tcp"]
     return {
         "mean": record["sojourn_ms"]["mean"],
         "p99": record["sojourn_ms"]["p99"],

@@ -177,7 +177,7 @@ def _reduce(at: Sequence[Ends]) -> Callable[[Record], Seen]:
             delay=mean(queues[ends]["sojourn_ms"]["mean"] for ends in at),
             most=max(queues[ends]["sojourn_ms"]["max"] for ends in at),
             throughput=sum(queues[ends]["throughput_mbps"] for ends in at),
-            goodput=record["goodput_mbps"],
+            goodput=record["delivered_in_order_mbps"],
             cdf=[(ms, share) for ms, share in record["sojourn_cdf"]],
             loss=record["drops_by_cause"]["overflow"] / max(record["packets"] + record["drops"], 1),
         )

@@ -85,7 +85,7 @@ def reduce(record: Record) -> Seen:
         delays=[ms or 0.0 for ms in series["sojourn_ms"]],
         losses=[100 * d / max(d + t, 1) for d, t in zip(drops, through, strict=True)],
         limits=[x or 0.0 for x in series.get("limit_packets") or []],
-        throughputs=series["goodput_mbps"],
+        throughputs=series["delivered_in_order_mbps"],
     )
 
 

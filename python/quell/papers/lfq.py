@@ -171,7 +171,7 @@ class Seen:
 
 def _reduce(record: Record) -> Seen:
     queue = record["backlog_packets"]
-    return Seen(record["goodput_mbps"], queue["max"], queue["mean"], record["limit_packets"])
+    return Seen(record["delivered_in_order_mbps"], queue["max"], queue["mean"], record["limit_packets"])
 
 
 Where = tuple[str, str, float]

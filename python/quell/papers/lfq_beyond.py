@@ -68,9 +68,12 @@ class Seen:
 
 def _reduce(record: Record) -> Seen:
     flows = [
-        (f["cc"], f["goodput_mbps"], f["rtt_ms"]["mean"] - f["base_rtt_ms"]) for f in record["flows"] if f["rtt_ms"]
+        (f["cc"], f["delivered_in_order_mbps"], f["rtt_ms"]["mean"] - f["base_rtt_ms"])
+        for f in record["flows"]
+        if f["rtt_ms"]
     ]
-    return Seen(record["jain"], record["sojourn_ms"]["mean"], record["goodput_mbps"], record["limit_packets"], flows)
+    read = record["delivered_in_order_mbps"]
+    return Seen(record["jain"], record["sojourn_ms"]["mean"], read, record["limit_packets"], flows)
 
 
 def link_of(count: int, *, quick: bool) -> Scenario:

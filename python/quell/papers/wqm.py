@@ -121,7 +121,7 @@ class Seen:
 
 def _reduce(record: Record) -> Seen:
     cdf = [(ms, share) for ms, share in record["sojourn_cdf"]]
-    return Seen(record["rtt_ms"]["mean"], record["goodput_mbps"], record["jain"] or 0.0, cdf)
+    return Seen(record["rtt_ms"]["mean"], record["delivered_in_order_mbps"], record["jain"] or 0.0, cdf)
 
 
 RATE_MCS = (3, 5, 7, 15, 21)

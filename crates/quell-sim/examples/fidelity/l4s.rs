@@ -79,7 +79,8 @@ pub fn measures(run: &Run) -> Measures {
         (if p99 { rtt.p99 } else { rtt.mean }) - f.base_rtt_ms
     };
     Measures {
-        ratio: mean(&low, |f| f.goodput_mbps) / mean(&classic, |f| f.goodput_mbps),
+        ratio: mean(&low, |f| f.delivered_in_order_mbps)
+            / mean(&classic, |f| f.delivered_in_order_mbps),
         delay_ms: grid::mean(&low.iter().map(|f| beyond(f, false)).collect::<Vec<_>>()),
         p99_ms: grid::mean(&low.iter().map(|f| beyond(f, true)).collect::<Vec<_>>()),
     }

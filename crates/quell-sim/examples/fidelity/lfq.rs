@@ -30,7 +30,7 @@ fn published(rate_mbit: f64, queue: &str, name: &str, goodput_bytes: f64) -> Row
         limited_transmit = false
         "#
     );
-    let goodput = run(&text, 1).goodput_mbps * 1e6 / 8.0;
+    let goodput = run(&text, 1).flows[0].delivered_in_order_mbps * 1e6 / 8.0;
     Row {
         what: format!("LFQ's logs: NewReno through {name} at {rate_mbit} Mbit/s, goodput"),
         unit: "bytes/s",

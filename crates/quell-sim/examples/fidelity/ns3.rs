@@ -12,7 +12,7 @@ const LIMIT: u32 = 200;
 /// Of ns-3's figures.
 const TOLERANCE: f64 = 0.05;
 
-/// What one run shows: goodput in Mbit/s, mean delay from queue to neighbour in ms.
+/// What one run shows: goodput in Mbit/s as ns-3's sinks read it, in order; mean delay from queue to neighbour in ms.
 type Measures = (f64, f64);
 
 /// One cell, side by side.
@@ -68,7 +68,7 @@ fn measures(run: &Run, direction: &str) -> Measures {
         ms += q.delay_ms.unwrap_or(0.0) * q.throughput_mbps;
         mbps += q.throughput_mbps;
     }
-    (run.goodput_mbps, ms / mbps)
+    (run.delivered_in_order_mbps.unwrap_or(0.0), ms / mbps)
 }
 
 /// Every cell, with so many seeds of quell's.

@@ -35,7 +35,8 @@ mod tests {
              [[flow]]\ncount = 2\nrtt = \"10ms\"\n{flow}\n"
         );
         let scenario = Scenario::parse(&text, "wrap", &Overrides::default()).expect("a scenario");
-        let mut world = World::new(Arc::new(scenario), "dualpi2", 1, None).expect("a world");
+        let mut world =
+            World::new(Arc::new(scenario), "dualpi2", 1, Some(SEC / 2)).expect("a world");
         for slot in &mut world.slots {
             if let Slot::Tcp(c) = slot {
                 renumber(c, first);

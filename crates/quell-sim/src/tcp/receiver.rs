@@ -93,6 +93,18 @@ impl Receiver {
         }
     }
 
+    /// Segments that have arrived, each counted once: those before the first hole, and all.
+    pub fn segments(&self) -> (u64, u64) {
+        let before = self.next - self.config.first;
+        let behind: u64 = self.ranges.iter().map(|r| r.1 - r.0).sum();
+        (before, before + behind)
+    }
+
+    /// The segment behind the highest that has arrived.
+    pub fn end(&self) -> u64 {
+        self.ranges.last().map_or(self.next, |r| r.1)
+    }
+
     /// When the ACK that is owed must leave; `NEVER` if none is.
     #[inline]
     pub fn deadline(&self) -> Nanos {
