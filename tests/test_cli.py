@@ -28,6 +28,16 @@ def test_compare_prints_a_table_that_fits_its_columns(quell: Quell) -> None:
         assert "◆" in done.stdout
 
 
+def test_compare_says_where_the_seeds_made_no_difference(quell: Quell, tmp_path: Path) -> None:
+    text = '[link]\nrate = "10mbit"\n[[flow]]\ncount = 4\n'
+    for stagger in ("", 'stagger = "1s"\n'):
+        (tmp_path / "mine.toml").write_text(text + stagger)
+        done = quell("compare", "mine.toml", *SHORT)
+        assert ("pfifo, fq_codel: every seed gave the same run" in done.stdout) == (not stagger), done.stdout
+    # Without a file the flows are quell's own, which start apart.
+    assert "every seed" not in quell("compare", "--rate", "10mbit", *SHORT).stdout
+
+
 def test_compare_takes_every_queue_by_default_the_files_own_first(quell: Quell) -> None:
     done = quell("compare", "--duration", "6s", "--warmup", "1s", "--seeds", "1", "--json", "-")
     queues = [record["queue"] for record in json.loads(done.stdout)]

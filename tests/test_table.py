@@ -43,6 +43,17 @@ def test_marks_are_shown_only_where_something_was_marked() -> None:
     assert "marks" in render(table.compare(marked, 140), 140)
 
 
+def test_queues_whose_seeds_make_no_difference_are_named_under_the_table() -> None:
+    same = [make_record("pfifo", seed) for seed in (1, 2, 3)]
+    # A difference that no printed digit shows is none.
+    same[1]["goodput_mbps"] += 1e-6
+    different = [make_record("pie", seed, goodput=10.0 + 0.1 * seed) for seed in (1, 2, 3)]
+    once = [make_record("codel")]
+    text = table.legend(stats.summarise([*same, *different, *once])).plain
+    assert text.splitlines()[1].startswith("pfifo: every seed gave the same run, so ± says nothing.")
+    assert "stagger" not in table.legend(stats.summarise([*different, *once])).plain
+
+
 def test_many_flows_are_cut_short() -> None:
     record = make_record("a")
     record["flows"] = record["flows"] * 15

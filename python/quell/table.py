@@ -80,7 +80,21 @@ def legend(rows: Sequence[Row]) -> Text:
     text.append(" of its column.", "dim")
     if runs > 1:
         text.append(f" ±: 95 % confidence over {runs} runs.", "dim")
+    if same := alike(rows):
+        text.append(f"\n{', '.join(same)}: every seed gave the same run, so ± says nothing. ", "dim")
+        text.append('Flows that start together differ by seed with stagger = "1s".', "dim")
     return text
+
+
+def alike(rows: Sequence[Row]) -> list[str]:
+    """Queues whose runs, several, do not differ in any digit that a table shows: nothing depended on the seed."""
+
+    def differ(row: Row) -> bool:
+        halves = [(value.half, m.digits) for m in shown if (value := row.values[m.key]) and value.half is not None]
+        return any(round(half, digits) for half, digits in halves)
+
+    shown = shown_measures(rows)
+    return [row.queue for row in rows if row.runs > 1 and not differ(row)]
 
 
 def _columns(first: str, *numbers: str) -> Table:

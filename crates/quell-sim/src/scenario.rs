@@ -347,7 +347,7 @@ mod tests {
         let f = &s.flows[0];
         assert_eq!(
             (f.count, f.rtt, f.start, f.stop, f.stagger),
-            (4, 20 * MS, 0, None, 0)
+            (4, 20 * MS, 0, None, SEC)
         );
         assert_eq!((f.direction, f.hops), (Direction::Down, (0, 0)));
         let FlowKind::Tcp(t) = &f.kind else { panic!() };
@@ -360,6 +360,41 @@ mod tests {
         assert!(
             t.sack && t.limited_transmit && !t.ecn && !t.ect1 && !t.rto_ns3 && t.bytes.is_none()
         );
+    }
+
+    #[test]
+    fn flows_that_no_file_has_start_at_different_times() {
+        let staggers = |text: &str, flows: &[&str]| {
+            let overrides = with(|o| o.flows = flows.iter().map(ToString::to_string).collect());
+            let s = Scenario::parse(text, "x.toml", &overrides).unwrap();
+            s.flows.iter().map(|f| f.stagger).collect::<Vec<_>>()
+        };
+        let flows = ["cubic:4", "udp@5s-20s", "bbr@stagger=0s", "bbr@-2s"];
+        assert_eq!(staggers(RATE, &[]), [SEC]);
+        assert_eq!(staggers(RATE, &flows), [SEC, 0, 0, 200 * MS]);
+        // A short run is not all beginning.
+        let short = format!("duration = \"1s\"\n{RATE}");
+        assert_eq!(staggers(&short, &[]), [100 * MS]);
+        assert_eq!(staggers(&short, &["cubic:4"]), [100 * MS]);
+        // What a file says is taken as it is.
+        assert_eq!(staggers(&format!("{RATE}[[flow]]\ncount = 2\n"), &[]), [0]);
+    }
+
+    #[test]
+    fn flows_of_built_in_scenarios_start_at_different_times_except_in_papers() {
+        for built_in in scenarios() {
+            let s = parse(built_in.toml).unwrap();
+            let paper = ["lfq", "rl-aqm", "l4s"].contains(&built_in.name);
+            let kept = |f: &&Flow| matches!(f.kind, FlowKind::Tcp(_) | FlowKind::Cbr { .. });
+            for f in s.flows.iter().filter(kept) {
+                // datacenter lasts a second: 10 ms are 100 of its round trips.
+                let least = match built_in.name {
+                    "datacenter" => 10 * MS,
+                    _ => SEC,
+                };
+                assert_eq!(f.stagger >= least, !paper, "{}: {f:?}", built_in.name);
+            }
+        }
     }
 
     #[test]

@@ -266,8 +266,25 @@ fn tcp(table: &mut Table, bulk: bool) -> Result<Tcp, Error> {
     })
 }
 
-/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as a file would have it.
-pub(super) fn shortcut(text: &str) -> Result<Table, Error> {
+/// The flows of a scenario that has none, which lasts for `duration`.
+pub(super) fn default_table(duration: Option<&str>) -> Table {
+    let mut table = Table::new("flow");
+    spread_starts(&mut table, duration);
+    table
+}
+
+/// Flows that all start at once leave the seeds little to draw: the starts of those that no file has are spread over a second,
+/// or over a tenth of their time if that is less.
+fn spread_starts(table: &mut Table, duration: Option<&str>) {
+    let ends = [table.peek("stop"), duration].into_iter().flatten();
+    let shortest = ends.filter_map(|t| units::parse_time(t).ok()).min();
+    let stagger = shortest.map_or(SEC, |t| SEC.min(t / 10));
+    table.set("stagger", format_time(stagger));
+}
+
+/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as a file would have it, of a scenario that lasts for
+/// `duration`.
+pub(super) fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
     let fail = |e: Error| e.under(&format!("flow `{text}`"));
     let mut parts = text.split('@');
     let head = parts.next().unwrap_or_default();
@@ -306,8 +323,7 @@ pub(super) fn shortcut(text: &str) -> Result<Table, Error> {
         }
     }
     if !table.has("start") && !table.has("stagger") {
-        // Flows that all start at once leave the seeds nothing to draw, and intervals over runs would be empty.
-        table.set("stagger", "100ms");
+        spread_starts(&mut table, duration);
     }
     Ok(table)
 }

@@ -227,11 +227,13 @@ fn apply(overrides: &Overrides, file: &mut Table) -> Result<(), Error> {
             link.set(key, text);
         }
     }
+    let duration = file.peek("duration").map(str::to_owned);
+    let duration = duration.as_deref();
     if !o.flows.is_empty() {
-        let tables = o.flows.iter().map(|f| flows::shortcut(f));
+        let tables = o.flows.iter().map(|f| flows::shortcut(f, duration));
         file.put("flow", Node::Tables(tables.collect::<Result<_, _>>()?));
     } else if !file.has("flow") {
-        file.put("flow", Node::Tables(vec![Table::new("flow")]));
+        file.put("flow", Node::Tables(vec![flows::default_table(duration)]));
     }
     let from_file = o.flows.is_empty();
     for flow in file.tables_mut("flow") {
