@@ -6,8 +6,11 @@ import hashlib
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -189,6 +192,58 @@ def test_a_machine_without_tun_is_told_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("quell: /dev/net/tun is missing; load the module (modprobe tun)"), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+# What `ip link delete` does (rtnetlink(7)): RTM_DELLINK for the one device that is called quell...
+DELETE = """
+import socket, struct
+index, = (index for index, name in socket.if_nameindex() if name.startswith("quell"))
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+s.send(struct.pack("=IHHIIBxHiII", 32, 17, 5, 1, 0, 0, 0, index, 0, 0))
+error = struct.unpack("=i", s.recv(4096)[16:20])[0]
+assert error == 0, error
+"""
+
+
+# Sends for six seconds; deletes the device after one, if it is told to.
+SEND_ON = """
+import os, socket, subprocess, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for k in range(120):
+    if k == 20 and sys.argv[1] == "behind":
+        subprocess.run([sys.executable, "delete.py"], check=True)
+    try:
+        s.sendto(b"x", (os.environ["QUELL_SERVER"], 9))
+    except OSError:
+        pass  # no route any more
+    time.sleep(0.05)
+print("alive")
+sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("where", ["behind", "outside"])
+def test_a_deleted_device_ends_the_link_but_not_the_command(tmp_path: Path, where: str) -> None:
+    python(tmp_path, "delete.py", DELETE)
+    send = python(tmp_path, "send.py", SEND_ON)
+    command = [str(QUELL), "shell", "--rate", "5mbit", "--json", "run.json", "--", sys.executable, send, where]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        if where == "outside":
+            while not any(name.startswith("quell") for _, name in socket.if_nameindex()):
+                time.sleep(0.05)
+            time.sleep(1)
+            subprocess.run([sys.executable, "delete.py"], cwd=tmp_path, check=True)
+        out, errors = running.communicate(timeout=60)
+    assert (running.returncode, out) == (5, "alive\n"), errors
+    gone = r"^quell: the link is gone: its device quell\w+ was deleted; the command goes on without it$"
+    assert len(re.findall(gone, errors, re.MULTILINE)) == 1, errors
+    assert_nothing_is_lost_or_made(tmp_path)
+    assert records(tmp_path)[1]["live"]["read"] >= 10
+    # Neither loop waits for the rest of the time by looking again and again.
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    assert cpu_s < 3, cpu_s
 
 
 # Sends 3,000 numbered datagrams, then `stop` until the server answers.

@@ -123,6 +123,9 @@ class Shell:
     def server_ended(self) -> tuple[int, str | None] | None:
         """Give the exit status of a server that ended before the command, and why if it could not be executed."""
 
+    def link_lost(self) -> bool:
+        """Say whether the link is gone because a device was deleted; True once."""
+
     def signal(self, signal: int) -> None:
         """Hand SIGTERM or SIGHUP on to the command."""
 

@@ -89,6 +89,11 @@ impl Shell {
         }))
     }
 
+    /// Whether the link is gone because a device was deleted; true once.
+    fn link_lost(&mut self) -> PyResult<bool> {
+        Ok(self.running()?.link_lost())
+    }
+
     /// Hands SIGTERM or SIGHUP on to the command.
     fn signal(&mut self, signal: i32) -> PyResult<()> {
         self.running()?.signal(signal);

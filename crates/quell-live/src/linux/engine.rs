@@ -1,7 +1,8 @@
-//! The loop: one thread per direction moves packets from one device through a link to the other.
+//! The loop: one thread per direction moves packets from one device through a link to the other, until it is stopped or one of
+//! the devices is deleted.
 
 use std::fs::File;
-use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,14 +38,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts to move packets of at most `mtu` bytes from `from` to `to`.
+    /// Starts to move packets of at most `mtu` bytes from `from` to `to`. It sets `gone` when it finds a device deleted, and ends when
+    /// `gone` is set.
     pub fn start(
         name: &'static str,
         link: LiveLink,
         (from, to): (OwnedFd, OwnedFd),
         mtu: u32,
         key: Key,
-    ) -> std::io::Result<Self> {
+        gone: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let view = Arc::new(Mutex::new(link.view()));
         let mut run = Loop {
@@ -59,6 +62,7 @@ impl Engine {
             late: Hist::new(),
             pace: Pace::new(),
             at: 0,
+            gone,
         };
         let ask = Arc::new(AtomicU8::new(0));
         let (stopped, asked, seen) = (stop.clone(), ask.clone(), view.clone());
@@ -93,7 +97,7 @@ impl Engine {
 
 /// What became of packets that left.
 #[derive(Default)]
-struct Gone {
+struct Left {
     sent: u64,
     unsent: u64,
     frames: u64,
@@ -112,6 +116,13 @@ struct Loop {
     pace: Pace,
     /// Up to when the link has done what was due.
     at: Nanos,
+    /// A device was deleted.
+    gone: Arc<AtomicBool>,
+}
+
+/// A TUN device's file says so for good once its device was deleted: it polls as ready, and nothing can be read or written.
+fn is_deleted(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD)
 }
 
 impl Loop {
@@ -124,7 +135,7 @@ impl Loop {
         self.machine.realtime = sys::be_punctual();
         let mut buffer = vec![0; FRAME];
         let mut next_view = 0;
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) && !self.gone.load(Ordering::Relaxed) {
             let more = self.read(&mut buffer);
             self.send();
             let now = self.now();
@@ -159,6 +170,10 @@ impl Loop {
             match self.from.read(room.unwrap_or(buffer)) {
                 Ok(length) if length > 0 => self.take(kept, buffer, length),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if is_deleted(&e) => {
+                    self.gone.store(true, Ordering::Relaxed);
+                    return false;
+                }
                 _ => return false,
             }
         }
@@ -218,15 +233,19 @@ impl Loop {
         self.at = now;
         let (pool, large) = (&mut self.pool, &mut self.large);
         let (to, machine, lateness) = (&mut self.to, &mut self.machine, &mut self.late);
-        let mut gone = Gone::default();
+        let (gone, mut left) = (&self.gone, Left::default());
         let mut write = |parts: &[IoSlice<'_>], packets: u64| {
-            let taken = to.write_vectored(parts).is_ok();
+            let written = to.write_vectored(parts);
+            if written.as_ref().is_err_and(is_deleted) {
+                gone.store(true, Ordering::Relaxed);
+            }
+            let taken = written.is_ok();
             *(if taken {
-                &mut gone.sent
+                &mut left.sent
             } else {
-                &mut gone.unsent
+                &mut left.unsent
             }) += packets;
-            gone.frames += u64::from(taken);
+            left.frames += u64::from(taken);
             taken
         };
         self.link.advance(now, |due, packet| {
@@ -247,9 +266,9 @@ impl Loop {
             machine.marks_sent += u64::from(marked);
         });
         large.flush(&mut write);
-        machine.sent += gone.sent;
-        machine.unsent += gone.unsent;
-        machine.frames += gone.frames;
+        machine.sent += left.sent;
+        machine.unsent += left.unsent;
+        machine.frames += left.frames;
         while let Some(place) = self.link.freed() {
             match Large::has(place) {
                 true => self.large.give(place),

@@ -3,6 +3,8 @@
 use std::ffi::{CString, OsString, c_int};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
@@ -86,6 +88,9 @@ impl Ended {
 pub struct Shell {
     init: Init,
     engines: Option<(Engine, Engine)>,
+    /// A device was deleted.
+    gone: Arc<AtomicBool>,
+    gone_told: bool,
     /// Where the other side is.
     pub outside: Outside,
     /// The other side's address, and that in IPv6 where there is one.
@@ -183,13 +188,25 @@ impl Shell {
             return Err(failure(Step::Device, 0));
         };
         let key = random_key();
+        let gone = Arc::new(AtomicBool::new(false));
+        let engine = |name, params, from: &OwnedFd, to: &OwnedFd| {
+            from.try_clone()
+                .and_then(|from| Ok((from, to.try_clone()?)))
+                .and_then(|ends| {
+                    let link = LiveLink::new(params);
+                    Engine::start(name, link, ends, config.mtu, key, gone.clone())
+                })
+                .map_err(|e| Error::new(format!("cannot start the link: {e}")))
+        };
         let engines = (
-            engine("down", config.down, &outer, &inner, config.mtu, key)?,
-            engine("up", config.up, &inner, &outer, config.mtu, key)?,
+            engine("down", config.down, &outer, &inner)?,
+            engine("up", config.up, &inner, &outer)?,
         );
         let shell = Self {
             init,
             engines: Some(engines),
+            gone,
+            gone_told: false,
             outside,
             server: (server.0, (six && inner_six).then_some(server.1)),
             device: block.device.to_string_lossy().into_owned(),
@@ -228,6 +245,12 @@ impl Shell {
         }
     }
 
+    /// True once, when somebody has deleted a device: there is no link any more, and both loops have ended or are about to.
+    pub fn link_lost(&mut self) -> bool {
+        let lost = self.gone.load(Ordering::Relaxed);
+        lost && !std::mem::replace(&mut self.gone_told, true)
+    }
+
     /// Hands a signal (SIGTERM or SIGHUP) on to the command.
     pub fn signal(&self, signal: i32) {
         sys::kill(self.init.pid, signal);
@@ -252,21 +275,6 @@ impl Shell {
         let records = stopped.and_then(|(d, u)| d.finish().zip(u.finish()));
         records.ok_or_else(|| Error::new("the loop of a direction has panicked"))
     }
-}
-
-fn engine(
-    name: &'static str,
-    params: Params,
-    from: &OwnedFd,
-    to: &OwnedFd,
-    mtu: u32,
-    key: Key,
-) -> Result<Engine, Error> {
-    let ends = from
-        .try_clone()
-        .and_then(|from| Ok((from, to.try_clone()?)));
-    ends.and_then(|ends| Engine::start(name, LiveLink::new(params), ends, mtu, key))
-        .map_err(|e| Error::new(format!("cannot start the link: {e}")))
 }
 
 /// What came from the first process; None if it is gone.
