@@ -153,7 +153,7 @@ impl Sock {
         } else {
             1_200_000
         };
-        let window = u64::from(self.cwnd.max(self.packets_out())) * u64::from(self.mss);
+        let window = u64::from(self.cwnd).max(self.nxt - self.una) * u64::from(self.mss);
         window * gain / (self.srtt / quell_qdisc::US).max(1)
     }
     /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find, without its divisions.
@@ -164,7 +164,7 @@ impl Sock {
         } else {
             1_200_000
         };
-        let window = u64::from(self.cwnd.max(self.packets_out()));
+        let window = u64::from(self.cwnd).max(self.nxt - self.una);
         let ms = quell_qdisc::MS;
         window * gain < 3 * 1024 * (self.srtt / quell_qdisc::US)
             && self.min_rtt >= 16 * ms + 384 * quell_qdisc::US

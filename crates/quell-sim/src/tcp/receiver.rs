@@ -120,22 +120,27 @@ impl Receiver {
         } else {
             self.on_ecn(p)
         };
-        // RFC 7323, section 4.3: of the segment that spans the last ACK.
-        let seq = expand(self.next, p.seq);
-        self.ts_recent = if seq <= self.acked {
-            p.tsval
-        } else {
-            self.ts_recent
-        };
-        if seq == self.next {
+        if p.seq == self.next as u32 {
             self.on_gap(now);
+            // RFC 7323, section 4.3: of the segment that spans the last ACK.
+            self.ts_recent = if self.next == self.acked {
+                p.tsval
+            } else {
+                self.ts_recent
+            };
             self.next += 1;
             if !self.ranges.is_empty() {
                 self.fill();
             }
             // The application reads all there is, which answers a pushed segment at once (`tcp_cleanup_rbuf`).
             self.ack_now |= p.push & self.ranges.is_empty();
-        } else if seq < self.next {
+            return before;
+        }
+        let seq = expand(self.next, p.seq);
+        if seq < self.next {
+            if seq <= self.acked {
+                self.ts_recent = p.tsval;
+            }
             self.dsack = Some((seq, seq + 1));
             self.quick = self.quick.max(MAX_QUICKACKS);
             self.ack_now = true;
