@@ -2,6 +2,7 @@
 
 pub mod bottleneck;
 pub mod error;
+pub mod field;
 pub mod hist;
 pub mod meter;
 pub mod queue;

@@ -3,6 +3,7 @@
 
 mod a3c;
 mod controlled;
+mod dualpi2;
 mod fair;
 mod guard;
 mod kinds;
@@ -15,6 +16,7 @@ mod red;
 mod rlaqm;
 mod rows;
 mod single;
+mod table;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,11 +30,13 @@ use quell_qdisc::policy::Policy;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::field::Field;
 
 pub use kinds::Spec;
 pub use lfq::Words as LfqWords;
 use model::Model;
-use option::{Field, Opt};
+use option::Opt;
+use table::{AnyKind, Kind};
 
 /// A queue, parsed and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -196,113 +200,6 @@ fn known() -> String {
     names.join(", ")
 }
 
-/// A kind whose type of parameters is hidden.
-trait AnyKind: Sync {
-    fn name(&self) -> &'static str;
-    fn parse(&self, words: &[&str]) -> Result<Spec, Error>;
-    /// The options whose values are not the defaults, as words.
-    fn differing(&self, spec: &Spec) -> Vec<String>;
-    fn info(&self) -> KindInfo;
-}
-
-/// A row of the table of kinds.
-struct Kind<T: 'static> {
-    name: &'static str,
-    summary: &'static str,
-    source: &'static str,
-    default: fn() -> T,
-    options: &'static [Opt<T>],
-    wrap: fn(T) -> Spec,
-    unwrap: fn(&Spec) -> Option<&T>,
-    /// What must hold between options.
-    check: fn(&T) -> Result<(), &'static str>,
-}
-
-impl<T: Clone> AnyKind for Kind<T> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn parse(&self, words: &[&str]) -> Result<Spec, Error> {
-        let mut params = (self.default)();
-        let mut given: Vec<&str> = Vec::new();
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let Some(option) = self.options.iter().find(|o| o.matches(word)) else {
-                let names = self.options.iter();
-                let names = names.flat_map(|o| [Some(o.name), o.off()]).flatten();
-                return Err(Error::unknown("option", word, names));
-            };
-            if given.contains(&option.name) {
-                return Err(Error::new("given twice")
-                    .remedy("give it once")
-                    .key(option.name));
-            }
-            given.push(option.name);
-            let value = if option.is_flag() {
-                ""
-            } else {
-                words.next().copied().ok_or_else(|| {
-                    Error::new(format!("`{word}` needs a value"))
-                        .remedy(format!("write {word} {}", option.syntax()))
-                })?
-            };
-            option
-                .set(&mut params, word, value)
-                .map_err(|e| e.key(option.name))?;
-        }
-        (self.check)(&params).map_err(Error::new)?;
-        Ok((self.wrap)(params))
-    }
-
-    fn differing(&self, spec: &Spec) -> Vec<String> {
-        let Some(params) = (self.unwrap)(spec) else {
-            return Vec::new();
-        };
-        let mut default = (self.default)();
-        let mut words = Vec::new();
-        for option in self.options {
-            let value = option.get(params);
-            if value == option.get(&default) || value.is_empty() {
-                continue;
-            }
-            if let Field::File { brought, .. } = option.field {
-                default = brought(params);
-            }
-            words.push(if option.is_flag() {
-                // It may change the defaults of those that follow; a flag's value is always good.
-                let _ = option.set(&mut default, &value, "");
-                value
-            } else {
-                format!("{} {value}", option.name)
-            });
-        }
-        words
-    }
-
-    fn info(&self) -> KindInfo {
-        let default = (self.default)();
-        let options = self.options.iter().map(|o| OptionInfo {
-            name: match o.off() {
-                Some(off) => format!("{}|{off}", o.name),
-                None => o.name.to_owned(),
-            },
-            value: o.syntax(),
-            default: match o.get(&default) {
-                d if d.is_empty() => "off".to_owned(),
-                d => d,
-            },
-            meaning: o.meaning,
-        });
-        KindInfo {
-            name: self.name,
-            summary: self.summary,
-            source: self.source,
-            options: options.chain(guard::options(self.name)).collect(),
-        }
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -368,9 +265,9 @@ pub(crate) mod tests {
             "pfifo: `limit` needs a value; write limit N"
         );
         assert!(
-            error("pfifo limit 0").starts_with("pfifo: limit: \"0\" is out of range; write 1 to ")
+            error("pfifo limit 0").starts_with("pfifo: limit: \"0\" is too small; write 1 to ")
         );
-        assert!(error("pfifo limit 5000000000").contains("out of range"));
+        assert!(error("pfifo limit 5000000000").contains("is too large"));
         assert_eq!(
             error("pfifo limit -1"),
             "pfifo: limit: \"-1\" is not a whole number; write a whole number from 1 to 1000000000"
@@ -436,20 +333,17 @@ pub(crate) mod tests {
 
     #[test]
     fn dualpi2s_round_trips_set_its_gains() {
-        let Spec::DualPi2(p) = Queue::parse("dualpi2 max_rtt 100ms typical_rtt 15ms")
-            .unwrap()
-            .spec
-        else {
-            panic!()
+        let params = |words: &str| match Queue::parse(words).unwrap().spec {
+            Spec::DualPi2(words) => words.params,
+            _ => panic!(),
         };
+        let p = params("dualpi2 max_rtt 100ms typical_rtt 15ms");
         // RFC 9332, appendix A.1: alpha = 0.1 Tupdate / RTT_max^2, beta = 0.3 / RTT_max
         assert!(
             (p.alpha - 0.15).abs() < 1e-9 && (p.beta - 3.0).abs() < 1e-9,
             "{p:?}"
         );
-        let Spec::DualPi2(q) = Queue::parse("dualpi2 typical_rtt 15ms").unwrap().spec else {
-            panic!()
-        };
+        let q = params("dualpi2 typical_rtt 15ms");
         assert_eq!((q.target, q.beta), (15_000_000, p.beta));
     }
 
@@ -465,6 +359,10 @@ pub(crate) mod tests {
                 "dualpi2 step_thresh 5pkt",
             ),
             ("dualpi2 any_ect overflow", "dualpi2 any_ect overflow"),
+            (
+                "dualpi2 typical_rtt 20ms max_rtt 100ms target 20ms tupdate 5ms",
+                "dualpi2 max_rtt 100ms typical_rtt 20ms tupdate 5ms",
+            ),
             ("fq_codel noecn", "fq_codel noecn"),
             (
                 "learnqueue eta 0.5 as_published",

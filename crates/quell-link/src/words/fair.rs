@@ -277,7 +277,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         ),
         opt(
             "any_ect",
-            any_ect!(),
+            any_ect!(classifier),
             "who goes to the L4S sub-queues: every ECN-capable packet, or only ECT(1) and CE",
         ),
         opt(

@@ -1,9 +1,10 @@
 //! Every kind: what its words parse into and what they build. Names, units and defaults are `tc`'s.
 
 use quell_qdisc::control::{fixed, wqm};
-use quell_qdisc::{cake, cobalt, codel, disciplines, dualpi2, fifo, fq, fq_codel, fq_pie, l4s};
+use quell_qdisc::{cake, cobalt, codel, disciplines, fifo, fq, fq_codel, fq_pie, l4s};
 
 use super::a3c::{self, A3C_L4S};
+use super::dualpi2::{self, DUALPI2};
 use super::learnqueue::{self, LEARNQUEUE};
 use super::lfq::{self, LFQ};
 use super::pie::{self, PIE};
@@ -34,7 +35,7 @@ pub enum Spec {
     /// `cake`; without a bandwidth of its own the link is its shaper.
     Cake(cake::Params),
     /// `dualpi2`.
-    DualPi2(dualpi2::Params),
+    DualPi2(dualpi2::Words),
     /// `l4s`.
     L4s(l4s::Params),
     /// `a3c_l4s`.
@@ -81,7 +82,7 @@ impl Spec {
                 }
                 plain(Queue::Cake(params))
             }
-            Spec::DualPi2(params) => plain(Queue::DualPi2(params)),
+            Spec::DualPi2(words) => plain(Queue::DualPi2(words.params)),
             Spec::L4s(params) => plain(Queue::L4s(params)),
             Spec::Lfq(words) => words.build(),
             Spec::A3cL4s(words) => Built {
@@ -133,7 +134,7 @@ pub(super) static KINDS: &[&dyn AnyKind] = &[
     &fair::FQ_PIE,
     &single::COBALT,
     &fair::CAKE,
-    &single::DUALPI2,
+    &DUALPI2,
     &fair::L4S,
     &A3C_L4S,
     &controlled::FIXED,

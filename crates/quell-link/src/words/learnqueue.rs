@@ -35,12 +35,8 @@ impl Words {
         self.table.as_ref().map_or("", |(file, _)| file)
     }
 
-    /// What the table was learned with holds for words that follow, so none may come before it.
+    /// What the table was learned with holds until later words say otherwise.
     fn load(&mut self, file: &str) -> Result<(), Error> {
-        if *self != Self::default() {
-            return Err(Error::new("comes after options that it would undo")
-                .remedy(format!("write table {file} first")));
-        }
         let bytes = std::fs::read(file).map_err(|e| {
             Error::new(format!("{file}: {e}")).remedy("make one with quell train learnqueue")
         })?;
@@ -269,7 +265,7 @@ mod tests {
         assert_eq!(
             error(&format!("learnqueue delta 0.9 table {file}")),
             format!(
-                "learnqueue: table: comes after options that it would undo; write table {file} first"
+                "learnqueue: table: comes after `delta 0.9`, which it overrides; write table {file} first"
             )
         );
         assert_eq!(

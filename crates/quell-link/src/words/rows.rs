@@ -22,18 +22,18 @@ macro_rules! unwrap {
     };
 }
 
-/// Who goes to the queue for L4S, in the words of any parameters with a `classifier`.
+/// Who goes to the queue for L4S, in the words of any parameters with a classifier there.
 macro_rules! any_ect {
-    () => {
+    ($($at:ident).+) => {
         Field::Switch {
             off: "l4s_ect",
             set: |p, on| {
-                p.classifier = match on {
+                p.$($at).+ = match on {
                     true => Classifier::AnyEct,
                     false => Classifier::L4sEct,
                 }
             },
-            get: |p| p.classifier == Classifier::AnyEct,
+            get: |p| p.$($at).+ == Classifier::AnyEct,
         }
     };
 }

@@ -1,0 +1,156 @@
+//! `dualpi2`, with the round trips from which its gains may be computed.
+
+use quell_qdisc::dualpi2::{Classifier, Params, Step};
+use quell_qdisc::{MS, Nanos, US};
+
+use super::rows::*;
+use super::{Field, Kind, Spec};
+use crate::{field, units};
+
+/// What the words say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Words {
+    /// The queue's parameters.
+    pub params: Params,
+    /// The longest round trip that the parameters were computed for (default: 100 ms).
+    max_rtt: Option<Nanos>,
+    /// The usual one (default: 15 ms).
+    typical_rtt: Option<Nanos>,
+}
+
+impl Words {
+    /// Computes what follows from the round trips.
+    fn tune(&mut self) {
+        let max = self.max_rtt.unwrap_or(100 * MS);
+        let typical = self.typical_rtt.unwrap_or(15 * MS);
+        let tuned = Params::for_rtt(max, typical.min(max));
+        self.params = Params {
+            target: tuned.target,
+            tupdate: tuned.tupdate,
+            alpha: tuned.alpha,
+            beta: tuned.beta,
+            ..self.params.clone()
+        };
+    }
+}
+
+pub(super) static DUALPI2: Kind<Words> = Kind {
+    name: "dualpi2",
+    summary: "dual queue: low latency for scalable congestion control, PI2 for classic, coupled by the square",
+    source: "RFC 9332, Linux sch_dualpi2",
+    default: Words::default,
+    options: &[
+        opt(
+            "limit",
+            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            "packets in both queues",
+        ),
+        opt(
+            "memlimit",
+            Field::MaybeBytes(|w| &mut w.params.memlimit, 1, MUCH),
+            "bytes in both queues (default: limit full-size packets, twice)",
+        ),
+        // Before the options that they set, so that the canonical words put them there too.
+        opt(
+            "max_rtt",
+            Field::Other {
+                syntax: "TIME",
+                set: |w, text| {
+                    w.max_rtt = Some(field::time(text, MS, LONG)?);
+                    w.tune();
+                    Ok(())
+                },
+                get: |w| w.max_rtt.map_or_else(String::new, units::format_time),
+            },
+            "sets target, tupdate, alpha and beta for round trips up to this (RFC 9332, appendix A.1)",
+        ),
+        opt(
+            "typical_rtt",
+            Field::Other {
+                syntax: "TIME",
+                set: |w, text| {
+                    w.typical_rtt = Some(field::time(text, US, LONG)?);
+                    w.tune();
+                    Ok(())
+                },
+                get: |w| w.typical_rtt.map_or_else(String::new, units::format_time),
+            },
+            "the same for round trips that are mostly this long",
+        ),
+        opt(
+            "target",
+            Field::Time(|w| &mut w.params.target, 0, LONG),
+            "delay of the classic queue to hold",
+        ),
+        opt(
+            "tupdate",
+            Field::Time(|w| &mut w.params.tupdate, US, LONG),
+            TUPDATE,
+        ),
+        opt(
+            "alpha",
+            Field::Number(|w| &mut w.params.alpha, 0.0, 4e6),
+            "weight of the distance from target, Hz",
+        ),
+        opt(
+            "beta",
+            Field::Number(|w| &mut w.params.beta, 0.0, 4e6),
+            "weight of the change of delay, Hz",
+        ),
+        opt(
+            "coupling_factor",
+            Field::Count(|w| &mut w.params.coupling_factor, 1, 255),
+            "the low-latency queue is marked so many times as often as p'",
+        ),
+        opt(
+            "step_thresh",
+            Field::Other {
+                syntax: "TIME|PACKETS",
+                set: |w, text| {
+                    w.params.step_thresh = match text.strip_suffix("pkt").or(text.strip_suffix('p'))
+                    {
+                        Some(n) => Step::Packets(units::parse_count(n)?.min(MANY.into()) as u32),
+                        None => Step::Time(
+                            units::parse_time(text)
+                                .map_err(|e| e.remedy("write it as 1ms, or in packets as 5pkt"))?,
+                        ),
+                    };
+                    Ok(())
+                },
+                get: |w| match w.params.step_thresh {
+                    Step::Time(time) => units::format_time(time),
+                    Step::Packets(n) => format!("{n}pkt"),
+                },
+            },
+            "where marking of the low-latency queue begins",
+        ),
+        opt(
+            "min_qlen_step",
+            Field::Count(|w| &mut w.params.min_qlen_step, 0, MANY),
+            "the step spares packets that found fewer in the low-latency queue",
+        ),
+        opt(
+            "classic_protection",
+            Field::Count(|w| &mut w.params.classic_protection, 0, 100),
+            "percent of the link that the classic queue keeps",
+        ),
+        opt(
+            "any_ect",
+            any_ect!(params.classifier),
+            "who goes to the low-latency queue: every ECN-capable packet, or only ECT(1) and CE",
+        ),
+        opt(
+            "drop_on_overload",
+            Field::Flag(|w| &mut w.params.drop_on_overload, "overflow"),
+            "on overload drop from both queues, or let them overflow",
+        ),
+        opt(
+            "drop_enqueue",
+            Field::Flag(|w| &mut w.params.drop_enqueue, "drop_dequeue"),
+            "where the law acts",
+        ),
+    ],
+    wrap: Spec::DualPi2,
+    unwrap: unwrap!(DualPi2),
+    check: |w| w.params.check(),
+};

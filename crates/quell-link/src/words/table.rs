@@ -1,0 +1,339 @@
+//! A kind of queue as a table of options that reads, prints and lists its words. Nothing that was typed is silently lost:
+//! a preset (an option that sets other options as well) has to come before the options that it would override.
+
+use std::fmt;
+
+use super::option::Opt;
+use super::{KindInfo, OptionInfo, Spec, guard};
+use crate::error::Error;
+use crate::field::Field;
+
+/// A kind whose type of parameters is hidden.
+pub(super) trait AnyKind: Sync {
+    fn name(&self) -> &'static str;
+    fn parse(&self, words: &[&str]) -> Result<Spec, Error>;
+    /// The options whose values are not the defaults, as words.
+    fn differing(&self, spec: &Spec) -> Vec<String>;
+    fn info(&self) -> KindInfo;
+}
+
+/// A row of the table of kinds.
+pub(super) struct Kind<T: 'static> {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub source: &'static str,
+    pub default: fn() -> T,
+    pub options: &'static [Opt<T>],
+    pub wrap: fn(T) -> Spec,
+    pub unwrap: fn(&Spec) -> Option<&T>,
+    /// What must hold between options.
+    pub check: fn(&T) -> Result<(), &'static str>,
+}
+
+/// An option as it was typed.
+struct Given<'a, T: 'static> {
+    option: &'static Opt<T>,
+    word: &'a str,
+    value: &'a str,
+}
+
+impl<T: Clone> Given<'_, T> {
+    fn apply(&self, params: &mut T) -> Result<(), Error> {
+        let set = self.option.set(params, self.word, self.value);
+        set.map_err(|e| e.key(self.option.name))
+    }
+}
+
+impl<T> fmt::Display for Given<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            "" => f.write_str(self.word),
+            value => write!(f, "{} {value}", self.word),
+        }
+    }
+}
+
+impl<T: Clone> Kind<T> {
+    /// Every option's value.
+    fn values(&self, params: &T) -> Vec<String> {
+        self.options.iter().map(|o| o.get(params)).collect()
+    }
+
+    /// The values after these words alone.
+    fn values_after(&self, given: &[&Given<T>]) -> Result<Vec<String>, Error> {
+        let mut params = (self.default)();
+        given.iter().try_for_each(|g| g.apply(&mut params))?;
+        Ok(self.values(&params))
+    }
+
+    /// Does the later one override what the earlier one set: would it hold if the two changed places?
+    fn overrides(&self, later: &Given<T>, earlier: &Given<T>) -> Result<bool, Error> {
+        let (default, alone) = (self.values_after(&[])?, self.values_after(&[earlier])?);
+        let (here, turned) = (
+            self.values_after(&[earlier, later])?,
+            self.values_after(&[later, earlier])?,
+        );
+        // What a file brings are defaults for the words behind it.
+        let brings = matches!(earlier.option.field, Field::File { .. });
+        Ok((0..self.options.len()).any(|i| {
+            let name = self.options[i].name;
+            let set = name == earlier.option.name || (!brings && alone[i] != default[i]);
+            name != later.option.name && set && here[i] != turned[i]
+        }))
+    }
+}
+
+impl<T: Clone> AnyKind for Kind<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn parse(&self, words: &[&str]) -> Result<Spec, Error> {
+        let mut params = (self.default)();
+        let mut given: Vec<Given<T>> = Vec::new();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let Some(option) = self.options.iter().find(|o| o.matches(word)) else {
+                let names = self.options.iter();
+                let names = names.flat_map(|o| [Some(o.name), o.off()]).flatten();
+                return Err(Error::unknown("option", word, names));
+            };
+            if given.iter().any(|g| g.option.name == option.name) {
+                return Err(Error::new("given twice")
+                    .remedy("give it once")
+                    .key(option.name));
+            }
+            let value = if option.is_flag() {
+                ""
+            } else {
+                words.next().copied().ok_or_else(|| {
+                    Error::new(format!("`{word}` needs a value"))
+                        .remedy(format!("write {word} {}", option.syntax()))
+                })?
+            };
+            let now = Given {
+                option,
+                word,
+                value,
+            };
+            let before = self.values(&params);
+            now.apply(&mut params)?;
+            let changed = before.into_iter().zip(self.values(&params));
+            let is_preset = (self.options.iter().zip(changed))
+                .any(|(o, (before, after))| o.name != option.name && before != after);
+            if is_preset {
+                for earlier in &given {
+                    if self.overrides(&now, earlier)? {
+                        let what = format!("comes after `{earlier}`, which it overrides");
+                        let remedy = format!("write {now} first");
+                        return Err(Error::new(what).remedy(remedy).key(option.name));
+                    }
+                }
+            }
+            given.push(now);
+        }
+        (self.check)(&params).map_err(Error::new)?;
+        Ok((self.wrap)(params))
+    }
+
+    fn differing(&self, spec: &Spec) -> Vec<String> {
+        let Some(params) = (self.unwrap)(spec) else {
+            return Vec::new();
+        };
+        let mut default = (self.default)();
+        let mut words = Vec::new();
+        for option in self.options {
+            let value = option.get(params);
+            if value == option.get(&default) || value.is_empty() {
+                continue;
+            }
+            // It may change the defaults of those that follow; a value that was read is good.
+            match option.field {
+                Field::File { brought, .. } => default = brought(params),
+                _ => drop(option.set(&mut default, option.name_of(&value), &value)),
+            }
+            words.push(option.words(&value));
+        }
+        words
+    }
+
+    fn info(&self) -> KindInfo {
+        let default = (self.default)();
+        let options = self.options.iter().map(|o| OptionInfo {
+            name: match o.off() {
+                Some(off) => format!("{}|{off}", o.name),
+                None => o.name.to_owned(),
+            },
+            value: o.syntax(),
+            default: match o.get(&default) {
+                d if d.is_empty() => "off".to_owned(),
+                d => d,
+            },
+            meaning: o.meaning,
+        });
+        KindInfo {
+            name: self.name,
+            summary: self.summary,
+            source: self.source,
+            options: options.chain(guard::options(self.name)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::{Queue, catalogue};
+
+    fn error(words: &str) -> String {
+        Queue::parse(words).expect_err(words).to_string()
+    }
+
+    /// Values that an option may take, among them others than its default.
+    fn samples(kind: &str, option: &OptionInfo, files: &[(&str, String)]) -> Vec<String> {
+        let values: Vec<String> = match option.value {
+            "" => return option.name.split('|').map(str::to_owned).collect(),
+            "FILE" => files
+                .iter()
+                .filter(|(k, _)| *k == kind)
+                .map(|(_, f)| f.clone())
+                .collect(),
+            "VALUE/MASK" => vec!["1/3".into()],
+            _ => [
+                "1", "2", "300", "0.25", "0.5", "7ms", "15ms", "40ms", "1mbit",
+            ]
+            .map(str::to_owned)
+            .into(),
+        };
+        let words = |v| format!("{} {v}", option.name);
+        values.into_iter().map(words).collect()
+    }
+
+    #[test]
+    fn what_a_preset_overrides_has_to_come_after_it() {
+        let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/");
+        let table = quell_qdisc::control::learnqueue::Params {
+            max_size: 60,
+            delta: 0.9,
+            ..Default::default()
+        };
+        let path = std::env::temp_dir().join(format!("quell-{}-presets", std::process::id()));
+        let learned = quell_qdisc::control::learnqueue::LearnQueue::new(table);
+        std::fs::write(&path, learned.table().save().unwrap()).unwrap();
+        let files = [
+            ("learnqueue", path.to_str().unwrap().to_owned()),
+            ("rlaqm", format!("{models}rl-aqm.safetensors")),
+            ("lfq", format!("{models}lfq-offline-10.safetensors")),
+            ("a3c_l4s", format!("{models}a3c-l4s.safetensors")),
+        ];
+        let mut refused = std::collections::BTreeSet::new();
+        let mut pairs = 0;
+        for kind in catalogue() {
+            let name = kind.name;
+            for (first, then) in kind
+                .options
+                .iter()
+                .flat_map(|a| kind.options.iter().map(move |b| (a, b)))
+                .filter(|(a, b)| a.name != b.name)
+            {
+                let both = samples(name, first, &files).into_iter().flat_map(|a| {
+                    samples(name, then, &files)
+                        .into_iter()
+                        .map(move |b| (a.clone(), b))
+                });
+                for (a, b) in both {
+                    let turned = Queue::parse(&format!("{name} {b} {a}"));
+                    match Queue::parse(&format!("{name} {a} {b}")) {
+                        // The order makes no difference, or the other one is refused.
+                        Ok(queue) => {
+                            pairs += 1;
+                            if let Ok(turned) = turned {
+                                assert_eq!(turned, queue, "{name} {a} {b}");
+                            }
+                        }
+                        Err(e) if e.what.contains("which it overrides") => {
+                            let preset = then.name.as_str();
+                            assert_eq!(
+                                e.to_string(),
+                                format!(
+                                    "{name}: {preset}: comes after `{a}`, which it overrides; write {b} first"
+                                )
+                            );
+                            refused.insert((name, preset.to_owned(), first.name.clone()));
+                            // Behind the preset it holds; another preset is many words there.
+                            let alone = Queue::parse(&format!("{name} {a}"));
+                            if let (Ok(turned), Ok(alone)) = (turned, alone)
+                                && a != "as_published"
+                            {
+                                let (turned, alone) = (turned.canonical(), alone.canonical());
+                                assert!(turned.contains(&alone[name.len()..]), "{turned}: {a}");
+                            }
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        std::fs::remove_file(path).unwrap();
+        assert!(pairs > 10_000, "{pairs}");
+        let l4s = "any_ect|l4s_ect max_ecnth";
+        let rtts = "alpha beta target tupdate";
+        let learned = "alpha as_published basic_rate bytes_max_delay current_max_delay decay delayed_credit delta \
+                       epsilon epsilon_min eta fixed_point gamma gamma_max initial literal_update max packet period \
+                       printed_gamma target";
+        let expected: Vec<_> = [
+            ("a3c_l4s", "as_published", l4s),
+            ("dualpi2", "max_rtt", rtts),
+            ("dualpi2", "typical_rtt", rtts),
+            ("l4s", "as_published", l4s),
+            ("learnqueue", "as_published", "alpha initial"),
+            ("learnqueue", "table", learned),
+            (
+                "pie",
+                "ns3-2018",
+                "alpha beta bytemode|nobytemode dq_rate_estimator|no_dq_rate_estimator ecn_prob ecn|noecn target tupdate",
+            ),
+        ]
+        .into_iter()
+        .flat_map(|(kind, preset, options)| {
+            options
+                .split_whitespace()
+                .map(move |o| (kind, preset.to_owned(), o.to_owned()))
+        })
+        .collect();
+        let refused: Vec<_> = refused.into_iter().collect();
+        assert_eq!(refused, expected);
+    }
+
+    #[test]
+    fn presets_after_what_they_override_say_to_put_them_first() {
+        for (words, message) in [
+            (
+                "learnqueue alpha 0.3 as_published",
+                "learnqueue: as_published: comes after `alpha 0.3`, which it overrides; write as_published first",
+            ),
+            (
+                "l4s max_ecnth 0.5 as_published",
+                "l4s: as_published: comes after `max_ecnth 0.5`, which it overrides; write as_published first",
+            ),
+            (
+                "a3c_l4s l4s_ect as_published",
+                "a3c_l4s: as_published: comes after `l4s_ect`, which it overrides; write as_published first",
+            ),
+            (
+                "pie target 5ms ns3-2018",
+                "pie: ns3-2018: comes after `target 5ms`, which it overrides; write ns3-2018 first",
+            ),
+            (
+                "dualpi2 beta 5 typical_rtt 15ms",
+                "dualpi2: typical_rtt: comes after `beta 5`, which it overrides; write typical_rtt 15ms first",
+            ),
+            (
+                "dualpi2 alpha 1 max_rtt 100ms",
+                "dualpi2: max_rtt: comes after `alpha 1`, which it overrides; write max_rtt 100ms first",
+            ),
+        ] {
+            assert_eq!(error(words), message);
+        }
+    }
+}
