@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from quell import cli, executor, experiment
-from quell._core import InputError
+from quell._core import InputError, Scenario
 from quell.executor import HERE
 from quell.extras import install
 
 SHORT = ["compare", "--rate", "10mbit", "--flow", "cubic:2", "--duration", "3s", "--warmup", "1s", "--seeds", "2"]
-LINK = '[link]\nrate = "10mbit"\n[[flow]]\ncc = "newreno"\ncount = 4\n'
+LINK = Scenario.from_keys(link={"rate": "10mbit"}, flow=[{"cc": "newreno", "count": 4}])
 QUEUES = ["--aqm", "pfifo limit 50", "--aqm", "codel"]
 
 
@@ -121,7 +121,7 @@ def test_training_on_a_cluster_gives_the_weights_of_one_process(on: executor.Exe
     from quell import Policy
     from quell.train import rl_aqm
 
-    (tmp_path / "short.toml").write_text(f'duration = "5s"\n{LINK}')
+    (tmp_path / "short.toml").write_text(LINK.replace(duration="5s").toml())
     short = rl_aqm.Arguments(scenario=str(tmp_path / "short.toml"), episodes=3, validation_runs=1)
     for name, where in (("here", HERE), ("there", on)):
         rl_aqm.train(short, tmp_path / name, on=where)

@@ -8,25 +8,18 @@ from pathlib import Path
 import pytest
 
 from conftest import Quell
+from quell import Scenario
+from quell.keys import Flow, Up
 from test_shell import missing
 
-SCENARIO = """
-duration = "4s"
-warmup = "1s"
-seeds = 1
-[link]
-rate = "10mbit"
-{link}
-[[flow]]
-cc = "cubic"
-count = 2
-rtt = "20ms"
-{flow}
-"""
+CUBIC: Flow = {"cc": "cubic", "count": 2, "rtt": "20ms"}
 
 
-def scenario(folder: Path, link: str = "", flow: str = "") -> str:
-    (folder / "s.toml").write_text(SCENARIO.format(link=link, flow=flow))
+def scenario(folder: Path, *flows: Flow, up: Up | None = None) -> str:
+    made = Scenario.from_keys(
+        name="s", duration="4s", warmup="1s", seeds=1, link={"rate": "10mbit", "up": up}, flow=flows or [CUBIC]
+    )
+    (folder / "s.toml").write_text(made.toml())
     return "s.toml"
 
 
@@ -59,27 +52,13 @@ def test_rows_of_real_tcp_stand_beside_the_simulated_ones(quell: Quell, tmp_path
 
 @needs_root
 def test_both_directions_datagrams_and_marks_are_real(quell: Quell, tmp_path: Path) -> None:
-    flows = """
-ecn = true
-[[flow]]
-cc = "newreno"
-count = 1
-direction = "up"
-rtt = "20ms"
-ecn = true
-[[flow]]
-kind = "cbr"
-rate = "200kbit"
-size = 500
-rtt = "20ms"
-[[flow]]
-kind = "cbr"
-rate = "100kbit"
-size = 500
-direction = "up"
-rtt = "20ms"
-"""
-    file = scenario(tmp_path, '[link.up]\nrate = "5mbit"', flows)
+    flows: list[Flow] = [
+        {**CUBIC, "ecn": True},
+        {"cc": "newreno", "count": 1, "direction": "up", "rtt": "20ms", "ecn": True},
+        {"kind": "cbr", "rate": "200kbit", "size": 500, "rtt": "20ms"},
+        {"kind": "cbr", "rate": "100kbit", "size": 500, "direction": "up", "rtt": "20ms"},
+    ]
+    file = scenario(tmp_path, *flows, up={"rate": "5mbit"})
     done = quell("compare", file, "--real", "--aqm", "codel ecn", "--json", "-")
     assert done.returncode == 0, done.stderr
     real = json.loads(done.stdout)[1]
@@ -90,21 +69,21 @@ rtt = "20ms"
 
 
 @pytest.mark.parametrize(
-    ("link", "flow", "message"),
+    ("flows", "message"),
     [
-        ("", "bytes = 1000", "flow.bytes: only simulated"),
-        ("", "mss = 500", "flow.mss: only simulated"),
-        ("", 'rate = "1mbit"', "flow.rate: only simulated"),
-        ("", '[[flow]]\nkind = "web"\nsize = 9000\narrivals = 5', "flow.kind: "),
-        ("", '[[flow]]\ncc = "bbr"\nrtt = "40ms"', "flow.rtt: 20ms and 40ms; the link has one delay"),
-        ("", '[[flow]]\ncc = "cubic"\necn = true\nrtt = "20ms"', "flow.ecn: Linux has one setting for all"),
-        ("", '[[flow]]\ncc = "prague"\nrtt = "20ms"', "flow.cc: Linux's prague "),
+        ([{**CUBIC, "bytes": 1000}], "flow.bytes: only simulated"),
+        ([{**CUBIC, "mss": 500}], "flow.mss: only simulated"),
+        ([{**CUBIC, "rate": "1mbit"}], "flow.rate: only simulated"),
+        ([CUBIC, {"kind": "web", "size": 9000, "arrivals": 5}], "flow.kind: "),
+        ([CUBIC, {"cc": "bbr", "rtt": "40ms"}], "flow.rtt: 20ms and 40ms; the link has one delay"),
+        ([CUBIC, {"cc": "cubic", "ecn": True, "rtt": "20ms"}], "flow.ecn: Linux has one setting for all"),
+        ([CUBIC, {"cc": "prague", "rtt": "20ms"}], "flow.cc: Linux's prague "),
     ],
 )
 def test_what_is_only_simulated_is_said_in_one_line(
-    quell: Quell, tmp_path: Path, link: str, flow: str, message: str
+    quell: Quell, tmp_path: Path, flows: list[Flow], message: str
 ) -> None:
-    done = quell("compare", scenario(tmp_path, link, flow), "--real", "--json", "runs.json")
+    done = quell("compare", scenario(tmp_path, *flows), "--real", "--json", "runs.json")
     assert done.returncode == 2
     assert done.stderr.startswith(f"quell: --real: {message}"), done.stderr
     assert done.stderr.count("\n") == 1

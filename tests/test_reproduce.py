@@ -12,9 +12,9 @@ import pytest
 from safetensors import safe_open
 
 from conftest import QUELL, ROOT, Quell
-from quell import papers
+from quell import Scenario, papers
 from quell.papers import curves
-from quell.papers.bench import Bench, Run, vary
+from quell.papers.bench import Bench, Run
 from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, VERDICTS, Claim, Paper, Study, rows
 from quell.stats import Estimate
 
@@ -184,18 +184,8 @@ def test_what_no_claim_names_is_an_error_and_what_was_not_measured_is_said() -> 
         rows(paper, study)
 
 
-def test_vary_sets_keys_of_the_file_its_link_and_its_flows() -> None:
-    text = vary("rl-aqm", top={"duration": "9s"}, link={"nic": 7, "rate": "3mbit"}, flow={"rtt": "55ms"}).toml()
-    assert 'duration = "9s"' in text
-    assert text.count("nic = 7") == 1
-    assert text.count('rtt = "55ms"') == 5
-    assert text.count('rate = "3mbit"') == 1
-    with pytest.raises(KeyError, match=r"\[link\] depth"):
-        vary("rl-aqm", link={"depth": 3})
-
-
 def test_results_do_not_depend_on_the_number_of_cores() -> None:
-    runs = [Run(vary("lfq", link={"rate": f"{rate}mbit"}), "pie", k) for rate in (5, 9) for k in range(2)]
+    runs = [Run(Scenario("lfq").replace(link={"rate": f"{rate}mbit"}), "pie", k) for rate in (5, 9) for k in range(2)]
     one, three = (
         Bench(threads=threads).run("runs", runs, lambda record: str(record["trace_hash"])) for threads in (1, 3)
     )

@@ -21,22 +21,14 @@ import threading
 import time
 from pathlib import Path
 
+from quell import Scenario
+
 HERE = Path(__file__).resolve().parent
 QUELL = HERE.parent.parent / ".venv" / "bin" / "quell"
 WARM_S, UNTIL_S = 5, 30
 RATE = 10_000_000
 STEP_S = 0.001
 BUFFERS = "net.ipv4.tcp_rmem=4096 131072 6291456", "net.ipv4.tcp_wmem=4096 16384 4194304"
-LINK = """
-[link]
-rate = "1gbit"
-delay = "10ms"
-queue = "pfifo limit 10000"
-[link.up]
-rate = "10mbit"
-shaper = "htb"
-queue = "{queue}"
-"""
 
 
 def main() -> None:
@@ -55,7 +47,13 @@ def main() -> None:
 def shell(queue: str, seed: str, flows: str) -> list[tuple[float, float]]:
     """Time and backlog in ms, through quell shell."""
     run("sysctl", "-qw", *BUFFERS)
-    Path("link.toml").write_text(LINK.format(queue=queue))
+    link = Scenario.from_keys(
+        link={
+            "rate": "1gbit", "delay": "10ms", "queue": "pfifo limit 10000",
+            "up": {"rate": f"{RATE}bit", "shaper": "htb", "queue": queue},
+        },
+    )  # fmt: skip
+    Path("link.toml").write_text(link.toml())
     serve = f"{sys.executable} {HERE / 'sink.py'} {WARM_S} {UNTIL_S} sink.json"
     options = ["--scenario", "link.toml", "--no-offload", "--series", str(STEP_S), "--json", "run.json", "--seed", seed]
     send = [sys.executable, HERE / "send.py", "cubic", flows, str(UNTIL_S)]

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, Unpack, final
 
 from quell.control import Gauges, Knobs
+from quell.keys import Keys
 
 __version__: str
 
@@ -17,7 +18,7 @@ class InputError(ValueError):
 
 @final
 class Scenario:
-    """A checked scenario. Immutable."""
+    """A checked scenario, and the keys that it was made of. Immutable."""
 
     name: str
     queue: str
@@ -28,7 +29,7 @@ class Scenario:
 
     def __new__(
         cls,
-        name: str | None = None,
+        name: str | Scenario | None = None,
         *,
         text: str | None = None,
         queue: str | None = None,
@@ -42,9 +43,24 @@ class Scenario:
         seeds: str | None = None,
         seed: str | None = None,
     ) -> Scenario:
-        """Read a scenario file or a built-in one, or `text`, which `name` names in errors.
+        """Read a scenario file or a built-in one, take another scenario, or read `text`, which `name` names in errors.
 
-        The rest are the command line's strings, which stand over the file or in its place.
+        The rest are the command line's strings, which override the file or take its place.
+        """
+
+    @staticmethod
+    def from_keys(**keys: Unpack[Keys]) -> Scenario:
+        """Make a scenario of the keys of a file (docs/scenarios.md), tables as dictionaries.
+
+        Raises InputError, one line that names the key and what would be right.
+        """
+
+    def replace(self, **keys: Unpack[Keys]) -> Scenario:
+        """Return the scenario with other values of some keys; those that are not named stay as they were written.
+
+        A dictionary changes the keys of a table or, for `flow` and `hop`, of every such table; a list of dictionaries
+        replaces all of them. None takes a key away. Raises InputError, one line that names the key and what would be
+        right.
         """
 
     def toml(self) -> str:
@@ -232,6 +248,15 @@ def episode(
     Returns the record as JSON; of queue `which` what its network read at each decision (float32), what it chose
     (float32: the index of an action), and what LearnQueue has learned.
     """
+
+def scenario_keys() -> str:
+    """List the tables of scenario files as JSON: objects `name`, `about`, `keys`.
+
+    A key has `name`, `value` (how it is written), `default` and `meaning`.
+    """
+
+def scenario_schema() -> str:
+    """Give a JSON Schema (draft 2020-12) of scenario files."""
 
 def scenarios() -> list[tuple[str, str, str]]:
     """List the built-in scenarios: name, a line about it, its TOML."""

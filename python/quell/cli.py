@@ -313,14 +313,25 @@ def queues(
     return OK
 
 
-@app.command(epilog="Examples:\n\n  quell scenarios\n\n  quell scenarios home > my.toml")
+@app.command(
+    epilog="Examples:\n\n  quell scenarios\n\n  quell scenarios home > my.toml\n\n"
+    "  quell scenarios --schema > scenario.schema.json"
+)
 def scenarios(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Print this one's file.", show_default=False)
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print a JSON Schema of scenario files, for editors.")
+    ] = False,
     json: Json = None,
 ) -> int:
     """List the built-in scenarios, or print one as a file to start from."""
+    if schema:
+        if name is not None or json is not None:
+            raise InputError("--schema: it is the same for all scenarios; leave the rest out")
+        print(_core.scenario_schema())
+        return OK
     targets = Targets(json)
     known = _core.scenarios()
     if name is not None:

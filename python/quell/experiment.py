@@ -37,7 +37,7 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     given = shortcuts.plain(overrides)
     text, file = "", None
     if isinstance(source, Scenario):
-        scenario = Scenario(source.name, text=source.toml(), **given) if given else source
+        scenario = Scenario(source, **given) if given else source
     elif isinstance(source, str) and _is_toml(source):
         scenario, text = Scenario(text=source, **given), source
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,18 @@ class UnitWarning(UserWarning):
 
 def warn(text: str, file: str | None, overrides: Mapping[str, Any]) -> None:
     """Warn of such rates in a scenario's text, or the file of this name where there is one, and in its overrides."""
-    found = [*_in_toml(text if file is None else _read(file), file), *_in_overrides(overrides)]
+    _warn([*_in_toml(text if file is None else _read(file), file), *_in_overrides(overrides)])
+
+
+def warn_of_keys(keys: Mapping[str, Any]) -> None:
+    """Warn of such rates in the keys of a scenario."""
+    _warn(_values("", keys))
+
+
+def _warn(found: Iterable[tuple[str, str]]) -> None:
     for where, value in found:
         if (note := _core.note_on_rate(value)) is not None:
-            warnings.warn(f"{where}: {note}", UnitWarning, stacklevel=4)
+            warnings.warn(f"{where}: {note}", UnitWarning, stacklevel=5)
 
 
 def _read(file: str) -> str:

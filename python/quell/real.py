@@ -16,7 +16,7 @@ from typing import Any
 
 from quell import _core, ends
 from quell._core import InputError, Scenario
-from quell.experiment import BINS, Job, Outcome, fingerprint, load
+from quell.experiment import BINS, Job, Outcome, fingerprint
 
 LABEL = "{queue}, real TCP"
 """What a row with real packets is called, beside the simulated one of its queue."""
@@ -58,7 +58,7 @@ def check_path(option: str, plain: Mapping[str, Any]) -> None:
 def _flows(plain: Mapping[str, Any], duration_s: float) -> list[dict[str, Any]]:
     """List the flows, one by one."""
     check_path("--real", plain)
-    usual = tomllib.loads(load("[link]\nrate = '1mbit'\n[[flow]]\n").toml())["flow"][0]
+    usual = tomllib.loads(Scenario.from_keys(link={"rate": "1mbit"}).toml())["flow"][0]
     flows: list[dict[str, Any]] = []
     rtts = {flow["rtt"] for flow in plain.get("flow", ())}
     if len(rtts) > 1:
@@ -85,9 +85,9 @@ def _flows(plain: Mapping[str, Any], duration_s: float) -> list[dict[str, Any]]:
                 "ecn": flow["ecn"], "direction": flow.get("direction", "down"), "rtt_ms": 1e3 * _seconds(flow["rtt"]),
                 "start_s": _seconds(flow["start"]) + _seconds(flow["stagger"]) * _spread(number),
                 "stop_s": _seconds(flow["stop"]) if "stop" in flow else duration_s,
-                "size": flow.get("size", 0),
+                "size": _core.quantity(str(flow.get("size", 0)), "size"),
                 "rate_bps": float(_core.quantity(flow["rate"], "rate")) if kind == "cbr" else 0.0,
-                "buffer": _core.quantity(flow.get("buffer", "6mb"), "size"),
+                "buffer": _core.quantity(str(flow.get("buffer", "6mb")), "size"),
             })  # fmt: skip
     if not flows:
         raise InputError("--real: there are no flows; give [[flow]] or --flow")
@@ -133,7 +133,8 @@ def beside(
         if outcome.interrupted:
             continue
         try:
-            record = _run_one(load(simulated.scenario, queue=queue), spec) | {"scenario_hash": scenario_hash}
+            own = simulated.scenario.replace(link={"queue": queue})
+            record = _run_one(own, spec) | {"scenario_hash": scenario_hash}
         except KeyboardInterrupt:
             outcome.interrupted = True
             continue

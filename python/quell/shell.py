@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quell import _core, experiment
+from quell import _core, experiment, notes
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
 from quell.nat import translated
@@ -156,17 +156,13 @@ def _link(source: str | None, down: dict[str, str | None], up: dict[str, str | N
         if any(up.values()) or any(down.values()):
             raise InputError("there is no link; give --rate, as in --rate 15mbit, or --trace or --scenario")
         return experiment.load(seed=seed)
-    lines = ["[link]", *_keys(down)]
-    if any(value is not None for value in up.values()):
-        lines += ["[link.up]", *_keys(up)]
+    of_link: Any = {**down, "up": up if any(value is not None for value in up.values()) else None}
     try:
-        return experiment.load("\n".join(lines) + "\n", seed=seed)
+        link = experiment.load(Scenario.from_keys(link=of_link), seed=seed)
     except InputError as error:
-        raise InputError(re.sub(r"^(?:[^:]*:\d+: )?link\.(up\.)?(\w+)", _named, str(error))) from None
-
-
-def _keys(values: dict[str, str | None]) -> list[str]:
-    return [f"{key} = {_json.dumps(value)}" for key, value in values.items() if value is not None]
+        raise InputError(re.sub(r"^link\.(up\.)?(\w+)", _named, str(error))) from None
+    notes.warn_of_keys({"link": of_link})
+    return link
 
 
 def _option(key: str) -> str:

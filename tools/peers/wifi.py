@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """802.11n cells in ns-3 and quell: an access point, one or two stations, a flow for each.
 
-    tools/peers/wifi.py [--repeat N]        simulated seconds per CPU-second of both, in this one run
-    tools/peers/wifi.py --figures FILE      measures ns-3's goodput and delay anew (writes FILE as CSV)
+    .venv/bin/python tools/peers/wifi.py [--repeat N]       simulated seconds per CPU-second of both, in this one run
+    .venv/bin/python tools/peers/wifi.py --figures FILE     measures ns-3's goodput and delay anew (writes FILE as CSV)
 
 The cells are those of wifi.cc and of crates/quell-sim/tests/data/ns3/wifi.toml. Needs Debian's packages libns3-dev and
 g++; as root, installs those that are missing.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -47,38 +46,26 @@ def ns3(program, cell, end_s, seed, *measure):
 
 
 def scenario(cell):
+    from quell import Scenario
+
     mcs, stations, direction, kind = cell
-    rate = 1.5 * (26 if mcs == 3 else 65) / stations
     limit = LIMIT - ON_AIR[mcs]
-    words = {
-        "DURATION": f"{QUELL_S}s",
-        "STATIONS": stations,
-        "MCS": mcs,
-        "LIMIT": limit // stations if direction == "down" else limit,
-        "FLOW": 'cc = "newreno"\nrtt = "20ms"\nstart = "1s"\nstagger = "10ms"'
-        if kind == "tcp"
-        else f'kind = "poisson"\nrate = "{rate}mbit"',
-        "FROM": "ap" if direction == "down" else "*",
-        "TO": "*" if direction == "down" else "ap",
-    }
-    with open(TEMPLATE) as file:
-        text = "".join(line for line in file if not line.startswith("#"))
-    for word, value in words.items():
-        text = text.replace(word, str(value))
-    return text
+    rate = 1.5 * (26 if mcs == 3 else 65) / stations
+    tcp = {"cc": "newreno", "rtt": "20ms", "start": "1s", "stagger": "10ms"}
+    flow = tcp if kind == "tcp" else {"kind": "poisson", "rate": f"{rate}mbit"}
+    down = direction == "down"
+    return Scenario(TEMPLATE).replace(
+        duration=f"{QUELL_S}s",
+        wifi={"stations": stations, "mcs": mcs, "queue": f"pfifo limit {limit // stations if down else limit}"},
+        flow=flow | {"from": "ap" if down else "*", "to": "*" if down else "ap"},
+    )
 
 
-def quell(cell, folder):
+def quell(cell):
     """One run of quell's: simulated seconds per CPU-second."""
-    path = os.path.join(folder, "cell.toml")
-    with open(path, "w") as file:
-        file.write(scenario(cell))
-    command = [os.path.join(peers.ROOT, ".venv/bin/quell"), "run", path, "--json", os.path.join(folder, "run.json")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        peers.fail(f"{' '.join(command)}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
-    with open(command[-1]) as file:
-        return QUELL_S / json.load(file)["cpu_s"]
+    from quell import run
+
+    return QUELL_S / run(scenario(cell))["cpu_s"][0]
 
 
 def figures(program, path):
@@ -94,14 +81,14 @@ def figures(program, path):
     os.replace(path + ".new", path)
 
 
-def speed(program, folder, repeat):
+def speed(program, repeat):
     print(
         "Simulated seconds per CPU-second: 802.11n, 20 MHz, A-MPDUs, one flow per station (tcp: NewReno, 20 ms of wire)"
     )
     print(f"{'MCS':>3} {'stations':>8} {'':>8} {'quell':>9} {'ns-3':>7} {'to ns-3':>8}", flush=True)
     for cell in CELLS:
         peer = max((NS3_S - WARMUP_S) / ns3(program, cell, NS3_S, 1)[2] for _ in range(repeat))
-        own = max(quell(cell, folder) for _ in range(repeat))
+        own = max(quell(cell) for _ in range(repeat))
         mcs, stations, direction, kind = cell
         print(
             f"{mcs:>3} {stations:>8} {kind + ' ' + direction:>8} {own:>9,.0f} {peer:>7.2f} {own / peer:>6,.0f} x",
@@ -120,7 +107,7 @@ def main():
         if options.figures:
             figures(program, options.figures)
         else:
-            speed(program, folder, options.repeat)
+            speed(program, options.repeat)
 
 
 if __name__ == "__main__":

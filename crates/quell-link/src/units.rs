@@ -220,6 +220,21 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Sort) -> Result<u64, Er
     Ok(scaled as u64)
 }
 
+/// The units of rates.
+pub fn rates() -> Vec<&'static str> {
+    RATES.iter().map(|(unit, _)| *unit).collect()
+}
+
+/// The units of times.
+pub fn times() -> Vec<&'static str> {
+    TIMES.iter().map(|(unit, _)| *unit).collect()
+}
+
+/// The units of sizes, none among them.
+pub fn sizes() -> Vec<&'static str> {
+    SIZES.iter().map(|(unit, _)| *unit).collect()
+}
+
 /// As `tc` would take it, exactly: `15mbit`, `1.5gbit`.
 pub fn format_rate(bps: u64) -> String {
     shortest(

@@ -45,7 +45,10 @@ mod _core {
     #[pymodule_export]
     use crate::runs::{run_each, run_many};
     #[pymodule_export]
-    use crate::scenario::{Scenario, note_on_rate, quantity, queue, queues, scenarios, unknown};
+    use crate::scenario::{
+        Scenario, note_on_rate, quantity, queue, queues, scenario_keys, scenario_schema, scenarios,
+        unknown,
+    };
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::shell::Shell;

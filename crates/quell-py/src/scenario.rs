@@ -1,28 +1,37 @@
 //! `quell._core.Scenario` and the lists that the command line prints.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
 use quell_link::{Error, units, words};
-use quell_sim::scenario::{self, Overrides};
+use quell_sim::scenario::{self, Node, Overrides, Source, Table};
 
 use crate::input_error;
 
-/// A checked scenario. Immutable.
+/// A checked scenario, and the keys that it was made of. Immutable.
 #[pyclass(frozen, module = "quell._core")]
-pub struct Scenario(pub Arc<scenario::Scenario>);
+pub struct Scenario(pub Arc<scenario::Scenario>, Source);
+
+impl Scenario {
+    fn read(source: Source) -> PyResult<Self> {
+        let scenario = source.read().map_err(input_error)?;
+        Ok(Self(Arc::new(scenario), source))
+    }
+}
 
 #[pymethods]
 impl Scenario {
-    /// Reads a scenario file or a built-in one, or `text`, which `name` names in errors. The rest are the command line's
-    /// strings, which stand over the file or in its place.
+    /// Reads a scenario file or a built-in one, or takes another scenario, or reads `text`, which `name` names in errors. The
+    /// rest are the command line's strings, which override the file or take its place.
     #[new]
     #[pyo3(signature = (name = None, *, text = None, queue = None, rate = None, rtt = None, trace = None, flows = vec![],
         ecn = false, duration = None, warmup = None, seeds = None, seed = None))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
-        name: Option<&str>,
+        name: Option<&Bound<'_, PyAny>>,
         text: Option<&str>,
         queue: Option<String>,
         rate: Option<String>,
@@ -47,11 +56,34 @@ impl Scenario {
             seeds,
             seed,
         };
-        let scenario = match text {
-            Some(text) => scenario::Scenario::parse(text, name.unwrap_or(""), &overrides),
-            None => scenario::Scenario::load(name, &overrides),
+        let other = name.and_then(|name| name.cast::<Self>().ok());
+        let name: Option<String> = match (other, name) {
+            (None, Some(name)) => Some(name.extract()?),
+            _ => None,
         };
-        Ok(Self(Arc::new(scenario.map_err(input_error)?)))
+        let source = match (other, text) {
+            (Some(other), None) => other.get().1.clone().with(&overrides),
+            (_, Some(text)) => {
+                let path = name.as_deref().unwrap_or_default();
+                Source::parse(text, path).and_then(|source| source.with(&overrides))
+            }
+            (None, None) => Source::load(name.as_deref(), &overrides),
+        };
+        Self::read(source.map_err(input_error)?)
+    }
+
+    /// A scenario of these keys alone.
+    #[staticmethod]
+    #[pyo3(signature = (**keys))]
+    fn from_keys(keys: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        Self::read(Source::from_keys(table(keys, String::new())?))
+    }
+
+    /// The scenario with other values of some keys.
+    #[pyo3(signature = (**keys))]
+    fn replace(&self, keys: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let changes = table(keys, String::new())?;
+        Self::read(self.1.clone().replace(&changes))
     }
 
     #[getter]
@@ -99,8 +131,73 @@ impl Scenario {
 
     /// What pickle makes it from again.
     fn __getnewargs_ex__(&self) -> ((), BTreeMap<&str, String>) {
-        ((), BTreeMap::from([("text", self.0.to_toml())]))
+        ((), BTreeMap::from([("text", self.1.to_toml())]))
     }
+}
+
+/// A table of a scenario file, which errors call `path`.
+fn table(keys: Option<&Bound<'_, PyDict>>, path: String) -> PyResult<Table> {
+    let mut table = Table::new(path);
+    for (key, value) in keys.into_iter().flatten() {
+        let key: String = key.extract()?;
+        let path = match table.path() {
+            "" => key.clone(),
+            path => format!("{path}.{key}"),
+        };
+        let value = node(&value, &path)?;
+        table.put(&key, value);
+    }
+    Ok(table)
+}
+
+fn node(value: &Bound<'_, PyAny>, path: &str) -> PyResult<Node> {
+    if value.is_none() {
+        return Ok(Node::Nothing);
+    }
+    if let Ok(dict) = value.cast::<PyDict>() {
+        return Ok(Node::Table(table(Some(dict), path.to_owned())?));
+    }
+    if let Ok(text) = value.extract::<PathBuf>() {
+        return Ok(Node::Text(text.to_string_lossy().into_owned()));
+    }
+    if let Ok(truth) = value.cast::<PyBool>() {
+        return Ok(Node::Plain(truth.is_true().to_string()));
+    }
+    if let Ok(number) = value.extract::<i64>() {
+        return Ok(Node::Plain(number.to_string()));
+    }
+    if let Ok(number) = value.extract::<f64>() {
+        return Ok(Node::Plain(number.to_string()));
+    }
+    let Ok(items) = value.try_iter() else {
+        let what = format!(
+            "a value of type {} is not possible here",
+            value.get_type().name()?
+        );
+        let error =
+            Error::new(what).remedy("write text, a number, True or False, a list or a dict");
+        return Err(input_error(error.key(path)));
+    };
+    let items: Vec<Bound<'_, PyAny>> = items.collect::<PyResult<_>>()?;
+    if items.is_empty() || !items.iter().all(|i| i.is_instance_of::<PyDict>()) {
+        let items = items.iter().map(|i| node(i, path));
+        return Ok(Node::List(items.collect::<PyResult<_>>()?));
+    }
+    let tables = items.iter().enumerate();
+    let tables = tables.map(|(i, item)| table(item.cast().ok(), format!("{path}[{}]", i + 1)));
+    Ok(Node::Tables(tables.collect::<PyResult<_>>()?))
+}
+
+/// Every key of scenario files, as JSON (`quell_sim::scenario::TableInfo`).
+#[pyfunction]
+pub fn scenario_keys() -> PyResult<String> {
+    serde_json::to_string(&scenario::catalogue()).map_err(input_error)
+}
+
+/// A JSON Schema of scenario files.
+#[pyfunction]
+pub fn scenario_schema() -> String {
+    format!("{:#}", scenario::json_schema())
 }
 
 /// The built-in scenarios: name, a line about it, its TOML.

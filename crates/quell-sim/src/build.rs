@@ -154,7 +154,7 @@ impl World {
             FlowKind::Tcp(tcp) => {
                 self.connect(tcp, tcp.bytes, path, span, report)?;
             }
-            FlowKind::Web { .. } => {
+            FlowKind::Web(_) => {
                 if let Some(web) = Web::new(&flow.kind, path, rng, span, report) {
                     let at = web.at;
                     let slot = self.slot(Slot::Web(Box::new(web)))?;

@@ -4,7 +4,7 @@ use quell_link::hist::Hist;
 use quell_link::record::Series;
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
-use crate::scenario::{Cc, Direction, Flow, FlowKind, Scenario};
+use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Slot};
 use crate::world::World;
 
@@ -84,17 +84,12 @@ impl Totals {
 impl Report {
     /// Nothing measured yet.
     pub fn new(flow: &Flow, span: (Nanos, Nanos)) -> Self {
-        let (kind, tcp) = match &flow.kind {
-            FlowKind::Tcp(t) => ("tcp", Some(t)),
-            FlowKind::Web { tcp, .. } => ("web", Some(tcp)),
-            FlowKind::Cbr { .. } => ("cbr", None),
-            FlowKind::Poisson { .. } => ("poisson", None),
-            FlowKind::OnOff { .. } => ("onoff", None),
-        };
-        let finite = kind == "web" || tcp.is_some_and(|t| t.bytes.is_some());
+        let tcp = flow.kind.tcp();
+        let web = matches!(flow.kind, FlowKind::Web(_));
+        let finite = web || tcp.is_some_and(|t| t.bytes.is_some());
         Self {
-            kind,
-            cc: tcp.map_or("", |t| cc_name(t.cc)),
+            kind: flow.kind.name(),
+            cc: tcp.map_or("", |t| t.cc.name()),
             rtt_ns: flow.rtt,
             down: flow.direction == Direction::Down,
             span,
@@ -121,17 +116,6 @@ impl AckStats {
     /// Mean window over ACKs, packets.
     pub fn cwnd(&self) -> f64 {
         self.cwnd_sum as f64 / self.count.max(1) as f64
-    }
-}
-
-fn cc_name(cc: Cc) -> &'static str {
-    match cc {
-        Cc::NewReno => "newreno",
-        Cc::Cubic { .. } => "cubic",
-        Cc::Bic { .. } => "bic",
-        Cc::Bbr => "bbr",
-        Cc::Dctcp => "dctcp",
-        Cc::Prague { .. } => "prague",
     }
 }
 

@@ -4,7 +4,7 @@ use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
 
 use crate::cc::CongestionControl;
 use crate::packet::FlowId;
-use crate::scenario::{FlowKind, Tcp};
+use crate::scenario::{FlowKind, Size, Tcp};
 use crate::tcp::{Receiver, Sender};
 
 /// The way of a flow's packets and of the ACKs that come back.
@@ -141,7 +141,7 @@ impl Datagrams {
             rng,
             start,
         };
-        if !matches!(d.kind, FlowKind::Cbr { .. }) {
+        if !matches!(d.kind, FlowKind::Cbr(_)) {
             d.at = start + d.gap(start);
         }
         d
@@ -149,16 +149,16 @@ impl Datagrams {
 
     /// Size of the IP packet that leaves now.
     pub fn size(&mut self) -> u32 {
-        match self.kind {
-            FlowKind::Cbr { size, .. } | FlowKind::OnOff { size, .. } => size,
-            FlowKind::Poisson {
-                size, exponential, ..
-            } => {
-                if exponential {
+        match &self.kind {
+            FlowKind::Cbr(cbr) => cbr.size,
+            FlowKind::OnOff(onoff) => onoff.size,
+            FlowKind::Poisson(poisson) => {
+                let bytes = poisson.size.bytes;
+                if poisson.size.exponential {
                     // Whole bytes; beyond 64,000 the tail is cut (e^-42 of all at the mean of 1500).
-                    (self.rng.exp(f64::from(size)) as u32).clamp(LEAST, MOST)
+                    (self.rng.exp(bytes as f64) as u32).clamp(LEAST, MOST)
                 } else {
-                    size
+                    bytes as u32
                 }
             }
             _ => LEAST,
@@ -167,42 +167,38 @@ impl Datagrams {
 
     /// ECN field of its packets.
     pub fn ecn(&self) -> Ecn {
-        match self.kind {
-            FlowKind::Cbr { ecn: true, .. }
-            | FlowKind::Poisson { ecn: true, .. }
-            | FlowKind::OnOff { ecn: true, .. } => Ecn::Ect0,
-            _ => Ecn::NotEct,
-        }
+        let ecn = match &self.kind {
+            FlowKind::Cbr(cbr) => cbr.ecn,
+            FlowKind::Poisson(poisson) => poisson.ecn,
+            FlowKind::OnOff(onoff) => onoff.ecn,
+            _ => false,
+        };
+        if ecn { Ecn::Ect0 } else { Ecn::NotEct }
     }
 
     /// Goes on to the next datagram.
     pub fn advance(&mut self) {
-        self.at = match self.kind {
+        self.at = match &self.kind {
             // From the start, so that rounding does not add up.
-            FlowKind::Cbr { rate, size, .. } => {
-                let bits = u128::from(self.sent) * u128::from(size) * 8 * u128::from(SEC);
-                self.start + (bits / u128::from(rate)) as u64
+            FlowKind::Cbr(cbr) => {
+                let bits = u128::from(self.sent) * u128::from(cbr.size) * 8 * u128::from(SEC);
+                self.start + (bits / u128::from(cbr.rate)) as u64
             }
             _ => self.at + self.gap(self.at),
         };
     }
 
     fn gap(&mut self, now: Nanos) -> Nanos {
-        match self.kind {
-            FlowKind::Poisson { rate, size, .. } => {
-                self.rng
-                    .exp(f64::from(size) * 8.0 * SEC as f64 / rate as f64) as u64
+        match &self.kind {
+            FlowKind::Poisson(poisson) => {
+                let mean_bits = poisson.size.bytes as f64 * 8.0;
+                self.rng.exp(mean_bits * SEC as f64 / poisson.rate as f64) as u64
             }
-            FlowKind::OnOff {
-                on,
-                off,
-                gap_on,
-                gap_off,
-                ..
-            } => {
-                let period = on + off;
+            FlowKind::OnOff(onoff) => {
+                let period = onoff.on + onoff.off;
                 let phase = (now - self.start) % period;
-                on_off_gap(self.rng.exp(1.0), phase, [(on, gap_on), (period, gap_off)])
+                let parts = [(onoff.on, onoff.gap_on), (period, onoff.gap_off)];
+                on_off_gap(self.rng.exp(1.0), phase, parts)
             }
             _ => NEVER,
         }
@@ -252,8 +248,7 @@ pub struct Web {
     pub path: Path,
     /// Draws.
     pub rng: Rng,
-    size: u64,
-    exponential: bool,
+    size: Size,
     mean_gap: f64,
 }
 
@@ -266,26 +261,19 @@ impl Web {
         span: (Nanos, Nanos),
         report: u16,
     ) -> Option<Self> {
-        let FlowKind::Web {
-            tcp,
-            size,
-            exponential,
-            arrivals,
-        } = kind
-        else {
+        let FlowKind::Web(web) = kind else {
             return None;
         };
-        let mean_gap = SEC as f64 / arrivals;
+        let mean_gap = SEC as f64 / web.arrivals;
         let at = span.0 + rng.exp(mean_gap) as u64;
         Some(Self {
-            tcp: tcp.clone(),
+            tcp: web.tcp.clone(),
             at,
             stop: span.1,
             report,
             path,
             rng,
-            size: *size,
-            exponential: *exponential,
+            size: web.size,
             mean_gap,
         })
     }
@@ -293,10 +281,10 @@ impl Web {
     /// Bytes of the transfer that starts now; goes on to the next.
     pub fn next(&mut self) -> u64 {
         self.at += self.rng.exp(self.mean_gap) as u64;
-        if self.exponential {
-            (self.rng.exp(self.size as f64) as u64).max(1)
+        if self.size.exponential {
+            (self.rng.exp(self.size.bytes as f64) as u64).max(1)
         } else {
-            self.size
+            self.size.bytes
         }
     }
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -88,33 +87,3 @@ def lacks(words: str) -> str:
 def knows(words: str) -> bool:
     """Say whether these are queue words that this quell has."""
     return not lacks(words)
-
-
-def vary(
-    base: str | Scenario,
-    *,
-    top: Mapping[str, object] | None = None,
-    link: Mapping[str, object] | None = None,
-    flow: Mapping[str, object] | None = None,
-) -> Scenario:
-    """Return a scenario with other values of some keys: of the file, of `[link]`, of every `[[flow]]`.
-
-    A string is written in quotes, anything else as it prints. A key that the scenario does not have is a KeyError.
-    """
-    scenario = experiment.load(base)
-    wanted = {"": dict(top or {}), "[link]": dict(link or {}), "[[flow]]": dict(flow or {})}
-    missing = {(section, key) for section, keys in wanted.items() for key in keys}
-    lines, section = [], ""
-    for line in scenario.toml().splitlines():
-        if line.startswith("["):
-            section = line.strip()
-        name = re.match(r"(\w+) = ", line)
-        if name and name[1] in wanted.get(section, {}):
-            value = wanted[section][name[1]]
-            plain = str(value).lower() if isinstance(value, bool) else value
-            line = f'{name[1]} = "{value}"' if isinstance(value, str) else f"{name[1]} = {plain}"
-            missing.discard((section, name[1]))
-        lines.append(line)
-    if missing:
-        raise KeyError(f"{scenario.name} has no {', '.join(' '.join(m) for m in sorted(missing))}")
-    return Scenario(scenario.name, text="\n".join(lines) + "\n")

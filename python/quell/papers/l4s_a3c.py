@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from quell._core import Scenario
 from quell.papers import l4s_a3c_beyond, l4s_a3c_learner, l4s_a3c_studies
-from quell.papers.bench import Bench, mean, vary
+from quell.papers.bench import Bench, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
 from quell.stats import Record, estimate
 
@@ -167,7 +167,7 @@ Seens = Mapping[Key, Sequence[Seen]]
 
 
 def _scenario(rate: int, *, ecn: bool) -> Scenario:
-    return vary("l4s", link={"rate": f"{rate}mbit"}, flow={"ecn": ecn})
+    return Scenario("l4s").replace(link={"rate": f"{rate}mbit"}, flow={"ecn": ecn})
 
 
 def measure(bench: Bench) -> Study:

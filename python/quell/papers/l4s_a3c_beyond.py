@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
+from quell.keys import Flow, Link
 from quell.papers.bench import Bench, lacks, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
 from quell.stats import Record, estimate
@@ -15,28 +16,22 @@ QUEUES = {"l4s": "l4s", "as_published": "l4s as_published", "dualpi2": "dualpi2"
 """In rows: queue words."""
 
 
-def _flow(keys: str) -> str:
-    return f"[[flow]]\n{keys}\n"
-
-
-def _tcp(cc: str, count: int, rtt: str = "20ms", more: str = "") -> str:
-    return _flow(f'cc = "{cc}"\ncount = {count}\nrtt = "{rtt}"\nstagger = "1s"{more}')
-
-
-_PAIR = _tcp("cubic", 2) + _tcp("prague", 2)
-COUPLED = ('rate = "40mbit"\ndelay = "5ms"', _tcp("cubic", 3, "10ms") + _tcp("prague", 1, "10ms"))
+_CUBICS: Flow = {"cc": "cubic", "count": 2, "rtt": "20ms", "stagger": "1s"}
+_PAIR: tuple[Flow, ...] = (_CUBICS, {**_CUBICS, "cc": "prague"})
+_LINK: Link = {"rate": "20mbit", "delay": "10ms"}
+_COUPLED: Flow = {"cc": "cubic", "count": 3, "rtt": "10ms", "stagger": "1s"}
+COUPLED: tuple[Link, tuple[Flow, ...]] = (
+    {"rate": "40mbit", "delay": "5ms"}, (_COUPLED, {**_COUPLED, "cc": "prague", "count": 1})
+)  # fmt: skip
 """One scalable flow beside three classic ones, in one pair of sub-queues."""
-TRAFFIC = {
-    "udp": ("CUBIC 2, Prague 2, UDP 5 of 20 Mbit/s", 'rate = "20mbit"\ndelay = "10ms"',
-            _PAIR + _flow('kind = "cbr"\nrate = "5mbit"')),
-    "flood": ("CUBIC 2, Prague 2, UDP 30 of 20 Mbit/s", 'rate = "20mbit"\ndelay = "10ms"',
-              _PAIR + _flow('kind = "cbr"\nrate = "30mbit"')),
-    "mixed": ("Prague 2, DCTCP 2, CUBIC 2, 20 Mbit/s", 'rate = "20mbit"\ndelay = "10ms"',
-              _PAIR + _tcp("dctcp", 2, more="\nect = 1")),
+TRAFFIC: dict[str, tuple[str, Link, tuple[Flow, ...]]] = {
+    "udp": ("CUBIC 2, Prague 2, UDP 5 of 20 Mbit/s", _LINK, (*_PAIR, {"kind": "cbr", "rate": "5mbit"})),
+    "flood": ("CUBIC 2, Prague 2, UDP 30 of 20 Mbit/s", _LINK, (*_PAIR, {"kind": "cbr", "rate": "30mbit"})),
+    "mixed": ("Prague 2, DCTCP 2, CUBIC 2, 20 Mbit/s", _LINK, (*_PAIR, {**_CUBICS, "cc": "dctcp", "ect": 1})),
     "steps": ("CUBIC 2, Prague 2, rate 20, 5, 40, 10 Mbit/s for 10 s each",
-              'schedule = [["0s", "20mbit"], ["15s", "5mbit"], ["25s", "40mbit"], ["35s", "10mbit"]]\ndelay = "10ms"',
-              _PAIR),
-    "lte": ("CUBIC 2, Prague 2, LTE trace", 'trace = "builtin:lte"\ndelay = "10ms"', _PAIR),
+              {"schedule": [["0s", "20mbit"], ["15s", "5mbit"], ["25s", "40mbit"], ["35s", "10mbit"]],
+               "delay": "10ms"}, _PAIR),
+    "lte": ("CUBIC 2, Prague 2, LTE trace", {"trace": "builtin:lte", "delay": "10ms"}, _PAIR),
 }  # fmt: skip
 """What the paper leaves as future work."""
 MEASURES = (("mean", "mean sojourn", "ms", 1), ("p99", "99th percentile of the sojourn", "ms", 0),
@@ -62,9 +57,10 @@ CLAIMS = [
 """Section 2.1.5 of the paper: about the same throughput per flow, and sub-millisecond delay of L4S's own."""
 
 
-def _scenario(link: str, flows: str, *, quick: bool, warmup: int = 5) -> Scenario:
-    text = f'duration = "{20 if quick else 45}s"\nwarmup = "{warmup}s"\n[link]\n{link}\n{flows}'
-    return Scenario("beyond", text=f'name = "beyond"\n{text}')
+def _scenario(link: Link, flows: Sequence[Flow], *, quick: bool, warmup: int = 5) -> Scenario:
+    return Scenario.from_keys(
+        name="beyond", duration=f"{20 if quick else 45}s", warmup=f"{warmup}s", link=link, flow=flows
+    )
 
 
 def measure(study: Study, bench: Bench) -> None:

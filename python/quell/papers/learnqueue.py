@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from quell import _core
 from quell._core import Scenario
+from quell.keys import Flow, Wifi
 from quell.papers import learnqueue_room, learnqueue_table2
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_calibration import (
@@ -30,6 +31,7 @@ from quell.papers.learnqueue_cell import (
     NAMES,
     PIE,
     QUEUES,
+    USUAL,
     WQM,
     Seen,
     Seens,
@@ -63,38 +65,36 @@ class Setup:
 DOWN: Ends = ("ap", "sta1")
 
 
-def _steps(seconds: int) -> str:
+def _steps(seconds: int) -> Wifi:
     """MCS 0 to 7, an eighth of the run each."""
-    return "schedule = [" + ", ".join(f'["{seconds * k * 125}ms", {k}]' for k in range(8)) + "]"
+    return {"schedule": [[f"{seconds * k * 125}ms", k] for k in range(8)]}
 
 
-def _bursty(seconds: int) -> str:
+def _bursty(seconds: int) -> list[Flow]:
     """Both ends send with exponential gaps, of 1 ms and of 30 ms on average, 5 s each (the paper names no period)."""
-    flows = ""
-    for k in range(seconds // 5):
-        gap_ms = 30 if k % 2 else 1
-        for a, b in (DOWN, DOWN[::-1]):
-            flows += (
-                f'[[flow]]\nkind = "poisson"\nrate = "{12_000 / gap_ms:.0f}kbit"\nsize = 1500\n'
-                f'from = "{a}"\nto = "{b}"\nstart = "{5 * k}s"\nstop = "{5 * k + 5}s"\n'
-            )
-    return flows
+    return [
+        {"kind": "poisson", "rate": f"{12_000 / (30 if k % 2 else 1):.0f}kbit", "size": 1500, "from": a, "to": b,
+         "start": f"{5 * k}s", "stop": f"{5 * k + 5}s"}
+        for k in range(seconds // 5)
+        for a, b in (DOWN, DOWN[::-1])
+    ]  # fmt: skip
 
 
 def _setup(
     which: str,
     what: str,
-    flows: str | Callable[[int], str],
+    flows: Sequence[Flow] | Callable[[int], list[Flow]],
     at: Sequence[Ends],
     delays: Sequence[float | None],
     share: float | None = 1.0,
     order: bool = True,
-    wifi: str | Callable[[int], str] = "mcs = 3",
+    wifi: Wifi | Callable[[int], Wifi] = USUAL,
     seconds: int = 100,
     stations: int = 1,
 ) -> Setup:
     def scenario(seconds: int) -> Scenario:
-        of_flows, of_wifi = (x if isinstance(x, str) else x(seconds) for x in (flows, wifi))
+        of_flows = flows(seconds) if callable(flows) else flows
+        of_wifi = wifi(seconds) if callable(wifi) else wifi
         return cell(of_flows, wifi=of_wifi, seconds=seconds, stations=stations)
 
     return Setup(which, what, scenario(seconds), scenario(seconds // 5), tuple(at), tuple(delays), share, order)
@@ -102,23 +102,23 @@ def _setup(
 
 STATIONS: tuple[Ends, ...] = (("sta1", "ap"), ("sta2", "ap"))
 SETUPS = (
-    _setup("LQ1", "saturating UDP", udp(30, *DOWN), [DOWN], (None, None, None, None)),
-    _setup("LQ2", "UDP both ways", udp(30, *DOWN) + udp(30, *DOWN[::-1]), [DOWN, DOWN[::-1]],
+    _setup("LQ1", "saturating UDP", [udp(30, *DOWN)], [DOWN], (None, None, None, None)),
+    _setup("LQ2", "UDP both ways", [udp(30, *DOWN), udp(30, *DOWN[::-1])], [DOWN, DOWN[::-1]],
            (534.76, 102.38, 80.79, 41.61)),
-    _setup("LQ3", "1 TCP", tcp(), [DOWN], (None, 100.62, 26.94, 5.16)),
-    _setup("LQ4.6", "1 TCP at 6.5 Mbit/s", tcp(), [DOWN], (None,) * 4, wifi="mcs = 0"),
-    _setup("LQ4.52", "1 TCP at 52 Mbit/s", tcp(), [DOWN], (None,) * 4, 1.041, wifi="mcs = 5"),
-    _setup("LQ4.65", "1 TCP at 65 Mbit/s", tcp(), [DOWN], (None,) * 4, 1.171, wifi="mcs = 7"),
-    _setup("LQ5", "5 TCP", tcp(count=5), [DOWN], (285.3, 120.18, 33.07, 4.08)),
-    _setup("LQ6", "1 TCP, 6.5 to 65 Mbit/s in steps", tcp(), [DOWN], (224.47, 95.3, 25.63, 16.83), wifi=_steps,
+    _setup("LQ3", "1 TCP", [tcp()], [DOWN], (None, 100.62, 26.94, 5.16)),
+    _setup("LQ4.6", "1 TCP at 6.5 Mbit/s", [tcp()], [DOWN], (None,) * 4, wifi={"mcs": 0}),
+    _setup("LQ4.52", "1 TCP at 52 Mbit/s", [tcp()], [DOWN], (None,) * 4, 1.041, wifi={"mcs": 5}),
+    _setup("LQ4.65", "1 TCP at 65 Mbit/s", [tcp()], [DOWN], (None,) * 4, 1.171, wifi={"mcs": 7}),
+    _setup("LQ5", "5 TCP", [tcp(count=5)], [DOWN], (285.3, 120.18, 33.07, 4.08)),
+    _setup("LQ6", "1 TCP, 6.5 to 65 Mbit/s in steps", [tcp()], [DOWN], (224.47, 95.3, 25.63, 16.83), wifi=_steps,
            seconds=200),
     _setup("LQ7", "bursts, both ways", _bursty, [DOWN], (None,) * 4, None, order=False),
-    _setup("LQ8", "UDP from station to station", udp(30, "sta1", "sta2"), [STATIONS[0]],
+    _setup("LQ8", "UDP from station to station", [udp(30, "sta1", "sta2")], [STATIONS[0]],
            (537.1, 157.67, 47.27, 19.87), 8.97 / 8.98, stations=2),
-    _setup("LQ9", "UDP between stations, both ways", udp(30, "sta1", "sta2") + udp(30, "sta2", "sta1"), STATIONS,
+    _setup("LQ9", "UDP between stations, both ways", [udp(30, "sta1", "sta2"), udp(30, "sta2", "sta1")], STATIONS,
            (603.56, None, 183.73, 60.19), 11.65 / 12.79, stations=2),
-    _setup("LQ10", "TCP between stations, both ways", tcp("sta1", "sta2") + tcp("sta2", "sta1"),
-           STATIONS, (56.17, 48.17, 16.68, 5.61), 9.31 / 9.58, stations=2, wifi="mcs = 3\nper = 0.35"),
+    _setup("LQ10", "TCP between stations, both ways", [tcp("sta1", "sta2"), tcp("sta2", "sta1")],
+           STATIONS, (56.17, 48.17, 16.68, 5.61), 9.31 / 9.58, stations=2, wifi={"mcs": 3, "per": 0.35}),
 )  # fmt: skip
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quell import experiment
 from quell._core import Scenario
+from quell.keys import Flow, Wifi
 
 DEFAULT, WQM, PIE, LQ = "pfifo limit 400", "wqm target 30ms min 128", "pie target 30ms", "learnqueue"
 """The four schemes. WQM's slides leave its least limit open; LearnQueue's paper prints delays of 75 packets or more."""
@@ -14,22 +14,24 @@ QUEUES = (DEFAULT, WQM, PIE, LQ)
 NAMES = {DEFAULT: "default", WQM: "wqm", PIE: "pie", LQ: "lq"}
 
 
-def cell(flows: str, *, wifi: str = "mcs = 3", seconds: int = 100, stations: int = 1) -> Scenario:
-    """Return an access point with so many stations; `wifi` are more lines of `[wifi]`. The warm-up counts."""
-    return experiment.load(
-        f'name = "learnqueue"\nduration = "{seconds}s"\nwarmup = "0s"\n[wifi]\nstations = {stations}\n{wifi}\n'
-        f'ampdu = false\nhardware = 1\nserve = "round_robin"\n{flows}'
-    )
+USUAL: Wifi = {"mcs": 3}
+"""Of the channel."""
 
 
-def udp(mbps: float, sender: str = "ap", receiver: str = "sta1", more: str = "") -> str:
+def cell(flows: Sequence[Flow], *, wifi: Wifi = USUAL, seconds: int = 100, stations: int = 1) -> Scenario:
+    """Return an access point with so many stations; `wifi` has more keys of `[wifi]`. The warm-up counts."""
+    of_wifi: Wifi = {"stations": stations, **wifi, "ampdu": False, "hardware": 1, "serve": "round_robin"}
+    return Scenario.from_keys(name="learnqueue", duration=f"{seconds}s", warmup="0s", wifi=of_wifi, flow=flows)
+
+
+def udp(mbps: float, sender: str = "ap", receiver: str = "sta1") -> Flow:
     """Return a flow of packets of 1500 bytes at a constant rate."""
-    return f'[[flow]]\nkind = "cbr"\nrate = "{mbps}mbit"\nsize = 1500\nfrom = "{sender}"\nto = "{receiver}"\n{more}'
+    return {"kind": "cbr", "rate": f"{mbps}mbit", "size": 1500, "from": sender, "to": receiver}
 
 
-def tcp(sender: str = "ap", receiver: str = "sta1", count: int = 1) -> str:
+def tcp(sender: str = "ap", receiver: str = "sta1", count: int = 1) -> Flow:
     """Return TCP flows whose hosts are at the boards."""
-    return f'[[flow]]\ncount = {count}\nrtt = "500us"\nfrom = "{sender}"\nto = "{receiver}"\n'
+    return {"count": count, "rtt": "500us", "from": sender, "to": receiver}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from quell._core import LearnQueueTable, Scenario
+from quell.keys import Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_cell import LQ, cell, udp
 from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Room, Seen, reduce, weights
@@ -16,7 +17,7 @@ from quell.stats import estimate
 from quell.train.learnqueue import episode
 
 WHAT = "39 Mbit/s, bursts of 100 ms after 500 ms"
-WIFI = 'mcs = 4\nnoise = { loss = 1.0, quiet = "500ms", noisy = "100ms" }'
+WIFI: Wifi = {"mcs": 4, "noise": {"loss": 1.0, "quiet": "500ms", "noisy": "100ms"}}
 PRESENT = f"{LQ} current_max_delay"
 RUNS = 10
 """From which a table is learned."""
@@ -32,7 +33,7 @@ CLAIMS = [
 def measure(study: Study, bench: Bench) -> Room:
     """Measure Table 2 there; return what is to be drawn."""
     seconds, runs = (20, 2) if bench.quick else (100, RUNS)
-    scenario = cell(udp(round(OFFERED["18 Mbit/s of UDP payload"], 3)), wifi=WIFI, seconds=seconds)
+    scenario = cell([udp(round(OFFERED["18 Mbit/s of UDP payload"], 3))], wifi=WIFI, seconds=seconds)
     with tempfile.TemporaryDirectory() as folder:
         learned = {delta: _learned(scenario, delta, runs, Path(folder)) for delta in PRINTED}
         words = {(q, delta): weights(q, delta) for q in (LQ, PRESENT) for delta in PRINTED}

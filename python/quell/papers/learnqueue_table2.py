@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from quell._core import Scenario
+from quell.keys import Flow, Wifi
 from quell.papers.bench import Bench, mean
-from quell.papers.learnqueue_cell import LQ, cell, udp
+from quell.papers.learnqueue_cell import LQ, USUAL, cell, udp
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, short
 from quell.stats import Record, estimate
 
@@ -17,14 +18,20 @@ PRINTED = {0.9: (23.64, 10.23), 0.7: (34.84, 8.79), 0.5: (39.51, 6.83), 0.3: (42
 DOWN = ("ap", "sta1")
 UP = DOWN[::-1]
 OFFERED = {"18 Mbit/s of IP packets": 18.0, "18 Mbit/s of UDP payload": 18.0 * 1500 / 1472}
-NOISES = {
-    "no noise": "",
-    "bursts of 10 ms after 1 s": 'noise = { loss = 1.0, quiet = "1s", noisy = "10ms" }',
-    "bursts of 30 ms after 1 s": 'noise = { loss = 1.0, quiet = "1s", noisy = "30ms" }',
-    "bursts of 50 ms after 1 s": 'noise = { loss = 1.0, quiet = "1s", noisy = "50ms" }',
-    "bursts of 100 ms after 1 s": 'noise = { loss = 1.0, quiet = "1s", noisy = "100ms" }',
-    "bursts of 100 ms after 3 s": 'noise = { loss = 1.0, quiet = "3s", noisy = "100ms" }',
-    "bursts of 1 s after 10 s": 'noise = { loss = 1.0, quiet = "10s", noisy = "1s" }',
+
+
+def _bursts(quiet: str, noisy: str) -> Wifi:
+    return {**USUAL, "noise": {"loss": 1.0, "quiet": quiet, "noisy": noisy}}
+
+
+NOISES: dict[str, Wifi] = {
+    "no noise": USUAL,
+    "bursts of 10 ms after 1 s": _bursts("1s", "10ms"),
+    "bursts of 30 ms after 1 s": _bursts("1s", "30ms"),
+    "bursts of 50 ms after 1 s": _bursts("1s", "50ms"),
+    "bursts of 100 ms after 1 s": _bursts("1s", "100ms"),
+    "bursts of 100 ms after 3 s": _bursts("3s", "100ms"),
+    "bursts of 1 s after 10 s": _bursts("10s", "1s"),
 }
 LIMITS = (5, 10, 20, 35, 58, 97, 200, 400)
 READINGS = ("learnqueue delayed_credit", "learnqueue bytes_max_delay", "learnqueue current_max_delay")
@@ -108,7 +115,7 @@ def measure(study: Study, bench: Bench, room: Room) -> None:
     seconds = 20 if bench.quick else 100
     _figure_11(study, bench, seconds)
     cells = {
-        (offered, noise): cell(udp(round(mbps, 3)), wifi=f"mcs = 3\n{NOISES[noise]}", seconds=seconds)
+        (offered, noise): cell([udp(round(mbps, 3))], wifi=NOISES[noise], seconds=seconds)
         for offered, mbps in OFFERED.items()
         for noise in NOISES
     }
@@ -239,8 +246,8 @@ def _proof(
 
 def _figure_11(study: Study, bench: Bench, seconds: int) -> None:
     third = seconds / 3
-    flows = udp(30, *DOWN) + udp(30, *UP, more=f'start = "{third * 1000:.0f}ms"\nstop = "{2 * third * 1000:.0f}ms"\n')
-    scenario = cell(flows, seconds=seconds)
+    middle: Flow = {**udp(30, *UP), "start": f"{third * 1000:.0f}ms", "stop": f"{2 * third * 1000:.0f}ms"}
+    scenario = cell([udp(30, *DOWN), middle], seconds=seconds)
     words = (LQ, "learnqueue delayed_credit", "learnqueue bytes_max_delay", "pfifo limit 40")
     got = bench.seeds_of("Figure 11", {q: (scenario, q) for q in words}, reduce, bin_s=BIN_S)
     cut = [slice(0, int(third)), slice(int(third) + 1, int(2 * third)), slice(int(2 * third) + 1, seconds)]

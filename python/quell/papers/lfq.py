@@ -13,13 +13,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from quell import keys
 from quell._core import Scenario
 from quell.papers import curves, lfq_beyond
-from quell.papers.bench import Bench, Run, knows, lacks, mean, vary
+from quell.papers.bench import Bench, Run, knows, lacks, mean
+from quell.papers.lfq_beyond import Cc, Where
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, short
 from quell.stats import Record, estimate
 
-CCS = ("newreno", "bic")
+CCS: tuple[Cc, ...] = ("newreno", "bic")
 NAMES = {"newreno": "NewReno", "bic": "BIC"}
 AXES = {"bw": "rate", "delay": "round trip"}
 LOW, HIGH, MIDDLE = 5.0, 25.0, 15.0
@@ -70,7 +72,7 @@ class Flow:
     """One of Figures 5 to 15: a flow and its queue over time."""
 
     id: str
-    cc: str
+    cc: Cc
     mbps: float
     rtt_ms: float
     queue: str
@@ -144,12 +146,14 @@ def _flow_text(f: Flow) -> str:
 
 # Measuring. ----------------------------------------------------------------------------------------------------------
 
+PLAIN: keys.Flow = {}
 
-def scenario(cc: str, mbps: float, rtt_ms: float, **flow: object) -> Scenario:
-    """Return the paper's link with one flow; `flow` sets more of its keys."""
+
+def scenario(cc: Cc, mbps: float, rtt_ms: float, more: keys.Flow = PLAIN) -> Scenario:
+    """Return the paper's link with one flow; `more` are other keys of the flow."""
     half_us = round(rtt_ms * 500)
-    link = {"rate": f"{round(mbps * 1e6)}bit", "delay": f"{half_us}us"}
-    return vary("lfq", link=link, flow={"cc": cc, "rtt": f"{2 * half_us}us", **flow})
+    flow: keys.Flow = {"cc": cc, "rtt": f"{2 * half_us}us", **more}
+    return Scenario("lfq").replace(link={"rate": f"{round(mbps * 1e6)}bit", "delay": f"{half_us}us"}, flow=flow)
 
 
 def grid(points: int, number: int, grids: int) -> list[float]:
@@ -174,8 +178,6 @@ def _reduce(record: Record) -> Seen:
     return Seen(record["delivered_in_order_mbps"], queue["max"], queue["mean"], record["limit_packets"])
 
 
-Where = tuple[str, str, float]
-"""Congestion control, axis, value on it."""
 Grids = Sequence[Mapping[Where, Seen]]
 
 
@@ -186,10 +188,10 @@ def _places(points: int, number: int, grids: int) -> Iterator[Where]:
                 yield cc, axis, value
 
 
-def at(where: Where, **flow: object) -> Scenario:
+def at(where: Where, more: keys.Flow = PLAIN) -> Scenario:
     """Return the scenario of a place on the grid."""
     cc, axis, value = where
-    return scenario(cc, value, MIDDLE, **flow) if axis == "bw" else scenario(cc, MIDDLE, value, **flow)
+    return scenario(cc, value, MIDDLE, more) if axis == "bw" else scenario(cc, MIDDLE, value, more)
 
 
 def _simulate(bench: Bench, queues: Mapping[str, str]) -> dict[str, Grids]:
@@ -237,7 +239,7 @@ def _over(grids: Grids, value: Callable[[Mapping[Where, Seen]], float | None]) -
     return [value(places) for places in grids]
 
 
-TCPS: dict[str, dict[str, object]] = {
+TCPS: dict[str, keys.Flow] = {
     "without SACK": {"sack": False},
     "with socket buffers of 6 MB": {"buffer": "6MB"},
     "with both": {"sack": False, "buffer": "6MB"},
@@ -249,7 +251,7 @@ def _with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> dict[str, dict
     """Table VII's queues that do not learn, with other senders, on a coarser grid."""
     places = list(_places(QUICK_POINTS, 0, 1))
     keys = [(name, tcp) for name in queues if name not in LEARNED for tcp in TCPS]
-    runs = [Run(at(where, **TCPS[tcp]), queues[name]) for name, tcp in keys for where in places]
+    runs = [Run(at(where, TCPS[tcp]), queues[name]) for name, tcp in keys for where in places]
     seen = bench.run("Other senders", runs, _reduce)
     out: dict[str, dict[str, list[Seen]]] = {}
     for k, (name, tcp) in enumerate(keys):
@@ -384,7 +386,7 @@ def _plain_flows_with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> di
     """Tell what Figures 13 and 14 are with other senders."""
     flows = [f for f in FLOWS if f.id in ("F13", "F14")]
     runs = [
-        Run(scenario(f.cc, f.mbps, f.rtt_ms, **flow), queues[f.queue], 0, 0.01) for f in flows for flow in TCPS.values()
+        Run(scenario(f.cc, f.mbps, f.rtt_ms, more), queues[f.queue], 0, 0.01) for f in flows for more in TCPS.values()
     ]
 
     def reduce(record: Record) -> tuple[float, float]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from quell import experiment, sweep
+from quell import sweep
 from quell._core import Scenario
+from quell.keys import Flow
 from quell.papers.bench import Bench, Run, knows, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
 from quell.stats import Record, estimate
 
 FLOWS = (2, 4, 8, 16, 32, 64)
-CCS = ("cubic", "bbr", "newreno", "dctcp")
+CCS: tuple[Literal["cubic", "bbr", "newreno", "dctcp"], ...] = ("cubic", "bbr", "newreno", "dctcp")
 RTTS = (10, 20, 40, 80)
 RATE = 100
 """Mbit/s."""
@@ -23,9 +25,10 @@ ALPHAS = {"0.01": 0.01, "10": 10.0}
 STATIC = [limit for limit in sweep.LIMITS if limit <= 256]
 POINTS, QUICK_POINTS = 10, 3
 REGRET_OF = ("offline_0.01", "offline_10", "online_10", "fq_codel", "fq100")
-NAMES = {"newreno": "NewReno", "bic": "BIC"}
+Cc = Literal["newreno", "bic"]
+NAMES: dict[Cc, str] = {"newreno": "NewReno", "bic": "BIC"}
 
-Where = tuple[str, str, float]
+Where = tuple[Cc, str, float]
 """Congestion control, axis, value on it."""
 
 
@@ -78,19 +81,14 @@ def _reduce(record: Record) -> Seen:
 
 def link_of(count: int, *, quick: bool) -> Scenario:
     """Return a link of 100 Mbit/s with `count` flows, kinds and round trips dealt in turn."""
-    lines = [
-        'name = "mixed"',
-        f'duration = "{12 if quick else 35}s"',
-        'warmup = "5s"',
-        "[link]",
-        f'rate = "{RATE}mbit"',
-    ]
     dealt = [(CCS[k % 4], RTTS[(k + k // 4) % 4]) for k in range(count)]
-    for cc, rtt in dict.fromkeys(dealt):
-        lines += [
-            "[[flow]]", f'cc = "{cc}"', f'rtt = "{rtt}ms"', f"count = {dealt.count((cc, rtt))}", 'stagger = "1s"'
-        ]  # fmt: skip
-    return experiment.load("\n".join(lines))
+    flows: list[Flow] = [
+        {"cc": cc, "rtt": f"{rtt}ms", "count": dealt.count((cc, rtt)), "stagger": "1s"}
+        for cc, rtt in dict.fromkeys(dealt)
+    ]
+    return Scenario.from_keys(
+        name="mixed", duration=f"{12 if quick else 35}s", warmup="5s", link={"rate": f"{RATE}mbit"}, flow=flows
+    )
 
 
 def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
+from quell.keys import Flow
 from quell.papers import curves, rl_aqm_frontier
-from quell.papers.bench import Bench, knows, lacks, mean, vary
+from quell.papers.bench import Bench, knows, lacks, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
 from quell.stats import Estimate, Record, estimate
 
@@ -159,7 +160,7 @@ def _simulate(bench: Bench) -> Seens:
     return bench.seeds_of("Figures 6 to 11", settings, _reduce, bin_s=BIN_S)
 
 
-SENDERS: dict[str, dict[str, object]] = {
+SENDERS: dict[str, Flow] = {
     "with starts spread over a second": {"stagger": "1s"},
     "with an initial window of one segment": {"iw": 1},
     "with both": {"stagger": "1s", "iw": 1},
@@ -170,15 +171,16 @@ SENDERS: dict[str, dict[str, object]] = {
 def _with_other_senders(bench: Bench, fit: Mapping[str, int]) -> dict[tuple[str, str], list[Seen]]:
     """Measure every figure with other senders; by figure and what is other."""
     settings = {
-        (p.id, name): (_scenario(p.link, fit[p.queue], **flow), p.queue)
+        (p.id, name): (_scenario(p.link, fit[p.queue], flow), p.queue)
         for p in PRINTED
         for name, flow in SENDERS.items()
     }
     return bench.seeds_of("Other senders", settings, _reduce, bin_s=BIN_S)
 
 
-def _scenario(link: tuple[int, int], nic: int, **flow: object) -> Scenario:
-    return vary("rl-aqm", link={"rate": f"{link[0]}mbit", "nic": nic}, flow={"rtt": f"{link[1]}ms", **flow})
+def _scenario(link: tuple[int, int], nic: int, more: Flow | None = None) -> Scenario:
+    flow: Flow = {"rtt": f"{link[1]}ms", **(more or {})}
+    return Scenario("rl-aqm").replace(link={"rate": f"{link[0]}mbit", "nic": nic}, flow=flow)
 
 
 def measure(bench: Bench) -> Study:

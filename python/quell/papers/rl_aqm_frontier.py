@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from quell import sweep
-from quell.papers.bench import Bench, knows, lacks, mean, vary
+from quell._core import Scenario
+from quell.papers.bench import Bench, knows, lacks, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study
 from quell.stats import Record, estimate, pareto
 
@@ -43,14 +44,14 @@ def measure(
                 study.put(f"{prefix}{what}", None, lacks(words))
             continue
         if words not in seen:
-            settings = {words: (vary("rl-aqm"), words)}
+            settings = {words: (Scenario("rl-aqm"), words)}
             seen[words] = bench.seeds_of("The bare link", settings, _pair)[words]
         _judge(study, prefix, words, seen[words], seen[PIE], edge)
     _draw(study, points, edge, {words: _middle(pairs) for words, pairs in seen.items()}, printed)
 
 
 def _constants(bench: Bench) -> Mapping[float, Pairs]:
-    settings = {p: (vary("rl-aqm"), sweep.words("drop", p)) for p in sweep.DROPS}
+    settings = {p: (Scenario("rl-aqm"), sweep.words("drop", p)) for p in sweep.DROPS}
     return bench.seeds_of("Constant drop probabilities", settings, _pair)
 
 

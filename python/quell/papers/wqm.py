@@ -7,10 +7,11 @@ authors left for later: FQ-CoDel, PIE, selective drop in place of drop-tail, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quell import experiment
 from quell._core import Scenario
+from quell.keys import Flow, Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
 from quell.stats import Record, estimate
@@ -20,24 +21,25 @@ BESIDE = ("fq_codel", "pie", "wqm selective")
 QUEUES = (DEFAULT, CODEL, WQM, *BESIDE)
 UNKNOWNS = ("wqm target 15ms", "wqm target 25ms", "wqm target 100ms", "wqm arrt 20ms", "wqm arrt 100ms", "wqm min 16",
             "wqm step 8", "wqm alarms 1", "wqm contenders 2", "wqm efficiency 0.7", "wqm interval 20ms")  # fmt: skip
-NODES = "abcd"
+NODES = ["a", "b", "c", "d"]
 STAGGER = 20
 """Seconds within which the five flows of one hop start: the slides do not say when theirs did."""
 RATES = (6.5, 65.0, 600.0)
 
 
-def _mesh(hops: int, flows: str, mcs: int, seconds: int, warmup: int = 5, hardware: int = 2) -> Scenario:
+def _mesh(hops: int, flows: Sequence[Flow], mcs: int, seconds: int, warmup: int = 5, hardware: int = 2) -> Scenario:
     names = NODES[: hops + 1]
-    way = ", ".join(f'"{name}"' for name in names)
-    routes = f"routes = [[{way}]]\n" if hops > 1 else ""
-    nodes = "".join(f'[[wifi.node]]\nname = "{name}"\nmcs = {mcs}\n' for name in names)
-    text = f'name = "wqm"\nduration = "{seconds}s"\nwarmup = "{warmup}s"\n[wifi]\nmode = "mesh"\n'
-    text += f"hardware = {hardware}\n{routes}{nodes}{flows}"
-    return experiment.load(text)
+    wifi: Wifi = {"mode": "mesh", "hardware": hardware, "node": [{"name": name, "mcs": mcs} for name in names]}
+    if hops > 1:
+        wifi["routes"] = [names]
+    return Scenario.from_keys(name="wqm", duration=f"{seconds}s", warmup=f"{warmup}s", wifi=wifi, flow=flows)
 
 
-def _flow(to: str, count: int = 1, more: str = "") -> str:
-    return f'[[flow]]\ncount = {count}\nfrom = "a"\nto = "{to}"\nrtt = "5ms"\n{more}'
+def _flow(to: str, count: int = 1) -> Flow:
+    return {"count": count, "from": "a", "to": to, "rtt": "5ms"}
+
+
+FIVE: Flow = {**_flow("b", 5), "stagger": f"{STAGGER}s"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Setup:
     id: str
     what: str
     hops: int
-    flows: str
+    flows: Sequence[Flow]
     less_default: float | None = None
     """RTT over WQM's that the slides print, of the default."""
     less_codel: float | None = None
@@ -60,11 +62,11 @@ class Setup:
 
 
 SETUPS = (
-    Setup("W1.1", "one flow, one hop", 1, _flow("b")),
-    Setup("W1.2", "one flow, two hops", 2, _flow("c")),
-    Setup("W1.3", "one flow, three hops", 3, _flow("d"), 8.0),
-    Setup("W2", "five flows, one hop", 1, _flow("b", 5, f'stagger = "{STAGGER}s"\n'), 5.0, 2.0, 0.99, 0.77, STAGGER),
-    Setup("W3", "flows over one, two and three hops", 3, _flow("b") + _flow("c") + _flow("d"), 8.0, 2.0),
+    Setup("W1.1", "one flow, one hop", 1, [_flow("b")]),
+    Setup("W1.2", "one flow, two hops", 2, [_flow("c")]),
+    Setup("W1.3", "one flow, three hops", 3, [_flow("d")], 8.0),
+    Setup("W2", "five flows, one hop", 1, [FIVE], 5.0, 2.0, 0.99, 0.77, STAGGER),
+    Setup("W3", "flows over one, two and three hops", 3, [_flow("b"), _flow("c"), _flow("d")], 8.0, 2.0),
 )
 
 
@@ -72,10 +74,10 @@ def _id(queue: str) -> str:
     return queue.split()[0] if queue == DEFAULT else queue.replace(" ", "_")
 
 
-PACED = {
-    "cubic": ("CUBIC, paced", "pacing = true\n"),
-    "newreno": ("NewReno, paced", 'cc = "newreno"\npacing = true\n'),
-    "bbr": ("BBR, which paces", 'cc = "bbr"\n'),
+PACED: dict[str, tuple[str, Flow]] = {
+    "cubic": ("CUBIC, paced", {"pacing": True}),
+    "newreno": ("NewReno, paced", {"cc": "newreno", "pacing": True}),
+    "bbr": ("BBR, which paces", {"cc": "bbr"}),
 }
 """Name, what it is, and the keys of the flows."""
 
@@ -195,11 +197,8 @@ def measure(bench: Bench) -> Study:
 def _paced(study: Study, bench: Bench, seconds: int) -> None:
     """Pacing, which the authors left for later."""
     queues = (DEFAULT, CODEL, WQM, "fq_codel")
-    start = f'stagger = "{STAGGER}s"\n'
-    kinds = {"plain": ("CUBIC", ""), "reno": ("NewReno", 'cc = "newreno"\n'), **PACED}
-    scenarios = {
-        name: _mesh(1, _flow("b", 5, start + keys), RATE_MCS[0], seconds, STAGGER) for name, (_, keys) in kinds.items()
-    }
+    kinds: dict[str, tuple[str, Flow]] = {"plain": ("CUBIC", {}), "reno": ("NewReno", {"cc": "newreno"}), **PACED}
+    scenarios = {name: _mesh(1, [{**FIVE, **keys}], RATE_MCS[0], seconds, STAGGER) for name, (_, keys) in kinds.items()}
     got = bench.seeds_of("Paced", {(name, q): (scenarios[name], q) for name in kinds for q in queues}, _reduce)
     for name in PACED:
         ratios = [a.rtt / b.rtt for a, b in zip(got[name, DEFAULT], got[name, WQM], strict=True)]
@@ -242,7 +241,7 @@ def _started(study: Study, bench: Bench) -> str:
     kinds = [(0, 60), (STAGGER, 60)] if bench.quick else [(0, 60), (STAGGER, 60), (STAGGER, 120), (STAGGER, 200)]
     queues = (DEFAULT, CODEL, WQM)
     settings = {
-        (stagger, end, q): (_mesh(1, _flow("b", 5, f'stagger = "{stagger}s"\n'), RATE_MCS[0], end, STAGGER), q)
+        (stagger, end, q): (_mesh(1, [{**FIVE, "stagger": f"{stagger}s"}], RATE_MCS[0], end, STAGGER), q)
         for stagger, end in kinds
         for q in queues
     }
@@ -264,9 +263,12 @@ def _drained(study: Study, bench: Bench) -> None:
     """Fill the default queue on links of the slides' rates: how long its last packet waits."""
     settings = {
         rate: (
-            experiment.load(
-                f'name = "drain"\nduration = "8s"\nwarmup = "4s"\n[link]\nrate = "{rate * 1000:.0f}kbit"\n'
-                f'[[flow]]\nkind = "cbr"\nrate = "{2 * rate * 1000:.0f}kbit"\nsize = 1500\n'
+            Scenario.from_keys(
+                name="drain",
+                duration="8s",
+                warmup="4s",
+                link={"rate": f"{rate * 1000:.0f}kbit"},
+                flow=[{"kind": "cbr", "rate": f"{2 * rate * 1000:.0f}kbit", "size": 1500}],
             ),
             DEFAULT,
         )

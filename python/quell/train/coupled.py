@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from quell import _core, experiment
 from quell._core import CoupledQueues, Scenario
 from quell.executor import HERE, Executor
+from quell.keys import Flow, Link
 from quell.stats import Record
 
 # Who only judges by the sets below, as `quell reproduce` does, needs no numpy; learners do.
@@ -73,20 +74,16 @@ PAPER = Ranges((10.0, 10.0), (20.0, 20.0), (2, 2))
 def router(mbps: float, rtt_ms: float, flows: int, *, both_ways: bool, duration_s: float) -> Scenario:
     """Make a link with so many flows, CUBIC and Prague in turn, in one direction or in each of both."""
     half_us = round(500 * rtt_ms)
-    ways = ("down", "up") if both_ways else ("down",)
-    tables = [
-        f'[[flow]]\ncc = "{cc}"\ncount = {count}\nrtt = "{2 * half_us}us"\nstagger = "1s"\ndirection = "{way}"\n'
-        for way in ways
-        for cc, count in (("cubic", (flows + 1) // 2), ("prague", flows // 2))
-        if count
-    ]
-    up = f'[link.up]\nqueue = "{QUEUE}"\n' if both_ways else ""
-    delay = f'delay = "{half_us}us"\n'
-    text = (
-        f'name = "coupled"\nduration = "{duration_s}s"\nwarmup = "{duration_s / 4}s"\n'
-        f'[link]\nrate = "{round(mbps * 1e6)}bit"\nqueue = "{QUEUE}"\n{delay}{up}' + "".join(tables)
+    senders: tuple[Flow, ...] = ({"cc": "cubic", "count": (flows + 1) // 2}, {"cc": "prague", "count": flows // 2})
+    down: list[Flow] = [{**s, "rtt": f"{2 * half_us}us", "stagger": "1s"} for s in senders if s["count"]]
+    link: Link = {"rate": f"{round(mbps * 1e6)}bit", "queue": QUEUE, "delay": f"{half_us}us"}
+    tables = list(down)
+    if both_ways:
+        link["up"] = {"queue": QUEUE}
+        tables += [{**flow, "direction": "up"} for flow in down]
+    return Scenario.from_keys(
+        name="coupled", duration=f"{duration_s}s", warmup=f"{duration_s / 4}s", link=link, flow=tables
     )
-    return Scenario("coupled", text=text)
 
 
 def _rows(data: bytes, width: int) -> Floats:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from quell import _core
 from quell._core import Scenario
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
 RATES, RTTS = (5e6, 25e6), (5e-3, 25e-3)
 """bit/s and s: what flows draw from."""
-CCS = ("newreno", "bic")
+Cc = Literal["newreno", "bic"]
+CCS: tuple[Cc, ...] = ("newreno", "bic")
 
 
 def simulate(part: tuple[int, int], weights: Sequence[Buffer], options: dict[str, Any]) -> dict[str, bytearray]:
@@ -58,16 +58,14 @@ def evaluate(queue: str, points: int = 100) -> dict[str, Any]:
     return results
 
 
-def _run(queue: str, cc: str, axis: str, value: float) -> dict[str, Any]:
+def _run(queue: str, cc: Cc, axis: str, value: float) -> dict[str, Any]:
     rate_bps, rtt_s = (value, 15e-3) if axis == "rate" else (15e6, value)
     half_us = round(rtt_s * 1e6 / 2)
-    text = Scenario("lfq").toml()
-    for key, word in (
-        ("rate", f"{round(rate_bps)}bit"), ("delay", f"{half_us}us"), ("cc", cc), ("rtt", f"{2 * half_us}us")
-    ):  # fmt: skip
-        text = re.sub(rf'^{key} = ".*"$', f'{key} = "{word}"', text, count=1, flags=re.MULTILINE)
+    scenario = Scenario("lfq").replace(
+        link={"rate": f"{round(rate_bps)}bit", "delay": f"{half_us}us"}, flow={"cc": cc, "rtt": f"{2 * half_us}us"}
+    )
     records: list[str] = []
-    _core.run_many(Scenario("lfq", text=text), [(queue, 1, None)], lambda _, record: records.append(record), threads=1)
+    _core.run_many(scenario, [(queue, 1, None)], lambda _, record: records.append(record), threads=1)
     record: dict[str, Any] = json.loads(records[0])
     return record
 

@@ -12,7 +12,6 @@ import copy
 import json
 import math
 import random
-import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -259,10 +258,7 @@ def _mask(actions: torch.Tensor) -> torch.Tensor:
 def load(arguments: Arguments) -> Scenario:
     """Find the scenario; put the device's queue under its discipline."""
     scenario = experiment.load(arguments.scenario)
-    if arguments.nic is not None:
-        text = re.sub(r"^nic = .*$", f"nic = {arguments.nic}", scenario.toml(), count=1, flags=re.MULTILINE)
-        scenario = Scenario(scenario.name, text=text)
-    return scenario
+    return scenario if arguments.nic is None else scenario.replace(link={"nic": arguments.nic})
 
 
 def simulate(item: tuple[int, float], arguments: Arguments, scenario: Scenario, model: bytes) -> Episode:

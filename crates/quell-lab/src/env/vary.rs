@@ -52,9 +52,7 @@ impl Vary {
             if let (FlowKind::Tcp(_), Some((low, high))) = (&flow.kind, self.flows) {
                 flow.count = (low + rng.below(high - low + 1)) as u32;
             }
-            if let (FlowKind::Tcp(tcp) | FlowKind::Web { tcp, .. }, n @ 1..) =
-                (&mut flow.kind, self.cc.len())
-            {
+            if let (Some(tcp), n @ 1..) = (flow.kind.tcp_mut(), self.cc.len()) {
                 let drawn = &self.cc[rng.below(n as u64) as usize];
                 (tcp.cc, tcp.ecn, tcp.ect1) = (drawn.cc, drawn.ecn, drawn.ect1);
             }

@@ -1,6 +1,7 @@
 //! Cells of 802.11n through quell and ns-3.37 (`tests/data/ns3/wifi.csv`, which `tools/peers/wifi.py --figures` writes).
 
 use quell_link::record::Run;
+use quell_sim::scenario::{Node, Source, Table};
 
 use crate::grid::Compared;
 use crate::theory::run;
@@ -39,25 +40,36 @@ fn scenario(mcs: &str, stations: u32, direction: &str, kind: &str) -> String {
         "down" => ("ap", "*", limit / stations),
         _ => ("*", "ap", limit),
     };
-    let flow = match kind {
-        "tcp" => "cc = \"newreno\"\nrtt = \"20ms\"\nstart = \"1s\"\nstagger = \"10ms\"".to_string(),
-        _ => format!(
-            "kind = \"poisson\"\nrate = \"{}mbit\"",
-            1.5 * mbps / f64::from(stations)
-        ),
+    let rate = format!("{}mbit", 1.5 * mbps / f64::from(stations));
+    let traffic: &[(&str, &str)] = match kind {
+        "tcp" => &[
+            ("cc", "newreno"),
+            ("rtt", "20ms"),
+            ("start", "1s"),
+            ("stagger", "10ms"),
+        ],
+        _ => &[("kind", "poisson"), ("rate", &rate)],
     };
-    let words = [
-        ("DURATION", if kind == "tcp" { "62s" } else { "12s" }),
-        ("STATIONS", &stations.to_string()),
-        ("MCS", mcs),
-        ("LIMIT", &limit.to_string()),
-        ("FLOW", &flow),
-        ("FROM", from),
-        ("TO", to),
+    let duration = if kind == "tcp" { "62s" } else { "12s" };
+    let flow = table("flow", &[traffic, &[("from", from), ("to", to)]].concat());
+    let wifi = [
+        ("stations", &stations.to_string()[..]),
+        ("mcs", mcs),
+        ("queue", &format!("pfifo limit {limit}")),
     ];
-    let body = TEMPLATE.split_once('\n').map_or("", |(_, body)| body);
-    let fill = |text: String, (word, value): (&str, &str)| text.replace(word, value);
-    words.into_iter().fold(body.to_string(), fill)
+    let mut changes = table("", &[("duration", duration)]);
+    changes.put("wifi", Node::Table(table("wifi", &wifi)));
+    changes.put("flow", Node::Table(flow));
+    let template = Source::parse(TEMPLATE, "").expect("a well-formed scenario");
+    template.replace(&changes).to_toml()
+}
+
+fn table(path: &str, keys: &[(&str, &str)]) -> Table {
+    let mut table = Table::new(path);
+    for (key, value) in keys {
+        table.put(key, Node::Text((*value).to_owned()));
+    }
+    table
 }
 
 fn measures(run: &Run, direction: &str) -> Measures {

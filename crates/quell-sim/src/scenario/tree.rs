@@ -1,36 +1,54 @@
-//! A scenario's text as a tree that remembers lines: every value is asked for once by key, what nobody asked for is an error.
+//! A scenario's text as a tree that remembers lines, so that errors can name them.
 
 use quell_link::Error;
 use toml::de::{DeTable, DeValue};
 
-/// A table of the file, or one that overrides made up.
-#[derive(Clone, Debug, Default)]
+/// A table: of the file, of an override or of a caller.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// How errors call it: empty for the file itself.
+    /// What errors call it: empty for the file itself.
     path: String,
     /// Where it begins.
     line: Option<usize>,
     entries: Vec<Entry>,
-    /// Every key that was asked for: the known ones.
-    asked: Vec<&'static str>,
 }
 
 /// A key and its value.
-#[derive(Clone, Debug)]
-pub struct Entry {
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
     key: String,
     /// `None`: not from the file.
-    pub line: Option<usize>,
-    pub value: Node,
+    line: Option<usize>,
+    /// An override: errors give the key without its table.
+    alone: bool,
+    value: Node,
 }
 
-/// A value. Numbers and words are text alike, so that files and command lines are read by the same functions.
-#[derive(Clone, Debug)]
+/// A value. Words, numbers and booleans are all text, so that files and command lines are read by the same functions.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Node {
+    /// In quotes in the file.
     Text(String),
+    /// A number, `true` or `false`.
+    Plain(String),
+    /// A list of values.
     List(Vec<Node>),
+    /// A table.
     Table(Table),
+    /// A list of tables.
     Tables(Vec<Table>),
+    /// In changes: the key goes away.
+    Nothing,
+}
+
+impl Node {
+    /// The text of a single value.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Node::Text(text) | Node::Plain(text) => Some(text),
+            _ => None,
+        }
+    }
 }
 
 /// Where each line begins.
@@ -51,7 +69,7 @@ impl Lines {
 }
 
 /// Reads TOML.
-pub fn parse(text: &str) -> Result<Table, Error> {
+pub(super) fn parse(text: &str) -> Result<Table, Error> {
     let lines = Lines::of(text);
     let root = DeTable::parse(text).map_err(|e| {
         let mut error = Error::new(format!("not TOML: {}", e.message().replace('\n', "; ")))
@@ -72,16 +90,13 @@ fn table(
     for (key, value) in toml {
         let line = Some(lines.at(key.span().start));
         let name = key.get_ref().to_string();
-        let inner = if path.is_empty() {
-            name.clone()
-        } else {
-            format!("{path}.{name}")
-        };
+        let inner = join(&path, &name);
         let value = node(value.get_ref(), &inner, line, lines)
             .map_err(|e| with_line(e.key(inner), line))?;
         entries.push(Entry {
             key: name,
             line,
+            alone: false,
             value,
         });
     }
@@ -89,7 +104,6 @@ fn table(
         path,
         line,
         entries,
-        asked: Vec::new(),
     })
 }
 
@@ -101,13 +115,13 @@ fn node(
 ) -> Result<Node, Error> {
     Ok(match value {
         DeValue::String(s) => Node::Text(s.to_string()),
-        DeValue::Integer(i) if i.radix() == 10 => Node::Text(i.as_str().to_owned()),
+        DeValue::Integer(i) if i.radix() == 10 => Node::Plain(i.as_str().to_owned()),
         DeValue::Integer(_) => {
             return Err(Error::new("only decimal numbers are understood")
                 .remedy("write it with digits 0 to 9"));
         }
-        DeValue::Float(f) => Node::Text(f.as_str().to_owned()),
-        DeValue::Boolean(b) => Node::Text(b.to_string()),
+        DeValue::Float(f) => Node::Plain(f.as_str().to_owned()),
+        DeValue::Boolean(b) => Node::Plain(b.to_string()),
         DeValue::Datetime(_) => {
             return Err(Error::new("a date is not understood here")
                 .remedy("write times as \"20ms\" or \"60s\""));
@@ -132,6 +146,15 @@ fn node(
     })
 }
 
+/// A key's full name.
+pub(super) fn join(path: &str, key: &str) -> String {
+    match (path, key) {
+        ("", key) => key.to_owned(),
+        (path, "") => path.to_owned(),
+        (path, key) => format!("{path}.{key}"),
+    }
+}
+
 /// Notes the line, the file's name being added later.
 fn with_line(mut error: Error, line: Option<usize>) -> Error {
     if error.line.is_none() && error.file.is_none() {
@@ -141,7 +164,7 @@ fn with_line(mut error: Error, line: Option<usize>) -> Error {
 }
 
 impl Table {
-    /// An empty one that errors call `path`.
+    /// An empty table that errors call `path`: `link`, `flow[2]`.
     pub fn new(path: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -149,206 +172,156 @@ impl Table {
         }
     }
 
-    /// Has it such a key?
-    pub fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|e| e.key == key)
+    /// What errors call it.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
-    /// Was the key given outside of the file?
-    pub fn is_override(&self, key: &str) -> bool {
-        self.entries
-            .iter()
-            .any(|e| e.key == key && e.line.is_none())
-    }
-
-    /// Sets what an override says.
-    pub fn set(&mut self, key: &str, value: impl Into<String>) {
-        self.put(key, Node::Text(value.into()));
-    }
-
-    /// The text of a key, without taking it.
-    pub fn peek(&self, key: &str) -> Option<&str> {
-        self.entries.iter().find_map(|e| match &e.value {
-            Node::Text(text) if e.key == key => Some(text.as_str()),
-            _ => None,
-        })
-    }
-
-    /// The table under `key`, made if there is nothing; `None` if something else is there.
-    pub fn table_mut(&mut self, key: &str) -> Option<&mut Table> {
-        if !self.has(key) {
-            self.put(key, Node::Table(Table::new(key)));
-        }
-        self.entries.iter_mut().find_map(|e| match &mut e.value {
-            Node::Table(t) if e.key == key => Some(t),
-            _ => None,
-        })
-    }
-
-    /// The tables under `key`; none if there are none.
-    pub fn tables_mut(&mut self, key: &str) -> &mut [Table] {
-        let found = self.entries.iter_mut().find_map(|e| match &mut e.value {
-            Node::Tables(t) if e.key == key => Some(t.as_mut_slice()),
-            _ => None,
-        });
-        found.unwrap_or_default()
-    }
-
-    /// Puts any value in place.
+    /// Adds or replaces a value.
     pub fn put(&mut self, key: &str, value: Node) {
+        self.enter(key, value, false);
+    }
+
+    /// Sets a value that was given as an override: errors name the key alone.
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        self.enter(key, Node::Text(value.to_owned()), true);
+    }
+
+    fn enter(&mut self, key: &str, value: Node, alone: bool) {
         self.remove(key);
         self.entries.push(Entry {
             key: key.to_owned(),
             line: None,
+            alone,
             value,
         });
     }
 
-    /// Takes a key away.
-    pub fn remove(&mut self, key: &str) {
+    pub(super) fn remove(&mut self, key: &str) {
         self.entries.retain(|e| e.key != key);
     }
 
-    /// Copies from `other` what this table does not have, but for `but`.
-    pub fn inherit(&mut self, other: &Table, but: &[&str]) {
-        for entry in &other.entries {
-            if !self.has(&entry.key) && !but.contains(&entry.key.as_str()) {
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|e| e.key == key)
+    }
+
+    /// The value of a key.
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|e| &e.value)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let entry = self.entries.iter_mut().find(|e| e.key == key);
+        entry.map(|e| &mut e.value)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entry(key).is_some()
+    }
+
+    /// The text of a key that has a single value.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.get(key)?.text()
+    }
+
+    /// Every key with its value.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.entries.iter().map(|e| (e.key.as_str(), &e.value))
+    }
+
+    /// The table under a key.
+    pub(super) fn table(&self, key: &str) -> Result<Option<&Table>, Error> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Node::Table(table)) => Ok(Some(table)),
+            Some(_) => {
+                let name = join(&self.path, key);
+                let error = Error::new("a table is wanted here");
+                Err(self.error(
+                    key,
+                    error.remedy(format!("write [{name}] and its keys below")),
+                ))
+            }
+        }
+    }
+
+    /// The tables under a key.
+    pub(super) fn tables(&self, key: &str) -> Result<Option<&[Table]>, Error> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Node::Tables(tables)) => Ok(Some(tables)),
+            Some(_) => {
+                let name = join(&self.path, key);
+                let error = Error::new("a list of tables is wanted here");
+                let remedy = format!("write [[{name}]] for each and its keys below");
+                Err(self.error(key, error.remedy(remedy)))
+            }
+        }
+    }
+
+    /// The table under a key, made if there is nothing; `None` if something else is there.
+    pub(super) fn table_mut(&mut self, key: &str) -> Option<&mut Table> {
+        if !self.has(key) {
+            let path = join(&self.path, key);
+            self.put(key, Node::Table(Table::new(path)));
+        }
+        match self.get_mut(key) {
+            Some(Node::Table(table)) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// The tables under a key, if any.
+    pub(super) fn tables_mut(&mut self, key: &str) -> &mut [Table] {
+        match self.get_mut(key) {
+            Some(Node::Tables(tables)) => tables,
+            _ => &mut [],
+        }
+    }
+
+    /// Takes over the values of `base` for the keys that `wanted` names, unless this table has the key or one that
+    /// takes its place.
+    pub(super) fn inherit(
+        &mut self,
+        base: &Table,
+        wanted: impl Fn(&str) -> bool,
+        replaces: impl Fn(&str) -> &'static [&'static str],
+    ) {
+        for entry in base.entries.iter().filter(|e| wanted(&e.key)) {
+            let key = entry.key.as_str();
+            let own = |e: &Entry| e.key == key || replaces(&e.key).contains(&key);
+            if !self.entries.iter().any(own) {
                 self.entries.push(entry.clone());
             }
         }
     }
 
-    /// Copies one key, if `other` has it.
-    pub fn inherit_key(&mut self, other: &Table, key: &str) {
-        let found = other.entries.iter().filter(|e| e.key == key);
-        self.entries.extend(found.cloned());
-    }
-
-    /// Where a key stands, or else the table.
-    pub fn line_of(&self, key: &str) -> Option<usize> {
-        let entry = self.entries.iter().find(|e| e.key == key);
-        entry.map_or(self.line, |e| e.line)
-    }
-
-    /// How errors call it.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// An error about `key` of this table.
-    pub fn error(&self, key: &str, line: Option<usize>, error: Error) -> Error {
-        let path = match (self.path.as_str(), key) {
-            ("", "") => return with_line(error, line),
-            // An override is known by its own name, without the table that it went into.
-            ("", key) => key.to_owned(),
-            ("link", key) if line.is_none() && !key.is_empty() => key.to_owned(),
-            (path, "") => path.to_owned(),
-            (path, key) => format!("{path}.{key}"),
+    /// An error about a key of this table, or with an empty key about the table.
+    pub(super) fn error(&self, key: &str, error: Error) -> Error {
+        let entry = self.entry(key);
+        let path = match entry {
+            Some(entry) if entry.alone => key.to_owned(),
+            _ => join(&self.path, key),
         };
-        with_line(error.under(&path), line)
-    }
-
-    /// An error about `key`, wherever it stands, or about the table.
-    pub fn complain(&self, key: &str, error: Error) -> Error {
-        self.error(key, self.line_of(key), error)
-    }
-
-    /// Takes a value of any shape.
-    pub fn take(&mut self, key: &'static str) -> Option<Entry> {
-        self.asked.push(key);
-        let at = self.entries.iter().position(|e| e.key == key)?;
-        Some(self.entries.remove(at))
-    }
-
-    /// Takes one word or number and reads it.
-    pub fn read<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        let Some(entry) = self.take(key) else {
-            return Ok(None);
-        };
-        match &entry.value {
-            Node::Text(text) => parse(text).map(Some),
-            _ => {
-                Err(Error::new("one value is wanted here, not several").remedy("write key = value"))
-            }
-        }
-        .map_err(|e| self.error(key, entry.line, e))
-    }
-
-    /// The same with a default.
-    pub fn read_or<T>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        parse: impl FnOnce(&str) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        Ok(self.read(key, parse)?.unwrap_or(default))
-    }
-
-    /// Takes a table.
-    pub fn table(&mut self, key: &'static str) -> Result<Option<Table>, Error> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Entry {
-                value: Node::Table(t),
-                ..
-            }) => Ok(Some(t)),
-            Some(entry) => {
-                let remedy = format!("write [{}{key}] and its keys below", self.prefix());
-                Err(self.error(
-                    key,
-                    entry.line,
-                    Error::new("a table is wanted here").remedy(remedy),
-                ))
-            }
+        let line = entry.map_or(self.line, |e| e.line);
+        match path.as_str() {
+            "" => with_line(error, line),
+            path => with_line(error.under(path), line),
         }
     }
 
-    /// Takes a list of tables.
-    pub fn tables(&mut self, key: &'static str) -> Result<Option<Vec<Table>>, Error> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Entry {
-                value: Node::Tables(t),
-                ..
-            }) => Ok(Some(t)),
-            Some(entry) => {
-                let remedy = format!(
-                    "write [[{}{key}]] for each and its keys below",
-                    self.prefix()
-                );
-                Err(self.error(
-                    key,
-                    entry.line,
-                    Error::new("a list of tables is wanted here").remedy(remedy),
-                ))
-            }
-        }
-    }
-
-    fn prefix(&self) -> String {
-        match self.path.as_str() {
-            "" => String::new(),
-            path => format!("{path}."),
-        }
-    }
-
-    /// Complains about the first key that nobody asked for.
-    pub fn finish(self, sort: &str) -> Result<(), Error> {
-        self.known_only(sort, &self.asked)
-    }
-
-    /// Complains about the first key left that is not in the list.
-    pub fn known_only(&self, sort: &str, known: &[&str]) -> Result<(), Error> {
+    /// Complains about the first key that is not in the list.
+    pub(super) fn known_only(&self, what: &str, known: &[&str]) -> Result<(), Error> {
         let stranger = |e: &&Entry| !known.contains(&e.key.as_str());
         let Some(entry) = self.entries.iter().find(stranger) else {
             return Ok(());
         };
-        let sort = format!("key in {sort}");
-        let error = Error::unknown(&sort, &entry.key, known.iter().copied());
-        Err(self.error("", entry.line, error))
+        let what = format!("key in {what}");
+        let error = Error::unknown(&what, &entry.key, known.iter().copied());
+        Err(match self.path.as_str() {
+            "" => with_line(error, entry.line),
+            path => with_line(error.under(path), entry.line),
+        })
     }
 }

@@ -34,7 +34,7 @@ fn ways(wifi: &Wifi, scenario: &Scenario) -> Result<Vec<Way>, Error> {
     for flow in &scenario.flows {
         let Some(ends) = &flow.ends else { continue };
         ways.push(queues(wifi, ends)?);
-        if matches!(flow.kind, FlowKind::Tcp(_) | FlowKind::Web { .. }) {
+        if matches!(flow.kind, FlowKind::Tcp(_) | FlowKind::Web(_)) {
             ways.push(queues(wifi, &ends.turned())?);
         }
     }

@@ -1,0 +1,292 @@
+//! One key of a scenario file, and a section: the keys that describe one struct. A section reads, checks, writes and lists its
+//! keys, so that a key stands in one place.
+
+use quell_link::Error;
+use quell_link::field::{Field, Range};
+
+use super::tree::{Node, Table};
+
+/// A key: its value, what it means and what holds without it.
+pub(super) struct Key<T: 'static> {
+    pub name: &'static str,
+    value: Value<T>,
+    meaning: &'static str,
+    /// What holds without the key, where the section's default struct does not say it.
+    default: &'static str,
+    /// A key before it and that key's value, without which this one has no meaning.
+    only: Option<(&'static str, &'static str)>,
+    /// Keys whose place it takes. Two that take each other's place exclude each other.
+    replaces: &'static [&'static str],
+}
+
+/// How a key's value is read and written.
+pub(super) enum Value<T: 'static> {
+    /// One value.
+    One(Field<T>),
+    /// A list, or something that may be one.
+    List {
+        /// As in [`Field::Other`]; lists in brackets, `...` for more of the same.
+        syntax: &'static str,
+        set: fn(&mut T, &Node) -> Result<(), Error>,
+        get: fn(&T) -> Option<Node>,
+    },
+}
+
+/// A key with one value.
+pub(super) const fn key<T>(name: &'static str, field: Field<T>, meaning: &'static str) -> Key<T> {
+    any(name, Value::One(field), meaning)
+}
+
+/// A key with any value.
+pub(super) const fn any<T>(name: &'static str, value: Value<T>, meaning: &'static str) -> Key<T> {
+    Key {
+        name,
+        value,
+        meaning,
+        default: "",
+        only: None,
+        replaces: &[],
+    }
+}
+
+impl<T> Key<T> {
+    /// Says in words what holds without the key.
+    pub const fn or(mut self, default: &'static str) -> Self {
+        self.default = default;
+        self
+    }
+
+    /// The key has a meaning only if another one before it has this value.
+    pub const fn only(mut self, key: &'static str, value: &'static str) -> Self {
+        self.only = Some((key, value));
+        self
+    }
+
+    /// The key takes the place of others.
+    pub const fn replaces(mut self, keys: &'static [&'static str]) -> Self {
+        self.replaces = keys;
+        self
+    }
+}
+
+/// Keys of which a table needs one.
+pub(super) struct Needs {
+    pub one_of: &'static [&'static str],
+    /// What is wrong without them.
+    pub what: &'static str,
+    pub remedy: &'static str,
+}
+
+/// The keys that describe a `T`.
+pub(super) struct Section<T: 'static> {
+    pub keys: &'static [Key<T>],
+    /// What holds without any of them.
+    pub default: fn() -> T,
+    pub needs: Option<Needs>,
+    /// Defaults that follow from several keys, and what must hold between keys.
+    pub finish: fn(&mut T, &Table) -> Result<(), Error>,
+}
+
+/// A key for documents, schemas and lists of known keys.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub name: &'static str,
+    /// How the value is written.
+    pub syntax: &'static str,
+    pub range: Option<Range>,
+    pub default: Fallback,
+    pub meaning: &'static str,
+    pub only: Option<(&'static str, &'static str)>,
+    pub replaces: &'static [&'static str],
+}
+
+/// What holds without a key.
+#[derive(Clone, Debug)]
+pub(super) enum Fallback {
+    /// Nothing.
+    None,
+    /// A value.
+    Value(Node),
+    /// Something that takes words to say.
+    Words(&'static str),
+}
+
+/// A section whose type is hidden.
+pub(super) trait Keys: Sync {
+    fn rows(&self) -> Vec<Row>;
+    fn needs(&self) -> Option<&Needs>;
+}
+
+/// Walks through the sections of a value that has several.
+pub(super) trait Visitor {
+    fn visit<T: Clone>(&mut self, section: &'static Section<T>, value: &mut T)
+    -> Result<(), Error>;
+}
+
+/// Reads them out of a table.
+pub(super) struct Reader<'a>(pub &'a Table);
+
+/// Writes them into a table.
+pub(super) struct Writer<'a>(pub &'a mut Table);
+
+/// Collects them.
+pub(super) struct Names(pub Vec<&'static dyn Keys>);
+
+impl Visitor for Reader<'_> {
+    fn visit<T: Clone>(
+        &mut self,
+        section: &'static Section<T>,
+        value: &mut T,
+    ) -> Result<(), Error> {
+        section.read(self.0, value)
+    }
+}
+
+impl Visitor for Writer<'_> {
+    fn visit<T: Clone>(
+        &mut self,
+        section: &'static Section<T>,
+        value: &mut T,
+    ) -> Result<(), Error> {
+        section.write(value, self.0);
+        Ok(())
+    }
+}
+
+impl Visitor for Names {
+    fn visit<T: Clone>(&mut self, section: &'static Section<T>, _: &mut T) -> Result<(), Error> {
+        self.0.push(section);
+        Ok(())
+    }
+}
+
+impl<T: Clone> Section<T> {
+    fn find(&self, name: &str) -> Option<&'static Key<T>> {
+        self.keys.iter().find(|k| k.name == name)
+    }
+
+    /// The keys whose place a key takes.
+    pub fn replaces(&self, name: &str) -> &'static [&'static str] {
+        self.find(name).map_or(&[], |k| k.replaces)
+    }
+
+    /// Does this key mean anything, given those before it?
+    fn applies(&self, key: &Key<T>, value: &T) -> bool {
+        key.only.is_none_or(|(other, word)| {
+            matches!(self.find(other).map(|k| &k.value), Some(Value::One(field)) if field.get(value) == word)
+        })
+    }
+
+    /// Reads what the table has of these keys.
+    pub fn read(&self, table: &Table, value: &mut T) -> Result<(), Error> {
+        if let Some(needs) = &self.needs
+            && !needs.one_of.iter().any(|k| table.has(k))
+        {
+            return Err(table.error("", Error::new(needs.what).remedy(needs.remedy)));
+        }
+        for (i, key) in self.keys.iter().enumerate() {
+            let Some(node) = table.get(key.name) else {
+                continue;
+            };
+            let fail = |e| table.error(key.name, e);
+            let excludes = |other: &&Key<T>| {
+                table.has(other.name)
+                    && key.replaces.contains(&other.name)
+                    && other.replaces.contains(&key.name)
+            };
+            if let Some(other) = self.keys[..i].iter().find(excludes) {
+                let what = format!("`{}` and `{}` exclude each other", other.name, key.name);
+                return Err(fail(Error::new(what).remedy("keep one of them")));
+            }
+            if let (Some((other, word)), false) = (key.only, self.applies(key, value)) {
+                let what = format!("`{}` is for {other} = \"{word}\" alone", key.name);
+                let remedy = format!("leave it out, or write {other} = \"{word}\"");
+                return Err(fail(Error::new(what).remedy(remedy)));
+            }
+            match (&key.value, node.text()) {
+                (Value::One(field), Some(text)) => field.set(value, text),
+                (Value::One(_), None) => {
+                    Err(Error::new("one value is wanted here, not several")
+                        .remedy("write key = value"))
+                }
+                (Value::List { set, .. }, _) => set(value, node),
+            }
+            .map_err(fail)?;
+        }
+        (self.finish)(value, table)
+    }
+
+    /// A table of these keys alone, defaults filled in.
+    pub fn read_new(&self, table: &Table) -> Result<T, Error> {
+        let mut value = (self.default)();
+        self.read(table, &mut value)?;
+        Ok(value)
+    }
+
+    /// Writes every key that has a value.
+    pub fn write(&self, value: &T, table: &mut Table) {
+        for key in self.keys.iter().filter(|k| self.applies(k, value)) {
+            if let Some(node) = key.value.get(value) {
+                table.put(key.name, node);
+            }
+        }
+    }
+}
+
+impl<T: Clone> Value<T> {
+    fn get(&self, value: &T) -> Option<Node> {
+        match self {
+            Value::List { get, .. } => get(value),
+            Value::One(field) => Some(field.get(value))
+                .filter(|text| !text.is_empty())
+                .map(|text| self.node(text)),
+        }
+    }
+
+    /// What is a number or a boolean stands without quotes.
+    fn node(&self, text: String) -> Node {
+        let is_text = self
+            .syntax()
+            .split('|')
+            .any(|s| matches!(s, "TEXT" | "WORDS" | "FILE"));
+        let is_plain = matches!(text.as_str(), "true" | "false") || text.parse::<f64>().is_ok();
+        match !is_text && is_plain {
+            true => Node::Plain(text),
+            false => Node::Text(text),
+        }
+    }
+
+    fn syntax(&self) -> &'static str {
+        match self {
+            Value::One(field) => field.syntax(),
+            Value::List { syntax, .. } => syntax,
+        }
+    }
+}
+
+impl<T: Clone> Keys for Section<T> {
+    fn rows(&self) -> Vec<Row> {
+        let default = (self.default)();
+        let row = |key: &Key<T>| Row {
+            name: key.name,
+            syntax: key.value.syntax(),
+            range: match &key.value {
+                Value::One(field) => field.range(),
+                Value::List { .. } => None,
+            },
+            default: match (key.default, key.value.get(&default)) {
+                ("", None) => Fallback::None,
+                ("", Some(node)) => Fallback::Value(node),
+                (words, _) => Fallback::Words(words),
+            },
+            meaning: key.meaning,
+            only: key.only,
+            replaces: key.replaces,
+        };
+        self.keys.iter().map(row).collect()
+    }
+
+    fn needs(&self) -> Option<&Needs> {
+        self.needs.as_ref()
+    }
+}

@@ -1,0 +1,146 @@
+//! Every key of a scenario file, once: the tables from which files are read and written, documents and schemas made, and
+//! misspelt keys corrected.
+
+mod file;
+mod flow;
+mod link;
+mod node;
+mod steps;
+mod traffic;
+mod wifi;
+
+use quell_link::Error;
+use quell_qdisc::Nanos;
+
+use super::key::{Keys, Names, Row};
+use super::traffic::FlowKind;
+use super::tree::Table;
+
+pub(super) use file::FILE;
+pub(super) use flow::{BETWEEN, Between, FLOW, MOST_FLOWS, WAY, Way, not_in_a_cell};
+pub(super) use link::{CELL_QUEUE, LINK};
+pub(super) use node::{MEMBER, Member, RADIO};
+pub(super) use traffic::{KINDS, walk};
+pub(super) use wifi::{AIR, MEMBERS, MOST_NODES, Members, NOISE, ROUTES};
+
+/// The simulator's longest time: 2^47 ns, 39 hours.
+pub(super) const LONGEST: Nanos = 1 << 47;
+
+/// A table of the file.
+pub(super) struct TableKeys {
+    /// Its path: `link.up`; empty for the file itself.
+    pub name: &'static str,
+    /// What errors call it.
+    pub header: &'static str,
+    pub about: &'static str,
+    pub sections: &'static [&'static dyn Keys],
+    /// Tables in it.
+    pub tables: &'static [&'static str],
+}
+
+/// Every table but `[[flow]]`'s keys of single kinds.
+pub(super) static TABLES: [TableKeys; 8] = [
+    TableKeys {
+        name: "",
+        header: "a scenario",
+        about: "what to simulate",
+        sections: &[&FILE],
+        tables: &["link", "hop", "wifi", "flow"],
+    },
+    TableKeys {
+        name: "link",
+        header: "[link]",
+        about: "the bottleneck",
+        sections: &[&LINK],
+        tables: &["up"],
+    },
+    TableKeys {
+        name: "link.up",
+        header: "[link.up]",
+        about: "the other direction; it takes from `[link]` what it does not have",
+        sections: &[&LINK],
+        tables: &[],
+    },
+    TableKeys {
+        name: "hop",
+        header: "[[hop]]",
+        about: "a further queue behind the bottleneck; it takes nothing from `[link]`",
+        sections: &[&LINK],
+        tables: &[],
+    },
+    TableKeys {
+        name: "wifi",
+        header: "[wifi]",
+        about: "an 802.11n cell in place of `[link]`",
+        sections: &[&MEMBERS, &ROUTES, &CELL_QUEUE, &RADIO, &AIR],
+        tables: &["noise", "node"],
+    },
+    TableKeys {
+        name: "wifi.noise",
+        header: "[wifi.noise]",
+        about: "bursts of noise (Gilbert-Elliott)",
+        sections: &[&NOISE],
+        tables: &[],
+    },
+    TableKeys {
+        name: "wifi.node",
+        header: "[[wifi.node]]",
+        about: "a node of the cell; it takes rate and losses from `[wifi]` where it has none of its own",
+        sections: &[&MEMBER, &RADIO],
+        tables: &[],
+    },
+    TableKeys {
+        name: "flow",
+        header: "a [[flow]]",
+        about: "a table of like flows",
+        sections: &[&FLOW, &WAY, &BETWEEN],
+        tables: &[],
+    },
+];
+
+/// The keys that only flows of this kind have.
+pub(super) fn of_kind(kind: &FlowKind) -> Vec<&'static dyn Keys> {
+    let mut names = Names(Vec::new());
+    // Collecting names cannot fail.
+    let _ = walk(&mut kind.clone(), &mut names);
+    names.0
+}
+
+/// The keys of the table of this name: `link.up`, `flow`.
+pub(super) fn keys_of(name: &str) -> Option<&'static TableKeys> {
+    TABLES.iter().find(|t| t.name == name)
+}
+
+/// The names of all keys of some sections.
+pub(super) fn names(sections: &[&'static dyn Keys]) -> Vec<&'static str> {
+    rows(sections).into_iter().map(|r| r.name).collect()
+}
+
+/// All keys of some sections.
+pub(super) fn rows(sections: &[&'static dyn Keys]) -> Vec<Row> {
+    sections.iter().flat_map(|s| s.rows()).collect()
+}
+
+/// The keys of a table whose place a key takes there.
+pub(super) fn replaced(table: &TableKeys, key: &str) -> Vec<&'static str> {
+    let kinds = KINDS.iter().flat_map(|k| of_kind(&(k.make)()));
+    let kinds = kinds.filter(|_| table.name == "flow");
+    let rows = table
+        .sections
+        .iter()
+        .copied()
+        .chain(kinds)
+        .flat_map(|s| s.rows());
+    let same = rows.filter(|r| r.name == key);
+    same.flat_map(|r| r.replaces).copied().collect()
+}
+
+/// Complains about keys that a table of this name does not have.
+pub(super) fn known_only(table: &Table, name: &str) -> Result<(), Error> {
+    let Some(keys) = keys_of(name) else {
+        return Ok(());
+    };
+    let mut known = keys.tables.to_vec();
+    known.extend(names(keys.sections));
+    table.known_only(keys.header, &known)
+}

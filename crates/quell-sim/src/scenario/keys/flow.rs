@@ -1,0 +1,236 @@
+//! The keys of `[[flow]]` that every kind has, and where a flow goes.
+
+use quell_link::Error;
+use quell_link::field::Field;
+use quell_link::units::format_time;
+
+use super::{KINDS, LONGEST};
+use crate::scenario::key::{Section, Value, any, key};
+use crate::scenario::model::{Direction, Flow};
+use crate::scenario::traffic::FlowKind;
+use crate::scenario::tree::{Node, Table};
+use crate::scenario::wifi::Category;
+
+/// The simulator names a flow in 16 bits.
+pub(in crate::scenario) const MOST_FLOWS: u32 = 65_535;
+
+pub(in crate::scenario) static FLOW: Section<Flow> = Section {
+    keys: &[
+        key(
+            "kind",
+            Field::Choice {
+                what: "kind of flow",
+                words: "tcp|cbr|poisson|onoff|web",
+                set: |f, word| {
+                    let kind = KINDS.iter().find(|k| k.name == word);
+                    f.kind = kind.map_or_else(FlowKind::default, |k| (k.make)());
+                    f.count = match f.kind {
+                        FlowKind::Tcp(_) => 4,
+                        _ => 1,
+                    };
+                },
+                get: |f| f.kind.name(),
+            },
+            "what the flow sends; each kind has keys of its own",
+        ),
+        key::<Flow>(
+            "count",
+            Field::Count(|f| &mut f.count, 1, MOST_FLOWS),
+            "how many such flows there are; 65,535 in all tables together",
+        )
+        .or("4 for `tcp`, 1 for the others"),
+        key::<Flow>(
+            "rtt",
+            Field::Time(|f| &mut f.rtt, 1000, LONGEST / 16),
+            "base round trip without queuing, the links' delays included; at least those delays",
+        )
+        .or("twice the links' delays, or `\"20ms\"` where they have none"),
+        key(
+            "start",
+            Field::Time(|f| &mut f.start, 0, LONGEST),
+            "when the flows begin",
+        ),
+        key::<Flow>(
+            "stop",
+            Field::MaybeTime(|f| &mut f.stop, 0, LONGEST),
+            "when they stop",
+        )
+        .or("never"),
+        key(
+            "stagger",
+            Field::Time(|f| &mut f.stagger, 0, LONGEST),
+            "each flow begins within this much of `start`, drawn from the seed",
+        ),
+    ],
+    default: Flow::default,
+    needs: None,
+    finish: |f, table| match f.stop {
+        Some(stop) if stop <= f.start => {
+            let stop = table.text("stop").unwrap_or_default();
+            let what = format!(
+                "{stop} is not later than the start at {}",
+                format_time(f.start)
+            );
+            Err(table.error("stop", Error::new(what).remedy("write a later time")))
+        }
+        _ => Ok(()),
+    },
+};
+
+/// Which queues of a path of links a flow passes.
+#[derive(Clone, Debug)]
+pub(in crate::scenario) struct Way {
+    pub direction: Direction,
+    /// The first and the last queue.
+    pub hops: (u32, u32),
+    /// The last queue of the path downwards.
+    pub last: u32,
+}
+
+impl Way {
+    /// All of the path.
+    pub fn new(last: u32) -> Self {
+        Self {
+            direction: Direction::Down,
+            hops: (0, last),
+            last,
+        }
+    }
+
+    /// The first and the last queue in this direction.
+    fn all(&self) -> (u32, u32) {
+        match self.direction {
+            Direction::Down => (0, self.last),
+            Direction::Up => (0, 0),
+        }
+    }
+}
+
+pub(in crate::scenario) static WAY: Section<Way> = Section {
+    keys: &[
+        key(
+            "direction",
+            Field::Choice {
+                what: "direction",
+                words: "down|up",
+                set: |w, word| {
+                    w.direction = match word {
+                        "up" => Direction::Up,
+                        _ => Direction::Down,
+                    };
+                    w.hops = w.all();
+                },
+                get: |w| match w.direction {
+                    Direction::Down => "down",
+                    Direction::Up => "up",
+                },
+            },
+            "which way the data goes: through `[link]` or `[link.up]`; not in a cell",
+        ),
+        any::<Way>(
+            "hops",
+            Value::List {
+                syntax: "[N, N]",
+                set: hops,
+                get: |w| {
+                    let (first, last) = w.hops;
+                    let list = [first, last].map(|n| Node::Plain(n.to_string()));
+                    (w.hops != w.all()).then(|| Node::List(list.into()))
+                },
+            },
+            "the first and the last queue of the path that the flow passes, 0 being `[link]`; not in a cell",
+        )
+        .or("all"),
+    ],
+    default: || Way::new(0),
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+fn hops(way: &mut Way, node: &Node) -> Result<(), Error> {
+    let last = way.all().1;
+    let pair = match node {
+        Node::List(pair) => match &pair[..] {
+            [a, b] => a.text().zip(b.text()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let pair = pair.and_then(|(a, b)| a.parse::<u32>().ok().zip(b.parse::<u32>().ok()));
+    way.hops = pair.filter(|(a, b)| a <= b && *b <= last).ok_or_else(|| {
+        Error::new("not the first and the last queue of a path through this scenario").remedy(
+            format!("write hops = [first, last], 0 being [link], the last at most {last}"),
+        )
+    })?;
+    Ok(())
+}
+
+/// Between which nodes of a cell a flow goes, by name.
+#[derive(Clone, Debug, Default)]
+pub(in crate::scenario) struct Between {
+    pub from: Option<String>,
+    pub to: Option<String>,
+    pub category: Category,
+}
+
+pub(in crate::scenario) static BETWEEN: Section<Between> = Section {
+    keys: &[
+        key::<Between>(
+            "from",
+            Field::Other {
+                syntax: "NAME",
+                set: |b, text| {
+                    b.from = Some(text.to_owned());
+                    Ok(())
+                },
+                get: |b| b.from.clone().unwrap_or_default(),
+            },
+            "in a cell: the node that sends; `*`: every node but the receiver",
+        )
+        .or("the first node"),
+        key::<Between>(
+            "to",
+            Field::Other {
+                syntax: "NAME",
+                set: |b, text| {
+                    b.to = Some(text.to_owned());
+                    Ok(())
+                },
+                get: |b| b.to.clone().unwrap_or_default(),
+            },
+            "in a cell: the node that receives; `*`: such a flow for every node but the sender",
+        )
+        .or("`\"*\"`, or the first node if another one sends"),
+        key(
+            "ac",
+            Field::Choice {
+                what: "access category",
+                words: "be|vi|vo",
+                set: |b, word| {
+                    b.category = match word {
+                        "vo" => Category::Voice,
+                        "vi" => Category::Video,
+                        _ => Category::BestEffort,
+                    }
+                },
+                get: |b| b.category.word(),
+            },
+            "in a cell: access category of data and ACKs: best effort, video or voice",
+        ),
+    ],
+    default: Between::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+/// Complains about keys of [`WAY`] in a cell.
+pub(in crate::scenario) fn not_in_a_cell(table: &Table) -> Result<(), Error> {
+    match WAY.keys.iter().find(|k| table.has(k.name)) {
+        None => Ok(()),
+        Some(key) => {
+            let error = Error::new(format!("`{}` is not for a cell", key.name));
+            let remedy = "write from = and to = with names of nodes";
+            Err(table.error(key.name, error.remedy(remedy)))
+        }
+    }
+}

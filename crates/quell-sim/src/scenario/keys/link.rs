@@ -1,0 +1,225 @@
+//! The keys of a link: `[link]`, `[link.up]` and `[[hop]]`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use quell_link::bottleneck::Shaper;
+use quell_link::field::{self, Field};
+use quell_link::server::Rate;
+use quell_link::trace::Trace;
+use quell_link::units::{format_rate, format_size};
+use quell_link::{Error, Queue};
+
+use super::LONGEST;
+use super::steps::{self, Steps};
+use crate::scenario::key::{Key, Needs, Section, Value, any, key};
+use crate::scenario::model::Link;
+use crate::scenario::tree::{Node, Table};
+
+/// The fastest link, bit/s.
+const FASTEST: u64 = 10_000_000_000_000;
+/// Bytes of a token bucket.
+const BURST: u32 = 1600;
+
+const QUEUE: Key<Link> = key(
+    "queue",
+    Field::Other {
+        syntax: "WORDS",
+        set: |l, text| {
+            l.queue = queue_words(text)?;
+            Ok(())
+        },
+        get: |l| l.queue.clone(),
+    },
+    "queue words (`quell queues`); `--aqm` overrides them",
+);
+
+pub(in crate::scenario) static LINK: Section<Link> = Section {
+    keys: &[
+        key::<Link>(
+            "rate",
+            Field::Other {
+                syntax: "RATE",
+                set: |l, text| {
+                    l.rate = Rate::Constant(field::rate(text, 1, FASTEST)?);
+                    Ok(())
+                },
+                get: |l| match &l.rate {
+                    Rate::Constant(bps) => format_rate(*bps),
+                    _ => String::new(),
+                },
+            },
+            "constant rate",
+        )
+        .or("required, or `trace` or `schedule`")
+        .replaces(&["trace", "schedule"]),
+        key::<Link>(
+            "trace",
+            Field::Other {
+                syntax: "FILE",
+                set: |l, text| {
+                    l.rate = Rate::Trace(Arc::new(trace(text)?));
+                    Ok(())
+                },
+                get: |l| match &l.rate {
+                    Rate::Trace(trace) => trace.name.clone(),
+                    _ => String::new(),
+                },
+            },
+            "a file in Mahimahi's format, its path relative to the scenario's; or `builtin:lte`, `builtin:lte-up`",
+        )
+        .replaces(&["rate", "schedule"]),
+        any::<Link>(
+            "schedule",
+            Value::List {
+                syntax: "[[TIME, RATE], ...]",
+                set: |l, node| {
+                    let steps = STEPS.read(node)?;
+                    l.rate = Rate::Schedule(steps.into());
+                    Ok(())
+                },
+                get: |l| match &l.rate {
+                    Rate::Schedule(list) => Some(steps::write(list, |bps| Node::Text(format_rate(*bps)))),
+                    _ => None,
+                },
+            },
+            "rates and when they begin, as in `[[\"0s\", \"6.5mbit\"], [\"25s\", \"13mbit\"]]`",
+        )
+        .replaces(&["rate", "trace"]),
+        key(
+            "delay",
+            Field::Time(|l| &mut l.delay, 0, LONGEST / 16),
+            "one way, in both directions; part of every flow's `rtt`",
+        ),
+        key::<Link>(
+            "shaper",
+            Field::Choice {
+                what: "shaper",
+                words: "line|htb",
+                set: |l, word| {
+                    l.shaper = match word {
+                        "htb" => Shaper::Htb { burst: BURST },
+                        _ => Shaper::Line,
+                    }
+                },
+                get: |l| match l.shaper {
+                    Shaper::Line => "line",
+                    Shaper::Htb { .. } => "htb",
+                },
+            },
+            "`line`: a packet leaves the queue and takes its time at the rate; `htb`: a token bucket as Linux's, not with a trace",
+        )
+        .replaces(&["burst"]),
+        key::<Link>(
+            "burst",
+            Field::Other {
+                syntax: "BYTES",
+                set: |l, text| {
+                    l.shaper = Shaper::Htb {
+                        burst: field::size(text, 1, 1 << 30)? as u32,
+                    };
+                    Ok(())
+                },
+                get: |l| match l.shaper {
+                    Shaper::Htb { burst } => format_size(burst.into()),
+                    Shaper::Line => String::new(),
+                },
+            },
+            "size of the token bucket",
+        )
+        .or("1600")
+        .only("shaper", "htb"),
+        key::<Link>(
+            "overhead",
+            Field::Count(|l| &mut l.overhead, 0, 1000),
+            "link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone",
+        )
+        .or("14, with a trace 4"),
+        key(
+            "nic",
+            Field::Count(|l| &mut l.nic, 0, 1_000_000),
+            "packets of plain FIFO below the queue, as a device has; 0 below a token bucket",
+        ),
+        key(
+            "loss",
+            Field::Probability(|l| &mut l.loss),
+            "probability of loss behind the queue",
+        ),
+        QUEUE,
+    ],
+    default: Link::default,
+    needs: Some(Needs {
+        one_of: &["rate", "trace", "schedule"],
+        what: "it has no rate",
+        remedy: "write rate = \"15mbit\", or a schedule, or the path of a trace",
+    }),
+    finish: |l, table| {
+        let trace = matches!(l.rate, Rate::Trace(_));
+        if trace && !table.has("overhead") {
+            l.overhead = 4;
+        }
+        if matches!(l.shaper, Shaper::Htb { .. }) {
+            check_bucket(l, trace, table)?;
+        }
+        check_queue(l, table)
+    },
+};
+
+/// The key of a link that a cell has, too.
+pub(in crate::scenario) static CELL_QUEUE: Section<Link> = Section {
+    keys: &[QUEUE],
+    default: Link::default,
+    needs: None,
+    finish: |l, table| check_queue(l, table),
+};
+
+fn check_bucket(l: &Link, trace: bool, table: &Table) -> Result<(), Error> {
+    let (key, what, remedy) = match (trace, l.nic) {
+        (true, _) => (
+            "shaper",
+            "a token bucket has a rate, and a trace has none",
+            "write shaper = \"line\", or a rate or a schedule in place of the trace",
+        ),
+        (false, 1..) => (
+            "nic",
+            "the device below a token bucket is never busy",
+            "write nic = 0, or shaper = \"line\"",
+        ),
+        (false, 0) => return Ok(()),
+    };
+    Err(table.error(key, Error::new(what).remedy(remedy)))
+}
+
+/// What only the rate can show to be wrong with the queue.
+fn check_queue(l: &Link, table: &Table) -> Result<(), Error> {
+    let checked = Queue::parse(&l.queue).and_then(|q| q.check(l.rate.mean_bps(LONGEST)));
+    checked.map_err(|e| table.error("queue", e))
+}
+
+/// Queue words, checked as far as they can be without a rate.
+pub(super) fn queue_words(text: &str) -> Result<String, Error> {
+    Queue::parse(text)?;
+    Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn trace(text: &str) -> Result<Trace, Error> {
+    match text.strip_prefix("builtin:") {
+        Some(name) => {
+            let known = ["lte", "lte-up"];
+            let trace = Trace::built_in(name)
+                .ok_or_else(|| Error::unknown("built-in trace", name, known))?;
+            Ok(Trace {
+                name: text.to_owned(),
+                ..trace
+            })
+        }
+        None if text.is_empty() => Err(Error::new("no trace is named")
+            .remedy("write the path of a trace, or leave the key out")),
+        None => Trace::read(Path::new(text)),
+    }
+}
+
+const STEPS: Steps<u64> = Steps {
+    example: "[[\"0s\", \"6.5mbit\"], [\"25s\", \"13mbit\"]]",
+    value: |text| field::rate(text, 1, FASTEST),
+};

@@ -1,0 +1,400 @@
+//! The keys of each kind of flow.
+
+use quell_link::Error;
+use quell_link::field::{self, Field};
+use quell_link::units::{self, format_rate, format_size};
+use quell_qdisc::{MS, SEC};
+
+use super::LONGEST;
+use crate::scenario::key::{Section, Visitor, key};
+use crate::scenario::traffic::{Cbr, Cc, FlowKind, OnOff, Poisson, Size, Tcp, Web};
+
+/// With TCP's headers and every overhead, 16 bits hold it.
+const MOST_BYTES: u32 = 64_000;
+/// Headers alone.
+const LEAST_BYTES: u32 = 28;
+/// What units can express, bit/s.
+const FASTEST: u64 = 1 << 53;
+
+/// A kind of flow.
+pub(in crate::scenario) struct Kind {
+    pub name: &'static str,
+    /// What it sends.
+    pub about: &'static str,
+    /// With its defaults.
+    pub make: fn() -> FlowKind,
+}
+
+/// Every kind, in the order of [`super::FLOW`]'s `kind`.
+pub(in crate::scenario) static KINDS: [Kind; 5] = [
+    Kind {
+        name: "tcp",
+        about: "TCP transfers",
+        make: || FlowKind::Tcp(Tcp::default()),
+    },
+    Kind {
+        name: "cbr",
+        about: "datagrams at a constant rate",
+        make: || FlowKind::Cbr(Cbr::default()),
+    },
+    Kind {
+        name: "poisson",
+        about: "datagrams that arrive as a Poisson process",
+        make: || FlowKind::Poisson(Poisson::default()),
+    },
+    Kind {
+        name: "onoff",
+        about: "datagrams with exponential gaps whose mean alternates",
+        make: || FlowKind::OnOff(OnOff::default()),
+    },
+    Kind {
+        name: "web",
+        about: "short TCP transfers that arrive as a Poisson process, with the keys of `tcp` but `bytes`",
+        make: || FlowKind::Web(Web::default()),
+    },
+];
+
+/// Walks through the sections of a kind's table: the one place that says which they are.
+pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> Result<(), Error> {
+    match kind {
+        FlowKind::Tcp(tcp) => {
+            to.visit(&TCP, tcp)?;
+            to.visit(&TRANSFER, tcp)
+        }
+        FlowKind::Cbr(cbr) => to.visit(&CBR, cbr),
+        FlowKind::Poisson(poisson) => to.visit(&POISSON, poisson),
+        FlowKind::OnOff(onoff) => to.visit(&ONOFF, onoff),
+        FlowKind::Web(web) => {
+            to.visit(&WEB, web)?;
+            to.visit(&TCP, &mut web.tcp)
+        }
+    }
+}
+
+static TCP: Section<Tcp> = Section {
+    keys: &[
+        key::<Tcp>(
+            "cc",
+            Field::Choice {
+                what: "congestion control",
+                words: Cc::NAMES,
+                set: |t, word| {
+                    t.cc = Cc::named(word);
+                    t.ect1 = matches!(t.cc, Cc::Prague { .. });
+                    t.ecn = t.ect1 || t.cc == Cc::Dctcp;
+                },
+                get: |t| t.cc.name(),
+            },
+            "congestion control; `reno` is `newreno`",
+        )
+        .replaces(&["rfc9438", "rtt_scaling", "beta"]),
+        key::<Tcp>(
+            "rfc9438",
+            Field::Switch {
+                off: "",
+                set: |t, on| {
+                    if let Cc::Cubic { rfc9438 } = &mut t.cc {
+                        *rfc9438 = on;
+                    }
+                },
+                get: |t| matches!(t.cc, Cc::Cubic { rfc9438: true }),
+            },
+            "CUBIC as RFC 9438 has it where Linux differs",
+        )
+        .only("cc", "cubic"),
+        key::<Tcp>(
+            "rtt_scaling",
+            Field::Choice {
+                what: "rtt_scaling",
+                words: "additive|rate",
+                set: |t, word| {
+                    if let Cc::Prague { rate_scaling } = &mut t.cc {
+                        *rate_scaling = word == "rate";
+                    }
+                },
+                get: |t| match t.cc {
+                    Cc::Prague { rate_scaling: true } => "rate",
+                    _ => "additive",
+                },
+            },
+            "Prague behaves as if its round trip were 15 ms longer (`additive`), or 25 ms at least (`rate`)",
+        )
+        .only("cc", "prague"),
+        key::<Tcp>(
+            "beta",
+            Field::Other {
+                syntax: "X",
+                set: |t, text| match (units::parse_number(text)?, &mut t.cc) {
+                    (x, Cc::Bic { beta }) if x > 0.0 && x < 1.0 => {
+                        *beta = x;
+                        Ok(())
+                    }
+                    _ => Err(Error::new(format!("\"{text}\" is out of range"))
+                        .remedy("write 0.8 or another share between 0 and 1")),
+                },
+                get: |t| match t.cc {
+                    Cc::Bic { beta } => beta.to_string(),
+                    _ => String::new(),
+                },
+            },
+            "BIC's multiplicative decrease",
+        )
+        .or("0.8")
+        .only("cc", "bic"),
+        key::<Tcp>(
+            "ecn",
+            Field::Flag(|t| &mut t.ecn, ""),
+            "ECN is negotiated",
+        )
+        .or("false; true for `dctcp` and `prague`"),
+        key::<Tcp>(
+            "ect",
+            Field::Other {
+                syntax: "0|1",
+                set: |t, text| {
+                    t.ect1 = field::count(text, 0, 1)? == 1;
+                    Ok(())
+                },
+                get: |t| u8::from(t.ect1).to_string(),
+            },
+            "packets are sent with ECT(0) or ECT(1)",
+        )
+        .or("0; 1 for `prague`"),
+        key(
+            "mss",
+            Field::Count(|t| &mut t.mss, 88, MOST_BYTES),
+            "payload bytes per segment",
+        ),
+        key(
+            "iw",
+            Field::Count(|t| &mut t.iw, 1, 10_000),
+            "initial window, packets",
+        ),
+        key(
+            "min_rto",
+            Field::Time(|t| &mut t.min_rto, MS, 120 * SEC),
+            "least retransmission timeout",
+        ),
+        key(
+            "rto",
+            Field::Choice {
+                what: "rto",
+                words: "linux|ns3",
+                set: |t, word| t.rto_ns3 = word == "ns3",
+                get: |t| match t.rto_ns3 {
+                    true => "ns3",
+                    false => "linux",
+                },
+            },
+            "retransmission timeout: Linux's srtt + max(4 rttvar, min_rto), or ns-3's max(srtt + 4 rttvar, min_rto)",
+        ),
+        key(
+            "delack",
+            Field::Count(|t| &mut t.delack, 1, 255),
+            "segments per ACK",
+        ),
+        key(
+            "delack_timeout",
+            Field::Time(|t| &mut t.delack_timeout, 0, 10 * SEC),
+            "how long an ACK waits for another segment",
+        ),
+        key(
+            "sack",
+            Field::Flag(|t| &mut t.sack, ""),
+            "SACK with RACK-TLP; false: NewReno (RFC 6582)",
+        ),
+        key(
+            "limited_transmit",
+            Field::Flag(|t| &mut t.limited_transmit, ""),
+            "RFC 3042",
+        ),
+        key(
+            "pacing",
+            Field::Flag(|t| &mut t.pacing, ""),
+            "pace as Linux does above `fq`; BBR and Prague always pace",
+        ),
+        key(
+            "buffer",
+            Field::Bytes(|t| &mut t.buffer, 88, 1 << 32),
+            "receive window; at least one segment",
+        ),
+        key(
+            "rate",
+            Field::Other {
+                syntax: "RATE|unlimited",
+                set: |t, text| {
+                    t.rate = match text {
+                        "unlimited" => u64::MAX,
+                        text => field::rate(text, 1, FASTEST)?,
+                    };
+                    Ok(())
+                },
+                get: |t| match t.rate {
+                    u64::MAX => "unlimited".to_owned(),
+                    rate => format_rate(rate),
+                },
+            },
+            "what the application offers",
+        ),
+    ],
+    default: Tcp::default,
+    needs: None,
+    finish: |t, table| {
+        let least = u64::from(t.mss);
+        match table.text("buffer") {
+            Some(text) if t.buffer < least => field::size(text, least, 1 << 32)
+                .map(drop)
+                .map_err(|e| table.error("buffer", e)),
+            _ => Ok(()),
+        }
+    },
+};
+
+static TRANSFER: Section<Tcp> = Section {
+    keys: &[key::<Tcp>(
+        "bytes",
+        Field::MaybeBytes(|t| &mut t.bytes, 1, 1 << 50),
+        "bytes to send",
+    )
+    .or("without end")],
+    default: Tcp::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static CBR: Section<Cbr> = Section {
+    keys: &[
+        key(
+            "rate",
+            Field::Rate(|c| &mut c.rate, 1, FASTEST),
+            "rate of the IP packets",
+        ),
+        key(
+            "size",
+            Field::Bytes32(|c| &mut c.size, LEAST_BYTES, MOST_BYTES),
+            "IP bytes per packet",
+        ),
+        key("ecn", Field::Flag(|c| &mut c.ecn, ""), SENT_AS_ECT0),
+    ],
+    default: Cbr::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+const SENT_AS_ECT0: &str = "packets are sent with ECT(0)";
+
+static POISSON: Section<Poisson> = Section {
+    keys: &[
+        key(
+            "rate",
+            Field::Rate(|p| &mut p.rate, 1, FASTEST),
+            "mean rate of the IP packets",
+        ),
+        key(
+            "size",
+            Field::Other {
+                syntax: "BYTES|exp:BYTES",
+                set: |p, text| {
+                    p.size = size(text, LEAST_BYTES.into(), MOST_BYTES.into())?;
+                    Ok(())
+                },
+                get: |p| size_text(p.size),
+            },
+            "IP bytes per packet; `exp:`: the mean of an exponential distribution",
+        ),
+        key("ecn", Field::Flag(|p| &mut p.ecn, ""), SENT_AS_ECT0),
+    ],
+    default: Poisson::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static ONOFF: Section<OnOff> = Section {
+    keys: &[
+        key(
+            "on",
+            Field::Time(|o| &mut o.on, 1000, LONGEST),
+            "length of the first phase, and of every other one",
+        ),
+        key(
+            "off",
+            Field::Time(|o| &mut o.off, 1000, LONGEST),
+            "length of the phases between",
+        ),
+        key(
+            "gap_on",
+            Field::Time(|o| &mut o.gap_on, 1, LONGEST / 64),
+            "mean of the exponential gaps between packets in an `on` phase",
+        ),
+        key(
+            "gap_off",
+            Field::Time(|o| &mut o.gap_off, 1, LONGEST / 64),
+            "the same in an `off` phase",
+        ),
+        key(
+            "size",
+            Field::Bytes32(|o| &mut o.size, LEAST_BYTES, MOST_BYTES),
+            "IP bytes per packet",
+        ),
+        key("ecn", Field::Flag(|o| &mut o.ecn, ""), SENT_AS_ECT0),
+    ],
+    default: OnOff::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static WEB: Section<Web> = Section {
+    keys: &[
+        key(
+            "size",
+            Field::Other {
+                syntax: "BYTES|exp:BYTES",
+                set: |w, text| {
+                    w.size = size(text, 1, 1 << 40)?;
+                    Ok(())
+                },
+                get: |w| size_text(w.size),
+            },
+            "bytes of a transfer; `exp:`: the mean of an exponential distribution",
+        ),
+        key(
+            "arrivals",
+            Field::Other {
+                syntax: "X",
+                set: |w, text| match units::parse_number(text)? {
+                    x if x > 0.0 && x <= 1e6 => {
+                        w.arrivals = x;
+                        Ok(())
+                    }
+                    _ => Err(Error::new(format!("\"{text}\" is out of range"))
+                        .remedy("write transfers per second, above 0 and at most 1000000")),
+                },
+                get: |w| w.arrivals.to_string(),
+            },
+            "transfers that begin per second, as a Poisson process",
+        ),
+    ],
+    default: Web::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+/// `1000` or `exp:1000`.
+fn size(text: &str, low: u64, high: u64) -> Result<Size, Error> {
+    let (number, exponential) = match text.strip_prefix("exp:") {
+        Some(mean) => (mean, true),
+        None => (text, false),
+    };
+    match field::size(number, low, high) {
+        Ok(bytes) => Ok(Size { bytes, exponential }),
+        Err(e) => Err(Error {
+            remedy: e.remedy.map(|r| format!("{r}, or exp: and a mean")),
+            ..e
+        }),
+    }
+}
+
+fn size_text(size: Size) -> String {
+    let sort = if size.exponential { "exp:" } else { "" };
+    format!("{sort}{}", format_size(size.bytes))
+}

@@ -1,0 +1,134 @@
+//! A scenario as the simulator takes it: plain values, checked, with every default filled in.
+
+use quell_link::bottleneck::Shaper;
+use quell_link::server::Rate;
+use quell_qdisc::{MS, Nanos, SEC};
+
+use super::traffic::FlowKind;
+use super::wifi;
+
+/// A checked scenario with every default filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Its name (default: the file's stem).
+    pub name: String,
+    /// Simulated time.
+    pub duration: Nanos,
+    /// Left out of every statistic.
+    pub warmup: Nanos,
+    /// Runs per queue.
+    pub seeds: u32,
+    /// From which run k's own seed is derived.
+    pub seed: u64,
+    /// The bottleneck.
+    pub link: Link,
+    /// The other direction; `None`: ACKs meet no queue.
+    pub up: Option<Link>,
+    /// Further queues behind the bottleneck, in order; their `delay` adds to the path.
+    pub hops: Vec<Link>,
+    /// A cell in place of the bottleneck; `link` then holds the words of its queues and the rate of its first two nodes.
+    pub wifi: Option<wifi::Wifi>,
+    /// Traffic.
+    pub flows: Vec<Flow>,
+}
+
+/// One queue and the link behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// What it offers.
+    pub rate: Rate,
+    /// One way.
+    pub delay: Nanos,
+    /// How packets leave.
+    pub shaper: Shaper,
+    /// Link-layer bytes per packet that count at the rate.
+    pub overhead: u32,
+    /// Packets of plain FIFO below the discipline.
+    pub nic: u32,
+    /// Random loss behind the queue, 0..1.
+    pub loss: f64,
+    /// Queue words, checked.
+    pub queue: String,
+}
+
+/// Which way a flow's data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Through the bottleneck `[link]`.
+    Down,
+    /// Through `[link.up]`.
+    Up,
+}
+
+/// A table of like flows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// What it sends.
+    pub kind: FlowKind,
+    /// How many of them.
+    pub count: u32,
+    /// Base round trip without queuing.
+    pub rtt: Nanos,
+    /// When the first starts.
+    pub start: Nanos,
+    /// When it stops; `None`: never.
+    pub stop: Option<Nanos>,
+    /// Each starts uniformly within this much of `start`.
+    pub stagger: Nanos,
+    /// Which way the data goes.
+    pub direction: Direction,
+    /// The first queue of the path that it passes (0 is `[link]`) and the last.
+    pub hops: (u32, u32),
+    /// Where it goes in a cell.
+    pub ends: Option<wifi::Ends>,
+}
+
+/// What holds where a file has no key.
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: "custom".to_owned(),
+            duration: 60 * SEC,
+            warmup: 5 * SEC,
+            seeds: 5,
+            seed: 1,
+            link: Link::default(),
+            up: None,
+            hops: Vec::new(),
+            wifi: None,
+            flows: Vec::new(),
+        }
+    }
+}
+
+/// All but the rate, which every link has to name, is what a file means that does not say it.
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            rate: Rate::Constant(1),
+            delay: 0,
+            shaper: Shaper::Line,
+            overhead: 14,
+            nic: 0,
+            loss: 0.0,
+            queue: "fq_codel".to_owned(),
+        }
+    }
+}
+
+/// Over links without a delay.
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            kind: FlowKind::default(),
+            count: 4,
+            rtt: 20 * MS,
+            start: 0,
+            stop: None,
+            stagger: 0,
+            direction: Direction::Down,
+            hops: (0, 0),
+            ends: None,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What is typed on a command line in place of a scenario's keys.
+
+use quell_link::field;
+use quell_link::units::{self, format_time};
+use quell_link::{Error, Queue};
+use quell_qdisc::SEC;
+
+use super::keys::{self, KINDS, LONGEST};
+use super::traffic::Cc;
+use super::tree::{Node, Table};
+
+/// What overrides a scenario's keys or, with a rate or a trace, replaces the file: all as typed, and read like the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides {
+    /// The bottleneck's queue words.
+    pub queue: Option<String>,
+    /// The bottleneck's rate.
+    pub rate: Option<String>,
+    /// Every flow's base round trip.
+    pub rtt: Option<String>,
+    /// The bottleneck's trace, a path.
+    pub trace: Option<String>,
+    /// `CC[:COUNT][@rtt=][@ecn=0|1][@start-stop]`, also `udp[:COUNT][@rate=][@size=]`; together they replace all flows.
+    pub flows: Vec<String>,
+    /// ECN for every TCP flow.
+    pub ecn: bool,
+    /// Simulated time.
+    pub duration: Option<String>,
+    /// Left out of every statistic.
+    pub warmup: Option<String>,
+    /// Runs per queue.
+    pub seeds: Option<String>,
+    /// Base seed.
+    pub seed: Option<String>,
+}
+
+/// Puts the overrides into a file's tree, each checked under its own name.
+pub(super) fn apply(o: &Overrides, file: &mut Table) -> Result<(), Error> {
+    check(o)?;
+    for (key, text) in [
+        ("duration", &o.duration),
+        ("warmup", &o.warmup),
+        ("seeds", &o.seeds),
+        ("seed", &o.seed),
+    ] {
+        if let Some(text) = text {
+            file.set(key, text);
+        }
+    }
+    bottleneck(o, file)?;
+    flows(o, file)
+}
+
+/// What is no rate, time or queue at all is named before the file's own errors.
+fn check(o: &Overrides) -> Result<(), Error> {
+    let checked = |key: &str, text: &Option<String>, check: &dyn Fn(&str) -> Result<u64, Error>| {
+        text.as_deref()
+            .map_or(Ok(()), |t| check(t).map(drop).map_err(|e| e.key(key)))
+    };
+    checked("rate", &o.rate, &units::parse_rate)?;
+    checked("rtt", &o.rtt, &|t| field::time(t, 1000, LONGEST))?;
+    checked("duration", &o.duration, &units::parse_time)?;
+    checked("warmup", &o.warmup, &units::parse_time)?;
+    if let Some(words) = &o.queue {
+        Queue::parse(words)?;
+    }
+    if o.rate.is_some() && o.trace.is_some() {
+        return Err(Error::new("a rate and a trace exclude each other")
+            .remedy("give one of them")
+            .key("rate, trace"));
+    }
+    Ok(())
+}
+
+fn bottleneck(o: &Overrides, file: &mut Table) -> Result<(), Error> {
+    let cell = file.has("wifi");
+    let of_link = [("rate", &o.rate), ("trace", &o.trace)];
+    if cell && let Some((key, _)) = of_link.iter().find(|k| k.1.is_some()) {
+        return Err(Error::new("a cell's rates are its MCSs")
+            .remedy("leave it out, or change mcs under [wifi] in a file of your own")
+            .key(*key));
+    }
+    let given = of_link.into_iter().chain([("queue", &o.queue)]);
+    let given: Vec<(&str, &String)> = given.filter_map(|(k, t)| Some((k, t.as_ref()?))).collect();
+    let name = if cell { "wifi" } else { "link" };
+    if !given.is_empty()
+        && let (Some(table), Some(keys)) = (file.table_mut(name), keys::keys_of(name))
+    {
+        for (key, text) in given {
+            keys::replaced(keys, key)
+                .iter()
+                .for_each(|k| table.remove(k));
+            table.set(key, text);
+        }
+    }
+    Ok(())
+}
+
+fn flows(o: &Overrides, file: &mut Table) -> Result<(), Error> {
+    let from_file = o.flows.is_empty();
+    if !from_file {
+        let duration = file.text("duration").map(str::to_owned);
+        let duration = duration.as_deref();
+        let tables = o.flows.iter().map(|f| shortcut(f, duration));
+        file.put("flow", Node::Tables(tables.collect::<Result<_, _>>()?));
+    } else if o.ecn || o.rtt.is_some() {
+        put_default_flow(file);
+    }
+    for flow in file.tables_mut("flow") {
+        if let Some(rtt) = &o.rtt
+            && (from_file || !flow.has("rtt"))
+        {
+            flow.set("rtt", rtt);
+        }
+        let tcp = matches!(flow.text("kind"), None | Some("tcp" | "web"));
+        if o.ecn && tcp && (from_file || !flow.has("ecn")) {
+            flow.set("ecn", "true");
+        }
+    }
+    Ok(())
+}
+
+/// A scenario without flows gets one table of them, all defaults but `stagger`.
+pub(super) fn put_default_flow(file: &mut Table) {
+    if file.has("flow") {
+        return;
+    }
+    let mut flow = Table::new("flow");
+    spread_starts(&mut flow, file.text("duration"));
+    file.put("flow", Node::Tables(vec![flow]));
+}
+
+/// Flows that all start at once leave the seeds little to draw: the starts of those that no file has are spread over a second,
+/// or over a tenth of their time if that is less.
+fn spread_starts(flow: &mut Table, duration: Option<&str>) {
+    let ends = [flow.text("stop"), duration].into_iter().flatten();
+    let shortest = ends.filter_map(|t| units::parse_time(t).ok()).min();
+    let stagger = shortest.map_or(SEC, |t| SEC.min(t / 10));
+    flow.put("stagger", Node::Text(format_time(stagger)));
+}
+
+/// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as a file would have it, of a scenario that lasts for
+/// `duration`.
+fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
+    let fail = |e: Error| e.under(&format!("flow `{text}`"));
+    let mut parts = text.split('@');
+    let head = parts.next().unwrap_or_default();
+    let (word, count) = head.split_once(':').unwrap_or((head, "1"));
+    let mut table = Table::new(format!("flow `{text}`"));
+    let put = |table: &mut Table, key: &str, value: &str| {
+        table.put(key, Node::Text(value.to_owned()));
+    };
+    match word {
+        "udp" => put(&mut table, "kind", "cbr"),
+        kind if kind != "tcp" && KINDS.iter().any(|k| k.name == kind) => {
+            put(&mut table, "kind", kind)
+        }
+        cc if Cc::NAMES.split('|').any(|c| c == cc) => put(&mut table, "cc", cc),
+        _ => {
+            let known = Cc::NAMES
+                .split('|')
+                .chain(["udp", "poisson", "onoff", "web"]);
+            return Err(Error::unknown("congestion control", word, known).under("flow"));
+        }
+    }
+    put(&mut table, "count", count);
+    for part in parts {
+        if let Some((key, value)) = part.split_once('=') {
+            let known = short_keys();
+            if !known.contains(&key) {
+                return Err(fail(Error::unknown("option", key, known)));
+            }
+            if table.has(key) {
+                return Err(fail(
+                    Error::new(format!("`{key}` is given twice")).remedy("give it once"),
+                ));
+            }
+            put(&mut table, key, value);
+        } else if let Some((start, stop)) = part.split_once('-') {
+            for (key, value) in [("start", start), ("stop", stop)] {
+                if !value.is_empty() {
+                    put(&mut table, key, value);
+                }
+            }
+        } else {
+            return Err(fail(
+                Error::new(format!("`@{part}` is neither an option nor a span of time"))
+                    .remedy("write CC[:COUNT][@rtt=40ms][@ecn=1][@5s-20s]"),
+            ));
+        }
+    }
+    if !table.has("start") && !table.has("stagger") {
+        spread_starts(&mut table, duration);
+    }
+    Ok(table)
+}
+
+/// What a short form may set behind an `@`: every key of a flow with a single value but those in front of it.
+fn short_keys() -> Vec<&'static str> {
+    let common = keys::keys_of("flow").map_or(&[][..], |t| t.sections);
+    let kinds = KINDS.iter().flat_map(|k| keys::of_kind(&(k.make)()));
+    let rows = common.iter().copied().chain(kinds).flat_map(|s| s.rows());
+    let mut names = Vec::new();
+    for row in rows.filter(|r| !r.syntax.starts_with('[')) {
+        if !names.contains(&row.name) && !matches!(row.name, "kind" | "count" | "cc") {
+            names.push(row.name);
+        }
+    }
+    names
+}

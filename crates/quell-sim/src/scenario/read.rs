@@ -1,0 +1,152 @@
+//! From a tree to a checked scenario: which tables there are, and what holds between them.
+
+use std::path::Path;
+
+use quell_link::Error;
+use quell_link::units::format_time;
+use quell_qdisc::{MS, Nanos};
+
+use super::cell;
+use super::key::{Keys, Reader};
+use super::keys::{self, BETWEEN, FILE, FLOW, LINK, MOST_FLOWS, WAY, Way};
+use super::model::{Flow, Link, Scenario};
+use super::tree::Table;
+use super::wifi::Ends;
+
+/// Reads a file's tree.
+pub(super) fn scenario(file: &Table) -> Result<Scenario, Error> {
+    keys::known_only(file, "")?;
+    let mut scenario = FILE.read_new(file)?;
+    if !file.has("name")
+        && let Some(name) = default_name(file)
+    {
+        scenario.name = name;
+    }
+    match file.table("wifi")? {
+        Some(table) => {
+            for key in ["link", "hop"] {
+                if file.has(key) {
+                    let error = Error::new(format!("`{key}` and [wifi] exclude each other"));
+                    return Err(file.error(key, error.remedy("keep one of them")));
+                }
+            }
+            let (wifi, link) = cell::read(table)?;
+            (scenario.wifi, scenario.link) = (Some(wifi), link);
+        }
+        None => links(file, &mut scenario)?,
+    }
+    flows(file, &mut scenario)?;
+    Ok(scenario)
+}
+
+/// Without a file: the trace's name, or the rate as it is written.
+fn default_name(file: &Table) -> Option<String> {
+    let link = file.table("link").ok()??;
+    let what = link.text("trace").or_else(|| link.text("rate"))?;
+    let name = Path::new(what).file_name()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
+    let table = file.table("link")?.ok_or_else(|| {
+        Error::new("there is no link").remedy("write [link] and below it rate = \"15mbit\"")
+    })?;
+    scenario.link = link(table, "link")?;
+    scenario.up = match table.table("up")? {
+        Some(up) => {
+            let mut up = up.clone();
+            let own = keys::names(&[&LINK]);
+            up.inherit(table, |key| own.contains(&key), |key| LINK.replaces(key));
+            Some(link(&up, "link.up")?)
+        }
+        None => {
+            let flows = file.tables("flow")?.unwrap_or_default();
+            let upward = flows.iter().any(|t| t.text("direction") == Some("up"));
+            upward.then(|| scenario.link.clone())
+        }
+    };
+    for hop in file.tables("hop")?.unwrap_or_default() {
+        scenario.hops.push(link(hop, "hop")?);
+    }
+    Ok(())
+}
+
+fn link(table: &Table, name: &str) -> Result<Link, Error> {
+    keys::known_only(table, name)?;
+    LINK.read_new(table)
+}
+
+fn flows(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
+    let mut total = 0;
+    for table in file.tables("flow")?.unwrap_or_default() {
+        let (flow, ends) = flow(table, scenario)?;
+        total += u64::from(flow.count) * ends.len() as u64;
+        if total > MOST_FLOWS.into() {
+            let error = Error::new(format!("{total} flows in all are too many"))
+                .remedy(format!("at most {MOST_FLOWS} can be simulated at once"));
+            return Err(table.error("", error));
+        }
+        let with = |ends| Flow {
+            ends,
+            ..flow.clone()
+        };
+        scenario.flows.extend(ends.into_iter().map(with));
+    }
+    Ok(())
+}
+
+/// A table of flows, and where they go in a cell: each becomes a table of its own.
+fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>), Error> {
+    let mut flow = FLOW.read_new(table)?;
+    let mut known: Vec<&'static dyn Keys> = vec![&FLOW];
+    match scenario.wifi {
+        Some(_) => {
+            keys::not_in_a_cell(table)?;
+            known.push(&BETWEEN);
+        }
+        None => known.push(&WAY),
+    }
+    known.extend(keys::of_kind(&flow.kind));
+    let header = format!("a [[flow]] of kind {}", flow.kind.name());
+    table.known_only(&header, &keys::names(&known))?;
+    let ends = match &scenario.wifi {
+        Some(wifi) => cell::ends(table, wifi)?.into_iter().map(Some).collect(),
+        None => {
+            let mut way = Way::new(scenario.hops.len() as u32);
+            WAY.read(table, &mut way)?;
+            (flow.direction, flow.hops) = (way.direction, way.hops);
+            vec![None]
+        }
+    };
+    flow.rtt = rtt(table, &flow, scenario)?;
+    keys::walk(&mut flow.kind, &mut Reader(table))?;
+    Ok((flow, ends))
+}
+
+/// The base round trip: at least the delays of the queues passed, there and back.
+fn rtt(table: &Table, flow: &Flow, scenario: &Scenario) -> Result<Nanos, Error> {
+    let least = delays(scenario, flow.hops);
+    if !table.has("rtt") {
+        return Ok(if least == 0 { 20 * MS } else { least });
+    }
+    if flow.rtt < least {
+        let rtt = table.text("rtt").unwrap_or_default();
+        let what = format!("{rtt} is less than the links' delays there and back");
+        let remedy = format!("write at least {}", format_time(least));
+        return Err(table.error("rtt", Error::new(what).remedy(remedy)));
+    }
+    Ok(flow.rtt)
+}
+
+fn delays(scenario: &Scenario, (first, last): (u32, u32)) -> Nanos {
+    let links = std::iter::once(&scenario.link).chain(&scenario.hops);
+    let passed = links
+        .enumerate()
+        .filter(|(i, _)| (first as usize..=last as usize).contains(i));
+    passed
+        .map(|(i, link)| {
+            let back = scenario.up.as_ref().filter(|_| i == 0).unwrap_or(link);
+            link.delay + back.delay
+        })
+        .sum()
+}

@@ -1,0 +1,143 @@
+//! A scenario's keys as they were given, before defaults are filled in: what is read, overridden and replaced.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use quell_link::Error;
+
+use super::keys;
+use super::model::Scenario;
+use super::overrides::{self, Overrides};
+use super::tree::{self, Node, Table};
+use super::{read, toml};
+
+/// The keys that somebody wrote. [`Source::read`] checks them and fills in the rest.
+#[derive(Clone, Debug)]
+pub struct Source {
+    file: Table,
+    /// What errors call the file.
+    path: String,
+}
+
+impl Source {
+    /// Reads TOML. `path` is what errors call it, and traces are looked for beside it.
+    pub fn parse(text: &str, path: &str) -> Result<Self, Error> {
+        let file = tree::parse(text).map_err(|e| {
+            let line = e.line;
+            e.at(path, line)
+        })?;
+        Ok(Self::new(file, path).with_traces_from_here())
+    }
+
+    /// Takes keys from a caller; traces are relative to the working directory.
+    pub fn from_keys(keys: Table) -> Self {
+        let mut file = Table::new("");
+        merge(&mut file, &keys, "");
+        Self::new(file, "")
+    }
+
+    fn new(mut file: Table, path: &str) -> Self {
+        let stem = Path::new(path).file_stem().map(|s| s.to_string_lossy());
+        if let Some(stem) = stem.filter(|s| !file.has("name") && !s.trim().is_empty()) {
+            file.put("name", Node::Text(stem.into_owned()));
+        }
+        Self {
+            file,
+            path: path.to_owned(),
+        }
+    }
+
+    /// Makes the paths of traces, which are relative to the file, relative to the working directory.
+    fn with_traces_from_here(mut self) -> Self {
+        let dir = Path::new(&self.path).parent().unwrap_or(Path::new(""));
+        let find = |table: &mut Table| {
+            if let Some(Node::Text(trace)) = table.get_mut("trace")
+                && !trace.starts_with("builtin:")
+                && !trace.is_empty()
+            {
+                *trace = dir.join(&*trace).to_string_lossy().into_owned();
+            }
+        };
+        self.file.tables_mut("hop").iter_mut().for_each(find);
+        if let Some(Node::Table(link)) = self.file.get_mut("link") {
+            find(link);
+            if let Some(Node::Table(up)) = link.get_mut("up") {
+                find(up);
+            }
+        }
+        self
+    }
+
+    /// Puts overrides in place of keys.
+    pub fn with(mut self, overrides: &Overrides) -> Result<Self, Error> {
+        overrides::apply(overrides, &mut self.file)?;
+        Ok(self)
+    }
+
+    /// Changes keys. A table changes the keys that it names and leaves the others; where there is a list of tables, it
+    /// changes each of them. A list of tables takes the place of what was there. [`Node::Nothing`] takes a key away.
+    pub fn replace(mut self, changes: &Table) -> Self {
+        if changes.has("flow") {
+            overrides::put_default_flow(&mut self.file);
+        }
+        merge(&mut self.file, changes, "");
+        self
+    }
+
+    /// Checks the keys and fills in defaults.
+    pub fn read(&self) -> Result<Scenario, Error> {
+        read::scenario(&self.with_flow()).map_err(|e| match (e.line, &e.key) {
+            // What names a key but no line was not in the file: naming that would mislead.
+            (None, Some(_)) => e,
+            (line, _) => e.at(&self.path, line),
+        })
+    }
+
+    /// The keys as a file.
+    pub fn to_toml(&self) -> String {
+        toml::write(&self.with_flow())
+    }
+
+    /// The keys and, where they have no flow, the one that they get.
+    fn with_flow(&self) -> Cow<'_, Table> {
+        if self.file.has("flow") {
+            return Cow::Borrowed(&self.file);
+        }
+        let mut file = self.file.clone();
+        overrides::put_default_flow(&mut file);
+        Cow::Owned(file)
+    }
+}
+
+/// Puts changes into a table of this name (`link.up`, `flow`).
+fn merge(into: &mut Table, changes: &Table, name: &str) {
+    let keys = keys::keys_of(name);
+    for (key, value) in changes.iter() {
+        let inner = tree::join(name, key);
+        let fresh = |changes: &Table| {
+            let mut table = Table::new(changes.path());
+            merge(&mut table, changes, &inner);
+            table
+        };
+        let value = match (value, into.get_mut(key)) {
+            (Node::Nothing, _) => {
+                into.remove(key);
+                continue;
+            }
+            (Node::Table(changes), Some(Node::Table(table))) => {
+                merge(table, changes, &inner);
+                continue;
+            }
+            (Node::Table(changes), Some(Node::Tables(tables))) => {
+                tables.iter_mut().for_each(|t| merge(t, changes, &inner));
+                continue;
+            }
+            (Node::Table(changes), _) => Node::Table(fresh(changes)),
+            (Node::Tables(list), _) => Node::Tables(list.iter().map(fresh).collect()),
+            (value, _) => value.clone(),
+        };
+        let replaced = keys.map_or_else(Vec::new, |k| keys::replaced(k, key));
+        replaced.iter().for_each(|k| into.remove(k));
+        into.put(key, value);
+    }
+}

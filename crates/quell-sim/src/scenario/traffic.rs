@@ -1,0 +1,278 @@
+//! What flows send.
+
+use quell_qdisc::{MS, Nanos, SEC};
+
+/// What a flow sends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FlowKind {
+    /// A TCP transfer.
+    Tcp(Tcp),
+    /// Packets at a constant rate.
+    Cbr(Cbr),
+    /// Packets that arrive as a Poisson process.
+    Poisson(Poisson),
+    /// The same, the mean gap alternating.
+    OnOff(OnOff),
+    /// Short TCP transfers that arrive as a Poisson process.
+    Web(Web),
+}
+
+impl FlowKind {
+    /// The `kind` in a file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FlowKind::Tcp(_) => "tcp",
+            FlowKind::Cbr(_) => "cbr",
+            FlowKind::Poisson(_) => "poisson",
+            FlowKind::OnOff(_) => "onoff",
+            FlowKind::Web(_) => "web",
+        }
+    }
+
+    /// How it sends, if by TCP.
+    pub fn tcp(&self) -> Option<&Tcp> {
+        match self {
+            FlowKind::Tcp(tcp) => Some(tcp),
+            FlowKind::Web(web) => Some(&web.tcp),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn tcp_mut(&mut self) -> Option<&mut Tcp> {
+        match self {
+            FlowKind::Tcp(tcp) => Some(tcp),
+            FlowKind::Web(web) => Some(&mut web.tcp),
+            _ => None,
+        }
+    }
+}
+
+impl Default for FlowKind {
+    fn default() -> Self {
+        FlowKind::Tcp(Tcp::default())
+    }
+}
+
+/// Packets at a constant rate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cbr {
+    /// bit/s of IP packets.
+    pub rate: u64,
+    /// Bytes of IP.
+    pub size: u32,
+    /// ECN field: ECT(0).
+    pub ecn: bool,
+}
+
+impl Default for Cbr {
+    fn default() -> Self {
+        Self {
+            rate: 1_000_000,
+            size: 1500,
+            ecn: false,
+        }
+    }
+}
+
+/// Packets that arrive as a Poisson process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Poisson {
+    /// Mean bit/s of IP packets.
+    pub rate: u64,
+    /// Bytes of IP.
+    pub size: Size,
+    /// ECN field: ECT(0).
+    pub ecn: bool,
+}
+
+impl Default for Poisson {
+    fn default() -> Self {
+        Self {
+            rate: 1_000_000,
+            size: Size {
+                bytes: 1500,
+                exponential: false,
+            },
+            ecn: false,
+        }
+    }
+}
+
+/// Poisson arrivals whose mean gap alternates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OnOff {
+    /// How long each on phase lasts.
+    pub on: Nanos,
+    /// How long each off phase lasts.
+    pub off: Nanos,
+    /// Mean gap while on.
+    pub gap_on: Nanos,
+    /// Mean gap while off.
+    pub gap_off: Nanos,
+    /// Bytes of IP.
+    pub size: u32,
+    /// ECN field: ECT(0).
+    pub ecn: bool,
+}
+
+impl Default for OnOff {
+    fn default() -> Self {
+        Self {
+            on: 5 * SEC,
+            off: 5 * SEC,
+            gap_on: MS,
+            gap_off: 30 * MS,
+            size: 1500,
+            ecn: false,
+        }
+    }
+}
+
+/// Short TCP transfers that arrive as a Poisson process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Web {
+    /// How they are sent.
+    pub tcp: Tcp,
+    /// Bytes of each.
+    pub size: Size,
+    /// Per second.
+    pub arrivals: f64,
+}
+
+impl Default for Web {
+    fn default() -> Self {
+        Self {
+            tcp: Tcp::default(),
+            size: Size {
+                bytes: 65_536,
+                exponential: true,
+            },
+            arrivals: 5.0,
+        }
+    }
+}
+
+/// How large things are: all alike, or exponentially distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes (the mean if `exponential`).
+    pub bytes: u64,
+    /// Exponentially distributed.
+    pub exponential: bool,
+}
+
+/// The options of a TCP sender and its receiver; defaults are Linux's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tcp {
+    /// Congestion control by name, aliases resolved.
+    pub cc: Cc,
+    /// Bytes to send; `None`: without end.
+    pub bytes: Option<u64>,
+    /// ECN negotiated.
+    pub ecn: bool,
+    /// ECT(1) instead of ECT(0) (default for prague).
+    pub ect1: bool,
+    /// Payload bytes per segment (1448).
+    pub mss: u32,
+    /// Initial window, packets (10).
+    pub iw: u32,
+    /// 200 ms.
+    pub min_rto: Nanos,
+    /// RTO = max(srtt + 4·rttvar, min_rto) as ns-3, instead of Linux's srtt + max(4·rttvar, min_rto).
+    pub rto_ns3: bool,
+    /// Segments per ACK (2).
+    pub delack: u32,
+    /// 40 ms.
+    pub delack_timeout: Nanos,
+    /// SACK with RACK-TLP; false: NewReno (RFC 6582).
+    pub sack: bool,
+    /// RFC 3042.
+    pub limited_transmit: bool,
+    /// Pace as Linux with `fq` below or `SO_MAX_PACING_RATE` set; BBR and Prague do so anyway.
+    pub pacing: bool,
+    /// Receive window, bytes ("6MB").
+    pub buffer: u64,
+    /// What the application offers, bit/s; `u64::MAX`: unlimited.
+    pub rate: u64,
+}
+
+/// Linux's, without end.
+impl Default for Tcp {
+    fn default() -> Self {
+        Self {
+            cc: Cc::Cubic { rfc9438: false },
+            bytes: None,
+            ecn: false,
+            ect1: false,
+            mss: 1448,
+            iw: 10,
+            min_rto: 200 * MS,
+            rto_ns3: false,
+            delack: 2,
+            delack_timeout: 40 * MS,
+            sack: true,
+            limited_transmit: true,
+            pacing: false,
+            buffer: 6 << 20,
+            rate: u64::MAX,
+        }
+    }
+}
+
+/// Congestion controls with their options.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cc {
+    /// `newreno` or `reno`.
+    NewReno,
+    /// `cubic`; with `rfc9438` where Linux differs from the RFC.
+    Cubic {
+        /// Follow RFC 9438 instead of Linux.
+        rfc9438: bool,
+    },
+    /// `bic` with its β (0.8 as published in LFQ).
+    Bic {
+        /// Multiplicative decrease.
+        beta: f64,
+    },
+    /// `bbr` (v1).
+    Bbr,
+    /// `dctcp`.
+    Dctcp,
+    /// `prague`, which behaves as if its round trip were 15 ms longer.
+    Prague {
+        /// As if it were 25 ms at least, instead (`rtt_scaling = "rate"`).
+        rate_scaling: bool,
+    },
+}
+
+impl Cc {
+    /// The words for [`Cc::named`].
+    pub(super) const NAMES: &str = "newreno|reno|cubic|bic|bbr|dctcp|prague";
+
+    /// Its name in a file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Cc::NewReno => "newreno",
+            Cc::Cubic { .. } => "cubic",
+            Cc::Bic { .. } => "bic",
+            Cc::Bbr => "bbr",
+            Cc::Dctcp => "dctcp",
+            Cc::Prague { .. } => "prague",
+        }
+    }
+
+    /// The one of this name, or of the alias `reno`, with its defaults.
+    pub(super) fn named(name: &str) -> Self {
+        match name {
+            "cubic" => Cc::Cubic { rfc9438: false },
+            "bic" => Cc::Bic { beta: 0.8 },
+            "bbr" => Cc::Bbr,
+            "dctcp" => Cc::Dctcp,
+            "prague" => Cc::Prague {
+                rate_scaling: false,
+            },
+            _ => Cc::NewReno,
+        }
+    }
+}

@@ -1,0 +1,403 @@
+"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
+
+Written by tools/keys.py from the tables of keys; docs/scenarios.md says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+
+class Noise(TypedDict, total=False):
+    """Bursts of noise (Gilbert-Elliott)."""
+
+    loss: float | str | None
+    """Probability that a noisy moment destroys an MPDU or an acknowledgement. Default: 1."""
+
+    quiet: str | None
+    """Mean length of the quiet times, exponential. Default: "100ms"."""
+
+    noisy: str | None
+    """Mean length of the noisy times, exponential. Default: "10ms"."""
+
+
+class Node(TypedDict, total=False):
+    """A node of the cell; it takes rate and losses from [wifi] where it has none of its own."""
+
+    name: str | None
+    """How flows, routes and reports call the node. Required."""
+
+    queue: str | None
+    """Words of its queues. Default: [wifi]'s."""
+
+    hears: Sequence[str] | None
+    """The nodes that it hears; two nodes hear each other if neither leaves the other out. Default: every node."""
+
+    mcs: int | Literal["minstrel"] | None
+    """Modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on), or minstrel,
+    which chooses. Default: 7."""
+
+    streams: int | None
+    """Spatial streams that minstrel may use, 1 to 4. Default: 1."""
+
+    schedule: Sequence[Sequence[str | int]] | None
+    """MCSs and when they begin, as in [["0s", 0], ["25s", 1]]."""
+
+    per: float | str | Sequence[float | str] | None
+    """Probability that an MPDU is lost, or eight probabilities for MCS 0 to 7 (modulo 8). Default: 0."""
+
+    snr: float | None
+    """Signal-to-noise ratio in dB, from which the probability follows."""
+
+
+class Wifi(TypedDict, total=False):
+    """An 802.11n cell in place of [link]."""
+
+    stations: int | None
+    """So many stations, sta1 and so on, at an access point ap; in a mesh so many nodes. Required, or
+    [[wifi.node]]."""
+
+    mode: Literal["ap", "mesh"] | None
+    """ap: the first node is the access point, through which stations reach each other; mesh: nodes send to each
+    other. Default: "ap"."""
+
+    routes: Sequence[Sequence[str]] | None
+    """Of a mesh: ways through it, [["a", "b", "c"]], used in both directions. Default: nodes that hear each other
+    send directly."""
+
+    queue: str | None
+    """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
+
+    mcs: int | Literal["minstrel"] | None
+    """Modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on), or minstrel,
+    which chooses. Default: 7."""
+
+    streams: int | None
+    """Spatial streams that minstrel may use, 1 to 4. Default: 1."""
+
+    schedule: Sequence[Sequence[str | int]] | None
+    """MCSs and when they begin, as in [["0s", 0], ["25s", 1]]."""
+
+    per: float | str | Sequence[float | str] | None
+    """Probability that an MPDU is lost, or eight probabilities for MCS 0 to 7 (modulo 8). Default: 0."""
+
+    snr: float | None
+    """Signal-to-noise ratio in dB, from which the probability follows."""
+
+    width: Literal[20, 40] | None
+    """Width of the channel, MHz. Default: 20."""
+
+    guard: Literal["long", "short"] | None
+    """Guard interval: 800 or 400 ns. Default: "long"."""
+
+    ampdu_frames: int | None
+    """MPDUs in an A-MPDU, at most; a PPDU lasts at most 5.484 ms. Default: 64."""
+
+    ampdu_bytes: int | None
+    """Bytes of an A-MPDU, at most. Default: 65535."""
+
+    ampdu: bool | None
+    """Frames are aggregated to A-MPDUs. Default: true."""
+
+    amsdu: Literal[0, 3839, 7935] | None
+    """Bytes of an A-MSDU; 0: none; 7935 only without A-MPDUs. Default: 0."""
+
+    hardware: int | None
+    """PPDUs that the hardware holds below the queue, the one on the air included. Default: 2."""
+
+    late: bool | None
+    """Frames that come while a PPDU waits for the channel join it (ns-3, firmware that aggregates by itself);
+    false: a PPDU has what was there when the hardware got it (ath9k). Default: false."""
+
+    serve: Literal["airtime", "round_robin"] | None
+    """Which neighbour is next: mac80211's deficits of airtime, or one PPDU each. Default: "airtime"."""
+
+    retries: int | Literal["unlimited"] | None
+    """Transmissions of an MPDU in all. Default: 7."""
+
+    rts: bool | int | str | None
+    """RTS and CTS go before data; a number: before data of at least so many bytes. Default: false."""
+
+    aifsn: int | None
+    """Slots of idle channel before the backoff. Default: each access category's own."""
+
+    cwmin: int | None
+    """Least contention window, slots. Default: each access category's own."""
+
+    cwmax: int | None
+    """Largest contention window, slots. Default: each access category's own."""
+
+    eifs: bool | None
+    """Nodes that could not read a frame wait for EIFS; false: all wait alike after a collision, as in Bianchi's
+    model. Default: true."""
+
+    countdown: Literal["edca", "dcf"] | None
+    """edca: a slot of the backoff counts when it begins; dcf: when it has passed. Default: "edca"."""
+
+    node: Sequence[Node] | Node | None
+    """A node of the cell; it takes rate and losses from [wifi] where it has none of its own."""
+
+    noise: Noise | None
+    """Bursts of noise (Gilbert-Elliott)."""
+
+
+class Up(TypedDict, total=False):
+    """The other direction; it takes from [link] what it does not have."""
+
+    rate: str | None
+    """Constant rate. Required, or trace or schedule."""
+
+    trace: str | None
+    """A file in Mahimahi's format, its path relative to the scenario's; or builtin:lte, builtin:lte-up."""
+
+    schedule: Sequence[Sequence[str]] | None
+    """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
+
+    delay: str | None
+    """One way, in both directions; part of every flow's rtt. Default: "0ms"."""
+
+    shaper: Literal["line", "htb"] | None
+    """line: a packet leaves the queue and takes its time at the rate; htb: a token bucket as Linux's, not with a
+    trace. Default: "line"."""
+
+    burst: int | str | None
+    """Size of the token bucket. Default: 1600."""
+
+    overhead: int | None
+    """Link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
+    4."""
+
+    nic: int | None
+    """Packets of plain FIFO below the queue, as a device has; 0 below a token bucket. Default: 0."""
+
+    loss: float | str | None
+    """Probability of loss behind the queue. Default: 0."""
+
+    queue: str | None
+    """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
+
+
+class Link(TypedDict, total=False):
+    """The bottleneck."""
+
+    rate: str | None
+    """Constant rate. Required, or trace or schedule."""
+
+    trace: str | None
+    """A file in Mahimahi's format, its path relative to the scenario's; or builtin:lte, builtin:lte-up."""
+
+    schedule: Sequence[Sequence[str]] | None
+    """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
+
+    delay: str | None
+    """One way, in both directions; part of every flow's rtt. Default: "0ms"."""
+
+    shaper: Literal["line", "htb"] | None
+    """line: a packet leaves the queue and takes its time at the rate; htb: a token bucket as Linux's, not with a
+    trace. Default: "line"."""
+
+    burst: int | str | None
+    """Size of the token bucket. Default: 1600."""
+
+    overhead: int | None
+    """Link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
+    4."""
+
+    nic: int | None
+    """Packets of plain FIFO below the queue, as a device has; 0 below a token bucket. Default: 0."""
+
+    loss: float | str | None
+    """Probability of loss behind the queue. Default: 0."""
+
+    queue: str | None
+    """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
+
+    up: Up | None
+    """The other direction; it takes from [link] what it does not have."""
+
+
+class Hop(TypedDict, total=False):
+    """A further queue behind the bottleneck; it takes nothing from [link]."""
+
+    rate: str | None
+    """Constant rate. Required, or trace or schedule."""
+
+    trace: str | None
+    """A file in Mahimahi's format, its path relative to the scenario's; or builtin:lte, builtin:lte-up."""
+
+    schedule: Sequence[Sequence[str]] | None
+    """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
+
+    delay: str | None
+    """One way, in both directions; part of every flow's rtt. Default: "0ms"."""
+
+    shaper: Literal["line", "htb"] | None
+    """line: a packet leaves the queue and takes its time at the rate; htb: a token bucket as Linux's, not with a
+    trace. Default: "line"."""
+
+    burst: int | str | None
+    """Size of the token bucket. Default: 1600."""
+
+    overhead: int | None
+    """Link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
+    4."""
+
+    nic: int | None
+    """Packets of plain FIFO below the queue, as a device has; 0 below a token bucket. Default: 0."""
+
+    loss: float | str | None
+    """Probability of loss behind the queue. Default: 0."""
+
+    queue: str | None
+    """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
+
+
+_From = TypedDict("_From", {"from": "str | None"}, total=False)
+
+
+class Flow(_From, total=False):
+    """A table of like flows."""
+
+    kind: Literal["tcp", "cbr", "poisson", "onoff", "web"] | None
+    """What the flow sends; each kind has keys of its own. Default: "tcp"."""
+
+    count: int | None
+    """How many such flows there are; 65,535 in all tables together. Default: 4 for tcp, 1 for the others."""
+
+    rtt: str | None
+    """Base round trip without queuing, the links' delays included; at least those delays. Default: twice the links'
+    delays, or "20ms" where they have none."""
+
+    start: str | None
+    """When the flows begin. Default: "0ms"."""
+
+    stop: str | None
+    """When they stop. Default: never."""
+
+    stagger: str | None
+    """Each flow begins within this much of start, drawn from the seed. Default: "0ms"."""
+
+    direction: Literal["down", "up"] | None
+    """Which way the data goes: through [link] or [link.up]; not in a cell. Default: "down"."""
+
+    hops: Sequence[int] | None
+    """The first and the last queue of the path that the flow passes, 0 being [link]; not in a cell. Default:
+    all."""
+
+    to: str | None
+    """In a cell: the node that receives; *: such a flow for every node but the sender. Default: "*", or the first
+    node if another one sends."""
+
+    ac: Literal["be", "vi", "vo"] | None
+    """In a cell: access category of data and ACKs: best effort, video or voice. Default: "be"."""
+
+    cc: Literal["newreno", "reno", "cubic", "bic", "bbr", "dctcp", "prague"] | None
+    """Congestion control; reno is newreno. Default: "cubic"."""
+
+    rfc9438: bool | None
+    """CUBIC as RFC 9438 has it where Linux differs. Default: false."""
+
+    rtt_scaling: Literal["additive", "rate"] | None
+    """Prague behaves as if its round trip were 15 ms longer (additive), or 25 ms at least (rate). Default:
+    "additive"."""
+
+    beta: float | None
+    """BIC's multiplicative decrease. Default: 0.8."""
+
+    ecn: bool | None
+    """tcp, web: ECN is negotiated. Default: false; true for dctcp and prague. cbr, poisson, onoff: packets are sent
+    with ECT(0). Default: false."""
+
+    ect: Literal[0, 1] | None
+    """Packets are sent with ECT(0) or ECT(1). Default: 0; 1 for prague."""
+
+    mss: int | None
+    """Payload bytes per segment. Default: 1448."""
+
+    iw: int | None
+    """Initial window, packets. Default: 10."""
+
+    min_rto: str | None
+    """Least retransmission timeout. Default: "200ms"."""
+
+    rto: Literal["linux", "ns3"] | None
+    """Retransmission timeout: Linux's srtt + max(4 rttvar, min_rto), or ns-3's max(srtt + 4 rttvar, min_rto).
+    Default: "linux"."""
+
+    delack: int | None
+    """Segments per ACK. Default: 2."""
+
+    delack_timeout: str | None
+    """How long an ACK waits for another segment. Default: "40ms"."""
+
+    sack: bool | None
+    """SACK with RACK-TLP; false: NewReno (RFC 6582). Default: true."""
+
+    limited_transmit: bool | None
+    """RFC 3042. Default: true."""
+
+    pacing: bool | None
+    """Pace as Linux does above fq; BBR and Prague always pace. Default: false."""
+
+    buffer: int | str | None
+    """Receive window; at least one segment. Default: "6mb"."""
+
+    rate: str | None
+    """tcp, web: what the application offers. Default: "unlimited". cbr: rate of the IP packets. Default: "1mbit".
+    poisson: mean rate of the IP packets. Default: "1mbit"."""
+
+    bytes: int | str | None
+    """Bytes to send. Default: without end."""
+
+    size: int | str | None
+    """cbr, onoff: IP bytes per packet. Default: 1500. poisson: IP bytes per packet; exp:: the mean of an
+    exponential distribution. Default: 1500. web: bytes of a transfer; exp:: the mean of an exponential
+    distribution. Default: "exp:64kb"."""
+
+    on: str | None
+    """Length of the first phase, and of every other one. Default: "5s"."""
+
+    off: str | None
+    """Length of the phases between. Default: "5s"."""
+
+    gap_on: str | None
+    """Mean of the exponential gaps between packets in an on phase. Default: "1ms"."""
+
+    gap_off: str | None
+    """The same in an off phase. Default: "30ms"."""
+
+    arrivals: float | None
+    """Transfers that begin per second, as a Poisson process. Default: 5."""
+
+
+class Keys(TypedDict, total=False):
+    """What to simulate."""
+
+    name: str | None
+    """The scenario's name in reports and records. Default: the file's name."""
+
+    duration: str | None
+    """Simulated time, at most 39 h. Default: "60s"."""
+
+    warmup: str | None
+    """Time at the start that is left out of every statistic. Default: "5s", or a quarter of a shorter run."""
+
+    seeds: int | None
+    """Runs per queue. Default: 5."""
+
+    seed: int | None
+    """Random seed of the first run, from which the other runs' seeds derive; a record names the seed that repeats
+    it. Default: 1."""
+
+    flow: Sequence[Flow] | Flow | None
+    """A table of like flows."""
+
+    hop: Sequence[Hop] | Hop | None
+    """A further queue behind the bottleneck; it takes nothing from [link]."""
+
+    link: Link | None
+    """The bottleneck."""
+
+    wifi: Wifi | None
+    """An 802.11n cell in place of [link]."""

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Write what the tables of scenario keys say (crates/quell-sim/src/scenario/keys) into docs/scenarios.md and python/quell/keys.py.
+
+    .venv/bin/python tools/keys.py [--check]
+
+In the page a table stands between the marks `<!-- keys: NAME -->` and `<!-- end of keys -->`. --check writes nothing and fails
+if one of the files is stale. Run `make build` first.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+import textwrap
+
+from quell import _core
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOC = ROOT / "docs" / "scenarios.md"
+MODULE = ROOT / "python" / "quell" / "keys.py"
+CLASSES = {"wifi.noise": "Noise", "wifi.node": "Node", "wifi": "Wifi", "link.up": "Up", "link": "Link", "hop": "Hop",
+           "flow": "Flow"}
+"""Of the schema's definitions, each after those that it names."""
+TABLES = {"link.up": ("link",), "hop": ("link",), "": ("file",),
+          "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web")}
+"""Whose keys they have, where that is not their own name."""
+HEAD = '''"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
+
+Written by tools/keys.py from the tables of keys; docs/scenarios.md says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+'''
+
+
+def pieces(syntax):
+    """Split at the bars that are outside of brackets."""
+    depth, found = 0, [""]
+    for c in syntax:
+        depth += (c == "[") - (c == "]")
+        if c == "|" and not depth:
+            found.append("")
+        else:
+            found[-1] += c
+    return found
+
+
+def value(syntax):
+    """Say how a value is written: words of the file as code, sorts of values in capitals."""
+
+    def one(piece):
+        if piece.startswith("["):
+            return f"`{piece}`"
+        if re.fullmatch(r"[A-Z]+", piece):
+            return piece
+        return f"`{piece}`" if piece in ("true", "false") or piece.isdigit() else f'`"{piece}"`'
+
+    return " or ".join(one(piece) for piece in pieces(syntax))
+
+
+def markdown(table):
+    lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    for key in table["keys"]:
+        cells = [f"`{key['name']}`", value(key["value"]), key["default"], key["meaning"]]
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def page(text, catalogue):
+    tables = {table["name"]: table for table in catalogue}
+
+    def fill(found):
+        return f"{found[1]}\n{markdown(tables.pop(found[2]))}\n{found[3]}"
+
+    text = re.sub(r"(<!-- keys: (\S+) -->)\n.*?(<!-- end of keys -->)", fill, text, flags=re.DOTALL)
+    if tables:
+        sys.exit(f"{DOC}: there is no <!-- keys: {next(iter(tables))} -->")
+    return text
+
+
+def annotation(schema):
+    """Give the type of what a schema allows."""
+    if "$ref" in schema:
+        return [CLASSES[schema["$ref"].removeprefix("#/$defs/")]]
+    if "enum" in schema:
+        words = [json.dumps(word) for word in schema["enum"]]
+        return [f"Literal[{', '.join(words)}]"]
+    if "anyOf" in schema:
+        found = [kind for part in schema["anyOf"] for kind in annotation(part)]
+        return list(dict.fromkeys(found))
+    if schema["type"] == "array":
+        parts = schema.get("prefixItems", [schema["items"]])
+        inner = list(dict.fromkeys(kind for part in parts for kind in annotation(part)))
+        return [f"Sequence[{' | '.join(inner)}]"]
+    return [{"string": "str", "integer": "int", "number": "float", "boolean": "bool"}[schema["type"]]]
+
+
+def member(name, schema):
+    kinds = annotation(schema)
+    # A table in place of a list of tables changes each of them.
+    kinds += [kind[9:-1] for kind in kinds if kind[9:-1] in CLASSES.values()]
+    if "str" in kinds:
+        kinds = [kind for kind in kinds if not kind.startswith('Literal["')]
+    return f"{' | '.join(kinds)} | None"
+
+
+def doc(text):
+    text = text.replace("\n", " ")
+    if re.match(r"[a-z-]+ ", text):
+        text = text[0].upper() + text[1:]
+    return textwrap.fill(f'"""{text}"""', 116, initial_indent=" " * 4, subsequent_indent=" " * 4)
+
+
+def of_class(name, table, schema, catalogue):
+    tables = TABLES.get(table, (table,))
+    first = [key["name"] for name in tables for known in catalogue if known["name"] == name for key in known["keys"]]
+    names = [*dict.fromkeys(first), *(key for key in schema["properties"] if key not in first)]
+    members = {key: schema["properties"][key] for key in names}
+    bases, lines = "TypedDict", []
+    if "from" in members:
+        bases = "_From"
+        lines += [f'_From = TypedDict("_From", {{"from": "{member("from", members.pop("from"))}"}}, total=False)', "", ""]
+    about = schema["description"]
+    lines += [f"class {name}({bases}, total=False):", doc(about)]
+    for key, inner in members.items():
+        lines += ["", f"    {key}: {member(key, inner)}"]
+        if "description" in inner:
+            lines.append(doc(inner["description"]))
+    return "\n".join(lines)
+
+
+def module(schema, catalogue):
+    classes = [of_class(name, table, schema["$defs"][table], catalogue) for table, name in CLASSES.items()]
+    classes.append(of_class("Keys", "", schema, catalogue))
+    return "\n\n\n".join([HEAD, *classes]).replace("\n\n\n\n", "\n\n\n") + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="fail if a file is stale")
+    args = parser.parse_args()
+    catalogue, schema = json.loads(_core.scenario_keys()), json.loads(_core.scenario_schema())
+    stale = False
+    for path, text in ((DOC, page(DOC.read_text(), catalogue)), (MODULE, module(schema, catalogue))):
+        if not path.exists() or path.read_text() != text:
+            stale = True
+            print(f"{path.relative_to(ROOT)}: {'stale; run tools/keys.py' if args.check else 'written'}")
+            if not args.check:
+                path.write_text(text)
+    sys.exit(stale and args.check)
+
+
+if __name__ == "__main__":
+    main()
