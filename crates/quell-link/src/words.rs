@@ -1,12 +1,11 @@
 //! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and defaults, as in
-//! `codel target 5ms interval 100ms ecn`. One table ([`kinds`]) serves the parser, the canonical spelling and the catalogue.
+//! `codel target 5ms interval 100ms ecn`. One table ([`KINDS`]) serves the parser, the canonical spelling and the catalogue.
 
 mod a3c;
 mod controlled;
 mod dualpi2;
 mod fair;
 mod guard;
-mod kinds;
 mod learnqueue;
 mod lfq;
 mod model;
@@ -16,33 +15,43 @@ mod red;
 mod rlaqm;
 mod rows;
 mod single;
+mod spec;
 mod table;
 
 use std::fmt;
 use std::sync::Arc;
 
+use quell_qdisc::control::Control;
 use quell_qdisc::control::learnqueue::Table;
-use quell_qdisc::control::{
-    Control, a3c as a3c_control, lfq as lfq_control, rlaqm as rlaqm_control,
-};
-use quell_qdisc::disciplines;
 use quell_qdisc::policy::Policy;
+use quell_qdisc::{disciplines, fifo};
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::field::Field;
 
-pub use kinds::Spec;
+pub use learnqueue::Words as LearnQueueWords;
 pub use lfq::Words as LfqWords;
-use model::Model;
 use option::Opt;
+pub use spec::Spec;
+use spec::{AnySpec, downcast};
 use table::{AnyKind, Kind};
 
+/// Every kind, in the order of the catalogue.
+static KINDS: &[&[&dyn AnyKind]] = &[
+    single::KINDS,
+    &[&red::RED, &pie::PIE],
+    fair::KINDS,
+    &[&dualpi2::DUALPI2, &a3c::A3C_L4S],
+    controlled::KINDS,
+    &[&learnqueue::LEARNQUEUE, &rlaqm::RLAQM, &lfq::LFQ],
+];
+
 /// A queue, parsed and checked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Queue {
     kind: &'static str,
-    spec: Spec,
+    spec: Box<dyn AnySpec>,
     guard: Option<guard::Words>,
 }
 
@@ -53,6 +62,24 @@ pub struct Built {
     pub queue: disciplines::Params,
     /// Who sets its knobs; `None`: nobody.
     pub controller: Option<Box<dyn Control>>,
+}
+
+impl Built {
+    /// A queue whose knobs nobody sets.
+    fn queue(queue: disciplines::Params) -> Self {
+        Self {
+            queue,
+            controller: None,
+        }
+    }
+
+    /// A FIFO, and who sets its knobs.
+    fn fifo(controller: Option<Box<dyn Control>>) -> Self {
+        Self {
+            queue: disciplines::Params::Fifo(fifo::Params::default()),
+            controller,
+        }
+    }
 }
 
 /// One kind of queue, for `quell queues`.
@@ -89,7 +116,7 @@ impl Queue {
             return Err(Error::new("the queue has no name").remedy(format!("known: {}", known())));
         };
         let kind = find(name)
-            .ok_or_else(|| Error::unknown("queue", name, kinds::KINDS.iter().map(|k| k.name())))?;
+            .ok_or_else(|| Error::unknown("queue", name, all_kinds().map(|k| k.name())))?;
         let (guard, options) = guard::split(name, options).map_err(|e| e.under(name))?;
         let queue = Self {
             kind: kind.name(),
@@ -110,9 +137,9 @@ impl Queue {
         self.kind
     }
 
-    /// The parameters.
-    pub fn spec(&self) -> &Spec {
-        &self.spec
+    /// The parameters, if they are of this type.
+    pub fn spec<S: Spec>(&self) -> Option<&S> {
+        downcast(&*self.spec)
     }
 
     /// The queue's parameters and who sets its knobs. `rate_bps` is the link's (mean) rate, from which some kinds take defaults.
@@ -137,10 +164,7 @@ impl Queue {
 
     /// The same words, LearnQueue starting from `table`; other kinds stay as they are.
     pub fn starting_from(mut self, table: Arc<Table>) -> Self {
-        if let Spec::LearnQueue(words) = &mut self.spec {
-            words.params.initial = table.card().limit.min(words.params.max_size);
-            words.table = Some((String::new(), table));
-        }
+        self.spec.start_from(table);
         self
     }
 
@@ -149,33 +173,33 @@ impl Queue {
     /// # Errors
     /// If this kind asks no network, or another kind of network.
     pub fn with_policy(mut self, policy: Policy) -> Result<Self, Error> {
-        let (model, checked) = match &mut self.spec {
-            Spec::RlAqm(words) => (&mut words.model, rlaqm_control::check(&policy)),
-            Spec::A3cL4s(words) => (&mut words.model, a3c_control::check(&policy)),
-            Spec::Lfq(words) => (&mut words.model, lfq_control::check(&policy)),
-            _ => return Err(Error::new("asks no network").under(self.kind)),
-        };
-        checked.map_err(|e| Error::new(e).under(self.kind))?;
-        *model = Model::in_no_file(policy);
+        let set = self.spec.set_policy(policy);
+        set.map_err(|e| e.under(self.kind))?;
         Ok(self)
     }
 
     /// What is wrong with it on a link of this rate, where that matters.
     pub fn check(&self, rate_bps: u64) -> Result<(), Error> {
-        self.spec.check(rate_bps).map_err(|e| e.under(self.kind))
+        self.spec.check_on(rate_bps).map_err(|e| e.under(self.kind))
     }
 
     /// The shortest words that mean this queue: the kind and what differs from its defaults, in the catalogue's order.
     pub fn canonical(&self) -> String {
         let mut words = self.kind.to_owned();
         if let Some(kind) = find(self.kind) {
-            for word in kind.differing(&self.spec) {
+            for word in kind.differing(&*self.spec) {
                 words.push(' ');
                 words.push_str(&word);
             }
         }
         words.push_str(self.guard.map_or("", guard::Words::words));
         words
+    }
+}
+
+impl PartialEq for Queue {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.guard == other.guard && self.spec.equals(&*other.spec)
     }
 }
 
@@ -187,16 +211,20 @@ impl fmt::Display for Queue {
 
 /// Every kind of queue that needs no more than its name, with its options and defaults.
 pub fn catalogue() -> Vec<KindInfo> {
-    let alone = kinds::KINDS.iter().filter(|k| k.parse(&[]).is_ok());
+    let alone = all_kinds().filter(|k| k.parse(&[]).is_ok());
     alone.map(|k| k.info()).collect()
 }
 
 fn find(name: &str) -> Option<&'static dyn AnyKind> {
-    kinds::KINDS.iter().find(|k| k.name() == name).copied()
+    all_kinds().find(|k| k.name() == name)
+}
+
+fn all_kinds() -> impl Iterator<Item = &'static dyn AnyKind> + Clone {
+    KINDS.iter().copied().flatten().copied()
 }
 
 fn known() -> String {
-    let names: Vec<_> = kinds::KINDS.iter().map(|k| k.name()).collect();
+    let names: Vec<_> = all_kinds().map(|k| k.name()).collect();
     names.join(", ")
 }
 
@@ -294,16 +322,14 @@ pub(crate) mod tests {
 
     #[test]
     fn red_without_parameters_takes_them_from_the_links_rate() {
-        let Spec::Red(words) = Queue::parse("red").unwrap().spec else {
-            panic!()
+        let params = |words: &str, rate| {
+            let queue = Queue::parse(words).unwrap();
+            queue.spec::<red::Words>().unwrap().params(rate)
         };
-        let p = words.params(8_000_000);
+        let p = params("red", 8_000_000);
         assert_eq!((p.max, p.min, p.limit), (30_000, 10_000, 120_000)); // 30 ms of 1 MB/s; max / 3; 4 max
         assert_eq!(p.burst, 16); // tc-red(8): (2 * min + max) / (3 * avpkt)
-        let Spec::Red(words) = Queue::parse("red limit 60000").unwrap().spec else {
-            panic!()
-        };
-        assert_eq!(words.params(8_000_000).max, 15_000); // tc-red(8): limit / 4
+        assert_eq!(params("red limit 60000", 8_000_000).max, 15_000); // tc-red(8): limit / 4
         let e = Queue::parse("red burst 5")
             .unwrap()
             .check(100_000_000)
@@ -333,9 +359,9 @@ pub(crate) mod tests {
 
     #[test]
     fn dualpi2s_round_trips_set_its_gains() {
-        let params = |words: &str| match Queue::parse(words).unwrap().spec {
-            Spec::DualPi2(words) => words.params,
-            _ => panic!(),
+        let params = |words: &str| {
+            let queue = Queue::parse(words).unwrap();
+            queue.spec::<dualpi2::Words>().unwrap().params.clone()
         };
         let p = params("dualpi2 max_rtt 100ms typical_rtt 15ms");
         // RFC 9332, appendix A.1: alpha = 0.1 Tupdate / RTT_max^2, beta = 0.3 / RTT_max

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use quell_lab::episode::{Episode, Start};
 use quell_link::Error;
-use quell_link::words::{Queue, Spec};
+use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::learnqueue::{LearnQueue, Table};
 use quell_qdisc::policy::Policy;
 
@@ -118,8 +118,9 @@ pub fn episode<'py>(
 /// Bytes that LearnQueue keeps per station: its Q table alone, and all of it.
 #[pyfunction]
 pub fn learnqueue_memory(queue: &str) -> PyResult<(usize, usize)> {
-    match Queue::parse(queue).map_err(input_error)?.spec() {
-        Spec::LearnQueue(words) => Ok(LearnQueue::new(words.params.clone()).memory()),
-        _ => Err(input_error(format!("{queue}: no learnqueue"))),
+    let parsed = Queue::parse(queue).map_err(input_error)?;
+    match parsed.spec::<LearnQueueWords>() {
+        Some(words) => Ok(LearnQueue::new(words.params.clone()).memory()),
+        None => Err(input_error(format!("{queue}: no learnqueue"))),
     }
 }

@@ -2,7 +2,7 @@
 
 use quell_link::Error;
 use quell_link::units;
-use quell_link::words::{Queue, Spec};
+use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::control::learnqueue;
 use quell_qdisc::{Gauges, MS, SEC};
 
@@ -223,9 +223,9 @@ impl Reward {
                 alpha if (0.0..=1e9).contains(&alpha) => Ok(Reward::Lfq { alpha }),
                 _ => Err(Error::new(format!("{alpha} is out of range")).key("alpha")),
             },
-            ["learnqueue", ..] => match Queue::parse(words)?.spec() {
-                Spec::LearnQueue(words) => Ok(Reward::LearnQueue(Box::new(words.params.clone()))),
-                _ => Err(Error::new("not a learnqueue")),
+            ["learnqueue", ..] => match Queue::parse(words)?.spec::<LearnQueueWords>() {
+                Some(words) => Ok(Reward::LearnQueue(Box::new(words.params.clone()))),
+                None => Err(Error::new("not a learnqueue")),
             },
             ["rlaqm", ..] => Err(Error::new(format!("`{words}` is not understood"))
                 .remedy("write rlaqm u_power 1 or 2")),

@@ -1,14 +1,15 @@
 //! `a3c_l4s`: `l4s` whose base probabilities a network sets; the network is a file's or the one that quell ships. All that may
 //! follow `l4s` may follow it too.
 
-use quell_qdisc::US;
 use quell_qdisc::control::{Control, a3c};
 use quell_qdisc::l4s;
+use quell_qdisc::policy::Policy;
+use quell_qdisc::{US, disciplines};
 
 use super::fair::L4S;
 use super::model::{Model, Own, own};
 use super::rows::*;
-use super::{AnyKind, Field, Kind, KindInfo, Opt, OptionInfo, Spec};
+use super::{AnyKind, AnySpec, Built, Field, Kind, KindInfo, Opt, OptionInfo, Spec, downcast};
 use crate::error::Error;
 
 /// The network that quell ships (`models/`).
@@ -27,10 +28,23 @@ pub struct Words {
 
 impl Words {
     /// The controller, or none if the network is no good, which tests rule out for the shipped one and `load` for others.
-    pub(super) fn controller(&self) -> Option<Box<dyn Control>> {
+    fn controller(&self) -> Option<Box<dyn Control>> {
         let policy = self.model.or(Some(&SHIPPED))?;
         let controller = a3c::A3c::new(self.control.clone(), policy).ok()?;
         Some(Box::new(controller))
+    }
+}
+
+impl Spec for Words {
+    fn build(&self, _: u64) -> Built {
+        Built {
+            queue: disciplines::Params::L4s(self.queue.clone()),
+            controller: self.controller(),
+        }
+    }
+
+    fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
+        self.model.set(policy, a3c::check)
     }
 }
 
@@ -56,8 +70,6 @@ static OWN: Kind<Words> = Kind {
             PERIOD,
         ),
     ],
-    wrap: Spec::A3cL4s,
-    unwrap: unwrap!(A3cL4s),
     check: |w| w.control.check(),
 };
 
@@ -71,7 +83,7 @@ impl AnyKind for Both {
         OWN.name
     }
 
-    fn parse(&self, words: &[&str]) -> Result<Spec, Error> {
+    fn parse(&self, words: &[&str]) -> Result<Box<dyn AnySpec>, Error> {
         let (mut own, mut queue) = (Vec::new(), Vec::new());
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -80,21 +92,18 @@ impl AnyKind for Both {
                 false => queue.push(*word),
             }
         }
-        let Spec::L4s(queue) = L4S.parse(&queue)? else {
-            return Err(Error::new("not l4s's options"));
-        };
-        let Spec::A3cL4s(words) = OWN.parse(&own)? else {
-            return Err(Error::new("not a3c_l4s's options"));
-        };
-        Ok(Spec::A3cL4s(Words { queue, ..words }))
+        let queue = L4S.read(&queue)?;
+        Ok(Box::new(Words {
+            queue,
+            ..OWN.read(&own)?
+        }))
     }
 
-    fn differing(&self, spec: &Spec) -> Vec<String> {
-        let Spec::A3cL4s(words) = spec else {
-            return Vec::new();
-        };
+    fn differing(&self, spec: &dyn AnySpec) -> Vec<String> {
         let mut all = OWN.differing(spec);
-        all.extend(L4S.differing(&Spec::L4s(words.queue.clone())));
+        if let Some(words) = downcast::<Words>(spec) {
+            all.extend(L4S.differing(&words.queue));
+        }
         all
     }
 

@@ -1,12 +1,32 @@
 //! The kinds whose limit or drop probability a controller sets: one FIFO below it.
 
-use quell_qdisc::US;
 use quell_qdisc::control::{fixed, wqm};
+use quell_qdisc::{US, disciplines, fifo};
 
 use super::rows::*;
-use super::{Field, Kind, Spec};
+use super::{AnyKind, Built, Field, Kind, Spec};
 
-pub(super) static FIXED: Kind<fixed::Params> = Kind {
+pub(super) static KINDS: &[&dyn AnyKind] = &[&FIXED, &WQM];
+
+impl Spec for fixed::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::fifo(Some(Box::new(fixed::Fixed::new(self.clone()))))
+    }
+}
+
+impl Spec for wqm::Params {
+    fn build(&self, rate_bps: u64) -> Built {
+        Built {
+            queue: disciplines::Params::Fifo(fifo::Params {
+                selective: self.selective,
+                ..fifo::Params::default()
+            }),
+            controller: Some(Box::new(wqm::Wqm::new(self.clone(), rate_bps))),
+        }
+    }
+}
+
+static FIXED: Kind<fixed::Params> = Kind {
     name: "fixed",
     summary: "a FIFO whose knobs a controller sets once: what sweeps of a constant knob run",
     source: "quell",
@@ -23,12 +43,10 @@ pub(super) static FIXED: Kind<fixed::Params> = Kind {
             "probability with which each arrival is dropped (default: 0)",
         ),
     ],
-    wrap: Spec::Fixed,
-    unwrap: unwrap!(Fixed),
     check: fixed::Params::check,
 };
 
-pub(super) static WQM: Kind<wqm::Params> = Kind {
+static WQM: Kind<wqm::Params> = Kind {
     name: "wqm",
     summary: "WQM, reconstructed: a FIFO whose limit follows how long its backlog takes to drain",
     source: "Showail, Jamshaid and Shihada 2014 (slides); thresholds and steps are quell's",
@@ -120,7 +138,5 @@ pub(super) static WQM: Kind<wqm::Params> = Kind {
             "when full, the longest flow loses its newest packet instead of the arriving one",
         ),
     ],
-    wrap: Spec::Wqm,
-    unwrap: unwrap!(Wqm),
     check: wqm::Params::check,
 };

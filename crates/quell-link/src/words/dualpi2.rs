@@ -1,10 +1,10 @@
 //! `dualpi2`, with the round trips from which its gains may be computed.
 
 use quell_qdisc::dualpi2::{Classifier, Params, Step};
-use quell_qdisc::{MS, Nanos, US};
+use quell_qdisc::{MS, Nanos, US, disciplines};
 
 use super::rows::*;
-use super::{Field, Kind, Spec};
+use super::{Built, Field, Kind, Spec};
 use crate::{field, units};
 
 /// What the words say.
@@ -31,6 +31,12 @@ impl Words {
             beta: tuned.beta,
             ..self.params.clone()
         };
+    }
+}
+
+impl Spec for Words {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(disciplines::Params::DualPi2(self.params.clone()))
     }
 }
 
@@ -150,7 +156,5 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
             "where the law acts",
         ),
     ],
-    wrap: Spec::DualPi2,
-    unwrap: unwrap!(DualPi2),
     check: |w| w.params.check(),
 };

@@ -1,13 +1,52 @@
 //! The kinds with a queue for each flow.
 
+use quell_qdisc::disciplines::Params;
 use quell_qdisc::dualpi2::Classifier;
 use quell_qdisc::{MS, SEC, US, cake, fq, fq_codel, fq_pie, l4s};
 
 use super::rows::*;
-use super::{Field, Kind, Spec};
+use super::{AnyKind, Built, Field, Kind, Spec};
 use crate::error::Error;
 
-pub(super) static FQ: Kind<fq::Params> = Kind {
+pub(super) static KINDS: &[&dyn AnyKind] = &[&FQ, &FQ_CODEL, &FQ_PIE, &CAKE, &L4S];
+
+impl Spec for fq::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::Fq(self.clone()))
+    }
+}
+
+impl Spec for fq_codel::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::FqCodel(self.clone()))
+    }
+}
+
+impl Spec for fq_pie::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::FqPie(self.clone()))
+    }
+}
+
+impl Spec for l4s::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::L4s(self.clone()))
+    }
+}
+
+impl Spec for cake::Params {
+    /// Without a bandwidth of its own the link is its shaper.
+    fn build(&self, rate_bps: u64) -> Built {
+        let mut params = self.clone();
+        if params.bandwidth.is_none() {
+            params.bandwidth = Some(rate_bps.max(512));
+            params.shape = false;
+        }
+        Built::queue(Params::Cake(params))
+    }
+}
+
+static FQ: Kind<fq::Params> = Kind {
     name: "fq",
     summary: "fair queue: deficit round robin over flows, each drop-tail; without sch_fq's pacing and bands",
     source: "Linux sch_fq",
@@ -45,12 +84,10 @@ pub(super) static FQ: Kind<fq::Params> = Kind {
             "flows that it can tell apart, a power of two",
         ),
     ],
-    wrap: Spec::Fq,
-    unwrap: unwrap!(Fq),
     check: fq::Params::check,
 };
 
-pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
+static FQ_CODEL: Kind<fq_codel::Params> = Kind {
     name: "fq_codel",
     summary: "flow queues with CoDel each: deficit round robin, new flows first",
     source: "RFC 8290, Linux sch_fq_codel",
@@ -108,12 +145,10 @@ pub(super) static FQ_CODEL: Kind<fq_codel::Params> = Kind {
             "packets that are dropped at once, at most, from the fattest flow of a full queue",
         ),
     ],
-    wrap: Spec::FqCodel,
-    unwrap: unwrap!(FqCodel),
     check: fq_codel::Params::check,
 };
 
-pub(super) static FQ_PIE: Kind<fq_pie::Params> = Kind {
+static FQ_PIE: Kind<fq_pie::Params> = Kind {
     name: "fq_pie",
     summary: "flow queues with PIE each: deficit round robin, new flows first",
     source: "Linux sch_fq_pie",
@@ -160,12 +195,10 @@ pub(super) static FQ_PIE: Kind<fq_pie::Params> = Kind {
             ESTIMATOR,
         ),
     ],
-    wrap: Spec::FqPie,
-    unwrap: unwrap!(FqPie),
     check: fq_pie::Params::check,
 };
 
-pub(super) static CAKE: Kind<cake::Params> = Kind {
+static CAKE: Kind<cake::Params> = Kind {
     name: "cake",
     summary: "Common Applications Kept Enhanced, best effort: set-associative flow queues with cobalt each",
     source: "Linux sch_cake",
@@ -222,8 +255,6 @@ pub(super) static CAKE: Kind<cake::Params> = Kind {
             "bytes in the whole queue, 0 for what suits bandwidth and rtt",
         ),
     ],
-    wrap: Spec::Cake,
-    unwrap: unwrap!(Cake),
     check: cake::Params::check,
 };
 
@@ -295,7 +326,5 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
             "any_ect max_ecnth 0.1 ineffective_coupling",
         ),
     ],
-    wrap: Spec::L4s,
-    unwrap: unwrap!(L4s),
     check: l4s::Params::check,
 };

@@ -9,7 +9,7 @@ use quell_qdisc::control::learnqueue::readings::{
 use quell_qdisc::control::learnqueue::{LearnQueue, Params, Table};
 
 use super::rows::*;
-use super::{Field, Kind, Spec};
+use super::{Built, Field, Kind, Spec};
 use crate::error::Error;
 
 /// What the words say.
@@ -55,12 +55,23 @@ impl Words {
         }
     }
 
-    pub(super) fn controller(&self) -> LearnQueue {
+    fn controller(&self) -> LearnQueue {
         let params = self.params.clone();
         match &self.table {
             Some((_, table)) => LearnQueue::resume(params, table),
             None => LearnQueue::new(params),
         }
+    }
+}
+
+impl Spec for Words {
+    fn build(&self, _: u64) -> Built {
+        Built::fifo(Some(Box::new(self.controller())))
+    }
+
+    fn start_from(&mut self, table: Arc<Table>) {
+        self.params.initial = table.card().limit.min(self.params.max_size);
+        self.table = Some((String::new(), table));
     }
 }
 
@@ -214,8 +225,6 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
             "alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
         ),
     ],
-    wrap: Spec::LearnQueue,
-    unwrap: unwrap!(LearnQueue),
     check: Words::check,
 };
 
@@ -244,9 +253,7 @@ mod tests {
         let words = format!("learnqueue table {file}");
         let queue = Queue::parse(&words).unwrap();
         assert_eq!(queue.canonical(), words);
-        let Spec::LearnQueue(w) = queue.spec() else {
-            panic!()
-        };
+        let w = queue.spec::<Words>().unwrap();
         assert_eq!(
             (w.params.delta, w.params.max_size, w.params.initial),
             (0.9, 60, 20)

@@ -90,21 +90,27 @@ impl Words {
             "quell's own networks are for alpha 0.01, alpha 10, and alpha 10 online; for others give model FILE (from quell train lfq)",
         )
     }
+}
 
+impl Spec for Words {
     /// The queue and its controller; `check` has seen to a network where one is needed.
-    pub(super) fn build(self) -> Built {
+    fn build(&self, _: u64) -> Built {
         let policy = match self.limit {
             Some(_) => None,
             None => self.policy(),
         };
-        let controller = policy.and_then(|p| control::Lfq::new(self.control, p).ok());
+        let controller = policy.and_then(|p| control::Lfq::new(self.control.clone(), p).ok());
         Built {
             queue: disciplines::Params::FqFifo(fq_fifo::Params {
                 limit: self.limit.unwrap_or(control::INITIAL),
-                ..self.queue
+                ..self.queue.clone()
             }),
             controller: controller.map(|lfq| Box::new(lfq) as Box<dyn Control>),
         }
+    }
+
+    fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
+        self.model.set(policy, control::check)
     }
 }
 
@@ -115,7 +121,7 @@ impl Queue {
         control.check().map_err(Error::new)?;
         Ok(Self {
             kind: LFQ.name,
-            spec: Spec::Lfq(Words {
+            spec: Box::new(Words {
                 control,
                 model: Model::in_no_file(policy),
                 ..Words::default()
@@ -191,8 +197,6 @@ pub(super) static LFQ: Kind<Words> = Kind {
             "averages with the weights that the paper prints: for a network trained so",
         ),
     ],
-    wrap: Spec::Lfq,
-    unwrap: unwrap!(Lfq),
     check: Words::check,
 };
 
@@ -276,10 +280,7 @@ mod tests {
         let integer = Queue::parse("lfq alpha 10 integers").unwrap();
         assert_eq!(integer.canonical(), "lfq alpha 10 integers");
         assert_ne!(float, integer);
-        let network = |queue: &Queue| match &queue.spec {
-            Spec::Lfq(words) => words.policy().unwrap(),
-            _ => unreachable!(),
-        };
+        let network = |queue: &Queue| queue.spec::<Words>().unwrap().policy().unwrap();
         let inputs = [0.1; control::FEATURES];
         let [a, b] = [&float, &integer].map(|queue| {
             let policy = network(queue);

@@ -32,6 +32,17 @@ impl Model {
         Ok(())
     }
 
+    /// Takes a network that lies in no file and holds it to what its controller expects.
+    pub(super) fn set<E: Display>(
+        &mut self,
+        policy: Policy,
+        check: fn(&Policy) -> Result<(), E>,
+    ) -> Result<(), Error> {
+        check(&policy).map_err(|e| Error::new(e.to_string()))?;
+        *self = Self::in_no_file(policy);
+        Ok(())
+    }
+
     /// A network that lies in no file.
     pub(super) fn in_no_file(policy: Policy) -> Self {
         Self(Some(("-".into(), policy)))

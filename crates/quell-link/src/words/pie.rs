@@ -4,7 +4,7 @@ use quell_qdisc::disciplines;
 use quell_qdisc::{MS, pie, pie_ns3};
 
 use super::rows::*;
-use super::{Field, Kind, Spec};
+use super::{Built, Field, Kind, Spec};
 
 /// What the words say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,11 +39,12 @@ impl Words {
         }
         p.check()
     }
+}
 
-    /// The discipline's parameters.
-    pub(super) fn queue(self) -> disciplines::Params {
-        let p = self.params;
-        match self.ns3_2018 {
+impl Spec for Words {
+    fn build(&self, _: u64) -> Built {
+        let p = self.params.clone();
+        Built::queue(match self.ns3_2018 {
             false => disciplines::Params::Pie(p),
             true => disciplines::Params::PieNs3(pie_ns3::Params {
                 target: p.target,
@@ -52,7 +53,7 @@ impl Words {
                 alpha: p.alpha,
                 beta: p.beta,
             }),
-        }
+        })
     }
 }
 
@@ -106,7 +107,5 @@ pub(super) static PIE: Kind<Words> = Kind {
             ESTIMATOR,
         ),
     ],
-    wrap: Spec::Pie,
-    unwrap: unwrap!(Pie),
     check: Words::check,
 };

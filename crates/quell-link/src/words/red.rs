@@ -1,9 +1,11 @@
 //! `red`: like `tc`, it takes what is not given from what is, and in the last resort from the link's rate.
 
+use quell_qdisc::disciplines;
 use quell_qdisc::red::{Params, default_burst};
 
 use super::rows::*;
-use super::{Field, Kind, Spec};
+use super::{Built, Field, Kind, Spec};
+use crate::error::Error;
 
 /// What was given.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +83,16 @@ impl Words {
     }
 }
 
+impl Spec for Words {
+    fn build(&self, rate_bps: u64) -> Built {
+        Built::queue(disciplines::Params::Red(self.params(rate_bps)))
+    }
+
+    fn check_on(&self, rate_bps: u64) -> Result<(), Error> {
+        self.params(rate_bps).check().map_err(Error::new)
+    }
+}
+
 const BYTES: u64 = u32::MAX as u64;
 
 pub(super) static RED: Kind<Words> = Kind {
@@ -146,7 +158,5 @@ pub(super) static RED: Kind<Words> = Kind {
             "between max and twice max let the probability rise to 1",
         ),
     ],
-    wrap: Spec::Red,
-    unwrap: unwrap!(Red),
     check: Words::check,
 };

@@ -2,10 +2,12 @@
 
 use quell_qdisc::US;
 use quell_qdisc::control::{Control, rlaqm};
+use quell_qdisc::policy::Policy;
 
 use super::model::{Model, Own, own};
 use super::rows::*;
-use super::{Field, Kind, Spec};
+use super::{Built, Field, Kind, Spec};
+use crate::error::Error;
 
 /// A network that quell ships (`models/`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -63,10 +65,20 @@ impl Words {
     }
 
     /// The controller, or none if the network is no good, which tests rule out for the shipped ones and `load` for others.
-    pub(super) fn controller(self) -> Option<Box<dyn Control>> {
+    fn controller(&self) -> Option<Box<dyn Control>> {
         let policy = self.model.or(Some(self.shipped().network()))?;
-        let controller = rlaqm::RlAqm::new(self.params, policy).ok()?;
+        let controller = rlaqm::RlAqm::new(self.params.clone(), policy).ok()?;
         Some(Box::new(controller))
+    }
+}
+
+impl Spec for Words {
+    fn build(&self, _: u64) -> Built {
+        Built::fifo(self.controller())
+    }
+
+    fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
+        self.model.set(policy, rlaqm::check)
     }
 }
 
@@ -116,8 +128,6 @@ pub(super) static RLAQM: Kind<Words> = Kind {
             "another network than quell's own ones, from quell train rl-aqm (its path has no blanks)",
         ),
     ],
-    wrap: Spec::RlAqm,
-    unwrap: unwrap!(RlAqm),
     check: Words::check,
 };
 

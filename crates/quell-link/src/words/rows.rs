@@ -13,15 +13,6 @@ pub(super) const LONG: Nanos = 10 * SEC;
 /// Largest quantum, bytes.
 pub(super) const QUANTUM: u32 = 1 << 20;
 
-macro_rules! unwrap {
-    ($variant:ident) => {
-        |spec| match spec {
-            Spec::$variant(params) => Some(params),
-            _ => None,
-        }
-    };
-}
-
 /// Who goes to the queue for L4S, in the words of any parameters with a classifier there.
 macro_rules! any_ect {
     ($($at:ident).+) => {
@@ -79,4 +70,4 @@ pub(super) const ECN: &str = "mark ECN-capable packets instead of dropping them"
 pub(super) const TARGET: &str = "delay to hold";
 pub(super) const CE_THRESHOLD: &str = "mark every ECN-capable packet that waited longer";
 
-pub(super) use {any_ect, as_published, unwrap};
+pub(super) use {any_ect, as_published};

@@ -1,9 +1,37 @@
 //! The kinds with one queue for all flows.
 
+use quell_qdisc::disciplines::Params;
 use quell_qdisc::{MTU, SEC, US, cobalt, codel, fifo};
 
 use super::rows::*;
-use super::{Field, Kind, Opt, Spec};
+use super::{AnyKind, Built, Field, Kind, Opt, Spec};
+
+pub(super) static KINDS: &[&dyn AnyKind] = &[&PFIFO, &BFIFO, &FIFO, &CODEL, &COBALT];
+
+impl Spec for fifo::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::Fifo(self.clone()))
+    }
+}
+
+impl Spec for codel::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::Codel(self.clone()))
+    }
+}
+
+impl Spec for cobalt::Params {
+    /// As CAKE tunes it to a link; on the slowest links within its range.
+    fn build(&self, rate_bps: u64) -> Built {
+        let longest = 4 * SEC;
+        let tuned = self.clone().for_rate(rate_bps);
+        Built::queue(Params::Cobalt(cobalt::Params {
+            target: tuned.target.min(longest),
+            interval: tuned.interval.min(longest),
+            ..tuned
+        }))
+    }
+}
 
 const FIFO_LIMIT: Opt<fifo::Params> = opt(
     "limit",
@@ -11,18 +39,16 @@ const FIFO_LIMIT: Opt<fifo::Params> = opt(
     LIMIT,
 );
 
-pub(super) static PFIFO: Kind<fifo::Params> = Kind {
+static PFIFO: Kind<fifo::Params> = Kind {
     name: "pfifo",
     summary: "first in, first out; what arrives when it is full is dropped",
     source: "Linux sch_fifo",
     default: fifo::Params::default,
     options: &[FIFO_LIMIT],
-    wrap: Spec::Fifo,
-    unwrap: unwrap!(Fifo),
     check: |_| Ok(()),
 };
 
-pub(super) static BFIFO: Kind<fifo::Params> = Kind {
+static BFIFO: Kind<fifo::Params> = Kind {
     name: "bfifo",
     summary: "first in, first out, limited in bytes",
     source: "Linux sch_fifo",
@@ -36,12 +62,10 @@ pub(super) static BFIFO: Kind<fifo::Params> = Kind {
         Field::Bytes(|p| &mut p.limit_bytes, 1, MUCH),
         "bytes it holds (1000 full-size packets)",
     )],
-    wrap: Spec::Fifo,
-    unwrap: unwrap!(Fifo),
     check: |_| Ok(()),
 };
 
-pub(super) static FIFO: Kind<fifo::Params> = Kind {
+static FIFO: Kind<fifo::Params> = Kind {
     name: "fifo",
     summary: "first in, first out with the two knobs that controllers turn: limit and drop",
     source: "quell; the data plane of LearnQueue, WQM and RL-AQM",
@@ -54,12 +78,10 @@ pub(super) static FIFO: Kind<fifo::Params> = Kind {
             "probability with which each arrival is dropped",
         ),
     ],
-    wrap: Spec::Fifo,
-    unwrap: unwrap!(Fifo),
     check: |_| Ok(()),
 };
 
-pub(super) static CODEL: Kind<codel::Params> = Kind {
+static CODEL: Kind<codel::Params> = Kind {
     name: "codel",
     summary: "Controlled Delay: drops at the head while the sojourn time stays above target",
     source: "RFC 8289, Linux sch_codel",
@@ -79,12 +101,10 @@ pub(super) static CODEL: Kind<codel::Params> = Kind {
             CE_THRESHOLD,
         ),
     ],
-    wrap: Spec::Codel,
-    unwrap: unwrap!(Codel),
     check: codel::Params::check,
 };
 
-pub(super) static COBALT: Kind<cobalt::Params> = Kind {
+static COBALT: Kind<cobalt::Params> = Kind {
     name: "cobalt",
     summary: "CoDel and BLUE together: CAKE's AQM on a queue of its own, tuned to the link's rate",
     source: "Linux sch_cake",
@@ -99,7 +119,5 @@ pub(super) static COBALT: Kind<cobalt::Params> = Kind {
         ),
         opt("ecn", Field::Flag(|p| &mut p.ecn, "noecn"), ECN),
     ],
-    wrap: Spec::Cobalt,
-    unwrap: unwrap!(Cobalt),
     check: cobalt::Params::check,
 };

@@ -4,16 +4,16 @@
 use std::fmt;
 
 use super::option::Opt;
-use super::{KindInfo, OptionInfo, Spec, guard};
+use super::{AnySpec, KindInfo, OptionInfo, Spec, downcast, guard};
 use crate::error::Error;
 use crate::field::Field;
 
 /// A kind whose type of parameters is hidden.
 pub(super) trait AnyKind: Sync {
     fn name(&self) -> &'static str;
-    fn parse(&self, words: &[&str]) -> Result<Spec, Error>;
+    fn parse(&self, words: &[&str]) -> Result<Box<dyn AnySpec>, Error>;
     /// The options whose values are not the defaults, as words.
-    fn differing(&self, spec: &Spec) -> Vec<String>;
+    fn differing(&self, spec: &dyn AnySpec) -> Vec<String>;
     fn info(&self) -> KindInfo;
 }
 
@@ -24,8 +24,6 @@ pub(super) struct Kind<T: 'static> {
     pub source: &'static str,
     pub default: fn() -> T,
     pub options: &'static [Opt<T>],
-    pub wrap: fn(T) -> Spec,
-    pub unwrap: fn(&Spec) -> Option<&T>,
     /// What must hold between options.
     pub check: fn(&T) -> Result<(), &'static str>,
 }
@@ -81,14 +79,9 @@ impl<T: Clone> Kind<T> {
             name != later.option.name && set && here[i] != turned[i]
         }))
     }
-}
 
-impl<T: Clone> AnyKind for Kind<T> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn parse(&self, words: &[&str]) -> Result<Spec, Error> {
+    /// Reads the options.
+    pub(super) fn read(&self, words: &[&str]) -> Result<T, Error> {
         let mut params = (self.default)();
         let mut given: Vec<Given<T>> = Vec::new();
         let mut words = words.iter();
@@ -133,11 +126,21 @@ impl<T: Clone> AnyKind for Kind<T> {
             given.push(now);
         }
         (self.check)(&params).map_err(Error::new)?;
-        Ok((self.wrap)(params))
+        Ok(params)
+    }
+}
+
+impl<T: Spec> AnyKind for Kind<T> {
+    fn name(&self) -> &'static str {
+        self.name
     }
 
-    fn differing(&self, spec: &Spec) -> Vec<String> {
-        let Some(params) = (self.unwrap)(spec) else {
+    fn parse(&self, words: &[&str]) -> Result<Box<dyn AnySpec>, Error> {
+        Ok(Box::new(self.read(words)?))
+    }
+
+    fn differing(&self, spec: &dyn AnySpec) -> Vec<String> {
+        let Some(params) = downcast::<T>(spec) else {
             return Vec::new();
         };
         let mut default = (self.default)();
