@@ -14,38 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quell_lab::env::{Actions, Cadence, Env, Knob, READINGS, Reading, Reward, Task, Vary};
-use quell_link::words::catalogue;
+use quell_link::words::every;
 use quell_qdisc::{MS, Rng};
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
-
-/// Queue words beside the bare kinds: variants that take paths of their own.
-const VARIANTS: &[&str] = &[
-    "pie ns3-2018",
-    "pie bytemode dq_rate_estimator",
-    "red adaptive gentle",
-    "red harddrop",
-    "fifo limit 40 drop 0.01",
-    "fixed limit 30",
-    "codel ce_threshold 2ms ecn",
-    "fq_codel drop_batch 1 limit 100",
-    "cake bandwidth 5mbit",
-    "dualpi2 any_ect drop_enqueue",
-    "l4s as_published",
-    "a3c_l4s as_published",
-    "learnqueue as_published",
-    "learnqueue initial 40 max 80",
-    "rlaqm as_published",
-    "wqm selective",
-    "lfq alpha 10",
-    "lfq limit 20",
-    "lfq ceiling 20ms",
-    "rlaqm guard",
-    "learnqueue guard",
-    "a3c_l4s guard",
-    "rlaqm dry_run",
-    "a3c_l4s dry_run",
-];
 
 /// Surroundings. `TRACE` stands for a file that the test writes.
 const SURROUNDINGS: &[(&str, &str)] = &[
@@ -294,14 +266,6 @@ fn trace() -> PathBuf {
     file
 }
 
-/// Every queue that needs no file, and its variants.
-fn queues() -> Vec<String> {
-    let kinds = catalogue().into_iter().map(|kind| kind.name.to_owned());
-    kinds
-        .chain(VARIANTS.iter().map(ToString::to_string))
-        .collect()
-}
-
 fn cell(name: &str, scenario: &Scenario, queue: &str, seed: u64) -> String {
     let never = AtomicBool::new(false);
     let options = RunOptions {
@@ -401,7 +365,7 @@ fn parallel<J: Sync>(jobs: &[J], run: impl Fn(&J) -> String + Sync) -> Vec<Strin
 fn every_queue_does_in_all_surroundings_what_it_did() {
     let trace = trace();
     let trace = trace.to_str().expect("a path");
-    let queues = queues();
+    let queues = every();
     let surroundings: Vec<(&str, Scenario)> = SURROUNDINGS
         .iter()
         .map(|(name, text)| {

@@ -47,6 +47,34 @@ static KINDS: &[&[&dyn AnyKind]] = &[
     &[&learnqueue::LEARNQUEUE, &rlaqm::RLAQM, &lfq::LFQ],
 ];
 
+/// Queue words beside the bare kinds: variants that take paths of their own.
+const VARIANTS: &[&str] = &[
+    "pie ns3-2018",
+    "pie bytemode dq_rate_estimator",
+    "red adaptive gentle",
+    "red harddrop",
+    "fifo limit 40 drop 0.01",
+    "fixed limit 30",
+    "codel ce_threshold 2ms ecn",
+    "fq_codel drop_batch 1 limit 100",
+    "cake bandwidth 5mbit",
+    "dualpi2 any_ect drop_enqueue",
+    "l4s as_published",
+    "a3c_l4s as_published",
+    "learnqueue as_published",
+    "learnqueue initial 40 max 80",
+    "rlaqm as_published",
+    "wqm selective",
+    "lfq alpha 10",
+    "lfq limit 20",
+    "lfq ceiling 20ms",
+    "rlaqm guard",
+    "learnqueue guard",
+    "a3c_l4s guard",
+    "rlaqm dry_run",
+    "a3c_l4s dry_run",
+];
+
 /// A queue, parsed and checked.
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -213,6 +241,13 @@ impl fmt::Display for Queue {
 pub fn catalogue() -> Vec<KindInfo> {
     let alone = all_kinds().filter(|k| k.parse(&[]).is_ok());
     alone.map(|k| k.info()).collect()
+}
+
+/// Every kind that needs no more than its name, and variants that take paths of their own: what tests of all queues draw from.
+pub fn every() -> Vec<String> {
+    let bare = catalogue().into_iter().map(|kind| kind.name.to_owned());
+    bare.chain(VARIANTS.iter().map(ToString::to_string))
+        .collect()
 }
 
 fn find(name: &str) -> Option<&'static dyn AnyKind> {

@@ -1,34 +1,18 @@
 //! Same seed, same packets: for any number of threads, and for a clone as for its original.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use quell_link::words::every;
 use quell_qdisc::{Knobs, MS, Nanos};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Status, World};
 
-const QUEUES: &[&str] = &[
-    "pfifo limit 100",
-    "red",
-    "codel",
-    "pie",
-    "fq",
-    "fq_codel",
-    "fq_pie",
-    "dualpi2",
-    "l4s",
-    "cobalt",
-    "cake",
-    "learnqueue",
-    "rlaqm",
-    "wqm",
-    "lfq limit 20",
-];
-
-/// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic, PIE's dice, hash keys,
+/// Everything that draws from the seed: staggered starts, random loss, Poisson and on-off traffic, PIE's decisions, hash keys,
 /// over a path of two queues and a way up with its own.
 const SCENARIO: &str = r#"
-    duration = "6s"
+    duration = "4s"
     warmup = "1s"
     [link]
     rate = "20mbit"
@@ -72,23 +56,55 @@ const SCENARIO: &str = r#"
     arrivals = 5.0
 "#;
 
-/// The hashes over all packet events of every queue with two seeds, run on this many threads.
+/// Contention, retries and rates that differ, with traffic both ways.
+const CELL: &str = r#"
+    duration = "1s"
+    warmup = "100ms"
+    [wifi]
+    per = 0.02
+    [[wifi.node]]
+    name = "ap"
+    [[wifi.node]]
+    name = "near"
+    mcs = 7
+    [[wifi.node]]
+    name = "far"
+    mcs = 1
+    [[flow]]
+    from = "ap"
+    to = "*"
+    count = 2
+    stagger = "100ms"
+    [[flow]]
+    from = "far"
+    to = "ap"
+    cc = "newreno"
+    count = 1
+"#;
+
+fn scenarios() -> [Scenario; 2] {
+    [SCENARIO, CELL].map(|text| {
+        Scenario::parse(text, "determinism", &Overrides::default()).expect("a well-formed scenario")
+    })
+}
+
+/// The hashes over all packet events of every queue on a path and in a cell, with two seeds, run on this many threads.
 fn compare(threads: usize) -> Vec<String> {
-    let scenario = Scenario::parse(SCENARIO, "determinism", &Overrides::default())
-        .expect("a well-formed scenario");
-    let jobs: Vec<(&str, u64)> = QUEUES
+    let (scenarios, queues) = (scenarios(), every());
+    let jobs: Vec<(&Scenario, &str, u64)> = scenarios
         .iter()
-        .flat_map(|queue| [(*queue, 1), (*queue, 2)])
+        .flat_map(|scenario| queues.iter().map(move |queue| (scenario, queue.as_str())))
+        .flat_map(|(scenario, queue)| [(scenario, queue, 1), (scenario, queue, 2)])
         .collect();
     let (next, never) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
         let mut done = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(queue, seed)) = jobs.get(index) else {
+            let Some(&(scenario, queue, seed)) = jobs.get(index) else {
                 return done;
             };
-            let run = quell_sim::run(&scenario, queue, seed, &RunOptions::default(), &never)
+            let run = quell_sim::run(scenario, queue, seed, &RunOptions::default(), &never)
                 .expect("a run");
             done.push((index, run.trace_hash));
         }
@@ -112,11 +128,17 @@ fn one_thread_and_two_see_the_same_packets() {
 
 #[test]
 fn another_seed_and_another_queue_are_another_run() {
-    let mut hashes = compare(1);
-    let all = hashes.len();
-    hashes.sort();
-    hashes.dedup();
-    assert_eq!(hashes.len(), all);
+    let (never, mut hashes) = (AtomicBool::new(false), BTreeSet::new());
+    let queues = ["pfifo limit 100", "red", "codel", "pie", "fq_codel", "cake"];
+    for scenario in &scenarios() {
+        for (queue, seed) in queues.iter().flat_map(|queue| [(queue, 1), (queue, 2)]) {
+            let run = quell_sim::run(scenario, queue, seed, &RunOptions::default(), &never);
+            assert!(
+                hashes.insert(run.expect("a run").trace_hash),
+                "{queue} {seed}"
+            );
+        }
+    }
 }
 
 /// Runs to the end and tells all that a record holds but what it cost.
@@ -127,14 +149,17 @@ fn finish(mut world: World, end: Nanos) -> String {
 
 #[test]
 fn a_cloned_world_continues_bit_for_bit_like_the_original() {
-    let scenario = Arc::new(
-        Scenario::parse(SCENARIO, "determinism", &Overrides::default())
-            .expect("a well-formed scenario"),
-    );
-    for queue in QUEUES {
+    let (scenarios, queues) = (scenarios().map(Arc::new), every());
+    let pairs = scenarios
+        .iter()
+        .flat_map(|s| queues.iter().map(move |q| (s, q)));
+    for (scenario, queue) in pairs {
         let mut world = World::new(scenario.clone(), queue, 1, Some(100 * MS)).expect("a world");
         // An odd time, in the middle of everything.
-        assert_eq!(world.run_until(3_141_592_653), Status::Done);
+        assert_eq!(
+            world.run_until(scenario.duration / 2 + 141_592_653),
+            Status::Done
+        );
         let (fork, other_queue) = (world.clone(), {
             let mut fork = world.clone();
             // Some queues have no such knob.
