@@ -29,7 +29,7 @@ impl World {
             // The wire from this port to the next of a path.
             let delay = self.net.ports[port].delay;
             let class = self.class(|net| net.wires.class(delay, port as u8 + 1))?;
-            self.measures.hop_wires.push(class);
+            self.net.onward.push(class);
         }
         for (table, flow) in scenario.flows.iter().enumerate() {
             let path = self.path(&scenario, flow)?;

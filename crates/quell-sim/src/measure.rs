@@ -128,8 +128,6 @@ pub struct Measures {
     pub acks: Vec<AckStats>,
     /// Smoothed RTT of all flows together where none has its own.
     rtt: Hist,
-    /// Wire from each port to the next one of a path.
-    pub hop_wires: Vec<u16>,
     /// When the present bin ends; `NEVER` without series.
     pub bin_at: Nanos,
     /// The series so far.
@@ -148,7 +146,6 @@ impl Measures {
             reports: Vec::new(),
             acks: Vec::new(),
             rtt: Hist::new(),
-            hop_wires: Vec::new(),
             bin_at: bin.unwrap_or(NEVER),
             series: bin.map(|b| {
                 Box::new(Series {

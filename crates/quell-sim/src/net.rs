@@ -7,7 +7,7 @@ use crate::packet::{Ack, Kind, Pkt};
 use crate::pipe::Pipes;
 use crate::port::Port;
 use crate::slot::Path;
-use crate::tcp::sender::Wire;
+use crate::tcp::sender::Egress;
 use crate::wifi::Cell;
 
 /// ACKs that stand in a queue: a packet descriptor holds only their place here.
@@ -52,6 +52,8 @@ pub struct Net {
     pub acks: Pipes<Ack>,
     /// Packets between queues; the class's target is a port.
     pub wires: Pipes<Pkt>,
+    /// The class of the wire from each port to the next of a path.
+    pub onward: Vec<u16>,
     /// The next time of each end of a flow that waits for something (see `slot::source`).
     pub timers: Agenda,
     /// ACKs in queues.
@@ -166,7 +168,7 @@ pub struct Entry<'a> {
     pub port: usize,
 }
 
-impl Wire for Entry<'_> {
+impl Egress for Entry<'_> {
     #[inline(always)]
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt) {
         if self.net.ports[self.port].enqueue(now, len, make) {

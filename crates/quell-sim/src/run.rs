@@ -12,7 +12,7 @@ use crate::capture::Capture;
 use crate::measure::{AckStats, Report, Totals};
 use crate::port::Port;
 use crate::scenario::{self, Scenario};
-use crate::wifi::Link;
+use crate::wifi::AirLink;
 use crate::world::{Status, World};
 
 /// What a run is asked for beside its record.
@@ -181,7 +181,7 @@ impl World {
         let wifi = self.scenario.wifi.as_ref()?;
         let name = |node: u16| &wifi.nodes[usize::from(node)];
         let ports = self.net.ports.iter_mut().zip(&cell.links);
-        let one = |(port, link): (&mut Port, &Link)| {
+        let one = |(port, link): (&mut Port, &AirLink)| {
             let air = &link.counts;
             let own = name(link.from).queue.clone();
             let run = port.record(now, std::iter::empty());

@@ -465,7 +465,7 @@ impl World {
                     c.path.data.1
                 };
                 if port != usize::from(last) {
-                    let class = self.measures.hop_wires[port];
+                    let class = self.net.onward[port];
                     return forward(&mut self.net, self.now, (port, last), class, p);
                 }
                 match p.kind {
@@ -490,7 +490,7 @@ impl World {
             Slot::Udp(d) => {
                 let last = d.path.data.1;
                 if port != usize::from(last) {
-                    let class = self.measures.hop_wires[port];
+                    let class = self.net.onward[port];
                     return forward(&mut self.net, self.now, (port, last), class, p);
                 }
                 d.received += u64::from(p.payload);

@@ -4,7 +4,7 @@ use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
-use super::sender::{Rexmit, Sender, Wire};
+use super::sender::{Egress, Rexmit, Sender};
 use super::timers::Timer;
 use crate::cc::{CaState, CongestionControl, Event, MOST_BYTES};
 use crate::packet::{Kind, Pkt};
@@ -22,12 +22,12 @@ pub(super) fn timestamp(now: Nanos) -> u32 {
 
 impl Sender {
     /// Begins with a SYN.
-    pub fn connect<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+    pub fn connect<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
         self.started = now;
-        self.send_syn(now, wire);
+        self.send_syn(now, egress);
     }
 
-    pub(super) fn send_syn<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+    pub(super) fn send_syn<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
         let overhead = self.c.wire_bytes - self.c.mss - 52;
         let mut p = Pkt::new(
             Kind::Syn,
@@ -44,14 +44,14 @@ impl Sender {
             Timer::Rto,
             now + (INITIAL_RTO << self.backoff.min(7)).min(MAX_RTO),
         );
-        wire.send(now, SYN_BYTES + overhead, || p);
+        egress.send(now, SYN_BYTES + overhead, || p);
     }
 
-    pub(super) fn on_connected<W: Wire>(
+    pub(super) fn on_connected<E: Egress>(
         &mut self,
         now: Nanos,
         cc: &mut CongestionControl,
-        wire: &mut W,
+        egress: &mut E,
     ) {
         self.connected = true;
         self.timer_at = NEVER;
@@ -67,7 +67,7 @@ impl Sender {
         self.backoff = 0;
         let seed = u64::from(self.c.hash) << 16 | u64::from(self.c.flow.generation);
         cc.init(&mut self.s, now, seed);
-        self.write_xmit(now, cc, wire, false);
+        self.write_xmit(now, cc, egress, false);
     }
 
     /// Segments that the application has offered so far.
@@ -86,11 +86,11 @@ impl Sender {
 
     /// `tcp_write_xmit`: sends new data as windows, pacing and the application allow. `probe` forces one segment out.
     #[inline]
-    pub(super) fn write_xmit<W: Wire>(
+    pub(super) fn write_xmit<E: Egress>(
         &mut self,
         now: Nanos,
         cc: &mut CongestionControl,
-        wire: &mut W,
+        egress: &mut E,
         probe: bool,
     ) {
         let paced = self.c.pacing;
@@ -143,7 +143,7 @@ impl Sender {
             }
             let count = quota.min((self.s.cwnd / 2).max(1)).min(burst).min(room);
             for k in 1..=count {
-                self.send_new(now, k > 1 && k == count, wire);
+                self.send_new(now, k > 1 && k == count, egress);
             }
             if paced {
                 self.pace(now, count);
@@ -226,7 +226,7 @@ impl Sender {
 
     /// `push`: it ends a burst of several (`__tcp_transmit_skb` sets PSH on these).
     #[inline(always)]
-    fn send_new<W: Wire>(&mut self, now: Nanos, push: bool, wire: &mut W) {
+    fn send_new<E: Egress>(&mut self, now: Nanos, push: bool, egress: &mut E) {
         let seq = self.s.nxt;
         let was_empty = seq == self.s.una;
         self.segs.reserve(self.s.una, self.packets_out() + 1);
@@ -238,24 +238,24 @@ impl Sender {
         self.cwr = false;
         self.s.nxt = seq + 1;
         self.s.last_sent = now;
-        self.send_data(now, seq, self.c.ect, (cwr, push), wire);
+        self.send_data(now, seq, self.c.ect, (cwr, push), egress);
     }
 
     /// A data segment with its flags CWR and PSH, which the last of all always has (`tcp_push`): nobody is to wait for more.
     #[inline(always)]
-    fn send_data<W: Wire>(
+    fn send_data<E: Egress>(
         &self,
         now: Nanos,
         seq: u64,
         ecn: Ecn,
         (cwr, push): (bool, bool),
-        wire: &mut W,
+        egress: &mut E,
     ) {
         let payload = self.payload(seq);
         let bytes = self.c.wire_bytes - (self.c.mss - payload);
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
         let push = push || seq + 1 == self.c.end;
-        wire.send(now, bytes, || {
+        egress.send(now, bytes, || {
             let mut p = Pkt::new(Kind::Data, flow, hash, seq as u32, bytes, payload, ecn);
             p.tsval = tsval;
             p.cwr = cwr;
@@ -291,25 +291,25 @@ impl Sender {
     }
 
     /// `tcp_xmit_recovery`.
-    pub(super) fn xmit_recovery<W: Wire>(
+    pub(super) fn xmit_recovery<E: Egress>(
         &mut self,
         now: Nanos,
         what: Rexmit,
         cc: &mut CongestionControl,
-        wire: &mut W,
+        egress: &mut E,
     ) {
         if what == Rexmit::New {
-            self.write_xmit(now, cc, wire, false);
+            self.write_xmit(now, cc, egress, false);
             if self.s.nxt > self.high_seq {
                 return;
             }
             self.frto = false;
         }
-        self.retransmit_lost(now, wire);
+        self.retransmit_lost(now, egress);
     }
 
     /// `tcp_xmit_retransmit_queue`: what is marked lost, in order, as the window allows.
-    pub(super) fn retransmit_lost<W: Wire>(&mut self, now: Nanos, wire: &mut W) {
+    pub(super) fn retransmit_lost<E: Egress>(&mut self, now: Nanos, egress: &mut E) {
         let paced = self.c.pacing;
         let mut seq = self.hint.max(self.s.una);
         while seq < self.s.nxt && self.s.retrans_out < self.s.lost_out {
@@ -322,7 +322,7 @@ impl Sender {
             }
             let flags = self.segs.flags(seq);
             if flags & LOST != 0 && flags & (SACKED | RETRANS) == 0 {
-                self.retransmit(now, seq, paced, wire);
+                self.retransmit(now, seq, paced, egress);
                 if matches!(self.s.state, CaState::Cwr | CaState::Recovery) {
                     self.prr_out += 1;
                 }
@@ -336,7 +336,13 @@ impl Sender {
     }
 
     /// `tcp_retransmit_skb`.
-    pub(super) fn retransmit<W: Wire>(&mut self, now: Nanos, seq: u64, paced: bool, wire: &mut W) {
+    pub(super) fn retransmit<E: Egress>(
+        &mut self,
+        now: Nanos,
+        seq: u64,
+        paced: bool,
+        egress: &mut E,
+    ) {
         let flags = self.segs.flags(seq);
         self.segs.set_flags(seq, flags | RETRANS);
         self.s.retrans_out += 1;
@@ -344,11 +350,17 @@ impl Sender {
             self.retrans_stamp = now;
         }
         self.undo_retrans = self.undo_retrans.max(0) + 1;
-        self.send_again(now, seq, paced, wire);
+        self.send_again(now, seq, paced, egress);
     }
 
     /// `__tcp_retransmit_skb`: all that a tail loss probe does, which is no retransmission under way.
-    pub(super) fn send_again<W: Wire>(&mut self, now: Nanos, seq: u64, paced: bool, wire: &mut W) {
+    pub(super) fn send_again<E: Egress>(
+        &mut self,
+        now: Nanos,
+        seq: u64,
+        paced: bool,
+        egress: &mut E,
+    ) {
         let flags = self.segs.flags(seq);
         self.segs.set(seq, now, flags | EVER);
         if self.c.sack {
@@ -363,6 +375,6 @@ impl Sender {
         if paced {
             self.pace(now, 1);
         }
-        self.send_data(now, seq, Ecn::NotEct, (false, false), wire); // RFC 3168, section 6.1.5
+        self.send_data(now, seq, Ecn::NotEct, (false, false), egress); // RFC 3168, section 6.1.5
     }
 }

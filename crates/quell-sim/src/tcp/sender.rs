@@ -17,7 +17,7 @@ use crate::cc::{AckEvent, CaState, CongestionControl, EcnMode, RateSample, Sock}
 use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};
 
 /// Where a sender's packets go.
-pub trait Wire {
+pub trait Egress {
     /// The packet of `len` bytes that `make` makes leaves the sender now.
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
 }
@@ -208,16 +208,16 @@ impl Sender {
 
     /// An ACK arrives.
     #[inline]
-    pub fn on_ack<W: Wire>(
+    pub fn on_ack<E: Egress>(
         &mut self,
         now: Nanos,
         a: &Ack,
         cc: &mut CongestionControl,
-        wire: &mut W,
+        egress: &mut E,
     ) {
         if !self.connected {
             if a.syn {
-                self.on_connected(now, cc, wire);
+                self.on_connected(now, cc, egress);
             }
             return;
         }
@@ -227,7 +227,7 @@ impl Sender {
             return; // from before: the paths keep order, so it says nothing new
         }
         if self.is_plain(a, cumulative, cc) {
-            return self.on_plain_ack(now, cumulative, cc, wire);
+            return self.on_plain_ack(now, cumulative, cc, egress);
         }
         let mut f = Flags {
             prior_una,
@@ -288,10 +288,10 @@ impl Sender {
                 cc.cong_avoid(&mut self.s, now, delivered);
             }
             if rexmit != Rexmit::None {
-                self.xmit_recovery(now, rexmit, cc, wire);
+                self.xmit_recovery(now, rexmit, cc, egress);
             }
         }
-        self.write_xmit(now, cc, wire, false);
+        self.write_xmit(now, cc, egress, false);
     }
 
     /// The ACK of a connection that has no trouble: what `on_ack` would do, without asking for it at each step.
@@ -309,19 +309,19 @@ impl Sender {
     }
 
     #[inline]
-    fn on_plain_ack<W: Wire>(
+    fn on_plain_ack<E: Egress>(
         &mut self,
         now: Nanos,
         cumulative: u64,
         cc: &mut CongestionControl,
-        wire: &mut W,
+        egress: &mut E,
     ) {
         let acked = (cumulative - self.s.una) as u32;
         self.timeouts = 0;
         self.clean_fast(now, cumulative, cc, &mut RateSample::default());
         cc.cong_avoid(&mut self.s, now, acked);
         let before = self.s.nxt;
-        self.write_xmit(now, cc, wire, false);
+        self.write_xmit(now, cc, egress, false);
         // New data set the probe's timer, and without SACK there is none.
         if self.s.nxt == before || !self.c.sack {
             self.set_xmit_timer(now);

@@ -5,7 +5,7 @@ use quell_qdisc::{MS, NEVER, Nanos};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{RETRANS, SACKED};
-use super::sender::{Sender, Wire};
+use super::sender::{Egress, Sender};
 use crate::cc::{CaState, CongestionControl};
 
 /// `TCP_TIMEOUT_MIN`: two jiffies.
@@ -101,18 +101,18 @@ impl Sender {
     }
 
     /// A deadline passed.
-    pub fn on_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+    pub fn on_timer<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
         if self.offer_at <= now {
             self.offer_at = NEVER;
-            self.write_xmit(now, cc, wire, false);
+            self.write_xmit(now, cc, egress, false);
         }
         if self.pace_at <= now {
             self.pace_at = NEVER;
             if self.s.lost_out > self.s.retrans_out {
-                self.retransmit_lost(now, wire);
+                self.retransmit_lost(now, egress);
             }
             if self.pace_at == NEVER {
-                self.write_xmit(now, cc, wire, false);
+                self.write_xmit(now, cc, egress, false);
             }
         }
         if self.timer_at > now {
@@ -123,10 +123,10 @@ impl Sender {
             Timer::None => {}
             _ if !self.connected => {
                 self.backoff += 1;
-                self.send_syn(now, wire);
+                self.send_syn(now, egress);
             }
-            Timer::Rto => self.on_rto(now, cc, wire),
-            Timer::Probe => self.on_probe_timer(now, cc, wire),
+            Timer::Rto => self.on_rto(now, cc, egress),
+            Timer::Probe => self.on_probe_timer(now, cc, egress),
             Timer::Reorder => {
                 let lost = self.s.lost;
                 if self.on_reorder_timer(now) {
@@ -136,7 +136,7 @@ impl Sender {
                             self.cwnd_reduction(1, (self.s.lost - lost) as u32, false);
                         }
                     }
-                    self.retransmit_lost(now, wire);
+                    self.retransmit_lost(now, egress);
                 }
                 if self.timer_at == NEVER {
                     self.rearm_rto(now);
@@ -146,27 +146,32 @@ impl Sender {
     }
 
     /// `tcp_retransmit_timer`.
-    fn on_rto<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+    fn on_rto<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
         if self.packets_out() == 0 {
             return;
         }
         self.enter_loss(now, cc);
         self.timeouts = self.timeouts.saturating_add(1);
         self.forget_copy(self.s.una);
-        self.retransmit(now, self.s.una, self.c.pacing, wire);
+        self.retransmit(now, self.s.una, self.c.pacing, egress);
         self.backoff = self.backoff.saturating_add(1);
         self.set_timer(Timer::Rto, now + self.rto());
     }
 
     /// `tcp_send_loss_probe` (RFC 8985, section 7.3): new data if there are any, else the last segment again.
-    fn on_probe_timer<W: Wire>(&mut self, now: Nanos, cc: &mut CongestionControl, wire: &mut W) {
+    fn on_probe_timer<E: Egress>(
+        &mut self,
+        now: Nanos,
+        cc: &mut CongestionControl,
+        egress: &mut E,
+    ) {
         if self.tlp_high == 0 && self.packets_out() > 0 {
             self.tlp_again = false;
             let nxt = self.s.nxt;
             if self.has_new_data(now) {
-                self.write_xmit(now, cc, wire, true);
+                self.write_xmit(now, cc, egress, true);
             } else if self.segs.flags(nxt - 1) & (SACKED | RETRANS) == 0 {
-                self.send_again(now, nxt - 1, self.c.pacing, wire);
+                self.send_again(now, nxt - 1, self.c.pacing, egress);
                 self.tlp_again = true;
             }
             if self.s.nxt > nxt || self.tlp_again {

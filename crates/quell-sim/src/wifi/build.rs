@@ -8,7 +8,7 @@ use quell_link::words::Queue;
 use super::cell::{Cell, Config};
 use super::channel::{Bursts, Errors};
 use super::edca::{Contender, Params};
-use super::link::Link;
+use super::link::AirLink;
 use super::rate::Control;
 use crate::port::Port;
 use crate::scenario::wifi::{Category, Ends, Wifi};
@@ -76,7 +76,7 @@ pub(crate) fn build(
         })
         .collect();
     let mut ports = Vec::with_capacity(keys.len());
-    let mut links: Vec<Link> = Vec::with_capacity(keys.len());
+    let mut links: Vec<AirLink> = Vec::with_capacity(keys.len());
     for (i, &(from, to, category)) in keys.iter().enumerate() {
         let own = wifi.nodes[usize::from(from)].queue.as_deref();
         let own = own.map(Queue::parse).transpose()?;
@@ -97,7 +97,7 @@ pub(crate) fn build(
         };
         contender.links.push(i as u16);
         let station = wifi.station(from, to);
-        links.push(Link::new(
+        links.push(AirLink::new(
             (from, to, category),
             c as u16,
             Errors::new(&station.loss),

@@ -16,7 +16,7 @@ use quell_qdisc::{Gauges, MS, NEVER, Nanos, Rng};
 
 use super::channel::Bursts;
 use super::edca::{Claim, Contender, Exchange};
-use super::link::{Counts, Limits, Link};
+use super::link::{AirLink, Counts, Limits};
 use super::phy::{self, CCA, Phy, SIFS, SLOT};
 use crate::packet::Pkt;
 use crate::port::Port;
@@ -120,7 +120,7 @@ pub struct Cell {
     nodes: Vec<Node>,
     contenders: Vec<Contender>,
     /// One per port, with its number.
-    pub links: Vec<Link>,
+    pub links: Vec<AirLink>,
     /// What a PPDU may hold, per contender.
     limits: Vec<Limits>,
     /// The port after a port, on the way to the last one.
@@ -148,7 +148,7 @@ impl Cell {
         config: Config,
         audiences: Vec<Vec<u16>>,
         contenders: Vec<Contender>,
-        links: Vec<Link>,
+        links: Vec<AirLink>,
         next_hop: Vec<u8>,
         noise: Bursts,
         seed: u64,
@@ -203,7 +203,7 @@ impl Cell {
 
     /// The port of this queue.
     pub fn port(&self, from: u16, to: u16, category: Category) -> Option<u8> {
-        let is = |l: &Link| (l.from, l.to, l.category) == (from, to, category);
+        let is = |l: &AirLink| (l.from, l.to, l.category) == (from, to, category);
         self.links.iter().position(is).map(|i| i as u8)
     }
 
@@ -654,7 +654,7 @@ impl Cell {
     /// The link whose turn it is among those with something to send.
     fn choose(&mut self, c: usize, now: Nanos, ports: &[Port]) -> Option<u16> {
         let k = &mut self.contenders[c];
-        let ready = |l: u16, link: &Link| {
+        let ready = |l: u16, link: &AirLink| {
             link.waiting() || (!ports[usize::from(l)].queue.is_empty() && link.not_before <= now)
         };
         let mut any = false;

@@ -125,7 +125,7 @@ pub struct Counts {
 
 /// One neighbour's frames.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct AirLink {
     /// The sender.
     pub from: u16,
     /// The receiver.
@@ -167,7 +167,7 @@ fn subframe(bytes: u32) -> u32 {
     DELIMITER + bytes.next_multiple_of(4)
 }
 
-impl Link {
+impl AirLink {
     /// With nothing under way.
     pub fn new(
         (from, to, category): (u16, u16, Category),

@@ -10,4 +10,4 @@ mod rate;
 
 pub(crate) use build::build;
 pub use cell::Cell;
-pub use link::Link;
+pub use link::AirLink;

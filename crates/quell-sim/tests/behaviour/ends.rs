@@ -5,14 +5,14 @@ use quell_sim::cc::{CongestionControl, EcnMode};
 use quell_sim::packet::{Ack, FlowId, Kind, Pkt};
 use quell_sim::scenario::Cc;
 use quell_sim::tcp::rtt::Rtt;
-use quell_sim::tcp::sender::{Config, Wire};
+use quell_sim::tcp::sender::{Config, Egress};
 use quell_sim::tcp::{Receiver, Sender, receiver};
 
 /// Holds what a sender sends.
 #[derive(Default)]
 struct Tape(Vec<Pkt>);
 
-impl Wire for Tape {
+impl Egress for Tape {
     fn send(&mut self, _now: Nanos, _len: u32, make: impl FnOnce() -> Pkt) {
         self.0.push(make());
     }
