@@ -1,3 +1,5 @@
+#![doc = include_str!("../README.md")]
+//!
 //! Experiments on the simulator, through its public interface alone: environments for learners, and what the published systems
 //! that learn are trained by.
 

@@ -56,7 +56,7 @@ impl Error {
         self
     }
 
-    /// "unknown <sort> `name`", with the nearest known name and the list of all.
+    /// "unknown SORT `name`", with the nearest known name and the list of all.
     pub fn unknown<'a>(
         sort: &str,
         name: &str,

@@ -1,3 +1,5 @@
+#![doc = include_str!("../README.md")]
+//!
 //! What the simulator and the live plane share: units, queue words, link rates, histograms and result records.
 
 pub mod bottleneck;

@@ -1,5 +1,5 @@
 //! Queue words: a queue named as in `tc`, the kind first, then options with `tc`'s names, units and defaults, as in
-//! `codel target 5ms interval 100ms ecn`. One table ([`KINDS`]) serves the parser, the canonical spelling and the catalogue.
+//! `codel target 5ms interval 100ms ecn`. One table (`KINDS`) serves the parser, the canonical spelling and the catalogue.
 
 mod a3c;
 mod controlled;

@@ -1,3 +1,5 @@
+#![doc = include_str!("../README.md")]
+//!
 //! The queue on real packets. [`header`], [`segment`], [`large`], [`nfqueue`] and [`link`] are pure: bytes and times in, bytes and
 //! times out. What calls the system lies in `linux`, which other systems do not build.
 

@@ -1,3 +1,5 @@
+#![doc = include_str!("../README.md")]
+//!
 //! Queue disciplines (the data plane) and the controllers that turn their knobs (the control plane).
 //!
 //! Sans-IO: time is an argument, randomness is handed in, and nothing here reads a clock, opens a file or starts a thread.

@@ -1,3 +1,5 @@
+#![doc = include_str!("../README.md")]
+//!
 //! The network around the queue: events, links, TCP, applications, scenarios, probes.
 
 pub mod agenda;

@@ -95,7 +95,7 @@ macro_rules! own {
     ($name:literal) => {
         Own::new(
             $name,
-            include_bytes!(concat!("../../../../models/", $name, ".safetensors")),
+            include_bytes!(concat!("../../models/", $name, ".safetensors")),
         )
     };
 }

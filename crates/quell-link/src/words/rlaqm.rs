@@ -182,10 +182,7 @@ mod tests {
 
     #[test]
     fn a_model_from_a_file_is_kept_in_the_canonical_words() {
-        let file = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../models/rl-aqm.safetensors"
-        );
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/models/rl-aqm.safetensors");
         let words = format!("rlaqm noheuristics epsilon 0.01 model {file}");
         let queue = Queue::parse(&words).unwrap();
         assert_eq!(queue.canonical(), words);

@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_a_preset_overrides_has_to_come_after_it() {
-        let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/");
+        let models = concat!(env!("CARGO_MANIFEST_DIR"), "/models/");
         let table = quell_qdisc::control::learnqueue::Params {
             max_size: 60,
             delta: 0.9,

@@ -1,5 +1,5 @@
 //! `quell live`: a queue on what leaves or arrives at an interface (docs/live.md). What is asked for, the time that it runs, and what it
-//! tells; the packets themselves pass through [`super::worker`].
+//! tells; the packets themselves pass through `worker`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_network_is_no_table() {
-        let model = include_bytes!("../../../../../models/rl-aqm.safetensors");
+        let model = include_bytes!("../../../tests/data/policy/torch.safetensors");
         let e = error(model);
         assert!(e.contains("not a table of LearnQueue's"), "{e}");
     }
