@@ -39,6 +39,7 @@ pub enum Knob {
 
 /// When actions are taken, and of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cadence {
     /// Every so many nanoseconds; the knob is the queue's.
     Every(Nanos),
@@ -99,6 +100,7 @@ impl Knob {
 
 /// What actions there are.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Actions {
     /// Action k adds the k-th number to the knob.
     Steps(Vec<f64>),

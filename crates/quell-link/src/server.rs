@@ -13,6 +13,7 @@ const SLOWEST: u64 = 1000;
 
 /// What a link offers.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Rate {
     /// bit/s.
     Constant(u64),

@@ -12,6 +12,7 @@ const UNIT: f64 = 1e6;
 
 /// One number about a period between two decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reading {
     /// See [`READINGS`].
     Delay,
@@ -195,6 +196,7 @@ impl Readings {
 
 /// What a period is worth.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Reward {
     /// RL-AQM (section 4.3 of its spec): U^power - 0.5 + 2 / (1 + D / 5 ms) - 1.5, from -2 to 1. The paper prints U², its code
     /// has U.

@@ -56,6 +56,7 @@ pub enum Outside {
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// With this exit status.
     Status(i32),

@@ -59,6 +59,7 @@ impl Default for Params {
 
 /// Why a decision is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// A knob, or what the network gave for it, is NaN or infinite.
     NotANumber,

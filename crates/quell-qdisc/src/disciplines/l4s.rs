@@ -50,6 +50,7 @@ pub struct Params {
 
 /// How the two halves of a pair are coupled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Coupling {
     /// As the paper states it: k p' marks, p'^2 drops.
     #[default]

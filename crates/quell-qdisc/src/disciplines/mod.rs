@@ -68,6 +68,7 @@ pub enum Qdisc<P> {
 
 /// The parameters of every discipline: what a [`Qdisc`] is made from, whatever its packets are.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Params {
     /// [`Qdisc::Fifo`].
     Fifo(fifo::Params),

@@ -72,6 +72,7 @@ pub struct Head {
 /// What follows a linear layer. Definitions are torch's, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Activation {
     /// Nothing.
     Linear,

@@ -4,6 +4,7 @@ use quell_qdisc::{MS, Nanos, SEC};
 
 /// What a flow sends.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum FlowKind {
     /// A TCP transfer.
     Tcp(Tcp),
@@ -222,6 +223,7 @@ impl Default for Tcp {
 
 /// Congestion controls with their options.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Cc {
     /// `newreno` or `reno`.
     NewReno,

@@ -45,6 +45,7 @@ pub struct Node {
 
 /// How the rate is chosen.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Rate {
     /// One MCS, 0 to 31.
     Fixed(u8),
@@ -59,6 +60,7 @@ pub enum Rate {
 
 /// How often the air loses an MPDU.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Loss {
     /// With this probability, by modulation and coding (MCS modulo 8).
     Fixed([f64; 8]),
