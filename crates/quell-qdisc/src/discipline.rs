@@ -48,6 +48,11 @@ pub trait Discipline<P: Packet> {
     fn marks(&self) -> u64 {
         0
     }
+    /// Why the queue can work no more, in one line; it is empty then and stays so. Only a discipline from outside fails
+    /// ([`crate::outside`]): whoever drives it ends the run, or lets the traffic pass by.
+    fn failure(&self) -> Option<&str> {
+        None
+    }
     /// Fills in what the discipline itself knows: `limit_packets`, `probability`, `head_age` (from `now`), `marks`.
     /// Its owner counts the rest (arrivals, departures, drops, sojourn, rate).
     fn gauges(&self, _now: Nanos, _gauges: &mut Gauges) {}

@@ -90,6 +90,12 @@ impl<P> Drops<P> for Vec<(P, DropCause)> {
     }
 }
 
+impl<P, D: Drops<P> + ?Sized> Drops<P> for &mut D {
+    fn drop(&mut self, now: Nanos, packet: P, cause: DropCause) {
+        (**self).drop(now, packet, cause);
+    }
+}
+
 /// What `dequeue` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got<P> {

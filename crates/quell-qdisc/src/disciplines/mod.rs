@@ -10,6 +10,7 @@ pub mod fq_codel;
 pub mod fq_fifo;
 pub mod fq_pie;
 pub mod l4s;
+pub mod outside;
 pub mod pie;
 pub mod pie_ns3;
 pub mod red;
@@ -24,6 +25,7 @@ use fq_codel::FqCodel;
 use fq_fifo::FqFifo;
 use fq_pie::FqPie;
 use l4s::L4s;
+use outside::Outside;
 use pie::Pie;
 use pie_ns3::PieNs3;
 use red::Red;
@@ -64,6 +66,8 @@ pub enum Qdisc<P> {
     Cobalt(Cobalt<P>),
     /// Flow queues whose limits are set one by one: `lfq`'s.
     FqFifo(FqFifo<P>),
+    /// One that another crate brings.
+    Outside(Outside<P>),
 }
 
 /// The parameters of every discipline: what a [`Qdisc`] is made from, whatever its packets are.
@@ -96,6 +100,8 @@ pub enum Params {
     Red(red::Params),
     /// [`Qdisc::Cobalt`].
     Cobalt(cobalt::Params),
+    /// [`Qdisc::Outside`].
+    Outside(outside::Params),
 }
 
 impl<P: Packet> Qdisc<P> {
@@ -115,6 +121,7 @@ impl<P: Packet> Qdisc<P> {
             Params::L4s(p) => Qdisc::L4s(L4s::new(p)),
             Params::Red(p) => Qdisc::Red(Red::new(p)),
             Params::Cobalt(p) => Qdisc::Cobalt(Cobalt::new(p)),
+            Params::Outside(p) => Qdisc::Outside(Outside::new(p)),
         }
     }
 }
@@ -135,6 +142,7 @@ macro_rules! each {
             Qdisc::Red($q) => $body,
             Qdisc::Cobalt($q) => $body,
             Qdisc::FqFifo($q) => $body,
+            Qdisc::Outside($q) => $body,
         }
     };
 }
@@ -225,6 +233,9 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     }
     fn marks(&self) -> u64 {
         each!(self, q => q.marks())
+    }
+    fn failure(&self) -> Option<&str> {
+        each!(self, q => Discipline::<P>::failure(q))
     }
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
         each!(self, q => q.gauges(now, gauges))

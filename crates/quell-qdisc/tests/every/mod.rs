@@ -2,7 +2,10 @@
 
 #![allow(dead_code)] // each test that includes this uses a part of it
 
+use std::sync::Arc;
+
 use quell_qdisc::disciplines::Params;
+use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
     MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, l4s, pie,
@@ -21,7 +24,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 13;
+pub const KINDS: usize = 14;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -39,6 +42,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::FqFifo(_) => 10,
         Qdisc::PieNs3(_) => 11,
         Qdisc::L4s(_) => 12,
+        Qdisc::Outside(_) => 13,
     }
 }
 
@@ -54,6 +58,27 @@ pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
 
 /// Name, discipline, bound.
 pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
+    let built_in = built_in().into_iter();
+    let plain = built_in
+        .clone()
+        .map(|(name, params, bound)| (name, Qdisc::new(params), bound));
+    let outside = built_in
+        .filter(|(name, ..)| *name == "fq_codel")
+        .map(|(_, params, bound)| ("outside", Qdisc::new(from_outside(params)), bound));
+    plain.chain(outside).collect()
+}
+
+/// The same discipline as if another crate had brought it.
+pub fn from_outside(params: Params) -> Params {
+    Params::Outside(outside::Params {
+        name: "outside".into(),
+        rate_bps: 0,
+        make: Arc::new(move |_| Box::new(Qdisc::<Handle>::new(params.clone()))),
+    })
+}
+
+/// Name, parameters, bound of those that quell has itself.
+pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
     let fifo = fifo::Params {
         limit_packets: 40,
         ..fifo::Params::default()
@@ -138,171 +163,139 @@ pub fn every() -> Vec<(&'static str, Qdisc<TestPacket>, Bound)> {
         ..fq_pie::Params::default()
     };
     vec![
-        (
-            "pfifo",
-            Qdisc::new(Params::Fifo(fifo.clone())),
-            Bound::Packets,
-        ),
+        ("pfifo", Params::Fifo(fifo.clone()), Bound::Packets),
         (
             "fifo, selective",
-            Qdisc::new(Params::Fifo(fifo::Params {
+            Params::Fifo(fifo::Params {
                 selective: true,
                 ..fifo.clone()
-            })),
+            }),
             Bound::Packets,
         ),
         (
             "bfifo",
-            Qdisc::new(Params::Fifo(fifo::Params {
+            Params::Fifo(fifo::Params {
                 limit_packets: u32::MAX,
                 limit_bytes: 60_000,
                 ..fifo.clone()
-            })),
+            }),
             Bound::Bytes(60_000),
         ),
         (
             "fifo drop",
-            Qdisc::new(Params::Fifo(fifo::Params { drop: 0.2, ..fifo })),
+            Params::Fifo(fifo::Params { drop: 0.2, ..fifo }),
             Bound::Packets,
         ),
-        ("codel", Qdisc::new(Params::Codel(codel)), Bound::Packets),
+        ("codel", Params::Codel(codel), Bound::Packets),
         (
             "codel ecn",
-            Qdisc::new(Params::Codel(codel_ecn.clone())),
+            Params::Codel(codel_ecn.clone()),
             Bound::Packets,
         ),
-        ("pie", Qdisc::new(Params::Pie(pie)), Bound::Packets),
-        (
-            "pie ecn",
-            Qdisc::new(Params::Pie(pie_ecn.clone())),
-            Bound::Packets,
-        ),
-        (
-            "pie ns3-2018",
-            Qdisc::new(Params::PieNs3(pie_ns3)),
-            Bound::Packets,
-        ),
-        ("fq", Qdisc::new(Params::Fq(fq)), Bound::Packets),
+        ("pie", Params::Pie(pie), Bound::Packets),
+        ("pie ecn", Params::Pie(pie_ecn.clone()), Bound::Packets),
+        ("pie ns3-2018", Params::PieNs3(pie_ns3), Bound::Packets),
+        ("fq", Params::Fq(fq), Bound::Packets),
         (
             "fq_codel",
-            Qdisc::new(Params::FqCodel(fq_codel.clone())),
+            Params::FqCodel(fq_codel.clone()),
             Bound::Packets,
         ),
         (
             "fq_codel ecn, two buckets",
-            Qdisc::new(Params::FqCodel(fq_codel::Params {
+            Params::FqCodel(fq_codel::Params {
                 flows: 2,
                 memory_limit: 80_000,
                 codel: codel_ecn,
                 ..fq_codel
-            })),
+            }),
             Bound::Packets,
         ),
-        (
-            "fq_pie",
-            Qdisc::new(Params::FqPie(fq_pie.clone())),
-            Bound::Packets,
-        ),
+        ("fq_pie", Params::FqPie(fq_pie.clone()), Bound::Packets),
         (
             "fq_pie ecn, two buckets",
-            Qdisc::new(Params::FqPie(fq_pie::Params {
+            Params::FqPie(fq_pie::Params {
                 flows: 2,
                 memory_limit: 80_000,
                 pie: pie_ecn,
                 ..fq_pie
-            })),
+            }),
             Bound::Packets,
         ),
-        (
-            "dualpi2",
-            Qdisc::new(Params::DualPi2(dualpi2.clone())),
-            Bound::Packets,
-        ),
+        ("dualpi2", Params::DualPi2(dualpi2.clone()), Bound::Packets),
         (
             "dualpi2 any_ect drop_enqueue",
-            Qdisc::new(Params::DualPi2(dualpi2::Params {
+            Params::DualPi2(dualpi2::Params {
                 classifier: dualpi2::Classifier::AnyEct,
                 drop_enqueue: true,
                 drop_on_overload: false,
                 step_thresh: dualpi2::Step::Packets(5),
                 ..dualpi2
-            })),
+            }),
             Bound::Packets,
         ),
-        ("l4s", Qdisc::new(Params::L4s(l4s.clone())), Bound::Packets),
+        ("l4s", Params::L4s(l4s.clone()), Bound::Packets),
         (
             "l4s one pair max_ecnth",
-            Qdisc::new(Params::L4s(l4s::Params {
+            Params::L4s(l4s::Params {
                 pairs: 1,
                 max_ecnth: Some(0.1),
                 ..l4s.clone()
-            })),
+            }),
             Bound::Packets,
         ),
         (
             "l4s as_published",
-            Qdisc::new(Params::L4s(l4s.as_published())),
+            Params::L4s(l4s.as_published()),
             Bound::Packets,
         ),
-        (
-            "red",
-            Qdisc::new(Params::Red(red.clone())),
-            Bound::Bytes(40_000),
-        ),
+        ("red", Params::Red(red.clone()), Bound::Bytes(40_000)),
         (
             "red ecn gentle adaptive",
-            Qdisc::new(Params::Red(red::Params {
+            Params::Red(red::Params {
                 ecn: true,
                 gentle: true,
                 adaptive: true,
                 ..red
-            })),
+            }),
             Bound::Bytes(40_000),
         ),
-        (
-            "cobalt",
-            Qdisc::new(Params::Cobalt(cobalt.clone())),
-            Bound::Packets,
-        ),
+        ("cobalt", Params::Cobalt(cobalt.clone()), Bound::Packets),
         (
             "cobalt ecn",
-            Qdisc::new(Params::Cobalt(cobalt::Params {
+            Params::Cobalt(cobalt::Params {
                 ecn: true,
                 ..cobalt
-            })),
+            }),
             Bound::Packets,
         ),
-        (
-            "cake",
-            Qdisc::new(Params::Cake(cake.clone())),
-            Bound::Memory(100_000),
-        ),
+        ("cake", Params::Cake(cake.clone()), Bound::Memory(100_000)),
         (
             "cake shaping",
-            Qdisc::new(Params::Cake(cake::Params {
+            Params::Cake(cake::Params {
                 bandwidth: Some(20_000_000),
                 overhead: Some(44),
                 mpu: 84,
                 ..cake
-            })),
+            }),
             Bound::Memory(100_000),
         ),
         (
             "fq_fifo",
-            Qdisc::new(Params::FqFifo(fq_fifo::Params {
+            Params::FqFifo(fq_fifo::Params {
                 limit: 12,
                 ..fq_fifo::Params::default()
-            })),
+            }),
             // Six flows of large packets, none above the greatest limit that a knob sets.
             Bound::Bytes(6 * 80 * 9000),
         ),
         (
             "fq_fifo, four buckets",
-            Qdisc::new(Params::FqFifo(fq_fifo::Params {
+            Params::FqFifo(fq_fifo::Params {
                 flows: 4,
                 idle: 20 * MS,
                 ..fq_fifo::Params::default()
-            })),
+            }),
             Bound::Bytes(4 * 100 * 9000),
         ),
     ]

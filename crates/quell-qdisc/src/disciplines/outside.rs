@@ -1,0 +1,482 @@
+//! A discipline that another crate brings: any [`Discipline`] of [`Handle`]s that can be cloned.
+//!
+//! The owner's packets stay here, and the discipline queues handles to them. It need not know what its owner's packets are, and
+//! what it loses, invents or returns twice is noticed in the call in which it happens. A discipline that did so has failed: it is
+//! called no more, what it held is dropped, and the queue stays empty. Whoever drives it looks at [`Discipline::failure`].
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use crate::{
+    Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, NEVER, Nanos,
+    Packet, Rng, SubGauges,
+};
+
+/// The packet of a discipline from outside. It stands for a packet of the owner's, which gets its mark back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    enqueued: Nanos,
+    len: u32,
+    hash: u32,
+    ecn: Ecn,
+    /// Where the packet is kept, and how often that place changed hands before.
+    place: u32,
+    turn: u32,
+}
+
+impl Handle {
+    fn of(packet: &impl Packet, (place, turn): (u32, u32)) -> Self {
+        Self {
+            enqueued: packet.enqueued(),
+            len: packet.len(),
+            hash: packet.flow_hash(),
+            ecn: packet.ecn(),
+            place,
+            turn,
+        }
+    }
+
+    /// For a packet that is only looked at.
+    fn passing(packet: &impl Packet) -> Self {
+        Self::of(packet, (u32::MAX, 0))
+    }
+}
+
+impl Packet for Handle {
+    #[inline]
+    fn len(&self) -> u32 {
+        self.len
+    }
+    #[inline]
+    fn flow_hash(&self) -> u32 {
+        self.hash
+    }
+    #[inline]
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+    #[inline]
+    fn set_ce(&mut self) {
+        self.ecn = Ecn::Ce;
+    }
+    #[inline]
+    fn enqueued(&self) -> Nanos {
+        self.enqueued
+    }
+    #[inline]
+    fn set_enqueued(&mut self, now: Nanos) {
+        self.enqueued = now;
+    }
+}
+
+/// [`Discipline`] of [`Handle`]s as an object. Implement that one: every discipline that is `Clone`, `Debug`, `Send` and `Sync`
+/// has this one too. The methods are those of the same name there.
+#[allow(missing_docs)]
+pub trait AnyDiscipline: Debug + Send + Sync {
+    fn enqueue(&mut self, now: Nanos, packet: Handle, rng: &mut Rng, drops: &mut dyn Drops<Handle>);
+    fn dequeue(&mut self, now: Nanos, rng: &mut Rng, drops: &mut dyn Drops<Handle>) -> Got<Handle>;
+    fn next_timer(&self) -> Nanos;
+    fn on_timer(&mut self, now: Nanos);
+    fn len(&self) -> usize;
+    fn bytes(&self) -> u64;
+    fn marks(&self) -> u64;
+    fn failure(&self) -> Option<&str>;
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges);
+    fn knobs(&self) -> KnobSet;
+    fn set_knobs(&mut self, knobs: &Knobs);
+    fn sub_queues(&self) -> usize;
+    fn sub_knobs(&self) -> KnobSet;
+    fn sub_queue_of(&self, packet: &Handle) -> Option<usize>;
+    fn admit(&mut self, now: Nanos, packet: &Handle) -> Option<Admission>;
+    fn sub_len(&self, sub_queue: usize) -> u32;
+    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges>;
+    fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs);
+    /// The same discipline again, with the same handles.
+    fn clone_box(&self) -> Box<dyn AnyDiscipline>;
+}
+
+impl<T: Discipline<Handle> + Clone + Debug + Send + Sync + 'static> AnyDiscipline for T {
+    fn enqueue(
+        &mut self,
+        now: Nanos,
+        packet: Handle,
+        rng: &mut Rng,
+        mut drops: &mut dyn Drops<Handle>,
+    ) {
+        Discipline::enqueue(self, now, packet, rng, &mut drops);
+    }
+    fn dequeue(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        mut drops: &mut dyn Drops<Handle>,
+    ) -> Got<Handle> {
+        Discipline::dequeue(self, now, rng, &mut drops)
+    }
+    fn next_timer(&self) -> Nanos {
+        Discipline::next_timer(self)
+    }
+    fn on_timer(&mut self, now: Nanos) {
+        Discipline::on_timer(self, now);
+    }
+    fn len(&self) -> usize {
+        Discipline::len(self)
+    }
+    fn bytes(&self) -> u64 {
+        Discipline::bytes(self)
+    }
+    fn marks(&self) -> u64 {
+        Discipline::marks(self)
+    }
+    fn failure(&self) -> Option<&str> {
+        Discipline::failure(self)
+    }
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        Discipline::gauges(self, now, gauges);
+    }
+    fn knobs(&self) -> KnobSet {
+        Discipline::knobs(self)
+    }
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        Discipline::set_knobs(self, knobs);
+    }
+    fn sub_queues(&self) -> usize {
+        Discipline::sub_queues(self)
+    }
+    fn sub_knobs(&self) -> KnobSet {
+        Discipline::sub_knobs(self)
+    }
+    fn sub_queue_of(&self, packet: &Handle) -> Option<usize> {
+        Discipline::sub_queue_of(self, packet)
+    }
+    fn admit(&mut self, now: Nanos, packet: &Handle) -> Option<Admission> {
+        Discipline::admit(self, now, packet)
+    }
+    fn sub_len(&self, sub_queue: usize) -> u32 {
+        Discipline::sub_len(self, sub_queue)
+    }
+    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+        Discipline::sub_gauges(self, now, sub_queue)
+    }
+    fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {
+        Discipline::set_sub_knobs(self, sub_queue, knobs);
+    }
+    fn clone_box(&self) -> Box<dyn AnyDiscipline> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn AnyDiscipline> {
+    fn clone(&self) -> Self {
+        self.as_ref().clone_box()
+    }
+}
+
+/// Makes an empty queue for a link of this mean rate, bit/s.
+pub type Factory = Arc<dyn Fn(u64) -> Box<dyn AnyDiscipline> + Send + Sync>;
+
+/// What an [`Outside`] is made from.
+#[derive(Clone)]
+pub struct Params {
+    /// What records, tables and errors call it.
+    pub name: Arc<str>,
+    /// The link's mean rate, bit/s.
+    pub rate_bps: u64,
+    /// Makes the discipline.
+    pub make: Factory,
+}
+
+impl Debug for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} bit/s", self.name, self.rate_bps)
+    }
+}
+
+/// Equal: the same name and rate, and the very same factory.
+impl PartialEq for Params {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.rate_bps) == (&other.name, other.rate_bps)
+            && Arc::ptr_eq(&self.make, &other.make)
+    }
+}
+
+/// What a discipline did wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// It returned or dropped a packet that it does not hold.
+    NotHeld,
+    /// It marked a packet that is not ECN-capable.
+    Marked,
+    /// It returned nothing, though packets are queued.
+    Nothing,
+    /// It named a time that is not in the future.
+    Past,
+    /// Its timer stays due however often it runs.
+    Timer,
+}
+
+/// The packets that a discipline was given and has neither returned nor dropped.
+#[derive(Clone, Debug)]
+struct Slab<P> {
+    /// A place is in use while its turn is odd.
+    places: Vec<(u32, P)>,
+    free: Vec<u32>,
+    bytes: u64,
+}
+
+impl<P: Packet> Slab<P> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    fn put(&mut self, packet: P) -> Handle {
+        self.bytes += u64::from(packet.len());
+        let place = match self.free.pop() {
+            Some(place) => {
+                let (turn, kept) = &mut self.places[place as usize];
+                *turn = turn.wrapping_add(1);
+                *kept = packet;
+                place
+            }
+            None => {
+                self.places.push((1, packet));
+                (self.places.len() - 1) as u32
+            }
+        };
+        Handle::of(&packet, (place, self.places[place as usize].0))
+    }
+
+    fn take(&mut self, handle: &Handle) -> Result<P, Fault> {
+        let place = self.places.get_mut(handle.place as usize);
+        let (turn, packet) = place.ok_or(Fault::NotHeld)?;
+        // Of another queue's packets turn and place may be the same; not all else as well.
+        if (*turn, packet.len(), packet.flow_hash()) != (handle.turn, handle.len, handle.hash) {
+            return Err(Fault::NotHeld);
+        }
+        if handle.ecn != packet.ecn() {
+            if packet.ecn() == Ecn::NotEct {
+                return Err(Fault::Marked);
+            }
+            packet.set_ce();
+        }
+        *turn = turn.wrapping_add(1);
+        self.bytes -= u64::from(handle.len);
+        self.free.push(handle.place);
+        Ok(*packet)
+    }
+
+    /// Takes out all packets.
+    fn drain(&mut self) -> impl Iterator<Item = P> {
+        let held = |(turn, packet): (u32, P)| (turn % 2 == 1).then_some(packet);
+        self.bytes = 0;
+        self.free.clear();
+        std::mem::take(&mut self.places)
+            .into_iter()
+            .filter_map(held)
+    }
+}
+
+/// Turns the handles that a discipline drops into the owner's packets.
+struct Dropped<'a, P, D> {
+    held: &'a mut Slab<P>,
+    drops: &'a mut D,
+    fault: Option<Fault>,
+}
+
+impl<P: Packet, D: Drops<P>> Drops<Handle> for Dropped<'_, P, D> {
+    fn drop(&mut self, now: Nanos, handle: Handle, cause: DropCause) {
+        match self.held.take(&handle) {
+            Ok(packet) => self.drops.drop(now, packet, cause),
+            Err(fault) => self.fault = self.fault.or(Some(fault)),
+        }
+    }
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Outside<P>(Box<Inner<P>>);
+
+#[derive(Clone, Debug)]
+struct Inner<P> {
+    name: Arc<str>,
+    discipline: Box<dyn AnyDiscipline>,
+    held: Slab<P>,
+    failure: Option<String>,
+}
+
+impl<P: Packet> Outside<P> {
+    /// An empty queue.
+    pub fn new(params: Params) -> Self {
+        Self(Box::new(Inner {
+            discipline: (params.make)(params.rate_bps),
+            name: params.name,
+            held: Slab {
+                places: Vec::new(),
+                free: Vec::new(),
+                bytes: 0,
+            },
+            failure: None,
+        }))
+    }
+}
+
+impl<P: Packet> Inner<P> {
+    /// What must hold after each call, and what follows if it does not.
+    fn check<D: Drops<P>>(&mut self, now: Nanos, fault: Option<Fault>, drops: &mut D) {
+        let (packets, bytes) = (self.discipline.len(), self.discipline.bytes());
+        if let Some(fault) = fault {
+            self.fail(fault);
+        } else if let Some(why) = self.discipline.failure() {
+            self.failure = Some(format!("{}: {why}", self.name));
+        } else if (packets, bytes) != (self.held.len(), self.held.bytes) {
+            self.failure = Some(format!(
+                "{} says that it holds {packets} packets of {bytes} bytes in all; of what it was given it has neither returned nor \
+                 dropped {} packets of {} bytes",
+                self.name,
+                self.held.len(),
+                self.held.bytes
+            ));
+        }
+        if self.failure.is_some() {
+            self.empty(now, drops);
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, fault: Fault) {
+        let held = self.held.len();
+        let what = match fault {
+            Fault::NotHeld => {
+                "returned or dropped a packet that it does not hold: for the second time, or it was never given it".into()
+            }
+            Fault::Marked => "marked a packet that is not ECN-capable".into(),
+            Fault::Nothing => format!(
+                "returned no packet though it holds {held}; a time (NotBefore) lets them wait"
+            ),
+            Fault::Past => "let its packets wait for a time that is not in the future".into(),
+            Fault::Timer => "has a timer that stays due after it has run".into(),
+        };
+        self.failure = Some(format!("{} {what}", self.name));
+    }
+
+    /// Drops what a discipline that failed held.
+    #[cold]
+    fn empty<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+        for packet in self.held.drain() {
+            drops.drop(now, packet, DropCause::Overflow);
+        }
+    }
+}
+
+impl<P: Packet> Discipline<P> for Outside<P> {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+        let inner = &mut *self.0;
+        if inner.failure.is_some() {
+            inner.empty(now, drops);
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        packet.set_enqueued(now);
+        let handle = inner.held.put(packet);
+        let mut dropped = Dropped {
+            held: &mut inner.held,
+            drops,
+            fault: None,
+        };
+        inner.discipline.enqueue(now, handle, rng, &mut dropped);
+        let fault = dropped.fault;
+        inner.check(now, fault, drops);
+    }
+
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        let inner = &mut *self.0;
+        if inner.failure.is_some() {
+            inner.empty(now, drops);
+            return Got::Empty;
+        }
+        let mut dropped = Dropped {
+            held: &mut inner.held,
+            drops,
+            fault: None,
+        };
+        let got = inner.discipline.dequeue(now, rng, &mut dropped);
+        let fault = dropped.fault;
+        let got = match got {
+            Got::Packet(handle) => inner.held.take(&handle).map(Got::Packet),
+            Got::Empty if inner.held.len() > 0 => Err(Fault::Nothing),
+            Got::NotBefore(time) if time <= now => Err(Fault::Past),
+            Got::Empty => Ok(Got::Empty),
+            Got::NotBefore(time) => Ok(Got::NotBefore(time)),
+        };
+        inner.check(now, fault.or(got.err()), drops);
+        match got {
+            Ok(Got::NotBefore(_)) if inner.failure.is_some() => Got::Empty,
+            Ok(got) => got,
+            Err(_) => Got::Empty,
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        match self.0.failure {
+            None => self.0.discipline.next_timer(),
+            Some(_) => NEVER,
+        }
+    }
+    fn on_timer(&mut self, now: Nanos) {
+        self.0.discipline.on_timer(now);
+    }
+    fn run_timers(&mut self, now: Nanos) {
+        loop {
+            let due = self.next_timer();
+            if due > now {
+                break;
+            }
+            self.on_timer(due);
+            if self.next_timer() <= due {
+                self.0.fail(Fault::Timer);
+            }
+        }
+    }
+    fn len(&self) -> usize {
+        self.0.held.len()
+    }
+    fn bytes(&self) -> u64 {
+        self.0.held.bytes
+    }
+    fn marks(&self) -> u64 {
+        self.0.discipline.marks()
+    }
+    fn failure(&self) -> Option<&str> {
+        self.0.failure.as_deref()
+    }
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        self.0.discipline.gauges(now, gauges);
+    }
+    fn knobs(&self) -> KnobSet {
+        self.0.discipline.knobs()
+    }
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        self.0.discipline.set_knobs(knobs);
+    }
+    fn sub_queues(&self) -> usize {
+        self.0.discipline.sub_queues()
+    }
+    fn sub_knobs(&self) -> KnobSet {
+        self.0.discipline.sub_knobs()
+    }
+    fn sub_queue_of(&self, packet: &P) -> Option<usize> {
+        self.0.discipline.sub_queue_of(&Handle::passing(packet))
+    }
+    fn admit(&mut self, now: Nanos, packet: &P) -> Option<Admission> {
+        self.0.discipline.admit(now, &Handle::passing(packet))
+    }
+    fn sub_len(&self, sub_queue: usize) -> u32 {
+        self.0.discipline.sub_len(sub_queue)
+    }
+    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+        self.0.discipline.sub_gauges(now, sub_queue)
+    }
+    fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {
+        self.0.discipline.set_sub_knobs(sub_queue, knobs);
+    }
+}

@@ -1,0 +1,364 @@
+//! Disciplines from outside: one that behaves does what it would do inside; one that does not has failed at once, and what it
+//! held is dropped.
+
+mod every;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use quell_qdisc::disciplines::Params;
+use quell_qdisc::outside::{self, AnyDiscipline, Handle};
+use quell_qdisc::packet::TestPacket;
+use quell_qdisc::{
+    Discipline, DropCause, Drops, Ecn, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Qdisc, Rng,
+    SEC,
+};
+
+type Dropped = Vec<(TestPacket, DropCause)>;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Enqueue { flow: u32, len: u32, ecn: u8 },
+    Dequeue,
+    Wait(Nanos),
+    Limit(u32),
+    Probability(f64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => (0u32..6, 40u32..=1514, 0u8..4).prop_map(|(flow, len, ecn)| Op::Enqueue { flow, len, ecn }),
+        9 => Just(Op::Dequeue),
+        6 => (0..4 * MS).prop_map(Op::Wait),
+        1 => (1u32..80).prop_map(Op::Limit),
+        1 => (0.0..=1.0).prop_map(Op::Probability),
+    ]
+}
+
+/// A queue with its own random numbers, and the time.
+#[derive(Clone)]
+struct Driven {
+    q: Qdisc<TestPacket>,
+    rng: Rng,
+    now: Nanos,
+    next: u64,
+}
+
+/// All that can be seen of a queue after a step.
+type Seen = (Option<Got<TestPacket>>, Dropped, usize, u64, u64, Gauges);
+
+impl Driven {
+    fn new(params: Params) -> Self {
+        Self {
+            q: Qdisc::new(params),
+            rng: Rng::new(1, "outside"),
+            now: 0,
+            next: 0,
+        }
+    }
+
+    fn step(&mut self, op: Op) -> Seen {
+        let (mut got, mut drops) = (None, Vec::new());
+        match op {
+            Op::Enqueue { flow, len, ecn } => {
+                let hash = flow.wrapping_mul(0x9e37_79b9);
+                let packet = TestPacket::new(self.next, len, hash, Ecn::from_bits(ecn));
+                self.next += 1;
+                self.q.offer(self.now, packet, &mut self.rng, &mut drops);
+            }
+            Op::Dequeue => got = Some(self.q.take(self.now, &mut self.rng, &mut drops).0),
+            Op::Wait(time) => self.now += time,
+            Op::Limit(limit) => self.q.set_knobs(&Knobs {
+                limit_packets: Some(limit),
+                ..Knobs::KEEP
+            }),
+            Op::Probability(p) => self.q.set_knobs(&Knobs {
+                base_probability: Some(p),
+                drop: Some(p),
+                ..Knobs::KEEP
+            }),
+        }
+        let mut gauges = Gauges::default();
+        self.q.gauges(self.now, &mut gauges);
+        let q = &self.q;
+        // When an arriving packet that is dropped was enqueued says nothing.
+        for (packet, _) in &mut drops {
+            packet.set_enqueued(0);
+        }
+        (got, drops, q.len(), q.bytes(), q.marks(), gauges)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_discipline_does_the_same_inside_and_from_outside(ops in vec(op(), 1..400)) {
+        for (name, params, _) in every::built_in() {
+            let (mut inside, mut outside) = (Driven::new(params.clone()), Driven::new(every::from_outside(params)));
+            for (i, &op) in ops.iter().enumerate() {
+                prop_assert_eq!(inside.step(op), outside.step(op), "{}, step {}: {:?}", name, i, op);
+            }
+            prop_assert_eq!(outside.q.failure(), None);
+            let subs = |q: &Qdisc<TestPacket>, now| (0..q.sub_queues()).map(|s| q.sub_gauges(now, s)).collect::<Vec<_>>();
+            prop_assert_eq!(subs(&inside.q, inside.now), subs(&outside.q, outside.now), "{}", name);
+        }
+    }
+}
+
+/// What a misbehaving queue does wrong, and when: with its fourth packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Misdeed {
+    Nothing,
+    Loses,
+    LosesAndMiscounts,
+    ReturnsTwice,
+    DropsWhatItKeeps,
+    Invents,
+    NeverReturns,
+    WaitsForThePast,
+    MarksWhatIsNotCapable,
+    CountsWrongBytes,
+    TimerNeverMovesOn,
+    SaysSo,
+}
+
+/// A FIFO that does what it should but for one thing.
+#[derive(Clone, Debug)]
+struct Rogue {
+    misdeed: Misdeed,
+    held: VecDeque<Handle>,
+    bytes: u64,
+    arrivals: u32,
+    last: Option<Handle>,
+    lost: usize,
+    failed: bool,
+    /// Handles of another queue.
+    foreign: Arc<Mutex<Vec<Handle>>>,
+}
+
+impl Discipline<Handle> for Rogue {
+    fn enqueue<D: Drops<Handle>>(
+        &mut self,
+        now: Nanos,
+        packet: Handle,
+        _: &mut Rng,
+        drops: &mut D,
+    ) {
+        assert!(!self.failed, "a queue that has failed is called no more");
+        self.arrivals += 1;
+        self.foreign.lock().unwrap().push(packet);
+        if self.arrivals == 4 {
+            match self.misdeed {
+                Misdeed::Loses => return,
+                Misdeed::LosesAndMiscounts => {
+                    self.lost = 1;
+                    self.bytes += u64::from(packet.len());
+                    return;
+                }
+                Misdeed::DropsWhatItKeeps => drops.drop(now, packet, DropCause::Early),
+                Misdeed::SaysSo => self.failed = true,
+                _ => {}
+            }
+        }
+        self.bytes += u64::from(packet.len());
+        self.held.push_back(packet);
+    }
+
+    fn dequeue<D: Drops<Handle>>(&mut self, now: Nanos, _: &mut Rng, _: &mut D) -> Got<Handle> {
+        assert!(!self.failed, "a queue that has failed is called no more");
+        match (self.misdeed, self.arrivals >= 4) {
+            (Misdeed::NeverReturns, true) => return Got::Empty,
+            (Misdeed::WaitsForThePast, true) => return Got::NotBefore(now),
+            (Misdeed::Invents, true) => return Got::Packet(self.foreign.lock().unwrap()[0]),
+            (Misdeed::ReturnsTwice, true) => {
+                if let Some(packet) = self.last {
+                    return Got::Packet(packet);
+                }
+            }
+            _ => {}
+        }
+        let Some(mut packet) = self.held.pop_front() else {
+            return Got::Empty;
+        };
+        self.bytes -= u64::from(packet.len());
+        self.last = Some(packet);
+        if self.misdeed == Misdeed::MarksWhatIsNotCapable {
+            packet.set_ce();
+        }
+        Got::Packet(packet)
+    }
+
+    fn len(&self) -> usize {
+        self.held.len() + self.lost
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes + u64::from(self.misdeed == Misdeed::CountsWrongBytes && self.arrivals >= 4)
+    }
+
+    fn next_timer(&self) -> Nanos {
+        match self.misdeed {
+            Misdeed::TimerNeverMovesOn if self.arrivals >= 4 => MS,
+            _ => NEVER,
+        }
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.failed.then_some("the disk is full")
+    }
+}
+
+fn rogue(misdeed: Misdeed, foreign: &Arc<Mutex<Vec<Handle>>>) -> Qdisc<TestPacket> {
+    let foreign = foreign.clone();
+    let make = move |_| -> Box<dyn AnyDiscipline> {
+        Box::new(Rogue {
+            misdeed,
+            held: VecDeque::new(),
+            bytes: 0,
+            arrivals: 0,
+            last: None,
+            lost: 0,
+            failed: false,
+            foreign: foreign.clone(),
+        })
+    };
+    Qdisc::new(Params::Outside(outside::Params {
+        name: "Rogue".into(),
+        rate_bps: 0,
+        make: Arc::new(make),
+    }))
+}
+
+/// Six packets in, six out, two seconds apart; what came out, what was dropped and the failure.
+fn run(q: &mut Qdisc<TestPacket>) -> (Vec<u64>, Dropped, Option<String>) {
+    let (mut rng, mut drops, mut out) = (Rng::new(1, "rogue"), Vec::new(), Vec::new());
+    for id in 0..6 {
+        let packet = TestPacket::new(id, 100 + id as u32, id as u32, Ecn::NotEct);
+        q.offer(id, packet, &mut rng, &mut drops);
+        if id == 1 {
+            take(q, 2, &mut rng, &mut drops, &mut out);
+        }
+    }
+    for k in 1..6 {
+        take(q, 2 * k * SEC, &mut rng, &mut drops, &mut out);
+    }
+    (out, drops, q.failure().map(str::to_owned))
+}
+
+fn take(
+    q: &mut Qdisc<TestPacket>,
+    now: Nanos,
+    rng: &mut Rng,
+    drops: &mut Dropped,
+    out: &mut Vec<u64>,
+) {
+    if let Got::Packet(packet) = q.take(now, rng, drops).0 {
+        out.push(packet.id);
+    }
+}
+
+#[test]
+fn what_misbehaves_fails_at_once_and_stays_empty() {
+    use Misdeed::*;
+    for (misdeed, text) in [
+        (
+            Loses,
+            "Rogue says that it holds 2 packets of 203 bytes in all; of what it was given it has neither returned nor dropped \
+             3 packets of 306 bytes",
+        ),
+        (
+            LosesAndMiscounts,
+            "Rogue returned no packet though it holds 1; a time (NotBefore) lets them wait",
+        ),
+        (
+            ReturnsTwice,
+            "Rogue returned or dropped a packet that it does not hold: for the second time, or it was never given it",
+        ),
+        (DropsWhatItKeeps, "Rogue says that it holds 3 packets"),
+        (
+            Invents,
+            "Rogue returned or dropped a packet that it does not hold",
+        ),
+        (
+            NeverReturns,
+            "Rogue returned no packet though it holds 5; a time (NotBefore) lets them wait",
+        ),
+        (
+            WaitsForThePast,
+            "Rogue let its packets wait for a time that is not in the future",
+        ),
+        (
+            MarksWhatIsNotCapable,
+            "Rogue marked a packet that is not ECN-capable",
+        ),
+        (
+            CountsWrongBytes,
+            "Rogue says that it holds 3 packets of 307 bytes",
+        ),
+        (
+            TimerNeverMovesOn,
+            "Rogue has a timer that stays due after it has run",
+        ),
+        (SaysSo, "Rogue: the disk is full"),
+    ] {
+        let foreign = Arc::new(Mutex::new(Vec::new()));
+        if misdeed == Invents {
+            // Another queue's first packet is a longer one.
+            let mut other = rogue(Nothing, &foreign);
+            let packet = TestPacket::new(0, 1500, 9, Ecn::NotEct);
+            other.offer(0, packet, &mut Rng::new(1, "x"), &mut Vec::new());
+        }
+        let mut q = rogue(misdeed, &foreign);
+        let (out, drops, failure) = run(&mut q);
+        let failure = failure.expect("a failure");
+        assert!(failure.starts_with(text), "{misdeed:?}: {failure}");
+        assert!(!failure.contains('\n'));
+        // What it held and what came afterwards is dropped, each packet once; then it is empty.
+        assert_eq!(
+            (q.len(), q.bytes(), q.next_timer()),
+            (0, 0, NEVER),
+            "{misdeed:?}"
+        );
+        let mut all: Vec<u64> = drops.iter().map(|(p, _)| p.id).chain(out).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5], "{misdeed:?}");
+    }
+}
+
+#[test]
+fn a_queue_that_behaves_has_not_failed() {
+    let mut q = rogue(Misdeed::Nothing, &Arc::default());
+    let (out, drops, failure) = run(&mut q);
+    assert_eq!((out, failure), (vec![0, 1, 2, 3, 4, 5], None));
+    assert!(drops.is_empty());
+}
+
+#[test]
+fn a_clone_goes_on_alike() {
+    let codel = every::built_in()
+        .into_iter()
+        .find(|(name, ..)| *name == "codel ecn");
+    let mut one = Driven::new(every::from_outside(codel.expect("codel").1));
+    let enqueue = |flow| Op::Enqueue {
+        flow,
+        len: 1514,
+        ecn: 2,
+    };
+    for k in 0..200 {
+        one.step(enqueue(k % 5));
+        one.step(Op::Wait(MS / 2));
+        if k % 3 > 0 {
+            one.step(Op::Dequeue);
+        }
+    }
+    let mut two = one.clone();
+    for k in 0..400 {
+        for op in [enqueue(k % 7), Op::Wait(MS), Op::Dequeue] {
+            assert_eq!(one.step(op), two.step(op), "{k}");
+        }
+    }
+    assert_eq!((one.q.failure(), two.q.failure()), (None, None));
+}
