@@ -241,8 +241,11 @@ pub struct WifiQueue {
 pub struct Run {
     /// The scenario's name.
     pub scenario: String,
-    /// The queue words as run.
+    /// The queue words as run; the name of a queue that another crate brings.
     pub queue: String,
+    /// Who set the knobs, where that was no part of the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
     /// The run's own seed.
     pub seed: u64,
     /// Measured time: duration less warm-up, seconds.

@@ -10,6 +10,7 @@ mod learnqueue;
 mod lfq;
 mod model;
 mod option;
+mod outside;
 mod pie;
 mod red;
 mod rlaqm;
@@ -160,9 +161,12 @@ impl Queue {
         Ok(queue)
     }
 
-    /// The kind's name.
-    pub fn kind(&self) -> &'static str {
-        self.kind
+    /// The kind's name; that of the queue where another crate brings it.
+    pub fn kind(&self) -> &str {
+        match self.spec::<outside::Words>() {
+            Some(words) => &words.name,
+            None => self.kind,
+        }
     }
 
     /// The parameters, if they are of this type.
@@ -202,7 +206,7 @@ impl Queue {
     /// If this kind asks no network, or another kind of network.
     pub fn with_policy(mut self, policy: Policy) -> Result<Self, Error> {
         let set = self.spec.set_policy(policy);
-        set.map_err(|e| e.under(self.kind))?;
+        set.map_err(|e| e.under(self.kind()))?;
         Ok(self)
     }
 
@@ -213,7 +217,7 @@ impl Queue {
 
     /// The shortest words that mean this queue: the kind and what differs from its defaults, in the catalogue's order.
     pub fn canonical(&self) -> String {
-        let mut words = self.kind.to_owned();
+        let mut words = self.kind().to_owned();
         if let Some(kind) = find(self.kind) {
             for word in kind.differing(&*self.spec) {
                 words.push(' ');

@@ -105,19 +105,19 @@ impl KnobSet {
         all.into_iter().filter_map(|(name, is)| is.then_some(name))
     }
 
+    /// The first knob of `wanted` that is not in this set, by its name.
+    pub fn misses(self, wanted: Self) -> Option<&'static str> {
+        let mut names = wanted.names();
+        names.find(|wanted| !self.names().any(|there| there == *wanted))
+    }
+
     /// The first knob that `knobs` sets and that is not in this set, by its name.
     pub fn lacks(self, knobs: &Knobs) -> Option<&'static str> {
-        let wanted = [
-            ("limit", self.limit, knobs.limit_packets.is_some()),
-            ("drop", self.drop, knobs.drop.is_some()),
-            (
-                "base_probability",
-                self.base_probability,
-                knobs.base_probability.is_some(),
-            ),
-        ];
-        let lacking = wanted.into_iter().find(|(_, has, set)| *set && !has);
-        lacking.map(|(name, ..)| name)
+        self.misses(Self {
+            limit: knobs.limit_packets.is_some(),
+            drop: knobs.drop.is_some(),
+            base_probability: knobs.base_probability.is_some(),
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quell_link::error::Error;
 use quell_link::record::{self, Run, Summary, mbps, ratio};
+use quell_link::words::Queue;
 use quell_qdisc::{MS, Nanos, SEC};
 
 use crate::capture::Capture;
@@ -35,14 +36,9 @@ pub fn run(
     options: &RunOptions,
     stop: &AtomicBool,
 ) -> Result<Run, Error> {
-    let world = World::new(Arc::new(scenario.clone()), queue, seed, options.series_bin)?;
-    let mut session = Session::new(world, options)?;
-    let mut go_on = || match stop.load(Ordering::Relaxed) {
-        true => Err(Error::new("interrupted")),
-        false => Ok(()),
-    };
-    while let Status::Decide { .. } = session.go_on(&mut go_on)? {}
-    session.finish()
+    let (scenario, queue) = (Arc::new(scenario.clone()), Queue::parse(queue)?);
+    let world = World::with_queue(scenario, &queue, seed, options.series_bin)?;
+    Session::new(world, options)?.complete(stop)
 }
 
 /// A run of a world to its end, slice by slice, with a capture if one is wanted.
@@ -73,10 +69,23 @@ impl Session {
         })
     }
 
+    /// Runs to the end, nobody outside deciding anything, and gives the record. `stop` ends it early with an error that says so.
+    ///
+    /// # Errors
+    /// If it was stopped, a queue from outside fails or the capture cannot be written.
+    pub fn complete(mut self, stop: &AtomicBool) -> Result<Run, Error> {
+        let mut go_on = || match stop.load(Ordering::Relaxed) {
+            true => Err(Error::new("interrupted")),
+            false => Ok(()),
+        };
+        while let Status::Decide { .. } = self.go_on(&mut go_on)? {}
+        self.finish()
+    }
+
     /// Runs on to the next decision that somebody outside has to make, or to the end. `go_on` is asked now and then.
     ///
     /// # Errors
-    /// What `go_on` says; if the capture cannot be written.
+    /// What `go_on` says; if a queue from outside fails or the capture cannot be written.
     pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
         let clock = cpu_time::ThreadTime::now();
         let status = self.run_on(go_on);
@@ -88,6 +97,7 @@ impl Session {
         let end = self.world.scenario.duration;
         loop {
             let status = self.world.run_until(self.until);
+            self.world.check()?;
             if status != Status::Done {
                 return Ok(status);
             }
@@ -140,6 +150,7 @@ impl World {
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
+            controller: self.controlled_by.clone(),
             seed: self.seed,
             goodput_mbps: mbps(down.bytes as f64, span),
             delivered_in_order_mbps: Some(mbps(down.in_order as f64, span)),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::Control;
-use quell_qdisc::{Discipline, Gauges, Knobs, NEVER, Nanos, SubGauges};
+use quell_qdisc::{Discipline, Gauges, KnobSet, Knobs, NEVER, Nanos, SubGauges};
 
 use crate::agenda::MAX_TIME;
 use crate::measure::Measures;
@@ -53,6 +53,8 @@ pub struct World {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) seed: u64,
     pub(crate) queue: String,
+    /// Who was given the bottleneck's queue.
+    pub(crate) controlled_by: Option<String>,
     warm_at: Nanos,
     events: u64,
 }
@@ -140,6 +142,7 @@ impl World {
             scenario,
             seed,
             queue: queue.canonical(),
+            controlled_by: None,
             events: 0,
         };
         world.populate()?;
@@ -180,23 +183,65 @@ impl World {
         knobs: &Knobs,
     ) -> Result<(), Error> {
         let now = self.now;
-        let port = self.port_mut(queue)?;
-        let discipline = port.queue.discipline();
-        let known = match sub_queue {
-            Some(_) => discipline.sub_knobs(),
-            None => discipline.knobs(),
-        };
+        let known = self.knobs(queue, sub_queue.is_some())?;
         if let Some(lacking) = known.lacks(knobs) {
-            let there = known.names().collect::<Vec<_>>();
-            let error = Error::new(format!("`{}` has no knob {lacking}", self.queue));
-            return Err(error.remedy(match there.is_empty() {
-                true => "it has none".into(),
-                false => format!("it has {}", there.join(", ")),
-            }));
+            return Err(self.lacks(queue, lacking, known));
         }
+        let port = &mut self.net.ports[queue];
         port.set_knobs(now, sub_queue, knobs);
         self.net.forget_acks(queue);
         Ok(())
+    }
+
+    /// The knobs that a queue has, or each of its sub-queues.
+    ///
+    /// # Errors
+    /// If there is no such queue.
+    pub fn knobs(&self, queue: usize, of_sub_queues: bool) -> Result<KnobSet, Error> {
+        self.check_queue(queue)?;
+        let discipline = self.net.ports[queue].queue.discipline();
+        Ok(match of_sub_queues {
+            true => discipline.sub_knobs(),
+            false => discipline.knobs(),
+        })
+    }
+
+    fn lacks(&self, queue: usize, knob: &str, known: KnobSet) -> Error {
+        let there: Vec<_> = known.names().collect();
+        let remedy = match there.is_empty() {
+            true => "it has none".into(),
+            false => format!("it has {}", there.join(", ")),
+        };
+        Error::new(format!("`{}` has no knob {knob}", self.words(queue))).remedy(remedy)
+    }
+
+    /// The words of a queue.
+    fn words(&self, queue: usize) -> &str {
+        let scenario = &self.scenario;
+        let own = match (queue, &self.net.cell, &scenario.wifi) {
+            (_, Some(cell), Some(wifi)) => {
+                let node = usize::from(cell.links[queue].from);
+                wifi.nodes[node].queue.as_ref()
+            }
+            (0, ..) => None,
+            (port, ..) => match scenario.hops.get(port - 1) {
+                Some(hop) => Some(&hop.queue),
+                None => scenario.up.as_ref().map(|up| &up.queue),
+            },
+        };
+        own.unwrap_or(&self.queue)
+    }
+
+    /// That every queue works.
+    ///
+    /// # Errors
+    /// What a queue from outside did wrong, or says itself.
+    pub fn check(&self) -> Result<(), Error> {
+        let mut ports = self.net.ports.iter();
+        match ports.find_map(|port| port.queue.discipline().failure()) {
+            None => Ok(()),
+            Some(why) => Err(Error::new(why)),
+        }
     }
 
     /// That there is such a queue.
@@ -260,18 +305,16 @@ impl World {
     ) -> Result<(), Error> {
         let now = self.now;
         let (whole, sub) = controller.knobs();
-        let port = self.port_mut(queue)?;
-        let discipline = port.queue.discipline();
-        for (wanted, there) in [(whole, discipline.knobs()), (sub, discipline.sub_knobs())] {
-            if let Some(lacking) = wanted
-                .names()
-                .find(|name| !there.names().any(|n| n == *name))
-            {
-                return Err(Error::new(format!("the queue has no knob {lacking}"))
-                    .remedy("choose another queue, or another controller"));
+        for (wanted, of_sub_queues) in [(whole, false), (sub, true)] {
+            let known = self.knobs(queue, of_sub_queues)?;
+            if let Some(lacking) = known.misses(wanted) {
+                return Err(self.lacks(queue, lacking, known));
             }
         }
-        port.queue.set_controller(now, controller);
+        if queue == 0 {
+            self.controlled_by = Some(controller.name());
+        }
+        self.port_mut(queue)?.queue.set_controller(now, controller);
         self.net.control_at = 0;
         Ok(())
     }

@@ -97,6 +97,13 @@ pub struct Explanation<'a> {
 
 /// A controller of one queue.
 pub trait Control: Any + Debug + Send + Sync + CloneControl {
+    /// What records call it where it is no part of the queue: the name of its type.
+    fn name(&self) -> String {
+        let path = std::any::type_name::<Self>();
+        let (path, _) = path.split_once('<').unwrap_or((path, ""));
+        path.rsplit("::").next().unwrap_or(path).to_owned()
+    }
+
     /// Time between decisions; [`crate::NEVER`] for one that decides on packets alone.
     fn period(&self) -> Nanos;
 

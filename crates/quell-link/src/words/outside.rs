@@ -1,0 +1,136 @@
+//! Queues that another crate brings. They have a name in place of words, and no file or command line can name them.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use quell_qdisc::disciplines::Params;
+use quell_qdisc::outside::{self, AnyDiscipline, Factory};
+
+use super::{Built, Queue, Spec, find};
+use crate::error::Error;
+
+/// A name and what makes the discipline.
+#[derive(Clone)]
+pub(super) struct Words {
+    pub(super) name: Arc<str>,
+    make: Factory,
+}
+
+impl Spec for Words {
+    fn build(&self, rate_bps: u64) -> Built {
+        Built::queue(Params::Outside(outside::Params {
+            name: self.name.clone(),
+            rate_bps,
+            make: self.make.clone(),
+        }))
+    }
+}
+
+impl Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Equal: the same name and the very same factory.
+impl PartialEq for Words {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.make, &other.make)
+    }
+}
+
+impl Queue {
+    /// A queue that another crate brings: any [`quell_qdisc::Discipline`] of [`outside::Handle`]s that is `Clone`, `Debug`,
+    /// `Send` and `Sync`. `name` is what records and tables call it. `make` makes an empty queue for a link of this mean rate,
+    /// bit/s; every run gets its own.
+    ///
+    /// # Errors
+    /// If the name is empty, has characters that cannot be printed, or begins with the name of a built-in kind.
+    pub fn outside<D: AnyDiscipline + 'static>(
+        name: &str,
+        make: impl Fn(u64) -> D + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let fail = |what: &str| {
+            Err(Error::new(format!(
+                "the queue's name \"{}\" {what}",
+                name.escape_debug()
+            )))
+        };
+        if name.trim() != name || name.is_empty() || name.contains(char::is_control) {
+            return fail("is empty, has spaces around it or characters that cannot be printed");
+        }
+        if let Some(kind) = name.split_whitespace().next().and_then(find) {
+            return fail(&format!(
+                "is that of quell's own {}; choose another",
+                kind.name()
+            ));
+        }
+        Ok(Self {
+            kind: "",
+            spec: Box::new(Words {
+                name: name.into(),
+                make: Arc::new(move |rate_bps| Box::new(make(rate_bps))),
+            }),
+            guard: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_qdisc::fifo::{self, Fifo};
+    use quell_qdisc::outside::Handle;
+    use quell_qdisc::packet::TestPacket;
+    use quell_qdisc::{Discipline, Gauges, Qdisc};
+
+    /// A FIFO for as many packets as the link sends in 10 ms.
+    fn own(name: &str) -> Result<Queue, Error> {
+        Queue::outside(name, |rate_bps| {
+            Fifo::<Handle>::new(fifo::Params {
+                limit_packets: (rate_bps / 100 / 12_000) as u32,
+                ..fifo::Params::default()
+            })
+        })
+    }
+
+    #[test]
+    fn it_has_a_name_for_words_and_is_made_for_the_links_rate() {
+        let queue = own("ten milliseconds").unwrap();
+        assert_eq!(
+            (queue.kind(), queue.to_string().as_str()),
+            ("ten milliseconds", "ten milliseconds")
+        );
+        assert!(queue.check(1).is_ok() && !queue.is_guarded());
+        let built = queue.build(12_000_000);
+        assert!(built.controller.is_none());
+        let mut gauges = Gauges::default();
+        Qdisc::<TestPacket>::new(built.queue).gauges(0, &mut gauges);
+        assert_eq!(gauges.limit_packets, 10);
+    }
+
+    #[test]
+    fn only_clones_are_equal() {
+        let queue = own("own").unwrap();
+        assert_eq!(queue.clone(), queue);
+        assert_ne!(own("own").unwrap(), queue);
+        assert_eq!(queue.build(1).queue, queue.build(1).queue);
+    }
+
+    #[test]
+    fn names_that_would_confuse_a_table_are_refused() {
+        let error = |name| own(name).unwrap_err().to_string();
+        assert_eq!(
+            error("codel of mine"),
+            "the queue's name \"codel of mine\" is that of quell's own codel; choose another"
+        );
+        for name in ["", " own", "two\nlines"] {
+            assert!(
+                error(name).contains("is empty, has spaces"),
+                "{}",
+                error(name)
+            );
+            assert!(!error(name).contains('\n'));
+        }
+    }
+}
