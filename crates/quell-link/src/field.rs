@@ -54,7 +54,7 @@ pub enum Field<T: 'static> {
         /// Keeps one of them.
         set: fn(&mut T, &str),
         /// The one that holds.
-        get: fn(&T) -> &'static str,
+        get: fn(&T) -> &str,
     },
     /// A file that brings values for the options after it.
     File {

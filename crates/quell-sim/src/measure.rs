@@ -17,7 +17,7 @@ pub struct Report {
     /// tcp, cbr, poisson, onoff or web.
     pub kind: &'static str,
     /// Congestion control; empty without.
-    pub cc: &'static str,
+    pub cc: String,
     /// Base round trip.
     pub rtt_ns: Nanos,
     /// In the bottleneck's direction.
@@ -89,7 +89,7 @@ impl Report {
         let finite = web || tcp.is_some_and(|t| t.bytes.is_some());
         Self {
             kind: flow.kind.name(),
-            cc: tcp.map_or("", |t| t.cc.name()),
+            cc: tcp.map_or("", |t| t.cc.name()).to_owned(),
             rtt_ns: flow.rtt,
             down: flow.direction == Direction::Down,
             span,

@@ -54,7 +54,7 @@ impl Vary {
             }
             if let (Some(tcp), n @ 1..) = (flow.kind.tcp_mut(), self.cc.len()) {
                 let drawn = &self.cc[rng.below(n as u64) as usize];
-                (tcp.cc, tcp.ecn, tcp.ect1) = (drawn.cc, drawn.ecn, drawn.ect1);
+                (tcp.cc, tcp.ecn, tcp.ect1) = (drawn.cc.clone(), drawn.ecn, drawn.ect1);
             }
         }
         Arc::new(s)

@@ -9,6 +9,7 @@ pub mod dctcp;
 pub mod hystart;
 pub mod hystart_plus;
 pub mod newreno;
+pub mod outside;
 pub mod prague;
 #[cfg(test)]
 mod testpath;
@@ -21,6 +22,7 @@ pub use bic::Bic;
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use newreno::NewReno;
+pub use outside::{Congestion, Outside};
 pub use prague::Prague;
 
 /// The largest burst, bytes: 64 KiB with room for headers.
@@ -289,12 +291,14 @@ pub enum CongestionControl {
     Dctcp(Dctcp),
     /// Scalable, for L4S.
     Prague(Prague),
+    /// What another crate brings.
+    Outside(Outside),
 }
 
 impl CongestionControl {
     /// The algorithm that a scenario names.
-    pub fn new(cc: Cc) -> Self {
-        match cc {
+    pub fn new(cc: &Cc) -> Self {
+        match *cc {
             Cc::NewReno => Self::NewReno(NewReno),
             Cc::Cubic { rfc9438 } => Self::Cubic(Cubic::new(cubic::Params {
                 rfc9438,
@@ -307,12 +311,13 @@ impl CongestionControl {
                 true => prague::VirtualRtt::Rate,
                 false => prague::VirtualRtt::Additive,
             })),
+            Cc::Outside(ref factory) => Self::Outside(Outside::new(factory)),
         }
     }
 
     /// The algorithm that a sender with these options runs: what needs ECN falls back to NewReno without it, as in Linux.
     pub fn of(tcp: &Tcp) -> Self {
-        match tcp.cc {
+        match &tcp.cc {
             Cc::Dctcp | Cc::Prague { .. } if !tcp.ecn => Self::NewReno(NewReno),
             cc => Self::new(cc),
         }
@@ -327,6 +332,7 @@ impl CongestionControl {
             Self::Bbr(c) => c,
             Self::Dctcp(c) => c,
             Self::Prague(c) => c,
+            Self::Outside(c) => c,
         }
     }
 
@@ -348,6 +354,7 @@ impl CongestionControl {
             Self::Cubic(c) => c.cong_avoid(s, now, acked),
             Self::Bic(c) => c.cong_avoid(s, now, acked),
             Self::Dctcp(c) => c.cong_avoid(s, now, acked),
+            Self::Outside(c) => c.cong_avoid(s, now, acked),
             Self::Bbr(_) | Self::Prague(_) => {}
         }
     }
@@ -390,6 +397,14 @@ impl CongestionControl {
         }
     }
 
+    /// Everything is known that an ACK tells; only one from outside wants to hear it.
+    #[inline]
+    pub fn acked(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
+        if let Self::Outside(c) = self {
+            c.acked(s, now, rs);
+        }
+    }
+
     /// See [`Ops::undo_cwnd`].
     pub fn undo_cwnd(&mut self, s: &mut Sock) -> u32 {
         self.ops().undo_cwnd(s)
@@ -405,13 +420,17 @@ impl CongestionControl {
     /// Delivery rate samples are worth their cost. (Of a sample, Prague reads only `acked_sacked`.)
     #[inline]
     pub fn needs_rate_sample(&self) -> bool {
-        matches!(self, Self::Bbr(_))
+        matches!(self, Self::Bbr(_) | Self::Outside(_))
     }
 
     /// The sender must pace at `Sock::pacing_rate`.
     #[inline]
     pub fn needs_pacing(&self) -> bool {
-        matches!(self, Self::Bbr(_) | Self::Prague(_))
+        match self {
+            Self::Bbr(_) | Self::Prague(_) => true,
+            Self::Outside(c) => c.paces(),
+            _ => false,
+        }
     }
 
     /// How many packets leave as one burst (`tcp_tso_segs`; software segmentation keeps them together even where devices do not offload): what
@@ -439,6 +458,7 @@ impl CongestionControl {
         match self {
             Self::Dctcp(_) => EcnMode::Dctcp,
             Self::Prague(_) => EcnMode::Accurate,
+            Self::Outside(c) => c.ecn(),
             _ => EcnMode::Classic,
         }
     }
@@ -480,7 +500,7 @@ mod tests {
 
     #[test]
     fn bursts_last_a_millisecond_and_are_two_packets_at_least() {
-        let cc = CongestionControl::new(Cc::NewReno);
+        let cc = CongestionControl::new(&Cc::NewReno);
         let mut s = Sock {
             ssthresh: 100,
             srtt: 20_000_000,
@@ -520,7 +540,7 @@ mod tests {
             rate_scaling: false,
         };
         for cc in [Cc::Dctcp, prague] {
-            let with = CongestionControl::of(&tcp(cc, true));
+            let with = CongestionControl::of(&tcp(cc.clone(), true));
             assert_ne!(with.ecn_mode(), EcnMode::Classic);
             let without = CongestionControl::of(&tcp(cc, false));
             assert!(matches!(without, CongestionControl::NewReno(_)));

@@ -2,6 +2,8 @@
 
 use quell_qdisc::{MS, Nanos, SEC};
 
+use crate::cc::outside;
+
 /// What a flow sends.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -222,8 +224,7 @@ impl Default for Tcp {
 }
 
 /// Congestion controls with their options.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Cc {
     /// `newreno` or `reno`.
     NewReno,
@@ -246,14 +247,24 @@ pub enum Cc {
         /// As if it were 25 ms at least, instead (`rtt_scaling = "rate"`).
         rate_scaling: bool,
     },
+    /// One that another crate brings; no file can name it.
+    Outside(outside::Factory),
 }
 
 impl Cc {
     /// The words for [`Cc::named`].
     pub(super) const NAMES: &str = "newreno|reno|cubic|bic|bbr|dctcp|prague";
 
-    /// Its name in a file.
-    pub fn name(&self) -> &'static str {
+    /// A congestion control that another crate brings: `name` is what records call it, `make` is called for each connection.
+    pub fn outside<C: outside::Congestion + 'static>(
+        name: &str,
+        make: impl Fn() -> C + Send + Sync + 'static,
+    ) -> Self {
+        Self::Outside(outside::Factory::new(name, make))
+    }
+
+    /// Its name, as in a file.
+    pub fn name(&self) -> &str {
         match self {
             Cc::NewReno => "newreno",
             Cc::Cubic { .. } => "cubic",
@@ -261,6 +272,7 @@ impl Cc {
             Cc::Bbr => "bbr",
             Cc::Dctcp => "dctcp",
             Cc::Prague { .. } => "prague",
+            Cc::Outside(factory) => factory.name(),
         }
     }
 

@@ -279,6 +279,7 @@ impl Sender {
             let lost = (self.s.lost - prior_lost) as u32;
             if cc.full_control() || self.rate.is_some() {
                 self.rate_gen(now, delivered, lost, &mut rs);
+                cc.acked(&mut self.s, now, &rs);
             }
             if cc.full_control() {
                 cc.cong_control(&mut self.s, now, &rs);

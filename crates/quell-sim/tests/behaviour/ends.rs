@@ -34,7 +34,7 @@ impl Ends {
     }
 
     fn with(cc: Cc, change: impl FnOnce(&mut Config)) -> Self {
-        let cc = CongestionControl::new(cc);
+        let cc = CongestionControl::new(&cc);
         let ect = match cc.ecn_mode() {
             EcnMode::Accurate => Ecn::Ect1,
             _ => Ecn::Ect0,
@@ -207,7 +207,7 @@ fn new_data_are_ect_and_retransmissions_never() {
         ),
         (Cc::Bbr, Ecn::Ect0),
     ] {
-        let mut ends = Ends::new(cc);
+        let mut ends = Ends::new(cc.clone());
         let (mut highest, mut again, mut count) = (None, 0, 0u32);
         for _ in 0..30 {
             for p in ends.round(|_| {

@@ -1,6 +1,7 @@
 //! What a scenario promises beyond one TCP bottleneck, each promise beside a number from first principles.
 
 mod applications;
+mod brought;
 mod common;
 mod ends;
 mod links;
