@@ -225,6 +225,7 @@ impl Default for Tcp {
 
 /// Congestion controls with their options.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Cc {
     /// `newreno` or `reno`.
     NewReno,

@@ -1,0 +1,49 @@
+//! A controller that halves a FIFO's limit when packets wait longer than its target, and raises it by one packet when the link
+//! would otherwise run empty.
+
+use quell_qdisc::control::{Control, SubQueue};
+use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng};
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Halving {
+    target: Nanos,
+}
+
+impl Halving {
+    /// Aims at this delay.
+    pub fn new(target: Nanos) -> Self {
+        Self { target }
+    }
+}
+
+fn limit(packets: u32) -> Knobs {
+    Knobs {
+        limit_packets: Some(packets),
+        ..Knobs::KEEP
+    }
+}
+
+impl Control for Halving {
+    fn period(&self) -> Nanos {
+        20 * MS
+    }
+
+    fn initial(&mut self) -> Knobs {
+        limit(100)
+    }
+
+    fn decide(&mut self, gauges: &Gauges, _: &mut [SubQueue], _: &mut Rng) -> Knobs {
+        let now = gauges.limit_packets;
+        match gauges.sojourn {
+            sojourn if sojourn > 2 * self.target => limit((now / 2).max(8)),
+            sojourn if sojourn < self.target => limit((now + 1).min(1000)),
+            _ => Knobs::KEEP,
+        }
+    }
+
+    /// A queue without a limit is refused before the run.
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::LIMIT, KnobSet::NONE)
+    }
+}

@@ -1,0 +1,57 @@
+//! A FIFO with a limit on delay: a packet that has waited longer is dropped at the head, when the link asks for the next one.
+
+use std::collections::VecDeque;
+
+use quell_qdisc::{Discipline, DropCause, Drops, Got, Nanos, Packet, Rng};
+
+/// The queue, for packets of any kind.
+#[derive(Clone, Debug)]
+pub struct DropHead<P> {
+    most_delay: Nanos,
+    most_packets: usize,
+    packets: VecDeque<P>,
+    bytes: u64,
+}
+
+impl<P> DropHead<P> {
+    /// An empty queue whose packets wait `most_delay` at most.
+    pub fn new(most_delay: Nanos) -> Self {
+        Self {
+            most_delay,
+            most_packets: 1000,
+            packets: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<P: Packet> Discipline<P> for DropHead<P> {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _: &mut Rng, drops: &mut D) {
+        if self.packets.len() == self.most_packets {
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        packet.set_enqueued(now);
+        self.bytes += u64::from(packet.len());
+        self.packets.push_back(packet);
+    }
+
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Got<P> {
+        while let Some(packet) = self.packets.pop_front() {
+            self.bytes -= u64::from(packet.len());
+            // The last one goes out however old it is: an idle link helps nobody.
+            if now - packet.enqueued() <= self.most_delay || self.packets.is_empty() {
+                return Got::Packet(packet);
+            }
+            drops.drop(now, packet, DropCause::Early);
+        }
+        Got::Empty
+    }
+
+    fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
