@@ -118,8 +118,9 @@ def outcome() -> Outcome:
     records = {}
     for i, job in enumerate(jobs):
         k = i // len(QUEUES)
-        goodput, p95 = QUEUES[job.queue]
-        records[i] = make_record(job.queue, job.seed, goodput + 0.1 * (k - 1), p95 * (1 + 0.05 * (k - 1)))
+        queue = str(job.queue)
+        goodput, p95 = QUEUES[queue]
+        records[i] = make_record(queue, job.seed, goodput + 0.1 * (k - 1), p95 * (1 + 0.05 * (k - 1)))
         if k:
             del records[i]["series"]
     return Outcome(scenario, jobs, records, wall_s=1.0)

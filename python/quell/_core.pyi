@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, Unpack, final
 
 from quell.control import Gauges, Knobs
 from quell.keys import Keys
+from quell.queue import OwnQueue
 
 __version__: str
 
@@ -154,24 +155,50 @@ class Shell:
     def finish(self) -> str:
         """End everything; the records of both directions, [down, up], as JSON."""
 
+@final
+class Packet:
+    """A packet in a queue written in Python (quell.queue)."""
+
+    length: int
+    """Bytes, those of the link layer included."""
+    flow: int
+    """The same number for all packets of a flow, below 2^32."""
+    ecn: int
+    """The ECN field: quell.queue.NOT_ECT, ECT1, ECT0 or CE."""
+    enqueued: float
+    """When it came to this queue, seconds."""
+
+    def mark(self) -> bool:
+        """Mark it CE if it is ECN-capable; False (and untouched) if it is not. Raises InputError if it has left."""
+
+    def drop(self) -> None:
+        """Give it up: the queue does not return it any more. Raises InputError if it has left already."""
+
 def run_many(
     scenario: Scenario,
-    jobs: Sequence[tuple[str, int, float | None]],
+    jobs: Sequence[tuple[str | OwnQueue, int, float | None]],
     on_done: Callable[[int, str], object],
     *,
     threads: int = 0,
     pcap: str | PathLike[str] | None = None,
 ) -> None:
-    """Run jobs `(queue words, seed, width of the series' bins in seconds)` on `threads` cores (0: all).
+    """Run jobs `(queue, seed, width of the series' bins in seconds)` on `threads` cores (0: all).
 
     `on_done(index, record)` is called from this thread with JSON as runs finish, in no fixed order. On Ctrl-C, or when
-    `on_done` raises, running worlds stop, what had finished is still handed over, and the exception is raised.
+    `on_done` raises, running worlds stop, what had finished is still handed over, and the exception is raised. Queues
+    written in Python run on this thread, one after another; what they raise ends all runs.
     """
 
 def run_each(
-    jobs: Sequence[tuple[Scenario, str, int, float | None]], on_done: Callable[[int, str], object], *, threads: int = 0
+    jobs: Sequence[tuple[Scenario, str | OwnQueue, int, float | None]],
+    on_done: Callable[[int, str], object],
+    *,
+    threads: int = 0,
 ) -> None:
-    """As `run_many`, each job `(scenario, queue words, seed, width of the series' bins)` with its own scenario."""
+    """As `run_many`, each job `(scenario, queue, seed, width of the series' bins)` with its own scenario."""
+
+def check_records(file: str, data: bytes) -> None:
+    """Refuse with InputError what is no result record as JSON, nor a list of such; `file` is named in errors."""
 
 class World:
     """A world that runs from decision to decision of whoever controls its queues.
@@ -190,6 +217,9 @@ class World:
     ) -> None: ...
     def control(self, period_s: float, queue: int = 0) -> None:
         """Take a queue over: 0 is the bottleneck, then come the hops and the queue upwards."""
+
+    def knobs(self, queue: int = 0) -> list[str]:
+        """List the knobs that a queue has as a whole."""
 
     def run(self) -> tuple[int, int | None, Gauges] | None:
         """Run on to the next decision: of which queue, of which of its sub-queues, its gauges; None at the end."""

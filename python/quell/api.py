@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeGuard, Unpack
 
 import polars as pl
 
 from quell import _core, experiment, files, frame
 from quell import sweep as _sweep
-from quell._core import InputError, Scenario
+from quell._core import Scenario
 from quell.control import Controller, run_controlled
 from quell.names import check_keywords
+from quell.queue import Aqm, OwnQueue, parse, parse_all
 from quell.shortcuts import Overrides, Shortcuts
 
 summary = frame.summary
@@ -32,7 +33,7 @@ def scenario(source: str | Path | Scenario | None = None, **overrides: Unpack[Ov
 
 def run(
     source: str | Path | Scenario | None = None,
-    aqm: str | None = None,
+    aqm: Aqm | None = None,
     *,
     controller: Controller | None = None,
     series: float | None = None,
@@ -41,35 +42,41 @@ def run(
 ) -> pl.DataFrame:
     """Simulate one scenario with one queue and one seed.
 
-    `aqm` is queue words (`"codel target 5ms"`; None: the scenario's own). `controller` turns the knobs of that queue:
-    an object with `period` (seconds) and `decide(gauges) -> knobs`, see quell.control. `series` is the width in seconds
-    of a time series' bins, `pcap` a file for the bottleneck's packets (pcapng). For the rest see `quell.scenario`.
+    `aqm` is queue words (`"codel target 5ms"`; None: the scenario's own) or a queue written in Python, see quell.queue.
+    `controller` turns the knobs of that queue: an object with `period` (seconds) and `decide(gauges) -> knobs`, see
+    quell.control. `series` is the width in seconds of a time series' bins, `pcap` a file for the bottleneck's packets
+    (pcapng). For the rest see `quell.scenario`.
 
     Returns a frame of one row, the result record's keys as columns (docs/records.md; rates in Mbit/s, times in ms).
-    Raises InputError; KeyboardInterrupt on Ctrl-C.
+    Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller raises.
     """
     check_keywords(run, Overrides, overrides)
     checked = scenario(source, **overrides)
-    words, seed = _words(aqm) if aqm is not None else checked.queue, checked.run_seed(0)
+    queue, seed = parse(aqm) if aqm is not None else checked.queue, checked.run_seed(0)
     if pcap is None:
-        return _run(checked, words, seed, controller, series, None)
+        return _run(checked, queue, seed, controller, series, None)
     files.check_target("pcap", Path(pcap))
     kept: list[pl.DataFrame] = []
-    files.write_whole(Path(pcap), lambda part: kept.append(_run(checked, words, seed, controller, series, part)))
+    files.write_whole(Path(pcap), lambda part: kept.append(_run(checked, queue, seed, controller, series, part)))
     return kept[0]
 
 
 def _run(
-    checked: Scenario, words: str, seed: int, controller: Controller | None, series: float | None, pcap: Path | None
+    checked: Scenario,
+    queue: str | OwnQueue,
+    seed: int,
+    controller: Controller | None,
+    series: float | None,
+    pcap: Path | None,
 ) -> pl.DataFrame:
     if controller is not None:
-        return frame.runs([run_controlled(checked, words, seed, controller, series, pcap)])
-    return _frame(experiment.run_jobs(checked, [experiment.Job(words, seed, series)], pcap=pcap))
+        return frame.runs([run_controlled(checked, queue, seed, controller, series, pcap)])
+    return _frame(experiment.run_jobs(checked, [experiment.Job(queue, seed, series)], pcap=pcap))
 
 
 def compare(
     source: str | Path | Scenario | None = None,
-    aqm: Sequence[str] | None = None,
+    aqm: Sequence[Aqm] | Aqm | None = None,
     *,
     seeds: int | None = None,
     jobs: int = 0,
@@ -78,17 +85,17 @@ def compare(
 ) -> pl.DataFrame:
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
 
-    `aqm` lists queue words, or is those of one queue (None: the scenario's own first, then every queue that quell has);
-    `seeds` is the number of runs per queue (None: the scenario's). For the rest see `quell.run`.
+    `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every queue that quell
+    has); `seeds` is the number of runs per queue (None: the scenario's). Queues written in Python run one after another
+    on the calling thread, beside all others. For the rest see `quell.run`.
 
     Returns a frame with one row per run; `quell.summary` reduces it to one row per queue. Same input, same figures on
     any number of cores (`cpu_s` and what follows from it excepted).
-    Raises InputError; KeyboardInterrupt on Ctrl-C.
+    Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue raises.
     """
     check_keywords(compare, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
-    wanted = [aqm] if isinstance(aqm, str) else aqm
-    queues = [_words(words) for words in wanted] if wanted is not None else experiment.every_queue(checked)
+    queues = experiment.every_queue(checked) if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
     work = experiment.plan(checked, queues, series_bin_s=series)
     return _frame(experiment.run_jobs(checked, work, threads=jobs))
 
@@ -127,11 +134,8 @@ def scenarios() -> pl.DataFrame:
     return pl.DataFrame(_core.scenarios(), schema=["name", "summary", "toml"], orient="row")
 
 
-def _words(words: object) -> str:
-    """Check queue words and return them as short as they can be written."""
-    if not isinstance(words, str):
-        raise InputError(f'aqm: {words!r} is not text; write queue words, as in aqm="codel target 5ms"')
-    return _core.queue(words)
+def _is_list(aqm: Sequence[Aqm] | Aqm) -> TypeGuard[Sequence[Aqm]]:
+    return isinstance(aqm, Sequence) and not isinstance(aqm, str)
 
 
 def _frame(outcome: experiment.Outcome) -> pl.DataFrame:

@@ -72,13 +72,12 @@ def _reality(scenario: Scenario) -> dict[str, Any]:
     return real.check(scenario)
 
 
-def _real(simulated: Outcome, queues: Sequence[str], spec: dict[str, Any]) -> Outcome:
+def _real(scenario: Scenario, simulated: Outcome, queues: Sequence[str], spec: dict[str, Any]) -> Outcome:
     from quell import real
 
     with bar("Real TCP", len(queues), "queues") as shown:
-        return real.beside(
-            simulated, queues, spec, lambda done: shown(done, f"{simulated.scenario.duration_s:g} s each")
-        )
+        each = f"{scenario.duration_s:g} s each"
+        return real.beside(scenario, simulated, queues, spec, lambda done: shown(done, each))
 
 
 def _queue(words: str) -> str:
@@ -168,7 +167,7 @@ def compare(
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
     told = f"{len(outcome.by_job)} runs in {outcome.wall_s:.1f} s, {speed} packets/s"
     if spec is not None and not outcome.interrupted:
-        outcome = _real(outcome, list(dict.fromkeys(queues)), spec)
+        outcome = _real(scenario, outcome, list(dict.fromkeys(queues)), spec)
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         _heading(scenario, max((r.runs for r in rows), default=0))

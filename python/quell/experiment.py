@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 import tomllib
@@ -16,6 +17,7 @@ from quell import _core, notes, shortcuts
 from quell._core import Scenario
 from quell.executor import HERE, Executor
 from quell.names import check_keywords
+from quell.queue import OwnQueue
 from quell.shortcuts import Overrides
 
 T = TypeVar("T")
@@ -84,7 +86,8 @@ def fingerprint(scenario: Scenario) -> str:
 class Job:
     """One run to do."""
 
-    queue: str
+    queue: str | OwnQueue
+    """Words as in tc, or one written in Python."""
     seed: int
     series_bin_s: float | None = None
 
@@ -93,7 +96,8 @@ class Job:
 class Outcome:
     """What came of an experiment."""
 
-    scenario: Scenario
+    scenario: Scenario | None
+    """None: only the records are known."""
     jobs: list[Job]
     by_job: dict[int, dict[str, Any]] = field(default_factory=dict)
     interrupted: bool = False
@@ -127,7 +131,11 @@ def every_queue(scenario: Scenario) -> list[str]:
 
 
 def plan(
-    scenario: Scenario, queues: Sequence[str], *, series_bin_s: float | None = None, first_series: bool = False
+    scenario: Scenario,
+    queues: Sequence[str | OwnQueue],
+    *,
+    series_bin_s: float | None = None,
+    first_series: bool = False,
 ) -> list[Job]:
     """List the runs, seed by seed, so that an interrupted experiment has seen every queue about as often.
 
@@ -207,11 +215,27 @@ def run_each(
     return [kept[index] for index in range(len(runs))]
 
 
-def run_one(work: tuple[Scenario, str, int, float | None]) -> str:
-    """Run one job, `(scenario, queue words, seed, width of the series' bins in seconds)`; return its record as JSON."""
+def run_one(work: tuple[Scenario, str | OwnQueue, int, float | None]) -> str:
+    """Run one job, `(scenario, queue, seed, width of the series' bins in seconds)`; return its record as JSON."""
     records: list[str] = []
     _core.run_each([work], lambda _, record: records.append(record), threads=1)
     return records[0]
+
+
+def recorded(file: str | Path, data: bytes) -> Outcome:
+    """Read result records: of `--json`, of a frame's write_json(), of a program that uses quell's crates.
+
+    A queue under a controller that is no part of it is called by both names. Raises InputError, which names `file`.
+    """
+    _core.check_records(str(file), data)
+    read = json.loads(data)
+    records: list[dict[str, Any]] = read if isinstance(read, list) else [read]
+    for record in records:
+        if (controller := record.get("controller")) is not None:
+            record["queue"] += f" + {controller}"
+    jobs = [Job(record["queue"], record["seed"]) for record in records]
+    packets = math.fsum(record["packets_per_cpu_s"] * record["cpu_s"] for record in records)
+    return Outcome(None, jobs, dict(enumerate(records)), packets=packets)
 
 
 def without_series(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -116,14 +116,18 @@ def _check_system(controls: set[str]) -> None:
 
 
 def beside(
-    simulated: Outcome, queues: Sequence[str], spec: Mapping[str, Any], on_done: Callable[[int], object]
+    scenario: Scenario,
+    simulated: Outcome,
+    queues: Sequence[str],
+    spec: Mapping[str, Any],
+    on_done: Callable[[int], object],
 ) -> Outcome:
     """Run each queue once, in real time; give all runs, the real one behind its queue's simulated ones.
 
     Ctrl-C ends it early with `interrupted` set and the finished runs kept.
     """
     started = time.monotonic()
-    scenario_hash = fingerprint(simulated.scenario)
+    scenario_hash = fingerprint(scenario)
     outcome = replace(simulated, jobs=[], by_job={})
     for done, queue in enumerate(queues):
         for index, job in enumerate(simulated.jobs):
@@ -133,7 +137,7 @@ def beside(
         if outcome.interrupted:
             continue
         try:
-            own = simulated.scenario.replace(link={"queue": queue})
+            own = scenario.replace(link={"queue": queue})
             record = _run_one(own, spec) | {"scenario_hash": scenario_hash}
         except KeyboardInterrupt:
             outcome.interrupted = True

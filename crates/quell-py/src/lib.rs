@@ -9,6 +9,7 @@ mod episode;
 mod interface;
 mod lfq;
 mod policy;
+mod queue;
 mod runs;
 mod scenario;
 #[cfg(target_os = "linux")]
@@ -43,7 +44,9 @@ mod _core {
     #[pymodule_export]
     use crate::policy::Policy;
     #[pymodule_export]
-    use crate::runs::{run_each, run_many};
+    use crate::queue::Packet;
+    #[pymodule_export]
+    use crate::runs::{check_records, run_each, run_many};
     #[pymodule_export]
     use crate::scenario::{
         Scenario, note_on_rate, quantity, queue, queues, scenario_keys, scenario_schema, scenarios,

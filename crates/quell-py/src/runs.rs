@@ -1,32 +1,46 @@
-//! `quell._core.run_many`: many worlds on all cores, the interpreter's lock released, Ctrl-C answered.
+//! `quell._core.run_many`: many worlds on all cores, the interpreter's lock released, Ctrl-C answered. Worlds whose queue is
+//! written in Python run one after another on the calling thread, which holds the lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use quell_sim::RunOptions;
+use quell_link::Error;
+use quell_link::record::Run;
 use quell_sim::scenario::Scenario as Checked;
+use quell_sim::{RunOptions, Session, Status, World};
+use serde_json::Value;
 
+use crate::queue::{OwnQueue, Raised};
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
 /// How often a waiting caller looks for a pending signal.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs every job `(queue words, seed, width of the series' bins in seconds)` and calls `on_done(index, record as JSON)` from
-/// this thread as runs finish, in no fixed order. On Ctrl-C, or when `on_done` raises, running worlds stop, what had finished
-/// is still handed over, and the exception is raised.
+/// A queue: words, or one written in Python.
+#[derive(FromPyObject)]
+pub enum AnyQueue {
+    /// As in `tc`.
+    Words(String),
+    /// See `quell.queue.OwnQueue`.
+    Own(OwnQueue),
+}
+
+/// Runs every job `(queue, seed, width of the series' bins in seconds)` and calls `on_done(index, record as JSON)` from this
+/// thread as runs finish, in no fixed order. On Ctrl-C, or when `on_done` raises, running worlds stop, what had finished is
+/// still handed over, and the exception is raised.
 #[pyfunction]
 #[pyo3(signature = (scenario, jobs, on_done, *, threads = 0, pcap = None))]
 pub fn run_many(
     py: Python<'_>,
     scenario: &Scenario,
-    jobs: Vec<(String, u64, Option<f64>)>,
+    jobs: Vec<(AnyQueue, u64, Option<f64>)>,
     on_done: &Bound<'_, PyAny>,
     threads: usize,
     pcap: Option<PathBuf>,
@@ -35,12 +49,12 @@ pub fn run_many(
     run_all(py, jobs.into_iter().map(job), on_done, threads, pcap)
 }
 
-/// As `run_many`, each job with a scenario of its own: `(scenario, queue words, seed, width of the series' bins)`.
+/// As `run_many`, each job with a scenario of its own: `(scenario, queue, seed, width of the series' bins)`.
 #[pyfunction]
 #[pyo3(signature = (jobs, on_done, *, threads = 0))]
 pub fn run_each(
     py: Python<'_>,
-    jobs: Vec<(PyRef<'_, Scenario>, String, u64, Option<f64>)>,
+    jobs: Vec<(PyRef<'_, Scenario>, AnyQueue, u64, Option<f64>)>,
     on_done: &Bound<'_, PyAny>,
     threads: usize,
 ) -> PyResult<()> {
@@ -53,69 +67,207 @@ pub fn run_each(
 
 fn run_all(
     py: Python<'_>,
-    jobs: impl Iterator<Item = (Arc<Checked>, String, u64, Option<f64>)>,
+    jobs: impl Iterator<Item = (Arc<Checked>, AnyQueue, u64, Option<f64>)>,
     on_done: &Bound<'_, PyAny>,
     threads: usize,
     pcap: Option<PathBuf>,
 ) -> PyResult<()> {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .map_err(input_error)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (sender, mut receiver) = channel();
+    let (mut words, mut own) = (Vec::new(), Vec::new());
     for (index, (scenario, queue, seed, bin_s)) in jobs.enumerate() {
         let options = RunOptions {
             series_bin: bin_s.map(nanos).transpose()?,
             pcap: pcap.clone(),
         };
+        let job = Job {
+            index,
+            scenario,
+            seed,
+            options,
+        };
+        match queue {
+            AnyQueue::Words(queue) => words.push((job, queue)),
+            AnyQueue::Own(queue) => own.push((job, queue)),
+        }
+    }
+    let cores = match threads {
+        0 => rayon::current_num_threads(),
+        threads => threads,
+    };
+    // This thread works, too, where queues are written in Python.
+    let others = if own.is_empty() { cores } else { cores - 1 };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(others.max(1))
+        .build()
+        .map_err(input_error)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = channel();
+    for (job, queue) in words {
         let (stop, sender) = (stop.clone(), sender.clone());
         pool.spawn_fifo(move || {
             if !stop.load(Ordering::Relaxed) {
                 // The receiver lives until the last sender is gone.
-                let _ = sender.send((index, record(&scenario, &queue, seed, &options, &stop)));
+                let _ = sender.send((job.index, job.run(&queue, &stop)));
             }
         });
     }
     drop(sender);
 
-    let mut first_error: Option<PyErr> = None;
-    loop {
-        let message;
-        (receiver, message) = py.detach(move || {
-            let message = receiver.recv_timeout(POLL);
-            (receiver, message)
-        });
-        let outcome = match message {
-            Ok((index, Ok(json))) => on_done.call1((index, json)).map(drop),
-            // A stopped world reports that it was stopped: the reason is already kept.
-            Ok((_, Err(error))) => Err(error),
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        if let Err(error) = outcome.and_then(|()| py.check_signals()) {
-            stop.store(true, Ordering::Relaxed);
-            first_error.get_or_insert(error);
-        }
+    let mut results = Results {
+        on_done,
+        receiver,
+        stop,
+        first_error: None,
+    };
+    if others == 0 {
+        results.wait(py);
     }
-    first_error.map_or(Ok(()), Err)
+    for (job, queue) in own {
+        if results.first_error.is_some() {
+            break;
+        }
+        let record = job.run_own(py, queue, &mut results);
+        results.take(py, (job.index, record));
+    }
+    results.wait(py);
+    results.first_error.map_or(Ok(()), Err)
 }
 
-fn record(
-    scenario: &Checked,
-    queue: &str,
+/// Refuses what is no result record as JSON, nor an array of at least one; `file` is named in errors.
+#[pyfunction]
+pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
+    let fail = |e: &dyn std::fmt::Display| {
+        let remedy =
+            "name a file that `quell compare --json` or a data frame's write_json() has written";
+        input_error(
+            Error::new(format!("no result records: {e}"))
+                .remedy(remedy)
+                .at(file, None),
+        )
+    };
+    let value = serde_json::from_slice(data).map_err(|e| fail(&e))?;
+    let records = match value {
+        Value::Array(records) => records,
+        one => vec![one],
+    };
+    if records.is_empty() {
+        return Err(fail(&"the list is empty"));
+    }
+    for mut record in records {
+        // A data frame has null where a record lacks a key.
+        if let Value::Object(keys) = &mut record {
+            keys.retain(|_, value| !value.is_null());
+        }
+        serde_json::from_value::<Run>(record).map_err(|e| fail(&e))?;
+    }
+    Ok(())
+}
+
+/// A run's index, and its record as JSON.
+type Message = (usize, PyResult<String>);
+
+/// What comes of the runs.
+struct Results<'a, 'py> {
+    on_done: &'a Bound<'py, PyAny>,
+    receiver: Receiver<Message>,
+    stop: Arc<AtomicBool>,
+    first_error: Option<PyErr>,
+}
+
+impl Results<'_, '_> {
+    /// Hands a record to Python. A stopped world reports that it was stopped: the reason is already kept.
+    fn take(&mut self, py: Python<'_>, (index, record): Message) {
+        let handed = record.and_then(|json| self.on_done.call1((index, json)).map(drop));
+        self.check(handed.and_then(|()| py.check_signals()));
+    }
+
+    fn check(&mut self, outcome: PyResult<()>) {
+        if let Err(error) = outcome {
+            self.stop.store(true, Ordering::Relaxed);
+            self.first_error.get_or_insert(error);
+        }
+    }
+
+    /// Takes what other threads have finished until now.
+    fn take_ready(&mut self, py: Python<'_>) {
+        while let Ok(message) = self.receiver.try_recv() {
+            self.take(py, message);
+        }
+        self.check(py.check_signals());
+    }
+
+    /// Takes everything, until the last run has ended.
+    fn wait(&mut self, py: Python<'_>) {
+        loop {
+            let message;
+            (self.receiver, message) = {
+                let receiver = std::mem::replace(&mut self.receiver, channel().1);
+                py.detach(move || {
+                    let message = receiver.recv_timeout(POLL);
+                    (receiver, message)
+                })
+            };
+            match message {
+                Ok(message) => self.take(py, message),
+                Err(RecvTimeoutError::Timeout) => self.check(py.check_signals()),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    }
+}
+
+/// A run to do, but for its queue.
+struct Job {
+    index: usize,
+    scenario: Arc<Checked>,
     seed: u64,
-    options: &RunOptions,
-    stop: &AtomicBool,
-) -> PyResult<String> {
-    // A panic would end the process, and with it what other runs have found.
-    let run = catch_unwind(AssertUnwindSafe(|| {
-        quell_sim::run(scenario, queue, seed, options, stop)
-    }));
-    let run = run.map_err(|_| {
-        PyRuntimeError::new_err(format!(
-            "the simulator panicked with queue {queue}, seed {seed}"
-        ))
-    })?;
-    serde_json::to_string(&run.map_err(input_error)?).map_err(input_error)
+    options: RunOptions,
+}
+
+impl Job {
+    /// The record of a run with a queue of the simulator's own.
+    fn run(&self, queue: &str, stop: &AtomicBool) -> PyResult<String> {
+        // A panic would end the process, and with it what other runs have found.
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            quell_sim::run(&self.scenario, queue, self.seed, &self.options, stop)
+        }));
+        let run = run.map_err(|_| {
+            PyRuntimeError::new_err(format!(
+                "the simulator panicked with queue {queue}, seed {}",
+                self.seed
+            ))
+        })?;
+        serde_json::to_string(&run.map_err(input_error)?).map_err(input_error)
+    }
+
+    /// The record of a run with a queue that is written in Python; what others finish in between is handed over.
+    fn run_own(
+        &self,
+        py: Python<'_>,
+        queue: OwnQueue,
+        results: &mut Results<'_, '_>,
+    ) -> PyResult<String> {
+        let raised = Raised::default();
+        let mut go_on = || {
+            results.take_ready(py);
+            match results.first_error {
+                None => Ok(()),
+                Some(_) => Err(Error::new("interrupted")),
+            }
+        };
+        let run = || {
+            let queue = queue.queue(&raised)?;
+            let bin = self.options.series_bin;
+            let world = World::with_queue(self.scenario.clone(), &queue, self.seed, bin)?;
+            let mut session = Session::new(world, &self.options)?;
+            while let Status::Decide { .. } = session.go_on(&mut go_on)? {}
+            session.finish()
+        };
+        let run = run().map_err(|error| {
+            let mut raised = raised
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            raised.take().unwrap_or_else(|| input_error(error))
+        });
+        serde_json::to_string(&run?).map_err(input_error)
+    }
 }

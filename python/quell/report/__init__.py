@@ -27,6 +27,7 @@ _AGAIN = {
     False: "The same command gives the same figures on any machine, with any number of cores.",
     True: "Real programs on a real machine: another run gives somewhat different figures.",
 }
+_READ = "This page shows records that were made before."
 _NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
 """Columns of the table that a phone shows too."""
 
@@ -35,15 +36,15 @@ def page(outcome: Outcome, command: str) -> str:
     """Return the report of an experiment as HTML; `command` is what repeats it."""
     records, scenario = outcome.records, outcome.scenario
     rows = summarise(records)
-    first_seed = scenario.run_seed(0)
+    first_seed = records[0]["seed"] if scenario is None else scenario.run_seed(0)
     queues = []
     for row in rows:
         runs = [r for r in records if r["queue"] == row.queue]
         shown = next((r for r in runs if r["seed"] == first_seed), runs[0])
         queues.append(_queue(row, runs, shown))
-    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": 0.0 if outcome.real else scenario.warmup_s}
+    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": _warmup(outcome)}
     parts = {
-        "title": escape(scenario.name),
+        "title": escape(records[0]["scenario"] if scenario is None else scenario.name),
         "version": escape(_core.__version__),
         "facts": escape(_facts(outcome, rows)),
         "notice": _notice(outcome),
@@ -51,9 +52,10 @@ def page(outcome: Outcome, command: str) -> str:
         "table": _table(rows),
         "air": section([row.queue for row in rows], records),
         "command": escape(command),
-        "toml": escape(scenario.toml().strip()),
-        "again": _AGAIN[outcome.real],
-        "made": f"{outcome.packets:,.0f} {'real' if outcome.real else 'simulated'} packets in {outcome.wall_s:.1f} s",
+        "toml": "" if scenario is None else escape(scenario.toml().strip()),
+        "no_toml": "hidden" if scenario is None else "",
+        "again": _READ if scenario is None else _AGAIN[outcome.real],
+        "made": _made(outcome),
         "data": embedded(data),
         "css": part("page.css"),
         "js": part("draw.js") + "\n" + part("page.js"),
@@ -171,7 +173,18 @@ def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
     each = f"{runs} run{'s' if runs != 1 else ''} each"
     first = outcome.records[0] if outcome.by_job else None
     link = "" if first is None else f"{_rate(first['capacity_mbps'])}, {_traffic(first)} · "
+    if scenario is None:
+        return f"{link}{queues}, {each}" + ("" if first is None else f" · {first['measured_s']:g} s measured")
     return f"{link}{queues}, {each} · {scenario.duration_s:g} s simulated, the first {scenario.warmup_s:g} s left out"
+
+
+def _warmup(outcome: Outcome) -> float:
+    return 0.0 if outcome.real or outcome.scenario is None else outcome.scenario.warmup_s
+
+
+def _made(outcome: Outcome) -> str:
+    packets = f"{outcome.packets:,.0f} {'real' if outcome.real else 'simulated'} packets"
+    return packets if outcome.scenario is None else f"{packets} in {outcome.wall_s:.1f} s"
 
 
 def _traffic(record: Record) -> str:

@@ -71,7 +71,7 @@ impl Packet for Handle {
 
 /// [`Discipline`] of [`Handle`]s as an object. Implement that one: every discipline that is `Clone`, `Debug`, `Send` and `Sync`
 /// has this one too. The methods are those of the same name there.
-#[allow(missing_docs)]
+#[allow(missing_docs, clippy::len_without_is_empty)]
 pub trait AnyDiscipline: Debug + Send + Sync {
     fn enqueue(&mut self, now: Nanos, packet: Handle, rng: &mut Rng, drops: &mut dyn Drops<Handle>);
     fn dequeue(&mut self, now: Nanos, rng: &mut Rng, drops: &mut dyn Drops<Handle>) -> Got<Handle>;
@@ -325,10 +325,10 @@ impl<P: Packet> Inner<P> {
     /// What must hold after each call, and what follows if it does not.
     fn check<D: Drops<P>>(&mut self, now: Nanos, fault: Option<Fault>, drops: &mut D) {
         let (packets, bytes) = (self.discipline.len(), self.discipline.bytes());
-        if let Some(fault) = fault {
-            self.fail(fault);
-        } else if let Some(why) = self.discipline.failure() {
+        if let Some(why) = self.discipline.failure() {
             self.failure = Some(format!("{}: {why}", self.name));
+        } else if let Some(fault) = fault {
+            self.fail(fault);
         } else if (packets, bytes) != (self.held.len(), self.held.bytes) {
             self.failure = Some(format!(
                 "{} says that it holds {packets} packets of {bytes} bytes in all; of what it was given it has neither returned nor \

@@ -1,0 +1,408 @@
+//! Queues written in Python: `quell._core.Packet`, and a discipline that asks a Python object about each packet.
+//!
+//! A packet of Python's holds a handle of the simulator's. The object that keeps and returns packets is called with the
+//! interpreter's lock held, by the thread that runs its world.
+
+use std::fmt::{self, Debug};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+use quell_link::{Error, Queue};
+use quell_qdisc::outside::Handle;
+use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Got, NEVER, Nanos, Packet as _, Rng, SEC};
+
+use crate::input_error;
+
+/// A packet in a queue written in Python.
+#[pyclass(frozen, module = "quell._core")]
+pub struct Packet {
+    handle: Handle,
+    queue: Arc<Shared>,
+    ecn: AtomicU8,
+    /// It has not been returned, dropped or refused yet.
+    held: AtomicBool,
+}
+
+#[pymethods]
+impl Packet {
+    /// Bytes, those of the link layer included.
+    #[getter]
+    fn length(&self) -> u32 {
+        self.handle.len()
+    }
+
+    /// The same number for all packets of a flow, below 2^32.
+    #[getter]
+    fn flow(&self) -> u32 {
+        self.handle.flow_hash()
+    }
+
+    /// The ECN field: `quell.queue.NOT_ECT`, `ECT1`, `ECT0` or `CE`.
+    #[getter]
+    fn ecn(&self) -> u8 {
+        self.ecn.load(Relaxed)
+    }
+
+    /// When it came to this queue, seconds.
+    #[getter]
+    fn enqueued(&self) -> f64 {
+        seconds(self.handle.enqueued())
+    }
+
+    /// Marks it CE if it is ECN-capable; False (and untouched) if it is not.
+    fn mark(&self) -> PyResult<bool> {
+        self.must_be_held("mark")?;
+        if self.ecn() == Ecn::NotEct.bits() {
+            return Ok(false);
+        }
+        if self.ecn.swap(Ecn::Ce.bits(), Relaxed) != Ecn::Ce.bits() {
+            self.queue.marks.fetch_add(1, Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// Gives it up: the queue does not return it any more.
+    fn drop(&self) -> PyResult<()> {
+        self.must_be_held("drop")?;
+        self.held.store(false, Relaxed);
+        self.queue.dropped().push(self.handle());
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<Packet of {} bytes, flow {}, ecn {}, since {} s>",
+            self.length(),
+            self.flow(),
+            self.ecn(),
+            self.enqueued()
+        )
+    }
+}
+
+impl Packet {
+    /// The handle, with the mark that Python gave it.
+    fn handle(&self) -> Handle {
+        let mut handle = self.handle;
+        if self.ecn() != handle.ecn().bits() {
+            handle.set_ce();
+        }
+        handle
+    }
+
+    fn must_be_held(&self, act: &str) -> PyResult<()> {
+        match self.held.load(Relaxed) {
+            true => Ok(()),
+            false => Err(input_error(format!(
+                "{act}() of a packet that has left its queue"
+            ))),
+        }
+    }
+}
+
+/// Python forgot the packet: nothing refers to it any more.
+impl Drop for Packet {
+    fn drop(&mut self) {
+        if *self.held.get_mut() {
+            self.queue.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// What a queue shares with its packets.
+#[derive(Default)]
+struct Shared {
+    /// Packets that `drop()` was called of, to be reported when the call is over.
+    dropped: Mutex<Vec<Handle>>,
+    marks: AtomicU64,
+    /// Packets that were forgotten while they should have been kept.
+    lost: AtomicU64,
+}
+
+impl Shared {
+    fn dropped(&self) -> MutexGuard<'_, Vec<Handle>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The exception that ended a run.
+pub type Raised = Arc<Mutex<Option<PyErr>>>;
+
+/// A queue as `quell.queue.OwnQueue` describes it.
+#[derive(FromPyObject)]
+pub struct OwnQueue {
+    /// What its runs are called.
+    name: String,
+    /// Makes a fresh object.
+    make: Py<PyAny>,
+}
+
+impl OwnQueue {
+    /// The queue, as the simulator takes it. What its methods raise is left in `raised`.
+    pub fn queue(self, raised: &Raised) -> Result<Queue, Error> {
+        let Self { name, make } = self;
+        let raised = raised.clone();
+        Queue::outside(&name.clone(), move |_| {
+            Python::attach(|py| PyQueue::new(py, &name, &make, &raised))
+        })
+    }
+}
+
+/// The discipline.
+struct PyQueue {
+    name: String,
+    /// The object's bound methods; None if it could not be made.
+    methods: Option<(Py<PyAny>, Py<PyAny>)>,
+    shared: Arc<Shared>,
+    packets: usize,
+    bytes: u64,
+    raised: Raised,
+    failure: Option<String>,
+}
+
+impl Debug for PyQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} packets", self.name, self.packets)
+    }
+}
+
+/// Python's objects cannot be copied in the middle of a run. Nothing in this module clones a world.
+impl Clone for PyQueue {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            methods: None,
+            shared: Arc::default(),
+            packets: self.packets,
+            bytes: self.bytes,
+            raised: self.raised.clone(),
+            failure: Some("a queue written in Python cannot be cloned".into()),
+        }
+    }
+}
+
+/// Why a call was no good: an exception, or what the queue did wrong.
+enum Wrong {
+    Raised(PyErr),
+    Did(String),
+}
+
+impl From<PyErr> for Wrong {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+impl PyQueue {
+    fn new(py: Python<'_>, name: &str, make: &Py<PyAny>, raised: &Raised) -> Self {
+        let made = make.bind(py).call0().and_then(|object| {
+            let method = |name| object.getattr(name).map(Bound::unbind);
+            Ok((method("enqueue")?, method("dequeue")?))
+        });
+        let mut queue = Self {
+            name: name.to_owned(),
+            methods: None,
+            shared: Arc::default(),
+            packets: 0,
+            bytes: 0,
+            raised: raised.clone(),
+            failure: None,
+        };
+        match made {
+            Ok(methods) => queue.methods = Some(methods),
+            Err(error) => queue.fail(Wrong::Raised(error)),
+        }
+        queue
+    }
+
+    #[cold]
+    fn fail(&mut self, wrong: Wrong) {
+        self.failure = Some(match wrong {
+            Wrong::Did(what) => what,
+            Wrong::Raised(error) => {
+                let text = error.to_string();
+                let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+                raised.get_or_insert(error);
+                format!("it raised {text}")
+            }
+        });
+    }
+
+    /// What the queue dropped during a call.
+    fn report<D: Drops<Handle>>(&mut self, now: Nanos, drops: &mut D) {
+        for handle in self.shared.dropped().drain(..) {
+            self.packets -= 1;
+            self.bytes -= u64::from(handle.len());
+            drops.drop(now, handle, DropCause::Early);
+        }
+    }
+
+    /// What is wrong once a method has returned, if nothing was before.
+    fn after<T>(&self, method: &str, answer: Result<T, Wrong>) -> Result<T, Wrong> {
+        match self.shared.lost.load(Relaxed) {
+            0 => answer,
+            lost if answer.is_ok() => Err(Wrong::Did(format!(
+                "{method}() lost packets, which were neither kept, returned nor dropped: {lost}; drop() gives up one that was kept"
+            ))),
+            _ => answer,
+        }
+    }
+
+    /// Whether the packet is kept.
+    fn keeps(&self, py: Python<'_>, now: Nanos, handle: Handle) -> Result<bool, Wrong> {
+        let Some((enqueue, _)) = &self.methods else {
+            return Ok(false);
+        };
+        let packet = Packet {
+            handle,
+            queue: self.shared.clone(),
+            ecn: AtomicU8::new(handle.ecn().bits()),
+            held: AtomicBool::new(true),
+        };
+        let packet = Bound::new(py, packet)?;
+        let answer = enqueue.bind(py).call1((&packet, seconds(now)))?;
+        if answer.is_none() {
+            return Ok(true);
+        }
+        let Ok(kept) = answer.cast::<PyBool>() else {
+            let what = format!(
+                "enqueue() returned {}; it returns True or None for a packet that it keeps, False for one that it drops",
+                shown(&answer)
+            );
+            return Err(Wrong::Did(what));
+        };
+        let kept = kept.is_true();
+        // One that was dropped by its own method is reported with those.
+        Ok(kept || !packet.get().held.swap(false, Relaxed))
+    }
+
+    fn next(&self, py: Python<'_>, now: Nanos) -> Result<Got<Handle>, Wrong> {
+        let Some((_, dequeue)) = &self.methods else {
+            return Ok(Got::Empty);
+        };
+        let time = seconds(now);
+        let answer = dequeue.bind(py).call1((time,))?;
+        if let Ok(packet) = answer.cast::<Packet>() {
+            return self.returned(packet.get()).map_err(Wrong::Did);
+        }
+        if answer.is_none() {
+            let held = self.packets - self.shared.dropped().len();
+            return match held {
+                0 => Ok(Got::Empty),
+                _ => Err(Wrong::Did(format!(
+                    "dequeue() returned None though packets are kept that were neither returned nor dropped: {held}; a time lets them wait"
+                ))),
+            };
+        }
+        match answer.extract::<f64>() {
+            Ok(later) if later > time && !answer.is_instance_of::<PyBool>() => {
+                Ok(Got::NotBefore(nanos_after(now, later)))
+            }
+            Ok(_) if !answer.is_instance_of::<PyBool>() => Err(Wrong::Did(format!(
+                "dequeue() returned the time {}, which is not after now, {time}",
+                shown(&answer)
+            ))),
+            _ => Err(Wrong::Did(format!(
+                "dequeue() returned {}; it returns a packet, None, or a time in seconds before which nothing leaves",
+                shown(&answer)
+            ))),
+        }
+    }
+
+    fn returned(&self, packet: &Packet) -> Result<Got<Handle>, String> {
+        if !Arc::ptr_eq(&packet.queue, &self.shared) {
+            return Err(
+                "dequeue() returned a packet of another queue or run; does an attribute of the class hold packets?"
+                    .into(),
+            );
+        }
+        match packet.held.swap(false, Relaxed) {
+            true => Ok(Got::Packet(packet.handle())),
+            false => {
+                Err("dequeue() returned a packet that it had returned or dropped before".to_owned())
+            }
+        }
+    }
+}
+
+impl Discipline<Handle> for PyQueue {
+    fn enqueue<D: Drops<Handle>>(
+        &mut self,
+        now: Nanos,
+        handle: Handle,
+        _: &mut Rng,
+        drops: &mut D,
+    ) {
+        self.packets += 1;
+        self.bytes += u64::from(handle.len());
+        let kept = Python::attach(|py| self.keeps(py, now, handle));
+        let kept = self.after("enqueue", kept);
+        self.report(now, drops);
+        match kept {
+            Ok(true) => {}
+            Ok(false) => {
+                self.packets -= 1;
+                self.bytes -= u64::from(handle.len());
+                drops.drop(now, handle, DropCause::Overflow);
+            }
+            Err(wrong) => self.fail(wrong),
+        }
+    }
+
+    fn dequeue<D: Drops<Handle>>(&mut self, now: Nanos, _: &mut Rng, drops: &mut D) -> Got<Handle> {
+        let got = Python::attach(|py| self.next(py, now));
+        let got = self.after("dequeue", got);
+        self.report(now, drops);
+        match got {
+            Ok(Got::Packet(handle)) => {
+                self.packets -= 1;
+                self.bytes -= u64::from(handle.len());
+                Got::Packet(handle)
+            }
+            Ok(got) => got,
+            Err(wrong) => {
+                self.fail(wrong);
+                Got::Empty
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.packets
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.shared.marks.load(Relaxed)
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+fn seconds(time: Nanos) -> f64 {
+    time as f64 / SEC as f64
+}
+
+/// A time that Python said, which comes after `now`.
+fn nanos_after(now: Nanos, seconds: f64) -> Nanos {
+    let nanos = seconds * SEC as f64;
+    match nanos < NEVER as f64 {
+        true => (nanos.round() as Nanos).max(now + 1),
+        false => NEVER,
+    }
+}
+
+/// What Python would show, in one line, not too long.
+fn shown(value: &Bound<'_, PyAny>) -> String {
+    let text = value.repr();
+    let text = text.map_or_else(|_| "an object".into(), |text| text.to_string());
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(60).collect()
+}

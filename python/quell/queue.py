@@ -1,0 +1,96 @@
+"""Queues written in Python: a class that keeps packets and returns them.
+
+>>> class Fifo:
+...     def __init__(self, limit=100):
+...         self.packets, self.limit = collections.deque(), limit
+...     def enqueue(self, packet, now):
+...         if len(self.packets) == self.limit:
+...             return False
+...         self.packets.append(packet)
+...     def dequeue(self, now):
+...         return self.packets.popleft() if self.packets else None
+>>> quell.compare("home", aqm=["fq_codel", Fifo(), Fifo])
+
+docs/extending.md has the rules and what such a queue costs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, cast
+
+from quell import _core
+from quell._core import InputError, Packet
+
+__all__ = ["CE", "ECT0", "ECT1", "NOT_ECT", "Aqm", "OwnQueue", "Packet", "Queue"]
+
+NOT_ECT, ECT1, ECT0, CE = range(4)
+"""The ECN field of a packet (RFC 3168, section 5; RFC 9331)."""
+
+
+class Queue(Protocol):
+    """What such a class has. Its name, or that in its attribute `name`, is what tables and records call it."""
+
+    def enqueue(self, packet: Packet, now: float, /) -> bool | None:
+        """Keep the packet that arrives at `now` (seconds), or return False to drop it."""
+
+    def dequeue(self, now: float, /) -> Packet | float | None:
+        """Return the next packet for the link, None if none is kept, or a time before which none is to leave."""
+
+
+Aqm: TypeAlias = str | Queue | Callable[[], Queue]
+"""A queue: words as in tc, an object that is copied for each run, or a class or function that makes one."""
+
+
+@dataclass(frozen=True)
+class OwnQueue:
+    """A queue written in Python: what runs of it are called, and what makes a fresh one."""
+
+    name: str
+    make: Callable[[], Queue]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def parse(aqm: object) -> str | OwnQueue:
+    """Return queue words as short as they can be written, or what makes a queue that is written in Python.
+
+    Raises InputError.
+    """
+    if isinstance(aqm, str):
+        return _core.queue(aqm)
+    if isinstance(aqm, type) or not _is_queue(aqm):
+        if not callable(aqm):
+            what = "neither text nor an object with enqueue() and dequeue()"
+            raise InputError(f'aqm: {aqm!r} is {what}; write queue words, as in aqm="codel target 5ms"')
+        made = aqm()
+        if not _is_queue(made):
+            raise InputError(f"aqm: {_name(made)} has no methods enqueue() and dequeue(); docs/extending.md shows both")
+        return OwnQueue(_name(made), aqm)
+    queue = cast("Queue", aqm)
+    return OwnQueue(_name(queue), lambda: copy.deepcopy(queue))
+
+
+def parse_all(aqm: Iterable[object]) -> list[str | OwnQueue]:
+    """Return queues for one table, each once.
+
+    Raises InputError, also where a row would mix two queues.
+    """
+    parsed = list(dict.fromkeys(parse(one) for one in aqm))
+    names = [str(queue) for queue in parsed]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"aqm: two queues are called {name}; give them names: an attribute `name` of the object")
+    return parsed
+
+
+def _is_queue(thing: object) -> bool:
+    return all(callable(getattr(thing, method, None)) for method in ("enqueue", "dequeue"))
+
+
+def _name(queue: object) -> str:
+    name = getattr(queue, "name", None)
+    return name if isinstance(name, str) else type(queue).__name__
