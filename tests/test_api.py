@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import quell
 from conftest import ROOT
+from quell import cli
 from quell.control import Gauges, Knobs
 
 LINK: dict[str, Any] = {"rate": "10mbit", "rtt": "40ms", "flows": ["newreno"], "duration": "10s", "warmup": "2s"}
@@ -108,7 +110,7 @@ def test_bad_input_raises_one_line() -> None:
         (lambda: quell.run(rate=5e6), 'the rate "5000000" has no unit; write 5000000mbit'),  # type: ignore[arg-type]
         (lambda: quell.run(rtt=20), 'the time "20" has no unit; write 20ms'),  # type: ignore[arg-type]
         (lambda: quell.run(aqm=["codel"]), "aqm: .* write queue words"),  # type: ignore[arg-type]
-        (lambda: quell.compare(aqm=["codel", 5]), "aqm: 5 is not text"),  # type: ignore[list-item]
+        (lambda: quell.compare(aqm=["codel", 5]), "aqm: 5 is neither text nor an object"),  # type: ignore[list-item]
         (lambda: quell.run(flows=3), "flows: 3 is not a list of flows"),  # type: ignore[arg-type]
         (lambda: quell.run(ecn="yes"), "ecn: 'yes' is neither True nor False"),  # type: ignore[arg-type]
         (lambda: quell.env("home", vary={"rte": 1}), "unknown range `rte`; did you mean `rate`"),  # type: ignore[dict-item]
@@ -182,11 +184,11 @@ class Still:
     period = 0.1
 
     def __init__(self, knobs: Knobs) -> None:
-        self.knobs, self.seen = knobs, list[Gauges]()
+        self.first, self.seen = knobs, list[Gauges]()
 
     def decide(self, gauges: Gauges) -> Knobs | None:
         self.seen.append(gauges)
-        return self.knobs if len(self.seen) == 1 else None
+        return self.first if len(self.seen) == 1 else None
 
 
 def test_a_controller_in_python_reads_gauges_on_its_cadence_and_turns_knobs() -> None:
@@ -237,6 +239,64 @@ def test_a_run_that_fails_leaves_no_capture(tmp_path: Path) -> None:
 def test_a_controllers_mistake_ends_the_run(knobs: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         quell.run(aqm="fifo", controller=Still(knobs), **LINK)
+
+
+class Sets(Still):
+    """Says which knobs it sets."""
+
+    def __init__(self, knobs: Any) -> None:
+        super().__init__(dict.fromkeys(knobs, 0.1))  # type: ignore[arg-type]
+        self.knobs = knobs
+
+
+@pytest.mark.parametrize(
+    ("aqm", "knobs", "words"),
+    [
+        ("cake", ["limit"], "`cake` has no knob limit; it has none"),
+        ("codel", ["drop"], "`codel` has no knob drop; it has limit"),
+        ("fifo", ["drop", "base_probability"], "`fifo` has no knob base_probability; it has limit, drop"),
+        ("fifo", ["limt"], "unknown knob `limt`; did you mean `limit`"),
+        ("fifo", "drop", 'knobs = "drop" is one text; write knobs = \\("drop",\\)'),
+    ],
+)
+def test_a_controller_of_a_knob_that_is_not_there_is_refused_before_the_run(aqm: str, knobs: Any, words: str) -> None:
+    controller = Sets(knobs)
+    with pytest.raises(quell.InputError, match=words) as caught:
+        quell.run(aqm=aqm, controller=controller, **LINK)
+    assert "\n" not in str(caught.value)
+    assert not controller.seen
+
+
+def test_one_that_does_not_say_its_knobs_is_refused_where_there_are_none_or_at_its_first_decision() -> None:
+    silent = Still({"limit": 3})
+    with pytest.raises(quell.InputError, match=r"`cake` has no knobs; .* or write knobs = \(\)"):
+        quell.run(aqm="cake", controller=silent, **LINK)
+    assert not silent.seen
+    wrong = Still({"base_probability": 0.5})
+    with pytest.raises(quell.InputError, match="`fifo` has no knob base_probability; it has limit, drop"):
+        quell.run(aqm="fifo", controller=wrong, **LINK)
+    assert len(wrong.seen) == 1
+
+
+def test_one_that_only_reads_works_everywhere() -> None:
+    reader = Sets(())
+    assert quell.run(aqm="cake", controller=reader, **LINK)["controller"].to_list() == ["Sets"]
+    assert len(reader.seen) in (99, 100)
+
+
+def test_the_record_names_the_controller(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    held, free = quell.run(aqm="fifo", controller=Still({}), **LINK), quell.run(aqm="fifo", **LINK)
+    assert (held["controller"].to_list(), free["controller"].to_list()) == (["Still"], [None])
+    summary = quell.summary(pl.concat([held, free]))
+    assert summary.select("queue", "controller", "runs").rows() == [("fifo", "Still", 1), ("fifo", None, 1)]
+    held.write_parquet(tmp_path / "run.parquet")
+    assert pl.read_parquet(tmp_path / "run.parquet")["controller"].to_list() == ["Still"]
+    run, again, page = (tmp_path / name for name in ("run.json", "again.json", "page.html"))
+    held.write_json(run)
+    assert cli.call(["show", str(run), "--json", str(again), "--html", str(page)]) == 0
+    assert "fifo + Still" in capsys.readouterr().out
+    assert "fifo + Still" in page.read_text("utf-8")
+    assert json.loads(again.read_text()) == json.loads(run.read_text())
 
 
 def test_what_a_controller_raises_comes_out() -> None:

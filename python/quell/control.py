@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
 from quell import _core
-from quell._core import Scenario
+from quell._core import InputError, Scenario
 from quell.experiment import fingerprint
+from quell.names import known
+from quell.queue import OwnQueue
 
 
 class Gauges(TypedDict):
@@ -58,7 +60,12 @@ class Knobs(TypedDict, total=False):
 
 
 class Controller(Protocol):
-    """What `quell.run(controller=...)` takes."""
+    """What `quell.run(controller=...)` takes.
+
+    It may have another attribute, `knobs`, which lists the knobs that it sets, as in `knobs = ("limit", "drop")`: a
+    queue that lacks one is then refused before the run, else at the first decision that sets it. `knobs = ()` is for
+    a controller that only reads gauges.
+    """
 
     period: float
     """Seconds between decisions, at least 1e-6."""
@@ -69,17 +76,42 @@ class Controller(Protocol):
 
 def run_controlled(
     scenario: Scenario,
-    queue: str,
+    queue: str | OwnQueue,
     seed: int,
     controller: Controller,
     series_bin_s: float | None,
     pcap: Path | None = None,
 ) -> Mapping[str, Any]:
-    """Simulate one run with a controller from outside; returns the result record."""
+    """Simulate one run with a controller from outside; returns the result record.
+
+    Raises InputError, also where the queue lacks a knob that the controller sets.
+    """
+    if isinstance(queue, OwnQueue):
+        raise InputError(f"controller: {queue} is written in Python and has no knobs; its class decides by itself")
     world = _core.World(scenario, queue, seed, series_bin_s=series_bin_s, pcap=pcap)
+    _check_knobs(controller, queue, world.knobs())
     world.control(float(controller.period))
     while (question := world.run()) is not None:
         which, sub_queue, gauges = question
         world.set(controller.decide(gauges), which, sub_queue)
-    record: Mapping[str, Any] = json.loads(world.finish()) | {"scenario_hash": fingerprint(scenario)}
+    named = {"scenario_hash": fingerprint(scenario), "controller": type(controller).__name__}
+    record: Mapping[str, Any] = json.loads(world.finish()) | named
     return record
+
+
+def _check_knobs(controller: Controller, queue: str, there: Sequence[str]) -> None:
+    wanted = getattr(controller, "knobs", None)
+    if isinstance(wanted, str):
+        raise InputError(f'controller: knobs = "{wanted}" is one text; write knobs = ("{wanted}",)')
+    if not isinstance(wanted, Sequence | Set):
+        if not there:
+            remedy = (
+                'choose another queue, as in aqm="fifo", or write knobs = () in a controller that only reads gauges'
+            )
+            raise InputError(f"controller: `{queue}` has no knobs; {remedy}")
+        return
+    for knob in wanted:
+        known("knob", str(knob), Knobs.__annotations__, "controller")
+        if knob not in there:
+            has = f"it has {', '.join(there)}" if there else "it has none"
+            raise InputError(f"controller: `{queue}` has no knob {knob}; {has}")

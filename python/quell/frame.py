@@ -105,12 +105,13 @@ _SERIES = pl.Struct(
     }
 )
 
-_SCENARIO = ("scenario", "scenario_hash")
+_SCENARIO = ("scenario", "scenario_hash", "controller")
 """What distinguishes runs beside queue and seed."""
 
 SCHEMA: dict[str, pl.DataType] = {
     "scenario": pl.String(),
     "queue": pl.String(),
+    "controller": pl.String(),
     "seed": _COUNT,
     "measured_s": _FLOAT,
     "goodput_mbps": _FLOAT,
@@ -152,12 +153,12 @@ def runs(records: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def summary(frame: pl.DataFrame) -> pl.DataFrame:
-    """Reduce a frame of runs to one row per scenario and queue.
+    """Reduce a frame of runs to one row per scenario, controller and queue.
 
-    Runs belong together where `scenario`, `scenario_hash` (what the scenario says) and `queue` are equal. For each
-    measure there is a column with the mean over runs and `<measure>.ci95`, half the width of its 95 % confidence
-    interval (Student's t; null with one run); `front` says which queues no other of the scenario beats in goodput and
-    p95 sojourn.
+    Runs belong together where `scenario`, `scenario_hash` (what the scenario says), `controller` and `queue` are equal.
+    For each measure there is a column with the mean over runs and `<measure>.ci95`, half the width of its 95 %
+    confidence interval (Student's t; null with one run); `front` says which queues no other of the scenario beats in
+    goodput and p95 sojourn.
     """
     scenarios: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for record in frame.to_dicts():
@@ -175,7 +176,7 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
     ]
     floats = {f"{m.key}{end}": pl.Float64() for m in MEASURES for end in ("", ".ci95")}
     first = {"scenario": pl.String(), "queue": pl.String(), "runs": pl.Int64(), "front": pl.Boolean()}
-    return pl.DataFrame(rows, schema={**first, **floats, "scenario_hash": pl.String()})
+    return pl.DataFrame(rows, schema={**first, **floats, "scenario_hash": pl.String(), "controller": pl.String()})
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:

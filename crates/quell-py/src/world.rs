@@ -48,6 +48,13 @@ impl World {
         world.set_outside(queue, period).map_err(input_error)
     }
 
+    /// The knobs that a queue has as a whole.
+    #[pyo3(signature = (queue = 0))]
+    fn knobs(&mut self, queue: usize) -> PyResult<Vec<&'static str>> {
+        let known = self.session()?.world.knobs(queue, false);
+        Ok(known.map_err(input_error)?.names().collect())
+    }
+
     /// Runs on to the next decision; None at the scenario's end. The interpreter's lock is released; Ctrl-C ends it.
     fn run<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Question<'py>>> {
         let session = self.session()?;
