@@ -1,4 +1,4 @@
-"""`quell show FILE`: what a model file holds: LearnQueue's table drawn, a network's card."""
+"""`quell show FILE`: what a file holds: LearnQueue's table drawn, a network's card, result records side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from rich import box
 from rich.table import Table as RichTable
 
-from quell import _core, files
+from quell import _core, experiment, files, stats, table
 from quell._core import InputError
 from quell.options import Html, Json
 from quell.output import Targets, command, err, out
@@ -20,7 +20,8 @@ from quell.papers import page
 from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
 
 EXAMPLES = (
-    "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show models/rl-aqm.safetensors"
+    "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show models/rl-aqm.safetensors\n\n"
+    "  quell show runs.json --html report.html"
 )
 LESS, MORE, UNTRIED = "▼", "▲", "·"
 ROWS = 24
@@ -57,31 +58,49 @@ class QTable:
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table or network, a .safetensors with a card.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Table or network, a .safetensors with a card; or result records as --json writes them.",
+        ),
+    ],
     html: Html = None,
     json: Json = None,
 ) -> int:
-    """Show a model file: the policy in LearnQueue's table, limit by limit; the card of a network."""
+    """Show a file: the policy in LearnQueue's table; the card of a network; result records side by side."""
     targets = Targets(json, html)
     data = _read(file)
+    if data.lstrip()[:1] in (b"[", b"{"):
+        return _show_records(file, data, targets)
     try:
-        table: QTable | None = QTable.load(file)
+        learned: QTable | None = QTable.load(file)
     except InputError as error:
         try:
             card = _json.loads(_core.Policy(str(file), data).card)
         except InputError:
             raise error from None
-        table, plain = None, {"card": card}
+        learned, plain = None, {"card": card}
         if html is not None:
             raise InputError(f"{file}: a network has no picture; leave --html out") from None
-    if table is not None:
-        plain = {"card": table.card, "q_ms": table.values, "visits": table.visits}
+    if learned is not None:
+        plain = {"card": learned.card, "q_ms": learned.values, "visits": learned.visits}
     targets.write_json(plain, indent=None)
     if not targets.quiet:
-        _print(file, table, plain["card"])
-    if html is not None and table is not None:
-        files.write_text(html, picture(file.name, table))
+        _print(file, learned, plain["card"])
+    if html is not None and learned is not None:
+        files.write_text(html, picture(file.name, learned))
         err.print(f"Page: {html}", style="dim", soft_wrap=True)
+    return 0
+
+
+def _show_records(file: Path, data: bytes, targets: Targets) -> int:
+    outcome = experiment.recorded(file, data)
+    if not targets.quiet:
+        rows = stats.summarise(outcome.records)
+        out.print(table.compare(rows, out.width))
+        out.print(table.legend(rows))
+    targets.write(outcome, json=_json.loads(data))
     return 0
 
 
