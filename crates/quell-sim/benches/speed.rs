@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cpu_time::ProcessTime;
-use quell_qdisc::{MS, Nanos, SEC, US};
+use quell_link::Queue;
+use quell_qdisc::outside::Handle;
+use quell_qdisc::{MS, Nanos, Qdisc, SEC, US};
 use quell_sim::World;
 use quell_sim::scenario::{Cc, Direction, Flow, FlowKind, Link, Rate, Scenario, Shaper, Tcp};
 
@@ -27,6 +29,8 @@ struct Cell {
     flows: u32,
     queue: &'static str,
     hops: usize,
+    /// The queue's discipline is driven as one that another crate brings.
+    outside: bool,
     /// Million packets per CPU-second to reach.
     bar: Option<f64>,
 }
@@ -45,6 +49,7 @@ impl Cell {
             flows,
             queue,
             hops: 0,
+            outside: false,
             bar,
         }
     }
@@ -58,8 +63,13 @@ impl Cell {
             ..
         } = self;
         let hops = if self.hops > 0 { ", 3 hops" } else { "" };
+        let from = if self.outside {
+            ", from another crate"
+        } else {
+            ""
+        };
         let s = if *flows > 1 { "s" } else { "" };
-        format!("{mbps} Mbit/s, {flows} {cc} flow{s}, {queue}{hops}")
+        format!("{mbps} Mbit/s, {flows} {cc} flow{s}, {queue}{hops}{from}")
     }
 }
 
@@ -79,6 +89,12 @@ fn cells(quick: bool) -> Vec<Cell> {
             cells.push(Cell {
                 hops: 2,
                 ..Cell::new("newreno", 100, flows, PFIFO, Some(4.0))
+            });
+        }
+        for queue in ["codel", "fq_codel"] {
+            cells.push(Cell {
+                outside: true,
+                ..Cell::new("cubic", 100, 10, queue, None)
             });
         }
         // Reported without a bar; the last three show that cost per packet does not grow with the rate.
@@ -149,9 +165,20 @@ fn scenario(cell: &Cell) -> Scenario {
     }
 }
 
+fn queue(cell: &Cell) -> Queue {
+    let own = Queue::parse(cell.queue).expect("words");
+    match cell.outside {
+        false => own,
+        true => Queue::outside("outside", move |rate_bps| {
+            Qdisc::<Handle>::new(own.build(rate_bps).queue)
+        })
+        .expect("a name"),
+    }
+}
+
 fn world(cell: &Cell, seed: u64) -> World {
-    let mut world =
-        World::new(Arc::new(scenario(cell)), cell.queue, seed, None).expect("a valid scenario");
+    let mut world = World::with_queue(Arc::new(scenario(cell)), &queue(cell), seed, None)
+        .expect("a valid scenario");
     world.run_until(2 * SEC);
     world
 }
@@ -251,12 +278,13 @@ fn main() {
         let one = |cell: &Cell| {
             let Speed { best, median, .. } = measure(cell, 0);
             format!(
-                "{{\"cc\":\"{}\",\"rate_mbps\":{},\"flows\":{},\"queue\":\"{}\",\"hops\":{},\"packets_per_cpu_s\":{:.0},\"best\":{:.0}}}",
+                "{{\"cc\":\"{}\",\"rate_mbps\":{},\"flows\":{},\"queue\":\"{}\",\"hops\":{},\"outside\":{},\"packets_per_cpu_s\":{:.0},\"best\":{:.0}}}",
                 cell.cc,
                 cell.mbps,
                 cell.flows,
                 cell.queue,
                 cell.hops + 1,
+                cell.outside,
                 median * 1e6,
                 best * 1e6
             )
