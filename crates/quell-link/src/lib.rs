@@ -1,6 +1,4 @@
 #![doc = include_str!("../README.md")]
-//!
-//! What the simulator and the live plane share: units, queue words, link rates, histograms and result records.
 
 pub mod bottleneck;
 pub mod error;

@@ -1,9 +1,4 @@
 #![doc = include_str!("../README.md")]
-//!
-//! Queue disciplines (the data plane) and the controllers that turn their knobs (the control plane).
-//!
-//! Sans-IO: time is an argument, randomness is handed in, and nothing here reads a clock, opens a file or starts a thread.
-//! The same code runs in virtual time, on real packets and under a fuzzer.
 
 pub mod control;
 pub mod discipline;

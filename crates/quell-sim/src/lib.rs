@@ -1,6 +1,4 @@
 #![doc = include_str!("../README.md")]
-//!
-//! The network around the queue: events, links, TCP, applications, scenarios, probes.
 
 pub mod agenda;
 mod capture;
