@@ -54,7 +54,7 @@ pub fn tun(name: &CStr, offload: bool) -> io::Result<OwnedFd> {
     request.ifr_ifru.ifru_flags =
         (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     // SAFETY: TUNSETIFF is defined with an ifreq.
-    unsafe { sys::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request)? };
+    unsafe { sys::ioctl(file.as_fd(), libc::TUNSETIFF as libc::c_ulong, &mut request)? };
     if offload {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let udp = TUN_F_USO4 | TUN_F_USO6;

@@ -3,7 +3,7 @@
 //! Those that `init` calls between `clone` and `exec` make system calls only: no allocation, no locks.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -39,15 +39,12 @@ pub fn socket(family: c_int) -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })
 }
 
-/// An `ioctl` that reads from or writes to `argument`.
+/// An `ioctl` that reads from or writes to `argument`. C libraries differ in the type of a request.
 ///
 /// # Safety
 /// `argument` must be the type that `request` is defined with.
-pub unsafe fn ioctl<T>(
-    fd: BorrowedFd<'_>,
-    request: libc::Ioctl,
-    argument: &mut T,
-) -> io::Result<()> {
+pub unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<()> {
+    let request = request as libc::Ioctl;
     // SAFETY: the caller vouches for the type; the pointer is valid for the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(argument)) })?;
     Ok(())
