@@ -86,8 +86,8 @@ impl PacketQueue {
     /// Opens the queue with this number or the next that is free; it keeps at least `length` packets.
     pub fn open(first: u16, length: u32, mtu: u32) -> Result<Self, Error> {
         let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
-        for number in first..first.saturating_add(TRIES) {
-            match bind(&fd, number, length) {
+        for (number, sequence) in (first..first.saturating_add(TRIES)).zip((1..).step_by(2)) {
+            match bind(&fd, number, length, sequence) {
                 Ok(()) => {
                     let largest = mtu.max(1500) as usize;
                     return Ok(Self {
@@ -132,25 +132,30 @@ pub fn no_socket(what: &str, error: &io::Error) -> Error {
     Error::new(format!("cannot open {what}: {error}")).remedy(remedy)
 }
 
-fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
+/// Makes us the owner of a packet queue. Both requests are answered, and both answers are waited for: one that stayed behind would be
+/// taken for an answer about the next queue.
+fn bind(fd: &OwnedFd, queue: u16, length: u32, sequence: u32) -> io::Result<()> {
     let mut out = Vec::new();
-    nfqueue::bind(&mut out, queue, length, 1);
+    nfqueue::bind(&mut out, queue, length, sequence);
     sys::send_bytes(fd.as_fd(), &out)?;
     let mut buffer = [0; 1024];
-    loop {
+    let mut answers = [None; 2];
+    while answers.contains(&None) {
         if !sys::readable(fd.as_fd(), PATIENCE) {
             return Err(ErrorKind::TimedOut.into());
         }
         let n = sys::receive_bytes(fd.as_fd(), &mut buffer)?;
         for message in nfqueue::messages(&buffer[..n]) {
-            match message {
-                Message::Answer(2, 0) => return Ok(()),
-                Message::Answer(1 | 2, error) if error != 0 => {
-                    return Err(io::Error::from_raw_os_error(error));
-                }
-                _ => {}
+            if let Message::Answer(number, error) = message
+                && let Some(answer) = answers.get_mut(number.wrapping_sub(sequence) as usize)
+            {
+                *answer = Some(error);
             }
         }
+    }
+    match answers.into_iter().flatten().find(|error| *error != 0) {
+        None => Ok(()),
+        Some(error) => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
