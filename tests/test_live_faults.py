@@ -1,12 +1,17 @@
-"""`quell live` under faults: other instances, failing tools, a stopped loop, changes of rules and interfaces below it."""
+"""`quell live` under faults: other instances, failing tools, a stopped loop, rules and interfaces that change."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from conftest import QUELL_LIVE
 from live_net import Net, built, require, stop
 
 
@@ -41,3 +46,97 @@ def test_each_direction_of_each_instance_has_a_packet_queue_of_its_own_and_no_ot
         status, errors = stop(command)
         assert status == 0, errors
     assert queues(net) == []
+
+
+class Tools:
+    """A folder before all others in PATH, where iptables and ip6tables can be made to fail."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.names = ("iptables", "ip6tables")
+        self.mend()
+
+    def write(self, body: str) -> None:
+        for name in self.names:
+            script = self.folder / f"{name}.new"
+            script.write_text(f"#!/bin/sh\n{body.format(real=shutil.which(name))}\n")
+            script.chmod(0o755)
+            script.rename(self.folder / name)
+
+    def mend(self) -> None:
+        self.write('exec {real} "$@"')
+
+    def remove(self) -> None:
+        for name in self.names:
+            (self.folder / name).unlink()
+
+    def live(self, net: Net, *words: str) -> subprocess.Popen[str]:
+        """Start quell-live with these tools alone."""
+        path = f"PATH={self.folder}"
+        command = net.start(net.r, "/usr/bin/env", path, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit", *words)
+        deadline = time.monotonic() + 20
+        while len(net.rules()) < 1 or "what leaves" not in said(command):
+            assert command.poll() is None and time.monotonic() < deadline
+        return command
+
+
+def said(command: subprocess.Popen[str]) -> str:
+    """Read its next line."""
+    assert command.stderr is not None
+    return command.stderr.readline()
+
+
+def limit(command: subprocess.Popen[str]) -> None:
+    """Let it open no further file."""
+    subprocess.run(["prlimit", f"--pid={command.pid}", "--nofile=6:6"], check=True)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Tools:
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    return Tools(folder)
+
+
+FAULTS: dict[str, Callable[[Tools, subprocess.Popen[str]], None]] = {
+    "gone": lambda tools, _: tools.remove(),
+    "failing": lambda tools, _: tools.write("exit 1"),
+    "silent": lambda tools, _: tools.write("exit 0"),
+    "without descriptors": lambda _, command: limit(command),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_to_be_undone_stays_written_down_until_it_is_seen_to_be_undone(
+    net: Net, tools: Tools, fault: str
+) -> None:
+    command = tools.live(net)
+    FAULTS[fault](tools, command)
+    status, errors = stop(command)
+    assert status == 2, errors
+    assert "--restore" in errors
+    assert len(net.rules()) == 1
+    tools.mend()
+    done = net.run(net.r, QUELL_LIVE, "--restore")
+    assert (done.returncode, net.rules()) == (0, []), done.stderr
+    assert "rb: 2 rules removed" in done.stderr or "rb: 1 rules removed" in done.stderr
+
+
+def test_a_tool_that_hangs_keeps_it_neither_from_ending_nor_traffic_from_passing(net: Net, tools: Tools) -> None:
+    server = net.echo()
+    command = tools.live(net)
+    tools.write("exec /bin/sleep 600")
+    began = time.monotonic()
+    command.terminate()
+    time.sleep(1)
+    assert net.answers(), "passes while it waits"
+    _, errors = command.communicate(timeout=30)
+    assert command.returncode == 2
+    assert "no answer within 5 s" in errors
+    assert time.monotonic() - began < 15
+    assert net.answers(), "passes after it"
+    tools.mend()
+    done = net.run(net.r, QUELL_LIVE, "--restore")
+    assert (done.returncode, net.rules()) == (0, []), done.stderr
+    server.kill()
+    server.communicate()

@@ -11,4 +11,4 @@ pub mod segment;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-pub use linux::{live, rules, shell};
+pub use linux::{firewall, live, rules, shell};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use quell_live::firewall::Changes;
 use quell_live::live as system;
 use quell_live::live::{Options, Settings};
 use quell_live::rules;
@@ -66,7 +67,8 @@ pub fn live(
 /// The rules of `quell live` on an interface: each a program and what follows its verb.
 #[pyfunction]
 pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
-    rules::rules(dev, Some(1), None).map_err(input_error)
+    let changes = Changes::new(dev, Some(1), None).map_err(input_error)?;
+    Ok(changes.rules().to_vec())
 }
 
 /// State files of `quell live` in this network namespace: their paths.

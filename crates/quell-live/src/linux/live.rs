@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::af_packet::PacketSocket;
 use super::af_xdp;
 use super::backend::{Copies, InterfaceBackend, PacketQueue};
+use super::firewall::Changes;
 use super::host::{self, Signals};
 use super::rules::{self, Held};
 use super::serve::{Server, State};
@@ -409,7 +410,7 @@ impl Running {
             let worker = Worker::start(backend, params, settings.parser(), false)?;
             self.workers.push((direction.name, worker));
         }
-        self.held[0].insert(rules::rules(settings.dev(), egress, ingress)?)
+        self.held[0].insert(Changes::new(settings.dev(), egress, ingress)?)
     }
 
     /// Both ways between two interfaces; one that is not managed goes on at once.

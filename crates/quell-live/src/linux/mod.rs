@@ -4,15 +4,14 @@ mod address;
 mod af_packet;
 mod af_xdp;
 mod backend;
+mod command;
 mod device;
-
 mod engine;
-
+pub mod firewall;
 mod host;
 mod init;
 pub mod live;
 mod pace;
-
 pub mod rules;
 mod serve;
 pub mod shell;

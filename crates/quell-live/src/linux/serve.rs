@@ -14,7 +14,7 @@ use quell_link::Error;
 use serde_json::{Map, Value, json};
 
 use super::worker::Watch;
-use super::{host, rules};
+use super::{firewall, host};
 
 /// How long who asks may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -104,7 +104,7 @@ impl Server {
             let listener =
                 TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| no(option(), &e))?;
             // A dry run may not, and needs not.
-            let _ = host::mark(listener.as_fd(), rules::MARK);
+            let _ = host::mark(listener.as_fd(), firewall::MARK);
             made.metrics = Some(listener);
         }
         if let Some(path) = status.map(PathBuf::from) {

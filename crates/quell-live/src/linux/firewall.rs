@@ -1,0 +1,152 @@
+//! The firewall's rules that send an interface's packets to packet queues: made, looked at, removed.
+//!
+//! Nothing counts as absent because a program failed: only a list of rules that was read to its end and lacks one says so.
+
+use std::path::Path;
+
+use quell_link::Error;
+use serde::{Deserialize, Serialize};
+
+use super::command;
+
+/// Packets with this mark (`SO_MARK`) are not queued: those of quell's own sockets.
+pub const MARK: u32 = 0x7175_656c;
+/// Most copies of one rule that are removed.
+const MOST: usize = 100;
+
+/// A rule: a program, then what follows its verb.
+type Rule = Vec<String>;
+
+/// What is changed: a state file holds it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Changes {
+    rules: Vec<Rule>,
+}
+
+impl Changes {
+    /// What sends what leaves, or arrives at, an interface to these packet queues.
+    pub fn new(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
+        let programs = programs()?;
+        let ways = [("POSTROUTING", "-o", egress), ("PREROUTING", "-i", ingress)];
+        let mut rules = Vec::new();
+        for (chain, flag, queue) in ways {
+            for program in queue.iter().flat_map(|_| &programs) {
+                let queue = queue.unwrap_or_default();
+                let text = format!(
+                    "{program} {chain} {flag} {dev} -m mark ! --mark {MARK:#x} -j NFQUEUE --queue-num {queue} --queue-bypass"
+                );
+                rules.push(text.split(' ').map(str::to_owned).collect());
+            }
+        }
+        Ok(Self { rules })
+    }
+
+    /// The rules, each a program and what follows its verb.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Makes what is missing; how many rules that were.
+    pub fn make(&self) -> Result<usize, String> {
+        let mut made = 0;
+        for rule in &self.rules {
+            if count(rule)? > 0 {
+                continue;
+            }
+            change("-A", rule)?;
+            if count(rule)? == 0 {
+                // What cannot be seen could not be undone later.
+                change("-D", rule)?;
+                let what = "took a rule but does not list it";
+                return Err(format!("{}: {what}: {}", rule[0], rule[1..].join(" ")));
+            }
+            made += 1;
+        }
+        Ok(made)
+    }
+
+    /// Removes all of it; how many rules there were. An error means that some may be left.
+    pub fn undo(&self) -> Result<usize, String> {
+        let mut removed = 0;
+        for rule in &self.rules {
+            for _ in 0..MOST {
+                if count(rule)? == 0 {
+                    break;
+                }
+                change("-D", rule)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// iptables, and ip6tables where the kernel has IPv6.
+fn programs() -> Result<Vec<&'static str>, Error> {
+    let mut programs = vec!["iptables"];
+    if Path::new("/proc/net/if_inet6").exists() {
+        programs.push("ip6tables");
+    }
+    match programs.iter().find(|p| !there(p)) {
+        None => Ok(programs),
+        Some(p) => {
+            Err(Error::new(format!("{p} is missing")).remedy("on Debian: apt-get install iptables"))
+        }
+    }
+}
+
+/// Whether there is such a program.
+fn there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+/// How often a rule is there.
+fn count(rule: &[String]) -> Result<usize, String> {
+    let [program, chain, rest @ ..] = rule else {
+        return Err("a rule without a program".to_owned());
+    };
+    let text = command::run(program, &["-w", "-t", "mangle", "-S", chain], "")?;
+    // A list begins with its chain's policy: without it this is none.
+    if !text
+        .lines()
+        .any(|line| line.starts_with(&format!("-P {chain} ")))
+    {
+        return Err(format!("{program}: cannot list the chain {chain}"));
+    }
+    let wanted = rest.iter().map(String::as_str);
+    let is = |line: &&str| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("-A")
+            && words.next() == Some(chain)
+            && words.map(|word| word.trim_matches('"')).eq(wanted.clone())
+    };
+    Ok(text.lines().filter(is).count())
+}
+
+/// Runs a rule's program with this verb.
+fn change(verb: &str, rule: &[String]) -> Result<(), String> {
+    let (program, rest) = rule.split_first().ok_or("a rule without a program")?;
+    let mut arguments = vec!["-w", "-t", "mangle", verb];
+    arguments.extend(rest.iter().map(String::as_str));
+    command::run(program, &arguments, "").map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_leaves_out_our_own_packets_and_passes_when_nobody_reads() {
+        let Ok(made) = Changes::new("eth0", Some(7), Some(8)) else {
+            return;
+        };
+        let made = made.rules();
+        for rule in made {
+            assert!(rule.contains(&format!("{MARK:#x}")), "{rule:?}");
+            assert!(rule.contains(&"--queue-bypass".to_owned()), "{rule:?}");
+        }
+        assert_eq!(made[0][1..4], ["POSTROUTING", "-o", "eth0"]);
+        assert_eq!(made[made.len() - 1][1..4], ["PREROUTING", "-i", "eth0"]);
+    }
+}
