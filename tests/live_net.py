@@ -209,9 +209,16 @@ def stop(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[
     return command.returncode, errors
 
 
-def state(path: Path) -> dict[str, Any]:
+def status(path: Path) -> dict[str, Any]:
+    """Ask a status socket."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.connect(str(path))
         text = b"".join(iter(lambda: asked.recv(65536), b""))
-    look: dict[str, Any] = json.loads(text)["directions"]["egress"]
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+def state(path: Path) -> dict[str, Any]:
+    """What a status socket says of what leaves."""
+    look: dict[str, Any] = status(path)["directions"]["egress"]
     return look

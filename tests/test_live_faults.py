@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL_LIVE
-from live_net import Net, built, require, stop
+from live_net import Net, built, require, state, status, stop
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -140,3 +140,39 @@ def test_a_tool_that_hangs_keeps_it_neither_from_ending_nor_traffic_from_passing
     assert (done.returncode, net.rules()) == (0, []), done.stderr
     server.kill()
     server.communicate()
+
+
+@pytest.mark.parametrize("flavour", ["nft", "legacy"])
+def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
+    net: Net, tools: Tools, tmp_path: Path, flavour: str
+) -> None:
+    for name in tools.names:
+        real = shutil.which(f"{name}-{flavour}")
+        if real is None:
+            pytest.skip(f"there is no {name}-{flavour}")
+        (tools.folder / name).write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+    path = tmp_path / "s"
+
+    def ours() -> int:
+        done = net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-S")
+        return done.stdout.count("NFQUEUE")
+
+    words = ("--dev", "rb", "--rate", "1mbit", "--status", str(path))
+    command = net.start(net.r, "/usr/bin/env", f"PATH={tools.folder}", QUELL_LIVE, *words)
+    assert "what leaves" in said(command)
+    assert ours() == 1
+    for _ in range(3):
+        net.run(net.r, tools.folder / "iptables", "-t", "mangle", "-F")
+        deadline = time.monotonic() + 10
+        while not ours():
+            assert time.monotonic() < deadline, "not put back"
+            time.sleep(0.05)
+    time.sleep(0.5)
+    assert status(path)["rules_restored"] == 3
+    assert ours() == 1, "once each"
+    before = state(path)["read"]
+    net.datagrams(20)
+    assert state(path)["read"] >= before + 20, "managed again"
+    code, errors = stop(command)
+    assert (code, ours()) == (0, 0), errors
+    assert errors.count("put back") == 3

@@ -65,6 +65,14 @@ impl Changes {
         Ok(made)
     }
 
+    /// Whether the kernel says when somebody changes them: nf_tables does, the tables of older iptables do not.
+    pub fn noticed(&self) -> bool {
+        let new = |rule: &Rule| {
+            command::run(&rule[0], &["-V"], "").is_ok_and(|text| text.contains("nf_tables"))
+        };
+        self.rules.iter().all(new)
+    }
+
     /// Removes all of it; how many rules there were. An error means that some may be left.
     pub fn undo(&self) -> Result<usize, String> {
         let mut removed = 0;

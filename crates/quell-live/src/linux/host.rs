@@ -3,8 +3,7 @@
 
 use std::ffi::{CString, c_int};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::sys;
 
@@ -95,41 +94,55 @@ pub fn mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
 }
 
 /// Signals that are waited for, not caught; those of other threads begun afterwards are held back, too.
-pub struct Signals(libc::sigset_t, libc::sigset_t);
+pub struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
 
 impl Signals {
     /// Holds SIGTERM, SIGINT and SIGHUP back from now on.
-    pub fn hold() -> Self {
-        // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls.
+    pub fn hold() -> io::Result<Self> {
+        // SAFETY: zero is a valid sigset_t to be filled; all sets outlive the calls. A descriptor that was just opened has no other
+        // owner.
         unsafe {
             let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigemptyset(&mut set);
             for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
                 libc::sigaddset(&mut set, signal);
             }
+            let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
-            Self(set, before)
+            let fd = OwnedFd::from_raw_fd(fd);
+            Ok(Self { fd, before })
         }
     }
 
-    /// The next of them, if one comes within this time.
-    pub fn wait(&self, time: Duration) -> Option<c_int> {
-        let time = libc::timespec {
-            tv_sec: time.as_secs() as _,
-            tv_nsec: time.subsec_nanos() as _,
-        };
-        // SAFETY: the set and the time outlive the call; nobody wants to know more about the signal.
-        match unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &time) } {
-            -1 => None,
-            signal => Some(signal),
+    /// The next of them, if there is one.
+    pub fn next(&self) -> Option<c_int> {
+        // SAFETY: zero is a valid signalfd_siginfo, which is valid for its size.
+        unsafe {
+            let mut info: libc::signalfd_siginfo = std::mem::zeroed();
+            let size = size_of_val(&info);
+            let got = libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size);
+            (got == size as isize).then_some(info.ssi_signo as c_int)
         }
+    }
+}
+
+impl AsFd for Signals {
+    /// Can be read when there is a signal.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
         // SAFETY: the set is the one that pthread_sigmask gave.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.1, std::ptr::null_mut()) };
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
 

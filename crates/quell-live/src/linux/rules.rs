@@ -65,10 +65,10 @@ fn no_state(path: &Path, error: &io::Error) -> Error {
 
 impl Held {
     /// Writes the changes down, then makes them: all, or none and an error.
-    pub fn insert(&self, changes: Changes) -> Result<(), Error> {
+    pub fn insert(&self, changes: &Changes) -> Result<(), Error> {
         let state = State {
             pid: std::process::id(),
-            changes,
+            changes: changes.clone(),
         };
         let part = self.path.with_extension("part");
         let written = write(&part, &state).and_then(|()| fs::rename(&part, &self.path));

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell_link::Error;
@@ -46,6 +47,8 @@ pub struct State {
     pub dev: String,
     /// Names and looks of the directions.
     pub directions: Vec<(&'static str, Watch)>,
+    /// Rules that somebody else removed and that were put back.
+    pub restored: Arc<AtomicU64>,
 }
 
 impl State {
@@ -57,7 +60,8 @@ impl State {
             .iter()
             .map(|(name, watch)| ((*name).to_owned(), look(watch)))
             .collect();
-        json!({"dev": self.dev, "directions": directions})
+        let restored = self.restored.load(Ordering::Relaxed);
+        json!({"dev": self.dev, "directions": directions, "rules_restored": restored})
     }
 
     /// In Prometheus' text format.
@@ -76,7 +80,12 @@ impl State {
                 }
             }
         }
-        text
+        let name = "quell_rules_restored_total";
+        let about = "Rules that somebody else removed and that were put back.";
+        let (dev, restored) = (&self.dev, &state["rules_restored"]);
+        text + &format!(
+            "# HELP {name} {about}\n# TYPE {name} counter\n{name}{{dev=\"{dev}\"}} {restored}\n"
+        )
     }
 }
 

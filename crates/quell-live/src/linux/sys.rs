@@ -82,6 +82,28 @@ pub fn netfilter(room: c_int) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// A netlink socket that gets a group's notifications, without blocking.
+pub fn notifications(protocol: c_int, group: c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; then a sockaddr_nl (of which zero is valid) that outlives the call. Without an address of its own a socket
+    // gets nothing.
+    let fd = unsafe {
+        let fd = owned(libc::socket(libc::AF_NETLINK, kind, protocol))?;
+        let mut address: libc::sockaddr_nl = std::mem::zeroed();
+        address.nl_family = libc::AF_NETLINK as u16;
+        let size = size_of_val(&address) as libc::socklen_t;
+        check(libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            size,
+        ))?;
+        fd
+    };
+    let join = libc::NETLINK_ADD_MEMBERSHIP;
+    set_option(&fd, libc::SOL_NETLINK, join, group)?;
+    Ok(fd)
+}
+
 /// A socket that gets a copy of all packets of an interface, from their IP header on.
 pub fn tap(index: u32) -> io::Result<OwnedFd> {
     let all = (libc::ETH_P_ALL as u16).to_be();
@@ -251,17 +273,22 @@ pub fn receive(socket: BorrowedFd<'_>, message: &mut [u8]) -> io::Result<(usize,
 
 /// Waits until `fd` can be read or `timeout` is over; true if it can be read.
 pub fn readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
-    let mut poll = libc::pollfd {
+    any_readable([fd], timeout)
+}
+
+/// Waits until one of them can be read or `timeout` is over; true if one can be read.
+pub fn any_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Duration) -> bool {
+    let mut polls = fds.map(|fd| libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
-    };
+    });
     let time = libc::timespec {
         tv_sec: timeout.as_secs() as _,
         tv_nsec: timeout.subsec_nanos() as _,
     };
-    // SAFETY: both structures outlive the call; no signal mask.
-    unsafe { libc::ppoll(&mut poll, 1, &time, std::ptr::null()) > 0 }
+    // SAFETY: the structures outlive the call; no signal mask.
+    unsafe { libc::ppoll(polls.as_mut_ptr(), N as _, &time, std::ptr::null()) > 0 }
 }
 
 /// Whether this thread may do what `bits` say: capabilities in effect.

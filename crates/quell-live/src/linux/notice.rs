@@ -1,0 +1,56 @@
+//! The kernel's notifications that something has changed; what it was is then looked up.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use quell_link::Error;
+
+use super::{host, sys};
+
+/// NFNLGRP_NFTABLES (linux/netfilter/nfnetlink.h): every change of the nf_tables that iptables-nft uses, too.
+const NFTABLES: i32 = 7;
+/// RTNLGRP_LINK (linux/rtnetlink.h).
+const LINK: i32 = 1;
+
+/// Where notifications of one sort arrive.
+#[derive(Debug)]
+pub struct Notices(OwnedFd);
+
+impl Notices {
+    /// Of rules.
+    pub fn of_rules() -> Result<Self, Error> {
+        Self::open(libc::NETLINK_NETFILTER, NFTABLES)
+    }
+
+    /// Of interfaces: made, deleted, renamed, up, down, another MTU.
+    pub fn of_links() -> Result<Self, Error> {
+        Self::open(libc::NETLINK_ROUTE, LINK)
+    }
+
+    fn open(protocol: i32, group: i32) -> Result<Self, Error> {
+        let fd = sys::notifications(protocol, group);
+        let no =
+            |e: io::Error| Error::new(format!("no netlink notifications: {}", host::reason(&e)));
+        fd.map(Self).map_err(no)
+    }
+
+    /// Reads away what has come; whether anything has. Where the kernel had more to say than there was room for, it has.
+    pub fn came(&self) -> bool {
+        let mut came = false;
+        let mut buffer = [0; 8192];
+        loop {
+            match sys::receive_bytes(self.0.as_fd(), &mut buffer) {
+                Ok(_) => came = true,
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => came = true,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return came,
+            }
+        }
+    }
+}
+
+impl AsFd for Notices {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

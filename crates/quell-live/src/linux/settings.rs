@@ -1,0 +1,278 @@
+//! What `quell live` is asked for: the options, the configuration file, what of them can change while it runs.
+
+use std::path::{Path, PathBuf};
+
+use quell_link::units::{format_rate, note_on_rate, parse_rate};
+use quell_link::{Error, Queue};
+use serde::Deserialize;
+
+use super::host;
+use super::shell::random_key;
+use crate::header::Parser;
+use crate::link::{self, Params};
+
+/// Most bytes that count with a packet.
+const MOST_OVERHEAD: u32 = 1000;
+
+/// What a configuration file may hold; its keys are the options' names.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)] // docs/live.md has them.
+pub struct Settings {
+    pub dev: Option<String>,
+    pub rate: Option<String>,
+    pub aqm: Option<String>,
+    pub ingress: Option<String>,
+    pub ingress_aqm: Option<String>,
+    pub overhead: Option<u32>,
+    pub status: Option<String>,
+    pub metrics: Option<u16>,
+    pub to: Option<String>,
+    #[serde(alias = "door")]
+    pub backend: Option<String>,
+    pub no_fail_open: Option<bool>,
+    pub tunnels: Option<bool>,
+}
+
+/// What is asked for at the command line.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Overrides the file.
+    pub given: Settings,
+    /// The file.
+    pub config: Option<PathBuf>,
+    /// Only look at copies.
+    pub dry_run: bool,
+    /// Stop after this time.
+    pub duration: Option<String>,
+    /// Say nothing but errors.
+    pub quiet: bool,
+}
+
+/// A direction that is managed, as asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Direction {
+    /// egress or ingress.
+    pub name: &'static str,
+    rate: String,
+    /// Its queue words.
+    pub aqm: String,
+    overhead: u32,
+}
+
+impl Settings {
+    /// The interface.
+    pub fn dev(&self) -> &str {
+        self.dev.as_deref().unwrap_or_default()
+    }
+
+    fn over(self, file: Self) -> Self {
+        Self {
+            dev: self.dev.or(file.dev),
+            rate: self.rate.or(file.rate),
+            aqm: self.aqm.or(file.aqm),
+            ingress: self.ingress.or(file.ingress),
+            ingress_aqm: self.ingress_aqm.or(file.ingress_aqm),
+            overhead: self.overhead.or(file.overhead),
+            status: self.status.or(file.status),
+            metrics: self.metrics.or(file.metrics),
+            to: self.to.or(file.to),
+            backend: self.backend.or(file.backend),
+            no_fail_open: self.no_fail_open.or(file.no_fail_open),
+            tunnels: self.tunnels.or(file.tunnels),
+        }
+    }
+
+    /// Whether frames go from interface to interface with AF_XDP.
+    pub fn xdp(&self) -> bool {
+        self.backend.as_deref() == Some("af_xdp")
+    }
+
+    /// What reads packets' headers, with a new key.
+    pub fn parser(&self) -> Parser {
+        Parser {
+            key: random_key(),
+            tunnels: self.tunnels == Some(true),
+        }
+    }
+
+    /// What is managed.
+    pub fn directions(&self) -> Vec<Direction> {
+        let aqm = self.aqm.as_deref().unwrap_or("fq_codel");
+        let of = |name, rate: &Option<String>, aqm: &str| {
+            rate.clone().map(|rate| Direction {
+                name,
+                rate,
+                aqm: aqm.to_owned(),
+                overhead: self.overhead.unwrap_or(link::ETHERNET),
+            })
+        };
+        let egress = of("egress", &self.rate, aqm);
+        let arriving = self.ingress_aqm.as_deref().unwrap_or(aqm);
+        let ingress = of("ingress", &self.ingress, arriving);
+        egress.into_iter().chain(ingress).collect()
+    }
+
+    /// What to say at the start.
+    pub fn announce(&self, dry: bool) -> String {
+        let each = self.directions();
+        let each = each.iter().map(|d| {
+            let way = if d.name == "egress" {
+                "leaves"
+            } else {
+                "arrives"
+            };
+            format!("what {way}: {}, {}", d.understood(), d.aqm)
+        });
+        let dry = if dry {
+            " (dry run: nothing is touched)"
+        } else {
+            ""
+        };
+        format!(
+            "{}: {}{dry}",
+            self.dev(),
+            each.collect::<Vec<_>>().join("; ")
+        )
+    }
+
+    /// What to say about rates that are probably not what was meant.
+    pub fn notes(&self) -> Vec<String> {
+        let each = self.directions().into_iter();
+        each.filter_map(|d| note_on_rate(&d.rate)).collect()
+    }
+}
+
+impl Direction {
+    /// Its rate as it was understood.
+    pub fn understood(&self) -> String {
+        parse_rate(&self.rate).map_or_else(|_| self.rate.clone(), format_rate)
+    }
+
+    /// The link; an error's key is `rate` or `aqm`.
+    pub fn params(&self) -> Result<Params, Error> {
+        let bps = parse_rate(&self.rate).map_err(|e| e.key("rate"))?;
+        // On a real link no learned controller is without a guard. Other queues do not know the word.
+        let guarded = Queue::parse(&format!("{} guard", self.aqm));
+        let queue = guarded.or_else(|_| Queue::parse(&self.aqm));
+        let queue = queue.map_err(|e| e.key("aqm"))?;
+        queue.check(bps).map_err(|e| e.key("aqm"))?;
+        Ok(Params {
+            overhead: self.overhead,
+            ..Params::line(bps, queue)
+        })
+    }
+}
+
+/// Reads the file, puts the options over it, and checks all of it.
+pub fn settings(options: &Options) -> Result<Settings, Error> {
+    let given = &options.given;
+    let config = options.config.as_deref();
+    let file = config.map_or_else(|| Ok(Settings::default()), read)?;
+    // An option is to blame where it was given, or where there is no file.
+    let blame = |error: Error, key: &str, option: bool| match config {
+        Some(path) if !option => Error { key: None, ..error }
+            .key(key)
+            .at(&path.display().to_string(), None),
+        _ => Error { key: None, ..error }.key(format!("--{}", key.replace('_', "-"))),
+    };
+    let all = given.clone().over(file);
+    if all.dev().is_empty() {
+        let error = Error::new("there is no interface").remedy("give one, as in --dev eth0");
+        return Err(blame(error, "dev", given.dev.is_some()));
+    }
+    match (&all.to, all.backend.as_deref()) {
+        (None, None) | (Some(_), None | Some("af_packet" | "af_xdp")) => {}
+        (to, _) => {
+            let what = "is af_packet or af_xdp, each with --to";
+            let remedy = if to.is_some() {
+                "write one of them"
+            } else {
+                "give --to"
+            };
+            let error = Error::new(what).remedy(remedy);
+            return Err(blame(error, "backend", given.backend.is_some()));
+        }
+    }
+    if let (Some(to), false) = (&all.to, all.no_fail_open == Some(true))
+        && !(all.xdp() && host::bridged(all.dev(), to))
+    {
+        let (what, remedy) = match all.xdp() {
+            true => (
+                "the two are not in one bridge, which would forward without quell: no failing open",
+                "put both into one, or add --no-fail-open if traffic may stop",
+            ),
+            false => (
+                "frames from interface to interface stop with quell: no failing open",
+                "add --no-fail-open if they may, or leave --to out",
+            ),
+        };
+        let error = Error::new(format!("{to}: {what}")).remedy(remedy);
+        return Err(blame(error, "to", given.to.is_some()));
+    }
+    let directions = all.directions();
+    if directions.is_empty() {
+        let remedy = "give --rate for what leaves, --ingress for what arrives";
+        let error = Error::new("there is no rate").remedy(remedy);
+        return Err(blame(error, "rate", false));
+    }
+    for direction in &directions {
+        direction.params().map_err(|error| {
+            let inner = error.key.clone().unwrap_or_default();
+            let aqm = inner.starts_with("aqm");
+            let (key, option) = match (direction.name, aqm) {
+                ("egress", false) => ("rate", given.rate.is_some()),
+                (_, false) => ("ingress", given.ingress.is_some()),
+                ("ingress", true) if all.ingress_aqm.is_some() => {
+                    ("ingress_aqm", given.ingress_aqm.is_some())
+                }
+                _ => ("aqm", given.aqm.is_some()),
+            };
+            blame(error, key, option)
+        })?;
+        if direction.overhead > MOST_OVERHEAD {
+            let what = format!("{} is more than {MOST_OVERHEAD} bytes", direction.overhead);
+            return Err(blame(
+                Error::new(what),
+                "overhead",
+                given.overhead.is_some(),
+            ));
+        }
+    }
+    Ok(all)
+}
+
+fn read(path: &Path) -> Result<Settings, Error> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::new(host::reason(&e)).key(format!("--config {name}")))?;
+    toml::from_str(&text).map_err(|e| {
+        let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
+        Error::new(e.message().replace('\n', "; ")).at(&name, line)
+    })
+}
+
+/// The new settings, if they change only what can change.
+pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings, Error> {
+    let fixed = [
+        ("dev", old.dev == new.dev),
+        ("status", old.status == new.status),
+        ("metrics", old.metrics == new.metrics),
+        ("to", old.to == new.to),
+        ("backend", old.backend == new.backend),
+        ("tunnels", old.tunnels == new.tunnels),
+        ("rate", old.rate.is_some() == new.rate.is_some()),
+        ("ingress", old.ingress.is_some() == new.ingress.is_some()),
+    ];
+    match fixed.iter().find(|(_, same)| !same) {
+        None => Ok(new),
+        Some((key, _)) => {
+            let what = match *key {
+                "rate" | "ingress" => "a direction cannot come or go while quell live runs",
+                _ => "cannot change while quell live runs",
+            };
+            let error = Error::new(what).key(*key).remedy("start it again");
+            Err(error.at(&path.display().to_string(), None))
+        }
+    }
+}
