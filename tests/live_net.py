@@ -191,7 +191,7 @@ class Bump(Net):
             self.ip(f"-n {self.r} link set {dev} master br0")
         self.ip(f"-n {self.r} link set br0 up")
 
-    def live(self, *words: str, open_after: bool = False) -> subprocess.Popen[str]:
+    def in_line(self, *words: str, open_after: bool = False) -> subprocess.Popen[str]:
         risk = () if open_after else ("--no-fail-open",)
         command = self.start(self.r, QUELL_LIVE, "--dev", "rb", "--to", "ra", *risk, *words)
         # A line on standard error says that it runs.

@@ -377,7 +377,7 @@ def bump() -> Iterator[Bump]:
 
 def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bump: Bump, tmp_path: Path) -> None:
     server = bump.echo()
-    command = bump.live("--rate", "400mbit", "--ingress", "400mbit", "--status", str(tmp_path / "s"))
+    command = bump.in_line("--rate", "400mbit", "--ingress", "400mbit", "--status", str(tmp_path / "s"))
     sink = bump.start(bump.b, sys.executable, "-c", STREAM, "listen")
     assert sink.stdout is not None
     assert sink.stdout.readline() == "ready\n"
@@ -416,7 +416,7 @@ else:
 
 def test_in_line_vlan_tags_stay(bump: Bump) -> None:
     server = bump.echo()
-    command = bump.live("--rate", "8mbit")
+    command = bump.in_line("--rate", "8mbit")
     sink = bump.start(bump.b, sys.executable, "-c", TAGGED, "receive")
     assert sink.stdout is not None
     assert sink.stdout.readline() == "ready\n"
@@ -434,7 +434,7 @@ def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(
 ) -> None:
     server = bump.echo()
     words = ("--backend", backend, "--status", str(tmp_path / "s"))
-    command = bump.live("--rate", "8mbit", "--aqm", "pfifo limit 50", *words)
+    command = bump.in_line("--rate", "8mbit", "--aqm", "pfifo limit 50", *words)
     got = [n for n, _ in bump.datagrams(400)]
     look = state(tmp_path / "s")
     stop(command)
@@ -442,7 +442,7 @@ def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(
     assert look["dropped"] > 0
     # All Ethernet frames pass the queue, a few of the hosts' own among them.
     assert 0 <= look["dropped"] - (400 - len(got)) <= 5
-    command = bump.live("--rate", "4mbit", "--aqm", "fq_codel ecn", *words)
+    command = bump.in_line("--rate", "4mbit", "--aqm", "fq_codel ecn", *words)
     marks = bump.datagrams(300, ect=2, wait=2.0)
     look = state(tmp_path / "s")
     stop(command)
@@ -456,11 +456,11 @@ def test_af_xdp_over_a_bridge_fails_open_and_ends_without_losing_a_packet(bump: 
     bump.bridge()
     server = bump.echo()
     for _ in range(3):
-        command = bump.live("--backend", "af_xdp", "--rate", "8mbit", open_after=True)
+        command = bump.in_line("--backend", "af_xdp", "--rate", "8mbit", open_after=True)
         command.kill()
         command.communicate()
         assert bump.answers(), "the bridge forwards"
-    command = bump.live("--backend", "af_xdp", "--rate", "100kbit", "--aqm", "pfifo limit 1000", open_after=True)
+    command = bump.in_line("--backend", "af_xdp", "--rate", "100kbit", "--aqm", "pfifo limit 1000", open_after=True)
     sink = bump.start(bump.b, sys.executable, "-c", SINK)
     assert sink.stdout is not None
     sink.stdout.readline()
@@ -491,7 +491,7 @@ def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bum
 
 def test_in_line_an_interface_that_vanishes_ends_it(bump: Bump) -> None:
     server = bump.echo()
-    command = bump.live("--rate", "8mbit")
+    command = bump.in_line("--rate", "8mbit")
     bump.ip(f"-n {bump.r} link del ra")
     _, errors = command.communicate(timeout=30)
     assert command.returncode == 2

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import QUELL_LIVE
-from live_net import Net, built, require, state, status, stop
+from live_net import Bump, Net, built, require, state, status, stop
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -23,6 +28,13 @@ def able() -> None:
 @pytest.fixture
 def net() -> Iterator[Net]:
     with built(Net) as made:
+        yield made
+
+
+@pytest.fixture
+def bump() -> Iterator[Bump]:
+    with built(Bump) as made:
+        made.bridge()
         yield made
 
 
@@ -176,3 +188,112 @@ def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
     code, errors = stop(command)
     assert (code, ours()) == (0, 0), errors
     assert errors.count("put back") == 3
+
+
+STREAM = """
+import socket, sys, time
+end, s = sys.argv[1], socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if end == "listen":
+    s.bind(("0.0.0.0", 5003)); s.settimeout(2)
+    print("ready", flush=True)
+    try:
+        while True:
+            print(time.monotonic(), int(s.recv(2000)[:8]))
+    except TimeoutError:
+        pass
+else:
+    s.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
+    began, k = time.monotonic(), 0
+    while (now := time.monotonic()) < began + float(sys.argv[2]):
+        s.sendto(b"%08d" % k + bytes(92), ("10.9.2.2", 5003)); k += 1
+        time.sleep(0.001)
+    print(k)
+"""
+
+
+class Stream:
+    """A packet of 100 bytes each millisecond from a to b."""
+
+    def __init__(self, net: Net, seconds: float) -> None:
+        self.sink = net.start(net.b, sys.executable, "-c", STREAM, "listen")
+        assert self.sink.stdout is not None
+        assert self.sink.stdout.readline() == "ready\n"
+        self.source = net.start(net.a, sys.executable, "-c", STREAM, "send", str(seconds))
+
+    def end(self) -> tuple[int, list[tuple[float, int]]]:
+        """How many were sent; when each came, and its number."""
+        sent, _ = self.source.communicate(timeout=60)
+        text, _ = self.sink.communicate(timeout=60)
+        return int(sent), [(float(at), int(k)) for at, k in map(str.split, text.splitlines())]
+
+
+def gap(came: list[tuple[float, int]]) -> float:
+    """The longest time in which nothing came."""
+    return max(later - before for (before, _), (later, _) in pairwise(came))
+
+
+def stopped(net: Net, command: subprocess.Popen[str], path: Path, what: str) -> dict[str, Any]:
+    """Stop it for 2 s below a stream; the state after it goes on."""
+    stream = Stream(net, 4)
+    time.sleep(0.5)
+    command.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    command.send_signal(signal.SIGCONT)
+    sent, came = stream.end()
+    look = state(path)
+    figures = f"{what}: {sent} sent, {sent - len(came)} lost, longest gap {1e3 * gap(came):.0f} ms"
+    print(f"\nstopped for 2 s, {figures}, passed {look['passed']}")
+    assert gap(came) < 1, figures
+    assert sent - len(came) <= 5, figures
+    assert look["stalls"] >= 1
+    assert look["read"] == look["sent"] + look["dropped"] + look["held"]
+    return look
+
+
+def test_traffic_passes_within_a_second_while_the_process_is_stopped(net: Net, tmp_path: Path) -> None:
+    command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--status", str(tmp_path / "s"))
+    before = stopped(net, command, tmp_path / "s", "packet queue")
+    # Managed again: what exceeds the rate is dropped.
+    net.datagrams(20_000)
+    assert state(tmp_path / "s")["dropped"] > before["dropped"]
+    status, errors = stop(command)
+    assert (status, net.rules()) == (0, [])
+    assert "stood still" in errors
+
+
+def test_over_a_bridge_frames_pass_within_a_second_while_the_process_is_stopped(bump: Bump, tmp_path: Path) -> None:
+    server = bump.echo()
+    command = bump.in_line("--backend", "af_xdp", "--rate", "8mbit", "--status", str(tmp_path / "s"), open_after=True)
+    stopped(bump, command, tmp_path / "s", "AF_XDP")
+    status, errors = stop(command)
+    assert status == 0, errors
+    server.kill()
+    server.communicate()
+
+
+def test_a_watchdog_that_was_killed_is_started_again(net: Net) -> None:
+    command = net.live("--rate", "8mbit")
+    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+
+    def watchdog() -> int:
+        deadline = time.monotonic() + 10
+        while not (found := children.read_text().split()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return int(found[0])
+
+    first = watchdog()
+    os.kill(first, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while watchdog() == first:
+        assert time.monotonic() < deadline
+    command.send_signal(signal.SIGSTOP)
+    time.sleep(0.6)
+    server = net.echo()
+    assert net.answers()
+    command.kill()
+    command.communicate()
+    assert net.answers(), "no queue stays open"
+    assert net.run(net.r, QUELL_LIVE, "--restore").returncode == 0
+    server.kill()
+    server.communicate()

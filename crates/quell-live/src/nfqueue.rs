@@ -6,6 +6,7 @@ const SUBSYSTEM: u16 = 3;
 const PACKET: u16 = 0;
 const VERDICT: u16 = 1;
 const CONFIG: u16 = 2;
+const VERDICT_BATCH: u16 = 3;
 /// NLMSG_ERROR, also an acknowledgement.
 const ERROR: u16 = 2;
 const REQUEST: u16 = 1;
@@ -138,6 +139,20 @@ pub fn bind(out: &mut Vec<u8>, queue: u16, length: u32, sequence: u32) {
 pub fn resize(out: &mut Vec<u8>, queue: u16, length: u32) {
     let message = begin(out, CONFIG, 0, queue, 0);
     attribute(out, CFG_QUEUE_MAXLEN, &length.to_be_bytes());
+    finish(out, message);
+}
+
+/// Lets all packets go that a queue holds up to the one with the number `last`, which ends the message, and those that come pass: a
+/// queue that has no room fails open.
+pub fn open(out: &mut Vec<u8>, queue: u16, last: u32) {
+    resize(out, queue, 0);
+    let message = begin(out, VERDICT_BATCH, 0, queue, 0);
+    let (v, id) = (ACCEPT.to_be_bytes(), last.to_be_bytes());
+    attribute(
+        out,
+        VERDICT_HDR,
+        &[v[0], v[1], v[2], v[3], id[0], id[1], id[2], id[3]],
+    );
     finish(out, message);
 }
 

@@ -1,5 +1,6 @@
-//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire: a program of six instructions hands them over
-//! before the kernel's own forwarding, and is gone with this process; a bridge below then forwards.
+//! Frames from one interface to another (AF_XDP in copy mode), for a bump in the wire: a small program hands them over before the
+//! kernel's own forwarding, and is gone with this process; a bridge below then forwards. So it does while a loop stands still: the
+//! program looks when the loop last came round.
 //!
 //! Both directions share one memory of frames, each with its own part: a frame is received, held and sent in the same place. Of the rings
 //! (linux/if_xdp.h), a direction has those for receiving of one interface and those for sending of the other.
@@ -8,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use libc::{c_int, c_void};
 use quell_link::Error;
 
 use super::backend::{Arrived, BATCH, InterfaceBackend, no_socket};
-use super::sys;
+use super::{sys, watchdog};
 use crate::header::{self, Parser};
 
 /// The kernel lets go of a socket that was closed some time later; until then an interface's queue is taken.
@@ -48,7 +49,10 @@ const MAP_CREATE: c_int = 0;
 const MAP_UPDATE: c_int = 2;
 const PROG_LOAD: c_int = 5;
 const LINK_CREATE: c_int = 28;
+const ARRAY: u32 = 2;
 const XSKMAP: u32 = 17;
+/// BPF_F_MMAPABLE.
+const MAPPED: u32 = 1 << 10;
 const PROG_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// XDP_FLAGS_SKB_MODE: every device can.
@@ -208,6 +212,35 @@ struct Side {
     done: Ring<u64>,
 }
 
+/// What a loop and the program that hands it frames know of each other.
+struct Beat {
+    fd: OwnedFd,
+    map: Map,
+    /// Frames that the program let pass, as far as we know of them.
+    passed: u64,
+}
+
+impl Beat {
+    fn new() -> io::Result<Self> {
+        // Keys of 4 bytes, one entry of two numbers: when the loop last came round, frames that passed.
+        let fd = owned(bpf(MAP_CREATE, &[ARRAY, 4, 16, 1, MAPPED])?)?;
+        let map = Map::new(16, Some((&fd, 0)))?;
+        Ok(Self { fd, map, passed: 0 })
+    }
+
+    fn number(&self, k: usize) -> &AtomicU64 {
+        // SAFETY: the mapping has two of them, aligned; they are shared, and only used as atomics.
+        unsafe { AtomicU64::from_ptr(self.map.at.cast::<u64>().add(k)) }
+    }
+
+    /// Says that the loop runs; frames that passed since the last time because it had not.
+    fn beat(&mut self) -> u64 {
+        self.number(0).store(sys::monotonic(), Ordering::Relaxed);
+        let passed = self.number(1).load(Ordering::Relaxed);
+        passed - std::mem::replace(&mut self.passed, passed)
+    }
+}
+
 /// What hands an interface's frames over, as long as it lives.
 pub struct Hook {
     _map: OwnedFd,
@@ -231,6 +264,9 @@ pub struct XdpSocket {
     free: Vec<u32>,
     going: Vec<u32>,
     unsent: u64,
+    beat: Beat,
+    /// Frames that passed and are still to be told of.
+    passed: u64,
 }
 
 /// Both directions between two interfaces (from the first to the second, then back), and their hooks: not set yet.
@@ -249,48 +285,59 @@ pub fn open(one: u32, other: u32, mtu: u32) -> Result<([XdpSocket; 2], Hooks), E
     let memory = Arc::new(Map::new(length, None).map_err(no)?);
     let first = side(one, Some((&memory, chunk)), None).map_err(no)?;
     let second = side(other, None, Some(&first.fd)).map_err(no)?;
-    let hooks = Hooks([(one, first.fd.clone()), (other, second.fd.clone())]);
-    let wire = |(from, rx, fill): (Arc<OwnedFd>, _, _), (to, tx, done): (Arc<OwnedFd>, _, _), k| {
-        let mut wire = XdpSocket {
-            from,
-            to,
-            rx,
-            fill,
-            tx,
-            done,
-            memory: memory.clone(),
-            chunk,
-            first: k * FRAMES,
-            held: vec![(0, 0); FRAMES as usize],
-            free: (0..FRAMES).rev().collect(),
-            going: Vec::new(),
-            unsent: 0,
+    let beats = [Beat::new().map_err(no)?, Beat::new().map_err(no)?];
+    let copy = |beat: &Beat| beat.fd.try_clone().map_err(no);
+    let hooks = Hooks([
+        (one, first.fd.clone(), copy(&beats[0])?),
+        (other, second.fd.clone(), copy(&beats[1])?),
+    ]);
+    let [one, other] = beats;
+    let wire =
+        |(from, rx, fill): (Arc<OwnedFd>, _, _), (to, tx, done): (Arc<OwnedFd>, _, _), beat, k| {
+            let mut wire = XdpSocket {
+                from,
+                to,
+                rx,
+                fill,
+                tx,
+                done,
+                memory: memory.clone(),
+                chunk,
+                first: k * FRAMES,
+                held: vec![(0, 0); FRAMES as usize],
+                free: (0..FRAMES).rev().collect(),
+                going: Vec::new(),
+                unsent: 0,
+                beat,
+                passed: 0,
+            };
+            wire.refill();
+            wire
         };
-        wire.refill();
-        wire
-    };
     let forth = wire(
         (first.fd.clone(), first.rx, first.fill),
         (second.fd.clone(), second.tx, second.done),
+        one,
         0,
     );
     let back = wire(
         (second.fd, second.rx, second.fill),
         (first.fd, first.tx, first.done),
+        other,
         1,
     );
     Ok(([forth, back], hooks))
 }
 
-/// Interfaces and the sockets that are to get their frames.
-pub struct Hooks([(u32, Arc<OwnedFd>); 2]);
+/// Interfaces, the sockets that are to get their frames, and the maps that say whether their loops run.
+pub struct Hooks([(u32, Arc<OwnedFd>, OwnedFd); 2]);
 
 impl Hooks {
     /// From now on frames are handed over.
     pub fn set(&self) -> Result<Vec<Hook>, Error> {
         let no = |e: io::Error| no_socket("AF_XDP", &e);
         let each = self.0.iter();
-        each.map(|(index, fd)| hook(*index, fd).map_err(no))
+        each.map(|(index, fd, beat)| hook(*index, fd, beat).map_err(no))
             .collect()
     }
 }
@@ -415,6 +462,16 @@ impl InterfaceBackend for XdpSocket {
         }
     }
 
+    fn beat(&mut self) -> bool {
+        let passed = self.beat.beat();
+        self.passed += passed;
+        passed > 0
+    }
+
+    fn retake(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
+    }
+
     fn lost(&self) -> (u64, u64) {
         (0, self.unsent)
     }
@@ -529,7 +586,7 @@ fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
 }
 
 /// Has an interface's frames handed to a socket; those that find none take the kernel's way.
-fn hook(index: u32, socket: &OwnedFd) -> io::Result<Hook> {
+fn hook(index: u32, socket: &OwnedFd, beat: &OwnedFd) -> io::Result<Hook> {
     // Keys and values of 4 bytes, one entry: the first queue's socket.
     let map = owned(bpf(MAP_CREATE, &[XSKMAP, 4, 4, 1, 0])?)?;
     let (key, value) = (0u32, socket.as_raw_fd() as u32);
@@ -538,14 +595,27 @@ fn hook(index: u32, socket: &OwnedFd) -> io::Result<Hook> {
         MAP_UPDATE,
         &[map.as_raw_fd() as u32, 0, k0, k1, v0, v1, 0, 0],
     )?;
-    // r2 = the frame's queue (xdp_md.rx_queue_index); r1 = the map; r3 = XDP_PASS, where the map has none;
-    // return bpf_redirect_map(r1, r2, r3).
-    let program: [u64; 6] = [
-        instruction(0x61, 2, 1, 16, 0),
+    // r6 = the frame's queue (xdp_md.rx_queue_index); r7 = the map of beats; r0 = the time (bpf_ktime_get_ns) since the last one.
+    // Where that is long: count the frame, return XDP_PASS. Else r1 = the map of sockets, r3 = XDP_PASS, for where it has none:
+    // return bpf_redirect_map(r1, r6, r3).
+    let patience = watchdog::PATIENCE.as_nanos() as i32;
+    let program: [u64; 17] = [
+        instruction(0x61, 6, 1, 16, 0),
+        instruction(0x18, 7, 2, 0, beat.as_raw_fd()),
+        0,
+        instruction(0x79, 8, 7, 0, 0),
+        instruction(0x85, 0, 0, 0, 5),
+        instruction(0x1f, 0, 8, 0, 0),
+        instruction(0x65, 0, 0, 6, patience),
         instruction(0x18, 1, 1, 0, map.as_raw_fd()),
         0,
+        instruction(0xbf, 2, 6, 0, 0),
         instruction(0xb7, 3, 0, 0, 2),
         instruction(0x85, 0, 0, 0, 51),
+        instruction(0x95, 0, 0, 0, 0),
+        instruction(0xb7, 1, 0, 0, 1),
+        instruction(0xdb, 7, 1, 8, 0),
+        instruction(0xb7, 0, 0, 0, 2),
         instruction(0x95, 0, 0, 0, 0),
     ];
     let ([p0, p1], [l0, l1]) = (halves(program.as_ptr()), halves(c"Apache-2.0".as_ptr()));

@@ -54,6 +54,26 @@ pub trait InterfaceBackend: Send + 'static {
     fn flush(&mut self);
     /// A discipline will hold at most so many packets.
     fn keep(&mut self, _packets: u32) {}
+    /// What is to be written to `fd` so that packets pass without us, up to its last four bytes, which are `last`; None if nothing can be.
+    fn opener(&self) -> Option<Vec<u8>> {
+        None
+    }
+    /// See `opener`.
+    fn last(&self) -> u32 {
+        0
+    }
+    /// Says that the loop runs; whether packets passed meanwhile because it had stood still.
+    fn beat(&mut self) -> bool {
+        false
+    }
+    /// Lets a packet go that has possibly gone on without us.
+    fn let_go(&mut self, place: u32) {
+        self.accept(place, false);
+    }
+    /// Takes packets in again after they passed without us: how many those were, as far as they can be counted.
+    fn retake(&mut self) -> u64 {
+        0
+    }
     /// Packets so far that found no memory or were not taken at the other side: among those that came, or went on.
     fn lost(&self) -> (u64, u64) {
         (0, 0)
@@ -72,6 +92,10 @@ pub struct PacketQueue {
     buffer: Vec<u8>,
     /// Verdicts on their way.
     out: Vec<u8>,
+    /// How many packets the kernel keeps.
+    length: u32,
+    /// The kernel's number for the packet that came last.
+    newest: u32,
 }
 
 /// A packet that the kernel holds.
@@ -99,6 +123,8 @@ impl PacketQueue {
                         largest,
                         buffer: vec![0; BUFFER],
                         out: Vec::new(),
+                        length,
+                        newest: 0,
                     });
                 }
                 // Somebody else reads it: EPERM from another socket, whatever one's rights are.
@@ -175,6 +201,7 @@ impl InterfaceBackend for PacketQueue {
                 let Message::Packet(held) = message else {
                     continue;
                 };
+                self.newest = held.id;
                 let mut class = parser.classify(held.bytes);
                 let mut kept = None;
                 if matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1) {
@@ -244,7 +271,44 @@ impl InterfaceBackend for PacketQueue {
         self.out.clear();
     }
 
+    fn opener(&self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        nfqueue::open(&mut out, self.number, 0);
+        Some(out)
+    }
+
+    fn last(&self) -> u32 {
+        // Numbers are compared as differences: this is later than all that may be held.
+        self.newest.wrapping_add(1 << 30).to_be()
+    }
+
+    fn let_go(&mut self, place: u32) {
+        self.close(place);
+    }
+
+    fn retake(&mut self) -> u64 {
+        let mut passed = 0;
+        // The kernel let go of everything that it still tells of.
+        loop {
+            match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
+                Ok(n) => {
+                    for message in nfqueue::messages(&self.buffer[..n]) {
+                        if let Message::Packet(held) = message {
+                            self.newest = held.id;
+                            passed += 1;
+                        }
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.keep(self.length);
+        passed
+    }
+
     fn keep(&mut self, packets: u32) {
+        self.length = packets;
         nfqueue::resize(&mut self.out, self.number, packets);
         self.flush();
     }

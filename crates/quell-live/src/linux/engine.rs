@@ -132,7 +132,7 @@ impl Loop {
 
     fn run(&mut self, name: &str, stop: &AtomicBool, ask: &AtomicU8, view: &Mutex<View>) -> Record {
         let clock = cpu_time::ThreadTime::now();
-        self.machine.realtime = sys::be_punctual();
+        self.machine.realtime = sys::be_punctual(1);
         let mut buffer = vec![0; FRAME];
         let mut next_view = 0;
         while !stop.load(Ordering::Relaxed) && !self.gone.load(Ordering::Relaxed) {

@@ -19,4 +19,6 @@ mod serve;
 mod settings;
 pub mod shell;
 mod sys;
+mod systemd;
+mod watchdog;
 mod worker;

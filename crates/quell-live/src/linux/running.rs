@@ -17,7 +17,10 @@ use super::notice::Notices;
 use super::rules::{self, Held};
 use super::settings::{self, Options, Settings};
 use super::sys;
+use super::systemd::Systemd;
+use super::watchdog::Watchdog;
 use super::worker::{self, Snapshot, Worker};
+use crate::link::Params;
 
 /// How often all is looked at of which nobody says that it has changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -27,6 +30,7 @@ const FIRST_QUEUE: u32 = 29_000;
 /// The directions of an interface that is taken.
 pub struct Running {
     held: Vec<Held>,
+    watchdog: Watchdog,
     rules: Option<Rules>,
     /// Rules that somebody else removed and that were put back.
     pub restored: Arc<AtomicU64>,
@@ -75,6 +79,36 @@ impl Rules {
     }
 }
 
+/// What the loops had done at the last look.
+#[derive(Default)]
+struct Progress {
+    turns: Vec<u32>,
+    stalls: u64,
+}
+
+impl Progress {
+    /// Whether all loops have come round since.
+    fn all(&mut self, workers: &[(&'static str, Worker)]) -> bool {
+        let turns: Vec<_> = workers.iter().map(|(_, worker)| worker.turns()).collect();
+        let before = std::mem::replace(&mut self.turns, turns);
+        self.turns
+            .iter()
+            .zip(&before)
+            .all(|(now, then)| now != then)
+    }
+
+    /// Says that loops stood still meanwhile, where they did.
+    fn tell_stalls(&mut self, workers: &[(&'static str, Worker)]) {
+        let stalls = workers.iter().map(|(_, w)| w.watch().look().stalls).sum();
+        let new = stalls - std::mem::replace(&mut self.stalls, stalls);
+        if new > 0 {
+            tell(&format!(
+                "{new} loops stood still: meanwhile traffic passed unmanaged"
+            ));
+        }
+    }
+}
+
 /// An interface's number and MTU.
 fn interface(option: &str, dev: &str) -> Result<(u32, u32), Error> {
     let index = host::index(dev).ok_or_else(|| {
@@ -89,10 +123,13 @@ fn interface(option: &str, dev: &str) -> Result<(u32, u32), Error> {
 impl Running {
     /// Takes the interfaces.
     pub fn start(settings: &Settings, dry: bool) -> Result<Self, Error> {
+        // Before there are threads: it is a fork.
+        let watchdog = Watchdog::start()?;
         let dev = settings.dev();
         let (index, mtu) = interface("--dev", dev)?;
         let mut running = Self {
             held: Vec::new(),
+            watchdog,
             rules: None,
             restored: Arc::default(),
             workers: Vec::new(),
@@ -120,8 +157,13 @@ impl Running {
     fn copies(&mut self, settings: &Settings, index: u32, mtu: u32) -> Result<(), Error> {
         for direction in settings.directions() {
             let backend = Copies::open(index, direction.name == "egress", mtu)?;
-            let worker = Worker::start(backend, direction.params()?, settings.parser(), false)?;
-            self.workers.push((direction.name, worker));
+            self.work(
+                settings,
+                direction.name,
+                backend,
+                direction.params()?,
+                false,
+            )?;
         }
         Ok(())
     }
@@ -138,8 +180,7 @@ impl Running {
                 _ => &mut ingress,
             };
             *queue = Some(backend.number);
-            let worker = Worker::start(backend, params, settings.parser(), false)?;
-            self.workers.push((direction.name, worker));
+            self.work(settings, direction.name, backend, params, false)?;
         }
         let changes = Changes::new(settings.dev(), egress, ingress)?;
         // Before the rules: what changes from then on is heard of.
@@ -188,19 +229,36 @@ impl Running {
         let directions = settings.directions();
         let managed = directions.iter().find(|d| d.name == name);
         let params = managed.unwrap_or(&directions[0]).params()?;
-        let worker = Worker::start(backend, params, settings.parser(), managed.is_none())?;
+        self.work(settings, name, backend, params, managed.is_none())
+    }
+
+    /// Starts a loop, and has it watched.
+    fn work(
+        &mut self,
+        settings: &Settings,
+        name: &'static str,
+        backend: impl InterfaceBackend,
+        params: Params,
+        free: bool,
+    ) -> Result<(), Error> {
+        let post = self.watchdog.post();
+        if let Some(bytes) = backend.opener() {
+            self.watchdog.guard(&post, backend.fd(), bytes)?;
+        }
+        let worker = Worker::start(backend, params, settings.parser(), free, post)?;
         self.workers.push((name, worker));
         Ok(())
     }
 
     /// Lets everything go on that is held, then removes the rules: no packet is lost. The last looks.
-    pub fn end(self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
+    pub fn end(mut self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
         for (_, worker) in &self.workers {
             worker.open();
         }
         // What comes now takes the kernel's way.
         drop(self.hooks);
         let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
+        self.watchdog.dismiss();
         let looks = self
             .workers
             .into_iter()
@@ -219,6 +277,9 @@ impl Running {
         say: &dyn Fn(&str),
     ) -> Result<(), Error> {
         let links = Notices::of_links()?;
+        let systemd = Systemd::new();
+        systemd.tell("READY=1");
+        let mut progress = Progress::default();
         loop {
             let left = end.map_or(LOOK, |end| {
                 LOOK.min(end.saturating_duration_since(Instant::now()))
@@ -248,6 +309,13 @@ impl Running {
                 let what = "the loop of a direction has ended";
                 return Err(Error::new(what).remedy("traffic flows unmanaged"));
             }
+            if self.watchdog.revive() {
+                tell("the watchdog had ended and was started again");
+            }
+            if progress.all(&self.workers) {
+                systemd.tell("WATCHDOG=1");
+            }
+            progress.tell_stalls(&self.workers);
             if let Some(rules) = &mut self.rules {
                 let made = rules.keep(settings.dev());
                 self.restored.fetch_add(made as u64, Ordering::Relaxed);

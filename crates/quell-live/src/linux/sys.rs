@@ -334,15 +334,26 @@ pub fn identity() -> (u32, u32) {
 }
 
 /// Real-time priority and exact timers for this thread, as far as allowed; whether the priority is real-time.
-pub fn be_punctual() -> bool {
+pub fn be_punctual(priority: c_int) -> bool {
     // SAFETY: zero is a valid sched_param; prctl takes numbers here.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0);
         let mut param: libc::sched_param = std::mem::zeroed();
-        param.sched_priority = 1;
+        param.sched_priority = priority;
         let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
         libc::sched_setscheduler(0, policy, &param) == 0
     }
+}
+
+/// CLOCK_MONOTONIC, nanoseconds.
+pub fn monotonic() -> u64 {
+    // SAFETY: zero is a valid timespec to be filled; it outlives the call.
+    let now = unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
+        now
+    };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Sends a signal to a process.

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::backend::{Arrived, InterfaceBackend};
 use super::pace::Pace;
 use super::sys;
+use super::watchdog::Post;
 use crate::header::Parser;
 use crate::link::{Live, LiveLink, Params, View};
 use crate::report::LATE;
@@ -36,7 +37,7 @@ pub struct Snapshot {
     pub dropped: u64,
     /// Packets that went on with a mark written by us so far.
     pub marked: u64,
-    /// Packets that passed by the discipline, because it was being switched off.
+    /// Packets that passed by the discipline, because it was being switched off or the loop stood still.
     pub passed: u64,
     /// Packets held now.
     pub held: u64,
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub refused: u64,
     /// Of `sent`, those that the other side's device did not take.
     pub unsent: u64,
+    /// Times that the loop stood still and a watchdog let packets pass.
+    pub stalls: u64,
     /// Whether the loop has real-time priority.
     pub realtime: bool,
     /// What became of a learned controller's decisions since the last change of the link's parameters.
@@ -87,6 +90,7 @@ impl Watch {
 pub struct Worker {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
+    post: Post,
 }
 
 impl Worker {
@@ -96,10 +100,12 @@ impl Worker {
         params: Params,
         parser: Parser,
         free: bool,
+        post: Post,
     ) -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
         shared.open.store(free, Ordering::Relaxed);
         let mut run = Loop {
+            post: post.clone(),
             backend,
             link: link(params),
             pace: Pace::new(),
@@ -114,7 +120,11 @@ impl Worker {
             .name("quell-live".into())
             .spawn(move || run.run(&seen))
             .map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
-        Ok(Self { shared, thread })
+        Ok(Self {
+            shared,
+            thread,
+            post,
+        })
     }
 
     /// What looks at it, from any thread.
@@ -130,6 +140,11 @@ impl Worker {
     /// Lets all packets that are held go on, in the order in which they arrived, and from now on every packet that comes.
     pub fn open(&self) {
         self.shared.open.store(true, Ordering::Relaxed);
+    }
+
+    /// How often the loop has come round.
+    pub fn turns(&self) -> u32 {
+        self.post.turns()
     }
 
     /// Whether the loop still runs.
@@ -165,6 +180,7 @@ fn link(params: Params) -> LiveLink {
 }
 
 struct Loop<D> {
+    post: Post,
     backend: D,
     link: LiveLink,
     pace: Pace,
@@ -179,10 +195,15 @@ struct Loop<D> {
 
 impl<D: InterfaceBackend> Loop<D> {
     fn run(&mut self, shared: &Shared) {
-        self.look.realtime = sys::be_punctual();
+        self.look.realtime = sys::be_punctual(1);
         let (mut next_look, mut open) = (0, false);
         loop {
             let stop = shared.stop.load(Ordering::Relaxed);
+            let passed = self.backend.beat();
+            if self.post.turn(self.backend.last()) || passed {
+                self.retake();
+                next_look = 0;
+            }
             if !open && shared.open.load(Ordering::Relaxed) {
                 open = true;
                 self.release();
@@ -275,16 +296,34 @@ impl<D: InterfaceBackend> Loop<D> {
 
     /// Lets everything go.
     fn release(&mut self) {
+        self.empty(|backend, place| {
+            backend.accept(place, false);
+        });
+        self.backend.flush();
+    }
+
+    /// Begins afresh after packets passed without us.
+    fn retake(&mut self) {
+        self.empty(InterfaceBackend::let_go);
+        let passed = self.backend.retake();
+        self.backend.flush();
+        self.look.stalls += 1;
+        self.look.read += passed;
+        self.look.sent += passed;
+        self.look.passed += passed;
+    }
+
+    /// Lets go of all that is held, in the order of its arrival; the link begins afresh.
+    fn empty(&mut self, let_go: impl Fn(&mut D, u32)) {
         for (_, packet) in self.held() {
             self.look.sent += 1;
             self.look.passed += 1;
             self.look.held -= 1;
-            self.backend.accept(packet.place, false);
+            let_go(&mut self.backend, packet.place);
             self.slots[packet.place as usize] = None;
         }
         self.link = link(self.link.params().clone());
         self.pace = Pace::new();
-        self.backend.flush();
     }
 
     /// Another link; its time begins now.

@@ -1,0 +1,306 @@
+//! What lets packets pass when a loop stands still: stopped (SIGSTOP, a debugger), hung, or without a processor.
+//!
+//! It is a process of its own, forked before there are threads: nothing that stops `quell live` stops it. Each loop counts its turns in
+//! memory that both see. Where a count stays the same for [`PATIENCE`], the watchdog writes what the loop's backend has prepared for that
+//! case to a copy of the backend's socket. It dies with the process that it watches, however that ends, so that its copies of sockets
+//! keep no packet queue open.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use quell_link::Error;
+
+use super::{host, sys};
+
+/// How often the watchdog looks.
+const TICK: Duration = Duration::from_millis(50);
+/// Looks without a turn of the loop after which packets are let through.
+const TICKS: u32 = 5;
+/// How long a loop may stand still.
+pub const PATIENCE: Duration = TICK.saturating_mul(TICKS);
+/// Most loops.
+const MOST: usize = 64;
+/// Most bytes that are prepared for a loop.
+const BYTES: usize = 128;
+
+// What becomes of a loop's packets; only the watchdog leaves RUNS, only the loop goes back to it.
+const RUNS: u32 = 0;
+const OPENING: u32 = 1;
+const OPEN: u32 = 2;
+
+/// What the watchdog and a loop know of each other.
+#[repr(C)]
+struct Seen {
+    turns: AtomicU32,
+    state: AtomicU32,
+    /// Takes the place of the last four bytes of what is written.
+    tail: AtomicU32,
+}
+
+/// Memory that both processes see.
+struct Shared(*mut Seen);
+
+// SAFETY: it holds atomics only.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new() -> io::Result<Self> {
+        let (rights, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        );
+        let length = MOST * size_of::<Seen>();
+        // SAFETY: a new mapping, wherever the kernel likes; it begins as zeros, which are valid.
+        match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, -1, 0) } {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            at => Ok(Self(at.cast())),
+        }
+    }
+
+    fn seen(&self, place: usize) -> &Seen {
+        // SAFETY: the mapping has MOST of them, aligned, and lives as long as `self`.
+        unsafe { &*self.0.add(place.min(MOST - 1)) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody has a reference into it.
+        unsafe { libc::munmap(self.0.cast(), MOST * size_of::<Seen>()) };
+    }
+}
+
+/// A loop's side.
+#[derive(Clone)]
+pub struct Post {
+    shared: Arc<Shared>,
+    place: usize,
+}
+
+impl Post {
+    /// Says that the loop has come round once more; whether its packets were let through meanwhile, so that it has to begin afresh.
+    /// `tail` takes the place of the last four bytes of what is written when it stands still.
+    pub fn turn(&self, tail: u32) -> bool {
+        let seen = self.shared.seen(self.place);
+        seen.tail.store(tail, Ordering::Relaxed);
+        seen.turns.fetch_add(1, Ordering::Relaxed);
+        // While the watchdog is at it, its last message may still come.
+        seen.state
+            .compare_exchange(OPEN, RUNS, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// How often the loop has come round.
+    pub fn turns(&self) -> u32 {
+        self.shared.seen(self.place).turns.load(Ordering::Relaxed)
+    }
+}
+
+/// What is written, and where, when a loop stands still.
+struct Charge {
+    place: usize,
+    fd: OwnedFd,
+    bytes: Vec<u8>,
+}
+
+/// The watchdog's process.
+pub struct Watchdog {
+    shared: Arc<Shared>,
+    socket: OwnedFd,
+    pid: c_int,
+    charges: Vec<Charge>,
+    posts: usize,
+}
+
+impl Watchdog {
+    /// Starts it.
+    pub fn start() -> Result<Self, Error> {
+        let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
+        let shared = Arc::new(Shared::new().map_err(no)?);
+        let (socket, pid) = fork(&shared).map_err(no)?;
+        Ok(Self {
+            shared,
+            socket,
+            pid,
+            charges: Vec::new(),
+            posts: 0,
+        })
+    }
+
+    /// A place for one more loop.
+    pub fn post(&mut self) -> Post {
+        self.posts += 1;
+        Post {
+            shared: self.shared.clone(),
+            place: self.posts - 1,
+        }
+    }
+
+    /// Writes `bytes` to a copy of `fd` when the loop of this post stands still.
+    pub fn guard(&mut self, post: &Post, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
+        let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
+        let place = post.place;
+        if place >= MOST || bytes.len() > BYTES {
+            return Err(Error::new("no watchdog: too many loops"));
+        }
+        let fd = fd.try_clone_to_owned().map_err(no)?;
+        let charge = Charge { place, fd, bytes };
+        charge.send(&self.socket).map_err(no)?;
+        self.charges.push(charge);
+        Ok(())
+    }
+
+    /// Lets go of all sockets: their loops end.
+    pub fn dismiss(&mut self) {
+        self.posts = 0;
+        for charge in self.charges.drain(..) {
+            let _ = sys::send(self.socket.as_fd(), &[charge.place as u8], None);
+        }
+    }
+
+    /// Starts it again where it was killed; whether that was so.
+    pub fn revive(&mut self) -> bool {
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        if unsafe { libc::waitpid(self.pid, &mut status, libc::WNOHANG) } == 0 {
+            return false;
+        }
+        if let Ok((socket, pid)) = fork(&self.shared) {
+            (self.socket, self.pid) = (socket, pid);
+            for charge in &self.charges {
+                let _ = charge.send(&self.socket);
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // It ends when its socket has no other end any more; a signal makes sure of it.
+        sys::kill(self.pid, libc::SIGKILL);
+        sys::reap(self.pid);
+    }
+}
+
+impl Charge {
+    fn send(&self, socket: &OwnedFd) -> io::Result<()> {
+        let mut message = vec![self.place as u8];
+        message.extend_from_slice(&self.bytes);
+        sys::send(socket.as_fd(), &message, Some(self.fd.as_raw_fd()))
+    }
+}
+
+/// Forks: the other end of its socket, and its number.
+fn fork(shared: &Shared) -> io::Result<(OwnedFd, c_int)> {
+    let (ours, theirs) = sys::socket_pair()?;
+    // SAFETY: no pointers.
+    let parent = unsafe { libc::getpid() };
+    // SAFETY: the child only makes system calls and leaves by `_exit`: other threads may have held locks when memory was copied.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => watch(theirs.as_fd(), shared, parent),
+        pid => Ok((ours, pid)),
+    }
+}
+
+/// What the process does.
+fn watch(socket: BorrowedFd<'_>, shared: &Shared, parent: c_int) -> ! {
+    alone(socket.as_raw_fd(), parent);
+    let mut charges = [const { None }; MOST];
+    let mut message = [0; 1 + BYTES];
+    loop {
+        if sys::readable(socket, TICK) {
+            match sys::receive(socket, &mut message) {
+                Ok((n, fd)) if n > 0 => {
+                    if let Some(charge) = charges.get_mut(usize::from(message[0])) {
+                        *charge = fd.map(|fd| Looked::new(fd, &message[1..n]));
+                    }
+                }
+                _ => exit(),
+            }
+            continue;
+        }
+        for (place, charge) in charges.iter_mut().enumerate() {
+            if let Some(charge) = charge {
+                charge.look(shared.seen(place));
+            }
+        }
+    }
+}
+
+/// A loop as the watchdog sees it.
+struct Looked {
+    fd: OwnedFd,
+    bytes: [u8; BYTES],
+    length: usize,
+    turns: u32,
+    ticks: u32,
+}
+
+impl Looked {
+    fn new(fd: OwnedFd, prepared: &[u8]) -> Self {
+        let mut bytes = [0; BYTES];
+        bytes[..prepared.len()].copy_from_slice(prepared);
+        Self {
+            fd,
+            bytes,
+            length: prepared.len(),
+            turns: 0,
+            ticks: 0,
+        }
+    }
+
+    /// Looks are counted, not seconds: a machine that was suspended is no loop that stands still.
+    fn look(&mut self, seen: &Seen) {
+        let turns = seen.turns.load(Ordering::Relaxed);
+        if turns != self.turns {
+            (self.turns, self.ticks) = (turns, 0);
+            return;
+        }
+        self.ticks = self.ticks.saturating_add(1);
+        if self.ticks >= TICKS && seen.state.load(Ordering::Acquire) == RUNS {
+            seen.state.store(OPENING, Ordering::Release);
+            let tail = seen.tail.load(Ordering::Relaxed).to_ne_bytes();
+            if let Some(last) = self.bytes[..self.length].last_chunk_mut() {
+                *last = tail;
+            }
+            let _ = sys::send_bytes(self.fd.as_fd(), &self.bytes[..self.length]);
+            seen.state.store(OPEN, Ordering::Release);
+        }
+    }
+}
+
+/// Leaves all behind that the fork has brought along.
+fn alone(socket: RawFd, parent: c_int) {
+    // SAFETY: numbers and one string with a NUL; no descriptor that is closed is used here any more.
+    unsafe {
+        let kill = libc::SIGKILL as libc::c_ulong;
+        libc::prctl(libc::PR_SET_PDEATHSIG, kill, 0, 0, 0);
+        if libc::getppid() != parent {
+            exit();
+        }
+        libc::prctl(libc::PR_SET_NAME, c"quell-watchdog".as_ptr());
+        // Ctrl-Z and Ctrl-C at the terminal are not for it.
+        libc::setsid();
+        let (below, above) = (socket as libc::c_uint, socket as libc::c_uint + 1);
+        if below > 0 {
+            libc::syscall(libc::SYS_close_range, 0, below - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, above, libc::c_uint::MAX, 0);
+    }
+    // Before the loops: one that hangs may have a processor of its own.
+    sys::be_punctual(2);
+}
+
+fn exit() -> ! {
+    // SAFETY: ends this process without running what the parent had registered for its own end.
+    unsafe { libc::_exit(0) }
+}
