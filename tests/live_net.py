@@ -196,7 +196,8 @@ class Bump(Net):
         command = self.start(self.r, QUELL_LIVE, "--dev", "rb", "--to", "ra", *risk, *words)
         # A line on standard error says that it runs.
         assert command.stderr is not None
-        assert "what" in command.stderr.readline()
+        while "what leaves" not in (line := command.stderr.readline()) and "what arrives" not in line:
+            assert line, "it has ended"
         deadline = time.monotonic() + 20
         while not self.answers():
             assert command.poll() is None and time.monotonic() < deadline

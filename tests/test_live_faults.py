@@ -211,6 +211,18 @@ else:
 """
 
 
+FLOOD = """
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
+began = time.monotonic()
+for k in range({count}):
+    s.sendto(bytes(500), ("10.9.2.2", 5004))
+    if k % 40 == 0:
+        time.sleep(max(0, began + k / 40_000 - time.monotonic()))
+"""
+
+
 class Stream:
     """A packet of 100 bytes each millisecond from a to b."""
 
@@ -295,5 +307,42 @@ def test_a_watchdog_that_was_killed_is_started_again(net: Net) -> None:
     command.communicate()
     assert net.answers(), "no queue stays open"
     assert net.run(net.r, QUELL_LIVE, "--restore").returncode == 0
+    server.kill()
+    server.communicate()
+
+
+@pytest.mark.parametrize("queue", ["pfifo limit 10000", "fq_codel", "pfifo limit 100000"])
+def test_with_af_xdp_the_queue_drops_not_its_memory_and_every_packet_is_counted(
+    bump: Bump, tmp_path: Path, queue: str
+) -> None:
+    path = tmp_path / "s"
+    words = ("--backend", "af_xdp", "--rate", "20mbit", "--aqm", queue, "--status", str(path))
+    server = bump.echo()
+    command = bump.in_line(*words, open_after=True)
+    call = Stream(bump, 3)
+    time.sleep(0.3)
+    before = state(path)
+    # One flow of 40,000 packets within a second, at 20 times the rate.
+    flood = FLOOD.format(count=40_000)
+    done = bump.run(bump.a, sys.executable, "-c", flood)
+    assert done.returncode == 0, done.stderr
+    sent, came = call.end()
+    time.sleep(0.3)
+    look = state(path)
+    status, errors = stop(command)
+    assert status == 0, errors
+    read, refused, dropped = (look[key] - before[key] for key in ("read", "refused", "dropped"))
+    figures = (
+        f"{queue}: of the call {sent - len(came)} of {sent} lost; read {read}, refused {refused}, dropped {dropped}"
+    )
+    print(f"\n{figures}")
+    # Beside both flows there are a few frames of the hosts' own.
+    assert 40_000 <= read + refused <= 40_000 + sent + 100, figures
+    assert refused < 400, figures
+    assert look["read"] == look["sent"] + look["dropped"] + look["held"]
+    if queue == "fq_codel":
+        assert sent - len(came) <= sent // 100, figures
+    if queue == "pfifo limit 100000":
+        assert look["limit_packets"] == 32_768
     server.kill()
     server.communicate()

@@ -12,10 +12,13 @@ use quell_link::server::Rate;
 use quell_link::words::Queue;
 use quell_qdisc::control::Clock;
 use quell_qdisc::control::guard::Stats;
-use quell_qdisc::{Discipline, DropCause, Ecn, MS, NEVER, Nanos, Packet, Rng, SEC};
+use quell_qdisc::{Discipline, DropCause, Ecn, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC};
 
 /// Bytes of Ethernet's header.
 pub const ETHERNET: u32 = 14;
+
+/// Where a limit is in bytes of memory, three of the smallest packets take no more of it than one of full size.
+const SMALL: u32 = 3;
 
 /// What a link is.
 #[derive(Clone, Debug)]
@@ -344,6 +347,27 @@ impl LiveLink {
     pub fn limit_packets(&self) -> u32 {
         let now = self.bin_at - self.params.bin;
         self.bottleneck.queue.positions(now).0
+    }
+
+    /// Packets that the queue may hold at most. One whose limit is memory holds more packets where they are small.
+    pub fn most_packets(&self) -> u32 {
+        let limit = self.limit_packets();
+        match self.bottleneck.queue.discipline().knobs().limit {
+            true => limit,
+            false => limit.saturating_mul(SMALL),
+        }
+    }
+
+    /// Lets the queue hold at most so many packets, where its discipline has a limit in packets: it then chooses what is dropped, not
+    /// the pool that packets lie in.
+    pub fn hold_at_most(&mut self, packets: u32) {
+        if self.bottleneck.queue.discipline().knobs().limit && self.limit_packets() > packets {
+            let knobs = Knobs {
+                limit_packets: Some(packets),
+                ..Knobs::KEEP
+            };
+            self.bottleneck.set_knobs(0, None, &knobs);
+        }
     }
 
     /// What the link is.

@@ -23,6 +23,11 @@ impl Pool {
         }
     }
 
+    /// How many places there can be.
+    pub fn most(&self) -> usize {
+        self.most * CHUNK
+    }
+
     /// A place for one packet; None if all are taken.
     pub fn take(&mut self) -> Option<u32> {
         if self.free.is_empty() && self.chunks.len() < self.most {

@@ -28,6 +28,7 @@ const LARGEST: usize = 66 << 10;
 const TRIES: u32 = 200;
 
 // linux/if_packet.h.
+const PACKET_STATISTICS: c_int = 6;
 const PACKET_AUXDATA: c_int = 8;
 const PACKET_VNET_HDR: c_int = 15;
 const PACKET_QDISC_BYPASS: c_int = 20;
@@ -304,7 +305,13 @@ impl InterfaceBackend for PacketSocket {
         self.going.clear();
     }
 
-    fn lost(&self) -> (u64, u64) {
+    fn capacity(&self) -> u32 {
+        // What has come and is not yet seen needs places, too.
+        self.pool.most().saturating_sub(2 * BATCH) as u32
+    }
+
+    fn lost(&mut self) -> (u64, u64) {
+        self.refused += u64::from(dropped(&self.from));
         (self.refused, self.unsent)
     }
 }
@@ -365,6 +372,25 @@ fn option<T>(fd: &OwnedFd, level: c_int, name: c_int, value: &T) -> io::Result<(
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Packets that the kernel dropped at a socket since it was asked last: its buffer was full.
+fn dropped(fd: &OwnedFd) -> u32 {
+    // struct tpacket_stats: packets, drops.
+    let mut stats = [0u32; 2];
+    let mut size = size_of_val(&stats) as libc::socklen_t;
+    // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
+    let got = unsafe {
+        let to = stats.as_mut_ptr().cast();
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_STATISTICS,
+            to,
+            &mut size,
+        )
+    };
+    if got == 0 { stats[1] } else { 0 }
 }
 
 fn socket() -> io::Result<OwnedFd> {

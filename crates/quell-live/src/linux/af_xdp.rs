@@ -22,10 +22,12 @@ use crate::header::{self, Parser};
 
 /// The kernel lets go of a socket that was closed some time later; until then an interface's queue is taken.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Frames of each direction: what its queue may hold, and what waits in rings.
-const FRAMES: u32 = 6144;
 /// Entries of each ring.
 const RING: u32 = 2048;
+/// Frames of each direction beside those that its queue holds: what waits in the rings for filling, receiving and sending.
+const WAITING: u32 = 3 * RING;
+/// Most packets that a queue can hold: 64 or 128 MiB of memory.
+pub const MOST: u32 = 32_768;
 /// Bytes that the kernel leaves free before a frame (XDP_PACKET_HEADROOM).
 const HEADROOM: u32 = 256;
 /// Ethernet's head with two VLAN tags.
@@ -36,6 +38,7 @@ const BARE: u32 = 14;
 const TRIES: u32 = 200;
 
 // linux/if_xdp.h.
+const STATISTICS: c_int = 7;
 const MMAP_OFFSETS: c_int = 1;
 const RX_RING: c_int = 2;
 const TX_RING: c_int = 3;
@@ -257,8 +260,9 @@ pub struct XdpSocket {
     done: Ring<u64>,
     memory: Arc<Map>,
     chunk: u32,
-    /// The first frame of this direction.
+    /// The first frame of this direction, and how many it has.
     first: u32,
+    frames: u32,
     /// Address and length of what is in each frame.
     held: Vec<(u64, u32)>,
     free: Vec<u32>,
@@ -269,8 +273,14 @@ pub struct XdpSocket {
     passed: u64,
 }
 
-/// Both directions between two interfaces (from the first to the second, then back), and their hooks: not set yet.
-pub fn open(one: u32, other: u32, mtu: u32) -> Result<([XdpSocket; 2], Hooks), Error> {
+/// Both directions between two interfaces (from the first to the second, then back), and their hooks: not set yet. Their queues hold at
+/// most `packets`, up to [`MOST`].
+pub fn open(
+    one: u32,
+    other: u32,
+    mtu: u32,
+    packets: [u32; 2],
+) -> Result<([XdpSocket; 2], Hooks), Error> {
     // The kernel takes one page at most.
     let Some(chunk) = [2048, 4096]
         .into_iter()
@@ -281,7 +291,8 @@ pub fn open(one: u32, other: u32, mtu: u32) -> Result<([XdpSocket; 2], Hooks), E
         return Err(error.remedy("set a smaller MTU, or leave --backend out"));
     };
     let no = |e: io::Error| no_socket("AF_XDP", &e);
-    let length = 2 * FRAMES as usize * chunk as usize;
+    let frames = packets.map(|packets| packets.min(MOST) + WAITING);
+    let length = (frames[0] + frames[1]) as usize * chunk as usize;
     let memory = Arc::new(Map::new(length, None).map_err(no)?);
     let first = side(one, Some((&memory, chunk)), None).map_err(no)?;
     let second = side(other, None, Some(&first.fd)).map_err(no)?;
@@ -292,39 +303,45 @@ pub fn open(one: u32, other: u32, mtu: u32) -> Result<([XdpSocket; 2], Hooks), E
         (other, second.fd.clone(), copy(&beats[1])?),
     ]);
     let [one, other] = beats;
-    let wire =
-        |(from, rx, fill): (Arc<OwnedFd>, _, _), (to, tx, done): (Arc<OwnedFd>, _, _), beat, k| {
-            let mut wire = XdpSocket {
-                from,
-                to,
-                rx,
-                fill,
-                tx,
-                done,
-                memory: memory.clone(),
-                chunk,
-                first: k * FRAMES,
-                held: vec![(0, 0); FRAMES as usize],
-                free: (0..FRAMES).rev().collect(),
-                going: Vec::new(),
-                unsent: 0,
+    let wire = |(from, rx, fill): (Arc<OwnedFd>, _, _),
+                (to, tx, done): (Arc<OwnedFd>, _, _),
                 beat,
-                passed: 0,
-            };
-            wire.refill();
-            wire
+                first,
+                frames| {
+        let mut wire = XdpSocket {
+            from,
+            to,
+            rx,
+            fill,
+            tx,
+            done,
+            memory: memory.clone(),
+            chunk,
+            first,
+            frames,
+            held: vec![(0, 0); frames as usize],
+            free: (0..frames).rev().collect(),
+            going: Vec::new(),
+            unsent: 0,
+            beat,
+            passed: 0,
         };
+        wire.refill();
+        wire
+    };
     let forth = wire(
         (first.fd.clone(), first.rx, first.fill),
         (second.fd.clone(), second.tx, second.done),
         one,
         0,
+        frames[0],
     );
     let back = wire(
         (second.fd, second.rx, second.fill),
         (first.fd, first.tx, first.done),
         other,
-        1,
+        frames[0],
+        frames[1],
     );
     Ok(([forth, back], hooks))
 }
@@ -360,7 +377,7 @@ impl XdpSocket {
     fn place(&self, address: u64) -> Option<u32> {
         let frame = u32::try_from(address / u64::from(self.chunk)).ok()?;
         let place = frame.checked_sub(self.first)?;
-        (place < FRAMES).then_some(place)
+        (place < self.frames).then_some(place)
     }
 
     fn bytes(&mut self, place: u32) -> &mut [u8] {
@@ -472,8 +489,12 @@ impl InterfaceBackend for XdpSocket {
         std::mem::take(&mut self.passed)
     }
 
-    fn lost(&self) -> (u64, u64) {
-        (0, self.unsent)
+    fn capacity(&self) -> u32 {
+        self.frames - WAITING
+    }
+
+    fn lost(&mut self) -> (u64, u64) {
+        (dropped(&self.from), self.unsent)
     }
 }
 
@@ -485,6 +506,20 @@ fn option<T>(fd: &OwnedFd, name: c_int, value: &T) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Frames that the kernel dropped at a socket so far: too long for its memory, or no room in a ring.
+fn dropped(fd: &OwnedFd) -> u64 {
+    // struct xdp_statistics: rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full, rx_fill_ring_empty_descs,
+    // tx_ring_empty_descs. A frame that finds the fill ring empty is among rx_dropped.
+    let mut stats = [0u64; 6];
+    let mut size = size_of_val(&stats) as libc::socklen_t;
+    // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
+    unsafe {
+        let to = stats.as_mut_ptr().cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, STATISTICS, to, &mut size);
+    }
+    stats[0] + stats[3]
 }
 
 fn owned(fd: i64) -> io::Result<OwnedFd> {

@@ -52,6 +52,10 @@ pub trait InterfaceBackend: Send + 'static {
     fn give_up(&mut self, place: u32);
     /// Hands over what was decided.
     fn flush(&mut self);
+    /// Most packets that it can hold for a discipline.
+    fn capacity(&self) -> u32 {
+        u32::MAX
+    }
     /// A discipline will hold at most so many packets.
     fn keep(&mut self, _packets: u32) {}
     /// What is to be written to `fd` so that packets pass without us, up to its last four bytes, which are `last`; None if nothing can be.
@@ -74,8 +78,9 @@ pub trait InterfaceBackend: Send + 'static {
     fn retake(&mut self) -> u64 {
         0
     }
-    /// Packets so far that found no memory or were not taken at the other side: among those that came, or went on.
-    fn lost(&self) -> (u64, u64) {
+    /// Packets so far that found no memory, the kernel's or ours, and never came; packets that went on but were not taken at the other
+    /// side.
+    fn lost(&mut self) -> (u64, u64) {
         (0, 0)
     }
 }

@@ -109,6 +109,13 @@ impl Progress {
     }
 }
 
+/// How many packets the queue of a direction may hold: none, where that is not managed.
+fn most_packets(settings: &Settings, name: &str) -> Result<u32, Error> {
+    let directions = settings.directions();
+    let managed = directions.iter().find(|d| d.name == name);
+    managed.map_or(Ok(0), |d| Ok(worker::most_packets(&d.params()?)))
+}
+
 /// An interface's number and MTU.
 fn interface(option: &str, dev: &str) -> Result<(u32, u32), Error> {
     let index = host::index(dev).ok_or_else(|| {
@@ -206,7 +213,18 @@ impl Running {
         self.interfaces.push((to.to_owned(), other.0));
         let mtu = dev.1.max(other.1);
         if settings.xdp() {
-            let ([ingress, egress], hooks) = af_xdp::open(dev.0, other.0, mtu)?;
+            let packets = [
+                most_packets(settings, "ingress")?,
+                most_packets(settings, "egress")?,
+            ];
+            let most = packets[0].max(packets[1]);
+            if most > af_xdp::MOST {
+                let room = af_xdp::MOST;
+                tell(&format!(
+                    "AF_XDP holds at most {room} packets in each direction: a queue that may hold {most} is limited to that"
+                ));
+            }
+            let ([ingress, egress], hooks) = af_xdp::open(dev.0, other.0, mtu, packets)?;
             self.start_between(settings, "egress", egress)?;
             self.start_between(settings, "ingress", ingress)?;
             self.hooks = hooks.set()?;

@@ -106,8 +106,8 @@ impl Worker {
         shared.open.store(free, Ordering::Relaxed);
         let mut run = Loop {
             post: post.clone(),
+            link: link(params, backend.capacity()),
             backend,
-            link: link(params),
             pace: Pace::new(),
             parser,
             slots: Vec::new(),
@@ -167,13 +167,18 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// How many packets the kernel may keep: more than the discipline does.
 pub fn kernel_length(params: &Params) -> u32 {
-    let link = LiveLink::new(params.clone());
-    link.limit_packets().saturating_add(1).max(LEAST)
+    most_packets(params).saturating_add(1).max(LEAST)
 }
 
-/// An idle link whose time begins now.
-fn link(params: Params) -> LiveLink {
+/// How many packets a link's queue may hold.
+pub fn most_packets(params: &Params) -> u32 {
+    LiveLink::new(params.clone()).most_packets()
+}
+
+/// An idle link whose time begins now, for a backend that holds so many packets.
+fn link(params: Params, capacity: u32) -> LiveLink {
     let mut link = LiveLink::new(params);
+    link.hold_at_most(capacity);
     let began = Instant::now();
     link.time_decisions(Arc::new(move || began.elapsed().as_nanos() as Nanos));
     link
@@ -322,14 +327,14 @@ impl<D: InterfaceBackend> Loop<D> {
             let_go(&mut self.backend, packet.place);
             self.slots[packet.place as usize] = None;
         }
-        self.link = link(self.link.params().clone());
+        self.link = link(self.link.params().clone(), self.backend.capacity());
         self.pace = Pace::new();
     }
 
     /// Another link; its time begins now.
     fn change(&mut self, params: Params) {
         self.backend.keep(kernel_length(&params));
-        self.link = link(params);
+        self.link = link(params, self.backend.capacity());
         self.pace = Pace::new();
         for (_, packet) in self.held() {
             self.link.arrive(0, packet);
