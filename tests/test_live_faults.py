@@ -346,3 +346,31 @@ def test_with_af_xdp_the_queue_drops_not_its_memory_and_every_packet_is_counted(
         assert look["limit_packets"] == 32_768
     server.kill()
     server.communicate()
+
+
+def test_restore_undoes_what_a_killed_instance_left_beside_a_running_one(net: Net, tmp_path: Path) -> None:
+    running = net.live("--rate", "8mbit", dev="ra")
+    killed = net.live("--rate", "8mbit")
+    killed.kill()
+    killed.communicate()
+    assert len(net.rules()) == 2
+    done = net.run(net.r, QUELL_LIVE, "--restore")
+    assert done.returncode == 0, done.stderr
+    assert "ra: quell live still runs on it" in done.stderr
+    assert "rb: 2 rules removed" in done.stderr or "rb: 1 rules removed" in done.stderr
+    assert [" ra " in line for line in net.rules()] == [True], "the running one's stays"
+    # As the unit does it: the interface is the configuration's.
+    config = tmp_path / "live.toml"
+    config.write_text('dev = "rb"\nrate = "8mbit"\n')
+    killed = net.live("--config", str(config))
+    killed.kill()
+    killed.communicate()
+    done = net.run(net.r, QUELL_LIVE, "--restore", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert "ra" not in done.stderr
+    assert [" ra " in line for line in net.rules()] == [True]
+    done = net.run(net.r, QUELL_LIVE, "--restore", "--dev", "ra")
+    assert done.returncode == 2
+    assert "still runs on ra" in done.stderr
+    stop(running)
+    assert not net.rules()

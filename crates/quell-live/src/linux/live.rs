@@ -9,10 +9,10 @@ use quell_link::Error;
 use quell_link::units::parse_time;
 
 use super::host::{self, Signals};
-use super::rules;
+use super::rules::{self, Restored};
 use super::running::Running;
 use super::serve::{Server, State};
-use super::settings::settings;
+use super::settings::{self, settings};
 pub use super::settings::{Options, Settings};
 use super::sys;
 use super::worker::Snapshot;
@@ -28,20 +28,38 @@ fn need(bit: u32) -> Result<(), Error> {
     Err(Error::new(format!("quell live needs root ({name})")).remedy("write sudo before it"))
 }
 
-/// Undoes what killed processes left behind, on one interface or on all, and says so.
+/// Undoes what killed processes left behind, on the interfaces that are named (here or in the configuration) or on all, and says so.
+/// What still runs is left alone.
 pub fn restore(options: &Options) -> Result<(), Error> {
     need(host::NET_ADMIN)?;
-    let done = rules::restore(options.given.dev.as_deref())?;
-    if options.quiet {
-        return Ok(());
+    let devs = settings::named(options)?;
+    let mut failed = None;
+    let done = rules::restore(&devs);
+    let nothing = done.is_empty();
+    for (dev, outcome) in done {
+        let line = match outcome {
+            Restored::Undone(count) => format!("{dev}: {count} rules removed"),
+            Restored::Runs if devs.is_empty() => {
+                format!("{dev}: quell live still runs on it; left as it is")
+            }
+            Restored::Runs => {
+                let error = Error::new(format!("quell live still runs on {dev}")).key("--restore");
+                failed.get_or_insert(error.remedy("stop it, which restores all"));
+                continue;
+            }
+            Restored::Failed(error) => {
+                failed.get_or_insert(error);
+                continue;
+            }
+        };
+        if !options.quiet {
+            tell(&line);
+        }
     }
-    for (dev, count) in &done {
-        tell(&format!("{dev}: {count} rules removed"));
-    }
-    if done.is_empty() {
+    if nothing && !options.quiet {
         tell("nothing to restore");
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Runs until SIGTERM, Ctrl-C or the end of its time; then everything goes on that is held, and what was is restored.

@@ -130,18 +130,31 @@ pub fn left() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Undoes what dead processes left behind in this network namespace: interfaces, and how many rules each had.
-pub fn restore(dev: Option<&str>) -> Result<Vec<(String, usize)>, Error> {
-    let mut done = Vec::new();
-    for (path, name) in left() {
-        if dev.is_some_and(|dev| dev != name) {
-            continue;
-        }
-        let Some(_lock) = lock(&path).map_err(|e| no_state(&path, &e))? else {
-            let error = Error::new(format!("quell live still runs on {name}")).key("--restore");
-            return Err(error.remedy("stop it, which restores all"));
-        };
-        done.push((name, undo(&path)?));
-    }
-    Ok(done)
+/// What became of an interface's state file.
+#[derive(Debug, PartialEq)]
+pub enum Restored {
+    /// So many rules were removed.
+    Undone(usize),
+    /// A running quell live has it.
+    Runs,
+    /// It could not be undone.
+    Failed(Error),
+}
+
+/// Undoes what dead processes left behind in this network namespace, on these interfaces or on all. One that cannot be undone keeps
+/// none of the others.
+pub fn restore(devs: &[String]) -> Vec<(String, Restored)> {
+    let wanted = left()
+        .into_iter()
+        .filter(|(_, name)| devs.is_empty() || devs.contains(name));
+    wanted
+        .map(|(path, name)| {
+            let outcome = match lock(&path) {
+                Ok(Some(_lock)) => undo(&path).map_or_else(Restored::Failed, Restored::Undone),
+                Ok(None) => Restored::Runs,
+                Err(e) => Restored::Failed(no_state(&path, &e)),
+            };
+            (name, outcome)
+        })
+        .collect()
 }

@@ -242,6 +242,14 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
     Ok(all)
 }
 
+/// The interfaces that are named, in the options or in the file.
+pub fn named(options: &Options) -> Result<Vec<String>, Error> {
+    let config = options.config.as_deref();
+    let file = config.map_or_else(|| Ok(Settings::default()), read)?;
+    let all = options.given.clone().over(file);
+    Ok(all.dev.into_iter().chain(all.to).collect())
+}
+
 fn read(path: &Path) -> Result<Settings, Error> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
