@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -374,3 +375,123 @@ def test_restore_undoes_what_a_killed_instance_left_beside_a_running_one(net: Ne
     assert "still runs on ra" in done.stderr
     stop(running)
     assert not net.rules()
+
+
+LARGE = """
+import socket, sys
+end, size, s = sys.argv[1], int(sys.argv[2]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if end == "listen":
+    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    s.bind(("0.0.0.0", 5005)); s.settimeout(3); print("ready", flush=True)
+    try:
+        print(sum(len(s.recv(65536)) == size for _ in range(20)))
+    except TimeoutError:
+        print("fewer")
+else:
+    s.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER: never in fragments
+    for _ in range(20):
+        s.sendto(bytes(size), ("10.9.2.2", 5005))
+"""
+
+
+def large(net: Net, size: int) -> str:
+    """How many of 20 datagrams of so many bytes arrive."""
+    sink = net.start(net.b, sys.executable, "-c", LARGE, "listen", str(size))
+    assert sink.stdout is not None
+    assert sink.stdout.readline() == "ready\n"
+    sent = net.run(net.a, sys.executable, "-c", LARGE, "send", str(size))
+    assert sent.returncode == 0, sent.stderr
+    return sink.communicate(timeout=30)[0].strip()
+
+
+def resize(net: Net, mtu: int) -> None:
+    """Give all interfaces on the way this MTU."""
+    for space, dev in ((net.a, "v0"), (net.b, "v0"), (net.r, "ra"), (net.r, "rb")):
+        net.ip(f"-n {space} link set {dev} mtu {mtu}")
+
+
+def hears(command: subprocess.Popen[str], words: str) -> None:
+    """Wait until it says this; it is ended if it does not."""
+    patience = threading.Timer(20, command.kill)
+    patience.start()
+    heard = []
+    while words not in (line := said(command)):
+        heard.append(line)
+        assert line, f"it has ended without a word of: {words}; it said {heard}"
+    patience.cancel()
+
+
+@pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
+def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "s"
+    server = bump.echo()
+    if backend == "af_packet":
+        for dev in ("ra", "rb"):
+            bump.ip(f"-n {bump.r} link set {dev} nomaster")
+    words = ("--backend", backend, "--rate", "80mbit", "--status", str(path))
+    command = bump.in_line(*words, open_after=backend == "af_xdp")
+    resize(bump, 3000)
+    hears(command, "is now 3000")
+    time.sleep(1)
+    before = state(path)["read"]
+    assert large(bump, 2900) == "20"
+    time.sleep(0.3)
+    assert state(path)["read"] >= before + 20, "through quell"
+    resize(bump, 9000)
+    if backend == "af_xdp":
+        # More than it can take: the bridge passes them, and it says so.
+        hears(command, "passes unmanaged until this is mended: AF_XDP takes packets of at most")
+        assert large(bump, 8900) == "20"
+        resize(bump, 1500)
+        hears(command, "taken anew")
+    else:
+        hears(command, "is now 9000")
+        time.sleep(1)
+        assert large(bump, 8900) == "20"
+    time.sleep(1)
+    before = state(path)["read"]
+    assert large(bump, 1000) == "20"
+    time.sleep(0.3)
+    assert state(path)["read"] >= before + 20, "through quell"
+    status, errors = stop(command)
+    assert status == 0, errors
+    server.kill()
+    server.communicate()
+
+
+def test_an_interface_that_is_renamed_downed_or_made_anew_stays_managed(net: Net, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    def managed(dev: str) -> None:
+        deadline = time.monotonic() + 10
+        while not any(f" {dev} " in line for line in net.rules()):
+            assert command.poll() is None and time.monotonic() < deadline, net.rules()
+        time.sleep(0.3)
+        before = state(path)["read"]
+        assert [n for n, _ in net.datagrams(20)] == list(range(20))
+        time.sleep(0.3)
+        assert state(path)["read"] >= before + 20
+
+    command = net.live("--rate", "8mbit", "--status", str(path))
+    managed("rb")
+    net.ip(f"-n {net.r} link set rb down")
+    time.sleep(0.5)
+    net.ip(f"-n {net.r} link set rb up")
+    managed("rb")
+    net.ip(f"-n {net.r} link set rb down")
+    net.ip(f"-n {net.r} link set rb name wan")
+    net.ip(f"-n {net.r} link set wan up")
+    hears(command, "rb is now called wan: taken anew")
+    managed("wan")
+    assert all(" wan " in line for line in net.rules()), "nothing is left of the old name"
+    net.ip(f"-n {net.r} link del wan")
+    net.ip(f"link add v0 netns {net.b} type veth peer name wan netns {net.r}")
+    net.ip(f"-n {net.b} addr add 10.9.2.2/24 dev v0")
+    net.ip(f"-n {net.r} addr add 10.9.2.1/24 dev wan")
+    for space, name in ((net.b, "v0"), (net.r, "wan")):
+        net.ip(f"-n {space} link set {name} up")
+    net.ip(f"-n {net.b} route add default via 10.9.2.1")
+    hears(command, "wan was made anew")
+    managed("wan")
+    status, errors = stop(command)
+    assert (status, net.rules()) == (0, []), errors

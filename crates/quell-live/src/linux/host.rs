@@ -30,6 +30,19 @@ pub fn index(dev: &str) -> Option<u32> {
     }
 }
 
+/// The name of the interface with this number.
+pub fn name(index: u32) -> Option<String> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the name fits, with its NUL.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
+    let bytes: Vec<u8> = name
+        .iter()
+        .take_while(|c| **c != 0)
+        .map(|c| *c as u8)
+        .collect();
+    (!found.is_null()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// The names of all interfaces.
 pub fn names() -> Vec<String> {
     let mut found = Vec::new();

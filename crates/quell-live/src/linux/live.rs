@@ -82,13 +82,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     // Before the interface is taken: a port that is taken must not cost a packet.
     let mut server = Server::bind(settings.status.as_deref(), settings.metrics)?;
     let mut running = Running::start(&settings, options.dry_run)?;
-    let watches = running
-        .workers
-        .iter()
-        .map(|(name, worker)| (*name, worker.watch()));
     server.start(State {
         dev: settings.dev().to_owned(),
-        directions: watches.collect(),
+        directions: running.watches(),
         restored: running.restored.clone(),
     });
     let say = |line: &str| {

@@ -20,5 +20,6 @@ mod settings;
 pub mod shell;
 mod sys;
 mod systemd;
+mod upkeep;
 mod watchdog;
 mod worker;

@@ -11,102 +11,50 @@ use super::af_packet::PacketSocket;
 use super::af_xdp;
 use super::backend::{Copies, InterfaceBackend, PacketQueue};
 use super::firewall::Changes;
-use super::host::{self, Signals};
+use super::host::Signals;
 use super::live::tell;
 use super::notice::Notices;
 use super::rules::{self, Held};
 use super::settings::{self, Options, Settings};
 use super::sys;
 use super::systemd::Systemd;
+use super::upkeep::{self, Interface, Links, Progress, Rules};
 use super::watchdog::Watchdog;
-use super::worker::{self, Snapshot, Worker};
+use super::worker::{self, Snapshot, Watch, Worker};
 use crate::link::Params;
 
 /// How often all is looked at of which nobody says that it has changed.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long an interface may be away that is deleted and made anew.
+const GRACE: Duration = Duration::from_secs(1);
+/// The directions that can be managed.
+const DIRECTIONS: [&str; 2] = ["egress", "ingress"];
 /// Where the numbers of packet queues begin: two per interface.
 const FIRST_QUEUE: u32 = 29_000;
 
 /// The directions of an interface that is taken.
 pub struct Running {
+    dry: bool,
     held: Vec<Held>,
     watchdog: Watchdog,
     rules: Option<Rules>,
     /// Rules that somebody else removed and that were put back.
     pub restored: Arc<AtomicU64>,
-    pub workers: Vec<(&'static str, Worker)>,
-    /// The interfaces, and their numbers.
-    interfaces: Vec<(String, u32)>,
+    workers: Vec<(&'static str, Worker)>,
+    /// Of both directions, whether managed or not, as long as this lives.
+    watches: [(&'static str, Watch); 2],
+    interfaces: Vec<Interface>,
     /// What hands frames over.
     hooks: Vec<af_xdp::Hook>,
 }
 
-/// Rules that were made, and what tells of others' changes.
-struct Rules {
-    changes: Changes,
-    notices: Notices,
-    /// Whether the kernel tells of changes; if not, they are looked at every second.
-    noticed: bool,
-    /// Why they could not be put back.
-    trouble: Option<String>,
-}
-
-impl Rules {
-    /// Puts back what somebody else removed, and says so; how many rules.
-    fn keep(&mut self, dev: &str) -> usize {
-        if !self.notices.came() && self.noticed && self.trouble.is_none() {
-            return 0;
-        }
-        match self.changes.make() {
-            Ok(0) => self.trouble = None,
-            Ok(made) => {
-                self.trouble = None;
-                tell(&format!(
-                    "{dev}: {made} rules were gone and have been put back; meanwhile traffic passed unmanaged"
-                ));
-                return made;
-            }
-            Err(why) => {
-                if self.trouble.as_ref() != Some(&why) {
-                    tell(&format!(
-                        "{dev}: rules may be gone: {why}; tried again each second"
-                    ));
-                }
-                self.trouble = Some(why);
-            }
-        }
-        0
-    }
-}
-
-/// What the loops had done at the last look.
+/// What is known of interfaces that are not what they were.
 #[derive(Default)]
-struct Progress {
-    turns: Vec<u32>,
-    stalls: u64,
-}
-
-impl Progress {
-    /// Whether all loops have come round since.
-    fn all(&mut self, workers: &[(&'static str, Worker)]) -> bool {
-        let turns: Vec<_> = workers.iter().map(|(_, worker)| worker.turns()).collect();
-        let before = std::mem::replace(&mut self.turns, turns);
-        self.turns
-            .iter()
-            .zip(&before)
-            .all(|(now, then)| now != then)
-    }
-
-    /// Says that loops stood still meanwhile, where they did.
-    fn tell_stalls(&mut self, workers: &[(&'static str, Worker)]) {
-        let stalls = workers.iter().map(|(_, w)| w.watch().look().stalls).sum();
-        let new = stalls - std::mem::replace(&mut self.stalls, stalls);
-        if new > 0 {
-            tell(&format!(
-                "{new} loops stood still: meanwhile traffic passed unmanaged"
-            ));
-        }
-    }
+struct Following {
+    /// Since when one is not there.
+    missing: Option<Instant>,
+    /// Why they could not be taken anew.
+    trouble: Option<String>,
 }
 
 /// How many packets the queue of a direction may hold: none, where that is not managed.
@@ -116,54 +64,48 @@ fn most_packets(settings: &Settings, name: &str) -> Result<u32, Error> {
     managed.map_or(Ok(0), |d| Ok(worker::most_packets(&d.params()?)))
 }
 
-/// An interface's number and MTU.
-fn interface(option: &str, dev: &str) -> Result<(u32, u32), Error> {
-    let index = host::index(dev).ok_or_else(|| {
-        Error::new("there is no such interface")
-            .key(format!("{option} {dev}"))
-            .remedy(format!("there are {}", host::names().join(", ")))
-    })?;
-    let mtu = host::mtu(dev).map_err(|e| Error::new(format!("{dev}: {}", host::reason(&e))))?;
-    Ok((index, mtu))
-}
-
 impl Running {
     /// Takes the interfaces.
     pub fn start(settings: &Settings, dry: bool) -> Result<Self, Error> {
-        // Before there are threads: it is a fork.
-        let watchdog = Watchdog::start()?;
-        let dev = settings.dev();
-        let (index, mtu) = interface("--dev", dev)?;
         let mut running = Self {
+            dry,
             held: Vec::new(),
-            watchdog,
+            // Before there are threads: it is a fork.
+            watchdog: Watchdog::start()?,
             rules: None,
             restored: Arc::default(),
+            watches: DIRECTIONS.map(|name| (name, Watch::default())),
             workers: Vec::new(),
-            interfaces: vec![(dev.to_owned(), index)],
+            interfaces: Vec::new(),
             hooks: Vec::new(),
         };
-        if !dry {
-            running.held.push(rules::hold(dev)?);
-        }
-        let done = match &settings.to {
-            Some(to) if !dry => running.between(settings, (index, mtu), to),
-            _ if dry => running.copies(settings, index, mtu),
-            _ => running.queues(settings, index, mtu),
-        };
-        match done {
+        match running.take(settings) {
             Ok(()) => Ok(running),
             Err(error) => {
-                running.end()?;
+                running.release()?;
                 Err(error)
             }
         }
     }
 
+    fn take(&mut self, settings: &Settings) -> Result<(), Error> {
+        let dev = Interface::find("--dev", settings.dev())?;
+        let name = dev.name.clone();
+        self.interfaces = vec![dev.clone()];
+        if !self.dry {
+            self.held.push(rules::hold(&name)?);
+        }
+        match &settings.to {
+            Some(to) if !self.dry => self.between(settings, &dev, to),
+            _ if self.dry => self.copies(settings, &dev),
+            _ => self.queues(settings, &dev),
+        }
+    }
+
     /// Copies only.
-    fn copies(&mut self, settings: &Settings, index: u32, mtu: u32) -> Result<(), Error> {
+    fn copies(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
         for direction in settings.directions() {
-            let backend = Copies::open(index, direction.name == "egress", mtu)?;
+            let backend = Copies::open(dev.index, direction.name == "egress", dev.mtu)?;
             self.work(
                 settings,
                 direction.name,
@@ -176,12 +118,12 @@ impl Running {
     }
 
     /// Packet queues of the kernel, and the rules that send packets there.
-    fn queues(&mut self, settings: &Settings, index: u32, mtu: u32) -> Result<(), Error> {
-        let first = (FIRST_QUEUE + 2 * index % 10_000) as u16;
+    fn queues(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
+        let first = (FIRST_QUEUE + 2 * dev.index % 10_000) as u16;
         let (mut egress, mut ingress) = (None, None);
         for direction in settings.directions() {
             let params = direction.params()?;
-            let backend = PacketQueue::open(first, worker::kernel_length(&params), mtu)?;
+            let backend = PacketQueue::open(first, worker::kernel_length(&params), dev.mtu)?;
             let queue = match direction.name {
                 "egress" => &mut egress,
                 _ => &mut ingress,
@@ -189,29 +131,24 @@ impl Running {
             *queue = Some(backend.number);
             self.work(settings, direction.name, backend, params, false)?;
         }
-        let changes = Changes::new(settings.dev(), egress, ingress)?;
+        let changes = Changes::new(&dev.name, egress, ingress)?;
         // Before the rules: what changes from then on is heard of.
         let notices = Notices::of_rules()?;
         self.held[0].insert(&changes)?;
-        self.rules = Some(Rules {
-            noticed: changes.noticed(),
-            changes,
-            notices,
-            trouble: None,
-        });
+        self.rules = Some(Rules::new(changes, notices));
         Ok(())
     }
 
     /// Both ways between two interfaces; one that is not managed goes on at once.
-    fn between(&mut self, settings: &Settings, dev: (u32, u32), to: &str) -> Result<(), Error> {
-        let other = interface("--to", to)?;
-        if other.0 == dev.0 {
+    fn between(&mut self, settings: &Settings, dev: &Interface, to: &str) -> Result<(), Error> {
+        let other = Interface::find("--to", to)?;
+        if other.index == dev.index {
             let error = Error::new("is the same interface").key(format!("--to {to}"));
             return Err(error.remedy("name another one"));
         }
         self.held.push(rules::hold(to)?);
-        self.interfaces.push((to.to_owned(), other.0));
-        let mtu = dev.1.max(other.1);
+        let mtu = dev.mtu.max(other.mtu);
+        let (dev, other) = (dev.index, self.add(other));
         if settings.xdp() {
             let packets = [
                 most_packets(settings, "ingress")?,
@@ -224,18 +161,21 @@ impl Running {
                     "AF_XDP holds at most {room} packets in each direction: a queue that may hold {most} is limited to that"
                 ));
             }
-            let ([ingress, egress], hooks) = af_xdp::open(dev.0, other.0, mtu, packets)?;
+            let ([ingress, egress], hooks) = af_xdp::open(dev, other, mtu, packets)?;
             self.start_between(settings, "egress", egress)?;
             self.start_between(settings, "ingress", ingress)?;
             self.hooks = hooks.set()?;
             return Ok(());
         }
-        self.start_between(settings, "egress", PacketSocket::open(other.0, dev.0, mtu)?)?;
-        self.start_between(
-            settings,
-            "ingress",
-            PacketSocket::open(dev.0, other.0, mtu)?,
-        )
+        self.start_between(settings, "egress", PacketSocket::open(other, dev, mtu)?)?;
+        self.start_between(settings, "ingress", PacketSocket::open(dev, other, mtu)?)
+    }
+
+    /// Takes one more; its index.
+    fn add(&mut self, interface: Interface) -> u32 {
+        let index = interface.index;
+        self.interfaces.push(interface);
+        index
     }
 
     fn start_between(
@@ -263,26 +203,91 @@ impl Running {
         if let Some(bytes) = backend.opener() {
             self.watchdog.guard(&post, backend.fd(), bytes)?;
         }
-        let worker = Worker::start(backend, params, settings.parser(), free, post)?;
+        let watch = self.watches.iter().find(|(known, _)| *known == name);
+        let watch = watch.map(|(_, watch)| watch.clone()).unwrap_or_default();
+        let worker = Worker::start(backend, params, settings.parser(), free, post, watch)?;
         self.workers.push((name, worker));
         Ok(())
     }
 
     /// Lets everything go on that is held, then removes the rules: no packet is lost. The last looks.
     pub fn end(mut self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
+        self.release()?;
+        Ok(self.watches.iter().map(|(n, w)| (*n, w.look())).collect())
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
         for (_, worker) in &self.workers {
             worker.open();
         }
         // What comes now takes the kernel's way.
-        drop(self.hooks);
+        self.hooks.clear();
+        self.rules = None;
         let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
         self.watchdog.dismiss();
-        let looks = self
-            .workers
-            .into_iter()
-            .map(|(n, worker)| (n, worker.finish()));
-        let looks = looks.collect();
-        undone.map(|_| looks)
+        for (_, worker) in self.workers.drain(..) {
+            worker.finish();
+        }
+        // What cannot be undone now is tried again at the end.
+        undone.map(|_| self.held.clear())
+    }
+
+    /// Takes the interfaces anew, as they are now.
+    fn again(&mut self, settings: &Settings) -> Result<(), Error> {
+        let mut settings = settings.clone();
+        let mut names = self.interfaces.iter().map(|i| i.name.clone());
+        settings.dev = names.next();
+        settings.to = settings.to.and(names.next());
+        let known = self.interfaces.clone();
+        self.release()?;
+        let taken = self.take(&settings);
+        if taken.is_err() {
+            self.release()?;
+            self.interfaces = known;
+        }
+        taken
+    }
+
+    /// Follows the interfaces. An error is the end: one has vanished, or what was there before cannot be undone.
+    fn follow(&mut self, settings: &Settings, state: &mut Following) -> Result<(), Error> {
+        let why = match upkeep::look(&mut self.interfaces) {
+            Links::Missing(name) => {
+                let since = *state.missing.get_or_insert_with(Instant::now);
+                if since.elapsed() < GRACE {
+                    return Ok(());
+                }
+                let what = format!("{name} has vanished");
+                return Err(Error::new(what).remedy("start again when it is back"));
+            }
+            Links::Changed(why) => why,
+            Links::Same if state.trouble.is_some() => "again".to_owned(),
+            Links::Same => return Ok(()),
+        };
+        state.missing = None;
+        match self.again(settings) {
+            Ok(()) => {
+                state.trouble = None;
+                tell(&format!("{why}: taken anew"));
+            }
+            Err(error) if !self.held.is_empty() => return Err(error),
+            Err(error) => {
+                let what = error.to_string();
+                if state.trouble.as_ref() != Some(&what) {
+                    tell(&format!(
+                        "{why}: traffic passes unmanaged until this is mended: {what}"
+                    ));
+                }
+                state.trouble = Some(what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the directions that are managed or pass here.
+    pub fn watches(&self) -> Vec<(&'static str, Watch)> {
+        let there = |name| self.workers.iter().any(|(known, _)| *known == name);
+        let each = self.watches.iter().filter(|(name, _)| there(*name));
+        each.map(|(name, watch)| (*name, watch.clone())).collect()
     }
 
     /// Waits for a signal, the end of the time or of the interface, which is an error.
@@ -297,12 +302,12 @@ impl Running {
         let links = Notices::of_links()?;
         let systemd = Systemd::new();
         systemd.tell("READY=1");
-        let mut progress = Progress::default();
+        let (mut progress, mut following) = (Progress::default(), Following::default());
         loop {
             let left = end.map_or(LOOK, |end| {
                 LOOK.min(end.saturating_duration_since(Instant::now()))
             });
-            let rules = self.rules.as_ref().map(|rules| rules.notices.as_fd());
+            let rules = self.rules.as_ref().map(Rules::fd);
             let fds = [
                 signals.as_fd(),
                 links.as_fd(),
@@ -318,11 +323,7 @@ impl Running {
                 return Ok(());
             }
             links.came();
-            let gone = |(name, index): &&(String, u32)| host::index(name) != Some(*index);
-            if let Some((name, _)) = self.interfaces.iter().find(gone) {
-                let what = format!("{name} has vanished");
-                return Err(Error::new(what).remedy("start again when it is back"));
-            }
+            self.follow(settings, &mut following)?;
             if !self.workers.iter().all(|(_, worker)| worker.alive()) {
                 let what = "the loop of a direction has ended";
                 return Err(Error::new(what).remedy("traffic flows unmanaged"));

@@ -75,8 +75,8 @@ struct Shared {
     look: Mutex<Snapshot>,
 }
 
-/// Looks at a direction, also after its end.
-#[derive(Clone)]
+/// Looks at a direction, also after its end. A loop that takes the place of an earlier one goes on with its counts.
+#[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
@@ -101,9 +101,12 @@ impl Worker {
         parser: Parser,
         free: bool,
         post: Post,
+        watch: Watch,
     ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::default());
+        let shared = watch.0;
+        shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
+        let before = *lock(&shared.look);
         let mut run = Loop {
             post: post.clone(),
             link: link(params, backend.capacity()),
@@ -112,8 +115,10 @@ impl Worker {
             parser,
             slots: Vec::new(),
             arrived: Vec::new(),
-            look: Snapshot::default(),
-            missed: 0,
+            look: before,
+            refused: before.refused,
+            unsent: before.unsent,
+            missed: before.link.missed,
         };
         let seen = shared.clone();
         let thread = std::thread::Builder::new()
@@ -152,12 +157,11 @@ impl Worker {
         !self.thread.is_finished()
     }
 
-    /// Opens and ends it; the last look.
-    pub fn finish(self) -> Snapshot {
+    /// Opens and ends it.
+    pub fn finish(self) {
         self.open();
         self.shared.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.join();
-        *lock(&self.shared.look)
     }
 }
 
@@ -194,6 +198,9 @@ struct Loop<D> {
     slots: Vec<Option<(u64, Live)>>,
     arrived: Vec<Arrived>,
     look: Snapshot,
+    /// Packets that were refused and unsent before this loop began.
+    refused: u64,
+    unsent: u64,
     /// Packets that went on later than they should.
     missed: u64,
 }
@@ -230,7 +237,9 @@ impl<D: InterfaceBackend> Loop<D> {
                     missed: self.missed,
                     ..self.link.view()
                 };
-                (self.look.refused, self.look.unsent) = self.backend.lost();
+                let (refused, unsent) = self.backend.lost();
+                self.look.refused = self.refused + refused;
+                self.look.unsent = self.unsent + unsent;
                 self.look.decisions = self.link.guard().map(|stats| Decisions {
                     asked: stats.decisions,
                     taken: stats.learned,
