@@ -389,6 +389,7 @@ if end == "listen":
         print("fewer")
 else:
     s.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER: never in fragments
+    s.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
     for _ in range(20):
         s.sendto(bytes(size), ("10.9.2.2", 5005))
 """
