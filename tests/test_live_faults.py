@@ -195,6 +195,7 @@ STREAM = """
 import socket, sys, time
 end, s = sys.argv[1], socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 if end == "listen":
+    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
     s.bind(("0.0.0.0", 5003)); s.settimeout(2)
     print("ready", flush=True)
     try:
@@ -496,3 +497,47 @@ def test_an_interface_that_is_renamed_downed_or_made_anew_stays_managed(net: Net
     managed("wan")
     status, errors = stop(command)
     assert (status, net.rules()) == (0, []), errors
+
+
+def rights(status: Path) -> tuple[str, set[str], str, str]:
+    """Name, capabilities, whether it may gain none, and the mode of its filter, of a thread."""
+    names = {12: "net_admin", 13: "net_raw", 14: "ipc_lock", 23: "sys_nice", 39: "bpf"}
+    told = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+    bits = int(told["CapPrm"], 16) | int(told["CapEff"], 16)
+    held = {names.get(bit, f"bit {bit}") for bit in range(64) if bits >> bit & 1}
+    return told["Name"], held, told["NoNewPrivs"], told["Seccomp"]
+
+
+def test_each_part_has_the_rights_that_it_needs_and_no_other(net: Net, tmp_path: Path) -> None:
+    words = ("--rate", "8mbit", "--ingress", "8mbit", "--status", str(tmp_path / "s"), "--metrics", "9108")
+    command = net.live(*words)
+    deadline = time.monotonic() + 10
+    task = Path(f"/proc/{command.pid}/task")
+    while len(list(task.iterdir())) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.3)
+    watchdog = (task / str(command.pid) / "children").read_text().strip()
+    statuses = [*task.glob("*/status"), Path(f"/proc/{watchdog}/status")]
+    found = {name: (held, more) for name, held, *more in map(rights, statuses)}
+    assert all(more == ["1", "2"] for _, more in found.values()), found
+    assert {name: held for name, (held, _) in found.items()} == {
+        "quell-live": {"net_admin", "net_raw", "ipc_lock", "sys_nice", "bpf"},
+        "quell-loop": {"net_admin"},
+        "quell-serve": set(),
+        "quell-watchdog": {"net_admin"},
+    }
+    bound = re.search(r"CapBnd:\s*(\w+)", (task / str(command.pid) / "status").read_text())
+    assert bound and int(bound[1], 16) == 1 << 12 | 1 << 13 | 1 << 14 | 1 << 23 | 1 << 39
+    stop(command)
+
+
+def test_the_unit_is_exposed_little(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze")
+    unit = Path(__file__).parent.parent / "examples/quell-live.service"
+    words = ("systemd-analyze", "security", "--offline=true", "--no-pager", str(unit))
+    done = subprocess.run(words, capture_output=True, text=True)
+    level = re.search(r"exposure level for quell-live.service: ([\d.]+)", done.stdout)
+    assert level, done.stdout + done.stderr
+    assert float(level[1]) < 2.5, done.stdout

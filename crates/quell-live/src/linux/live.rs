@@ -11,6 +11,7 @@ use quell_link::units::parse_time;
 use super::host::{self, Signals};
 use super::rules::{self, Restored};
 use super::running::Running;
+use super::sandbox;
 use super::serve::{Server, State};
 use super::settings::{self, settings};
 pub use super::settings::{Options, Settings};
@@ -82,6 +83,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     // Before the interface is taken: a port that is taken must not cost a packet.
     let mut server = Server::bind(settings.status.as_deref(), settings.metrics)?;
     let mut running = Running::start(&settings, options.dry_run)?;
+    sandbox::process();
     server.start(State {
         dev: settings.dev().to_owned(),
         directions: running.watches(),

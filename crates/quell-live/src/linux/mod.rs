@@ -15,6 +15,7 @@ mod notice;
 mod pace;
 pub mod rules;
 mod running;
+mod sandbox;
 mod serve;
 mod settings;
 pub mod shell;

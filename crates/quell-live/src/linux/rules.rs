@@ -101,7 +101,10 @@ fn undo(path: &Path) -> Result<usize, Error> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(e) => return Err(Error::new(format!("{name}: {}", host::reason(&e)))),
+        Err(e) => {
+            let error = Error::new(format!("{name}: {}", host::reason(&e)));
+            return Err(error.remedy("quell live --restore undoes what it says"));
+        }
     };
     let state: State = serde_json::from_slice(&text).map_err(|e| {
         Error::new(format!("{name}: is no state file ({e})"))

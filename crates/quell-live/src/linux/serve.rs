@@ -15,7 +15,7 @@ use quell_link::Error;
 use serde_json::{Map, Value, json};
 
 use super::worker::Watch;
-use super::{firewall, host};
+use super::{firewall, host, sandbox};
 
 /// How long who asks may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -176,7 +176,10 @@ impl Drop for Server {
 fn begin(work: impl FnOnce() + Send + 'static) {
     let _ = std::thread::Builder::new()
         .name("quell-serve".into())
-        .spawn(work);
+        .spawn(|| {
+            sandbox::server();
+            work();
+        });
 }
 
 /// Removes a socket that nobody listens on any more, as `kill -9` leaves it.

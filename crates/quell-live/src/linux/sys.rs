@@ -309,6 +309,44 @@ fn capget(data: &mut [u32; 6]) {
     unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()) };
 }
 
+/// Takes all capabilities but these from this thread.
+pub fn limit_capabilities(bits: &[u32]) {
+    let mut data = [0u32; 6];
+    capget(&mut data);
+    let mut keep = [0u32; 2];
+    for bit in bits {
+        keep[*bit as usize / 32] |= 1 << (bit % 32);
+    }
+    for (k, word) in data.iter_mut().enumerate() {
+        *word &= keep[k / 3];
+    }
+    let mut header = CAPABILITY_HEADER;
+    // SAFETY: as in `capget`. What is taken from the permitted set leaves the ambient one, too.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr()) };
+}
+
+/// Programs that this thread starts from now on have no capabilities but these, whoever's they are.
+pub fn bound_capabilities(bits: &[u32]) {
+    for bit in (0..64).filter(|bit| !bits.contains(bit)) {
+        // SAFETY: prctl takes numbers here; it fails where there is no such capability, or no right to drop it.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(bit), 0, 0, 0) };
+    }
+}
+
+/// Has a filter decide on every system call of this thread from now on. Where the kernel has no such filters there is none.
+pub fn seccomp(program: &mut [libc::sock_filter]) {
+    let program = libc::sock_fprog {
+        len: program.len() as libc::c_ushort,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: prctl takes numbers, then a program that outlives the call and that the kernel checks.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1 as libc::c_ulong, 0, 0, 0);
+        let mode = libc::SECCOMP_MODE_FILTER as libc::c_ulong;
+        libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program);
+    }
+}
+
 /// Lets what is executed next keep these capabilities (capabilities(7): ambient).
 pub fn keep_capabilities(bits: &[u32]) -> bool {
     let mut data = [0u32; 6];

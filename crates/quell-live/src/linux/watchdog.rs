@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use quell_link::Error;
 
-use super::{host, sys};
+use super::{host, sandbox, sys};
 
 /// How often the watchdog looks.
 const TICK: Duration = Duration::from_millis(50);
@@ -298,6 +298,7 @@ fn alone(socket: RawFd, parent: c_int) {
     }
     // Before the loops: one that hangs may have a processor of its own.
     sys::be_punctual(2);
+    sandbox::watchdog();
 }
 
 fn exit() -> ! {

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::backend::{Arrived, InterfaceBackend};
 use super::pace::Pace;
-use super::sys;
 use super::watchdog::Post;
+use super::{sandbox, sys};
 use crate::header::Parser;
 use crate::link::{Live, LiveLink, Params, View};
 use crate::report::LATE;
@@ -122,7 +122,7 @@ impl Worker {
         };
         let seen = shared.clone();
         let thread = std::thread::Builder::new()
-            .name("quell-live".into())
+            .name("quell-loop".into())
             .spawn(move || run.run(&seen))
             .map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
         Ok(Self {
@@ -208,6 +208,7 @@ struct Loop<D> {
 impl<D: InterfaceBackend> Loop<D> {
     fn run(&mut self, shared: &Shared) {
         self.look.realtime = sys::be_punctual(1);
+        sandbox::packets();
         let (mut next_look, mut open) = (0, false);
         loop {
             let stop = shared.stop.load(Ordering::Relaxed);

@@ -1,0 +1,209 @@
+//! What each part may do once all is set up: the rights that it needs and no other, and the system calls that it makes and no other.
+//!
+//! A call that is not allowed fails with EPERM: a filter that lacks one must not stop traffic. Rights and filters are a thread's; those
+//! that it begins, and programs that it starts, have no more.
+#![allow(unsafe_code)]
+
+use std::ffi::c_long;
+
+use super::host::{NET_ADMIN, NET_RAW};
+use super::sys;
+
+/// Rights that `quell live` as a whole needs: rules and queues, raw sockets, priorities, and for AF_XDP its program and pinned frames.
+const ALL: [u32; 5] = [NET_ADMIN, NET_RAW, SYS_NICE, IPC_LOCK, BPF];
+const IPC_LOCK: u32 = 14;
+const SYS_NICE: u32 = 23;
+const BPF: u32 = 39;
+
+/// What every thread calls: memory, locks, time, signals, its end.
+const BASE: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_set_robust_list,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_close,
+    libc::SYS_ppoll,
+    // A panic's message.
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// What a loop calls beside it: packets come and go at open sockets.
+const LOOP: &[c_long] = &[
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_getsockopt,
+];
+
+/// What those who answer questions call beside it: they take in connections at open sockets.
+const SERVER: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_read,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+];
+
+/// What neither the main thread nor the programs that it starts (iptables, nft) ever need.
+const NEVER: &[c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_kcmp,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_personality,
+];
+
+/// For the process once everything is open and made: its rights, those of the programs that it starts, and no way to more of them.
+pub fn process() {
+    sys::bound_capabilities(&ALL);
+    sys::limit_capabilities(&ALL);
+    filter(NEVER, false);
+}
+
+/// For a loop: verdicts on packets need CAP_NET_ADMIN.
+pub fn packets() {
+    sys::limit_capabilities(&[NET_ADMIN]);
+    allow(LOOP);
+}
+
+/// For the watchdog, whose message to a packet queue needs CAP_NET_ADMIN.
+pub fn watchdog() {
+    sys::limit_capabilities(&[NET_ADMIN]);
+    // No allocation: it is a fork.
+    filter(WATCHDOG, true);
+}
+
+const WATCHDOG: &[c_long] = &[
+    libc::SYS_ppoll,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_close,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_exit_group,
+];
+
+/// For those who answer questions: no rights at all.
+pub fn server() {
+    sys::limit_capabilities(&[]);
+    allow(SERVER);
+}
+
+fn allow(calls: &[c_long]) {
+    let mut all = [0; 64];
+    let each = BASE.iter().chain(calls);
+    let mut count = 0;
+    for (to, from) in all.iter_mut().zip(each) {
+        *to = *from;
+        count += 1;
+    }
+    filter(&all[..count], true);
+}
+
+/// The architecture as seccomp has it (linux/audit.h); on others there is no filter.
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const ARCHITECTURE: Option<u32> = None;
+
+/// Calls from here on are of another set on the same machine (x32).
+const FOREIGN: u32 = 0x4000_0000;
+
+/// Allows this thread `calls` and no other (`only`), or all others.
+fn filter(calls: &[c_long], only: bool) {
+    let Some(architecture) = ARCHITECTURE else {
+        return;
+    };
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let (listed, other) = match only {
+        true => (libc::SECCOMP_RET_ALLOW, refuse),
+        false => (refuse, libc::SECCOMP_RET_ALLOW),
+    };
+    let load = |offset| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
+    let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+    let give = |what| step(libc::BPF_RET | libc::BPF_K, 0, 0, what);
+    let mut program = [give(refuse); 80];
+    let count = calls.len().min(program.len() - 8);
+    // struct seccomp_data: the call's number, then the architecture.
+    program[0] = load(4);
+    program[1] = step(equal, 1, 0, architecture);
+    program[2] = give(refuse);
+    program[3] = load(0);
+    program[4] = step(least, count as u8 + 1, 0, FOREIGN);
+    for (k, call) in calls[..count].iter().enumerate() {
+        program[5 + k] = step(equal, (count - k) as u8 + 1, 0, *call as u32);
+    }
+    program[5 + count] = give(other);
+    program[6 + count] = give(refuse);
+    program[7 + count] = give(listed);
+    sys::seccomp(&mut program[..8 + count]);
+}
+
+fn step(code: u32, yes: u8, no: u8, value: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k: value,
+    }
+}
