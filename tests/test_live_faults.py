@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from conftest import QUELL_LIVE
+from conftest import QUELL, QUELL_LIVE
 from live_net import Bump, Net, built, require, state, status, stop
 
 
@@ -541,3 +542,69 @@ def test_the_unit_is_exposed_little(tmp_path: Path) -> None:
     level = re.search(r"exposure level for quell-live.service: ([\d.]+)", done.stdout)
     assert level, done.stdout + done.stderr
     assert float(level[1]) < 2.5, done.stdout
+
+
+def as_the_unit(*words: str | Path) -> list[str | Path]:
+    """Run this with the user and rights that the shipped unit gives, and with a folder of its own for state."""
+    unit = (Path(__file__).parent.parent / "examples/quell-live.service").read_text()
+    caps = ",".join(
+        "+" + name[4:].lower() for name in re.findall(r"CAP_\w+", unit.split("AmbientCapabilities=")[1].split("\n")[0])
+    )
+    script = (
+        "mkdir -p /run/quell && mount -t tmpfs -o mode=0777 none /run/quell && exec setpriv"
+        f" --reuid=65534 --regid=65534 --clear-groups --no-new-privs --inh-caps=-all,{caps} --ambient-caps=-all,{caps}"
+        f' --bounding-set=-all,{caps} "$@"'
+    )
+    return ["sh", "-c", script, "sh", *words]
+
+
+def test_with_the_rights_of_the_unit_a_packet_queue_works(net: Net, tmp_path: Path) -> None:
+    path = f"/tmp/quell-test-{os.getpid()}.sock"
+    words = ("--dev", "rb", "--rate", "8mbit", "--status", path)
+    command = net.start(net.r, *as_the_unit(QUELL_LIVE, *words))
+    hears(command, "what leaves")
+    assert [n for n, _ in net.datagrams(20)] == list(range(20))
+    time.sleep(0.3)
+    assert state(Path(path))["read"] >= 20
+    net.run(net.r, "iptables", "-t", "mangle", "-F")
+    hears(command, "put back")
+    status, errors = stop(command)
+    assert (status, net.rules()) == (0, []), errors
+
+
+def test_with_the_rights_of_the_unit_af_xdp_works_and_follows_the_mtu(bump: Bump) -> None:
+    words = ("--dev", "rb", "--to", "ra", "--backend", "af_xdp", "--rate", "8mbit")
+    server = bump.echo()
+    command = bump.start(bump.r, *as_the_unit(QUELL_LIVE, *words))
+    hears(command, "what leaves")
+    assert bump.answers()
+    resize(bump, 3000)
+    hears(command, "taken anew")
+    assert bump.answers()
+    status, errors = stop(command)
+    assert status == 0, errors
+    server.kill()
+    server.communicate()
+
+
+def test_doctor_says_of_rights_what_holds(net: Net) -> None:
+    def found(*caps: str) -> dict[str, str]:
+        some = ",".join("+" + cap for cap in caps)
+        words = (
+            "setpriv",
+            f"--bounding-set=-all,{some}",
+            QUELL,
+            "doctor",
+            "--json",
+            "-",
+        )
+        done = net.run(net.r, *words)
+        return {f["check"]: f["state"] for f in json.loads(done.stdout)}
+
+    # What an earlier unit gave: neither frames can be pinned nor programs loaded, and iptables works.
+    little = found("net_admin", "net_raw", "sys_nice")
+    assert (little["AF_XDP"], little["iptables"]) == ("warn", "ok")
+    enough = found("net_admin", "net_raw", "sys_nice", "bpf", "ipc_lock")
+    assert (enough["AF_XDP"], enough["iptables"]) == ("ok", "ok")
+    assert found("net_admin", "net_raw", "ipc_lock")["AF_XDP"] == "warn"
+    assert found("net_raw")["iptables"] == "fail"

@@ -7,6 +7,7 @@ import fcntl
 import os
 import platform
 import re
+import resource
 import shutil
 import socket
 import struct
@@ -27,7 +28,11 @@ from quell.output import Targets, out
 
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
 _MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]mind[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
-_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_NICE": 23}
+_CAPABILITIES = {
+    "CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14, "CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23, "CAP_BPF": 39,
+}  # fmt: skip
+_FRAMES = 64 << 20
+"""Bytes of frames that AF_XDP pins with the default queue in both directions."""
 _SIOCETHTOOL = 0x8946
 _AF_XDP = 44
 _OFFLOADS = {"gso": 0x23, "tso": 0x1E, "gro": 0x2B}
@@ -74,19 +79,24 @@ def _kernel() -> Finding:
     return Finding("kernel", "ok", name)
 
 
-def _capabilities() -> list[Finding]:
+def _held(*bits: int) -> bool:
+    """Whether one of these capabilities is in effect."""
     effective = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    bits = int(effective[1], 16) if effective else 0
+    held = int(effective[1], 16) if effective else 0
+    return any(held >> bit & 1 for bit in bits)
+
+
+def _capabilities() -> list[Finding]:
     uses = {
         "CAP_NET_ADMIN": "quell live; quell shell in this namespace",
         "CAP_NET_RAW": "quell live --dry-run",
         "CAP_SYS_NICE": "real-time priority: packets leave on time on a busy machine",
     }
     made = []
-    for name, bit in _CAPABILITIES.items():
-        held = bool(bits >> bit & 1)
+    for name, use in uses.items():
+        held = _held(_CAPABILITIES[name])
         state = "ok" if held else "warn" if name == "CAP_SYS_NICE" else "fail"
-        made.append(Finding(name, state, uses[name], "" if held else "run it as root: sudo"))
+        made.append(Finding(name, state, use, "" if held else "run it as root: sudo"))
     return made
 
 
@@ -105,12 +115,19 @@ def _rule(program: str) -> Finding:
     if shutil.which("unshare") is None or os.geteuid() != 0:
         return Finding(program, "unknown", "its rules are tried as root only", "sudo quell doctor")
     rule = _core.live_rules("lo")[0][1:]
-    words = ["unshare", "--net", program, "-w", "-t", "mangle", "-A", *rule]
-    done = subprocess.run(words, capture_output=True, text=True)
+    apart = ["unshare", "--net"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        # Without the right to a namespace of its own, the rules that are there can still be listed.
+        apart, verb = [], ["-S"]
+    else:
+        verb = ["-A", *rule]
+    done = subprocess.run([*apart, program, "-w", "-t", "mangle", *verb], capture_output=True, text=True)
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[-1]
         return Finding(program, "fail", why, "modprobe xt_NFQUEUE xt_mark (CONFIG_NETFILTER_XT_TARGET_NFQUEUE)")
-    return Finding(program, "ok", "takes the rules of quell live")
+    return Finding(
+        program, "ok", "takes the rules of quell live" if apart else "lists its rules; quell live's were not tried"
+    )
 
 
 def _tun() -> Finding:
@@ -123,12 +140,21 @@ def _tun() -> Finding:
 
 
 def _xdp() -> Finding:
+    use = "quell live --backend af_xdp"
     try:
         socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()
     except OSError as error:
-        found = f"quell live --backend af_xdp needs it: {error.strerror}"
-        return Finding("AF_XDP", "warn", found, "a kernel with CONFIG_XDP_SOCKETS, and root; or --backend af_packet")
-    return Finding("AF_XDP", "ok", "quell live --backend af_xdp can run")
+        remedy = "a kernel with CONFIG_XDP_SOCKETS, and root; or --backend af_packet"
+        return Finding("AF_XDP", "warn", f"{use} needs it: {error.strerror}", remedy)
+    lacks = [
+        name for name in ("CAP_NET_ADMIN", "CAP_BPF") if not _held(_CAPABILITIES[name], _CAPABILITIES["CAP_SYS_ADMIN"])
+    ]
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if not _held(_CAPABILITIES["CAP_IPC_LOCK"]) and soft != resource.RLIM_INFINITY and soft < _FRAMES:
+        lacks.append(f"CAP_IPC_LOCK (or a memlock limit of {_FRAMES >> 20} MiB)")
+    if lacks:
+        return Finding("AF_XDP", "warn", f"{use} lacks {' and '.join(lacks)}", "run it as root: sudo")
+    return Finding("AF_XDP", "ok", f"{use} can run")
 
 
 def _leftovers() -> list[Finding]:
