@@ -608,3 +608,87 @@ def test_doctor_says_of_rights_what_holds(net: Net) -> None:
     assert (enough["AF_XDP"], enough["iptables"]) == ("ok", "ok")
     assert found("net_admin", "net_raw", "ipc_lock")["AF_XDP"] == "warn"
     assert found("net_raw")["iptables"] == "fail"
+
+
+ASK = """
+import socket, sys
+idle = [socket.create_connection(("127.0.0.1", 9107)) for _ in range(30)]
+for k, connection in enumerate(idle[:10]):
+    connection.send(b"GET / HTTP/1.1" if k % 2 else b"x")
+asked = socket.create_connection(("127.0.0.1", 9107), 1)
+asked.sendall(f"GET /metrics HTTP/1.1\\r\\nHost: {sys.argv[1]}\\r\\n\\r\\n".encode())
+print(b"".join(iter(lambda: asked.recv(65536), b"")).decode())
+"""
+
+
+def test_metrics_come_beside_idle_connections_and_only_to_this_machines_names(net: Net) -> None:
+    command = net.live("--rate", "8mbit", "--metrics", "9107")
+    for _ in range(3):
+        done = net.run(net.r, sys.executable, "-c", ASK, "127.0.0.1:9107")
+        assert "quell_packets_total" in done.stdout, done.stderr
+    done = net.run(net.r, sys.executable, "-c", ASK, "rebound.example")
+    assert "403" in done.stdout and "quell_" not in done.stdout, done.stderr
+    stop(command)
+
+
+def test_a_configuration_that_is_no_file_keeps_it_neither_from_running_nor_from_ending(
+    net: Net, tmp_path: Path
+) -> None:
+    config = tmp_path / "live.toml"
+    config.write_text('dev = "rb"\nrate = "8mbit"\n')
+    command = net.live("--config", str(config))
+    config.unlink()
+    os.mkfifo(config)
+    command.send_signal(signal.SIGHUP)
+    hears(command, "is no regular file")
+    began = time.monotonic()
+    status, errors = stop(command)
+    assert (status, net.rules()) == (0, []), errors
+    assert time.monotonic() - began < 5
+    for path, what in ((config, "no regular file"), (Path("/dev/zero"), "no regular file"), (tmp_path, "no regular")):
+        done = net.run(net.r, QUELL_LIVE, "--config", path)
+        assert done.returncode == 2
+        assert what in done.stderr and str(path) in done.stderr
+    config.unlink()
+    config.write_text("#" * 2_000_000)
+    assert "is larger than" in net.run(net.r, QUELL_LIVE, "--config", config).stderr
+
+
+def test_a_name_that_iptables_takes_for_many_and_a_socket_without_a_name_are_refused(net: Net) -> None:
+    net.ip(f"-n {net.r} link add r+ type veth peer name other")
+    words = ("--rate", "8mbit", "--duration", "1s")
+    done = net.run(net.r, QUELL_LIVE, "--dev", "r+", *words)
+    assert done.returncode == 2
+    assert "--dev r+: iptables takes a + at the end" in done.stderr
+    done = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--status", "", *words)
+    assert done.returncode == 2
+    assert "--status '': is no path" in done.stderr
+    assert not net.rules()
+
+
+def test_at_the_end_only_its_own_socket_is_removed(net: Net, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    command = net.live("--rate", "8mbit", "--status", str(path))
+    assert status(path)["dev"] == "rb"
+    path.unlink()
+    path.write_text("somebody else's")
+    stop(command)
+    assert path.read_text() == "somebody else's"
+    command = net.live("--rate", "8mbit", "--status", str(tmp_path / "t"))
+    stop(command)
+    assert not (tmp_path / "t").exists()
+
+
+def test_the_state_file_of_a_namespace_that_is_gone_is_not_taken_for_this_ones(net: Net) -> None:
+    inode = int(net.run(net.r, "stat", "-Lc", "%i", "/proc/self/ns/net").stdout)
+    stale = Path(f"/run/quell/live-{inode}-rb.json")
+    stale.parent.mkdir(exist_ok=True)
+    rule = ["PREROUTING", "-i", "rb", "-j", "ACCEPT"]
+    stale.write_text(json.dumps({"pid": 1, "rules": [["iptables", *rule]]}))
+    try:
+        net.run(net.r, "iptables", "-t", "mangle", "-A", *rule)
+        stop(net.live("--rate", "8mbit"))
+        net.run(net.r, QUELL_LIVE, "--restore")
+        assert net.run(net.r, "iptables", "-t", "mangle", "-C", *rule).returncode == 0
+    finally:
+        stale.unlink(missing_ok=True)

@@ -27,15 +27,22 @@ impl Changes {
     /// What sends what leaves, or arrives at, an interface to these packet queues.
     pub fn new(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
         let programs = programs()?;
+        if dev.ends_with('+') {
+            let what = "iptables takes a + at the end for all names that begin so";
+            let error = Error::new(what).key(format!("--dev {dev}"));
+            return Err(error.remedy(format!("rename it: ip link set {dev} name ...")));
+        }
         let ways = [("POSTROUTING", "-o", egress), ("PREROUTING", "-i", ingress)];
         let mut rules = Vec::new();
         for (chain, flag, queue) in ways {
-            for program in queue.iter().flat_map(|_| &programs) {
-                let queue = queue.unwrap_or_default();
-                let text = format!(
-                    "{program} {chain} {flag} {dev} -m mark ! --mark {MARK:#x} -j NFQUEUE --queue-num {queue} --queue-bypass"
-                );
-                rules.push(text.split(' ').map(str::to_owned).collect());
+            let Some(queue) = queue else { continue };
+            for program in &programs {
+                let (mark, queue) = (format!("{MARK:#x}"), queue.to_string());
+                let matching = ["-m", "mark", "!", "--mark", &mark];
+                let action = ["-j", "NFQUEUE", "--queue-num", &queue, "--queue-bypass"];
+                let words = [program, chain, flag, dev].into_iter();
+                let words = words.chain(matching).chain(action);
+                rules.push(words.map(str::to_owned).collect());
             }
         }
         Ok(Self { rules })

@@ -2,10 +2,18 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use quell_link::Error;
 
 use super::sys;
+
+/// SO_NETNS_COOKIE (asm-generic/socket.h), from Linux 5.14 on.
+const NETNS_COOKIE: c_int = 71;
 
 /// CAP_NET_ADMIN and CAP_NET_RAW (linux/capability.h).
 pub const NET_ADMIN: u32 = 12;
@@ -18,6 +26,48 @@ pub fn reason(error: &io::Error) -> String {
         .next()
         .unwrap_or_default()
         .to_owned()
+}
+
+/// The text of a regular file of at most so many bytes. A FIFO or a device, which could keep one waiting for ever, is none.
+pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
+    let no = |e: io::Error| Error::new(reason(&e));
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(no)?;
+    if !file.metadata().map_err(no)?.is_file() {
+        return Err(Error::new("is no regular file").remedy("name a file"));
+    }
+    let mut text = String::new();
+    file.take(most + 1).read_to_string(&mut text).map_err(no)?;
+    match text.len() as u64 > most {
+        true => Err(Error::new(format!("is larger than {most} bytes")).remedy("name another file")),
+        false => Ok(text),
+    }
+}
+
+/// What the kernel calls this network namespace: no other one has or had this number since it started.
+pub fn namespace() -> io::Result<u64> {
+    let socket = sys::socket(libc::AF_UNIX)?;
+    let mut cookie = 0u64;
+    let mut size = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: the kernel fills a number of this size.
+    let got = unsafe {
+        let to = (&raw mut cookie).cast();
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            NETNS_COOKIE,
+            to,
+            &mut size,
+        )
+    };
+    match got {
+        0 => Ok(cookie),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The number of an interface.

@@ -29,9 +29,10 @@ pub struct Held {
     _lock: File,
 }
 
-/// The number of this network namespace: rules and interfaces' names belong to it.
-fn namespace() -> u64 {
-    fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino())
+/// This network namespace: rules and interfaces' names belong to it. Numbers of inodes, which older kernels have alone, are used again.
+fn namespace() -> String {
+    let inode = || fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
+    host::namespace().map_or_else(|_| format!("i{}", inode()), |cookie| format!("{cookie}"))
 }
 
 /// Takes the interface for this process, and undoes what one before it left behind.

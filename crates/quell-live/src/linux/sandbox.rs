@@ -58,16 +58,7 @@ const LOOP: &[c_long] = &[
 ];
 
 /// What those who answer questions call beside it: they take in connections at open sockets.
-const SERVER: &[c_long] = &[
-    libc::SYS_accept4,
-    libc::SYS_read,
-    libc::SYS_recvfrom,
-    libc::SYS_sendto,
-    libc::SYS_fcntl,
-    libc::SYS_ioctl,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-];
+const SERVER: &[c_long] = &[libc::SYS_accept4, libc::SYS_recvfrom, libc::SYS_sendto];
 
 /// What neither the main thread nor the programs that it starts (iptables, nft) ever need.
 const NEVER: &[c_long] = &[

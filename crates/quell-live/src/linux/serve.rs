@@ -1,24 +1,32 @@
 //! What `quell live` answers when asked: its state as JSON on a Unix socket, Prometheus metrics on a loopback port.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use quell_link::Error;
 use serde_json::{Map, Value, json};
 
 use super::worker::Watch;
-use super::{firewall, host, sandbox};
+use super::{firewall, host, sandbox, sys};
 
 /// How long who asks may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Most who are served at a time; one more takes the place of the one that came first.
+const MOST: usize = 32;
+/// Most bytes of a question.
+const QUESTION: usize = 4096;
+/// How often the time of those who ask is looked at, and how long is waited where nobody does.
+const TICK: Duration = Duration::from_millis(100);
+const IDLE: Duration = Duration::from_secs(60);
 
 /// A key of the state, its kind, its name in Prometheus and what it is.
 type Metric = (&'static str, &'static str, &'static str, &'static str);
@@ -68,13 +76,13 @@ impl State {
     /// In Prometheus' text format.
     pub fn metrics(&self) -> String {
         let state = self.json();
+        let dev = escaped(&self.dev);
         let mut text = String::new();
         for (key, kind, name, about) in METRICS {
             text += &format!("# HELP quell_{name} {about}\n# TYPE quell_{name} {kind}\n");
             for (direction, _) in &self.directions {
                 let value = &state["directions"][direction][key];
                 if !value.is_null() {
-                    let dev = &self.dev;
                     text += &format!(
                         "quell_{name}{{dev=\"{dev}\",direction=\"{direction}\"}} {value}\n"
                     );
@@ -83,20 +91,29 @@ impl State {
         }
         let name = "quell_rules_restored_total";
         let about = "Rules that somebody else removed and that were put back.";
-        let (dev, restored) = (&self.dev, &state["rules_restored"]);
+        let restored = &state["rules_restored"];
         text + &format!(
             "# HELP {name} {about}\n# TYPE {name} counter\n{name}{{dev=\"{dev}\"}} {restored}\n"
         )
     }
 }
 
+/// A label's value in Prometheus' text format.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', r"\\").replace('"', "\\\"");
+    text.replace('\n', r"\n")
+}
+
 /// Both sockets: bound at once, answering after `start`, until it is dropped.
 #[derive(Default)]
 pub struct Server {
-    status: Option<(UnixListener, PathBuf)>,
+    status: Option<UnixListener>,
     metrics: Option<TcpListener>,
     listening: Vec<OwnedFd>,
-    path: Option<PathBuf>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// Where the Unix socket is, and which file that is.
+    path: Option<(PathBuf, (u64, u64))>,
 }
 
 impl Server {
@@ -113,80 +130,261 @@ impl Server {
             }
             let listener =
                 TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| no(option(), &e))?;
+            listener
+                .set_nonblocking(true)
+                .map_err(|e| no(option(), &e))?;
             // A dry run may not, and needs not.
             let _ = host::mark(listener.as_fd(), firewall::MARK);
             made.metrics = Some(listener);
         }
         if let Some(path) = status.map(PathBuf::from) {
             let option = || format!("--status {}", path.display());
+            if path.as_os_str().is_empty() {
+                // The system would take it for a socket without a file, which everybody may connect to.
+                let error = Error::new("is no path").key("--status ''");
+                return Err(error.remedy("give one, as in --status /run/quell-eth0.sock"));
+            }
             remove_dead(&path);
             let listener = UnixListener::bind(&path).map_err(|e| no(option(), &e))?;
+            listener
+                .set_nonblocking(true)
+                .map_err(|e| no(option(), &e))?;
             let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
-            made.path = Some(path.clone());
-            made.status = Some((listener, path));
+            made.path = file(&path).map(|file| (path, file));
+            made.status = Some(listener);
         }
         Ok(made)
     }
 
     /// Begins to answer.
     pub fn start(&mut self, state: State) {
-        let state = Arc::new(state);
-        if let Some((listener, _)) = self.status.take() {
-            self.listening.extend(listener.try_clone().map(Into::into));
-            let state = state.clone();
-            begin(move || {
-                for asked in listener.incoming() {
-                    let Ok(mut asked) = asked else { return };
-                    let _ = asked.set_write_timeout(Some(PATIENCE));
-                    let _ = asked.write_all(format!("{:#}\n", state.json()).as_bytes());
-                }
-            });
+        let (status, metrics) = (self.status.take(), self.metrics.take());
+        let (status, metrics) = (status.map(OwnedFd::from), metrics.map(OwnedFd::from));
+        let fds = status.iter().chain(&metrics);
+        self.listening = fds.filter_map(|fd| fd.try_clone().ok()).collect();
+        if self.listening.is_empty() {
+            return;
         }
-        if let Some(listener) = self.metrics.take() {
-            self.listening.extend(listener.try_clone().map(Into::into));
-            begin(move || {
-                for asked in listener.incoming() {
-                    let Ok(mut asked) = asked else { return };
-                    let _ = asked.set_read_timeout(Some(PATIENCE));
-                    let _ = asked.set_write_timeout(Some(PATIENCE));
-                    let _ = asked.read(&mut [0; 4096]);
-                    let body = state.metrics();
-                    let head = format!(
-                        "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n",
-                        body.len()
-                    );
-                    let _ = asked.write_all((head + &body).as_bytes());
-                }
-            });
-        }
+        let stop = self.stop.clone();
+        let answers = move || {
+            sandbox::server();
+            Answering {
+                stop,
+                state,
+                status,
+                metrics,
+                clients: Vec::new(),
+            }
+            .run();
+        };
+        let thread = std::thread::Builder::new().name("quell-serve".into());
+        self.thread = thread.spawn(answers).ok();
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // It wakes from this.
         for fd in &self.listening {
             host::shutdown(fd.as_fd());
         }
-        if let Some(path) = &self.path {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        // Only the file that was made here: another one may have taken its place.
+        if let Some((path, made)) = &self.path
+            && file(path) == Some(*made)
+        {
             let _ = fs::remove_file(path);
         }
     }
 }
 
-fn begin(work: impl FnOnce() + Send + 'static) {
-    let _ = std::thread::Builder::new()
-        .name("quell-serve".into())
-        .spawn(|| {
-            sandbox::server();
-            work();
+/// Which file a path leads to: its device and number.
+fn file(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Somebody who asks.
+struct Client {
+    fd: OwnedFd,
+    /// What came so far; None where nothing is waited for.
+    question: Option<Vec<u8>>,
+    answer: Vec<u8>,
+    until: Instant,
+}
+
+/// All who ask are served by one thread, none of whom keeps another waiting.
+struct Answering {
+    stop: Arc<AtomicBool>,
+    state: State,
+    status: Option<OwnedFd>,
+    metrics: Option<OwnedFd>,
+    clients: Vec<Client>,
+}
+
+impl Answering {
+    fn run(&mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let wanted = self.clients.iter().map(|client| {
+                let writing = !client.answer.is_empty();
+                (client.fd.as_fd(), writing)
+            });
+            let listening = self.status.iter().chain(&self.metrics);
+            let all: Vec<_> = listening
+                .map(|fd| (fd.as_fd(), false))
+                .chain(wanted)
+                .collect();
+            let time = if self.clients.is_empty() { IDLE } else { TICK };
+            sys::any_ready(&all, time);
+            let status = self.status.as_ref().map(|fd| sys::accept(fd.as_fd()));
+            let metrics = self.metrics.as_ref().map(|fd| sys::accept(fd.as_fd()));
+            for (taken, asks) in [(status, false), (metrics, true)] {
+                if let Some(Ok(fd)) = taken {
+                    self.admit(fd, asks);
+                }
+            }
+            let (state, now) = (&self.state, Instant::now());
+            self.clients
+                .retain_mut(|client| client.serve(state) && now < client.until);
+        }
+    }
+
+    fn admit(&mut self, fd: OwnedFd, asks: bool) {
+        if self.clients.len() >= MOST {
+            self.clients.remove(0);
+        }
+        let answer = match asks {
+            true => Vec::new(),
+            false => format!("{:#}\n", self.state.json()).into_bytes(),
+        };
+        self.clients.push(Client {
+            fd,
+            question: asks.then(Vec::new),
+            answer,
+            until: Instant::now() + PATIENCE,
         });
+    }
+}
+
+impl Client {
+    /// Reads or writes what can be without waiting; false when it is done.
+    fn serve(&mut self, state: &State) -> bool {
+        if let Some(question) = &mut self.question {
+            let mut piece = [0; QUESTION];
+            match sys::receive_bytes(self.fd.as_fd(), &mut piece) {
+                Ok(0) => return false,
+                Ok(n) => question.extend_from_slice(&piece[..n]),
+                Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+            }
+            let whole = question.windows(4).any(|w| w == b"\r\n\r\n");
+            if !whole && question.len() < QUESTION {
+                return true;
+            }
+            self.answer = answer(question, state).into_bytes();
+            self.question = None;
+        }
+        write(self.fd.as_fd(), &mut self.answer)
+    }
+}
+
+/// Writes what can be written; whether more is to be.
+fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
+    match sys::write_socket(fd, answer) {
+        Ok(n) => {
+            answer.drain(..n);
+            !answer.is_empty()
+        }
+        Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+/// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
+fn answer(question: &[u8], state: &State) -> String {
+    let text = String::from_utf8_lossy(question);
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host")
+            .then(|| value.trim().to_owned())
+    };
+    let host = text.lines().skip(1).find_map(header);
+    let (status, body) = match host.is_none_or(|host| local(&host)) {
+        true => ("200 OK", state.metrics()),
+        false => {
+            let body = "Host is to be 127.0.0.1 or localhost\n";
+            ("403 Forbidden", body.to_owned())
+        }
+    };
+    let length = body.len();
+    format!(
+        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+fn local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost")
 }
 
 /// Removes a socket that nobody listens on any more, as `kill -9` leaves it.
 fn remove_dead(path: &Path) {
     use std::os::unix::fs::FileTypeExt;
-    let socket = fs::metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    let socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if socket && UnixStream::connect(path).is_err() {
         let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(dev: &str) -> State {
+        State {
+            dev: dev.to_owned(),
+            directions: vec![("egress", Watch::default())],
+            restored: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_label_cannot_leave_its_quotes() {
+        let text = state("a\"} 1\\\nb").metrics();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("quell_packets_total"))
+            .unwrap();
+        assert_eq!(
+            line,
+            r#"quell_packets_total{dev="a\"} 1\\\nb",direction="egress"} 0"#
+        );
+    }
+
+    #[test]
+    fn only_this_machines_own_names_get_an_answer() {
+        let ask = |host: &str| {
+            answer(
+                format!("GET / HTTP/1.1\r\n{host}\r\n\r\n").as_bytes(),
+                &state("eth0"),
+            )
+        };
+        for host in [
+            "Host: 127.0.0.1:9100",
+            "host: LOCALHOST",
+            "Accept: text/plain",
+        ] {
+            assert!(ask(host).starts_with("HTTP/1.0 200"), "{host}");
+        }
+        for host in [
+            "Host: evil.example",
+            "Host: 127.0.0.1.evil.example:9100",
+            "Host: localhost.evil",
+        ] {
+            assert!(ask(host).starts_with("HTTP/1.0 403"), "{host}");
+        }
     }
 }

@@ -11,6 +11,8 @@ use super::shell::random_key;
 use crate::header::Parser;
 use crate::link::{self, Params};
 
+/// Most bytes of a configuration file.
+const MOST_BYTES: u64 = 1 << 20;
 /// Most bytes that count with a packet.
 const MOST_OVERHEAD: u32 = 1000;
 
@@ -252,8 +254,8 @@ pub fn named(options: &Options) -> Result<Vec<String>, Error> {
 
 fn read(path: &Path) -> Result<Settings, Error> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::new(host::reason(&e)).key(format!("--config {name}")))?;
+    let no = |error: Error| error.key(format!("--config {name}"));
+    let text = host::read_regular(path, MOST_BYTES).map_err(no)?;
     toml::from_str(&text).map_err(|e| {
         let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
         Error::new(e.message().replace('\n', "; ")).at(&name, line)

@@ -278,17 +278,47 @@ pub fn readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
 
 /// Waits until one of them can be read or `timeout` is over; true if one can be read.
 pub fn any_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Duration) -> bool {
-    let mut polls = fds.map(|fd| libc::pollfd {
+    poll(&mut fds.map(|fd| polled(fd, false)), timeout)
+}
+
+/// Waits until one of them can be read, or written to where it says so, or `timeout` is over.
+pub fn any_ready(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) -> bool {
+    let mut polls: Vec<_> = fds.iter().map(|(fd, write)| polled(*fd, *write)).collect();
+    poll(&mut polls, timeout)
+}
+
+fn polled(fd: BorrowedFd<'_>, write: bool) -> libc::pollfd {
+    libc::pollfd {
         fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
+        events: if write { libc::POLLOUT } else { libc::POLLIN },
         revents: 0,
-    });
+    }
+}
+
+fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> bool {
     let time = libc::timespec {
         tv_sec: timeout.as_secs() as _,
         tv_nsec: timeout.subsec_nanos() as _,
     };
+    let count = polls.len() as libc::nfds_t;
     // SAFETY: the structures outlive the call; no signal mask.
-    unsafe { libc::ppoll(polls.as_mut_ptr(), N as _, &time, std::ptr::null()) > 0 }
+    unsafe { libc::ppoll(polls.as_mut_ptr(), count, &time, std::ptr::null()) > 0 }
+}
+
+/// Takes in who connects to a listening socket, without blocking now or later.
+pub fn accept(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let null = std::ptr::null_mut();
+    // SAFETY: nobody wants to know the address.
+    owned(unsafe { libc::accept4(fd.as_raw_fd(), null, null.cast(), flags) })
+}
+
+/// Writes to a connection what it takes without blocking; how much. One that is closed is an error, not a signal.
+pub fn write_socket(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: the buffer is valid for its length.
+    let n = unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
 /// Whether this thread may do what `bits` say: capabilities in effect.
