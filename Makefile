@@ -50,7 +50,7 @@ bench-peers: .venv/quell.built ## the same dumbbell through ns-2 and ns-3, the s
 bench-live: .venv/quell.built ## real packets through quell shell and quell live beside forwarders that do nothing; as root
 	benches/real
 
-fidelity: .venv/quell.built ## theory, Linux's reference figures and published ones; writes docs/fidelity.md
+fidelity: .venv/quell.built ## theory, Linux's reference figures and published ones; writes docs/lab/fidelity.md
 	benches/fidelity
 
 clean: ## removes what was built here

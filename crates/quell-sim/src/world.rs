@@ -1,7 +1,7 @@
 //! A world: one simulation, as plain data. A clone continues bit for bit like the original.
 //!
 //! Time is folded: a packet enters its first queue at the instant it is sent, a receiver runs at the instant of the departure
-//! that reaches it, and the rest of the round trip is one wire (docs/performance.md). Events at the same instant happen in this
+//! that reaches it, and the rest of the round trip is one wire (docs/lab/speed.md). Events at the same instant happen in this
 //! order: control (end of the warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow (its sender first).
 
 use std::sync::Arc;

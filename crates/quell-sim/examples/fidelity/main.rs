@@ -1,4 +1,4 @@
-//! Does quell tell the truth? Compares it with theory, with real Linux and with published logs, and writes `docs/fidelity.md`.
+//! Does quell tell the truth? Compares it with theory, with real Linux and with published logs, and writes `docs/lab/fidelity.md`.
 //!
 //! `make fidelity`, or
 //! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--only PART]

@@ -7,7 +7,7 @@
 //! The rounds are those of a virtual round trip ([`VirtualRtt`]), two of the scalings that `tcp_prague.c` has had under
 //! `prague_rtt_scaling`: its own and 15 ms more (default; "additive", there with another number), or 25 ms at least ("rate", the
 //! only one of 0.7). 15 ms is what a classic flow waits in DualPI2, so that with the first the rates of Prague and CUBIC
-//! stay within 1.5 of each other from 5 to 100 ms; with the second they do not (docs/fidelity.md).
+//! stay within 1.5 of each other from 5 to 100 ms; with the second they do not (docs/lab/fidelity.md).
 //!
 //! Deviations from 0.7:
 //! - A mark that comes within a virtual round after a reduction is answered when the round is over (RFC 8257, section 3.3: once
