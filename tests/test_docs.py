@@ -11,7 +11,7 @@ import quell
 from conftest import ROOT
 from quell import cli
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "models").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "models").glob("*.md"))]
 TEXTS = [*PAGES, *sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "python").rglob("*.py"))]
 
 
@@ -20,6 +20,30 @@ def test_nobody_is_told_to_install_the_other_package_of_that_name(path: Path) ->
     text = path.read_text("utf-8")
     assert not re.findall(r"pip install (?:-\S+ )*['\"]?quell(?![\w-])", text)
     assert not re.findall(r"\bquell\\*\[", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if target.startswith("http"):
+            continue
+        name, _, heading = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), target
+        if heading:
+            assert heading in _anchors(path.read_text("utf-8")), target
+
+
+def _anchors(page: str) -> list[str]:
+    """Give the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_the_map_fits_on_a_screen() -> None:
+    lines = (ROOT / "docs/map.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 60
+    assert max(len(line) for line in lines) <= 120
 
 
 def test_the_distribution_has_its_own_name() -> None:
@@ -45,7 +69,7 @@ def test_before_the_first_bare_command_a_page_says_how_there_is_one(page: str) -
 
 
 def test_the_wifi_page_has_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs/wifi.md").read_text("utf-8")
+    page = (ROOT / "docs/lab/wifi.md").read_text("utf-8")
     written = re.findall(r"^\| `(.+?)` \| ([\d.]+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
     assert len(written) == 6
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train A3C-L4S as docs/reproduce.md compares it, and write python/quell/papers/trained/a3c-l4s.studies.parquet.
+"""Train A3C-L4S as docs/lab/l4s-a3c.md compares it, and write python/quell/papers/trained/a3c-l4s.studies.parquet.
 
     .venv/bin/python tools/a3c.py [STUDY ...]
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure papers again and write what came out into docs/reproduce.md, between the marks `<!-- NAME -->`.
+"""Measure papers again and write the results into docs/lab/NAME.md, between the marks `<!-- NAME -->` and `<!-- /NAME -->`.
 
     .venv/bin/python tools/papers.py [NAME ...]
 
-Beside the page come `rows/NAME.json` and `NAME.html` with --into FOLDER. Takes minutes; see `quell reproduce`.
+With --into FOLDER it also writes `NAME.json` and `NAME.html` there. Takes minutes; see `quell reproduce`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from quell.papers import page
 from quell.papers.bench import Bench
 from quell.papers.paper import rows
 
-DOC = pathlib.Path(__file__).resolve().parents[1] / "docs" / "reproduce.md"
+LAB = pathlib.Path(__file__).resolve().parents[1] / "docs" / "lab"
 
 
 def number(value, digits):
@@ -58,12 +58,13 @@ def main():
         paper = papers.find(name)
         study = paper.measure(Bench())
         measured = rows(paper, study)
-        text = DOC.read_text("utf-8")
+        document = LAB / f"{name}.md"
+        text = document.read_text("utf-8")
         mark = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if not mark.search(text):
-            raise SystemExit(f"{DOC}: no marks <!-- {name} --> and <!-- /{name} -->")
-        told = markdown(paper, study, measured)
-        DOC.write_text(mark.sub(lambda m: f"{m[1]}{told}\n{m[2]}", text), "utf-8")
+            raise SystemExit(f"{document}: no marks <!-- {name} --> and <!-- /{name} -->")
+        results = markdown(paper, study, measured)
+        document.write_text(mark.sub(lambda m: f"{m[1]}{results}\n{m[2]}", text), "utf-8")
         if args.into is not None:
             args.into.mkdir(parents=True, exist_ok=True)
             (args.into / f"{name}.json").write_text(json.dumps(measured, ensure_ascii=False, indent=1), "utf-8")

@@ -292,7 +292,7 @@ fn main() {
         let rows: Vec<String> = cells.iter().map(one).collect();
         return println!("[{}]", rows.join(",\n"));
     }
-    println!("{:<52} {:>8} {:<8} {:>6}", "what", "median", "", "bar");
+    println!("{:<52} {:>8} {:<8} {:>6}", "what", "median", "", "target");
     for cell in &cells {
         let s = measure(cell, 0);
         let more = format!(
