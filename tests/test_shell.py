@@ -174,7 +174,7 @@ def test_a_live_view_and_a_report_are_drawn(quell: Quell, tmp_path: Path) -> Non
         (["--rate", "5mbit", "--loss", "2"], '--loss: "2" is not a probability'),
         (["--delay", "5ms"], "there is no link; give --rate"),
         (["--trace", "no.trace"], "--trace: cannot read the trace no.trace"),
-        (["--scenario", "home", "--delay", "5ms"], "--delay: not beside --scenario"),
+        (["--scenario", "home", "--delay", "5ms"], "--delay: not with --scenario"),
         (["--rate", "5mbit", "--mtu", "20"], "--mtu: 20 bytes are no packet size; write 68 to 65535"),
         (["--rate", "5mbit", "--server", "'"], "--server: No closing quotation"),
     ],
@@ -424,7 +424,7 @@ def test_a_user_who_is_not_root_gets_a_world_of_their_own(tmp_path: Path) -> Non
 def test_a_user_without_a_server_is_told_so(tmp_path: Path) -> None:
     done = as_user(tmp_path, "--", "true")
     assert done.returncode == 0
-    assert "not root: the other side is an empty namespace, without the outside world" in done.stderr
+    assert "not root: the other side is an empty namespace without network access" in done.stderr
 
 
 def test_a_user_s_shells_nest(tmp_path: Path) -> None:

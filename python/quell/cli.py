@@ -46,8 +46,8 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
     name="quell",
-    help="Short queues on full links: simulate a bottleneck with any queue discipline and see which one suits it.",
-    epilog="Try first: quell compare",
+    help="Simulate a bottleneck with any queue discipline and find the one that suits it.",
+    epilog="Start with: quell compare",
     add_completion=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -120,7 +120,7 @@ def compare(
     aqm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORDS", help="Queue words as in tc; repeatable. Default: every queue, the file's own first."
+            metavar="WORDS", help="Queue words as in tc; repeatable. Default: the file's queue, then every kind."
         ),
     ] = None,
     seeds: Seeds = None,
@@ -129,7 +129,7 @@ def compare(
     real: Annotated[
         bool,
         typer.Option(
-            "--real", help="Also send real Linux TCP through each queue, once, in real time (Linux; docs/shell.md)."
+            "--real", help="Also run real Linux TCP through each queue, once, in real time (Linux; docs/shell.md)."
         ),
     ] = False,
     rate: Rate = None,
@@ -146,7 +146,7 @@ def compare(
     csv: Csv = None,
     series: Series = None,
 ) -> int:
-    """Put queue disciplines side by side on one bottleneck: a table, a report, result records."""
+    """Compare queues on one bottleneck: a table, a report, result records."""
     targets = Targets(json, html, parquet, csv)
     scenario = experiment.load(
         file,
@@ -188,7 +188,7 @@ def compare(
 def run(
     file: File = None,
     aqm: Annotated[
-        list[str] | None, typer.Option(metavar="WORDS", help="Queue words as in tc. Default: the file's own.")
+        list[str] | None, typer.Option(metavar="WORDS", help="Queue words as in tc. Default: the file's queue.")
     ] = None,
     rate: Rate = None,
     rtt: Rtt = None,
@@ -206,11 +206,11 @@ def run(
     pcap: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="Packets of the bottleneck as pcapng, for Wireshark.", rich_help_panel=OUTPUT
+            metavar="PATH", help="Capture the bottleneck's packets as pcapng, for Wireshark.", rich_help_panel=OUTPUT
         ),
     ] = None,
 ) -> int:
-    """Simulate one queue once."""
+    """Run one queue once and show its flows."""
     targets = Targets(json, html, parquet, csv)
     files.check_target("--pcap", pcap)
     if aqm is not None and len(aqm) > 1:
@@ -247,16 +247,16 @@ def run(
 def optimum(
     file: File = None,
     knob: Annotated[
-        str, typer.Option(metavar="limit|drop", help="What is held still: packets, or a probability of dropping.")
+        str, typer.Option(metavar="limit|drop", help="The constant: a limit in packets, or a drop probability.")
     ] = "limit",
     values: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Settings to try in place of the built-in grid.")
+        str | None, typer.Option(metavar="N,N,...", help="Settings to try instead of the built-in grid.")
     ] = None,
     reward: Annotated[
-        str, typer.Option(metavar="|".join(("power", "rlaqm", "lfq")), help="What the best setting maximises.")
+        str, typer.Option(metavar="|".join(("power", "rlaqm", "lfq")), help="Criterion for the best setting.")
     ] = "power",
     cc: Annotated[
-        str | None, typer.Option(metavar="CC", help="Shorthand for one --flow of this congestion control.")
+        str | None, typer.Option(metavar="CC", help="Short for one --flow with this congestion control.")
     ] = None,
     seeds: Seeds = None,
     jobs: Jobs = 0,
@@ -271,7 +271,7 @@ def optimum(
     json: Json = None,
     html: Html = None,
 ) -> int:
-    """Sweep a constant knob of a plain FIFO: the frontier that constants reach, and the best one for a reward."""
+    """Find the best constant limit or drop probability of a plain FIFO, and the Pareto front of constants."""
     from quell import sweep
 
     sweep.check(knob, reward, "--")
@@ -296,10 +296,12 @@ def optimum(
 
 @app.command(epilog="Examples:\n\n  quell queues\n\n  quell queues fq_codel")
 def queues(
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="One queue only.", show_default=False)] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="Show only this queue.", show_default=False)
+    ] = None,
     json: Json = None,
 ) -> int:
-    """List the queue disciplines with their options and defaults."""
+    """List the queues with their options and defaults."""
     targets = Targets(json)
     known = experiment.known_queues()
     if kind is not None:
@@ -318,17 +320,17 @@ def queues(
 )
 def scenarios(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Print this one's file.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="Print the file of this scenario.", show_default=False)
     ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print a JSON Schema of scenario files, for editors.")
     ] = False,
     json: Json = None,
 ) -> int:
-    """List the built-in scenarios, or print one as a file to start from."""
+    """List the built-in scenarios, or print one as a file."""
     if schema:
         if name is not None or json is not None:
-            raise InputError("--schema: it is the same for all scenarios; leave the rest out")
+            raise InputError("--schema: the schema is the same for all scenarios; leave out the other arguments")
         print(_core.scenario_schema())
         return OK
     targets = Targets(json)
@@ -369,23 +371,23 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Short queues on full links: simulate a bottleneck with any queue discipline and see which one suits it."""
+    """Simulate a bottleneck with any queue discipline and find the one that suits it."""
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Say in one line what was wrong with the command line, and where help is."""
+    """Describe an error of the command line in one line, with the command that prints help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "quell"
     return f"{_one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
 
 
 def _one_line(text: str) -> str:
-    """Spell out what would break the line or speak to the terminal."""
+    """Escape characters that would break the line or control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run the command line; every error becomes one line and an exit status, every note on a unit one line."""
+    """Run the command line; errors become one line and an exit status, warnings about units one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnitWarning)
         others = warnings.showwarning

@@ -1,4 +1,4 @@
-"""`quell doctor`: what `quell live` and `quell shell` find on this system, and the remedy for what is missing."""
+"""`quell doctor`: checks what `quell live` and `quell shell` need on this system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from quell.options import Json
 from quell.output import Targets, out
 
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
-_MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]mind[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
+_MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]note[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
 _CAPABILITIES = {
     "CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14, "CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23, "CAP_BPF": 39,
 }  # fmt: skip
@@ -38,12 +38,12 @@ _AF_XDP = 44
 _OFFLOADS = {"gso": 0x23, "tso": 0x1E, "gro": 0x2B}
 """ETHTOOL_GGSO, ETHTOOL_GTSO, ETHTOOL_GGRO (linux/ethtool.h)."""
 _HOLDS = {"htb", "tbf", "hfsc", "cake", "netem", "cbs", "etf", "taprio"}
-"""Disciplines that hold packets back themselves."""
+"""Disciplines that delay packets themselves."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: `state` is ok, warn (works, but mind this), fail or unknown."""
+    """One check: `state` is ok, warn (works, with a reservation), fail or unknown."""
 
     check: str
     state: str
@@ -52,10 +52,10 @@ class Finding:
 
 
 def doctor(
-    dev: Annotated[str | None, typer.Option(metavar="NAME", help="Look at this interface, too.")] = None,
+    dev: Annotated[str | None, typer.Option(metavar="NAME", help="Also check this interface.")] = None,
     json: Json = None,
 ) -> int:
-    """Check what `quell live` and `quell shell` need: what works, what does not, and the remedy. Changes nothing."""
+    """Check what `quell live` and `quell shell` need, and name the remedy for what is missing. Changes nothing."""
     targets = Targets(json)
     found = [_kernel()]
     if sys.platform.startswith("linux"):
@@ -75,7 +75,7 @@ def doctor(
 def _kernel() -> Finding:
     name = f"{platform.system()} {platform.release()}"
     if not sys.platform.startswith("linux"):
-        return Finding("kernel", "fail", name, "quell live and quell shell need Linux; all else works here")
+        return Finding("kernel", "fail", name, "quell live and quell shell need Linux; everything else works here")
     return Finding("kernel", "ok", name)
 
 
@@ -107,17 +107,17 @@ def _nfqueue() -> Finding:
 
 
 def _rule(program: str) -> Finding:
-    """Try quell live's rule where it can do nothing: in a network namespace that ends with the command."""
+    """Test quell live's rule in a temporary network namespace, where it has no effect."""
     if shutil.which(program) is None:
         return Finding(program, "fail", "missing", "on Debian: apt-get install iptables")
     if program == "ip6tables" and not Path("/proc/net/if_inet6").exists():
         return Finding(program, "ok", "not needed: the kernel has no IPv6")
     if shutil.which("unshare") is None or os.geteuid() != 0:
-        return Finding(program, "unknown", "its rules are tried as root only", "sudo quell doctor")
+        return Finding(program, "unknown", "its rules can be tested as root only", "sudo quell doctor")
     rule = _core.live_rules("lo")[0][1:]
     apart = ["unshare", "--net"]
     if subprocess.run([*apart, "true"], capture_output=True).returncode:
-        # Without the right to a namespace of its own, the rules that are there can still be listed.
+        # Without the right to create a namespace, existing rules can still be listed.
         apart, verb = [], ["-S"]
     else:
         verb = ["-A", *rule]
@@ -126,7 +126,7 @@ def _rule(program: str) -> Finding:
         why = (done.stderr.strip() or "it failed").splitlines()[-1]
         return Finding(program, "fail", why, "modprobe xt_NFQUEUE xt_mark (CONFIG_NETFILTER_XT_TARGET_NFQUEUE)")
     return Finding(
-        program, "ok", "takes the rules of quell live" if apart else "lists its rules; quell live's were not tried"
+        program, "ok", "accepts the rules of quell live" if apart else "lists its rules; quell live's were not tested"
     )
 
 
@@ -136,7 +136,7 @@ def _tun() -> Finding:
     except OSError as error:
         remedy = "modprobe tun; in a container: mkdir -p /dev/net; mknod /dev/net/tun c 10 200"
         return Finding("/dev/net/tun", "fail", f"quell shell needs it: {error.strerror}", remedy)
-    return Finding("/dev/net/tun", "ok", "quell shell can make devices")
+    return Finding("/dev/net/tun", "ok", "quell shell can create devices")
 
 
 def _xdp() -> Finding:
@@ -187,7 +187,7 @@ def _offloads(dev: str) -> list[Finding]:
                 made.append(Finding(f"{dev} {name}", "unknown", str(error.strerror)))
                 continue
             on = struct.unpack("II", value)[1] != 0
-            about = "on: the kernel takes large packets apart before the queue, which costs some CPU" if on else "off"
+            about = "on: the kernel splits large packets before the queue, which costs some CPU" if on else "off"
             made.append(Finding(f"{dev} {name}", "ok", about))
     return made
 
@@ -200,5 +200,5 @@ def _qdisc(dev: str) -> Finding:
     kinds = re.findall(r"^qdisc (\S+)", done.stdout, re.MULTILINE)
     if holding := sorted(_HOLDS & set(kinds)):
         remedy = f"two shapers in a row: give the lower rate to quell, or tc qdisc del dev {dev} root"
-        return Finding(check, "warn", f"{', '.join(holding)} holds packets back, too", remedy)
-    return Finding(check, "ok", f"{', '.join(kinds) or 'none'}: does not hold packets back")
+        return Finding(check, "warn", f"{', '.join(holding)} delays packets, too", remedy)
+    return Finding(check, "ok", f"{', '.join(kinds) or 'none'}: does not delay packets")

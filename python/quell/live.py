@@ -1,4 +1,4 @@
-"""`quell live`: a queue of quell on what leaves or arrives at an interface, failing open (docs/live.md). Linux only."""
+"""`quell live`: a queue for the traffic of an interface, failing open (docs/live.md). Linux only."""
 
 from __future__ import annotations
 
@@ -23,47 +23,49 @@ EXAMPLES = (
 
 def live(
     dev: Annotated[str | None, typer.Option(metavar="NAME", help="The interface.")] = None,
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Of what leaves, as in tc: 18mbit.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Rate of egress traffic, as in tc: 18mbit.")] = None,
     aqm: Annotated[
         str | None, typer.Option(metavar="WORDS", help="Queue words as in tc (quell queues). Default: fq_codel.")
     ] = None,
-    ingress: Annotated[str | None, typer.Option(metavar="RATE", help="Of what arrives. Default: not managed.")] = None,
+    ingress: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Rate of ingress traffic. Default: not managed.")
+    ] = None,
     ingress_aqm: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Queue of what arrives. Default: as --aqm.")
+        str | None, typer.Option(metavar="WORDS", help="Queue of ingress traffic. Default: as --aqm.")
     ] = None,
     overhead: Annotated[
-        int | None, typer.Option(metavar="BYTES", min=0, max=1000, help="Counts with every packet. Default: 14.")
+        int | None, typer.Option(metavar="BYTES", min=0, max=1000, help="Link-layer bytes per packet. Default: 14.")
     ] = None,
     tunnels: Annotated[
-        bool | None, typer.Option("--tunnels", help="Tell flows by the headers within GRE, 6in4 and VXLAN.")
+        bool | None, typer.Option("--tunnels", help="Distinguish flows by the inner headers of GRE, 6in4 and VXLAN.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In line: pass frames between --dev and this interface.")
+        str | None, typer.Option(metavar="NAME", help="In line: forward frames between --dev and this interface.")
     ] = None,
     backend: Annotated[str | None, typer.Option(metavar="KIND", help="In line: af_packet (default) or af_xdp.")] = None,
     door: Annotated[str | None, typer.Option(hidden=True, help="The former name of --backend.")] = None,
     no_fail_open: Annotated[
-        bool | None, typer.Option("--no-fail-open", help="In line, traffic stops with quell: say that it may.")
+        bool | None, typer.Option("--no-fail-open", help="In line: accept that traffic stops when quell stops.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML with these options as keys; read again on SIGHUP.")
+        Path | None, typer.Option(metavar="FILE", help="TOML file with these options as keys; read again on SIGHUP.")
     ] = None,
     status: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Unix socket that answers with the state as JSON.")
+        str | None, typer.Option(metavar="PATH", help="Unix socket that serves the state as JSON.")
     ] = None,
     metrics: Annotated[
-        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1: Prometheus metrics.")
+        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1 for Prometheus metrics.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide on copies of the packets; touch nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Work on copies of the packets; change nothing.")] = False,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this time: 60s.")] = None,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Undo what a killed quell live left behind, and exit.")
+        bool, typer.Option("--restore", help="Remove what a killed quell live left behind, and exit.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> int:
-    """Shape and manage what leaves (and arrives at) an interface, with any queue of quell. Fails open.
+    """Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.
 
-    SIGTERM and Ctrl-C let everything go on that is held and restore what was; SIGHUP reads --config again.
+    SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
     """
     if not sys.platform.startswith("linux"):
         raise InputError("quell live needs Linux: NFQUEUE")

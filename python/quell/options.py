@@ -1,4 +1,4 @@
-"""What several commands of the command line take."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from quell.extras import install
 
-LINK, OUTPUT = "Scenario, over the file or in its place", "Output"
+LINK, OUTPUT = "Scenario (overrides or replaces the file)", "Output"
 """Panels of the help."""
 
 File = Annotated[
@@ -27,32 +27,29 @@ Rtt = Annotated[
 ]
 Trace = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE", help="Measured link: a file in Mahimahi's format, or builtin:lte.", rich_help_panel=LINK
-    ),
+    typer.Option(metavar="FILE", help="Rate trace: a file in Mahimahi's format, or builtin:lte.", rich_help_panel=LINK),
 ]
 Flow = Annotated[
     list[str] | None,
     typer.Option(
         "--flow", metavar="CC[:COUNT][@rtt=][@ecn=0|1][@START-STOP]", rich_help_panel=LINK,
-        help="Flows in place of the file's; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s.",
+        help="Replaces the file's flows; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s.",
     ),
 ]  # fmt: skip
-Ecn = Annotated[bool, typer.Option("--ecn", help="Every TCP flow negotiates ECN.", rich_help_panel=LINK)]
+Ecn = Annotated[bool, typer.Option("--ecn", help="Negotiate ECN on every TCP flow.", rich_help_panel=LINK)]
 Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Simulated time: 60s.", rich_help_panel=LINK)]
 Warmup = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Left out of every statistic: 5s.", rich_help_panel=LINK)
+    str | None,
+    typer.Option(metavar="TIME", help="Time at the start that statistics leave out: 5s.", rich_help_panel=LINK),
 ]
 Seed = Annotated[
-    str | None, typer.Option(metavar="N", help="Seed from which each run's is derived.", rich_help_panel=LINK)
+    str | None, typer.Option(metavar="N", help="Random seed, from which the runs' seeds derive.", rich_help_panel=LINK)
 ]
-Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own seed.")]
+Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, each with its own random seed.")]
 Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: one per core.")]
 Ray = Annotated[
     str | None,
-    typer.Option(
-        metavar="local|ADDRESS", help=f"Spread the runs over a Ray cluster (needs ray: {escape(install('ray'))})."
-    ),
+    typer.Option(metavar="local|ADDRESS", help=f"Run on a Ray cluster (needs ray: {escape(install('ray'))})."),
 ]
 Json = Annotated[
     str | None,
@@ -61,17 +58,20 @@ Json = Annotated[
     ),
 ]
 Html = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Report page, one file that opens offline.", rich_help_panel=OUTPUT)
+    Path | None, typer.Option(metavar="PATH", help="HTML report, one file that works offline.", rich_help_panel=OUTPUT)
 ]
 Parquet = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Result records as Parquet.", rich_help_panel=OUTPUT)
 ]
 Csv = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Result records as CSV, lists left out.", rich_help_panel=OUTPUT)
+    Path | None, typer.Option(metavar="PATH", help="Result records as CSV, without lists.", rich_help_panel=OUTPUT)
 ]
 Series = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=1e-4, help="Keep time series in the records, bins this wide.", rich_help_panel=OUTPUT
+        metavar="SECONDS",
+        min=1e-4,
+        help="Keep time series in the records, with bins of this width.",
+        rich_help_panel=OUTPUT,
     ),
 ]

@@ -1,4 +1,4 @@
-"""`quell shell`: any program behind an emulated link with a queue of quell (docs/shell.md). Linux only."""
+"""`quell shell`: a program behind an emulated link with any queue (docs/shell.md). Linux only."""
 
 from __future__ import annotations
 
@@ -39,20 +39,24 @@ EXAMPLES = (
     "  quell shell --trace builtin:lte --up-trace builtin:lte-up --aqm codel --html run.html -- iperf3 -c 192.0.2.1\n\n"
     "  quell shell --rate 10mbit --server 'python3 -m http.server 8000' -- sh -c 'curl http://$QUELL_SERVER:8000/'"
 )
-_DOWN, _UP = "Link, toward the command and (unless said otherwise) from it", "Link, from the command"
+_DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the command"
 _BIN_S, _LOOK_S = 0.1, 0.25
 
 
 def shell(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[--] COMMAND...", help="What to run. Default: your shell.", show_default=False),
+        typer.Argument(metavar="[--] COMMAND...", help="The command. Default: your shell.", show_default=False),
     ] = None,
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help="As in tc: 15mbit.", rich_help_panel=_DOWN)] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Rate, as in tc: 15mbit.", rich_help_panel=_DOWN)
+    ] = None,
     trace: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Measured link, in Mahimahi's format.", rich_help_panel=_DOWN)
+        str | None, typer.Option(metavar="FILE", help="Rate trace in Mahimahi's format.", rich_help_panel=_DOWN)
     ] = None,
-    delay: Annotated[str | None, typer.Option(metavar="TIME", help="One way: 20ms.", rich_help_panel=_DOWN)] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="One-way delay: 20ms.", rich_help_panel=_DOWN)
+    ] = None,
     loss: Annotated[
         str | None, typer.Option(metavar="P", help="Random loss behind the queue: 0.01 or 1%.", rich_help_panel=_DOWN)
     ] = None,
@@ -67,34 +71,34 @@ def shell(
     up_aqm: Annotated[str | None, typer.Option(metavar="WORDS", help="Queue.", rich_help_panel=_UP)] = None,
     scenario: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Take \\[link] and \\[link.up] of a scenario file or a built-in scenario."),
+        typer.Option(metavar="FILE", help="Use \\[link] and \\[link.up] of a scenario file or a built-in scenario."),
     ] = None,
     server: Annotated[
         str | None,
         typer.Option(
             metavar="COMMAND",
-            help="Run this on the other side, then a namespace of its own, cut off from all.",
+            help="Run this on the other side, in a separate namespace without network access.",
         ),
     ] = None,
     nat: Annotated[
         bool,
-        typer.Option("--nat", help="Let the command out into the world, under our address (IPv4; root)."),
+        typer.Option("--nat", help="Give the command access to the Internet through NAT (IPv4; root)."),
     ] = False,
     mtu: Annotated[int, typer.Option(metavar="BYTES", help="Largest packet.")] = 1500,
     no_offload: Annotated[
         bool,
-        typer.Option("--no-offload", help="Have the kernel hand over single packets only."),
+        typer.Option("--no-offload", help="Have the kernel deliver single packets only."),
     ] = False,
-    seed: Annotated[str | None, typer.Option(metavar="N", help="Of the dice of queues and loss.")] = None,
-    view: Annotated[bool, typer.Option("--view", help="Watch the link live, below the command's output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error.")] = False,
+    seed: Annotated[str | None, typer.Option(metavar="N", help="Random seed of queues and loss.")] = None,
+    view: Annotated[bool, typer.Option("--view", help="Show the link live, below the command's output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on standard error.")] = False,
     json: Json = None,
     html: Html = None,
     series: Series = None,
 ) -> int:
-    """Run a program behind an emulated link: any rate or trace, delay, loss, and any queue of quell.
+    """Run a command behind an emulated link with any rate or trace, delay, loss and queue.
 
-    The other side of the link is this machine, at the address in QUELL_SERVER. Exits as the command does.
+    The other side of the link is this machine, at the address in QUELL_SERVER. The exit status is the command's.
     """
     if not sys.platform.startswith("linux"):
         raise InputError("quell shell needs Linux: network namespaces and TUN devices")
@@ -113,7 +117,7 @@ def shell(
 
     began = time.monotonic()
     if nat and serve:
-        raise InputError("--nat: the other side of --server has no world; give one of the two")
+        raise InputError("--nat: with --server the other side has no network access; give one of the two")
     with translated() if nat else nullcontext(), _command_gets_signals() as forward:
         running, status = _watch(start, forward) if view else _run(start, forward, link, quiet)
     if (why := running.not_executed()) is not None:
@@ -132,7 +136,7 @@ def shell(
 
 
 def _outcome(link: Scenario, records: Sequence[dict[str, Any]], began: float) -> Outcome:
-    """Make an experiment of it for the report, in which each direction is a queue of its own."""
+    """Convert the records to an experiment for the report, with each direction as a queue."""
     named = {i: record | {"queue": f"{record['scenario']}: {record['queue']}"} for i, record in enumerate(records)}
     jobs = [Job(record["queue"], record["seed"]) for record in named.values()]
     packets = float(sum(record["packets"] for record in records))
@@ -148,7 +152,7 @@ def _link(source: str | None, down: dict[str, str | None], up: dict[str, str | N
         others = [f"--{key}" for key in ("delay", "loss") if down[key] is not None]
         others += [f"--up-{_option(key)}" for key, value in up.items() if value is not None]
         if others:
-            raise InputError(f"{others[0]}: not beside --scenario; write it into the file's [link] or [link.up]")
+            raise InputError(f"{others[0]}: not with --scenario; write it into the file's [link] or [link.up]")
         found = experiment.load(source, rate=down["rate"], trace=down["trace"], queue=down["queue"], seed=seed)
         check_path(f"--scenario {source}", tomllib.loads(found.toml()))
         return found
@@ -179,7 +183,7 @@ def _words(option: str, line: str | None) -> list[str] | None:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise InputError(f"{option}: {error}; quote it as for a shell") from None
+        raise InputError(f"{option}: {error}; quote it as in a shell") from None
     if not words:
         raise InputError(f"{option}: it is empty; write a command")
     return words
@@ -190,7 +194,7 @@ def _words(option: str, line: str | None) -> list[str] | None:
 
 @contextmanager
 def _command_gets_signals() -> Iterator[list[int]]:
-    """While the command runs, Ctrl-C is for it (the terminal sends it there, too); SIGTERM and SIGHUP are handed on."""
+    """While the command runs, leave Ctrl-C to it (the terminal sends it there, too) and forward SIGTERM and SIGHUP."""
     caught: list[int] = []
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -226,8 +230,8 @@ def _announce(running: Shell, link: Scenario) -> None:
     address, six = running.server
     where = {
         "caller": "the other side is this machine",
-        "server": "the other side is --server's, without the outside world",
-        "unprivileged": "not root: the other side is an empty namespace, without the outside world; --server runs "
+        "server": "the other side is --server's, without network access",
+        "unprivileged": "not root: the other side is an empty namespace without network access; --server runs "
         "something there",
     }[running.outside]
     both = f"{address} and {six}" if six else address
@@ -306,7 +310,7 @@ def _table(records: Sequence[dict[str, Any]]) -> Table:
 
 
 def _complain(records: Sequence[dict[str, Any]]) -> None:
-    """Say when the machine was too slow for the link."""
+    """Warn if the machine was too slow for the link."""
     for r in records:
         missed, late = r["live"]["missed"], r["live"]["late_ms"]["max"]
         if missed > r["packets"] / 100:

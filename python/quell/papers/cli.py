@@ -19,7 +19,7 @@ from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
 from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, Paper, Study, rows
 
-QUICK = "Quick version: fewer and shorter runs than the paper's, to try the command; its figures prove nothing."
+QUICK = "Quick version with fewer and shorter runs than the paper's: its figures are not meaningful."
 STYLES = {BETTER: "bold green", REACHED: "green", MISSED: "yellow", UNPRINTED: "dim"}
 
 
@@ -27,12 +27,12 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The paper; see --list.", show_default=False)
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the papers, or with NAME its rows.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller version, for tests.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Print the rows of detail too.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the papers; with NAME, the rows of a paper.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small version, for tests.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also print the detail rows.")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help=f"Runs of each setting. Default: {SEEDS}, quick {QUICK_SEEDS}."),
+        typer.Option(metavar="N", min=1, help=f"Runs per setting. Default: {SEEDS}, with --quick {QUICK_SEEDS}."),
     ] = None,
     jobs: Jobs = 0,
     ray: Ray = None,
@@ -42,7 +42,7 @@ def reproduce(
     ] = None,
     html: Html = None,
 ) -> int:
-    """Measure a published paper again: its tables and figures beside the printed numbers."""
+    """Repeat a published paper's measurements and compare them with the printed numbers."""
     if name is None and not list_:
         raise InputError(f"name a paper: {', '.join(papers.MODULES)} (quell reproduce --list)")
     targets = Targets(json, html)

@@ -22,9 +22,9 @@ training = typer.Typer(
 )
 
 
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint beside --out.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint beside --out.")]
 Tensorboard = Annotated[
-    Path | None, typer.Option("--tensorboard", metavar="DIR", help="Learning curves as TensorBoard event files.")
+    Path | None, typer.Option("--tensorboard", metavar="DIR", help="Also write the learning curve for TensorBoard.")
 ]
 
 
@@ -40,11 +40,13 @@ def _train() -> None:
 )
 def train_rl_aqm(
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of the scenario to learn from.")] = 200,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of weights, exploring and replay.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of weights, exploration and replay.")] = 1,
     hidden: Annotated[str, typer.Option(metavar="N,N,...", help="Widths of the hidden layers.")] = "3,32,32",
-    scenario: Annotated[str, typer.Option(metavar="FILE", help="Scenario file or built-in to learn on.")] = "rl-aqm",
+    scenario: Annotated[
+        str, typer.Option(metavar="FILE", help="Scenario file or built-in scenario to learn on.")
+    ] = "rl-aqm",
     nic: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Packets that the device holds below the discipline.")
+        int | None, typer.Option(metavar="N", min=0, help="Packets in the device below the discipline.")
     ] = None,
     weight: Annotated[
         float,
@@ -53,7 +55,7 @@ def train_rl_aqm(
             metavar="X",
             min=0.0,
             max=1000.0,
-            help="Times that utilisation counts in the reward.",
+            help="Weight of utilisation in the reward.",
         ),
     ] = 1.0,
     delay_scale: Annotated[
@@ -63,7 +65,7 @@ def train_rl_aqm(
             metavar="MS",
             min=0.1,
             max=10_000.0,
-            help="Delay that costs half of what an endless one does.",
+            help="Delay at which the reward's delay term is halved.",
         ),
     ] = 5.0,
     power: Annotated[
@@ -73,14 +75,14 @@ def train_rl_aqm(
             metavar="1|2",
             min=1,
             max=2,
-            help="U² as the paper prints it, or U as its code has it.",
+            help="Power of utilisation: 2 as in the paper, 1 as in its code.",
         ),
     ] = 2,
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Softmax head, raw inputs, no replay, one fit per step.")
     ] = False,
     out: Annotated[
-        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and curve lie in a folder beside it.")
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and curve go to a folder beside it.")
     ] = Path("rl-aqm.safetensors"),
     resume: Resume = False,
     tensorboard: Tensorboard = None,
@@ -120,20 +122,29 @@ def train_rl_aqm(
 )
 def train_lfq(
     alpha: Annotated[
-        float, typer.Option(metavar="A", min=0.0, help="What the reward charges for a queued packet, per second.")
+        float, typer.Option(metavar="A", min=0.0, help="Cost of queued data in the reward, per second.")
     ] = 0.01,
     online: Annotated[
-        bool, typer.Option("--online", help="One world and a critic in place of two clones of a world.")
+        bool, typer.Option("--online", help="Learn from one world with a critic, not from two clones.")
     ] = False,
     flows: Annotated[int, typer.Option(metavar="N", min=1, help="Flows to learn from.")] = 250_000,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of first weights and flows.")] = 1,
-    learning_rate: Annotated[float, typer.Option(metavar="X", min=0.0, help="Of gradient descent.")] = 0.01,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31, help="Random seed of first weights and flows.")
+    ] = 1,
+    learning_rate: Annotated[
+        float, typer.Option(metavar="X", min=0.0, help="Learning rate of plain gradient descent.")
+    ] = 0.01,
     critic_rate: Annotated[
         float,
-        typer.Option("--critic-rate", metavar="X", min=0.0, help="Online: Adam's; 0: plain descent, as published."),
+        typer.Option(
+            "--critic-rate", metavar="X", min=0.0, help="Online: learning rate of Adam; 0: plain descent, as published."
+        ),
     ] = 0.0,
     actor_rate: Annotated[
-        float, typer.Option("--actor-rate", metavar="X", min=0.0, help="Adam's; 0: plain descent, as published.")
+        float,
+        typer.Option(
+            "--actor-rate", metavar="X", min=0.0, help="Learning rate of Adam; 0: plain descent, as published."
+        ),
     ] = 0.0,
     replay: Annotated[
         int, typer.Option(metavar="N", min=0, max=100, help="Online: fits of the critic to past flows per batch.")
@@ -145,10 +156,10 @@ def train_lfq(
         float, typer.Option(metavar="S", min=0.1, max=1000.0, help="Mean length of a flow, seconds.")
     ] = 5.0,
     act_within: Annotated[
-        float, typer.Option(metavar="X", max=1.0, help="The experiment begins within this share of a flow's length.")
+        float, typer.Option(metavar="X", max=1.0, help="The experiment starts within this share of a flow's length.")
     ] = 0.5,
     paper_weights: Annotated[
-        bool, typer.Option("--paper-weights", help="Averages' weights as the paper prints them, not as its code has.")
+        bool, typer.Option("--paper-weights", help="Weights of averages as printed in the paper, not as in its code.")
     ] = False,
     resume: Resume = False,
     tensorboard: Tensorboard = None,
@@ -157,10 +168,10 @@ def train_lfq(
         int, typer.Option("--checkpoint-every", metavar="N", min=1, help="Flows between checkpoints.")
     ] = 10_000,
     out: Annotated[
-        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and the learning curve lie beside it.")
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and learning curve go beside it.")
     ] = Path("lfq.safetensors"),
 ) -> int:
-    """Learn each flow's buffer from simulated flows whose worlds part in the middle, as the LFQ paper does."""
+    """Learn a buffer size per flow from simulations that are cloned halfway, as in the LFQ paper."""
     files.check_target("--out", out)
     train.need_torch()
     from quell.train import lfq
@@ -192,34 +203,43 @@ def train_a3c_l4s(
         typer.Option("--environment", metavar="loop|lookup", help="Queues in a closed loop, or the published tables."),
     ] = "loop",
     reward: Annotated[
-        str, typer.Option("--reward", metavar="utility|rtt", help="Throughput, delay and loss weighed, or delay alone.")
+        str,
+        typer.Option("--reward", metavar="utility|rtt", help="Weighted throughput, delay and loss, or delay alone."),
     ] = "utility",
     weights: Annotated[
-        str, typer.Option("--weights", metavar="T,D,L", help="Of throughput, ln(1 + delay/10 ms) and loss.")
+        str, typer.Option("--weights", metavar="T,D,L", help="Weights of throughput, ln(1 + delay/10 ms) and loss.")
     ] = "1,0.1,0",
     reward_scale: Annotated[
         float, typer.Option("--reward-scale", metavar="A", min=0.1, max=1000.0, help="Factor on the delay (rtt).")
     ] = 15.0,
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", min=1, max=256, help="Processes; 1 is the same each time.")
+        int,
+        typer.Option("--workers", metavar="N", min=1, max=256, help="Processes; the result is reproducible with 1."),
     ] = 4,
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Of every worker.")] = 100,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Of 15 ms in an episode.")] = 100,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of every worker.")] = 100,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps of 15 ms in an episode.")] = 100,
     update_every: Annotated[
         int, typer.Option("--update-every", metavar="N", min=1, help="Steps between two gradients.")
     ] = 5,
     gamma: Annotated[float, typer.Option(metavar="X", min=0.0, max=1.0, help="Discount.")] = 0.99,
-    actor_rate: Annotated[float, typer.Option("--actor-rate", metavar="X", min=0.0, help="Adam's.")] = 5e-4,
-    critic_rate: Annotated[float, typer.Option("--critic-rate", metavar="X", min=0.0, help="Adam's.")] = 1e-3,
+    actor_rate: Annotated[
+        float, typer.Option("--actor-rate", metavar="X", min=0.0, help="Learning rate of Adam.")
+    ] = 5e-4,
+    critic_rate: Annotated[
+        float, typer.Option("--critic-rate", metavar="X", min=0.0, help="Learning rate of Adam.")
+    ] = 1e-3,
     entropy: Annotated[
-        float, typer.Option("--entropy", metavar="B", min=0.0, help="The paper prints 0.01; its code has none.")
+        float,
+        typer.Option(
+            "--entropy", metavar="B", min=0.0, help="Weight of the entropy; the paper prints 0.01, its code has none."
+        ),
     ] = 0.0,
     p_max: Annotated[
-        float, typer.Option("--p-max", metavar="P", min=0.001, max=1.0, help="Largest p' that an action means.")
+        float, typer.Option("--p-max", metavar="P", min=0.001, max=1.0, help="Largest p' that an action can set.")
     ] = 1.0,
     start: Annotated[
         str,
-        typer.Option("--start", metavar="proportional|random", help="First weights: p' follows the delay, or none."),
+        typer.Option("--start", metavar="proportional|random", help="First weights: p' follows the delay, or random."),
     ] = "proportional",
     testbed: Annotated[
         bool, typer.Option("--testbed", help="Only 10 Mbit/s, 20 ms and two flows each way, as in the paper.")
@@ -227,15 +247,17 @@ def train_a3c_l4s(
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Gauges and scaling as in the authors' log and notebooks.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of first weights and episodes.")] = 1,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31, help="Random seed of first weights and episodes.")
+    ] = 1,
     resume: Resume = False,
     tensorboard: Tensorboard = None,
     ray: Ray = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and the learning curve lie beside it.")
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and learning curve go beside it.")
     ] = Path("a3c-l4s.safetensors"),
 ) -> int:
-    """Learn the base probabilities of coupled queues by A3C, workers at queues of their own."""
+    """Learn the base probabilities of coupled queues by A3C, one queue per worker."""
     files.check_target("--out", out)
     if environment not in ("loop", "lookup"):
         raise InputError(f"--environment {environment}: write loop or lookup")
@@ -262,7 +284,7 @@ def train_a3c_l4s(
     with executor(ray) as on:
         results = a3c.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)["results"]
     err.print(
-        f"{out}: episode {results['episode']}; against l4s's own law in {results['settings']} other scenarios: "
+        f"{out}: episode {results['episode']}; relative to l4s's own law in {results['settings']} other scenarios: "
         f"mean delay times {results['mean_delay']}, throughput times {results['throughput']}",
         soft_wrap=True,
     )
@@ -278,17 +300,21 @@ def train_a3c_l4s(
 def train_learnqueue(
     scenario: File = None,
     aqm: Annotated[
-        str, typer.Option("--aqm", metavar="WORDS", help="A learnqueue with its options; with a table it goes on.")
+        str,
+        typer.Option("--aqm", metavar="WORDS", help="A learnqueue with its options; with a table, continues from it."),
     ] = "learnqueue",
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs to learn from, one after the other.")] = 20,
     queue: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Whose table: 0 is the first flow's; then `quell run`'s order.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Queue whose table is kept: 0 is the first flow's; order as in `quell run`."
+        ),
     ] = 0,
     duration: Duration = None,
     seed: Seed = None,
     out: Annotated[Path, typer.Option("--out", metavar="PATH", help="The table.")] = Path("learnqueue.safetensors"),
 ) -> int:
-    """Let LearnQueue fill its Q-table in simulated runs, for a queue that starts with it."""
+    """Train LearnQueue's Q-table in simulated runs."""
     from quell.train import learnqueue
 
     files.check_target("--out", out)

@@ -21,7 +21,7 @@ mod linux {
     use quell_live::live::{self, Options};
 
     const HELP: &str = "\
-Shapes and manages what leaves (and arrives at) an interface, with any queue of quell. Fails open.
+Shapes and queues the traffic that leaves (and enters) an interface, with any queue. Fails open.
 
   quell-live --dev eth0 --rate 18mbit --aqm fq_codel
   quell-live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100
@@ -30,25 +30,25 @@ Shapes and manages what leaves (and arrives at) an interface, with any queue of 
   quell-live --restore
 
   --dev NAME           the interface
-  --rate RATE          of what leaves, as in tc: 18mbit
+  --rate RATE          rate of egress traffic, as in tc: 18mbit
   --aqm WORDS          queue words as in tc; default: fq_codel
-  --ingress RATE       of what arrives; default: not managed
-  --ingress-aqm WORDS  queue of what arrives; default: as --aqm
-  --overhead BYTES     counts at the rate with every packet; default: 14
-  --tunnels            tell flows by the headers within GRE, 6in4 and VXLAN
-  --to NAME            in line: pass frames between --dev and this interface
-  --backend KIND          in line: af_packet (default) or af_xdp
-  --no-fail-open       in line, traffic stops with quell-live: say that it may
-  --config FILE        TOML with these options as keys; read again on SIGHUP
-  --status PATH        Unix socket that answers with the state as JSON
-  --metrics PORT       port on 127.0.0.1 that answers with Prometheus metrics
-  --dry-run            decide on copies of the packets; touch nothing
+  --ingress RATE       rate of ingress traffic; default: not managed
+  --ingress-aqm WORDS  queue of ingress traffic; default: as --aqm
+  --overhead BYTES     link-layer bytes per packet; default: 14
+  --tunnels            distinguish flows by the inner headers of GRE, 6in4 and VXLAN
+  --to NAME            in line: forward frames between --dev and this interface
+  --backend KIND       in line: af_packet (default) or af_xdp
+  --no-fail-open       in line: accept that traffic stops when quell-live stops
+  --config FILE        TOML file with these options as keys; read again on SIGHUP
+  --status PATH        Unix socket that serves the state as JSON
+  --metrics PORT       port on 127.0.0.1 for Prometheus metrics
+  --dry-run            work on copies of the packets; change nothing
   --duration TIME      stop after this time: 60s
-  --restore            undo what a killed quell-live left behind, and exit
-  --quiet              say nothing but errors
+  --restore            remove what a killed quell-live left behind, and exit
+  --quiet              print only errors
   --version, --help
 
-SIGTERM and Ctrl-C let everything go on that is held and restore what was; SIGHUP reads --config again.
+SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
 ";
 
     /// What is to be done.
