@@ -41,7 +41,7 @@ class SubQueues(VecEnv):
         self.scale = a3c.scaling(arguments, [])
         self.queues = [a3c.environment(arguments, k, []) for k in range(arguments.workers)]
         self.number = 0
-        self.told: list[tuple[float, float]] = []
+        self.episodes: list[tuple[float, float]] = []
         """Mean reward and delay, ms, of what was in use, by episode."""
         self._actions = np.zeros((0, 1), np.float32)
         self._rewards: list[float] = []
@@ -75,7 +75,7 @@ class SubQueues(VecEnv):
             mine = probabilities[first : first + len(busy)]
             first += len(busy)
             step = self._steps[k] = queue.step(np.where(busy, mine, 0.0))
-            gain = np.where(busy, self.arguments.worth(step), 0.0)
+            gain = np.where(busy, self.arguments.rewards(step), 0.0)
             rewards.append(gain)
             if busy.any():
                 self._rewards.append(float(gain[busy].mean()))
@@ -86,7 +86,7 @@ class SubQueues(VecEnv):
         infos: list[dict[str, Any]] = [{} for _ in seen]
         if over:
             infos = [{"terminal_observation": row, "TimeLimit.truncated": True} for row in seen]
-            self.told.append((float(np.mean(self._rewards)), float(np.mean(self._delays))))
+            self.episodes.append((float(np.mean(self._rewards)), float(np.mean(self._delays))))
             self.number += 1
             seen = self._begin()
         return seen, np.concatenate(rewards).astype(np.float32), np.full(len(seen), over), infos
@@ -164,8 +164,8 @@ def main() -> None:
     arguments = a3c.Arguments(testbed=args.testbed, seed=args.seed)
     env, model = train(arguments, args.steps)
     write(env, model, args.out)
-    n = max(1, len(env.told) // 10)
-    for name, part in (("first", env.told[:n]), ("last", env.told[-n:])):
+    n = max(1, len(env.episodes) // 10)
+    for name, part in (("first", env.episodes[:n]), ("last", env.episodes[-n:])):
         reward, delay = np.mean(part, axis=0)
         print(f"A2C, {name} {n} episodes: reward per step {reward:.3f}, delay {delay:.1f} ms")
 

@@ -256,12 +256,12 @@ def test_lfqs_limit_also_goes_by_steps() -> None:
 
 
 def test_a_reward_of_ones_own_sees_every_reading() -> None:
-    def worth(readings: Mapping[str, float]) -> float:
+    def reward_function(readings: Mapping[str, float]) -> float:
         return readings["throughput_mbps"] - readings["delay_ms"]
 
-    env = small(reward=worth)
+    env = small(reward=reward_function)
     vector = quell.vector_env(
-        num_envs=2, rate="10mbit", flows=["cubic:4"], duration="2s", steps=(0.0, 0.01, -0.01), reward=worth
+        num_envs=2, rate="10mbit", flows=["cubic:4"], duration="2s", steps=(0.0, 0.01, -0.01), reward=reward_function
     )
     env.reset(seed=5)
     vector.reset(seed=[5, 5])

@@ -145,9 +145,9 @@ def test_a3c_workers_are_actors_whose_gradients_make_one_network(on: executor.Ex
     shared = a3c.Global(two)
     first = shared.flat.clone()
     traces = [coupled.record(1, k, published=False, duration_s=6.0) for k in range(2)]
-    with a3c.crew(two, shared, a3c.scaling(two, traces), traces, on) as workers:
-        told = [workers.play(number) for number in range(2)]
-    assert [len(t) for t in told] == [2, 2] and told[0] != told[1]
+    with a3c.start_workers(two, shared, a3c.scaling(two, traces), traces, on) as workers:
+        means = [workers.play(number) for number in range(2)]
+    assert [len(t) for t in means] == [2, 2] and means[0] != means[1]
     assert int(shared.count) == 2 * 2 * 20 / two.update_every
     assert not shared.flat.equal(first)
 

@@ -509,17 +509,17 @@ def left_over(marker: str) -> list[str]:
 
 
 def test_nothing_is_left_after_kill_9_at_any_moment(quell: Quell, tmp_path: Path) -> None:
-    dice = random.Random(9)
+    rng = random.Random(9)
     marker = f"QUELL_KILLED={os.getpid()}"
     daemon = "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' & echo; wait"
     for _ in range(10):
         running = []
         for _ in range(5):
-            folder = tmp_path / str(dice.random())
+            folder = tmp_path / str(rng.random())
             folder.mkdir()
             running.append(start(folder, "sh", "-c", daemon, QUELL_KILLED=str(os.getpid())))
         for process in running:
-            time.sleep(dice.uniform(0, 0.6))
+            time.sleep(rng.uniform(0, 0.6))
             process.kill()
         for process in running:
             process.communicate(timeout=30)

@@ -83,11 +83,11 @@ def test_a_step_is_adams(rl_aqm: Any) -> None:
 
 
 def test_an_empty_queue_takes_a_tenth_off_and_then_nothing(rl_aqm: Any) -> None:
-    learner, dice = rl_aqm.Learner(rl_aqm.Arguments()), random.Random(1)
+    learner, rng = rl_aqm.Learner(rl_aqm.Arguments()), random.Random(1)
     learner.best = lambda state: 3
-    assert [rl_aqm.act(learner, (0.9, 1.0, p), 1.0, dice) for p in (0.0, 0.3)] == [0, 4]
-    assert rl_aqm.act(learner, (1.0, 1.0, 0.3), 0.0, dice) == 3
-    explored = [rl_aqm.act(learner, (9.0, 1.0, 0.3), 0.5, dice) for _ in range(1000)]
+    assert [rl_aqm.act(learner, (0.9, 1.0, p), 1.0, rng) for p in (0.0, 0.3)] == [0, 4]
+    assert rl_aqm.act(learner, (1.0, 1.0, 0.3), 0.0, rng) == 3
+    explored = [rl_aqm.act(learner, (9.0, 1.0, 0.3), 0.5, rng) for _ in range(1000)]
     # Half are the network's 3, of the others a fifth each.
     assert all(70 < explored.count(action) < 130 for action in (0, 1, 2, 4))
 

@@ -100,8 +100,8 @@ def test_a_constant_is_a_queue_that_holds_its_probability(tmp_path: Path) -> Non
 def test_rewards_are_those_of_the_options() -> None:
     ones = np.ones(1, np.float32)
     step = coupled.Step(np.zeros((1, 12), np.float32), ones > 0, 50 * ones, 0.1 * ones, 0.8, over=False)
-    assert Arguments(reward="rtt", reward_scale=15).worth(step)[0] == pytest.approx((-7.5 + 8) / 8)
-    assert Arguments(weights=(1, 2, 3)).worth(step)[0] == pytest.approx(0.8 - 2 * math.log(6) - 3 * 0.1)
+    assert Arguments(reward="rtt", reward_scale=15).rewards(step)[0] == pytest.approx((-7.5 + 8) / 8)
+    assert Arguments(weights=(1, 2, 3)).rewards(step)[0] == pytest.approx(0.8 - 2 * math.log(6) - 3 * 0.1)
 
 
 def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> None:

@@ -30,20 +30,20 @@ def train(out, steps, resume=False, pause=0.0, every=3, tensorboard=None, option
     kit.deterministic(1)
     network = torch.nn.Linear(width, width)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.1)
-    dice, memory = random.Random(1), []
+    rng, memory = random.Random(1), []
     def state():
-        return {"network": network.state_dict(), "optimiser": optimiser.state_dict(), "dice": dice.getstate(),
+        return {"network": network.state_dict(), "optimiser": optimiser.state_dict(), "rng": rng.getstate(),
                 "memory": memory}
     with kit.Session(out, options, total=steps, unit="steps", every=every, resume=resume,
                      tensorboard=tensorboard) as session:
         if session.state is not None:
             network.load_state_dict(session.state["network"])
             optimiser.load_state_dict(session.state["optimiser"])
-            dice.setstate(session.state["dice"])
+            rng.setstate(session.state["rng"])
             memory[:] = session.state["memory"]
         for step in range(session.done, steps):
-            memory.append(dice.random())
-            loss = (network(torch.randn(4, width)) - dice.choice(memory)).square().mean()
+            memory.append(rng.random())
+            loss = (network(torch.randn(4, width)) - rng.choice(memory)).square().mean()
             optimiser.zero_grad()
             torch.autograd.backward(loss)
             optimiser.step()

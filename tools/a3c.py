@@ -47,11 +47,11 @@ def learn(arguments):
         traces = [coupled.record(arguments.seed, k, published=arguments.as_published) for k in range(4)]
     scale = a3c.scaling(arguments, traces)
     curve = []
-    with a3c.crew(arguments, shared, scale, traces) as crew:
+    with a3c.start_workers(arguments, shared, scale, traces) as workers:
         for number in range(arguments.episodes):
-            told = crew.play(number)
-            rewards, delays = [t.reward for t in told], [t.delay_ms for t in told]
-            spread = float(np.mean([t.spread for t in told]))
+            means = workers.play(number)
+            rewards, delays = [t.reward for t in means], [t.delay_ms for t in means]
+            spread = float(np.mean([t.spread for t in means]))
             curve.append({"step": number, "reward": float(np.mean(rewards)), "rewards": rewards, "spread": spread,
                           "delay_ms": float(np.mean(delays)), "delays_ms": delays})  # fmt: skip
     networks = a3c.Networks()
@@ -100,7 +100,7 @@ def a2c(arguments):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "m.safetensors"
         module.write(env, model, path)
-        curve = [{"step": k, "reward": r, "delay_ms": d} for k, (r, d) in enumerate(env.told)]
+        curve = [{"step": k, "reward": r, "delay_ms": d} for k, (r, d) in enumerate(env.episodes)]
         return curve, judged(path)
 
 

@@ -2,8 +2,9 @@
 
     ends.py near|far SPEC
 
-SPEC is JSON, as `quell.real` writes it. The near end runs behind the link and opens every connection; who sends is as
-the flow has it. Both write what they saw into the folder that SPEC names; the far one first a file `listening`.
+SPEC is JSON, as `quell.real` writes it. The near end runs behind the link and opens every connection; the flow
+defines which end sends. Both write their measurements into the folder that SPEC names; the far end first writes a
+file `listening`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-LOOK_S = 0.01
-"""Between two looks at TCP_INFO, as the simulator's probes."""
+SAMPLE_S = 0.01
+"""Interval between two samples of TCP_INFO, as the simulator's probes."""
 PORT = 5001
 CHUNK = bytes(1 << 18)
 INFO = struct.Struct("=8B24I")
@@ -44,8 +45,8 @@ class End:
         """Say whether the data leaves from this side."""
         return bool((self.flow["direction"] == "up") == (side == "near"))
 
-    def look(self, warm: bool) -> None:
-        """Note what TCP knows."""
+    def sample(self, warm: bool) -> None:
+        """Record what TCP_INFO reports."""
         if self.flow["kind"] != "tcp":
             return
         info = INFO.unpack(self.at.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size))
@@ -84,9 +85,9 @@ def main() -> None:
         for end in ends
     ]))  # fmt: skip
     (folder / f"{side}.part").replace(folder / f"{side}.json")
-    # With the near end the link goes, and the far end with it.
-    patience = time.monotonic() + 10
-    while time.monotonic() < patience and not (folder / "far.json").exists():
+    # When the near end exits, the link goes away, and with it the far end.
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and not (folder / "far.json").exists():
         time.sleep(0.01)
     if side == "far":
         time.sleep(60)
@@ -144,7 +145,7 @@ def run(side: str, spec: dict[str, Any], listeners: list[socket.socket], begin: 
                 add(selector, ends, End(flow, listener), side)
     else:
         waiting = sorted(spec["flows"], key=lambda flow: float(flow["start_s"]), reverse=True)
-    warm, looked, paced = False, 0.0, [end for end in ends if end.sends(side)]
+    warm, sampled, paced = False, 0.0, [end for end in ends if end.sends(side)]
     while (now := time.monotonic() - begin) < spec["duration_s"]:
         while waiting and now >= waiting[-1]["start_s"]:
             flow = waiting.pop()
@@ -156,16 +157,16 @@ def run(side: str, spec: dict[str, Any], listeners: list[socket.socket], begin: 
         if not warm and now >= spec["warmup_s"]:
             warm = True
             for end in ends:
-                end.look(False)
+                end.sample(False)
                 end.before, end.resent_before = end.bytes, end.resent
-        if now - looked >= LOOK_S:
-            looked = now
+        if now - sampled >= SAMPLE_S:
+            sampled = now
             for end in ends:
                 if end.sends(side) and end.at.fileno() >= 0:
-                    end.look(warm)
+                    end.sample(warm)
                     if now >= end.flow["stop_s"]:
                         forget(selector, end)
-        wait = min([LOOK_S, *(max(0.0, end.due - now) for end in paced)])
+        wait = min([SAMPLE_S, *(max(0.0, end.due - now) for end in paced)])
         for key, _ in selector.select(wait):
             if isinstance(key.data, End):
                 move(selector, key.data, side)
@@ -179,7 +180,7 @@ def run(side: str, spec: dict[str, Any], listeners: list[socket.socket], begin: 
 
 
 def add(selector: selectors.BaseSelector, ends: list[End], end: End, side: str) -> None:
-    """Let a flow's end take part."""
+    """Register a flow's end."""
     ends.append(end)
     writes = end.flow["kind"] == "tcp" and end.sends(side)
     selector.register(end.at, selectors.EVENT_WRITE if writes else selectors.EVENT_READ, end)
@@ -192,7 +193,7 @@ def forget(selector: selectors.BaseSelector, end: End) -> None:
 
 
 def move(selector: selectors.BaseSelector, end: End, side: str) -> None:
-    """Send or receive what can be."""
+    """Send or receive what is possible now."""
     try:
         if end.sends(side) and end.flow["kind"] == "tcp":
             end.at.send(CHUNK)

@@ -108,10 +108,10 @@ class Task:
     def spaces(self, core: Environments) -> tuple[spaces.Box, spaces.Space[Any]]:
         """Give the spaces of one environment's observations and actions."""
         low, high = np.array(core.ranges, dtype=np.float32).T
-        seen = spaces.Box(low, high, dtype=np.float32)
+        observations = spaces.Box(low, high, dtype=np.float32)
         if self.steps is not None:
-            return seen, spaces.Discrete(len(self.steps))
-        return seen, spaces.Box(0.0, 1.0, (1,), np.float32)
+            return observations, spaces.Discrete(len(self.steps))
+        return observations, spaces.Box(0.0, 1.0, (1,), np.float32)
 
 
 def _ranges(vary: Mapping[str, object]) -> dict[str, list[str]]:
@@ -124,10 +124,10 @@ def _ranges(vary: Mapping[str, object]) -> dict[str, list[str]]:
     }
 
 
-def _check_render_mode(mode: str | None, there_are: Sequence[str]) -> None:
-    """Refuse to draw what cannot be drawn. Raises InputError."""
-    if mode is not None and mode not in there_are:
-        modes = f"it is one of {', '.join(there_are)}" if there_are else "there are none; leave it out"
+def _check_render_mode(mode: str | None, modes_available: Sequence[str]) -> None:
+    """Check that the environment has this render mode. Raises InputError."""
+    if mode is not None and mode not in modes_available:
+        modes = f"it is one of {', '.join(modes_available)}" if modes_available else "there are none; leave it out"
         raise InputError(f"render_mode: this environment has no mode {mode!r}: {modes}")
 
 
@@ -147,7 +147,7 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
     first observation is that of the empty queue at time 0.
 
     ## Rewards
-    What the period was worth by `reward`.
+    The value of `reward` for the period.
 
     ## Starting State
     An empty network. Every episode has a seed of its own, and its own draw out of `vary`, from the environment's seed.
@@ -165,7 +165,7 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         self.observation_space, self.action_space = task.spaces(self._core)  # type: ignore[assignment]
         self._discrete = task.steps is not None
         self._action = np.zeros(1, np.int64 if self._discrete else np.float32)
-        self._seen = np.zeros((1, *(self.observation_space.shape or ())), np.float32)
+        self._observation = np.zeros((1, *(self.observation_space.shape or ())), np.float32)
         self._reward = np.zeros(1)
         self._over = np.zeros(1, np.uint8)
         self._seeded = self._ready = False
@@ -183,8 +183,8 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         else:
             self._core.seed(0, int(self.np_random.integers(_SEEDS, dtype=np.uint64)) if seed is None else seed % _SEEDS)
         self._seeded = self._ready = True
-        self._core.observe(self._seen)
-        return self._seen[0].copy(), {}
+        self._core.observe(self._observation)
+        return self._observation[0].copy(), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Turn the knob and run on to the next decision."""
@@ -192,12 +192,12 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
             raise ResetNeeded("the episode is over, or none began: call reset()")
         self._action[0] = action if self._discrete else action[0]
         act = self._core.step if self._discrete else self._core.step_to
-        act(self._action, self._seen, self._reward, self._over)
+        act(self._action, self._observation, self._reward, self._over)
         over = bool(self._over[0])
         self._ready = not over
         reward = self.task.reward
-        worth = float(self._reward[0]) if isinstance(reward, str) else float(reward(self.readings))
-        return self._seen[0].copy(), worth, False, over, {}
+        value = float(self._reward[0]) if isinstance(reward, str) else float(reward(self.readings))
+        return self._observation[0].copy(), value, False, over, {}
 
 
 class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
@@ -245,25 +245,25 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
                 self._core.seed(i, drawn)
         self._seeded = True
         self._fresh[:] = False
-        seen = np.empty(self._shape, np.float32)
-        self._core.observe(seen)
-        return seen, {}
+        observations = np.empty(self._shape, np.float32)
+        self._core.observe(observations)
+        return observations, {}
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Turn every knob and run on to the next decisions; what it returns is the caller's to keep."""
         if not self._seeded:
             raise ResetNeeded("no episode began: call reset()")
         n = self.num_envs
-        seen, rewards, over = np.empty(self._shape, np.float32), np.empty(n), np.empty(n, np.uint8)
+        observations, rewards, over = np.empty(self._shape, np.float32), np.empty(n), np.empty(n, np.uint8)
         if self._discrete:
-            self._core.step(np.ascontiguousarray(actions, np.int64), seen, rewards, over)
+            self._core.step(np.ascontiguousarray(actions, np.int64), observations, rewards, over)
         else:
-            self._core.step_to(np.ascontiguousarray(actions, np.float32).reshape(n), seen, rewards, over)
+            self._core.step_to(np.ascontiguousarray(actions, np.float32).reshape(n), observations, rewards, over)
         if not isinstance(self.task.reward, str):
             for i in np.flatnonzero(~self._fresh):
                 rewards[i] = self.task.reward(self._core.readings(int(i)))
             self._fresh = over.astype(np.bool_)
-        return seen, rewards, self._never.copy(), over.view(np.bool_), {}
+        return observations, rewards, self._never.copy(), over.view(np.bool_), {}
 
 
 class RlAqmOptions(Network, total=False):

@@ -52,7 +52,7 @@ class Executor:
         done = dict(self.stream(function, items, *shared))
         return [done[index] for index in range(len(done))]
 
-    def crew(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Crew | None:
+    def actors(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Actors | None:
         """Make an object `make(item, *shared)` per item that stays on the cluster, with a core; None without a cluster.
 
         Raises InputError where the cluster has not as many cores.
@@ -138,17 +138,17 @@ class _Cluster(Executor):
             for left in running:
                 ray.cancel(left, force=True)
 
-    def crew(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Crew:
+    def actors(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Actors:
         wanted = list(items)
         if len(wanted) > self.cores:
             raise InputError(f"--ray: {len(wanted)} workers need a core each, the cluster has {self.cores}")
-        crew = Crew(self._ray, [self._ray.remote(num_cpus=1)(_Actor).remote() for _ in wanted])
+        actors = Actors(self._ray, [self._ray.remote(num_cpus=1)(_Actor).remote() for _ in wanted])
         try:
-            crew.make(make, wanted, *(self._ray.put(value) for value in shared))
+            actors.make(make, wanted, *(self._ray.put(value) for value in shared))
         except BaseException:
-            crew.close()
+            actors.close()
             raise
-        return crew
+        return actors
 
     def _get(self, reference: Any) -> Any:
         try:
@@ -160,7 +160,7 @@ class _Cluster(Executor):
             raise RuntimeError(f"the cluster gave a run up after {RETRIES} retries: {lines[0]}") from None
 
 
-class Crew:
+class Actors:
     """Objects on a cluster that keep their state between calls; each does one call at a time."""
 
     def __init__(self, ray: Any, actors: list[Any]) -> None:
@@ -200,7 +200,7 @@ class Crew:
 
 
 class _Actor:
-    """One object of a crew."""
+    """One object of `Actors`."""
 
     def __init__(self) -> None:
         self._held: Any = None

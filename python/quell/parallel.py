@@ -35,7 +35,7 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
     For each agent `Box((len(observe),), float32)`, the readings named in `observe` of its own queue.
 
     ## Rewards
-    What the period was worth by `reward`, for each queue by itself.
+    The value of `reward` for the period, per queue.
 
     ## Starting State
     An empty network. Every episode has a seed of its own, and its own draw out of `vary`, from the environment's seed.
@@ -50,15 +50,15 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
     def __init__(self, task: envs.Task) -> None:
         self.task = task
         self._core = task.start([0], threads=1)
-        seen, acts = task.spaces(self._core)
+        observations, acts = task.spaces(self._core)
         self.possible_agents = ["link", *(f"hop{i}" for i in range(1, self._core.agents))]
         self.agents: list[str] = []
-        self.observation_spaces: dict[str, spaces.Space[Any]] = dict.fromkeys(self.possible_agents, seen)
+        self.observation_spaces: dict[str, spaces.Space[Any]] = dict.fromkeys(self.possible_agents, observations)
         self.action_spaces: dict[str, spaces.Space[Any]] = dict.fromkeys(self.possible_agents, acts)
         n = len(self.possible_agents)
         self._discrete = task.steps is not None
         self._actions = np.zeros(n, np.int64 if self._discrete else np.float32)
-        self._seen = np.zeros((n, *(seen.shape or ())), np.float32)
+        self._observation = np.zeros((n, *(observations.shape or ())), np.float32)
         self._rewards = np.zeros(n)
         self._over = np.zeros(1, np.uint8)
         self._seeded = False
@@ -86,7 +86,7 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
             self._core.seed(0, fresh)
         self._seeded = True
         self.agents = list(self.possible_agents)
-        self._core.observe(self._seen)
+        self._core.observe(self._observation)
         return self._observations(), {agent: {} for agent in self.agents}
 
     def step(
@@ -100,18 +100,24 @@ class PathEnv(ParallelEnv[str, envs.Observation, Any]):  # type: ignore[misc]
         for i, agent in enumerate(self.agents):
             self._actions[i] = actions[agent] if self._discrete else actions[agent][0]
         act = self._core.step if self._discrete else self._core.step_to
-        act(self._actions, self._seen, self._rewards, self._over)
+        act(self._actions, self._observation, self._rewards, self._over)
         over, reward = bool(self._over[0]), self.task.reward
         rewards = {
             agent: float(self._rewards[i]) if isinstance(reward, str) else float(reward(self.readings(agent)))
             for i, agent in enumerate(self.agents)
         }
-        seen, here = self._observations(), self.agents
+        observations, here = self._observations(), self.agents
         self.agents = [] if over else here
-        return seen, rewards, dict.fromkeys(here, False), dict.fromkeys(here, over), {agent: {} for agent in here}
+        return (
+            observations,
+            rewards,
+            dict.fromkeys(here, False),
+            dict.fromkeys(here, over),
+            {agent: {} for agent in here},
+        )
 
     def _observations(self) -> dict[str, envs.Observation]:
-        return {agent: self._seen[i].copy() for i, agent in enumerate(self.agents)}
+        return {agent: self._observation[i].copy() for i, agent in enumerate(self.agents)}
 
 
 def parallel_env(source: str | Path | Scenario | None = None, **options: Unpack[envs.Options]) -> PathEnv:

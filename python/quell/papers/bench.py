@@ -75,7 +75,7 @@ def mean(values: Iterable[float]) -> float:
     return math.fsum(kept) / len(kept)
 
 
-def lacks(words: str) -> str:
+def missing_reason(words: str) -> str:
     """Say why this quell cannot take these queue words; empty if it can."""
     try:
         _core.queue(words)
@@ -84,6 +84,6 @@ def lacks(words: str) -> str:
     return ""
 
 
-def knows(words: str) -> bool:
+def is_known(words: str) -> bool:
     """Say whether these are queue words that this quell has."""
-    return not lacks(words)
+    return not missing_reason(words)

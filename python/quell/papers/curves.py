@@ -44,8 +44,8 @@ def rl_aqm(study: Study, why: str) -> None:
     curve = find("rl-aqm")
     episodes, reward, most, epsilon = (curve[c] for c in ("step", "reward", "max_delay_ms", "epsilon"))
     marks = [k for k in (0, 9, 19, 49, 99, 199) if k < len(reward)]
-    told = ", ".join(f"{k + 1}: {reward[k]:.2f} ({most[k]:.0f} ms)" for k in marks)
-    course = f"{why}; reward and largest delay by episode {told}"
+    by_episode = ", ".join(f"{k + 1}: {reward[k]:.2f} ({most[k]:.0f} ms)" for k in marks)
+    course = f"{why}; reward and largest delay by episode {by_episode}"
     late = reward[10:] or reward
     study.put("F4.reward", estimate([sum(late) / len(late)]), course)
     study.put("F4.first_delay", estimate([most[0]]), course)

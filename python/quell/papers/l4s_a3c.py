@@ -135,7 +135,7 @@ def _claims() -> list[Claim]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run gave."""
 
     mb: float
@@ -147,13 +147,13 @@ class Seen:
     times: Sequence[float]
 
 
-def _reduce(record: Record) -> Seen:
+def _reduce(record: Record) -> Measurements:
     series = record["series"]
     rate, read, bin_s = series["throughput_mbps"], series["delivered_in_order_mbps"], series["bin_s"]
     moved = [mbps * bin_s / 8 for mbps in rate]
     lasting = [flow[round(31 / bin_s) : round(60 / bin_s)] for flow in read]
     shares = [mean(flow) for flow in lasting]
-    return Seen(
+    return Measurements(
         mb=sum(moved),
         mb40=sum(moved[: round(SHORT_S / bin_s)]),
         rtt_ms=record["rtt_ms"]["mean"],
@@ -163,7 +163,7 @@ def _reduce(record: Record) -> Seen:
     )
 
 
-Seens = Mapping[Key, Sequence[Seen]]
+Results = Mapping[Key, Sequence[Measurements]]
 
 
 def _scenario(rate: int, *, ecn: bool) -> Scenario:
@@ -174,11 +174,11 @@ def measure(bench: Bench) -> Study:
     """Measure the paper."""
     study = Study()
     settings = {key: (_scenario(key[1], ecn=key[2]), WORDS[key[0], key[2]]) for key in _keys()}
-    seens = bench.seeds_of("Table 2, Figures 4 to 39", settings, _reduce, bin_s=BIN_S)
+    results = bench.seeds_of("Table 2, Figures 4 to 39", settings, _reduce, bin_s=BIN_S)
     swept = l4s_a3c_beyond.round_trips(study, bench, lambda rate: _scenario(rate, ecn=True), RATES)
-    _table_2(study, seens)
-    _rtt(study, seens, swept)
-    _draw(study, seens)
+    _table_2(study, results)
+    _rtt(study, results, swept)
+    _draw(study, results)
     l4s_a3c_beyond.measure(study, bench)
     l4s_a3c_learner.measure(study, bench)
     l4s_a3c_studies.measure(study)
@@ -188,24 +188,24 @@ def measure(bench: Bench) -> Study:
 # Table 2. ------------------------------------------------------------------------------------------------------------
 
 
-def _table_2(study: Study, seens: Seens) -> None:
+def _table_2(study: Study, results: Results) -> None:
     for key in _keys():
-        name, seen = f"T2.{_id(key)}", seens[key]
-        study.put(f"{name}.mb40", estimate(s.mb40 for s in seen), _course(seens, key))
-        study.put(f"{name}.mb90", estimate(s.mb for s in seen))
-        study.put(f"{name}.rtt", estimate(s.rtt_ms for s in seen))
-        study.put(f"{name}.jain", estimate(s.jain for s in seen))
+        name, measured = f"T2.{_id(key)}", results[key]
+        study.put(f"{name}.mb40", estimate(s.mb40 for s in measured), _amount_sent(results, key))
+        study.put(f"{name}.mb90", estimate(s.mb for s in measured))
+        study.put(f"{name}.rtt", estimate(s.rtt_ms for s in measured))
+        study.put(f"{name}.jain", estimate(s.jain for s in measured))
         if _printed(key) is None:
-            five = [seens[q, key[1], key[2]] for q, rate in PRINTED if rate == key[1]]
+            five = [results[q, key[1], key[2]] for q, rate in PRINTED if rate == key[1]]
         else:
-            five = [seens[q, rate, key[2]] for q, rate in PRINTED if rate == key[1]]
-        ratios = [s.mb / mean(other[k].mb for other in five) for k, s in enumerate(seen)]
-        study.put(f"{name}.ratio", estimate(ratios), _course(seens, key))
+            five = [results[q, rate, key[2]] for q, rate in PRINTED if rate == key[1]]
+        ratios = [s.mb / mean(other[k].mb for other in five) for k, s in enumerate(measured)]
+        study.put(f"{name}.ratio", estimate(ratios), _amount_sent(results, key))
     rows = [
         [
             f"{queue}, {rate} Mbit/s",
             *(
-                _cell(seens, (queue, rate, ecn), name, digits)
+                _cell(results, (queue, rate, ecn), name, digits)
                 for name, digits in (("mb", 1), ("mb40", 1), ("rtt_ms", 0), ("jain", 2))
                 for ecn in (False, True)
             ),
@@ -219,17 +219,17 @@ def _table_2(study: Study, seens: Seens) -> None:
     study.tables.append(Table("Data sent, round trips and fairness", ["", *columns], rows))
 
 
-def _cell(seens: Seens, key: Key, name: str, digits: int) -> str:
-    return "" if key not in seens else f"{mean(getattr(s, name) for s in seens[key]):.{digits}f}"
+def _cell(results: Results, key: Key, name: str, digits: int) -> str:
+    return "" if key not in results else f"{mean(getattr(s, name) for s in results[key]):.{digits}f}"
 
 
-def _course(seens: Seens, key: Key) -> str:
+def _amount_sent(results: Results, key: Key) -> str:
     """Say how much a full link carries, and what this one did."""
     most = key[1] / 8
-    told = mean(s.mb for s in seens[key])
+    sent = mean(s.mb for s in results[key])
     return (
-        f"sent {told:.1f} MB of the {90 * most:.1f} that the link carries in 90 s, and "
-        f"{mean(s.mb40 for s in seens[key]):.1f} of {SHORT_S * most:.1f} in 40 s; "
+        f"sent {sent:.1f} MB of the {90 * most:.1f} that the link carries in 90 s, and "
+        f"{mean(s.mb40 for s in results[key]):.1f} of {SHORT_S * most:.1f} in 40 s; "
         f"the print is what a busy link carries in {(_printed(key) or 0.0) / most:.0f} s"
     )
 
@@ -237,25 +237,27 @@ def _course(seens: Seens, key: Key) -> str:
 # Round trips. --------------------------------------------------------------------------------------------------------
 
 
-def _rtts(seens: Seens, key: Key) -> list[float]:
-    return [s.rtt_ms for s in seens[key]]
+def _rtts(results: Results, key: Key) -> list[float]:
+    return [s.rtt_ms for s in results[key]]
 
 
-def _ratios(seens: Seens, key: Key, others: Sequence[Key]) -> list[float]:
-    least = [min(_rtts(seens, other)[k] for other in others) for k in range(len(seens[key]))]
-    return [own / low for own, low in zip(_rtts(seens, key), least, strict=True)]
+def _ratios(results: Results, key: Key, others: Sequence[Key]) -> list[float]:
+    least = [min(_rtts(results, other)[k] for other in others) for k in range(len(results[key]))]
+    return [own / low for own, low in zip(_rtts(results, key), least, strict=True)]
 
 
-def _late_told(seens: Seens, rate: int) -> str:
+def _late_rtts(results: Results, rate: int) -> str:
     """Say what the round trips are once all flows are past their start."""
     queues = ("l4s", *PIE_FAMILY, *FREEBSD)
-    told = ", ".join(f"{q} {mean(v for s in seens[q, rate, True] for v in _late(s)):.0f}" for q in queues)
-    return f"from 50 to 60 s, when all flows are past their start: {told}"
+    listed = ", ".join(f"{q} {mean(v for s in results[q, rate, True] for v in _late(s)):.0f}" for q in queues)
+    return f"from 50 to 60 s, when all flows are past their start: {listed}"
 
 
-def _late(seen: Seen) -> list[float]:
-    courses = seen.courses["rtt"]
-    return [v for course in courses for t, v in zip(seen.times, course, strict=True) if v is not None and 50 < t < 60]
+def _late(measured: Measurements) -> list[float]:
+    courses = measured.courses["rtt"]
+    return [
+        v for course in courses for t, v in zip(measured.times, course, strict=True) if v is not None and 50 < t < 60
+    ]
 
 
 def _why(swept: Mapping[tuple[str, int], float], rate: int) -> str:
@@ -274,30 +276,32 @@ def _why(swept: Mapping[tuple[str, int], float], rate: int) -> str:
     )
 
 
-def _rtt(study: Study, seens: Seens, swept: Mapping[tuple[str, int], float]) -> None:
-    def told(rate: int, *, ecn: bool) -> str:
-        keys = [(queue, rate, ecn) for queue in QUEUES if (queue, rate, ecn) in seens]
-        listed = ", ".join(f"{key[0]} {mean(_rtts(seens, key)):.0f}" for key in keys)
+def _rtt(study: Study, results: Results, swept: Mapping[tuple[str, int], float]) -> None:
+    def rtts_text(rate: int, *, ecn: bool) -> str:
+        keys = [(queue, rate, ecn) for queue in QUEUES if (queue, rate, ecn) in results]
+        listed = ", ".join(f"{key[0]} {mean(_rtts(results, key)):.0f}" for key in keys)
         return f"mean smoothed RTT in ms, {'ECN' if ecn else 'no ECN'}: {listed}"
 
     for rate in RATES:
         for name, (queue, _) in OVER.items():
-            ratios = _ratios(seens, ("l4s", rate, True), [(queue, rate, True)])
+            ratios = _ratios(results, ("l4s", rate, True), [(queue, rate, True)])
             study.put(
                 f"RTT.{name}.{rate}",
                 estimate(ratios),
-                f"{told(rate, ecn=True)}; {_late_told(seens, rate)}; {_why(swept, rate)}",
+                f"{rtts_text(rate, ecn=True)}; {_late_rtts(results, rate)}; {_why(swept, rate)}",
             )
         study.put(
             f"RTT.l4s_ecn.{rate}",
-            estimate(_ratios(seens, ("l4s", rate, True), [("l4s", rate, False)])),
-            f"{told(rate, ecn=True)}; {told(rate, ecn=False)}",
+            estimate(_ratios(results, ("l4s", rate, True), [("l4s", rate, False)])),
+            f"{rtts_text(rate, ecn=True)}; {rtts_text(rate, ecn=False)}",
         )
         others = [(queue, rate, False) for queue, r in PRINTED if r == rate and queue != "fq_codel"]
         study.put(
-            f"RTT.fq_codel.{rate}", estimate(_ratios(seens, ("fq_codel", rate, False), others)), told(rate, ecn=False)
+            f"RTT.fq_codel.{rate}",
+            estimate(_ratios(results, ("fq_codel", rate, False), others)),
+            rtts_text(rate, ecn=False),
         )
-        study.notes.append(f"At {rate} Mbit/s: {told(rate, ecn=True)}; {told(rate, ecn=False)}.")
+        study.notes.append(f"At {rate} Mbit/s: {rtts_text(rate, ecn=True)}; {rtts_text(rate, ecn=False)}.")
 
 
 # Figures. ------------------------------------------------------------------------------------------------------------
@@ -305,28 +309,28 @@ def _rtt(study: Study, seens: Seens, swept: Mapping[tuple[str, int], float]) -> 
 AXES = {"throughput": "goodput, Mbit/s", "rtt": "smoothed RTT, ms", "cwnd": "cwnd, packets"}
 
 
-def _flows(seen: Seen, what: str) -> list[Line]:
+def _flows(measured: Measurements, what: str) -> list[Line]:
     return [
-        Line(f"flow {k + 1}", list(zip(seen.times, course, strict=True)), "line", k)
-        for k, course in enumerate(seen.courses[what])
+        Line(f"flow {k + 1}", list(zip(measured.times, course, strict=True)), "line", k)
+        for k, course in enumerate(measured.courses[what])
     ]
 
 
-def _panel(seens: Seens, key: Key, what: str, title: str) -> Panel:
+def _panel(results: Results, key: Key, what: str, title: str) -> Panel:
     log = what != "throughput"
-    return Panel(title, Axis("time, s"), Axis(AXES[what], log), _flows(seens[key][0], what))
+    return Panel(title, Axis("time, s"), Axis(AXES[what], log), _flows(results[key][0], what))
 
 
-def _draw(study: Study, seens: Seens) -> None:
+def _draw(study: Study, results: Results) -> None:
     settings = [(10, True), (10, False), (1, True), (1, False)]
     for queue, numbers in FIGURES.items():
         for number, (rate, ecn) in zip(numbers, settings, strict=True):
             key = (queue, rate, ecn)
-            panels = [_panel(seens, key, what, AXES[what].split(",")[0]) for what in ("throughput", "cwnd", "rtt")]
+            panels = [_panel(results, key, what, AXES[what].split(",")[0]) for what in ("throughput", "cwnd", "rtt")]
             study.figures.append(Figure(f"F{number}", f"Figure {number}: {_name(key)}", WORDS[queue, ecn], panels))
     for what, numbers in SIDE_BY_SIDE.items():
         for number, (rate, ecn) in zip(numbers, settings, strict=True):
-            panels = [_panel(seens, (q, rate, ecn), what, q) for q in ("fq_codel", "fq_pie", "l4s")]
+            panels = [_panel(results, (q, rate, ecn), what, q) for q in ("fq_codel", "fq_pie", "l4s")]
             title = f"Figure {number}: {AXES[what].split(',')[0]}, {rate} Mbit/s, {'ECN' if ecn else 'no ECN'}"
             study.figures.append(Figure(f"F{number}", title, "One run each.", panels))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from quell._core import Scenario
 from quell.keys import Flow, Link
-from quell.papers.bench import Bench, lacks, mean
+from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
 from quell.stats import Record, estimate
 
@@ -73,7 +73,7 @@ def measure(study: Study, bench: Bench) -> None:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run of the coupled pair gave."""
 
     ratio: float
@@ -82,11 +82,11 @@ class Seen:
     times: Sequence[float]
 
 
-def _reduce(record: Record) -> Seen:
+def _reduce(record: Record) -> Measurements:
     series, flows = record["series"], record["flows"]
     classic = mean(f["delivered_in_order_mbps"] for f in flows if f["cc"] == "cubic")
     prague = flows[-1]
-    return Seen(
+    return Measurements(
         ratio=prague["delivered_in_order_mbps"] / classic,
         delay=prague["rtt_ms"]["mean"] - prague["base_rtt_ms"],
         courses={"goodput": series["delivered_in_order_mbps"], "rtt": series["rtt_ms"]},
@@ -96,30 +96,30 @@ def _reduce(record: Record) -> Seen:
 
 def _coupling(study: Study, bench: Bench) -> None:
     scenario = _scenario(*COUPLED, quick=bench.quick, warmup=15)  # slow start overfills both for seconds
-    seens = bench.seeds_of("coupling", {r: (scenario, w) for r, w in READINGS.items()}, _reduce, bin_s=0.5)
-    for reading, seen in seens.items():
+    results = bench.seeds_of("coupling", {r: (scenario, w) for r, w in READINGS.items()}, _reduce, bin_s=0.5)
+    for reading, measured in results.items():
         why = (
             "in the kernel file a packet is dropped or marked by its own sub-queue's probability alone: the Prague has "
             "the half of the link that round robin gives its sub-queue, and waits for PIE's target"
         )
-        study.put(f"coupling.{reading}.ratio", estimate(s.ratio for s in seen), why)
-        study.put(f"coupling.{reading}.delay", estimate(s.delay for s in seen), why)
-    told = [
-        f"as {reading} {mean(s.ratio for s in seen):.2f} and {mean(s.delay for s in seen):.1f} ms"
-        for reading, seen in seens.items()
+        study.put(f"coupling.{reading}.ratio", estimate(s.ratio for s in measured), why)
+        study.put(f"coupling.{reading}.delay", estimate(s.delay for s in measured), why)
+    parts = [
+        f"as {reading} {mean(s.ratio for s in measured):.2f} and {mean(s.delay for s in measured):.1f} ms"
+        for reading, measured in results.items()
     ]
     study.notes.append(
         "One Prague beside three CUBICs in one pair, 40 Mbit/s, 10 ms, its rate over theirs and what it waits: coupled "
-        f"{'; '.join(told)}."
+        f"{'; '.join(parts)}."
     )
     names = ["CUBIC 1", "CUBIC 2", "CUBIC 3", "Prague"]
     x = Axis("time, s")
     panels = [
         Panel(f"as {reading}: {what}", x, Axis(axis, key == "rtt"), [
-            Line(name, list(zip(seen[0].times, course, strict=True)), "line", k)
-            for k, (name, course) in enumerate(zip(names, seen[0].courses[key], strict=True))
+            Line(name, list(zip(measured[0].times, course, strict=True)), "line", k)
+            for k, (name, course) in enumerate(zip(names, measured[0].courses[key], strict=True))
         ])
-        for reading, seen in seens.items()
+        for reading, measured in results.items()
         for key, what, axis in (("goodput", "goodput", "Mbit/s"), ("rtt", "smoothed RTT", "ms"))
     ]  # fmt: skip
     note = "Three CUBIC flows in the classic half of a pair, a Prague in the L4S half; 40 Mbit/s, 10 ms, one run each."
@@ -179,7 +179,7 @@ def _measured(record: Record) -> dict[str, float]:
 
 
 def _future(study: Study, bench: Bench) -> None:
-    known = {queue: words for queue, words in QUEUES.items() if not lacks(words)}
+    known = {queue: words for queue, words in QUEUES.items() if not missing_reason(words)}
     settings = {
         (name, queue): (_scenario(link, flows, quick=bench.quick), words)
         for name, (_, link, flows) in TRAFFIC.items()
@@ -190,12 +190,12 @@ def _future(study: Study, bench: Bench) -> None:
     for name, (what, *_) in TRAFFIC.items():
         cells = []
         for queue, words in QUEUES.items():
-            seen = got.get((name, queue))
+            measured = got.get((name, queue))
             for measure, *_ in MEASURES:
-                value = None if seen is None else estimate(s[measure] for s in seen)
-                study.put(f"future.{name}.{queue}.{measure}", value, lacks(words))
-            if seen is not None:
-                values = [mean(s[m] for s in seen) for m, *_ in MEASURES]
+                value = None if measured is None else estimate(s[measure] for s in measured)
+                study.put(f"future.{name}.{queue}.{measure}", value, missing_reason(words))
+            if measured is not None:
+                values = [mean(s[m] for s in measured) for m, *_ in MEASURES]
                 cells.append("{:.1f} / {:.0f} / {:.2f} / {:.2f}".format(*values))
             else:
                 cells.append("")

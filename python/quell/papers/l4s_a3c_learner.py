@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quell.papers import curves
-from quell.papers.bench import Bench, lacks, mean
+from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
 from quell.stats import estimate
 from quell.train import coupled
@@ -80,7 +80,7 @@ def _cell(cell: Sequence[Outcome], name: str) -> float:
 
 
 def _sets(study: Study, bench: Bench) -> None:
-    if why := lacks(QUEUE):
+    if why := missing_reason(QUEUE):
         for claim in CLAIMS[2:]:
             study.put(claim.id, None, why)
         return
@@ -112,19 +112,20 @@ def _judge(study: Study, bench: Bench, prefix: str, name: str, misses: list[list
     got = run(queues, settings)
     mine, law = got[QUEUE], got["l4s"]
     each = [coupled.versus([[c[k]] for c in mine], [[c[k]] for c in law]) for k in range(bench.seeds)]
-    told = "; ".join(_against(got[q], law, q) for q in (QUEUE, *LAWS))
+    relative = "; ".join(_relative(got[q], law, q) for q in (QUEUE, *LAWS))
     missed = [k for k in range(len(settings)) if not _meets(mine[k], law[k])]
     short = [
-        f"{_where(settings[k])}: {_told(mine[k])} against {_told(law[k])}, throughput {_share(mine[k], law[k]):.3f}"
+        f"{_where(settings[k])}: {_figures(mine[k])} against {_figures(law[k])}, "
+        f"throughput {_share(mine[k], law[k]):.3f}"
         for k in missed
     ]
     listed = "; ".join(short) or "none"
-    why = f"scenarios that miss an aim, mean of seeds (mean ms / 99th percentile / Mbit/s): {listed}. {told}"
+    why = f"scenarios that miss an aim, mean of seeds (mean ms / 99th percentile / Mbit/s): {listed}. {relative}"
     for row, key, *_ in AIMS:
         study.put(f"{prefix}.{row}", estimate(e[key] for e in each), why)
-    study.notes.append(f"{name.capitalize()}, {len(settings)} scenarios: {told}.")
+    study.notes.append(f"{name.capitalize()}, {len(settings)} scenarios: {relative}.")
     if name == "held out":
-        rows = [[_where(s), *(_told(got[q][k]) for q in queues)] for k, s in enumerate(settings)]
+        rows = [[_where(s), *(_figures(got[q][k]) for q in queues)] for k, s in enumerate(settings)]
         title = "Held out: mean delay, ms / 99th percentile, ms / throughput, Mbit/s"
         study.tables.append(Table(title, ["Mbit/s, RTT ms, flows", *queues], rows))
     if missed:
@@ -155,8 +156,8 @@ def _constants(
         full = [cell for cell in cells.values() if _share(cell, law[k]) >= 0.98]
         best = min(full, key=lambda cell: _cell(cell, "mean_ms"), default=None)
         rows.append([
-            name, _where(setting), _told(law[k]), _told(mine[k]), f"{_share(mine[k], law[k]):.3f}",
-            ", ".join(meets) or "none", "none has it" if best is None else _told(best),
+            name, _where(setting), _figures(law[k]), _figures(mine[k]), f"{_share(mine[k], law[k]):.3f}",
+            ", ".join(meets) or "none", "none has it" if best is None else _figures(best),
         ])  # fmt: skip
     return rows
 
@@ -165,7 +166,7 @@ def _where(setting: Setting) -> str:
     return ", ".join(f"{x:g}" for x in setting)
 
 
-def _told(cell: Sequence[Outcome]) -> str:
+def _figures(cell: Sequence[Outcome]) -> str:
     return f"{_cell(cell, 'mean_ms'):.1f} / {_cell(cell, 'p99_ms'):.0f} / {_cell(cell, 'mbps'):.2f}"
 
 
@@ -177,7 +178,7 @@ def _meets(mine: Sequence[Outcome], law: Sequence[Outcome]) -> bool:
     return coupled.versus([mine], [law])["met"] == 1
 
 
-def _against(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]], name: str) -> str:
+def _relative(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]], name: str) -> str:
     v = coupled.versus(mine, law)
     return (
         f"{name} has {v['mean_delay']:.2f} of the law's mean delay, {v['p99_delay']:.2f} of its 99th percentile, at "

@@ -55,11 +55,11 @@ def measure(study: Study) -> None:
         return [run for (s, n, _), run in runs.items() if s == what and name in (None, n)]
 
     seeds, a3c, a2c = of("seeds"), of("a2c", "A3C"), of("a2c", "A2C")
-    study.put("SEEDS.rise", estimate(_part(run, -10) - _part(run, 10) for run in seeds), _course(seeds))
+    study.put("SEEDS.rise", estimate(_part(run, -10) - _part(run, 10) for run in seeds), _training_text(seeds))
     for prefix, found in (("SEEDS", seeds), ("RANDOM.a3c", a3c), ("RANDOM.a2c", a2c)):
         _judge(study, prefix, found)
     differences = [_part(mine, -5) - _part(its, -5) for mine, its in zip(a3c, a2c, strict=True)]
-    study.put("RANDOM.reward", estimate(differences), f"A3C: {_course(a3c)}; A2C: {_course(a2c)}")
+    study.put("RANDOM.reward", estimate(differences), f"A3C: {_training_text(a3c)}; A2C: {_training_text(a2c)}")
     _scales(study, {scale: of("scales", scale) for scale in SCALES})
     _table(study, runs)
     _draw(study, seeds, a3c, a2c, {scale: of("scales", scale) for scale in SCALES})
@@ -71,7 +71,7 @@ def _part(run: Rows, parts: int, key: str = "reward") -> float:
     return mean(row[key] for row in (run[:n] if parts > 0 else run[-n:]))
 
 
-def _course(found: Sequence[Rows]) -> str:
+def _training_text(found: Sequence[Rows]) -> str:
     """Tell rewards by fifth of the training, mean of the seeds."""
     n = max(1, len(found[0]) // 5)
     fifths = [mean(row["reward"] for run in found for row in run[k : k + n]) for k in range(0, 5 * n, n)]
@@ -81,7 +81,7 @@ def _course(found: Sequence[Rows]) -> str:
 def _judge(study: Study, prefix: str, found: Sequence[Rows]) -> None:
     last = [run[-1] for run in found]
     spread = ", ".join(f"{row['spread']:.3f}" for row in last if row["spread"] is not None)
-    why = f"by seed, scenarios: {', '.join(str(row['met']) for row in last)}; {_course(found)}" + (
+    why = f"by seed, scenarios: {', '.join(str(row['met']) for row in last)}; {_training_text(found)}" + (
         f"; spread of actions in the end {spread}" if spread else ""
     )
     for row, key in (("mean", "mean_delay"), ("throughput", "throughput"), ("met", "met")):
@@ -101,9 +101,9 @@ def _table(study: Study, runs: Mapping[tuple[str, str, int], Rows]) -> None:
     for (what, name, _), run in runs.items():
         if what in ("first", "long", "follow"):
             last, n = run[-1], len(run) // 3
-            told = ", ".join(f"{mean(r['reward'] for r in run[k : k + n]):.2f}" for k in range(0, 3 * n, n))
+            reward_thirds = ", ".join(f"{mean(r['reward'] for r in run[k : k + n]):.2f}" for k in range(0, 3 * n, n))
             rows.append([
-                name, told, f"{last['spread']:.3f}", f"{last['mean_delay']:.2f}", f"{last['throughput']:.3f}",
+                name, reward_thirds, f"{last['spread']:.3f}", f"{last['mean_delay']:.2f}", f"{last['throughput']:.3f}",
                 f"{last['met']:.0f}",
             ])  # fmt: skip
     columns = ["", "reward by third", "spread in the end", "mean delay over the law's", "throughput", "aims met"]

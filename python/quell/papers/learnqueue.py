@@ -19,11 +19,11 @@ from quell.papers.learnqueue_calibration import (
     CALIBRATION,
     GRID,
     LIMITS,
-    asked,
     calibration,
-    says_asked,
-    says_calibration,
-    says_grid,
+    calibration_note,
+    grid_note,
+    optimum_note,
+    optimum_table,
 )
 from quell.papers.learnqueue_cell import (
     DEFAULT,
@@ -33,8 +33,8 @@ from quell.papers.learnqueue_cell import (
     QUEUES,
     USUAL,
     WQM,
-    Seen,
-    Seens,
+    Measurements,
+    Results,
     cell,
     tcp,
     udp,
@@ -133,7 +133,7 @@ def _claims() -> list[Claim]:
         for queue, printed in zip(QUEUES, s.delays, strict=True):
             name, lq = NAMES[queue], queue == LQ
             slack = (0.2 if lq else 0.3) * (printed or 0)
-            out.append(Claim(f"{s.id}.{name}", f"{s.what}: {_said(queue)}, mean delay", "ms", printed,
+            out.append(Claim(f"{s.id}.{name}", f"{s.what}: {_display_name(queue)}, mean delay", "ms", printed,
                              -1 if lq else 0, slack, detail=not lq))  # fmt: skip
         if s.order:
             out.append(Claim(f"{s.id}.order", f"{s.what}: neighbours in the order default > WQM > PIE > LearnQueue", "",
@@ -163,17 +163,17 @@ def _claims() -> list[Claim]:
 SHORT = {"default": "D", "wqm": "W", "pie": "P", "lq": "L"}
 
 
-def _said(queue: str) -> str:
+def _display_name(queue: str) -> str:
     return {DEFAULT: "default", WQM: "WQM", PIE: "PIE", LQ: "LearnQueue"}[queue]
 
 
 # Measuring. ----------------------------------------------------------------------------------------------------------
 
 
-def _reduce(at: Sequence[Ends]) -> Callable[[Record], Seen]:
-    def reduce(record: Record) -> Seen:
+def _reduce(at: Sequence[Ends]) -> Callable[[Record], Measurements]:
+    def reduce(record: Record) -> Measurements:
         queues = {(q["from"], q["to"]): q for q in record["wifi"]["queues"]}
-        return Seen(
+        return Measurements(
             delay=mean(queues[ends]["sojourn_ms"]["mean"] for ends in at),
             most=max(queues[ends]["sojourn_ms"]["max"] for ends in at),
             throughput=sum(queues[ends]["throughput_mbps"] for ends in at),
@@ -185,8 +185,10 @@ def _reduce(at: Sequence[Ends]) -> Callable[[Record], Seen]:
     return reduce
 
 
-def _simulate(bench: Bench, setups: Sequence[Setup], queues: Sequence[str]) -> dict[tuple[str, str], list[Seen]]:
-    out: dict[tuple[str, str], list[Seen]] = {}
+def _simulate(
+    bench: Bench, setups: Sequence[Setup], queues: Sequence[str]
+) -> dict[tuple[str, str], list[Measurements]]:
+    out: dict[tuple[str, str], list[Measurements]] = {}
     for s in setups:
         scenario = s.quick if bench.quick else s.scenario
         settings = {(s.id, queue): (scenario, queue) for queue in queues}
@@ -207,56 +209,60 @@ def measure(bench: Bench) -> Study:
     """Measure the paper."""
     study = Study()
     others, fixed = (OTHERS[-2:], FIXED[1:2]) if bench.quick else (OTHERS, FIXED)
-    seens = _simulate(bench, SETUPS, [*QUEUES, *others, *OTHER_BASELINES, *fixed])
+    results = _simulate(bench, SETUPS, [*QUEUES, *others, *OTHER_BASELINES, *fixed])
     calibrating = [s for s in SETUPS if s.id in CALIBRATION]
     limits, grid = (LIMITS[::5], GRID[:2]) if bench.quick else (LIMITS, GRID)
-    more = [q for q in (*(f"pfifo limit {n}" for n in limits), *grid) if ("LQ3", q) not in seens]
-    seens |= _simulate(bench, calibrating, more)
+    more = [q for q in (*(f"pfifo limit {n}" for n in limits), *grid) if ("LQ3", q) not in results]
+    results |= _simulate(bench, calibrating, more)
     by_id = {s.id: s for s in SETUPS}
     for s in SETUPS:
         for queue in QUEUES:
-            study.put(f"{s.id}.{NAMES[queue]}", _of(seens[s.id, queue], "delay"), _why(seens, s.id, queue, "delay"))
-        delays = [mean(x.delay for x in seens[s.id, q]) for q in QUEUES]
+            study.put(
+                f"{s.id}.{NAMES[queue]}", _estimate(results[s.id, queue], "delay"), _why(results, s.id, queue, "delay")
+            )
+        delays = [mean(x.delay for x in results[s.id, q]) for q in QUEUES]
         if s.order:
             right = sum(a > b for a, b in pairwise(delays))
             ranked = sorted(zip(QUEUES, delays, strict=True), key=lambda at: -at[1])
-            told = " > ".join(f"{_said(q)} {short(d)}" for q, d in ranked) + " ms"
-            other = ", ".join(f"{q} {short(mean(x.delay for x in seens[s.id, q]))} ms" for q in OTHER_BASELINES)
-            study.put(f"{s.id}.order", estimate([float(right)]), f"{told}; {_spread(seens, s.id)}; {other}")
+            listed = " > ".join(f"{_display_name(q)} {short(d)}" for q, d in ranked) + " ms"
+            other = ", ".join(f"{q} {short(mean(x.delay for x in results[s.id, q]))} ms" for q in OTHER_BASELINES)
+            study.put(f"{s.id}.order", estimate([float(right)]), f"{listed}; {_spread(results, s.id)}; {other}")
         if s.share is not None:
-            ratios = [a.goodput / b.goodput for a, b in zip(seens[s.id, LQ], seens[s.id, DEFAULT], strict=True)]
-            study.put(f"{s.id}.share", estimate(ratios), _why_share(seens, s.id))
-    _singles(study, seens)
+            ratios = [a.goodput / b.goodput for a, b in zip(results[s.id, LQ], results[s.id, DEFAULT], strict=True)]
+            study.put(f"{s.id}.share", estimate(ratios), _why_share(results, s.id))
+    _singles(study, results)
     _memory(study)
-    study.tables.append(calibration(seens, [LQ, *others]))
-    study.tables.append(asked(seens, limits))
-    study.tables.append(_all(seens, by_id))
-    study.figures.extend(_cdf(seens, s) for s in SETUPS if s.id in ("LQ1", "LQ2", "LQ3", "LQ5", "LQ6", "LQ7", "LQ8"))
-    study.notes.append(says_calibration(seens, [LQ, *others]))
-    study.notes.append(says_grid(seens, [LQ, *grid]))
-    study.notes.append(says_asked(seens, limits))
+    study.tables.append(calibration(results, [LQ, *others]))
+    study.tables.append(optimum_table(results, limits))
+    study.tables.append(_all(results, by_id))
+    study.figures.extend(_cdf(results, s) for s in SETUPS if s.id in ("LQ1", "LQ2", "LQ3", "LQ5", "LQ6", "LQ7", "LQ8"))
+    study.notes.append(calibration_note(results, [LQ, *others]))
+    study.notes.append(grid_note(results, [LQ, *grid]))
+    study.notes.append(optimum_note(results, limits))
     learnqueue_table2.measure(study, bench, learnqueue_room.measure(study, bench))
     return study
 
 
-def _of(seen: Sequence[Seen], name: str) -> Estimate | None:
-    return estimate(getattr(x, name) for x in seen)
+def _estimate(measured: Sequence[Measurements], name: str) -> Estimate | None:
+    return estimate(getattr(x, name) for x in measured)
 
 
-def _within(seen: Sequence[Seen], ms: float) -> Estimate | None:
-    return estimate(100 * max((share for at, share in x.cdf if at <= ms), default=0.0) for x in seen)
+def _within(measured: Sequence[Measurements], ms: float) -> Estimate | None:
+    return estimate(100 * max((share for at, share in x.cdf if at <= ms), default=0.0) for x in measured)
 
 
-def _singles(study: Study, seens: Seens) -> None:
+def _singles(study: Study, results: Results) -> None:
     for ms in (30, 50):
-        why = _why(seens, "LQ1", LQ, "delay")
-        study.put(f"LQ1.lq.below{ms}", _within(seens["LQ1", LQ], ms), why)
-    study.put("LQ1.pie.below50", _within(seens["LQ1", PIE], 50), _why(seens, "LQ1", PIE, "delay"))
+        why = _why(results, "LQ1", LQ, "delay")
+        study.put(f"LQ1.lq.below{ms}", _within(results["LQ1", LQ], ms), why)
+    study.put("LQ1.pie.below50", _within(results["LQ1", PIE], 50), _why(results, "LQ1", PIE, "delay"))
     for which, row in (("LQ1", "LQ1.thr"), ("LQ2", "LQ2.thr"), ("LQ6", "LQ6.thr"), ("LQ8", "LQ8.thr")):
         name = "goodput" if which == "LQ6" else "throughput"
-        study.put(row, _of(seens[which, LQ], name), _why(seens, which, LQ, name))
+        study.put(row, _estimate(results[which, LQ], name), _why(results, which, LQ, name))
     for queue in (LQ, PIE, WQM):
-        study.put(f"LQ7.{NAMES[queue]}.max", _of(seens["LQ7", queue], "most"), _why(seens, "LQ7", queue, "most"))
+        study.put(
+            f"LQ7.{NAMES[queue]}.max", _estimate(results["LQ7", queue], "most"), _why(results, "LQ7", queue, "most")
+        )
 
 
 def _memory(study: Study) -> None:
@@ -268,61 +274,63 @@ def _memory(study: Study) -> None:
     study.put("LQ14.all", kilobytes("learnqueue fixed_point", 1))
 
 
-def _spread(seens: Seens, which: str) -> str:
-    delays = [x.delay for x in seens[which, LQ]]
+def _spread(results: Results, which: str) -> str:
+    delays = [x.delay for x in results[which, LQ]]
     return f"LearnQueue by seed {short(min(delays))} to {short(max(delays))} ms"
 
 
-def _tell(seens: Seens, which: str, queues: Sequence[str], name: str) -> str:
+def _means_by_queue(results: Results, which: str, queues: Sequence[str], name: str) -> str:
     return ", ".join(
-        f"{q} {short(mean(getattr(x, name) for x in seens[which, q]))}" for q in queues if (which, q) in seens
+        f"{q} {short(mean(getattr(x, name) for x in results[which, q]))}" for q in queues if (which, q) in results
     )
 
 
-def _why(seens: Seens, which: str, queue: str, name: str) -> str:
+def _why(results: Results, which: str, queue: str, name: str) -> str:
     unit = "ms" if name in ("delay", "most") else "Mbit/s"
     if queue == LQ:
-        told = f"other readings: {_tell(seens, which, OTHERS, name)} {unit}"
-        constant = f"{told}; constant limits: {_tell(seens, which, (*FIXED, DEFAULT), name)} {unit}"
+        listed = f"other readings: {_means_by_queue(results, which, OTHERS, name)} {unit}"
+        constant = f"{listed}; constant limits: {_means_by_queue(results, which, (*FIXED, DEFAULT), name)} {unit}"
         reward = f"{constant}; what the reward asks for is in a table above"
         return reward if which in CALIBRATION and name == "delay" else constant
     if queue == WQM:
-        return f"other readings of the slides: {_tell(seens, which, OTHER_BASELINES, name)} {unit}"
-    return f"in the same cell: {_tell(seens, which, QUEUES, name)} {unit}"
+        return f"other readings of the slides: {_means_by_queue(results, which, OTHER_BASELINES, name)} {unit}"
+    return f"in the same cell: {_means_by_queue(results, which, QUEUES, name)} {unit}"
 
 
-def _why_share(seens: Seens, which: str) -> str:
-    base = mean(x.goodput for x in seens[which, DEFAULT])
-    told = ", ".join(
-        f"{q} {mean(x.goodput for x in seens[which, q]) / base:.3f}" for q in (*OTHERS, *FIXED) if (which, q) in seens
+def _why_share(results: Results, which: str) -> str:
+    base = mean(x.goodput for x in results[which, DEFAULT])
+    listed = ", ".join(
+        f"{q} {mean(x.goodput for x in results[which, q]) / base:.3f}"
+        for q in (*OTHERS, *FIXED)
+        if (which, q) in results
     )
-    most = max(mean(x.goodput for x in seens[which, q]) / base for q in FIXED if (which, q) in seens)
-    return f"no constant limit of these has more than {most:.3f} of the default's throughput: {told}"
+    most = max(mean(x.goodput for x in results[which, q]) / base for q in FIXED if (which, q) in results)
+    return f"no constant limit of these has more than {most:.3f} of the default's throughput: {listed}"
 
 
 # What is shown. ------------------------------------------------------------------------------------------------------
 
 
-def _all(seens: Seens, by_id: dict[str, Setup]) -> Table:
+def _all(results: Results, by_id: dict[str, Setup]) -> Table:
     rows = []
     for which, s in by_id.items():
         cells = []
         for queue, printed in zip(QUEUES, s.delays, strict=True):
-            measured = short(mean(x.delay for x in seens[which, queue]))
+            measured = short(mean(x.delay for x in results[which, queue]))
             cells.append(f"{measured} ({short(printed)})" if printed is not None else measured)
-        ranked = sorted(QUEUES, key=lambda q: -mean(x.delay for x in seens[which, q]))
+        ranked = sorted(QUEUES, key=lambda q: -mean(x.delay for x in results[which, q]))
         rows.append([f"{which} {s.what}", *cells, " > ".join(SHORT[NAMES[q]] for q in ranked)])
-    columns = ["experiment", *(_said(q) for q in QUEUES), "order (printed D > W > P > L)"]
+    columns = ["experiment", *(_display_name(q) for q in QUEUES), "order (printed D > W > P > L)"]
     return Table("Mean delay, ms (printed)", columns, rows)
 
 
-def _cdf(seens: Seens, s: Setup) -> Figure:
+def _cdf(results: Results, s: Setup) -> Figure:
     lines = [
-        Line(_said(queue), [(max(ms, 0.1), share) for ms, share in seens[s.id, queue][0].cdf], "line", k)
+        Line(_display_name(queue), [(max(ms, 0.1), share) for ms, share in results[s.id, queue][0].cdf], "line", k)
         for k, queue in enumerate(QUEUES)
     ]
     lines += [
-        Line(f"{_said(queue)}, printed mean", [(printed, 0.5)], "dots", k, True)
+        Line(f"{_display_name(queue)}, printed mean", [(printed, 0.5)], "dots", k, True)
         for k, (queue, printed) in enumerate(zip(QUEUES, s.delays, strict=True))
         if printed is not None
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 from quell.papers.bench import mean
-from quell.papers.learnqueue_cell import DEFAULT, LQ, Seens
+from quell.papers.learnqueue_cell import DEFAULT, LQ, Results
 from quell.papers.paper import Table, short
 
 CALIBRATION = {"LQ3": 5.16, "LQ5": 4.08}
@@ -29,93 +29,93 @@ EQUATION_13: Mapping[str, Callable[[int], float]] = {
 """Readings of equation 13: max_delay, ms, by the limit."""
 
 
-def misfit(seens: Seens, queue: str) -> float:
+def misfit(results: Results, queue: str) -> float:
     """Doublings by which the delays of LQ3 and LQ5 miss the printed ones, on average."""
-    off = [abs(math.log2(mean(x.delay for x in seens[which, queue]) / ms)) for which, ms in CALIBRATION.items()]
+    off = [abs(math.log2(mean(x.delay for x in results[which, queue]) / ms)) for which, ms in CALIBRATION.items()]
     return mean(off)
 
 
-def _known(seens: Seens, readings: Sequence[str]) -> list[str]:
-    return [queue for queue in readings if ("LQ3", queue) in seens]
+def _known(results: Results, readings: Sequence[str]) -> list[str]:
+    return [queue for queue in readings if ("LQ3", queue) in results]
 
 
-def calibration(seens: Seens, readings: Sequence[str]) -> Table:
+def calibration(results: Results, readings: Sequence[str]) -> Table:
     """Set the readings side by side."""
     rows = []
-    for queue in _known(seens, readings):
+    for queue in _known(results, readings):
         cells = [queue]
         for which in CALIBRATION:
-            seen, base = seens[which, queue], mean(x.goodput for x in seens[which, DEFAULT])
-            delays = [x.delay for x in seen]
+            measured, base = results[which, queue], mean(x.goodput for x in results[which, DEFAULT])
+            delays = [x.delay for x in measured]
             cells += [
                 f"{mean(delays):.1f} ({min(delays):.1f} to {max(delays):.1f})",
-                f"{mean(x.goodput for x in seen) / base:.3f}",
+                f"{mean(x.goodput for x in measured) / base:.3f}",
             ]
-        rows.append([*cells, f"{misfit(seens, queue):.2f}"])
+        rows.append([*cells, f"{misfit(results, queue):.2f}"])
     columns = ["reading", "LQ3, ms (seeds)", "throughput", "LQ5, ms (seeds)", "throughput", "doublings off"]
     return Table("Calibration on LQ3 (printed 5.16 ms) and LQ5 (4.08 ms); throughput over the default's", columns, rows)
 
 
-def says_calibration(seens: Seens, readings: Sequence[str]) -> str:
+def calibration_note(results: Results, readings: Sequence[str]) -> str:
     """Say how well the chosen one fits."""
-    delays = [[x.delay for x in seens["LQ5", queue]] for queue in _known(seens, readings)]
+    delays = [[x.delay for x in results["LQ5", queue]] for queue in _known(results, readings)]
     wide = [max(ms) / min(ms) for ms in delays]
     named = {
         "learnqueue current_max_delay": "with the present limit in equation 13",
         "learnqueue as_published": "as printed",
     }
-    told = ", ".join(f"{what} {misfit(seens, queue):.1f}" for queue, what in named.items())
+    listed = ", ".join(f"{what} {misfit(results, queue):.1f}" for queue, what in named.items())
     return (
-        f"`learnqueue` is {misfit(seens, LQ):.1f} doublings off the two delays it was calibrated on; {told}. "
+        f"`learnqueue` is {misfit(results, LQ):.1f} doublings off the two delays it was calibrated on; {listed}. "
         f"One seed may have {max(wide):.0f} times another's delay: in 100 s the table is far from learned."
     )
 
 
-def says_grid(seens: Seens, words: Sequence[str]) -> str:
+def grid_note(results: Results, words: Sequence[str]) -> str:
     """Say what the best of many readings reach without costing throughput, and what a constant limit does."""
-    base = {which: mean(x.goodput for x in seens[which, DEFAULT]) for which in CALIBRATION}
+    base = {which: mean(x.goodput for x in results[which, DEFAULT]) for which in CALIBRATION}
 
     def full(queue: str) -> bool:
-        shares = (mean(x.goodput for x in seens[which, queue]) / base[which] for which in CALIBRATION)
+        shares = (mean(x.goodput for x in results[which, queue]) / base[which] for which in CALIBRATION)
         return all(round(share, 2) >= 0.97 for share in shares)
 
     def delay(queue: str) -> float:
-        return mean(x.delay for x in seens["LQ5", queue])
+        return mean(x.delay for x in results["LQ5", queue])
 
     tried = list(dict.fromkeys(words))
     kept = [queue for queue in tried if full(queue)] or [LQ]
-    best, least = min(kept, key=lambda queue: misfit(seens, queue)), min(kept, key=delay)
-    constant = [queue for which, queue in seens if which == "LQ5" and queue.startswith("pfifo") and full(queue)]
+    best, least = min(kept, key=lambda queue: misfit(results, queue)), min(kept, key=delay)
+    constant = [queue for which, queue in results if which == "LQ5" and queue.startswith("pfifo") and full(queue)]
     shortest = min(constant, key=delay)
     also = "which also" if least == best else f"and `{least}`"
     return (
         f"Of {len(tried)} readings (rate of learning, first limit, equation 13, gamma) {len(kept)} keep 97 % (to two "
-        f"digits) of the default's throughput on LQ3 and LQ5. Of these `{best}` fits best ({misfit(seens, best):.2f} "
+        f"digits) of the default's throughput on LQ3 and LQ5. Of these `{best}` fits best ({misfit(results, best):.2f} "
         f"doublings off), {also} has the least delay on LQ5, {delay(least):.1f} ms; the constant limit of "
         f"`{shortest}` has {delay(shortest):.1f} ms."
     )
 
 
-def _reward(seens: Seens, which: str, limit: int, max_delay_ms: float) -> float:
+def _reward(results: Results, which: str, limit: int, max_delay_ms: float) -> float:
     """Return equation 14 of a constant limit's mean delay and loss, ms."""
-    seen = seens[which, f"pfifo limit {limit}"]
-    delay, loss = mean(x.delay for x in seen), mean(x.loss for x in seen)
+    measured = results[which, f"pfifo limit {limit}"]
+    delay, loss = mean(x.delay for x in measured), mean(x.loss for x in measured)
     return 0.5 * (30 - delay) + 0.5 * (max_delay_ms - 30) * (1 - loss)
 
 
-def _wanted(seens: Seens, which: str, limits: Sequence[int], reading: str) -> int:
-    return max(limits, key=lambda n: _reward(seens, which, n, EQUATION_13[reading](n)))
+def _best_limit(results: Results, which: str, limits: Sequence[int], reading: str) -> int:
+    return max(limits, key=lambda n: _reward(results, which, n, EQUATION_13[reading](n)))
 
 
-def asked(seens: Seens, limits: Sequence[int]) -> Table:
+def optimum_table(results: Results, limits: Sequence[int]) -> Table:
     """Find the constant limit with the largest reward, for each reading of equation 13."""
     rows = []
     for reading in EQUATION_13:
         cells = [reading]
         for which in CALIBRATION:
-            n = _wanted(seens, which, limits, reading)
-            seen, base = seens[which, f"pfifo limit {n}"], mean(x.goodput for x in seens[which, DEFAULT])
-            cells += [str(n), short(mean(x.delay for x in seen)), f"{mean(x.goodput for x in seen) / base:.3f}"]
+            n = _best_limit(results, which, limits, reading)
+            measured, base = results[which, f"pfifo limit {n}"], mean(x.goodput for x in results[which, DEFAULT])
+            cells += [str(n), short(mean(x.delay for x in measured)), f"{mean(x.goodput for x in measured) / base:.3f}"]
         rows.append(cells)
     columns = ["equation 13"]
     for which in CALIBRATION:
@@ -123,12 +123,12 @@ def asked(seens: Seens, limits: Sequence[int]) -> Table:
     return Table("What the reward asks for: the constant limit with the largest equation 14", columns, rows)
 
 
-def says_asked(seens: Seens, limits: Sequence[int]) -> str:
+def optimum_note(results: Results, limits: Sequence[int]) -> str:
     """Say where a queue that had learned all would be."""
-    wanted = {which: _wanted(seens, which, limits, next(iter(EQUATION_13))) for which in CALIBRATION}
-    told = [f"{short(mean(x.delay for x in seens[w, f'pfifo limit {n}']))} ms on {w}" for w, n in wanted.items()]
+    best = {which: _best_limit(results, which, limits, next(iter(EQUATION_13))) for which in CALIBRATION}
+    listed = [f"{short(mean(x.delay for x in results[w, f'pfifo limit {n}']))} ms on {w}" for w, n in best.items()]
     return (
-        f"Among constant limits the default's reward is largest at {' and '.join(told)}; with no reading of equation "
+        f"Among constant limits the default's reward is largest at {' and '.join(listed)}; with no reading of equation "
         "13 is it largest near both printed delays. A queue that had learned all would be there, not at 4.08 ms; 100 s "
         "from one packet on are a part of the way."
     )

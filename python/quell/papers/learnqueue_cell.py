@@ -35,7 +35,7 @@ def tcp(sender: str = "ap", receiver: str = "sta1", count: int = 1) -> Flow:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run gave."""
 
     delay: float
@@ -47,5 +47,5 @@ class Seen:
     """Share of the packets that found the node's queues full."""
 
 
-Seens = Mapping[tuple[str, str], Sequence[Seen]]
+Results = Mapping[tuple[str, str], Sequence[Measurements]]
 """By experiment and queue words, what each seed gave."""

@@ -11,7 +11,7 @@ from quell._core import LearnQueueTable, Scenario
 from quell.keys import Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_cell import LQ, cell, udp
-from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Room, Seen, reduce, weights
+from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Measurements, Room, reduce, weights
 from quell.papers.paper import Claim, Study, Table, short
 from quell.stats import estimate
 from quell.train.learnqueue import episode
@@ -44,11 +44,11 @@ def measure(study: Study, bench: Bench) -> Room:
     constant = [got["constant", float(n)] for n in LIMITS]
     rows = []
     for delta, (delay, loss) in PRINTED.items():
-        rewards = [_reward(seen, delta) for seen in constant]
+        rewards = [_reward(measured, delta) for measured in constant]
         best = rewards.index(max(rewards))
         cells = [f"{delta}", _pair(delay, loss), str(LIMITS[best])]
         rows.append(
-            [*cells, *(_of(x) for x in (constant[best], got[PRESENT, delta], got[LQ, delta], got["learned", delta]))]
+            [*cells, *(_text(x) for x in (constant[best], got[PRESENT, delta], got[LQ, delta], got["learned", delta]))]
         )
     columns = ["delta", "printed", "limit that the reward asks for", "it gives", f"`{PRESENT}`", f"`{LQ}`",
                f"`{LQ}` after {runs} runs"]  # fmt: skip
@@ -58,13 +58,13 @@ def measure(study: Study, bench: Bench) -> Room:
         why = f"{name} at delta 0.9/0.7/0.5/0.3/0.1: {'/'.join(short(m) for m in means)}; see the table of {WHAT}"
         right = sum(sign * (b - a) > 0 for a, b in pairwise(means))
         study.put(row, estimate([float(right)]), why)
-    told = {q: "/".join(short(_at(got[q, delta])[0]) for delta in PRINTED) for q in (PRESENT, LQ, "learned")}
+    delays = {q: "/".join(short(_means(got[q, delta])[0]) for delta in PRINTED) for q in (PRESENT, LQ, "learned")}
     study.notes.append(
         f"Where the channel carries more than is offered between its bursts ({WHAT}), limits do trade delay for loss. "
-        f"At delta 0.9/0.7/0.5/0.3/0.1 `{PRESENT}` has {told[PRESENT]} ms, `{LQ}` {told[LQ]} ms and after {runs} runs "
-        f"{told['learned']} ms: how far the walk comes from one packet in 100 s weighs more than the weights."
+        f"At delta 0.9/0.7/0.5/0.3/0.1 `{PRESENT}` has {delays[PRESENT]} ms, `{LQ}` {delays[LQ]} ms and after "
+        f"{runs} runs {delays['learned']} ms: how far the walk comes from one packet in 100 s weighs more than the weights."
     )
-    return Room(WHAT, [_at(x) for x in constant], [_at(got[PRESENT, delta]) for delta in PRINTED])
+    return Room(WHAT, [_means(x) for x in constant], [_means(got[PRESENT, delta]) for delta in PRINTED])
 
 
 def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
@@ -78,18 +78,18 @@ def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
     return f"{LQ} table {path}"
 
 
-def _reward(seen: Sequence[Seen], delta: float) -> float:
+def _reward(measured: Sequence[Measurements], delta: float) -> float:
     """Return equation 14 of a constant limit's mean delay and loss, ms."""
-    delay, loss = _at(seen)
+    delay, loss = _means(measured)
     return delta * (30 - delay) + (1 - delta) * (MAX_DELAY_MS - 30) * (1 - loss / 100)
 
 
-def _at(seen: Sequence[Seen]) -> tuple[float, float]:
-    return mean(x.delay for x in seen), mean(x.loss for x in seen)
+def _means(measured: Sequence[Measurements]) -> tuple[float, float]:
+    return mean(x.delay for x in measured), mean(x.loss for x in measured)
 
 
-def _of(seen: Sequence[Seen]) -> str:
-    return _pair(*_at(seen))
+def _text(measured: Sequence[Measurements]) -> str:
+    return _pair(*_means(measured))
 
 
 def _pair(delay: float, loss: float) -> str:

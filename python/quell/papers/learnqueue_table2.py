@@ -70,7 +70,7 @@ CLAIMS = _claims()
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run gave."""
 
     delay: float
@@ -81,12 +81,12 @@ class Seen:
     throughputs: list[list[float]]
 
 
-def reduce(record: Record) -> Seen:
+def reduce(record: Record) -> Measurements:
     """Keep of a run what is shown."""
     series = record["series"]
     drops = series["drops"]
     through = [mbps * 1e6 * series["bin_s"] / 12_000 for mbps in series["throughput_mbps"]]
-    return Seen(
+    return Measurements(
         delay=record["sojourn_ms"]["mean"],
         loss=100 * record["drops_by_cause"]["overflow"] / (record["packets"] + record["drops"]),
         delays=[ms or 0.0 for ms in series["sojourn_ms"]],
@@ -152,8 +152,8 @@ def _table_2(
     bench: Bench,
     scenario: Scenario,
     best: Key,
-    got: dict[tuple[str, str, float], list[Seen]],
-    fixed: dict[tuple[str, str, int], list[Seen]],
+    got: dict[tuple[str, str, float], list[Measurements]],
+    fixed: dict[tuple[str, str, int], list[Measurements]],
 ) -> None:
     words_of = READINGS[2:3] if bench.quick else READINGS
     readings = bench.seeds_of(
@@ -168,15 +168,15 @@ def _table_2(
         f"with {best[0]} and {best[1]}, which fits the five losses best, constant limits of "
         f"{'/'.join(map(str, LIMITS))} packets lose {flat} % at {delays} ms: the loss hardly depends on the limit"
     )
-    told = "; ".join(
+    others = "; ".join(
         f"{words} {'/'.join(short(mean(x.delay for x in readings[words, delta])) for delta in PRINTED)} ms"
         for words in words_of
     )
-    why = f"{proof}. Delays at delta 0.9/0.7/0.5/0.3/0.1: {told}"
+    why = f"{proof}. Delays at delta 0.9/0.7/0.5/0.3/0.1: {others}"
     for delta in PRINTED:
-        seen = got[*best, delta]
-        study.put(f"LQ12.{delta}.delay", estimate(x.delay for x in seen), why)
-        study.put(f"LQ12.{delta}.loss", estimate(x.loss for x in seen), proof)
+        measured = got[*best, delta]
+        study.put(f"LQ12.{delta}.delay", estimate(x.delay for x in measured), why)
+        study.put(f"LQ12.{delta}.loss", estimate(x.loss for x in measured), proof)
     for name, sign in (("delay", 1), ("loss", -1)):
         means = [mean(getattr(x, name) for x in got[*best, delta]) for delta in PRINTED]
         right = sum(sign * (b - a) > 0 for a, b in pairwise(means))
@@ -192,8 +192,8 @@ def _proof(
     cells: Sequence[Key],
     best: Key,
     misfits: dict[Key, float],
-    fixed: dict[tuple[str, str, int], list[Seen]],
-    got: dict[tuple[str, str, float], list[Seen]],
+    fixed: dict[tuple[str, str, int], list[Measurements]],
+    got: dict[tuple[str, str, float], list[Measurements]],
     room: Room,
 ) -> None:
     """Loss against limit: a saturated queue never empties, so that the limit decides the delay alone."""
@@ -252,8 +252,8 @@ def _figure_11(study: Study, bench: Bench, seconds: int) -> None:
     got = bench.seeds_of("Figure 11", {q: (scenario, q) for q in words}, reduce, bin_s=BIN_S)
     cut = [slice(0, int(third)), slice(int(third) + 1, int(2 * third)), slice(int(2 * third) + 1, seconds)]
     for name, part in zip(("first", "middle", "last"), cut, strict=True):
-        told = ", ".join(f"{q} {short(mean(mean(x.delays[part]) for x in got[q]))}" for q in words)
-        study.put(f"LQ11.{name}", estimate(mean(x.delays[part]) for x in got[LQ]), f"{told} ms")
+        others = ", ".join(f"{q} {short(mean(mean(x.delays[part]) for x in got[q]))}" for q in words)
+        study.put(f"LQ11.{name}", estimate(mean(x.delays[part]) for x in got[LQ]), f"{others} ms")
     both = [mean(sum(bin_) for bin_ in zip(*x.throughputs, strict=True)) for x in got[LQ]]
     study.put("LQ11.thr", estimate(both), "as much as any queue gets in this cell")
     x = got[LQ][0]
@@ -284,10 +284,10 @@ def _figure_11(study: Study, bench: Bench, seconds: int) -> None:
     )  # fmt: skip
 
 
-def _figure_12(study: Study, seen: Sequence[Seen]) -> None:
-    study.put("LQ13.delay", estimate(max(x.delays) for x in seen))
-    study.put("LQ13.loss", estimate(max(x.losses) for x in seen))
-    x = seen[0]
+def _figure_12(study: Study, measured: Sequence[Measurements]) -> None:
+    study.put("LQ13.delay", estimate(max(x.delays) for x in measured))
+    study.put("LQ13.loss", estimate(max(x.losses) for x in measured))
+    x = measured[0]
     times = [(k + 0.5) * BIN_S for k in range(len(x.delays))]
     panels = [
         Panel(name, Axis("time, s"), Axis(unit), [Line("delta 0.7", list(zip(times, values, strict=True)), "line", 0)])

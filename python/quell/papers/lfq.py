@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from quell import keys
 from quell._core import Scenario
 from quell.papers import curves, lfq_beyond
-from quell.papers.bench import Bench, Run, knows, lacks, mean
+from quell.papers.bench import Bench, Run, is_known, mean, missing_reason
 from quell.papers.lfq_beyond import Cc, Where
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, short
 from quell.stats import Record, estimate
@@ -164,7 +164,7 @@ def grid(points: int, number: int, grids: int) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run gave; packets and Mbit/s."""
 
     goodput: float
@@ -173,12 +173,12 @@ class Seen:
     limit: float | None
 
 
-def _reduce(record: Record) -> Seen:
+def _reduce(record: Record) -> Measurements:
     queue = record["backlog_packets"]
-    return Seen(record["delivered_in_order_mbps"], queue["max"], queue["mean"], record["limit_packets"])
+    return Measurements(record["delivered_in_order_mbps"], queue["max"], queue["mean"], record["limit_packets"])
 
 
-Grids = Sequence[Mapping[Where, Seen]]
+Grids = Sequence[Mapping[Where, Measurements]]
 
 
 def _places(points: int, number: int, grids: int) -> Iterator[Where]:
@@ -200,27 +200,27 @@ def _simulate(bench: Bench, queues: Mapping[str, str]) -> dict[str, Grids]:
     scenarios = {where: at(where) for places in grids for where in places}
     keys = [(queue, number, where) for queue in queues for number, places in enumerate(grids) for where in places]
     runs = [Run(scenarios[where], queues[queue]) for queue, _, where in keys]
-    out: dict[str, list[dict[Where, Seen]]] = {queue: [{} for _ in grids] for queue in queues}
-    for (queue, number, where), seen in zip(keys, bench.run("Tables I to VII", runs, _reduce), strict=True):
-        out[queue][number][where] = seen
+    out: dict[str, list[dict[Where, Measurements]]] = {queue: [{} for _ in grids] for queue in queues}
+    for (queue, number, where), measured in zip(keys, bench.run("Tables I to VII", runs, _reduce), strict=True):
+        out[queue][number][where] = measured
     return dict(out)
 
 
 def measure(bench: Bench) -> Study:
     """Measure the paper."""
     study = Study()
-    queues = {name: words for name, words in QUEUES.items() if knows(words)}
+    queues = {name: words for name, words in QUEUES.items() if is_known(words)}
     for name in (name for name in QUEUES if name not in queues):
         _missing(study, name)
     static = lfq_beyond.regret(study, bench, queues, at)
-    seen = _simulate(bench, queues)
+    measured = _simulate(bench, queues)
     others = _with_another_tcp(bench, queues)
-    for name in seen:
-        _table_vii(study, name, seen, others.get(name, {}))
+    for name in measured:
+        _table_vii(study, name, measured, others.get(name, {}))
         if name in LEARNED:
-            _tables_of_limits(study, name, seen, static)
+            _tables_of_limits(study, name, measured, static)
     _flows(study, bench, queues)
-    study.figures.insert(0, _figure_8(seen))
+    study.figures.insert(0, _figure_8(measured))
     curves.lfq(study)
     lfq_beyond.mixed(study, bench, queues)
     return study
@@ -232,10 +232,10 @@ def _missing(study: Study, name: str) -> None:
         owner = {f.id: f.queue for f in FLOWS}
         owner |= {table: queue for tables in (CORRELATIONS, LIMITS) for queue, (table, _) in tables.items()}
         if owner.get(parts[0]) == name or f".{name}." in f"{claim.id}.":
-            study.put(claim.id, None, lacks(QUEUES[name]))
+            study.put(claim.id, None, missing_reason(QUEUES[name]))
 
 
-def _over(grids: Grids, value: Callable[[Mapping[Where, Seen]], float | None]) -> list[float | None]:
+def _over(grids: Grids, value: Callable[[Mapping[Where, Measurements]], float | None]) -> list[float | None]:
     return [value(places) for places in grids]
 
 
@@ -247,31 +247,33 @@ TCPS: dict[str, keys.Flow] = {
 """Other senders than the paper's settings say: what decides with a deep plain queue."""
 
 
-def _with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> dict[str, dict[str, list[Seen]]]:
+def _with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> dict[str, dict[str, list[Measurements]]]:
     """Table VII's queues that do not learn, with other senders, on a coarser grid."""
     places = list(_places(QUICK_POINTS, 0, 1))
     keys = [(name, tcp) for name in queues if name not in LEARNED for tcp in TCPS]
     runs = [Run(at(where, TCPS[tcp]), queues[name]) for name, tcp in keys for where in places]
-    seen = bench.run("Other senders", runs, _reduce)
-    out: dict[str, dict[str, list[Seen]]] = {}
+    measured = bench.run("Other senders", runs, _reduce)
+    out: dict[str, dict[str, list[Measurements]]] = {}
     for k, (name, tcp) in enumerate(keys):
-        out.setdefault(name, {})[tcp] = seen[k * len(places) : (k + 1) * len(places)]
+        out.setdefault(name, {})[tcp] = measured[k * len(places) : (k + 1) * len(places)]
     return out
 
 
-def _table_vii(study: Study, name: str, everyone: Mapping[str, Grids], others: Mapping[str, Sequence[Seen]]) -> None:
+def _table_vii(
+    study: Study, name: str, everyone: Mapping[str, Grids], others: Mapping[str, Sequence[Measurements]]
+) -> None:
     grids = everyone[name]
     for what in ("goodput", "most", "avg"):
 
-        def of(places: Mapping[Where, Seen], what: str = what) -> float:
-            return mean(getattr(seen, what) for seen in places.values())
+        def of(places: Mapping[Where, Measurements], what: str = what) -> float:
+            return mean(getattr(measured, what) for measured in places.values())
 
         column = {"goodput": "thr", "most": "max", "avg": "avg"}[what]
         parts = [
             f"{NAMES[cc]} {short(mean(getattr(s, what) for p in grids for (c, _, _), s in p.items() if c == cc))}"
             for cc in CCS
         ]
-        parts += [f"{tcp} {short(mean(getattr(s, what) for s in seen))}" for tcp, seen in others.items()]
+        parts += [f"{tcp} {short(mean(getattr(s, what) for s in measured))}" for tcp, measured in others.items()]
         if name in LEARNED:
             parts += [
                 f"{QUEUES[other]} {short(mean(getattr(s, what) for p in theirs for s in p.values()))}"
@@ -290,22 +292,22 @@ def _tables_of_limits(
     for cc in CCS:
         for axis in AXES:
 
-            def correlation(places: Mapping[Where, Seen], cc: str = cc, axis: str = axis) -> float | None:
+            def correlation(places: Mapping[Where, Measurements], cc: str = cc, axis: str = axis) -> float | None:
                 return pearson([(value, s.limit or 0.0) for (c, a, value), s in places.items() if (c, a) == (cc, axis)])
 
-            why = [_ends(grids, cc, axis), f"best static limits {_told(best, cc, axis)}"]
+            why = [_ends(grids, cc, axis), f"best static limits {_by_thirds(best, cc, axis)}"]
             for other in others:
                 found = [value for value in _over(everyone[other], correlation) if value is not None]
                 why += [f"{QUEUES[other]} {mean(found):.1f} %"] if found else []
             study.put(f"{table}.{cc}.{axis}", estimate(_over(grids, correlation)), "; ".join(why))
     table, _ = LIMITS[name]
 
-    def limit(places: Mapping[Where, Seen], cc: str) -> float:
+    def limit(places: Mapping[Where, Measurements], cc: str) -> float:
         return mean(s.limit or 0.0 for (c, _, _), s in places.items() if c == cc)
 
     for cc in CCS:
         why = [f"by {AXES[axis]} {_ends(grids, cc, axis)}" for axis in AXES]
-        why += [f"best static limits by {AXES[axis]} {_told(best, cc, axis)}" for axis in AXES]
+        why += [f"best static limits by {AXES[axis]} {_by_thirds(best, cc, axis)}" for axis in AXES]
         study.put(f"{table}.{cc}", estimate(limit(p, cc) for p in grids), "; ".join(why))
     ratio = estimate(limit(p, "newreno") / limit(p, "bic") for p in grids)
     why = []
@@ -319,20 +321,20 @@ def _ends(grids: Grids, cc: str, axis: str) -> str:
     """Tell the mean limits of the axis' five fifths."""
     fifths: list[list[float]] = [[] for _ in range(5)]
     for places in grids:
-        for (c, a, value), seen in places.items():
+        for (c, a, value), measured in places.items():
             if (c, a) == (cc, axis):
-                fifths[min(4, int((value - LOW) / (HIGH - LOW) * 5))].append(seen.limit or 0.0)
+                fifths[min(4, int((value - LOW) / (HIGH - LOW) * 5))].append(measured.limit or 0.0)
     return "its limits, by fifths, " + ", ".join(f"{mean(part):.1f}" for part in fifths)
 
 
-def _told(best: Mapping[Where, int], cc: str, axis: str) -> str:
+def _by_thirds(best: Mapping[Where, int], cc: str, axis: str) -> str:
     """Tell what the best static limits are like."""
     pairs = sorted((value, float(limit)) for (c, a, value), limit in best.items() if (c, a) == (cc, axis))
     correlation = pearson(pairs)
-    told = "" if correlation is None else f", correlation {correlation:.0f} %"
+    suffix = "" if correlation is None else f", correlation {correlation:.0f} %"
     third = max(1, len(pairs) // 3)
     least, last = mean(v for _, v in pairs[:third]), mean(v for _, v in pairs[-third:])
-    return f"{least:.1f} in the least third, {last:.1f} in the last{told}"
+    return f"{least:.1f} in the least third, {last:.1f} in the last{suffix}"
 
 
 def pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -344,15 +346,15 @@ def pearson(pairs: Sequence[tuple[float, float]]) -> float | None:
     return 100 * xy / math.sqrt(xx * yy) if xx > 0 and yy > 0 else None
 
 
-def _figure_8(seen: Mapping[str, Grids]) -> Figure:
+def _figure_8(measured: Mapping[str, Grids]) -> Figure:
     panels = []
     for axis, title, unit in (
         ("bw", "Limit by rate, 15 ms", "rate, Mbit/s"),
         ("delay", "Limit by round trip, 15 Mbit/s", "RTT, ms"),
     ):
         lines = []
-        for k, (name, cc) in enumerate((name, cc) for name in LEARNED if name in seen for cc in CCS):
-            points = [(v, s.limit) for (c, a, v), s in seen[name][0].items() if (c, a) == (cc, axis)]
+        for k, (name, cc) in enumerate((name, cc) for name in LEARNED if name in measured for cc in CCS):
+            points = [(v, s.limit) for (c, a, v), s in measured[name][0].items() if (c, a) == (cc, axis)]
             lines.append(Line(f"{QUEUES[name]}, {NAMES[cc]}", points, "line", k))
         panels.append(Panel(title, Axis(unit), Axis("mean limit, packets"), lines))
     note = "The limit that the network set, mean of each run, on the paper's grid. Figure 8 is alpha 0.01's."
@@ -394,11 +396,11 @@ def _plain_flows_with_another_tcp(bench: Bench, queues: Mapping[str, str]) -> di
         late = series["backlog_ms"][round(2.0 / series["bin_s"]) :]
         return record["backlog_packets"]["max"], mean(late) * record["capacity_mbps"] * 1e3 / 8 / PACKET
 
-    seen = bench.run("Figures 13 and 14", runs, reduce)
+    measured = bench.run("Figures 13 and 14", runs, reduce)
     return {
         f.id: ", ".join(
             f"{tcp} largest {most:.0f}, mean from 2 s on {late:.0f}"
-            for tcp, (most, late) in zip(TCPS, seen[k * len(TCPS) :], strict=False)
+            for tcp, (most, late) in zip(TCPS, measured[k * len(TCPS) :], strict=False)
         )
         for k, f in enumerate(flows)
     }

@@ -9,7 +9,7 @@ from typing import Literal
 from quell import sweep
 from quell._core import Scenario
 from quell.keys import Flow
-from quell.papers.bench import Bench, Run, knows, mean
+from quell.papers.bench import Bench, Run, is_known, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
 from quell.stats import Record, estimate
 
@@ -58,7 +58,7 @@ def claims(learned: Sequence[str]) -> list[Claim]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run gave."""
 
     jain: float
@@ -69,14 +69,14 @@ class Seen:
     """Congestion control, goodput in Mbit/s, RTT beyond the base in ms."""
 
 
-def _reduce(record: Record) -> Seen:
+def _reduce(record: Record) -> Measurements:
     flows = [
         (f["cc"], f["delivered_in_order_mbps"], f["rtt_ms"]["mean"] - f["base_rtt_ms"])
         for f in record["flows"]
         if f["rtt_ms"]
     ]
     read = record["delivered_in_order_mbps"]
-    return Seen(record["jain"], record["sojourn_ms"]["mean"], read, record["limit_packets"], flows)
+    return Measurements(record["jain"], record["sojourn_ms"]["mean"], read, record["limit_packets"], flows)
 
 
 def link_of(count: int, *, quick: bool) -> Scenario:
@@ -93,7 +93,7 @@ def link_of(count: int, *, quick: bool) -> Scenario:
 
 def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
     """Measure many flows of mixed kinds."""
-    known = {**queues, **{name: words for name, words in CEILINGS.items() if knows(words)}}
+    known = {**queues, **{name: words for name, words in CEILINGS.items() if is_known(words)}}
     here = {name: known[name] for name in MIXED if name in known}
     for name in (name for name in MIXED if name not in here):
         for count in FLOWS:
@@ -108,17 +108,17 @@ def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
     for count in FLOWS:
         cells = []
         for name in here:
-            if (seen := got.get((name, count))) is None:
+            if (measured := got.get((name, count))) is None:
                 for what in ("jain", "delay", "thr"):
                     study.put(f"mixed.{count}.{name}.{what}", None, "left out of the quick version")
                 continue
-            study.put(f"mixed.{count}.{name}.jain", estimate(s.jain for s in seen))
-            study.put(f"mixed.{count}.{name}.delay", estimate(s.delay for s in seen))
-            study.put(f"mixed.{count}.{name}.thr", estimate(s.goodput for s in seen))
-            cells.append(f"{mean(s.jain for s in seen):.3f}/{mean(s.delay for s in seen):.3g}")
+            study.put(f"mixed.{count}.{name}.jain", estimate(s.jain for s in measured))
+            study.put(f"mixed.{count}.{name}.delay", estimate(s.delay for s in measured))
+            study.put(f"mixed.{count}.{name}.thr", estimate(s.goodput for s in measured))
+            cells.append(f"{mean(s.jain for s in measured):.3f}/{mean(s.delay for s in measured):.3g}")
         if cells:
             rows.append([str(count), *cells])
-    _tell_limits(study, got, counts[-1])
+    _note_limits(study, got, counts[-1])
     title = f"Flows of mixed congestion control and RTT on {RATE} Mbit/s: Jain's index / mean sojourn, ms"
     study.tables.append(Table(title, ["flows", *here], rows))
     many = counts[-1]
@@ -147,23 +147,24 @@ def mixed(study: Study, bench: Bench, queues: Mapping[str, str]) -> None:
     study.figures.append(Figure("mixed-n", "Many flows: fairness and delay", "Means over seeds.", panels))
 
 
-def _tell_limits(study: Study, got: Mapping[tuple[str, int], Sequence[Seen]], count: int) -> None:
+def _note_limits(study: Study, got: Mapping[tuple[str, int], Sequence[Measurements]], count: int) -> None:
     """Say what limits come to where many flows share the link."""
-    told = []
+    limits_text = []
     packet_ms = 1514 * 8 / (RATE * 1e3 / count)
     for name in MIXED:
         limits = [s.limit for s in got.get((name, count), ()) if s.limit is not None]
         if limits:
-            told.append(f"{name} {mean(limits):.1f} packets, {mean(limits) * packet_ms:.0f} ms")
-    if told:
+            limits_text.append(f"{name} {mean(limits):.1f} packets, {mean(limits) * packet_ms:.0f} ms")
+    if limits_text:
         study.notes.append(
             f"Of {count} flows each sends a packet in {packet_ms:.1f} ms. The networks learned from flows with 5 to "
-            f"25 Mbit/s for themselves, 0.5 to 2.4 ms; mean limits, and the time they take to send: {'; '.join(told)}."
+            f"25 Mbit/s for themselves, 0.5 to 2.4 ms; mean limits, and the time they take to send: "
+            f"{'; '.join(limits_text)}."
         )
 
 
-def _by_cc(seen: Seen) -> list[Line]:
-    return [Line(cc, [(g, d) for c, g, d in seen.flows if c == cc], "dots", k) for k, cc in enumerate(CCS)]
+def _by_cc(measured: Measurements) -> list[Line]:
+    return [Line(cc, [(g, d) for c, g, d in measured.flows if c == cc], "dots", k) for k, cc in enumerate(CCS)]
 
 
 # Regret. -------------------------------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ def regret(
         alpha: {where: max(STATIC, key=lambda limit: got[str(limit), where][alpha]) for where in scenarios}
         for alpha in ALPHAS
     }
-    tell = []
+    losses = []
     for alpha in ALPHAS:
         for cc in NAMES:
             for name in REGRET_OF:
@@ -217,10 +218,10 @@ def regret(
                     lost.append(100 * (1 - sum(got[name, where][alpha] for where in mine) / most))
                 study.put(claim, estimate(lost))
                 if name == f"offline_{alpha}":
-                    tell.append(f"alpha {alpha}, {NAMES[cc]} {mean(lost):.1f} %")
-    if tell:
+                    losses.append(f"alpha {alpha}, {NAMES[cc]} {mean(lost):.1f} %")
+    if losses:
         study.notes.append(
             "Of the reward that the best static limit of each setting earns, found by sweeping, the offline networks "
-            "lose: " + "; ".join(tell) + "."
+            "lose: " + "; ".join(losses) + "."
         )
     return best

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.keys import Flow
 from quell.papers import curves, rl_aqm_frontier
-from quell.papers.bench import Bench, knows, lacks, mean
+from quell.papers.bench import Bench, is_known, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
 from quell.stats import Estimate, Record, estimate
 
@@ -117,7 +117,7 @@ Key = tuple[str, tuple[int, int], int]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run gave."""
 
     delay: float
@@ -130,11 +130,11 @@ class Seen:
     """Delay and throughput, bin by bin."""
 
 
-def _reduce(record: Record) -> Seen:
+def _reduce(record: Record) -> Measurements:
     series = record["series"]
     delay, rate = series["backlog_ms"], series["throughput_mbps"]
     base = min(flow["base_rtt_ms"] for flow in record["flows"])
-    return Seen(
+    return Measurements(
         delay=record["backlog_ms"]["mean"],
         most=record["backlog_ms"]["max"],
         true_delay=record["rtt_ms"]["mean"] - base,
@@ -150,12 +150,12 @@ def _by_section(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(mean(part) for part in cut)
 
 
-Seens = Mapping[Key, Sequence[Seen]]
+Results = Mapping[Key, Sequence[Measurements]]
 
 
-def _simulate(bench: Bench) -> Seens:
+def _simulate(bench: Bench) -> Results:
     links = LINKS[:-1] if bench.quick else LINKS
-    keys = [(queue, link, nic) for queue in QUEUES if knows(queue) for link in links for nic in NICS]
+    keys = [(queue, link, nic) for queue in QUEUES if is_known(queue) for link in links for nic in NICS]
     settings = {key: (_scenario(*key[1:]), key[0]) for key in keys}
     return bench.seeds_of("Figures 6 to 11", settings, _reduce, bin_s=BIN_S)
 
@@ -168,7 +168,7 @@ SENDERS: dict[str, Flow] = {
 """40 flows that start at one instant with ten segments each fill any queue; these do not."""
 
 
-def _with_other_senders(bench: Bench, fit: Mapping[str, int]) -> dict[tuple[str, str], list[Seen]]:
+def _with_other_senders(bench: Bench, fit: Mapping[str, int]) -> dict[tuple[str, str], list[Measurements]]:
     """Measure every figure with other senders; by figure and what is other."""
     settings = {
         (p.id, name): (_scenario(p.link, fit[p.queue], flow), p.queue)
@@ -185,72 +185,72 @@ def _scenario(link: tuple[int, int], nic: int, more: Flow | None = None) -> Scen
 
 def measure(bench: Bench) -> Study:
     """Measure the paper."""
-    study, seens = Study(), _simulate(bench)
-    fit = {queue: _fitting(seens, queue) for queue in _queues(seens)}
+    study, results = Study(), _simulate(bench)
+    fit = {queue: _fitting(results, queue) for queue in _queues(results)}
     others = _with_other_senders(bench, fit)
     for p in PRINTED:
-        _judge(study, seens, p, p.queue, fit, "", {name: others[p.id, name] for name in SENDERS})
+        _judge(study, results, p, p.queue, fit, "", {name: others[p.id, name] for name in SENDERS})
         other, name = (PIE_RFC, "rfc.") if p.queue == PIE_NS3 else (PUBLISHED, "as_published.")
         if other in fit:
-            _judge(study, seens, p, other, fit, name, {})
+            _judge(study, results, p, other, fit, name, {})
         else:
             for what in ("delay", "thr"):
-                study.put(f"{p.id}.{name}{what}", None, lacks(other))
+                study.put(f"{p.id}.{name}{what}", None, missing_reason(other))
         for nic in NICS:
-            seen = seens[p.queue, p.link, nic]
-            study.put(f"{p.id}.nic{nic}.delay", _mean(seen, "delay"))
-            study.put(f"{p.id}.nic{nic}.true_delay", _mean(seen, "true_delay"))
-            study.put(f"{p.id}.nic{nic}.thr", _mean(seen, "throughput"))
-        study.figures.append(_drawn(seens, p, fit))
-    study.tables.append(_matrix(seens))
-    at_nic_0 = {q: [(s.delay, s.throughput) for s in seens[q, LINKS[0], 0]] for q in _queues(seens)}
+            runs = results[p.queue, p.link, nic]
+            study.put(f"{p.id}.nic{nic}.delay", _mean(runs, "delay"))
+            study.put(f"{p.id}.nic{nic}.true_delay", _mean(runs, "true_delay"))
+            study.put(f"{p.id}.nic{nic}.thr", _mean(runs, "throughput"))
+        study.figures.append(_drawn(results, p, fit))
+    study.tables.append(_matrix(results))
+    at_nic_0 = {q: [(s.delay, s.throughput) for s in results[q, LINKS[0], 0]] for q in _queues(results)}
     printed = {p.queue: (p.delay, p.throughput) for p in PRINTED if p.link == LINKS[0]}
     rl_aqm_frontier.measure(study, bench, at_nic_0, printed)
     _reward(study, bench, fit)
-    study.notes[:0] = [_says_which_fits(seens, fit)]
+    study.notes[:0] = [_fit_note(results, fit)]
     return study
 
 
-def _queues(seens: Seens) -> list[str]:
-    return list(dict.fromkeys(queue for queue, _, _ in seens))
+def _queues(results: Results) -> list[str]:
+    return list(dict.fromkeys(queue for queue, _, _ in results))
 
 
-def _mean(seen: Sequence[Seen], name: str) -> Estimate | None:
-    return estimate(getattr(s, name) for s in seen)
+def _mean(runs: Sequence[Measurements], name: str) -> Estimate | None:
+    return estimate(getattr(s, name) for s in runs)
 
 
-def _value(seen: Sequence[Seen], name: str) -> float:
-    return mean(getattr(s, name) for s in seen)
+def _value(runs: Sequence[Measurements], name: str) -> float:
+    return mean(getattr(s, name) for s in runs)
 
 
-def _misfit(seens: Seens, queue: str, nic: int) -> float:
+def _misfit(results: Results, queue: str, nic: int) -> float:
     """Doublings of the delay plus per cent of the throughput by which a nic misses a queue's figures, on average."""
     own = RL if queue == PUBLISHED else PIE_NS3 if queue == PIE_RFC else queue
     figures = [p for p in PRINTED if p.queue == own]
     off = 0.0
     for p in figures:
-        seen = seens[queue, p.link, nic]
-        off += abs(math.log2(max(_value(seen, "delay"), LEAST_MS) / p.delay))
-        off += 100 * abs(_value(seen, "throughput") / p.throughput - 1)
+        runs = results[queue, p.link, nic]
+        off += abs(math.log2(max(_value(runs, "delay"), LEAST_MS) / p.delay))
+        off += 100 * abs(_value(runs, "throughput") / p.throughput - 1)
     return off / len(figures)
 
 
-def _fitting(seens: Seens, queue: str) -> int:
-    return min(NICS, key=lambda nic: _misfit(seens, queue, nic))
+def _fitting(results: Results, queue: str) -> int:
+    return min(NICS, key=lambda nic: _misfit(results, queue, nic))
 
 
 def _judge(
     study: Study,
-    seens: Seens,
+    results: Results,
     p: Printed,
     queue: str,
     fit: Mapping[str, int],
     name: str,
-    others: Mapping[str, Sequence[Seen]],
+    others: Mapping[str, Sequence[Measurements]],
 ) -> None:
     def put(claim: str, field: str, section: int | None = None) -> None:
-        value = estimate(_field(s, field, section) for s in seens[queue, p.link, fit[queue]])
-        study.put(f"{p.id}.{name}{claim}", value, _why(seens, p, queue, fit[queue], field, section, others))
+        value = estimate(_field(s, field, section) for s in results[queue, p.link, fit[queue]])
+        study.put(f"{p.id}.{name}{claim}", value, _why(results, p, queue, fit[queue], field, section, others))
 
     put("delay", "delay")
     put("thr", "throughput")
@@ -263,8 +263,8 @@ def _judge(
             put(f"s{k + 1}.thr", "throughputs", k)
 
 
-def _field(seen: Seen, name: str, section: int | None) -> float:
-    value = getattr(seen, name)
+def _field(runs: Measurements, name: str, section: int | None) -> float:
+    value = getattr(runs, name)
     return float(value if section is None else value[section])
 
 
@@ -272,27 +272,27 @@ UNITS = {"delay": "ms", "most": "ms", "sections": "ms", "throughput": "Mbit/s", 
 
 
 def _why(
-    seens: Seens,
+    results: Results,
     p: Printed,
     queue: str,
     nic: int,
     name: str,
     section: int | None,
-    others: Mapping[str, Sequence[Seen]],
+    others: Mapping[str, Sequence[Measurements]],
 ) -> str:
     """Tell what the same figure is at every nic, with the other reading of the discipline, and with other senders."""
 
-    def tell(seen: Sequence[Seen]) -> str:
-        return short(mean(_field(s, name, section) for s in seen))
+    def describe(runs: Sequence[Measurements]) -> str:
+        return short(mean(_field(s, name, section) for s in runs))
 
     other = {RL: PUBLISHED, PUBLISHED: RL, PIE_NS3: PIE_RFC, PIE_RFC: PIE_NS3}[queue]
-    told = [
-        f"{words} has {'/'.join(tell(seens[words, p.link, n]) for n in NICS)} {UNITS[name]}"
+    parts = [
+        f"{words} has {'/'.join(describe(results[words, p.link, n]) for n in NICS)} {UNITS[name]}"
         for words in (queue, other)
-        if (words, p.link, nic) in seens
+        if (words, p.link, nic) in results
     ]
-    told += [f"{how} {tell(seen)} {UNITS[name]}" for how, seen in others.items()]
-    return f"measured at nic {nic}, which fits best; at nic {'/'.join(map(str, NICS))} {'; '.join(told)}"
+    parts += [f"{how} {describe(runs)} {UNITS[name]}" for how, runs in others.items()]
+    return f"measured at nic {nic}, which fits best; at nic {'/'.join(map(str, NICS))} {'; '.join(parts)}"
 
 
 def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
@@ -306,8 +306,8 @@ def _reward(study: Study, bench: Bench, fit: Mapping[str, int]) -> None:
         return mean(reward(d, min(1.0, t / link[0])) for d, t in pairs)
 
     got = bench.seeds_of("Figure 4", settings, reduce, bin_s=PERIOD_S)
-    told = "; ".join(f"{queue} {'/'.join(f'{mean(got[queue, nic]):.2f}' for nic in NICS)}" for queue in (RL, PIE_NS3))
-    why = f"without exploring, reward at nic {'/'.join(map(str, NICS))}: {told}"
+    parts = "; ".join(f"{queue} {'/'.join(f'{mean(got[queue, nic]):.2f}' for nic in NICS)}" for queue in (RL, PIE_NS3))
+    why = f"without exploring, reward at nic {'/'.join(map(str, NICS))}: {parts}"
     study.put("F4.shipped", estimate(got[RL, fit[RL]]), why)
     curves.rl_aqm(study, why)
 
@@ -320,32 +320,32 @@ def reward(delay_ms: float, utilisation: float) -> float:
 # What is shown. ------------------------------------------------------------------------------------------------------
 
 
-def _says_which_fits(seens: Seens, fit: Mapping[str, int]) -> str:
-    def tell(queue: str) -> str:
-        misses = ", ".join(f"{nic}: {_misfit(seens, queue, nic):.1f}" for nic in NICS)
+def _fit_note(results: Results, fit: Mapping[str, int]) -> str:
+    def describe(queue: str) -> str:
+        misses = ", ".join(f"{nic}: {_misfit(results, queue, nic):.1f}" for nic in NICS)
         return f"{queue}: nic {fit[queue]} (misfit at nic {misses})"
 
     return (
         "Which nic fits the figures, by doublings of the delay plus per cent of throughput that the mean misses: "
-        + "; ".join(tell(queue) for queue in fit)
+        + "; ".join(describe(queue) for queue in fit)
         + "."
     )
 
 
-def _matrix(seens: Seens) -> Table:
+def _matrix(results: Results) -> Table:
     rows = []
-    for queue in _queues(seens):
-        for link in dict.fromkeys(link for _, link, _ in seens):
+    for queue in _queues(results):
+        for link in dict.fromkeys(link for _, link, _ in results):
             cells = [
-                "/".join(short(_value(seen, name)) for name in ("delay", "true_delay", "throughput"))
-                for seen in (seens[queue, link, nic] for nic in NICS)
+                "/".join(short(_value(runs, name)) for name in ("delay", "true_delay", "throughput"))
+                for runs in (results[queue, link, nic] for nic in NICS)
             ]
             rows.append([f"{queue} {link[0]}/{link[1]}", *cells])
     title = "Delay that the queue sees, ms / delay that senders see, ms / throughput, Mbit/s"
     return Table(title, ["Mbit/s, RTT ms", *(f"nic {nic}" for nic in NICS)], rows)
 
 
-def _drawn(seens: Seens, p: Printed, fit: Mapping[str, int]) -> Figure:
+def _drawn(results: Results, p: Printed, fit: Mapping[str, int]) -> Figure:
     numbers = range(1, len(SECTIONS) + 1)
     readings = (PIE_NS3, PIE_RFC) if p.queue == PIE_NS3 else (RL, PUBLISHED)
     shown = list(dict.fromkeys([*((q, fit[q]) for q in readings if q in fit), (readings[0], 0)]))
@@ -353,8 +353,8 @@ def _drawn(seens: Seens, p: Printed, fit: Mapping[str, int]) -> Figure:
     def sections(field: str, printed: Sequence[float]) -> list[Line]:
         lines = [Line("printed", list(zip(numbers, printed, strict=True)), "both", 0, True)] if printed else []
         for k, (queue, nic) in enumerate(shown):
-            seen = seens[queue, p.link, nic]
-            values = [mean(getattr(s, field)[n] for s in seen) for n in range(len(SECTIONS))]
+            runs = results[queue, p.link, nic]
+            values = [mean(getattr(s, field)[n] for s in runs) for n in range(len(SECTIONS))]
             floor = [max(v, LEAST_MS) for v in values]
             lines.append(Line(f"{queue}, nic {nic}", list(zip(numbers, floor, strict=True)), "both", k))
         return lines
@@ -362,7 +362,8 @@ def _drawn(seens: Seens, p: Printed, fit: Mapping[str, int]) -> Figure:
     def course(which: int) -> list[Line]:
         return [
             Line(f"{queue}, nic {nic}",
-                 [((n + 0.5) * BIN_S, v) for n, v in enumerate(seens[queue, p.link, nic][0].course[which])], "line", k)
+                 [((n + 0.5) * BIN_S, v) for n, v in enumerate(results[queue, p.link, nic][0].course[which])],
+                 "line", k)
             for k, (queue, nic) in enumerate(shown)
         ]  # fmt: skip
 

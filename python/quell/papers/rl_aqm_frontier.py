@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from quell import sweep
 from quell._core import Scenario
-from quell.papers.bench import Bench, knows, lacks, mean
+from quell.papers.bench import Bench, is_known, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study
 from quell.stats import Record, estimate, pareto
 
@@ -35,19 +35,19 @@ def measure(
 ) -> None:
     """Judge what was measured at nic 0, by queue words, and draw it beside the printed points."""
     constants = _constants(bench)
-    points = [_middle(pairs) for pairs in constants.values()]
+    points = [_mean_pair(pairs) for pairs in constants.values()]
     edge = sorted(p for p, on in zip(points, pareto([(t, d) for d, t in points]), strict=True) if on)
-    seen = dict(at_nic_0)
+    measured = dict(at_nic_0)
     for prefix, words in NETWORKS.items():
-        if not knows(words):
+        if not is_known(words):
             for what in ("frontier", "over_pie.delay", "over_pie.thr"):
-                study.put(f"{prefix}{what}", None, lacks(words))
+                study.put(f"{prefix}{what}", None, missing_reason(words))
             continue
-        if words not in seen:
+        if words not in measured:
             settings = {words: (Scenario("rl-aqm"), words)}
-            seen[words] = bench.seeds_of("The bare link", settings, _pair)[words]
-        _judge(study, prefix, words, seen[words], seen[PIE], edge)
-    _draw(study, points, edge, {words: _middle(pairs) for words, pairs in seen.items()}, printed)
+            measured[words] = bench.seeds_of("The bare link", settings, _pair)[words]
+        _judge(study, prefix, words, measured[words], measured[PIE], edge)
+    _draw(study, points, edge, {words: _mean_pair(pairs) for words, pairs in measured.items()}, printed)
 
 
 def _constants(bench: Bench) -> Mapping[float, Pairs]:
@@ -59,7 +59,7 @@ def _pair(record: Record) -> tuple[float, float]:
     return record["backlog_ms"]["mean"], record["throughput_mbps"]
 
 
-def _middle(pairs: Pairs) -> tuple[float, float]:
+def _mean_pair(pairs: Pairs) -> tuple[float, float]:
     return mean(d for d, _ in pairs), mean(t for _, t in pairs)
 
 
@@ -77,7 +77,7 @@ def _judge(study: Study, prefix: str, words: str, mine: Pairs, pie: Pairs, edge:
             f"{ratio.mean:.2f} of the delay of the best constant drop probability as fast, so it stands "
             f"{'on the frontier or beyond it' if beyond else 'behind the frontier'}"
         )
-    (delay, throughput), (others, full) = _middle(mine), _middle(pie)
+    (delay, throughput), (others, full) = _mean_pair(mine), _mean_pair(pie)
     study.notes.append(
         f"On the bare link ({WHERE}) {words} has {delay:.2f} ms at {throughput:.2f} Mbit/s: {stands}. "
         f"{PIE} has {others:.2f} ms at {full:.2f} Mbit/s: {words} is {'' if delay < others else 'not '}below its "

@@ -112,7 +112,7 @@ def _claims() -> list[Claim]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measurements:
     """What one run gave."""
 
     rtt: float
@@ -121,9 +121,9 @@ class Seen:
     cdf: list[tuple[float, float]]
 
 
-def _reduce(record: Record) -> Seen:
+def _reduce(record: Record) -> Measurements:
     cdf = [(ms, share) for ms, share in record["sojourn_cdf"]]
-    return Seen(record["rtt_ms"]["mean"], record["delivered_in_order_mbps"], record["jain"] or 0.0, cdf)
+    return Measurements(record["rtt_ms"]["mean"], record["delivered_in_order_mbps"], record["jain"] or 0.0, cdf)
 
 
 RATE_MCS = (3, 5, 7, 15, 21)
@@ -152,14 +152,14 @@ def measure(bench: Bench) -> Study:
         return mean(getattr(x, name) for x in got[key])
 
     def why(s: Setup, name: str) -> str:
-        told = ", ".join(f"{q} {short(value((s.id, q), name))}" for q in queues)
+        listed = ", ".join(f"{q} {short(value((s.id, q), name))}" for q in queues)
         over = "; ".join(
             f"MCS {m} {short(mean(x.rtt for x in by_rate[m, DEFAULT]) / mean(x.rtt for x in by_rate[m, WQM]))}"
             for m in rates
         )
-        return f"{name}: {told}; RTT of the default over WQM's with five flows over one hop: {over}"
+        return f"{name}: {listed}; RTT of the default over WQM's with five flows over one hop: {over}"
 
-    below, started = _below(study, bench, seconds), _started(study, bench)
+    below, started = _driver_queues(study, bench, seconds), _start_times(study, bench)
     for s in setups:
         for q in QUEUES:
             for name in ("rtt", "goodput"):
@@ -171,8 +171,8 @@ def measure(bench: Bench) -> Study:
         study.put(f"{s.id}.lost", estimate(100 * (1 - a.goodput / b.goodput) for a, b in pairs), why(s, "goodput"))
     for q, row in ((WQM, "W2.jain"), (CODEL, "W2.jain.codel"), (DEFAULT, "W2.jain.default")):
         study.put(row, estimate(x.jain for x in got["W2", q]), f"{why(SETUPS[3], 'jain')}; {started}")
-    _paced(study, bench, seconds)
-    _drained(study, bench)
+    _pacing(study, bench, seconds)
+    _full_queues(study, bench)
     best = max(SETUPS, key=lambda s: value((s.id, "pie")) / value((s.id, WQM)))
     ratios = [a.rtt / b.rtt for a, b in zip(got[best.id, "pie"], got[best.id, WQM], strict=True)]
     study.put("W4.least_pie", estimate(ratios), why(best, "rtt"))
@@ -194,7 +194,7 @@ def measure(bench: Bench) -> Study:
     return study
 
 
-def _paced(study: Study, bench: Bench, seconds: int) -> None:
+def _pacing(study: Study, bench: Bench, seconds: int) -> None:
     """Pacing, which the authors left for later."""
     queues = (DEFAULT, CODEL, WQM, "fq_codel")
     kinds: dict[str, tuple[str, Flow]] = {"plain": ("CUBIC", {}), "reno": ("NewReno", {"cc": "newreno"}), **PACED}
@@ -208,12 +208,12 @@ def _paced(study: Study, bench: Bench, seconds: int) -> None:
     study.tables.append(Table(title, ["senders", *queues], rows))
 
 
-def _cell(seen: list[Seen]) -> str:
-    rtt, goodput, jain = (mean(getattr(x, name) for x in seen) for name in ("rtt", "goodput", "jain"))
+def _cell(measured: list[Measurements]) -> str:
+    rtt, goodput, jain = (mean(getattr(x, name) for x in measured) for name in ("rtt", "goodput", "jain"))
     return f"{short(rtt)} / {short(goodput)} / {jain:.2f}"
 
 
-def _below(study: Study, bench: Bench, seconds: int) -> str:
+def _driver_queues(study: Study, bench: Bench, seconds: int) -> str:
     """Give the driver more frames below the queue, which CoDel does not see."""
     depths = (2, 12) if bench.quick else (2, 4, 8, 12)
     queues = (DEFAULT, CODEL, "pie", WQM, "wqm target 15ms")
@@ -236,7 +236,7 @@ def _below(study: Study, bench: Bench, seconds: int) -> str:
     )
 
 
-def _started(study: Study, bench: Bench) -> str:
+def _start_times(study: Study, bench: Bench) -> str:
     """Start flows together or one by one, look for longer: what Jain's index of the default hangs on."""
     kinds = [(0, 60), (STAGGER, 60)] if bench.quick else [(0, 60), (STAGGER, 60), (STAGGER, 120), (STAGGER, 200)]
     queues = (DEFAULT, CODEL, WQM)
@@ -259,7 +259,7 @@ def _started(study: Study, bench: Bench) -> str:
     return "Jain's index of the default: " + ", ".join(f"{row[0]}, {row[1]}: {row[2]}" for row in rows)
 
 
-def _drained(study: Study, bench: Bench) -> None:
+def _full_queues(study: Study, bench: Bench) -> None:
     """Fill the default queue on links of the slides' rates: how long its last packet waits."""
     settings = {
         rate: (

@@ -72,8 +72,8 @@ class Arguments:
     seed: int = 1
     command: str = ""
 
-    def worth(self, step: Step) -> Floats:
-        """Say what a period was worth to each sub-queue, as the learner counts it."""
+    def rewards(self, step: Step) -> Floats:
+        """Give each sub-queue's reward of a period, as the learner scales it."""
         if self.reward == "rtt":
             reward = -self.reward_scale * np.minimum(step.delay_ms / MOST_MS, 1.0)
             return np.asarray((reward + 8.0) / 8.0, np.float32)
@@ -199,8 +199,8 @@ class Global:
 
 
 @dataclass
-class Told:
-    """What a worker tells of an episode: means over its steps."""
+class EpisodeMeans:
+    """Means over the steps of a worker's episode."""
 
     reward: float
     delay_ms: float
@@ -210,46 +210,46 @@ class Told:
 
 
 class Worker:
-    """One worker: a copy of the network, and a queue of its own."""
+    """One worker: a copy of the network, and its own queue."""
 
     def __init__(self, number: int, arguments: Arguments, scale: Scaling, traces: list[coupled.Trace]) -> None:
         self._number, self._arguments, self._scale = number, arguments, scale
         self._environment = environment(arguments, number, traces)
         self._networks = Networks()
-        self._course: Generator[Tensor, None, Told]
+        self._steps: Generator[Tensor, None, EpisodeMeans]
 
-    def begin(self, number: int, flat: Tensor) -> Tensor | Told:
-        """Begin an episode with these parameters; go on to the first gradient, or to the end."""
+    def begin(self, number: int, flat: Tensor) -> Tensor | EpisodeMeans:
+        """Start an episode with these parameters; return the first gradient, or the result at the end."""
         self._networks.flat.copy_(flat)
-        self._course = self._play(number)
+        self._steps = self._play(number)
         return self._next()
 
-    def go_on(self, flat: Tensor) -> Tensor | Told:
-        """Go on with these parameters to the next gradient, or to the end of the episode."""
+    def advance(self, flat: Tensor) -> Tensor | EpisodeMeans:
+        """Continue with these parameters; return the next gradient, or the result at the end of the episode."""
         self._networks.flat.copy_(flat)
         return self._next()
 
-    def _next(self) -> Tensor | Told:
+    def _next(self) -> Tensor | EpisodeMeans:
         try:
-            return next(self._course)
+            return next(self._steps)
         except StopIteration as end:
-            told: Told = end.value
-            return told
+            means: EpisodeMeans = end.value
+            return means
 
-    def episode(self, number: int, shared: Global, lock: contextlib.AbstractContextManager[Any]) -> Told:
+    def episode(self, number: int, shared: Global, lock: contextlib.AbstractContextManager[Any]) -> EpisodeMeans:
         """Play an episode and send the global network a gradient every few steps."""
         answer = self.begin(number, shared.flat)
         while isinstance(answer, Tensor):
             with lock:
                 shared.apply(answer)
                 flat = shared.flat.clone()
-            answer = self.go_on(flat)
+            answer = self.advance(flat)
         return answer
 
-    def _play(self, number: int) -> Generator[Tensor, None, Told]:
+    def _play(self, number: int) -> Generator[Tensor, None, EpisodeMeans]:
         """Play an episode; give the gradient of every few steps."""
         chosen, networks = self._arguments, self._networks
-        dice = torch.Generator().manual_seed(chosen.seed * 1_000_003 + number * 101 + self._number)
+        rng = torch.Generator().manual_seed(chosen.seed * 1_000_003 + number * 101 + self._number)
         step = self._environment.begin(number)
         held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]] = []
         rewards, delays, uses, spreads, losses = [], [], [], [], []
@@ -257,11 +257,11 @@ class Worker:
             rows = self._scale(step.readings)
             with torch.no_grad():
                 mean, spread = networks.act(rows)
-                noise = torch.randn(len(rows), generator=dice)
+                noise = torch.randn(len(rows), generator=rng)
                 actions = (mean + spread * noise).clamp_(-1.0, 1.0)
             busy = step.busy
             step = self._environment.step(np.where(busy, self._scale.probability(actions.numpy()), 0.0))
-            gain = chosen.worth(step)
+            gain = chosen.rewards(step)
             held.append((rows, actions, gain, busy))
             if busy.any():
                 rewards.append(float(gain[busy].mean()))
@@ -276,7 +276,7 @@ class Worker:
                 held = []
             if step.over:
                 break
-        return Told(*(math.fsum(v) / max(1, len(v)) for v in (rewards, delays, uses, spreads, losses)))
+        return EpisodeMeans(*(math.fsum(v) / max(1, len(v)) for v in (rewards, delays, uses, spreads, losses)))
 
     def _gradient(
         self, held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]], after: Tensor
@@ -312,7 +312,7 @@ def environment(arguments: Arguments, worker: int, traces: list[coupled.Trace]) 
     return coupled.Loop(arguments.seed, worker, ranges, arguments.steps, published=arguments.as_published)
 
 
-class Crew:
+class Workers:
     """All workers: this process alone, or one process each."""
 
     def __init__(self, arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace]) -> None:
@@ -334,13 +334,13 @@ class Crew:
             self._ends.append(mine)
             self._processes.append(process)
 
-    def play(self, number: int) -> list[Told]:
-        """Let every worker play an episode."""
+    def play(self, number: int) -> list[EpisodeMeans]:
+        """Have every worker play an episode."""
         if not self._ends:
             return [self.workers[0].episode(number, self._shared, self._lock)]
         for end in self._ends:
             end.send(number)
-        told = []
+        means = []
         for k, end in enumerate(self._ends):
             try:
                 answer = end.recv()
@@ -348,8 +348,8 @@ class Crew:
                 raise Stopped(f"worker {k} is gone; go on with --resume", kit.FAILED) from None
             if isinstance(answer, str):
                 raise Stopped(f"worker {k}: {answer}", kit.FAILED)
-            told.append(answer)
-        return told
+            means.append(answer)
+        return means
 
     def close(self) -> None:
         """End the processes; they hold nothing that is not in the global network."""
@@ -361,25 +361,25 @@ class Crew:
 class Cluster:
     """All workers as actors of a Ray cluster; this process applies each gradient and answers with the outcome."""
 
-    def __init__(self, actors: executor.Crew, arguments: Arguments, shared: Global) -> None:
+    def __init__(self, actors: executor.Actors, arguments: Arguments, shared: Global) -> None:
         self._actors, self._count, self._shared = actors, arguments.workers, shared
 
-    def play(self, number: int) -> list[Told]:
-        """Let every worker play an episode."""
-        told: dict[int, Told] = {}
+    def play(self, number: int) -> list[EpisodeMeans]:
+        """Have every worker play an episode."""
+        means: dict[int, EpisodeMeans] = {}
         for k in range(self._count):
             self._actors.call(k, "begin", number, self._shared.flat.clone())
-        while len(told) < self._count:
+        while len(means) < self._count:
             try:
                 k, answer = self._actors.first()
             except Exception as error:
                 raise Stopped(f"{type(error).__name__}: {error}; go on with --resume", kit.FAILED) from None
-            if isinstance(answer, Told):
-                told[k] = answer
+            if isinstance(answer, EpisodeMeans):
+                means[k] = answer
             else:
                 self._shared.apply(answer)
-                self._actors.call(k, "go_on", self._shared.flat.clone())
-        return [told[k] for k in range(self._count)]
+                self._actors.call(k, "advance", self._shared.flat.clone())
+        return [means[k] for k in range(self._count)]
 
     def close(self) -> None:
         """End the actors."""
@@ -389,7 +389,7 @@ class Cluster:
 def _serve(
     worker: Worker, shared: Global, end: Connection, lock: contextlib.AbstractContextManager[Any], parent: int
 ) -> None:
-    """Play episodes until killed, or left alone. Ctrl-C is the main process's business."""
+    """Play episodes until killed or orphaned. The main process handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     while True:
@@ -398,7 +398,7 @@ def _serve(
                 return
         number = end.recv()
         try:
-            answer: Told | str = worker.episode(number, shared, lock)
+            answer: EpisodeMeans | str = worker.episode(number, shared, lock)
         except Exception as error:  # it has to reach whoever waits for it
             answer = f"{type(error).__name__}: {error}"
         end.send(answer)
@@ -410,16 +410,16 @@ def _on_a_cluster(number: int, arguments: Arguments, scale: Scaling, traces: lis
 
 
 @contextlib.contextmanager
-def crew(
+def start_workers(
     arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace], on: Executor = HERE
-) -> Iterator[Crew | Cluster]:
-    """Keep workers for a while."""
-    actors = on.crew(_on_a_cluster, range(arguments.workers), arguments, scale, traces)
-    all_of_them = Crew(arguments, shared, scale, traces) if actors is None else Cluster(actors, arguments, shared)
+) -> Iterator[Workers | Cluster]:
+    """Start workers, and end them on exit."""
+    actors = on.actors(_on_a_cluster, range(arguments.workers), arguments, scale, traces)
+    pool = Workers(arguments, shared, scale, traces) if actors is None else Cluster(actors, arguments, shared)
     try:
-        yield all_of_them
+        yield pool
     finally:
-        all_of_them.close()
+        pool.close()
 
 
 def train(
@@ -439,15 +439,15 @@ def train(
     if session.state is not None:
         shared.load_state(session.state["global"])
         kept = session.state["kept"]
-    with crew(arguments, shared, scale, traces, on) as workers, session:
+    with start_workers(arguments, shared, scale, traces, on) as workers, session:
 
         def state() -> kit.State:
             return {"global": shared.state(), "kept": kept}
 
         for number in range(session.done, arguments.episodes):
-            told = workers.play(number)
+            means = workers.play(number)
             reward, delay, use, spread, loss = (
-                math.fsum(getattr(t, name) for t in told) / len(told)
+                math.fsum(getattr(t, name) for t in means) / len(means)
                 for name in ("reward", "delay_ms", "utilisation", "spread", "loss")
             )
             if number >= arguments.episodes - max(1, arguments.episodes // 4):
@@ -455,9 +455,9 @@ def train(
             session.point(
                 number,
                 reward=reward,
-                rewards=[t.reward for t in told],
+                rewards=[t.reward for t in means],
                 delay_ms=delay,
-                delays_ms=[t.delay_ms for t in told],
+                delays_ms=[t.delay_ms for t in means],
                 utilisation=use,
                 spread=spread,
                 loss=session.finite("loss", loss),
@@ -478,8 +478,8 @@ def _choose(
         networks.flat.copy_(flat)
         judged.append((judge(arguments, scale, networks), -minus, networks.tensors()))
     best, number, tensors = max(judged, key=lambda j: (j[0]["score"], j[1]))
-    told = {name: round(value, 4) for name, value in best.items()}
-    chosen = card(arguments, scale, {"episode": number, **told, "training_s": round(seconds, 1)})
+    rounded = {name: round(value, 4) for name, value in best.items()}
+    chosen = card(arguments, scale, {"episode": number, **rounded, "training_s": round(seconds, 1)})
     kit.write_model(out, tensors, chosen)
     return chosen
 

@@ -93,8 +93,8 @@ def _rows(data: bytes, width: int) -> Floats:
     return np.frombuffer(data, np.float32).reshape(-1, width)
 
 
-def _by_factors(dice: random.Random, low: float, high: float) -> float:
-    return float(low * (high / low) ** dice.random())
+def _log_uniform(rng: random.Random, low: float, high: float) -> float:
+    return float(low * (high / low) ** rng.random())
 
 
 class Loop:
@@ -112,25 +112,25 @@ class Loop:
 
     def begin(self, number: int) -> Step:
         """Begin an episode in a world of its own."""
-        dice = random.Random(f"{self._seed} {number} {self._worker // 2}")
-        mbps, rtt_ms = _by_factors(dice, *self._ranges.mbps), _by_factors(dice, *self._ranges.rtt_ms)
-        flows, before = dice.randint(*self._ranges.flows), dice.uniform(1.0, 3.0)
+        rng = random.Random(f"{self._seed} {number} {self._worker // 2}")
+        mbps, rtt_ms = _log_uniform(rng, *self._ranges.mbps), _log_uniform(rng, *self._ranges.rtt_ms)
+        flows, before = rng.randint(*self._ranges.flows), rng.uniform(1.0, 3.0)
         duration = before + (self._steps + 2) * PERIOD_S
         scenario = router(mbps, rtt_ms, flows, both_ways=True, duration_s=duration)
         self._world = CoupledQueues(
-            scenario, QUEUE, dice.getrandbits(48), port=self._worker % 2, period_s=PERIOD_S, published=self._published
+            scenario, QUEUE, rng.getrandbits(48), port=self._worker % 2, period_s=PERIOD_S, published=self._published
         )
         law = [LAW] * self._world.sub_queues
         while True:
-            step = self._go_on(law)
+            step = self._advance(law)
             if self._world.now_s >= before:
                 return step
 
     def step(self, probabilities: Floats) -> Step:
         """Go on by 15 ms."""
-        return self._go_on(probabilities.tolist())
+        return self._advance(probabilities.tolist())
 
-    def _go_on(self, probabilities: list[float]) -> Step:
+    def _advance(self, probabilities: list[float]) -> Step:
         readings, state, utilisation, over = self._world.step(probabilities)
         busy, delay_ms, loss = _rows(state, 3).T
         return Step(_rows(readings, 12), busy > 0, delay_ms, loss, utilisation, over)
@@ -187,8 +187,8 @@ class Lookup:
 
     def begin(self, number: int) -> Step:
         """Begin an episode at a row drawn at random."""
-        dice = random.Random(f"{self._seed} {number} {self._worker}")
-        return self._at(dice.randrange(len(self._probability)))
+        rng = random.Random(f"{self._seed} {number} {self._worker}")
+        return self._at(rng.randrange(len(self._probability)))
 
     def step(self, probabilities: Floats) -> Step:
         """Look up the row whose probability is nearest to the action."""
@@ -208,9 +208,9 @@ Setting = tuple[float, float, int]
 
 def _drawn(name: str, most_flows: int) -> list[Setting]:
     """Draw 36 scenarios: rate and round trip by equal factors, as training does, from a name in place of a seed."""
-    dice = random.Random(name)
+    rng = random.Random(name)
     return [
-        (round(_by_factors(dice, 1, 100), 1), round(_by_factors(dice, 10, 100)), dice.randint(1, most_flows))
+        (round(_log_uniform(rng, 1, 100), 1), round(_log_uniform(rng, 10, 100)), rng.randint(1, most_flows))
         for _ in range(36)
     ]
 

@@ -121,7 +121,7 @@ class Session:
 
     def _on_interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         if self._interrupted:  # asked twice: leave at once, the last checkpoint is on the disk
-            raise Stopped(self._how_to_go_on("interrupted"), INTERRUPTED)
+            raise Stopped(self._resume_hint("interrupted"), INTERRUPTED)
         self._interrupted = True
 
     def point(self, step: int, **values: float | list[float]) -> None:
@@ -134,12 +134,12 @@ class Session:
                 if not isinstance(value, list):
                     self._writer.add_scalar(name, value, step)
         except OSError as error:
-            raise Stopped(self._how_to_go_on(f"{self._tensorboard}: {error.strerror}"), FAILED) from None
+            raise Stopped(self._resume_hint(f"{self._tensorboard}: {error.strerror}"), FAILED) from None
 
     def finite(self, what: str, value: float) -> float:
         """Return `value`; stop the training if it is no finite number."""
         if not math.isfinite(value):
-            raise Stopped(self._how_to_go_on(f"the {what} became {value}"), FAILED)
+            raise Stopped(self._resume_hint(f"the {what} became {value}"), FAILED)
         return value
 
     def advance(self, done: int, note: str, state: Callable[[], State]) -> None:
@@ -149,7 +149,7 @@ class Session:
         if due or self._interrupted:
             self._write(done, state())
         if self._interrupted and done < self._total:
-            raise Stopped(self._how_to_go_on("interrupted"), INTERRUPTED)
+            raise Stopped(self._resume_hint("interrupted"), INTERRUPTED)
 
     def _write(self, done: int, state: State) -> None:
         whole = {
@@ -170,7 +170,7 @@ class Session:
             self.done = done
             _write_bytes(self.folder / "curve.parquet", curve.getbuffer())
         except InputError as error:
-            raise Stopped(self._how_to_go_on(str(error)), FAILED) from None
+            raise Stopped(self._resume_hint(str(error)), FAILED) from None
 
     def _read(self, resume: bool) -> None:
         if not self.last.exists():
@@ -202,7 +202,7 @@ class Session:
         self.state, self.done, self.rows = state, done, rows
         torch.set_rng_state(rng)
 
-    def _how_to_go_on(self, why: str) -> str:
+    def _resume_hint(self, why: str) -> str:
         if not self.done:
             return f"{why}; no checkpoint had been written yet"
         return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): go on with --resume"

@@ -49,8 +49,8 @@ def train(
                 seed = scenario.run_seed(k)
                 text, table = episode(scenario, words, seed, which=which, table=table)
                 record = json.loads(text)
-                told = f"{k + 1} runs of {scenario.name}, {scenario.duration_s:g} s each: {command}"
-                write_bytes(out, table.save(told, scenario.seed))
+                trained_on = f"{k + 1} runs of {scenario.name}, {scenario.duration_s:g} s each: {command}"
+                write_bytes(out, table.save(trained_on, scenario.seed))
                 done = k + 1
                 update(done, f"{record['sojourn_ms']['mean']:.1f} ms")
     except KeyboardInterrupt:

@@ -264,9 +264,11 @@ def load(arguments: Arguments) -> Scenario:
 def simulate(item: tuple[int, float], arguments: Arguments, scenario: Scenario, model: bytes) -> Episode:
     """Simulate a run of the scenario, `(number, epsilon)`, under a network (a policy file), in Rust."""
     run, epsilon = item
-    dice = arguments.seed * 1_000_003 + run
+    exploration = arguments.seed * 1_000_003 + run
     words = f"rlaqm period {PERIOD_S}s epsilon {epsilon!r}"
-    record, states, actions, _ = _core.episode(scenario, words, scenario.run_seed(run), model=model, explore=dice)
+    record, states, actions, _ = _core.episode(
+        scenario, words, scenario.run_seed(run), model=model, explore=exploration
+    )
     seen = torch.frombuffer(bytearray(states), dtype=torch.float32).reshape(-1, 3)
     taken = torch.frombuffer(bytearray(actions), dtype=torch.float32).to(torch.uint8)
     return Episode(seen, taken, arguments.reward(seen[:, 0], seen[:, 1]), json.loads(record))
@@ -275,7 +277,7 @@ def simulate(item: tuple[int, float], arguments: Arguments, scenario: Scenario, 
 def play(learner: Learner, scenario: Scenario, run: int, epsilon: float) -> Episode:
     """Simulate a run step by step, with a fit after each: as published."""
     chosen = learner.arguments
-    dice = random.Random(chosen.seed * 1_000_003 + run)
+    rng = random.Random(chosen.seed * 1_000_003 + run)
     env = _core.Environments(
         scenario, QUEUE, [scenario.run_seed(run)], knob="drop", bounds=(0.0, MOST), initial=0.0, period_s=PERIOD_S,
         steps=[step / 100 for step in STEPS], observe=["delay_ms", "utilisation", "knob"],
@@ -285,7 +287,7 @@ def play(learner: Learner, scenario: Scenario, run: int, epsilon: float) -> Epis
     before: State = (0.0, 0.0, 0.0)
     states, actions, rewards, losses = [before], [], [0.0], []
     while not over[0]:
-        action = act(learner, before, epsilon, dice)
+        action = act(learner, before, epsilon, rng)
         env.step(np.array([action]), seen, unused, over)
         after: State = tuple(seen[0].tolist())
         gain = chosen.reward(after[0], after[1])
@@ -297,13 +299,13 @@ def play(learner: Learner, scenario: Scenario, run: int, epsilon: float) -> Epis
     return Episode(torch.tensor(states), torch.tensor(actions), torch.tensor(rewards[1:]), losses=losses)
 
 
-def act(learner: Learner, state: State, epsilon: float, dice: random.Random) -> int:
+def act(learner: Learner, state: State, epsilon: float, rng: random.Random) -> int:
     """Choose an action: the two rules for an empty queue, exploring, the network."""
     delay_ms, _, drop = state
     if delay_ms < EMPTY_MS:
         return 4 if drop else 0
-    if dice.random() < epsilon:
-        return dice.randrange(len(STEPS))
+    if rng.random() < epsilon:
+        return rng.randrange(len(STEPS))
     return learner.best(state)
 
 
