@@ -171,7 +171,7 @@ impl Task {
                 .key("observe"));
         }
         let scenario = Arc::make_mut(&mut self.scenario);
-        // Nobody reads a record: histograms per flow need not be kept.
+        // No record is read: histograms per flow are not needed.
         scenario.warmup = NEVER;
         if self.path {
             for hop in &mut scenario.hops {

@@ -1,6 +1,6 @@
-//! A queue and the link behind it: what a port of the simulator and a live link both are.
+//! A queue and the link behind it, used by the simulator's ports and by live links.
 //!
-//! Its owner says what time it is. It calls [`Bottleneck::enqueue`] for what arrives, [`Bottleneck::event`] when `next` is due,
+//! Its owner passes the time. It calls [`Bottleneck::enqueue`] for what arrives, [`Bottleneck::event`] when `next` is due,
 //! and [`Bottleneck::decide`] when the controller is; a live link adds a delay in front, the simulator the network around it.
 
 use std::collections::VecDeque;
@@ -88,7 +88,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// The link never takes a packet by itself: somebody else takes them from the queue.
+    /// The link never takes a packet by itself: the owner takes them from the queue.
     pub fn without_line(self) -> Self {
         Self {
             next: NEVER - 1, // not idle, so that no arrival starts the line
@@ -106,7 +106,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.server.rate_bps(now)
     }
 
-    /// A packet of `len` bytes arrives; true if it waits for somebody outside to decide.
+    /// A packet of `len` bytes arrives; true if it waits for an outside controller.
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> P) -> bool {
         match self.queue.offer(now, len, make) {
@@ -255,7 +255,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     }
 
     /// The controller's turn at the queue's `decide_at`; `read` adds to the readings what only the owner knows. True if
-    /// somebody outside decides.
+    /// an outside controller decides.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&mut Gauges)) -> bool {
         let server = &self.server;
         self.queue.decide(now, |queue| {
@@ -265,7 +265,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         })
     }
 
-    /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for it go on.
+    /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for it continue.
     pub fn set_knobs(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {
         self.queue.set_knobs(now, sub_queue, knobs);
         while let Some(backlog) = self.queue.go_on(now) {
@@ -273,7 +273,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
-    /// What somebody outside is to decide before packets that wait can go on.
+    /// The decision that an outside controller has to make before waiting packets continue.
     #[inline]
     pub fn question(&self) -> Option<Question> {
         self.queue.question()

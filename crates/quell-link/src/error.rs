@@ -1,4 +1,4 @@
-//! One line that says where bad input is, what is wrong with it and what would be right.
+//! An error in one line: the place of bad input, what is wrong with it, and the remedy.
 
 use std::fmt;
 

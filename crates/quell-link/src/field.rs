@@ -1,4 +1,4 @@
-//! One parameter of anything: how its value is read from text, checked, kept and written. The options of queue words and the
+//! One parameter: how its value is read from text, checked, kept and written. The options of queue words and the
 //! keys of scenario files are tables of these.
 
 use quell_qdisc::{NEVER, Nanos};

@@ -1,6 +1,6 @@
 //! A log-linear histogram: 128 sub-buckets in every octave, so that a bucket is less than 0.8 % wide.
 //!
-//! By hand because it records several times per packet: an index by counting leading zeros, one addition, no search.
+//! Written here because it records several times per packet: an index by counting leading zeros, one addition, no search.
 //! Values are integers, mostly nanoseconds; below 1,024 buckets are 8 wide, so what is counted in small units (packets) is
 //! recorded shifted up and scaled back in [`Hist::summary`].
 

@@ -1,4 +1,4 @@
-//! What is measured at a queue, and how: exact means and maxima, histograms for the quantiles.
+//! Measurement at a queue: exact means and maxima, histograms for the quantiles.
 
 use std::ops::{Add, Sub};
 

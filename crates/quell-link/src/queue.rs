@@ -1,5 +1,5 @@
-//! A queue with all that belongs to it wherever it runs: the discipline, its controller, its meter. What sends its packets on
-//! is somebody else's: a [`crate::Bottleneck`], or the channel of a wireless cell.
+//! A queue with its discipline, controller and meter, as it runs in every driver. A [`crate::Bottleneck`] or the channel of a
+//! wireless cell sends its packets.
 
 use std::collections::VecDeque;
 
@@ -81,7 +81,7 @@ impl<P: Packet, O: Observer<P>> Look<P, Probe<P, O>> for OnLine<'_, P> {
     }
 }
 
-/// What somebody outside is to decide.
+/// A decision for an outside controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The sub-queue whose knobs are wanted; `None`: the queue's.
@@ -355,7 +355,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         (g.limit_packets, g.probability)
     }
 
-    /// The controller's turn at `decide_at`, with gauges that are read only if it decides here: true if somebody outside does.
+    /// The controller's turn at `decide_at`, with gauges that are read only if it decides here: true if an outside controller does.
     pub fn decide(&mut self, now: Nanos, read: impl FnOnce(&Self) -> Gauges) -> bool {
         self.qdisc.run_timers(now);
         let Some(mut controller) = self.controller.take() else {
@@ -396,7 +396,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
-    /// What somebody outside is to decide before packets that wait can go on.
+    /// The decision that an outside controller has to make before waiting packets continue.
     #[inline]
     pub fn question(&self) -> Option<Question> {
         self.question

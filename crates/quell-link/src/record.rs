@@ -1,4 +1,4 @@
-//! The result record: one object per run, as JSON, Parquet columns or a data frame. The contract of what programs read.
+//! The result record: one object per run, as JSON, Parquet columns or a data frame. Programs rely on its keys.
 
 use std::ops::{Add, Sub};
 
@@ -133,7 +133,7 @@ pub struct Series {
     pub probability: Vec<f64>,
     /// Application goodput of each flow, Mbit/s (outer index: flow).
     pub goodput_mbps: Vec<Vec<f64>>,
-    /// What each flow delivered in order, Mbit/s (outer index: flow); empty where nobody knows.
+    /// What each flow delivered in order, Mbit/s (outer index: flow); empty where it is unknown.
     #[serde(default)]
     pub delivered_in_order_mbps: Vec<Vec<f64>>,
     /// Smoothed RTT of each TCP flow at the end of the bin, ms; null while it does not run (outer index: flow).
@@ -191,7 +191,7 @@ pub struct Guard {
 /// A cell (only where the scenario has one).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wifi {
-    /// Share of the time in which somebody was on the air, 0..1.
+    /// Share of the time in which any node was on the air, 0..1.
     pub busy: f64,
     /// Data frames and requests to send that other frames destroyed.
     pub collisions: u64,
@@ -230,7 +230,7 @@ pub struct WifiQueue {
     pub aggregate: f64,
     /// Frames sent again, over frames sent.
     pub retries: f64,
-    /// Exchanges that nobody answered, over exchanges.
+    /// Exchanges without an answer, over exchanges.
     pub failures: f64,
     /// Frames given up after the last retry.
     pub given_up: u64,
@@ -254,7 +254,7 @@ pub struct Run {
     /// byte counts once, when its first copy arrives, in order or not: on a path of one link never more than it carried.
     pub goodput_mbps: f64,
     /// Application bytes that their receivers could read, Mbit/s: those behind a hole count when it is filled. May exceed what
-    /// the link carried in the measured time. Null where nobody sees the receivers.
+    /// the link carried in the measured time. Null where the receivers are not observed.
     #[serde(default)]
     pub delivered_in_order_mbps: Option<f64>,
     /// Wire bytes through the bottleneck, Mbit/s.

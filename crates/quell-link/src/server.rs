@@ -1,4 +1,4 @@
-//! What a link offers and when a packet is through: constant rates, schedules and traces.
+//! Capacity of a link and service times of packets: constant rates, schedules and traces.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Measured links in Mahimahi's packet-delivery format: one line per opportunity to send 1,504 bytes, its time in milliseconds,
-//! ascending; several lines may name the same millisecond. Behind the last line's time the trace starts over.
+//! Rate traces of links in Mahimahi's packet-delivery format: one line per opportunity to send 1,504 bytes, its time in milliseconds,
+//! ascending; several lines may name the same millisecond. After the last line the trace repeats.
 
 use std::path::Path;
 

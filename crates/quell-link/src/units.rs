@@ -2,7 +2,7 @@
 //!
 //! Prefixes of rates are powers of 1000 (`kibit`, `mibit` ...: of 1024), those of sizes powers of 1024, as in `tc`:
 //! `6MB` are 6,291,456 bytes. Upper and lower case are alike. Deviation from `tc`: a time or a rate without a unit is refused,
-//! because `tc` reads `target 5` as 5 us and `rate 15` as 15 bit/s and nobody means that.
+//! because `tc` reads `target 5` as 5 us and `rate 15` as 15 bit/s which is never what is meant.
 
 use quell_qdisc::Nanos;
 

@@ -89,12 +89,12 @@ pub struct Queue {
 pub struct Built {
     /// The discipline's parameters.
     pub queue: disciplines::Params,
-    /// Who sets its knobs; `None`: nobody.
+    /// The controller that sets its knobs, if any.
     pub controller: Option<Box<dyn Control>>,
 }
 
 impl Built {
-    /// A queue whose knobs nobody sets.
+    /// A queue without a controller.
     fn queue(queue: disciplines::Params) -> Self {
         Self {
             queue,

@@ -1,4 +1,4 @@
-//! What a discipline shows (gauges) and lets be set (knobs): all that passes between it and a controller.
+//! The readings (gauges) and settings (knobs) through which a discipline and a controller communicate.
 
 use crate::Nanos;
 
@@ -23,7 +23,7 @@ pub struct Gauges {
     pub share: f64,
     /// Where the air is shared: bits that arrive per second of the air that the queue's frames take; 0 on a wire.
     pub achieved_bps: u64,
-    /// Share of the time in which the air is in use by anybody, the queue's own node included, 0..1; 0 on a wire.
+    /// Share of the time in which the air is in use by any node, the queue's own included, 0..1; 0 on a wire.
     pub busy: f64,
     /// Nodes that lately sent data on the same channel, the queue's own included: 1 on a wire.
     pub contenders: u32,

@@ -1,9 +1,9 @@
-//! What is due when: one time per source, and the earliest of all, as a tournament of groups of four.
+//! The next event: one time per source, and the earliest of all, found by a tournament of groups of four.
 //!
 //! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by time and then by source.
 //! 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of 65,535 flows.
 //!
-//! A heap needs fewer compares, but how far an entry sinks in it is a guess for the processor. Here every change replays the
+//! A heap needs fewer compares, but the processor cannot predict how far an entry sinks. Here every change replays the
 //! same few matches up to the root.
 
 use quell_qdisc::Nanos;

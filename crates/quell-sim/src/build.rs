@@ -1,4 +1,4 @@
-//! Who is in the world: makes flows from the scenario's tables, and short transfers as they come and go.
+//! Makes flows from the scenario's tables, and short transfers as they start and end.
 
 use std::hash::Hasher;
 
@@ -307,7 +307,7 @@ impl World {
         self.close(slot);
     }
 
-    /// A connection ends; packets of it that are still under way find nobody.
+    /// A connection ends; packets of it that are still in flight are ignored.
     pub(crate) fn close(&mut self, slot: u16) {
         let i = usize::from(slot);
         let Slot::Tcp(c) = &self.slots[i] else { return };

@@ -1,4 +1,4 @@
-//! From a world's packets to a capture of its bottleneck: what a descriptor leaves out is put back from the flow's state.
+//! Captures of a world's bottleneck: fields that a descriptor lacks are restored from the flow's state.
 
 use std::fs::File;
 use std::io::{self, BufWriter};

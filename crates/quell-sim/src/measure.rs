@@ -1,4 +1,4 @@
-//! What is measured over a whole world: per flow, and as time series.
+//! Measurement of a whole world: per flow, and as time series.
 
 use quell_link::hist::Hist;
 use quell_link::record::Series;
@@ -8,7 +8,7 @@ use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Slot};
 use crate::world::World;
 
-/// Up to so many flows get quantiles of their own RTT.
+/// Up to this many flows get quantiles of their own RTT.
 const DETAILED: usize = 100;
 
 /// One flow's results, or one table of short transfers'.

@@ -60,7 +60,7 @@ pub struct Net {
     pub store: AckStore,
     /// The channel that all ports share, if they do.
     pub cell: Option<Box<Cell>>,
-    /// The earliest of what the world's `control` sees to; 0 where somebody outside is to be asked.
+    /// The earliest of what the world's `control` handles; 0 if an outside controller has to decide.
     pub control_at: Nanos,
 }
 
@@ -140,7 +140,7 @@ impl Net {
         gauges
     }
 
-    /// A port's controller's turn; true if somebody outside has to answer.
+    /// Runs a port's controller; true if an outside controller has to decide.
     pub fn decide(&mut self, now: Nanos, port: usize) -> bool {
         let cell = &self.cell;
         self.ports[port].decide(now, |gauges| {

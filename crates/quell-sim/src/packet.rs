@@ -1,4 +1,4 @@
-//! What travels: a 32-byte packet descriptor, and what an ACK says.
+//! Packets (32-byte descriptors) and ACKs.
 
 use quell_qdisc::{Ecn, Nanos, Packet};
 
@@ -126,7 +126,7 @@ pub fn expand(near: u64, low: u32) -> u64 {
     near.wrapping_add_signed(ahead.into())
 }
 
-/// At most so many SACK blocks fit beside a timestamp (RFC 2018, section 3).
+/// At most this many SACK blocks fit beside a timestamp (RFC 2018, section 3).
 pub const SACK_BLOCKS: usize = 3;
 
 /// What an ACK says. Low 32 bits of segment numbers (see [`expand`]); a block covers `start..end`.

@@ -1,4 +1,4 @@
-//! Wires: what is on its way arrives after a fixed delay, so each delay class is a queue in order of arrival, and only the
+//! Wires: a packet or ACK arrives after a fixed delay, so each delay class is a queue in order of arrival, and only the
 //! heads of the classes need a heap. Items live in one slab with 32-bit links.
 
 use quell_qdisc::Nanos;

@@ -25,7 +25,7 @@ pub struct RunOptions {
     pub pcap: Option<PathBuf>,
 }
 
-/// Simulated time between two looks at the stop flag.
+/// Simulated time between two checks of the stop flag.
 const SLICE: Nanos = 20 * MS;
 
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
@@ -69,7 +69,7 @@ impl Session {
         })
     }
 
-    /// Runs to the end, nobody outside deciding anything, and gives the record. `stop` ends it early with an error that says so.
+    /// Runs to the end without an outside controller and returns the record. `stop` ends it early with an error that says so.
     ///
     /// # Errors
     /// If it was stopped, a queue from outside fails or the capture cannot be written.
@@ -82,7 +82,7 @@ impl Session {
         self.finish()
     }
 
-    /// Runs on to the next decision that somebody outside has to make, or to the end. `go_on` is asked now and then.
+    /// Runs to the next decision of an outside controller, or to the end. `go_on` is asked now and then.
     ///
     /// # Errors
     /// What `go_on` says; if a queue from outside fails or the capture cannot be written.

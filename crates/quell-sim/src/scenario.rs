@@ -1,4 +1,4 @@
-//! What to simulate. The one definition of a scenario: TOML in, checked, with defaults filled in.
+//! The definition of a scenario: TOML in, checked, with defaults filled in.
 //!
 //! A file becomes a tree ([`Table`]), the tree with overrides a [`Source`], and that, checked key by key against the tables in
 //! `keys`, a [`Scenario`]: plain values.
@@ -95,7 +95,7 @@ impl Source {
 
     fn find(name: &str) -> Result<Self, Error> {
         let path = Path::new(name);
-        // A folder is no scenario: whoever has one named `home` still means the built-in.
+        // A folder is no scenario: with a folder named `home`, the name still means the built-in.
         if !path.exists() || (path.is_dir() && built_in::find(name).is_some()) {
             return Self::built_in(name);
         }

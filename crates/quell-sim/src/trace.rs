@@ -1,5 +1,5 @@
-//! What the simulator notes of packets that leave a queue: a hash over every event, the places of ACKs to be freed, what a
-//! capture wants.
+//! What the simulator records of packets that leave a queue: a hash over every event, the places of ACKs to be freed, and a
+//! capture.
 
 use quell_link::queue::Observer;
 use quell_qdisc::{DropCause, Nanos, Packet};
@@ -13,7 +13,7 @@ pub struct Trace {
     pub hash: u64,
     /// ACKs that were dropped: their places in the store are to be freed.
     pub dropped_acks: Vec<u32>,
-    /// Packets that left (no cause) or were dropped, for a capture; None: nobody captures.
+    /// Packets that left (no cause) or were dropped, for a capture; None: no capture.
     pub capture: Option<Vec<(Option<DropCause>, Pkt)>>,
 }
 

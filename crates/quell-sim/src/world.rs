@@ -283,7 +283,7 @@ impl World {
         self.net.ports[queue].overhead
     }
 
-    /// Who sets a queue's knobs; `None` if nobody does.
+    /// The controller that sets a queue's knobs, if any.
     pub fn controller(&self, queue: usize) -> Option<&dyn Control> {
         self.net.ports.get(queue)?.queue.controller()
     }

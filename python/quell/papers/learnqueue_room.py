@@ -61,8 +61,8 @@ def measure(study: Study, bench: Bench) -> Room:
     delays = {q: "/".join(short(_means(got[q, delta])[0]) for delta in PRINTED) for q in (PRESENT, LQ, "learned")}
     study.notes.append(
         f"Where the channel carries more than is offered between its bursts ({WHAT}), limits do trade delay for loss. "
-        f"At delta 0.9/0.7/0.5/0.3/0.1 `{PRESENT}` has {delays[PRESENT]} ms, `{LQ}` {delays[LQ]} ms and after "
-        f"{runs} runs {delays['learned']} ms: how far the walk comes from one packet in 100 s weighs more than the weights."
+        f"At delta 0.9/0.7/0.5/0.3/0.1 `{PRESENT}` has {delays[PRESENT]} ms, `{LQ}` {delays[LQ]} ms and after {runs} "
+        f"runs {delays['learned']} ms: how far the walk comes from one packet in 100 s weighs more than the weights."
     )
     return Room(WHAT, [_means(x) for x in constant], [_means(got[PRESENT, delta]) for delta in PRINTED])
 

@@ -81,7 +81,7 @@ static FQ: Kind<fq::Params> = Kind {
         opt(
             "buckets",
             Field::Count(|p| &mut p.flows, 1, 65_536),
-            "flows that it can tell apart, a power of two",
+            "flows that it can distinguish, a power of two",
         ),
     ],
     check: fq::Params::check,

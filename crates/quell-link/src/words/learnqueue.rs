@@ -1,4 +1,4 @@
-//! `learnqueue`: a FIFO whose limit tabular Q-learning moves; it may start from what another one learned.
+//! `learnqueue`: a FIFO whose limit tabular Q-learning sets; it may start from another table.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The network of a controller that learned: one from a file that the words name, or one that quell ships.
+//! The network of a learned controller: from a file that the words name, or shipped with quell.
 
 use std::fmt::Display;
 use std::sync::OnceLock;

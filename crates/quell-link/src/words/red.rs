@@ -1,4 +1,4 @@
-//! `red`: like `tc`, it takes what is not given from what is, and in the last resort from the link's rate.
+//! `red`: like `tc`, it derives missing options from the given ones, and finally from the link's rate.
 
 use quell_qdisc::disciplines;
 use quell_qdisc::red::{Params, default_burst};

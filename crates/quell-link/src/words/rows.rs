@@ -51,7 +51,7 @@ pub(super) const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'stati
 
 pub(super) const LIMIT: &str = "packets it holds";
 pub(super) const LIMIT_ALL: &str = "packets in the whole queue";
-pub(super) const FLOWS: &str = "flows that it can tell apart";
+pub(super) const FLOWS: &str = "flows that it can distinguish";
 pub(super) const MEMORY: &str = "bytes in the whole queue";
 pub(super) const QUANTUM_MEANS: &str = "bytes of each flow per round";
 pub(super) const INTERVAL: &str =

@@ -1,4 +1,4 @@
-//! What the words of a kind come down to: a type of its own per kind, hidden where all kinds are treated alike.
+//! The parameters of a kind: one type per kind, hidden where all kinds are treated alike.
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! A kind of queue as a table of options that reads, prints and lists its words. Nothing that was typed is silently lost:
+//! A kind of queue as a table of options that reads, prints and lists its words. No word is silently ignored:
 //! a preset (an option that sets other options as well) has to come before the options that it would override.
 
 use std::fmt;

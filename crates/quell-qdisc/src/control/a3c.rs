@@ -3,7 +3,7 @@
 //! Source: Satish, Kua and Pokhrel 2024 (the paper's section 3.2, table 1) and the authors' notebooks. The actor reads twelve gauges
 //! of a sub-queue's PIE and gives the mean and the spread of a normal distribution of actions; here the mean is the action.
 //!
-//! How gauges are scaled is the model card's business (min-max, as in the paper). An action from -1 to 1 is p' in the very scaling
+//! How gauges are scaled is defined by the model card (min-max, as in the paper). An action from -1 to 1 is p' in the very scaling
 //! in which the card has `drop_prob`, the probability in force: decoding is that scaling's inverse, as in the notebooks.
 //!
 //! Where sources differ:
@@ -230,7 +230,7 @@ impl Control for A3c {
         true
     }
 
-    /// Gives the highest p' that it decides, for whoever sees the queue as a whole.
+    /// Returns the highest p' that it decides, for readers of the whole queue's gauges.
     fn decide(&mut self, gauges: &Gauges, subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         self.broken = false;
         self.subs.resize(subs.len(), Sub::default());
@@ -452,7 +452,7 @@ pub(super) mod tests {
         (weight[8], weight[9]) = (f32::MAX, f32::MIN);
         let (q, guard) = bed(guarded(controller(weight, 0.0)), 40);
         assert!(guard.stats().not_a_number > 30 && guard.stats().learned < 5);
-        // PIE's burst allowance is over after ten periods, and nobody dequeues: its own law is at work.
+        // PIE's burst allowance is over after ten periods, and no packet is dequeued: its own law is in control.
         assert!(in_force(&q)[0] < 0.25 && q.sub_queues() == 6);
         let (q, _) = bed(guarded(controller([0.0; INPUTS], 0.0)), 40);
         assert!((in_force(&q)[0] - 0.25).abs() < 1e-6);

@@ -1,10 +1,10 @@
-//! A guard around a learned controller: what it sets is checked, and a classic controller stands in while it cannot be trusted.
+//! A guard around a learned controller: what it sets is checked, and a classic controller replaces it while it cannot be trusted.
 //!
-//! A decision is not taken if a reading is out of range or does not go on from the one before (`OutOfRange`, `Stale`), if
-//! the decision came too late on the caller's clock (`Late`), or if it or the network behind it is no number (`NotANumber`).
+//! A decision is rejected if a reading is out of range or inconsistent with the one before (`OutOfRange`, `Stale`), if
+//! the decision came too late on the caller's clock (`Late`), or if it or the output of its network is not a number (`NotANumber`).
 //! The classic controller's knobs are set instead, in the same period: on a bad reading those that it starts with, since it
-//! reads the same gauges. The learned one is asked further where the readings allow it, and decides again after a quiet time
-//! without a fault. Knobs beyond the allowed ranges are brought back into them.
+//! reads the same gauges. The learned controller continues to be asked where the readings allow it, and decides again after a time
+//! without a fault. Knobs outside the allowed ranges are clamped to them.
 //!
 //! A controller that decides on packets is guarded alike: each of its decisions is checked, and every period its readings.
 //!
@@ -16,7 +16,7 @@ use std::fmt;
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 
-/// Time between two looks at a controller that decides on packets, where the classic one has no period either.
+/// Time between two checks of a controller that decides on packets, where the classic one has no period either.
 const LOOK: Nanos = 15 * MS;
 
 /// Longest believable sojourn or time between two readings.
@@ -583,7 +583,7 @@ mod tests {
         let knobs = g.decide(&bad, &mut [], &mut rng);
         assert_eq!((knobs.drop, knobs.limit_packets), (Some(0.0), None));
         assert!(!g.trusts());
-        // One second of 20 ms; PIE goes on from the probability that it found, 0.03.
+        // One second of 20 ms; PIE continues from the probability that it found, 0.03.
         let meanwhile = run(&mut g, 5, 49);
         assert!(!g.trusts() && (meanwhile[0].unwrap() - 0.03).abs() < 0.02);
         let p = meanwhile.last().unwrap().unwrap();
@@ -609,7 +609,7 @@ mod tests {
         run(&mut g, 1, 3);
         g.time_decisions(clock(&[4 * PERIOD, 5 * PERIOD + 1]));
         let knobs = g.decide(&busy(4), &mut [], &mut Rng::new(1, "guard"));
-        // PIE goes on from 0.03.
+        // PIE continues from 0.03.
         assert_eq!((g.stats().late, knobs.limit_packets), (1, None));
         assert!((knobs.drop.unwrap() - 0.03).abs() < 0.02 && !g.trusts());
     }

@@ -1,4 +1,4 @@
-//! The discipline's own law, whoever set its knobs before: what a guarded controller of a base probability falls back to.
+//! The discipline's own law, the fallback of a guarded controller of a base probability.
 
 use super::{Control, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, NEVER, Nanos, Rng};

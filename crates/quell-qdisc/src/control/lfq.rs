@@ -40,7 +40,7 @@ const SINCE_LOSS: f64 = 10.0;
 /// Parameters of the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Packets of a flow between two looks at it (default 10, at least 1).
+    /// Packets of a flow between two decisions (default 10, at least 1).
     pub every: u32,
     /// The weights that the paper prints: 2^-4 to 2^-13 (default off).
     pub paper_weights: bool,
@@ -246,7 +246,7 @@ impl Lfq {
         })
     }
 
-    /// Goes on with the questions of a packet until somebody outside has to answer or none is left.
+    /// Continues with the decisions of a packet until one has to be made outside, or none is left.
     fn go_on(&mut self, mut pending: Pending) -> Decision {
         while pending.questions > 0 {
             read(&self.weights, &self.flows[pending.flow], &mut self.inputs);

@@ -1,8 +1,8 @@
 //! The control plane: a controller reads a queue's gauges on its cadence, follows its packets if it wants to, and sets knobs.
 //!
-//! Whoever drives a queue drives its controller: `initial` before the first packet; `decide` every `period`; and, for one that
+//! The driver of a queue also drives its controller: `initial` before the first packet; `decide` every `period`; and, for one that
 //! watches packets, `on_arrival` before each packet is offered, `on_departure` after each that left, `on_drop` for each that
-//! was given up. Time, random numbers and clocks are handed in.
+//! was given up. Time, random numbers and clocks are arguments.
 
 pub mod a3c;
 pub mod fixed;
@@ -86,7 +86,7 @@ pub struct SubQueue {
     pub knobs: Knobs,
 }
 
-/// What a decision was made of: for learners and for whoever wants it explained.
+/// The inputs of a decision, for learners and for explanations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Explanation<'a> {
     /// What the network read.
@@ -160,7 +160,7 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
         Decision::Set(*knobs)
     }
 
-    /// Goes on from these knobs, which somebody else set.
+    /// Continues from these knobs, which another controller set.
     fn adopt(&mut self, _knobs: &Knobs) {}
 
     /// The last decision rests on something that is no number.

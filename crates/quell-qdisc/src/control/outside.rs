@@ -1,4 +1,4 @@
-//! The place of a controller that is no part of the queue: whoever drives the queue stops every period and asks there.
+//! Stands for a controller outside the queue: the driver of the queue stops every period and asks that controller.
 
 use super::{Control, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, Nanos, Rng};

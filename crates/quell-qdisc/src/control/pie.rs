@@ -1,4 +1,4 @@
-//! PIE as a controller: RFC 8033's law turns the drop probability of a plain FIFO. What a guarded queue falls back to.
+//! PIE as a controller: RFC 8033's law sets the drop probability of a plain FIFO. The fallback of a guarded queue.
 //!
 //! The law is [`crate::pie`]'s; its delay is the backlog at the link's rate (RFC 8033, section 5.2) and its update comes once
 //! per decision, whatever the period. The FIFO drops at random, without burst allowance or early exits.
@@ -15,7 +15,7 @@ pub struct Pie {
 }
 
 impl Pie {
-    /// Starts without drops. The limit is the FIFO's own; `params.limit` is not looked at.
+    /// Starts without drops. The limit is the FIFO's own; `params.limit` is not used.
     pub fn new(params: Params) -> Self {
         Self {
             params,

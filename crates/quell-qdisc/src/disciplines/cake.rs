@@ -41,7 +41,7 @@ pub struct Params {
     pub target: Option<Nanos>,
     /// Bytes that the link adds to an IP packet, -64 to 256, in place of `header` (default none: packets count as they are).
     pub overhead: Option<i32>,
-    /// A packet counts as at least so many bytes, up to 256 (default 0).
+    /// A packet counts as at least this many bytes, up to 256 (default 0).
     pub mpu: u32,
     /// Link-layer bytes that [`Packet::len`] holds (default 14, Ethernet's).
     pub header: u32,
@@ -133,7 +133,7 @@ impl Config {
         }
     }
 
-    /// The time for one byte at so many bytes per second, and its shift: 34 bits at most, so that the product with a
+    /// The time for one byte at this many bytes per second, and its shift: 34 bits at most, so that the product with a
     /// packet's length stays within 64.
     fn byte_time(rate: u64) -> (u64, u32) {
         let (mut shift, most) = (34, 1 << 34);
@@ -250,7 +250,7 @@ impl<P: Packet> Cake<P> {
         }
     }
 
-    /// The flow to look at: at first one that decays, so that each gets its turn, then new ones, then old ones.
+    /// The flow to serve: first one that decays, so that each gets its turn, then new ones, then old ones.
     #[inline]
     fn next_flow(&self, first: bool) -> Option<FlowId> {
         let decaying = self.flows.first(Turn::Decaying);

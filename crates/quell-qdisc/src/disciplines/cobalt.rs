@@ -22,7 +22,7 @@ pub struct Params {
     pub p_inc: u32,
     /// BLUE's step down, in units of 2^-32 (default 1/4096).
     pub p_dec: u32,
-    /// Packets (default 1000, at least 1). Only [`Cobalt`] itself looks at it.
+    /// Packets (default 1000, at least 1). Only [`Cobalt`] itself uses it.
     pub limit: u32,
     /// CoDel marks ECN-capable packets instead of dropping them (default on, as always in CAKE); BLUE drops them all the same.
     pub ecn: bool,

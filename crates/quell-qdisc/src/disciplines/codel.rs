@@ -18,7 +18,7 @@ pub struct Params {
     pub target: Nanos,
     /// How long the delay must stay above `target` before the first drop: a round trip of the slowest flows (default 100 ms, 1 us..10 s).
     pub interval: Nanos,
-    /// Packets (default 1000, at least 1). Only [`Codel`] itself looks at it.
+    /// Packets (default 1000, at least 1). Only [`Codel`] itself uses it.
     pub limit: u32,
     /// Mark ECN-capable packets instead of dropping them (default off, as `tc`'s codel; fq_codel turns it on).
     pub ecn: bool,

@@ -18,7 +18,7 @@ pub struct Params {
     /// Probability with which each arrival is dropped, 0..1 (default 0).
     pub drop: f64,
     /// When it is full, the flow that holds the most bytes loses its newest packet, which need not be the one that arrives
-    /// (default off). A drop then costs a look at every packet.
+    /// (default off). A drop then visits every packet.
     pub selective: bool,
 }
 
@@ -126,7 +126,7 @@ impl<P: Packet> Fifo<P> {
         first.map_or(packet.flow_hash(), |f| f.0)
     }
 
-    /// `take` of a packet that is only looked at, where it lies.
+    /// `take` of a packet that is only inspected in place.
     #[inline(always)]
     pub fn take_with<D, L: Look<P, D>>(
         &mut self,

@@ -22,7 +22,7 @@ pub struct Params {
     pub quantum: u32,
     /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
     pub memory_limit: u64,
-    /// At most so many packets are dropped at once when the queue is full (default 64, at least 1).
+    /// At most this many packets are dropped at once when the queue is full (default 64, at least 1).
     pub drop_batch: u32,
     /// CoDel's, with ECN on by default; its `limit` is not used.
     pub codel: codel::Params,
@@ -121,7 +121,7 @@ impl<P: Packet> FqCodel<P> {
     }
 
     /// Drops from the head of the fattest flow, up to half of its bytes or a batch, so that one search for it pays for
-    /// many drops; the flow's CoDel is told, to press harder (RFC 8290, section 4.1, and Linux).
+    /// many drops; the flow's CoDel counts them, to drop more often (RFC 8290, section 4.1, and Linux).
     #[cold]
     fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
         let Some(fat) = self.flows.fattest() else {

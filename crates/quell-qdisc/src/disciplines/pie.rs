@@ -3,7 +3,7 @@
 //! The law ([`Vars`]) is apart from the queue, so that FQ-PIE runs it once per flow.
 //!
 //! Where Linux and the RFC differ, this is Linux: the delay is the sojourn of the packet that left last (0 if that emptied the
-//! queue) and not length over rate, the early exits look at the present delay and not the old one, the burst allowance runs
+//! queue) and not length over rate, the early exits use the present delay and not the old one, the burst allowance runs
 //! down with the time between departures, a delay above 250 ms adds 2 % per update, the decay of an idle queue is 1/64 and
 //! pauses while anything is queued, and nothing holds the probability at 1: it stops only at the 64-bit limit, 256.
 //! Deviation from Linux: delays are nanoseconds, not units of 64 ns (but in the rate estimator, whose integers need them).
@@ -31,7 +31,7 @@ pub struct Params {
     pub target: Nanos,
     /// Time between updates of the probability (default 15 ms, 1 ms..10 s).
     pub tupdate: Nanos,
-    /// Packets (default 1000, at least 1). Only [`Pie`] itself looks at it.
+    /// Packets (default 1000, at least 1). Only [`Pie`] itself uses it.
     pub limit: u32,
     /// Weight of the delay's distance from target, in sixteenths of 1/s, as in `tc` (default 2: 0.125; 0..32).
     pub alpha: u32,
@@ -131,7 +131,7 @@ impl Vars {
     /// Whether to drop (or mark) an arrival of `len` bytes that finds `backlog` bytes queued.
     #[inline]
     pub fn drop_early(&mut self, params: &Params, backlog: u64, len: u32, rng: &mut Rng) -> bool {
-        // RFC 8033, sections 4.4 and 5.1; Linux looks at the present delay where the RFC has the old one.
+        // RFC 8033, sections 4.4 and 5.1; Linux uses the present delay where the RFC has the old one.
         if self.burst_time > 0
             || (self.qdelay < params.target / 2 && self.prob < MAX_PROB / 5)
             || backlog < 2 * u64::from(params.mtu)
@@ -610,7 +610,7 @@ mod tests {
         let mut v = law(1e-6, 100 * MS);
         v.accu_prob = MAX_PROB / 2 * 17;
         assert!(v.drop_early(&Params::default(), 100_000, FULL, &mut rng()));
-        // Which leaves clearing the accumulator to whoever drops: a mark does not.
+        // The caller that drops clears the accumulator: a mark does not.
         assert!(v.accu_prob >= MAX_PROB / 2 * 17);
     }
 

@@ -2,9 +2,9 @@
 //! papers of those years compared with, RL-AQM's among them.
 //!
 //! It comes from ns-2 and the drafts before RFC 8033. Other than [`Pie`](crate::pie::Pie) it
-//! - drops by independent dice: nothing spaces drops out (RFC 8033, section 5.4);
+//! - drops by independent random draws: nothing spaces drops out (RFC 8033, section 5.4);
 //! - takes the delay from the backlog and a rate measured over 10,000 bytes, of which old and new count half each;
-//! - looks at the delay of the last update but one tick before it drops, and spares arrivals that find two packets or fewer;
+//! - uses the delay of the last update but one tick before it drops, and spares arrivals that find two packets or fewer;
 //! - shrinks the step below a probability of 0.1 in three steps (32, 8, 2) and doubles it above, up to the cap of 2 %;
 //! - adds 2 % per update above 200 ms;
 //! - gives a burst allowance of 100 ms when the first packet comes, and again after 1.5 s without congestion, during which
@@ -105,7 +105,7 @@ impl Vars {
         }
     }
 
-    /// Whether to drop an arrival that finds so many packets (`DropEarly`).
+    /// Whether to drop an arrival that finds this many packets (`DropEarly`).
     fn drop_early(&mut self, params: &Params, packets: usize, rng: &mut Rng) -> bool {
         if self.burst_allowance > 0 {
             return false;
@@ -114,11 +114,11 @@ impl Vars {
             self.burst = Burst::Protecting;
             self.burst_allowance = MAX_BURST;
         }
-        let dice = rng.f64();
+        let draw = rng.f64();
         if (self.qdelay_old < 0.5 * seconds(params.target) && self.prob < 0.2) || packets <= 2 {
             return false;
         }
-        dice <= self.prob
+        draw <= self.prob
     }
 
     /// Notes a departure of `len` bytes that left `backlog` bytes behind (`DoDequeue`).
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_are_independent() {
+    fn draws_are_independent() {
         let params = Params::default();
         let (mut v, mut rng) = (law(0.1, 0.1), Rng::new(1, "t"));
         let hits: Vec<bool> = (0..20_000)

@@ -131,7 +131,7 @@ enum Action {
 pub struct Stats {
     /// Packets marked.
     pub marks: u64,
-    /// Packets that the law dropped by chance.
+    /// Packets that the law dropped at random.
     pub prob_drops: u64,
     /// Packets that the law dropped because the average was above the greatest threshold.
     pub forced_drops: u64,
@@ -156,7 +156,7 @@ pub struct Red<P> {
     /// Packets since the last drop, from -1.
     qcount: i64,
     /// The die thrown for the next drop.
-    dice: u32,
+    draw: u32,
     idle_since: Option<Nanos>,
     next_adapt: Nanos,
     ring: Ring<P>,
@@ -188,7 +188,7 @@ impl<P: Packet> Red<P> {
             max_p_delta: (max_p / (params.max - params.min).max(1) as u32).max(1),
             qavg: 0,
             qcount: -1,
-            dice: 0,
+            draw: 0,
             idle_since: Some(start),
             next_adapt: if params.adaptive {
                 start + ADAPT
@@ -258,22 +258,22 @@ impl<P: Packet> Red<P> {
         }
         self.qcount += 1;
         if self.qcount == 0 {
-            self.dice = rng.u32();
+            self.draw = rng.u32();
             return Action::Pass;
         }
         let count = self.qcount as u64;
         let hit = if self.qavg < max {
             // In bytes, as Linux divides: max_p * (avg - min) / (max - min) * count against the die.
-            ((self.qavg - min) >> self.wlog) * count >= u64::from(self.dice / self.max_p_delta)
+            ((self.qavg - min) >> self.wlog) * count >= u64::from(self.draw / self.max_p_delta)
         } else {
             let rise = u64::from(!self.max_p) * ((self.qavg - max) >> self.wlog) / self.params.max;
-            (u64::from(self.max_p) + rise) * count >= u64::from(self.dice)
+            (u64::from(self.max_p) + rise) * count >= u64::from(self.draw)
         };
         if !hit {
             return Action::Pass;
         }
         self.qcount = 0;
-        self.dice = rng.u32();
+        self.draw = rng.u32();
         Action::Early
     }
 

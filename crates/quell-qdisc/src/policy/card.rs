@@ -140,7 +140,7 @@ impl Card {
         Ok(())
     }
 
-    /// A card from its JSON. The version is looked at first: another version's card need not read as this one's.
+    /// A card from its JSON. The version is checked first: cards of other versions may have another form.
     pub(super) fn from_json(text: &str) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Version {

@@ -1,6 +1,6 @@
-//! The small neural networks that learned controllers ask: multilayer perceptrons of f32, read from a safetensors file.
+//! The small neural networks of learned controllers: multilayer perceptrons of f32, read from a safetensors file.
 //!
-//! A [`Policy`] is immutable plain data behind an `Arc`, so that the clones of a world share it. Asking it allocates nothing
+//! A [`Policy`] is immutable plain data behind an `Arc`, so that the clones of a world share it. Evaluating it allocates nothing
 //! (the caller brings a [`Scratch`]) and gives the same bits on every CPU: each sum is made of fused multiply-adds in one declared
 //! order (`forward.rs`), and elementary functions come from `libm`.
 //!

@@ -106,7 +106,7 @@ mod tests {
         (HyStart::new(&s, 0), s)
     }
 
-    /// A round of ten ACKs 3 ms apart (no train) with this RTT; whether slow start goes on.
+    /// A round of ten ACKs 3 ms apart (no train) with this RTT; whether slow start continues.
     fn round(h: &mut HyStart, s: &mut Sock, at: Nanos, delay_ms: u32) -> bool {
         s.una += 1;
         s.nxt = s.una + 20;

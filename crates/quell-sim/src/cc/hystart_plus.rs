@@ -1,4 +1,4 @@
-//! HyStart++ (RFC 9406): when the RTT rises, slow start goes on at a quarter of its speed for five rounds, unless the rise was
+//! HyStart++ (RFC 9406): when the RTT rises, slow start continues at a quarter of its speed for five rounds, unless the rise was
 //! a false alarm.
 //!
 //! Deviations: none known. As the RFC advises it is used only until the first loss or mark.

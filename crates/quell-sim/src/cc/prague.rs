@@ -1,4 +1,4 @@
-//! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as L4STeam's `tcp_prague.c` 0.7: DCTCP made fit for the Internet.
+//! TCP Prague (draft-briscoe-iccrg-prague-congestion-control), as L4STeam's `tcp_prague.c` 0.7: DCTCP for the Internet.
 //!
 //! A fractional window shrinks by half the share of marked packets, at most once per round, and grows with each unmarked one; the
 //! rate is paced. At four packets and below the rate is controlled and the window follows; above, the other way round.
@@ -229,7 +229,7 @@ impl Prague {
             self.answer_marks(s, now);
         }
         let mut acked = rs.acked_sacked.saturating_sub(marked as u32);
-        // The window need not be what limits: at a paced rate of less than two packets per round it never is.
+        // The window may not be the limit: at a paced rate of less than two packets per round it never is.
         if acked > 0 && !self.in_loss && s.app_limited == 0 {
             if s.in_slow_start() {
                 acked = s.slow_start(acked);

@@ -1,4 +1,4 @@
-//! The scenarios that quell brings along.
+//! The built-in scenarios.
 
 /// A scenario that needs no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

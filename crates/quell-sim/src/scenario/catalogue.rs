@@ -1,4 +1,4 @@
-//! What the tables of keys say, for documents.
+//! The tables of keys, for documents.
 
 use serde::Serialize;
 

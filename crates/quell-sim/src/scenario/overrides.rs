@@ -1,4 +1,4 @@
-//! What is typed on a command line in place of a scenario's keys.
+//! Command-line options that override a scenario's keys.
 
 use quell_link::field;
 use quell_link::units::{self, format_time};

@@ -11,7 +11,7 @@ use super::overrides::{self, Overrides};
 use super::tree::{self, Node, Table};
 use super::{read, toml};
 
-/// The keys that somebody wrote. [`Source::read`] checks them and fills in the rest.
+/// The keys of a file. [`Source::read`] checks them and fills in the rest.
 #[derive(Clone, Debug)]
 pub struct Source {
     file: Table,

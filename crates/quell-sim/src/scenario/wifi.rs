@@ -51,7 +51,7 @@ pub enum Rate {
     Fixed(u8),
     /// (from, MCS), ascending, the first at 0.
     Schedule(Arc<[(Nanos, u8)]>),
-    /// As mac80211's Minstrel, among the rates of so many streams.
+    /// As mac80211's Minstrel, among the rates of this many streams.
     Minstrel {
         /// 1 to 4.
         streams: u8,
@@ -103,7 +103,7 @@ pub struct Access {
     pub eifs: bool,
     /// When the backoff counts.
     pub countdown: Countdown,
-    /// RTS and CTS go before data of at least so many bytes.
+    /// RTS and CTS go before data of at least this many bytes.
     pub rts: Option<u32>,
     /// In place of each category's own.
     pub aifsn: Option<u32>,

@@ -1,4 +1,4 @@
-//! What leaves a sender and when: connection requests, new data in bursts, retransmissions, pacing (`tcp_output.c` of Linux).
+//! What a sender sends, and when: connection requests, new data in bursts, retransmissions, pacing (`tcp_output.c` of Linux).
 
 use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 
@@ -131,7 +131,7 @@ impl Sender {
             if burst == 0 {
                 burst = if probe { 1 } else { cc.tso_segs(&self.s) };
             }
-            // What is left of the 64 KiB buffer at the head of Linux's queue need not wait for more.
+            // What is left of the 64 KiB buffer at the head of Linux's queue does not wait for more.
             let whole = u64::from(burst).min(self.buffer_end - self.s.nxt);
             if !probe && room > 1 && u64::from(quota) < whole && self.defers(now, quota) {
                 limited = true;
@@ -241,7 +241,7 @@ impl Sender {
         self.send_data(now, seq, self.c.ect, (cwr, push), egress);
     }
 
-    /// A data segment with its flags CWR and PSH, which the last of all always has (`tcp_push`): nobody is to wait for more.
+    /// A data segment with its flags CWR and PSH, which the last of all always has (`tcp_push`): the receiver does not wait.
     #[inline(always)]
     fn send_data<E: Egress>(
         &self,

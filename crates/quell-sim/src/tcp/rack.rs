@@ -56,7 +56,7 @@ impl Rack {
         self.sent > sent || self.sent == sent && self.end > end
     }
 
-    /// Everything is to be looked at again from `una` on.
+    /// Everything has to be checked again from `una` on.
     pub(super) fn restart(&mut self, una: u64) {
         self.edge = una;
     }

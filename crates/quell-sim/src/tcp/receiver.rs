@@ -19,7 +19,7 @@ const COMPRESSED: u8 = 44;
 const COMPRESSION_DELAY: Nanos = MS;
 const COMPRESSION_SLACK: Nanos = 100 * US;
 
-/// What a receiver is told when the connection is made.
+/// The parameters of a new receiver.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Number of the first segment, as the sender's.

@@ -1,4 +1,4 @@
-//! What SACK blocks say (`tcp_sacktag_write_queue` of Linux): segments that arrived out of order (RFC 2018), and retransmissions
+//! Processing of SACK blocks (`tcp_sacktag_write_queue` of Linux): segments that arrived out of order (RFC 2018), and retransmissions
 //! that were not needed (RFC 2883, RFC 3708).
 
 use quell_qdisc::Nanos;
@@ -16,7 +16,7 @@ pub(super) struct SackTimes {
 }
 
 impl Sender {
-    /// `tcp_sacktag_write_queue`: only what the last ACK's blocks did not cover is looked at.
+    /// `tcp_sacktag_write_queue`: only what the last ACK's blocks did not cover is processed.
     pub(super) fn sacktag(
         &mut self,
         now: Nanos,
@@ -37,7 +37,7 @@ impl Sender {
             let end = end.min(self.s.nxt);
             let mut seq = start.max(self.s.una);
             while seq < end {
-                // Which of the known blocks it is in is a guess, so all are looked at.
+                // Which of the known blocks it is in is a guess, so all are compared.
                 let known = |b: &(u64, u64)| if b.0 <= seq { b.1 } else { 0 };
                 let [a, b, c] = &self.seen;
                 let after = known(a).max(known(b)).max(known(c));

@@ -1,4 +1,4 @@
-//! The sender's scoreboard: for each segment in flight when it was last sent and what became of it, eight bytes in all.
+//! The sender's scoreboard: for each segment in flight the time it was last sent and its state, eight bytes in all.
 
 use quell_qdisc::Nanos;
 

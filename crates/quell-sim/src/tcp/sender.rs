@@ -22,7 +22,7 @@ pub trait Egress {
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
 }
 
-/// What a sender is told when it is made.
+/// The parameters of a new sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Whose it is.

@@ -2,7 +2,7 @@
 //!
 //! What happens next is the end of a frame on the air, an answer or a timeout that is due, or the start of the contender whose
 //! backoff runs out first. Contenders whose backoffs run out together collide; all others stop counting when they hear a
-//! frame. Who hears whom is a table, so that hidden nodes need nothing of their own.
+//! frame. A table says which nodes hear each other, so hidden nodes need no special case.
 //!
 //! Simpler than IEEE 802.11-2012, and why:
 //! - Two frames that overlap at a receiver destroy each other, whatever their strength: there are no distances. MPDUs of an A-MPDU
@@ -416,7 +416,7 @@ impl Cell {
         }
     }
 
-    /// MPDUs of A-MPDUs on the air are through, and handed up one by one (9.21.7.6.2): the last one when its frame ends.
+    /// MPDUs of A-MPDUs on the air are delivered to the upper layer one by one (9.21.7.6.2), the last one when its frame ends.
     fn mpdus_arrive(&mut self, now: Nanos, ports: &mut [Port]) {
         self.mpdu_at = NEVER;
         for i in 0..self.on_air.len() {

@@ -1,4 +1,4 @@
-//! What the air does to a frame: errors at a fixed probability or by the signal-to-noise ratio, and bursts of noise.
+//! Losses on the air: errors at a fixed probability or by the signal-to-noise ratio, and bursts of noise.
 
 use quell_qdisc::{Nanos, Rng};
 

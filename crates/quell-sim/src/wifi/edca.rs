@@ -1,4 +1,4 @@
-//! Who may send when: one contender per node and access category, with its backoff (IEEE 802.11-2012, 9.3.4 and 9.19.2).
+//! Channel access: one contender per node and access category, with its backoff (IEEE 802.11-2012, 9.3.4 and 9.19.2).
 
 use std::collections::VecDeque;
 
@@ -128,7 +128,7 @@ impl Contender {
     }
 
     /// The channel is busy from `now` on: the backoff stops. By EDCA's rule a slot counts when it begins, also the one in which
-    /// somebody else starts to send; by DCF's rule when it has passed.
+    /// another node starts to send; by DCF's rule when it has passed.
     #[inline]
     pub fn freeze(&mut self, now: Nanos, countdown: Countdown) {
         if now >= self.ready_at {

@@ -105,7 +105,7 @@ impl Limits {
 pub struct Counts {
     /// Exchanges, failed ones included.
     pub exchanges: u64,
-    /// Exchanges that nobody answered.
+    /// Exchanges without an answer.
     pub failures: u64,
     /// MPDUs sent.
     pub frames: u64,
@@ -115,7 +115,7 @@ pub struct Counts {
     pub given_up: u64,
     /// Time on the air, answers and the gaps before them included.
     pub airtime: Nanos,
-    /// Packets handed up.
+    /// Packets delivered to the upper layer.
     pub packets: u64,
     /// Their bytes of IP.
     pub bytes: u64,
@@ -156,7 +156,7 @@ pub struct AirLink {
     open: (u32, u32),
     window: VecDeque<Mpdu>,
     arriving: Arriving,
-    /// So many MPDUs at the front are handed up or given up.
+    /// This many MPDUs at the front are delivered or given up.
     delivered: usize,
     /// The packets of the others, in order.
     packets: VecDeque<Pkt>,

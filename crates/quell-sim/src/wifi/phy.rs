@@ -1,4 +1,4 @@
-//! 802.11n's frames in time: how long each lasts at 5 GHz (IEEE 802.11-2012, clauses 18 and 20).
+//! Durations of 802.11n frames at 5 GHz (IEEE 802.11-2012, clauses 18 and 20).
 
 use quell_qdisc::{Nanos, US};
 

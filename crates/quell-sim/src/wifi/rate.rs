@@ -1,4 +1,4 @@
-//! At which rate a link sends: fixed, by schedule, or chosen as mac80211's Minstrel does.
+//! The rate of a link: fixed, by schedule, or chosen as mac80211's Minstrel does.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use quell_qdisc::{MS, Nanos, Rng};
 use super::phy::Phy;
 use crate::scenario::wifi::Rate;
 
-/// Minstrel looks at its statistics this often (Linux's minstrel_ht: 20 times a second).
+/// Minstrel updates its statistics this often (Linux's minstrel_ht: 20 times a second).
 const UPDATE: Nanos = 50 * MS;
 /// Weight of the old estimate (minstrel_ht's EWMA_LEVEL: 96 of 128).
 const KEEP: f64 = 0.75;
-/// One PPDU in so many tries another rate.
+/// One PPDU in this many tries another rate.
 const PROBE: u64 = 16;
 /// Below this probability a rate is not worth its try.
 const HOPELESS: f64 = 0.1;
@@ -52,7 +52,7 @@ impl Control {
         }
     }
 
-    /// The rate of the next PPDU after so many failures in a row, and whether it is only a try.
+    /// The rate of the next PPDU after this many failures in a row, and whether it is only a try.
     #[inline]
     pub fn pick(&mut self, now: Nanos, failures: u32, rng: &mut Rng) -> (u8, bool) {
         match self {

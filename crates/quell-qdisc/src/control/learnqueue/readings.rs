@@ -1,4 +1,4 @@
-//! Where LearnQueue's paper contradicts itself, or leaves something open: both readings, the default first.
+//! Both readings where LearnQueue's paper contradicts itself or leaves something open, the default first.
 //!
 //! In a table's file each is a boolean, true for the second reading.
 

@@ -1,4 +1,4 @@
-//! What a [`LearnQueue`](super::LearnQueue) has learned, as a file that another one starts from.
+//! The table of a [`LearnQueue`](super::LearnQueue), as a file from which another one can start.
 //!
 //! The file is safetensors, so that Python's `safetensors` package reads and writes it too:
 //!
@@ -33,7 +33,7 @@ pub struct Card {
     pub kind: String,
     /// What it was learned with: weights, target, limits (1 to `max_size`) and the rest.
     pub params: Params,
-    /// The limit in force at the end, from which the next one goes on.
+    /// The limit in force at the end, from which the next one continues.
     pub limit: u32,
     /// What it was learned on, and by which command.
     pub trained_on: String,
@@ -76,7 +76,7 @@ impl Table {
         &self.card
     }
 
-    /// What it was learned with, to go on from where it ended.
+    /// The options it was learned with, to continue from its end.
     pub fn params(&self) -> Params {
         Params {
             initial: self.card.limit,
@@ -166,7 +166,7 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
 
 const ANEW: &str = "make it anew with quell train learnqueue";
 
-/// The version and the kind are looked at first: what else the card of another one holds need not read as this one's.
+/// The version and the kind are checked first: cards of other versions or kinds may have another form.
 fn read_card(text: &str) -> Result<Card, Error> {
     #[derive(Deserialize)]
     struct Head {

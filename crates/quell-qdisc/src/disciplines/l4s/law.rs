@@ -7,7 +7,7 @@ use crate::{NEVER, Nanos, Rng, US};
 
 /// Probability 1 (`PIE_MAX_PROB`).
 pub(super) const MAX_PROB: u32 = (1 << 31) - 1;
-/// Nothing is dropped while so many bytes or fewer are queued (`2 * MEAN_PKTSIZE`).
+/// Nothing is dropped while this many bytes or fewer are queued (`2 * MEAN_PKTSIZE`).
 pub(super) const FLOOR: u32 = 1600;
 /// FreeBSD keeps alpha and beta in units of 2^-13.
 pub(super) const SCALE: f64 = 8192.0;

@@ -1,4 +1,4 @@
-//! The coupling as the published kernel file has it: hardly any.
+//! The coupling of the published kernel file: almost none.
 //!
 //! The coupled probability is computed and then only compared: below `max_ecnth` a packet that PIE picked is marked instead of
 //! dropped, and 0 refills the burst allowance. PIE picks with each sub-queue's own p', not squared. p'^2 is a 32-bit product

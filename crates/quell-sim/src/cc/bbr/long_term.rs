@@ -1,4 +1,4 @@
-//! Long-term sampling: BBR's answer to token-bucket policers, which let a burst through and then drop all above their rate. Two
+//! Long-term sampling: BBR's response to token-bucket policers, which pass a burst and then drop all above their rate. Two
 //! lossy intervals of like throughput look like one; its rate then stands for the bandwidth for a while, without probing.
 
 use quell_qdisc::Nanos;
