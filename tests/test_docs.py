@@ -28,7 +28,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         if target.startswith("http"):
             continue
         name, _, heading = target.partition("#")
-        path = page.parent / name if name else page
+        path = page.resolve().parent / name if name else page
         assert path.exists(), target
         if heading:
             assert heading in _anchors(path.read_text("utf-8")), target

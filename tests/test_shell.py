@@ -236,7 +236,7 @@ def test_a_deleted_device_ends_the_link_but_not_the_command(tmp_path: Path, wher
             subprocess.run([sys.executable, "delete.py"], cwd=tmp_path, check=True)
         out, errors = running.communicate(timeout=60)
     assert (running.returncode, out) == (5, "alive\n"), errors
-    gone = r"^quell: the link is gone: its device quell\w+ was deleted; the command goes on without it$"
+    gone = r"^quell: the link is gone: its device quell\w+ was deleted; the command continues without it$"
     assert len(re.findall(gone, errors, re.MULTILINE)) == 1, errors
     assert_nothing_is_lost_or_made(tmp_path)
     assert records(tmp_path)[1]["live"]["read"] >= 10

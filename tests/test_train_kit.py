@@ -115,7 +115,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> Non
         _, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert err.startswith("130 interrupted; the last checkpoint, ") and err.endswith("go on with --resume\n"), err
+    assert err.startswith("130 interrupted; the last checkpoint, ") and err.endswith("continue with --resume\n"), err
     train(tmp_path / "stopped.safetensors", 20, resume=True)
     assert equal(tmp_path / "stopped.safetensors", tmp_path / "whole.safetensors")
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
         train(out, 3, resume=True)
     with pytest.raises(Stopped):
         train(out, 6, poison=5)
-    with pytest.raises(InputError, match=r"an unfinished training \(3 of 6 steps\); go on with --resume"):
+    with pytest.raises(InputError, match=r"an unfinished training \(3 of 6 steps\); continue with --resume"):
         train(out, 6)
     with pytest.raises(InputError, match=r"was trained with seed 1, not 2; give the same options or another --out$"):
         train(out, 6, resume=True, options={"seed": 2})

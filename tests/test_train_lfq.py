@@ -169,9 +169,9 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     assert not killed.exists()
     if sent == signal.SIGINT:
         assert process.returncode == 130
-        assert err.startswith("quell: interrupted; the last checkpoint, ") and err.endswith("go on with --resume\n"), (
-            err
-        )
+        assert err.startswith("quell: interrupted; the last checkpoint, ") and err.endswith(
+            "continue with --resume\n"
+        ), err
     lfq.train(arguments, killed, resume=True, points=2)
     first, second = load_file(whole), load_file(killed)
     assert first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)

@@ -50,10 +50,10 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List what is loaded on first use, too."""
+    """List the names, including those loaded on first use."""
     return sorted({*globals(), *__all__})
 
 
-# Gymnasium finds environments by names registered on import; without it nobody asks, and its import is slow.
+# Gymnasium finds environments by names registered on import; its import is slow, so it is not imported here.
 if "gymnasium" in sys.modules:
     from quell import envs  # noqa: F401

@@ -61,7 +61,7 @@ class Executor:
 
 
 HERE: Executor = Executor()
-"""The executor that nobody has to ask for."""
+"""The default executor: this process."""
 
 
 @contextmanager
@@ -83,12 +83,12 @@ def executor(ray: str | None = None) -> Iterator[Executor]:
 
 
 class _Cluster(Executor):
-    """A Ray cluster: every call is a task with a core of its own."""
+    """A Ray cluster: every call is a task on its own core."""
 
     def __init__(self, address: str) -> None:
         import logging
 
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
 
@@ -214,7 +214,7 @@ class _Actor:
 
 
 def _reach(address: str) -> None:
-    """Find out within seconds whether anybody listens; Ray would try for many minutes."""
+    """Check within seconds whether the address answers; Ray would try for many minutes."""
     host, colon, port = address.rpartition("//")[2].rpartition(":")
     if address in ("local", "auto"):
         return

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 DISTRIBUTION = "quell-aqm"
-"""Its name on package indexes, where `quell` is somebody else's package."""
+"""The name on package indexes, where `quell` is another project."""
 
 
 def install(*extras: str) -> str:

@@ -19,7 +19,7 @@ def check_target(option: str, path: Path | None) -> None:
             raise InputError(f"{option} {path}: is a folder; give a file's name")
         if not path.resolve().parent.is_dir():
             raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
-        # Permissions do not tell: /proc takes no file from anybody, root writes where others may not.
+        # Permissions are no test: nobody can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
             _part(path.resolve()).unlink()
         elif not os.access(path, os.W_OK):

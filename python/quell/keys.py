@@ -26,7 +26,7 @@ class Node(TypedDict, total=False):
     """A node of the cell; it takes rate and losses from [wifi] where it has none of its own."""
 
     name: str | None
-    """How flows, routes and reports call the node. Required."""
+    """The node's name in flows, routes and reports. Required."""
 
     queue: str | None
     """Words of its queues. Default: [wifi]'s."""
@@ -35,8 +35,8 @@ class Node(TypedDict, total=False):
     """The nodes that it hears; two nodes hear each other if neither leaves the other out. Default: every node."""
 
     mcs: int | Literal["minstrel"] | None
-    """Modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on), or minstrel,
-    which chooses. Default: 7."""
+    """Modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on); or minstrel,
+    which selects the rate. Default: 7."""
 
     streams: int | None
     """Spatial streams that minstrel may use, 1 to 4. Default: 1."""
@@ -48,14 +48,14 @@ class Node(TypedDict, total=False):
     """Probability that an MPDU is lost, or eight probabilities for MCS 0 to 7 (modulo 8). Default: 0."""
 
     snr: float | None
-    """Signal-to-noise ratio in dB, from which the probability follows."""
+    """Signal-to-noise ratio in dB, which determines the probability of loss."""
 
 
 class Wifi(TypedDict, total=False):
     """An 802.11n cell in place of [link]."""
 
     stations: int | None
-    """So many stations, sta1 and so on, at an access point ap; in a mesh so many nodes. Required, or
+    """Number of stations (sta1 and so on) at an access point ap; in a mesh, of nodes. Required, or
     [[wifi.node]]."""
 
     mode: Literal["ap", "mesh"] | None
@@ -70,8 +70,8 @@ class Wifi(TypedDict, total=False):
     """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
 
     mcs: int | Literal["minstrel"] | None
-    """Modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on), or minstrel,
-    which chooses. Default: 7."""
+    """Modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on); or minstrel,
+    which selects the rate. Default: 7."""
 
     streams: int | None
     """Spatial streams that minstrel may use, 1 to 4. Default: 1."""
@@ -83,7 +83,7 @@ class Wifi(TypedDict, total=False):
     """Probability that an MPDU is lost, or eight probabilities for MCS 0 to 7 (modulo 8). Default: 0."""
 
     snr: float | None
-    """Signal-to-noise ratio in dB, from which the probability follows."""
+    """Signal-to-noise ratio in dB, which determines the probability of loss."""
 
     width: Literal[20, 40] | None
     """Width of the channel, MHz. Default: 20."""
@@ -92,10 +92,10 @@ class Wifi(TypedDict, total=False):
     """Guard interval: 800 or 400 ns. Default: "long"."""
 
     ampdu_frames: int | None
-    """MPDUs in an A-MPDU, at most; a PPDU lasts at most 5.484 ms. Default: 64."""
+    """Largest number of MPDUs in an A-MPDU; a PPDU lasts at most 5.484 ms. Default: 64."""
 
     ampdu_bytes: int | None
-    """Bytes of an A-MPDU, at most. Default: 65535."""
+    """Largest A-MPDU, bytes. Default: 65535."""
 
     ampdu: bool | None
     """Frames are aggregated to A-MPDUs. Default: true."""
@@ -104,33 +104,33 @@ class Wifi(TypedDict, total=False):
     """Bytes of an A-MSDU; 0: none; 7935 only without A-MPDUs. Default: 0."""
 
     hardware: int | None
-    """PPDUs that the hardware holds below the queue, the one on the air included. Default: 2."""
+    """PPDUs in the hardware below the queue, including the one on the air. Default: 2."""
 
     late: bool | None
-    """Frames that come while a PPDU waits for the channel join it (ns-3, firmware that aggregates by itself);
-    false: a PPDU has what was there when the hardware got it (ath9k). Default: false."""
+    """Frames that arrive while a PPDU waits for the channel are added to it (ns-3, firmware that aggregates by
+    itself); false: a PPDU contains the frames that were there when the hardware got it (ath9k). Default: false."""
 
     serve: Literal["airtime", "round_robin"] | None
-    """Which neighbour is next: mac80211's deficits of airtime, or one PPDU each. Default: "airtime"."""
+    """Order of neighbours: mac80211's airtime deficits, or one PPDU each. Default: "airtime"."""
 
     retries: int | Literal["unlimited"] | None
-    """Transmissions of an MPDU in all. Default: 7."""
+    """Largest number of transmissions of an MPDU. Default: 7."""
 
     rts: bool | int | str | None
-    """RTS and CTS go before data; a number: before data of at least so many bytes. Default: false."""
+    """RTS and CTS precede data; a number: data of at least that many bytes. Default: false."""
 
     aifsn: int | None
     """Slots of idle channel before the backoff. Default: each access category's own."""
 
     cwmin: int | None
-    """Least contention window, slots. Default: each access category's own."""
+    """Smallest contention window, slots. Default: each access category's own."""
 
     cwmax: int | None
     """Largest contention window, slots. Default: each access category's own."""
 
     eifs: bool | None
-    """Nodes that could not read a frame wait for EIFS; false: all wait alike after a collision, as in Bianchi's
-    model. Default: true."""
+    """Nodes that could not decode a frame wait for EIFS; false: all wait the same time after a collision, as in
+    Bianchi's model. Default: true."""
 
     countdown: Literal["edca", "dcf"] | None
     """edca: a slot of the backoff counts when it begins; dcf: when it has passed. Default: "edca"."""
@@ -165,11 +165,11 @@ class Up(TypedDict, total=False):
     """Size of the token bucket. Default: 1600."""
 
     overhead: int | None
-    """Link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
+    """Link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
     4."""
 
     nic: int | None
-    """Packets of plain FIFO below the queue, as a device has; 0 below a token bucket. Default: 0."""
+    """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
 
     loss: float | str | None
     """Probability of loss behind the queue. Default: 0."""
@@ -201,11 +201,11 @@ class Link(TypedDict, total=False):
     """Size of the token bucket. Default: 1600."""
 
     overhead: int | None
-    """Link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
+    """Link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
     4."""
 
     nic: int | None
-    """Packets of plain FIFO below the queue, as a device has; 0 below a token bucket. Default: 0."""
+    """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
 
     loss: float | str | None
     """Probability of loss behind the queue. Default: 0."""
@@ -240,11 +240,11 @@ class Hop(TypedDict, total=False):
     """Size of the token bucket. Default: 1600."""
 
     overhead: int | None
-    """Link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
+    """Link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
     4."""
 
     nic: int | None
-    """Packets of plain FIFO below the queue, as a device has; 0 below a token bucket. Default: 0."""
+    """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
 
     loss: float | str | None
     """Probability of loss behind the queue. Default: 0."""
@@ -260,14 +260,14 @@ class Flow(_From, total=False):
     """A table of like flows."""
 
     kind: Literal["tcp", "cbr", "poisson", "onoff", "web"] | None
-    """What the flow sends; each kind has keys of its own. Default: "tcp"."""
+    """Kind of traffic; each has its own keys. Default: "tcp"."""
 
     count: int | None
-    """How many such flows there are; 65,535 in all tables together. Default: 4 for tcp, 1 for the others."""
+    """Number of such flows; at most 65,535 in all tables together. Default: 4 for tcp, 1 for the others."""
 
     rtt: str | None
-    """Base round trip without queuing, the links' delays included; at least those delays. Default: twice the links'
-    delays, or "20ms" where they have none."""
+    """Base round trip without queuing, including the links' delays; at least those delays. Default: twice the
+    links' delays, or "20ms" where they have none."""
 
     start: str | None
     """When the flows begin. Default: "0ms"."""
@@ -279,7 +279,7 @@ class Flow(_From, total=False):
     """Each flow begins within this much of start, drawn from the seed. Default: "0ms"."""
 
     direction: Literal["down", "up"] | None
-    """Which way the data goes: through [link] or [link.up]; not in a cell. Default: "down"."""
+    """Direction of the data: through [link] or [link.up]; not in a cell. Default: "down"."""
 
     hops: Sequence[int] | None
     """The first and the last queue of the path that the flow passes, 0 being [link]; not in a cell. Default:
@@ -319,7 +319,7 @@ class Flow(_From, total=False):
     """Initial window, packets. Default: 10."""
 
     min_rto: str | None
-    """Least retransmission timeout. Default: "200ms"."""
+    """Minimum retransmission timeout. Default: "200ms"."""
 
     rto: Literal["linux", "ns3"] | None
     """Retransmission timeout: Linux's srtt + max(4 rttvar, min_rto), or ns-3's max(srtt + 4 rttvar, min_rto).
@@ -329,7 +329,7 @@ class Flow(_From, total=False):
     """Segments per ACK. Default: 2."""
 
     delack_timeout: str | None
-    """How long an ACK waits for another segment. Default: "40ms"."""
+    """Longest time that an ACK waits for another segment. Default: "40ms"."""
 
     sack: bool | None
     """SACK with RACK-TLP; false: NewReno (RFC 6582). Default: true."""
@@ -338,14 +338,14 @@ class Flow(_From, total=False):
     """RFC 3042. Default: true."""
 
     pacing: bool | None
-    """Pace as Linux does above fq; BBR and Prague always pace. Default: false."""
+    """pacing, as Linux paces with fq; BBR and Prague always pace. Default: false."""
 
     buffer: int | str | None
     """Receive window; at least one segment. Default: "6mb"."""
 
     rate: str | None
-    """tcp, web: what the application offers. Default: "unlimited". cbr: rate of the IP packets. Default: "1mbit".
-    poisson: mean rate of the IP packets. Default: "1mbit"."""
+    """tcp, web: rate at which the application sends. Default: "unlimited". cbr: rate of the IP packets. Default:
+    "1mbit". poisson: mean rate of the IP packets. Default: "1mbit"."""
 
     bytes: int | str | None
     """Bytes to send. Default: without end."""
@@ -356,10 +356,10 @@ class Flow(_From, total=False):
     distribution. Default: "exp:64kb"."""
 
     on: str | None
-    """Length of the first phase, and of every other one. Default: "5s"."""
+    """Length of every on phase; the first phase is one. Default: "5s"."""
 
     off: str | None
-    """Length of the phases between. Default: "5s"."""
+    """Length of every off phase. Default: "5s"."""
 
     gap_on: str | None
     """Mean of the exponential gaps between packets in an on phase. Default: "1ms"."""

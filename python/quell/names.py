@@ -12,7 +12,7 @@ from quell._core import InputError
 def known(sort: str, name: str, names: Iterable[str], option: str = "") -> str:
     """Return `name` if it is among `names`.
 
-    Raises InputError, which says what is nearest and lists all; `option` stands in front of it.
+    Raises InputError with the nearest name and a list of all; the message starts with `option`.
     """
     listed = list(names)
     if name not in listed:

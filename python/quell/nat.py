@@ -21,7 +21,7 @@ _POOL = "100.64.0.0/10"
 def translated() -> Iterator[None]:
     """Forward what comes from shells, under this machine's own address, as long as this context or process lasts.
 
-    A process of its own removes the rules when its standard input ends, which no signal to us can prevent.
+    A separate process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
     if shutil.which("iptables") is None:
         raise InputError("--nat: needs iptables; on Debian: apt-get install iptables")

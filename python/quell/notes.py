@@ -51,7 +51,7 @@ def _in_toml(text: str, file: str | None) -> Iterator[tuple[str, str]]:
     try:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        return  # reading the scenario says what is wrong
+        return  # reading the scenario reports the error
     yield from _values("" if file is None else f"{file}: ", plain)
 
 

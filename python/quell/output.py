@@ -30,7 +30,7 @@ _PLAIN = str.maketrans("±◆▶▼▲·•→–−…’²αµ", "~*>v^.*>--.'
 
 
 def plain_characters(error: UnicodeError) -> tuple[str, int]:
-    """Give what stands for characters that a stream's encoding lacks: an error handler of `codecs`."""
+    """Replace characters that a stream's encoding lacks: an error handler of `codecs`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end].translate(_PLAIN)
@@ -76,7 +76,7 @@ class Targets:
             files.write_text(Path(self.json), text)
 
     def write(self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None) -> None:
-        """Write what was asked for; `json` replaces the records in the JSON file. Without a finished run, nothing."""
+        """Write the requested files; `json` replaces the records in the JSON file. Writes nothing without a run."""
         if not outcome.by_job:
             return
         records = outcome.records if series else experiment.without_series(outcome.records)
@@ -116,7 +116,7 @@ def progress(total: int) -> Iterator[Callable[[Outcome], object]]:
 
 @contextmanager
 def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], object]]:
-    """Show a bar on standard error, where that is a terminal; tell it how many are done and a note."""
+    """Show a progress bar on standard error if that is a terminal; call the result with the number done and a note."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

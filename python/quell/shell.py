@@ -210,7 +210,7 @@ def _command_gets_signals() -> Iterator[list[int]]:
 def _wait(running: Shell, caught: list[int], timeout_s: float) -> int | None:
     status = running.wait(timeout_s)
     if running.link_lost():
-        lost = f"quell: the link is gone: its device {running.device} was deleted; the command goes on without it"
+        lost = f"quell: the link is gone: its device {running.device} was deleted; the command continues without it"
         err.print(lost, markup=False, soft_wrap=True)
     while caught:
         running.signal(caught.pop(0))

@@ -35,7 +35,7 @@ class Overrides(Shortcuts, total=False):
 
 
 def plain(overrides: Mapping[str, object]) -> dict[str, Any]:
-    """Return what is given as the command line has it: text, but for the list `flows` and the flag `ecn`.
+    """Return the keywords as the command line has them: text, except for the list `flows` and the flag `ecn`.
 
     Raises InputError.
     """

@@ -35,7 +35,7 @@ class Estimate:
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Mean and confidence interval of what is not None; None where nothing is."""
+    """Mean and confidence interval of the values that are not None; None without any."""
     present = [v for v in values if v is not None]
     if not present:
         return None
@@ -144,7 +144,7 @@ def _printed(rows: Sequence[Row], measure: Measure) -> list[float]:
 
 
 def shown_measures(rows: Sequence[Row]) -> list[Measure]:
-    """List the measures that tell something: some run has it, and marks only where something was marked.
+    """List the measures to show: those that some run has, and marks only where packets were marked.
 
     Their digits fit the values.
     """

@@ -39,7 +39,7 @@ REWARDS: dict[str, tuple[Callable[[Record], float | None], str]] = {
     "rlaqm": (_rlaqm, "U² − 0.5 + 2/(1 + D/5 ms) − 1.5: utilisation and mean sojourn, as RL-AQM's formula"),
     "lfq": (_lfq, "throughput less 10/s times the queued bytes, MB/s, as LFQ's with α = 10"),
 }
-"""Name: function of a record, and what it is. More is better."""
+"""By name: function of a record, and its definition. More is better."""
 
 
 @dataclass(frozen=True)

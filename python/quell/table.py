@@ -194,7 +194,7 @@ def queues(known: Sequence[Mapping[str, Any]]) -> Group:
 def scenarios(known: Sequence[tuple[str, str]]) -> Table:
     """List built-in scenarios."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in ("scenario", "what it is"):
+    for title in ("scenario", "description"):
         table.add_column(title, no_wrap=title == "scenario")
     for name, about in known:
         table.add_row(Text(name, "bold"), about)

@@ -21,7 +21,7 @@ SEEDS, QUICK_SEEDS = 5, 2
 
 @dataclass(frozen=True)
 class Run:
-    """One run to do: a scenario of its own, queue words, and the number of its seed."""
+    """One run: scenario, queue words, and the number of its seed."""
 
     scenario: Scenario
     queue: str
@@ -76,7 +76,7 @@ def mean(values: Iterable[float]) -> float:
 
 
 def missing_reason(words: str) -> str:
-    """Say why this quell cannot take these queue words; empty if it can."""
+    """Return why these queue words are invalid here; empty if they are valid."""
     try:
         _core.queue(words)
     except InputError as error:
@@ -85,5 +85,5 @@ def missing_reason(words: str) -> str:
 
 
 def is_known(words: str) -> bool:
-    """Say whether these are queue words that this quell has."""
+    """Return whether these queue words are valid here."""
     return not missing_reason(words)

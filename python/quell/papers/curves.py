@@ -40,7 +40,7 @@ RL_CLAIMS = [
 
 
 def rl_aqm(study: Study, why: str) -> None:
-    """Judge and draw RL-AQM's rewards over episodes; `why` tells what else the reward was measured to be."""
+    """Judge and draw RL-AQM's rewards over episodes; `why` gives other measurements of the reward."""
     curve = find("rl-aqm")
     episodes, reward, most, epsilon = (curve[c] for c in ("step", "reward", "max_delay_ms", "epsilon"))
     marks = [k for k in (0, 9, 19, 49, 99, 199) if k < len(reward)]

@@ -20,7 +20,7 @@ class Claim:
     """One number of a paper, or one that the paper should have had."""
 
     id: str
-    """Table or figure of the paper, then what it is after dots: `T7.fq100.avg`."""
+    """Table or figure of the paper, then the quantity after dots: `T7.fq100.avg`."""
     what: str
     unit: str = ""
     printed: float | None = None
@@ -32,7 +32,7 @@ class Claim:
     digits: int = 2
     """After the point, where it is printed for people."""
     detail: bool = False
-    """The terminal's table leaves it out unless asked for all."""
+    """The terminal's table shows it only with --all."""
 
     def verdict(self, measured: Estimate | None) -> str:
         """Judge: `better` where the whole interval beats the print, `reached` where the mean is within tolerance."""

@@ -9,7 +9,7 @@ from quell.extras import install
 
 
 class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)
-    """A training ended before its end: the message is one line that says why and how to go on."""
+    """A training stopped early: the message is one line with the reason and how to continue."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)

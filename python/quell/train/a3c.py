@@ -1,7 +1,7 @@
 """A3C for coupled queues: an actor and a critic learn p' from several queues at once, asynchronously.
 
 Source: Satish, Kua and Pokhrel 2024, section 3.2, and the authors' notebooks. One global network; every worker copies
-it, acts for some periods at a queue of its own, and applies its gradients to the global one whenever it has them.
+it, acts for some periods on its own queue, and applies its gradients to the global one whenever it has them.
 Workers are processes that share the global parameters and Adam's moments in memory; one worker is this process itself,
 and then the training is the same bit for bit each time. On a Ray cluster they are actors, whose gradients this process
 applies as they come.
@@ -42,7 +42,7 @@ FIRST_BIAS, FIRST_SLOPE, FIRST_SPREAD = -3.5, 0.125, -3.0
 PUBLISHED_DELAY = -15.0
 """The notebooks scale the delay to [-15, 0]: it is the reward as well."""
 KEEP = 8
-"""Of the last quarter's global networks so many are judged, and the best is the model."""
+"""Number of global networks of the last quarter that are judged; the best is the model."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Arguments:
     start: Literal["proportional", "random"] = "proportional"
     """The actor's first weights: p' follows the delay, or torch's own."""
     testbed: bool = False
-    """Only the paper's link, in place of 1 to 100 Mbit/s, 10 to 100 ms, 1 to 20 flows each way."""
+    """Only the paper's link, instead of 1 to 100 Mbit/s, 10 to 100 ms, 1 to 20 flows each way."""
     as_published: bool = False
     """Gauges as in the kernel's log, scaled by a recorded trace's least and greatest."""
     seed: int = 1
@@ -323,7 +323,7 @@ class Workers:
         self._lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if arguments.workers == 1:
             return
-        # A child begins with what is here, without importing torch again.
+        # A forked child has this memory and does not import torch again.
         context: Any = mp.get_context("fork" if sys.platform == "linux" else "spawn")
         self._lock = context.Lock()
         for worker in self.workers:
@@ -345,7 +345,7 @@ class Workers:
             try:
                 answer = end.recv()
             except EOFError:
-                raise Stopped(f"worker {k} is gone; go on with --resume", kit.FAILED) from None
+                raise Stopped(f"worker {k} has died; continue with --resume", kit.FAILED) from None
             if isinstance(answer, str):
                 raise Stopped(f"worker {k}: {answer}", kit.FAILED)
             means.append(answer)
@@ -373,7 +373,7 @@ class Cluster:
             try:
                 k, answer = self._actors.first()
             except Exception as error:
-                raise Stopped(f"{type(error).__name__}: {error}; go on with --resume", kit.FAILED) from None
+                raise Stopped(f"{type(error).__name__}: {error}; continue with --resume", kit.FAILED) from None
             if isinstance(answer, EpisodeMeans):
                 means[k] = answer
             else:
@@ -399,7 +399,7 @@ def _serve(
         number = end.recv()
         try:
             answer: EpisodeMeans | str = worker.episode(number, shared, lock)
-        except Exception as error:  # it has to reach whoever waits for it
+        except Exception as error:  # the main process reports it
             answer = f"{type(error).__name__}: {error}"
         end.send(answer)
 

@@ -55,7 +55,7 @@ class Environment(Protocol):
         """Begin episode `number`, which depends on that number, the worker and the seed alone."""
 
     def step(self, probabilities: Floats) -> Step:
-        """Set p' of every sub-queue and go on by a period."""
+        """Set p' of every sub-queue and advance by a period."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ PAPER = Ranges((10.0, 10.0), (20.0, 20.0), (2, 2))
 
 
 def router(mbps: float, rtt_ms: float, flows: int, *, both_ways: bool, duration_s: float) -> Scenario:
-    """Make a link with so many flows, CUBIC and Prague in turn, in one direction or in each of both."""
+    """Make a link with this many flows, CUBIC and Prague in alternation, in one direction or in each of both."""
     half_us = round(500 * rtt_ms)
     senders: tuple[Flow, ...] = ({"cc": "cubic", "count": (flows + 1) // 2}, {"cc": "prague", "count": flows // 2})
     down: list[Flow] = [{**s, "rtt": f"{2 * half_us}us", "stagger": "1s"} for s in senders if s["count"]]
@@ -87,7 +87,7 @@ def router(mbps: float, rtt_ms: float, flows: int, *, both_ways: bool, duration_
 
 
 def _rows(data: bytes, width: int) -> Floats:
-    """Read float32 numbers, so many to a row."""
+    """Read rows of float32 numbers."""
     import numpy as np
 
     return np.frombuffer(data, np.float32).reshape(-1, width)
@@ -111,7 +111,7 @@ class Loop:
         self._drops: Floats
 
     def begin(self, number: int) -> Step:
-        """Begin an episode in a world of its own."""
+        """Start an episode in a new world."""
         rng = random.Random(f"{self._seed} {number} {self._worker // 2}")
         mbps, rtt_ms = _log_uniform(rng, *self._ranges.mbps), _log_uniform(rng, *self._ranges.rtt_ms)
         flows, before = rng.randint(*self._ranges.flows), rng.uniform(1.0, 3.0)
@@ -172,7 +172,7 @@ def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0)
 
 
 class Lookup:
-    """The published environment: a table in place of a queue. The next state is the row whose probability is nearest.
+    """The published environment: a table instead of a queue. The next state is the row whose probability is nearest.
 
     Nothing that an agent does changes what the table says. The tables are recorded from quell's own queues, one per
     worker.
@@ -207,7 +207,7 @@ Setting = tuple[float, float, int]
 
 
 def _drawn(name: str, most_flows: int) -> list[Setting]:
-    """Draw 36 scenarios: rate and round trip by equal factors, as training does, from a name in place of a seed."""
+    """Draw 36 scenarios: rate and round trip log-uniformly, as in training, with a name as seed."""
     rng = random.Random(name)
     return [
         (round(_log_uniform(rng, 1, 100), 1), round(_log_uniform(rng, 10, 100)), rng.randint(1, most_flows))

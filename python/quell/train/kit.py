@@ -1,8 +1,8 @@
-"""What every trainer needs so that nothing is lost: checkpoints, the learning curve, the bar, Ctrl-C.
+"""What trainers share: checkpoints, the learning curve, the progress bar, Ctrl-C.
 
-Beside the model `name.safetensors` lies the folder `name-checkpoints`: `last.pt`, from which `--resume` goes on bit for
-bit, and `curve.parquet`, one row per point of the learning curve. Files are written under a temporary name, brought to
-the disk and renamed, so that a killed process or a full disk leaves the last good ones.
+Beside the model `name.safetensors` is the folder `name-checkpoints` with `last.pt`, from which `--resume` continues bit
+for bit, and `curve.parquet`, one row per point of the learning curve. Files are written under a temporary name, flushed
+to the disk and renamed, so that a killed process or a full disk leaves the last valid ones.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Session:
         return value
 
     def advance(self, done: int, note: str, state: Callable[[], State]) -> None:
-        """Show that so many units are done; write a checkpoint if one is due; stop here after Ctrl-C."""
+        """Show the number of units done; write a checkpoint if one is due; stop here after Ctrl-C."""
         self._update(done, note)
         due = done // self._every > self.done // self._every or done >= self._total
         if due or self._interrupted:
@@ -190,7 +190,7 @@ class Session:
             if done < total:
                 raise InputError(
                     f"{self.last}: an unfinished training ({done} of {total} {self._unit}); "
-                    f"go on with --resume, remove {self.folder}, or give another --out"
+                    f"continue with --resume, remove {self.folder}, or give another --out"
                 )
             return
         for name, value in self._options.items():
@@ -205,7 +205,7 @@ class Session:
     def _resume_hint(self, why: str) -> str:
         if not self.done:
             return f"{why}; no checkpoint had been written yet"
-        return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): go on with --resume"
+        return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): continue with --resume"
 
 
 def write_model(path: Path, tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""LearnQueue's Q-table, learned in simulated runs, each of which goes on from the one before. Needs no torch."""
+"""LearnQueue's Q-table, learned in simulated runs, each of which continues from the one before. Needs no torch."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def episode(
     if learned is None:
         if words.split()[0] != "learnqueue" or "guard" in words.split():
             raise InputError(f"{words}: has no table to train; write learnqueue with any of its options, but no guard")
-        raise InputError(f"queue {which} of {scenario.name} has words of its own, which name no learnqueue")
+        raise InputError(f"queue {which} of {scenario.name} has its own words, which are not a learnqueue")
     return text, learned
 
 
 def train(
     scenario: Scenario, words: str, out: Path, *, episodes: int, which: int = 0, command: str = ""
 ) -> dict[str, Any]:
-    """Let queue number `which` of a scenario learn for so many runs; return the last one's record.
+    """Train queue number `which` of a scenario for this many runs; return the last one's record.
 
-    `words` are a `learnqueue`; one with a table goes on from that. In every run after the first all such queues of the
+    `words` are a `learnqueue`; one with a table continues from it. In every run after the first all such queues of the
     scenario start from the table of that one queue, which is written whole after each run.
 
     Raises InputError for words or a queue that do not learn, Stopped after Ctrl-C.
@@ -54,6 +54,8 @@ def train(
                 done = k + 1
                 update(done, f"{record['sojourn_ms']['mean']:.1f} ms")
     except KeyboardInterrupt:
-        kept = f"{out} holds {done} runs; go on with --aqm 'learnqueue table {out}'" if done else "nothing learned yet"
+        kept = "nothing learned yet"
+        if done:
+            kept = f"{out} holds {done} runs; continue with --aqm 'learnqueue table {out}'"
         raise Stopped(f"interrupted; {kept}", INTERRUPTED) from None
     return record

@@ -1,6 +1,6 @@
 """LFQ: a network learns each flow's buffer from experiments on simulated flows.
 
-Offline, a flow's world is cloned in the middle of the flow: one clone goes on with a packet more of buffer, the other
+Offline, a flow's world is cloned in the middle of the flow: one clone continues with a packet more of buffer, the other
 with a packet less, and the network is drawn towards the limit that turned out better (mean absolute error). Online
 there is one world, one side by chance, and a critic that says whether its reward was good. Simulation is Rust's, on all
 cores (crates/quell-sim/src/lfq.rs); the networks' steps are torch's, on one, in f32: in the authors' f64 they take half
@@ -31,7 +31,7 @@ WINDOW = 1000
 PAST, REPLAYED = 20_000, 256
 """Flows that a replaying critic remembers, and flows per fit of it."""
 BINS = 4
-"""Equal parts of the ranges of rates and round trips, by which the curve tells predictions apart."""
+"""Equal parts of the ranges of rates and round trips, for which the curve has separate predictions."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Arguments:
     actor_rate: float = 0.0
     """Adam's rate for the actor; 0 is the paper's plain descent at `learning_rate`."""
     replay: int = 0
-    """Online: so many more fits of the critic per batch, each to REPLAYED of the last PAST flows."""
+    """Online: number of further fits of the critic per batch, each to REPLAYED of the last PAST flows."""
     hindsight: bool = False
     """Online: the critic also reads the link's rate and how long the flow went on, which the queue knows in the end."""
     duration_s: float = 5.0
@@ -59,7 +59,7 @@ class Arguments:
     act_within: float = 0.5
     """The experiment begins within this share of a flow's length; the authors' online code has 0.75."""
     paper_weights: bool = False
-    """Averages with the weights that the paper prints, 2^-4 to 2^-13, in place of its code's 2^-5 to 2^-14."""
+    """Averages with the weights that the paper prints, 2^-4 to 2^-13, instead of its code's 2^-5 to 2^-14."""
     checkpoint_every: int = 10_000
 
     @property
@@ -90,7 +90,7 @@ def network(inputs: int = 60) -> nn.Sequential:
 
 @dataclass
 class Batch:
-    """What came of some flows' experiments; of those alone that came to a decision."""
+    """Results of some flows' experiments; only of those that reached a decision."""
 
     features: Tensor
     label: Tensor
@@ -102,7 +102,7 @@ class Batch:
     draws: Tensor
     """Rate, RTT, duration, time of the experiment, congestion control."""
     whole: bool
-    """Every flow came to a decision."""
+    """Whether every flow reached a decision."""
 
 
 class Learner:
@@ -119,7 +119,7 @@ class Learner:
         """Adam's, of each network."""
         self.past = torch.zeros(PAST if arguments.online and arguments.replay else 0, 63 if arguments.hindsight else 61)
         self.remembered = 0
-        """What the critic read, and the reward, of the last flows, each batch in place of the oldest one."""
+        """What the critic read, and the reward, of the last flows, each batch replacing the oldest one."""
         self.window: list[Tensor] = []
         """Since the last point of the curve: prediction, error, reward, rate, RTT, congestion control of each flow."""
 
@@ -197,7 +197,7 @@ class Learner:
         return torch.cat([batch.features, known], dim=1)
 
     def _replayed(self, read: Tensor, reward: Tensor) -> Iterator[Tensor]:
-        """Remember a batch; give rows of what is remembered, drawn by chance, for each of the further fits."""
+        """Remember a batch; give rows of what is remembered, drawn at random, for each of the further fits."""
         if not len(self.past):
             return
         at = self.remembered % PAST
@@ -262,7 +262,7 @@ def train(
 ) -> dict[str, Any]:
     """Train, write the model to `out` and checkpoints beside it; return the model card.
 
-    Simulations run `on` that executor, steps here. The model is judged by `flows.evaluate` with so many `points`.
+    Simulations run `on` that executor, steps here. The model is judged by `flows.evaluate` with this many `points`.
     """
     learner = Learner(arguments)
     options = {k: v for k, v in asdict(arguments).items() if k not in ("flows", "checkpoint_every")}

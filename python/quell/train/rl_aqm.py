@@ -2,7 +2,7 @@
 
 The default is the usual reading of the paper's "DQN": scaled inputs, a linear head, replay, a target network, Huber's
 loss, a fit every fourth step. The next episode is simulated, in Rust and with the weights that stand when this one's
-fits begin, while they go on. `as_published` is what the authors' code does: raw inputs, a softmax head that is fitted
+fits begin, while they run. `as_published` is what the authors' code does: raw inputs, a softmax head that is fitted
 to unbounded targets by mean squares, one fit of the last transition after each step, no replay and no target network.
 """
 
@@ -89,13 +89,13 @@ class Arguments:
 
 @dataclass
 class Episode:
-    """One run: what was seen and done, and what came of it."""
+    """One run: states, actions and rewards, and its record."""
 
     states: torch.Tensor
     """Per decision delay in ms, utilisation, drop probability; raw."""
     actions: torch.Tensor
     rewards: torch.Tensor
-    """What the period before each decision was worth."""
+    """Reward of the period before each decision."""
     record: dict[str, Any] = field(repr=False, default_factory=dict)
     losses: list[float] = field(repr=False, default_factory=list)
 
@@ -177,7 +177,7 @@ class Learner:
         return int(self.network(torch.tensor([state]) * self._scale).argmax())
 
     def learn(self, episode: Episode) -> list[float]:
-        """Keep an episode's transitions and fit once for every so many of them; return the losses."""
+        """Keep an episode's transitions and fit once for every few of them; return the losses."""
         chosen = self.arguments
         before, after = episode.states[:-1], episode.states[1:]
         rows = torch.cat((before, episode.actions[:-1, None], episode.rewards[1:, None], after), dim=1)

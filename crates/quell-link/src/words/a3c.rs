@@ -51,7 +51,7 @@ impl Spec for Words {
 /// What it takes beside what `l4s` takes.
 static OWN: Kind<Words> = Kind {
     name: "a3c_l4s",
-    summary: "l4s whose base probabilities an actor network sets each 15 ms, sub-queue by sub-queue",
+    summary: "l4s whose base probabilities an actor network sets every 15 ms, per sub-queue",
     source: "A3C-L4S (Satish, Kua, Pokhrel 2024)",
     default: Words::default,
     options: &[
@@ -62,7 +62,7 @@ static OWN: Kind<Words> = Kind {
                 set: |w, file| w.model.load(file, a3c::check),
                 get: |w| w.model.file().to_owned(),
             },
-            "another network than quell's own, from quell train a3c-l4s (its path has no blanks)",
+            "a network from quell train a3c-l4s instead of the shipped one (no blanks in its path)",
         ),
         opt(
             "period",

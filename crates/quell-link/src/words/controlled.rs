@@ -28,7 +28,7 @@ impl Spec for wqm::Params {
 
 static FIXED: Kind<fixed::Params> = Kind {
     name: "fixed",
-    summary: "a FIFO whose knobs a controller sets once: what sweeps of a constant knob run",
+    summary: "a FIFO with constant knobs, as used by sweeps (quell optimum)",
     source: "quell",
     default: fixed::Params::default,
     options: &[
@@ -55,12 +55,12 @@ static WQM: Kind<wqm::Params> = Kind {
         opt(
             "target",
             Field::Time(|p| &mut p.target, 0, LONG),
-            "the backlog should drain within this",
+            "time within which the backlog should drain",
         ),
         opt(
             "low",
             Field::MaybeTime(|p| &mut p.low, 0, LONG),
-            "draining faster than this leaves room (default: half of target)",
+            "a backlog that drains faster than this allows a larger limit (default: half of target)",
         ),
         opt(
             "arrt",
@@ -90,7 +90,7 @@ static WQM: Kind<wqm::Params> = Kind {
         opt(
             "min",
             Field::MaybeCount(|p| &mut p.min, 1, MANY),
-            "least limit, packets (default: ampdu)",
+            "smallest limit, packets (default: ampdu)",
         ),
         opt(
             "max",
@@ -100,17 +100,17 @@ static WQM: Kind<wqm::Params> = Kind {
         opt(
             "step",
             Field::MaybeCount(|p| &mut p.step, 1, MANY),
-            "packets that an alarm adds or takes (default: ampdu)",
+            "packets by which an alarm changes the limit (default: ampdu)",
         ),
         opt(
             "alarms",
             Field::Count(|p| &mut p.alarms, 1, 1000),
-            "periods in a row that make an alarm",
+            "consecutive periods that raise an alarm",
         ),
         opt(
             "weight",
             Field::Number(|p| &mut p.weight, 0.0, 1.0),
-            "of a new reading of the rate",
+            "weight of a new reading of the rate",
         ),
         opt(
             "efficiency",
@@ -125,12 +125,12 @@ static WQM: Kind<wqm::Params> = Kind {
         opt(
             "least_share",
             Field::Number(|p| &mut p.least_share, 0.0, 1.0),
-            "the share of the air is at least this",
+            "lower bound of the share of the air",
         ),
         opt(
             "restart",
             Field::Number(|p| &mut p.restart, 1.0, 1e6),
-            "by what factor the rate changes for a new start",
+            "factor by which the rate has to change for a restart",
         ),
         opt(
             "selective",

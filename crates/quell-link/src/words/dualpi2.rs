@@ -86,7 +86,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
         opt(
             "target",
             Field::Time(|w| &mut w.params.target, 0, LONG),
-            "delay of the classic queue to hold",
+            "target delay of the classic queue",
         ),
         opt(
             "tupdate",
@@ -106,7 +106,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
         opt(
             "coupling_factor",
             Field::Count(|w| &mut w.params.coupling_factor, 1, 255),
-            "the low-latency queue is marked so many times as often as p'",
+            "the low-latency queue's marking probability, as a multiple of p'",
         ),
         opt(
             "step_thresh",
@@ -128,7 +128,7 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
                     Step::Packets(n) => format!("{n}pkt"),
                 },
             },
-            "where marking of the low-latency queue begins",
+            "threshold from which the low-latency queue marks",
         ),
         opt(
             "min_qlen_step",
@@ -138,12 +138,12 @@ pub(super) static DUALPI2: Kind<Words> = Kind {
         opt(
             "classic_protection",
             Field::Count(|w| &mut w.params.classic_protection, 0, 100),
-            "percent of the link that the classic queue keeps",
+            "percent of the link reserved for the classic queue",
         ),
         opt(
             "any_ect",
             any_ect!(params.classifier),
-            "who goes to the low-latency queue: every ECN-capable packet, or only ECT(1) and CE",
+            "packets for the low-latency queue: every ECN-capable packet, or only ECT(1) and CE",
         ),
         opt(
             "drop_on_overload",

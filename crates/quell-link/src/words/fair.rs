@@ -66,7 +66,7 @@ static FQ: Kind<fq::Params> = Kind {
         opt(
             "initial_quantum",
             Field::Bytes32(|p| &mut p.initial_quantum, 0, i32::MAX as u32),
-            "bytes that a flow never seen may send at once",
+            "bytes that a new flow may send at once",
         ),
         opt(
             "refill_delay",
@@ -89,7 +89,7 @@ static FQ: Kind<fq::Params> = Kind {
 
 static FQ_CODEL: Kind<fq_codel::Params> = Kind {
     name: "fq_codel",
-    summary: "flow queues with CoDel each: deficit round robin, new flows first",
+    summary: "flow queues, each with CoDel: deficit round robin, new flows first",
     source: "RFC 8290, Linux sch_fq_codel",
     default: fq_codel::Params::default,
     options: &[
@@ -142,7 +142,7 @@ static FQ_CODEL: Kind<fq_codel::Params> = Kind {
         opt(
             "drop_batch",
             Field::Count(|p| &mut p.drop_batch, 1, MANY),
-            "packets that are dropped at once, at most, from the fattest flow of a full queue",
+            "largest number of packets dropped at once from the longest flow of a full queue",
         ),
     ],
     check: fq_codel::Params::check,
@@ -150,7 +150,7 @@ static FQ_CODEL: Kind<fq_codel::Params> = Kind {
 
 static FQ_PIE: Kind<fq_pie::Params> = Kind {
     name: "fq_pie",
-    summary: "flow queues with PIE each: deficit round robin, new flows first",
+    summary: "flow queues, each with PIE: deficit round robin, new flows first",
     source: "Linux sch_fq_pie",
     default: fq_pie::Params::default,
     options: &[
@@ -226,7 +226,7 @@ static CAKE: Kind<cake::Params> = Kind {
         opt(
             "target",
             Field::MaybeTime(|p| &mut p.target, 0, 4 * SEC),
-            "delay to hold (default: a twentieth of rtt)",
+            "target delay (default: a twentieth of rtt)",
         ),
         opt(
             "overhead",
@@ -247,12 +247,12 @@ static CAKE: Kind<cake::Params> = Kind {
         opt(
             "mpu",
             Field::Count(|p| &mut p.mpu, 0, 256),
-            "bytes that a packet counts at least",
+            "minimum bytes that a packet counts",
         ),
         opt(
             "memlimit",
             Field::Bytes(|p| &mut p.memory_limit, 0, MUCH),
-            "bytes in the whole queue, 0 for what suits bandwidth and rtt",
+            "bytes in the whole queue; 0: computed from bandwidth and rtt",
         ),
     ],
     check: cake::Params::check,
@@ -284,7 +284,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         opt(
             "max_burst",
             Field::Time(|p| &mut p.max_burst, 0, LONG),
-            "time without drops for a sub-queue that wakes",
+            "time without drops after a sub-queue becomes active",
         ),
         opt(
             "alpha",
@@ -299,7 +299,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         opt(
             "coupling_factor",
             Field::Count(|p| &mut p.coupling_factor, 1, 255),
-            "k: an L4S sub-queue is marked at least so many times as often as its partner's p'",
+            "k: an L4S sub-queue's marking probability is at least k times its partner's p'",
         ),
         opt(
             "max_ecnth",
@@ -309,7 +309,7 @@ pub(super) static L4S: Kind<l4s::Params> = Kind {
         opt(
             "any_ect",
             any_ect!(classifier),
-            "who goes to the L4S sub-queues: every ECN-capable packet, or only ECT(1) and CE",
+            "packets for the L4S sub-queues: every ECN-capable packet, or only ECT(1) and CE",
         ),
         opt(
             "ineffective_coupling",

@@ -96,11 +96,11 @@ pub(super) fn options(kind: &str) -> Vec<OptionInfo> {
         true => vec![
             info(
                 "guard",
-                "a classic controller stands in while readings or decisions cannot be trusted",
+                "a classic controller takes over while readings or decisions are invalid",
             ),
             info(
                 "dry_run",
-                "the classic controller decides; what this one would do is only counted",
+                "the classic controller decides; the learned one's decisions are only counted",
             ),
         ],
         false => Vec::new(),

@@ -77,7 +77,7 @@ impl Spec for Words {
 
 pub(super) static LEARNQUEUE: Kind<Words> = Kind {
     name: "learnqueue",
-    summary: "a FIFO whose limit Q-learning moves by one packet each 15 ms",
+    summary: "a FIFO whose limit Q-learning changes by one packet every 15 ms",
     source: "Bouacida and Shihada 2019 (LearnQueue)",
     default: Words::default,
     options: &[
@@ -88,7 +88,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
                 get: |w| w.file().to_owned(),
                 brought: Words::brought,
             },
-            "what another one learned, from quell train learnqueue, with its options (its path has no blanks)",
+            "a table from quell train learnqueue, with its options (no blanks in its path)",
         ),
         opt(
             "delta",
@@ -176,7 +176,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
                 set: |w, on| w.params.credit = on.into(),
                 get: |w| w.params.credit == Credit::Cause,
             },
-            "a period's reward goes to the action before it, not to the one after",
+            "credit a period's reward to the action before it, not to the one after",
         ),
         opt(
             "literal_update",
@@ -185,7 +185,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
                 set: |w, on| w.params.update = on.into(),
                 get: |w| w.params.update == Update::Literal,
             },
-            "the update as algorithm 1 prints it, without alpha on the bracket",
+            "the update as printed in algorithm 1, without alpha on the bracket",
         ),
         opt(
             "printed_gamma",
@@ -212,7 +212,7 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
                 set: |w, on| w.params.arithmetic = on.into(),
                 get: |w| w.params.arithmetic == Arithmetic::Fixed,
             },
-            "integers, as on the paper's boards",
+            "integer arithmetic, as on the paper's boards",
         ),
         opt(
             "as_published",

@@ -133,19 +133,19 @@ impl Queue {
 
 pub(super) static LFQ: Kind<Words> = Kind {
     name: "lfq",
-    summary: "flow queues whose limits a trained network sets, each at its tenth packets",
+    summary: "flow queues whose limits a trained network sets at every tenth packet",
     source: "Bachl, Fabini and Zseby 2020 (LFQ)",
     default: Words::default,
     options: &[
         opt(
             "alpha",
             Field::Number(|w| &mut w.alpha, 0.0, 1e6),
-            "which of quell's networks: 0.01 goes for throughput, 10 charges each queued packet 14 kB/s",
+            "selects a shipped network: 0.01 favours throughput, 10 charges each queued packet 14 kB/s",
         ),
         opt(
             "online",
             Field::Flag(|w| &mut w.online, ""),
-            "the one that was trained online (alpha 10)",
+            "the network that was trained online (alpha 10)",
         ),
         opt(
             "model",
@@ -154,17 +154,17 @@ pub(super) static LFQ: Kind<Words> = Kind {
                 set: |w, file| w.model.load(file, control::check),
                 get: |w| w.model.file().to_owned(),
             },
-            "another network than quell's own, from quell train lfq (its path has no blanks)",
+            "a network from quell train lfq instead of a shipped one (no blanks in its path)",
         ),
         opt(
             "integers",
             Field::Flag(|w| &mut w.integers, ""),
-            "round the network's weights to about 12 bits: three fifths of its time, hardly other limits",
+            "round the network's weights to about 12 bits: three fifths of the time, almost the same limits",
         ),
         opt(
             "limit",
             Field::MaybeCount(|w| &mut w.limit, 1, MANY),
-            "packets of every flow, in place of the network's",
+            "constant limit of every flow in packets, instead of the network's",
         ),
         opt(
             "flows",
@@ -184,17 +184,17 @@ pub(super) static LFQ: Kind<Words> = Kind {
         opt(
             "ceiling",
             Field::Time(|w| &mut w.control.ceiling, 0, LONG),
-            "a limit is at most what its flow sends in this time; 0s: no such bound",
+            "upper bound of a limit: what its flow sends in this time; 0s: no bound",
         ),
         opt(
             "idle",
             Field::Time(|w| &mut w.queue.idle, 0, 1000 * LONG),
-            "a bucket that was silent for longer starts afresh with another flow",
+            "a bucket without packets for longer is reset for another flow",
         ),
         opt(
             "paper_weights",
             Field::Flag(|w| &mut w.control.paper_weights, ""),
-            "averages with the weights that the paper prints: for a network trained so",
+            "weights of averages as printed in the paper, for a network trained with them",
         ),
     ],
     check: Words::check,

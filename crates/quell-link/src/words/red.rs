@@ -104,7 +104,7 @@ pub(super) static RED: Kind<Words> = Kind {
         opt(
             "limit",
             Field::MaybeBytes(|p| &mut p.limit, 1, MUCH),
-            "bytes it holds (default: 4 max)",
+            "limit in bytes (default: 4 max)",
         ),
         opt(
             "min",
@@ -114,7 +114,7 @@ pub(super) static RED: Kind<Words> = Kind {
         opt(
             "max",
             Field::MaybeBytes(|p| &mut p.max, 1, BYTES),
-            "average length in bytes of the greatest probability (default: limit / 4, or the bytes of 30ms)",
+            "average length in bytes with the greatest probability (default: limit / 4, or the bytes of 30ms)",
         ),
         opt(
             "avpkt",
@@ -124,7 +124,7 @@ pub(super) static RED: Kind<Words> = Kind {
         opt(
             "burst",
             Field::MaybeCount(|p| &mut p.burst, 1, MANY),
-            "packets that may come at once (default: (2 min + max) / (3 avpkt))",
+            "packets that may arrive in a burst (default: (2 min + max) / (3 avpkt))",
         ),
         opt(
             "bandwidth",
@@ -145,17 +145,17 @@ pub(super) static RED: Kind<Words> = Kind {
         opt(
             "nodrop",
             Field::Flag(|p| &mut p.nodrop, ""),
-            "with ecn, mark where possible and else let pass",
+            "with ecn, mark where possible and otherwise let packets pass",
         ),
         opt(
             "adaptive",
             Field::Flag(|p| &mut p.adaptive, ""),
-            "move the probability so that the average stays in the middle",
+            "adapt the probability to keep the average in the middle",
         ),
         opt(
             "gentle",
             Field::Flag(|p| &mut p.gentle, ""),
-            "between max and twice max let the probability rise to 1",
+            "raise the probability to 1 between max and twice max",
         ),
     ],
     check: Words::check,

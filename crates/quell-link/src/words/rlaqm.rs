@@ -84,7 +84,7 @@ impl Spec for Words {
 
 pub(super) static RLAQM: Kind<Words> = Kind {
     name: "rlaqm",
-    summary: "a FIFO whose drop probability a trained network moves each 20 ms",
+    summary: "a FIFO whose drop probability a trained network sets every 20 ms",
     source: "RL-AQM (DQN; code dhulfiqarelte/RLAQM)",
     default: Words::default,
     options: &[
@@ -101,22 +101,22 @@ pub(super) static RLAQM: Kind<Words> = Kind {
         opt(
             "heuristics",
             Field::Flag(|w| &mut w.params.heuristics, "noheuristics"),
-            "an empty queue takes 0.1 off the probability, whatever the network says",
+            "an empty queue reduces the probability by 0.1, regardless of the network",
         ),
         opt(
             "epsilon",
             Field::Probability(|w| &mut w.params.epsilon),
-            "probability of a random step in place of the network's",
+            "probability of a random step instead of the network's",
         ),
         opt(
             "as_published",
             Field::Flag(|w| &mut w.as_published, ""),
-            "the network that the authors' way of training gives: softmax head, no replay",
+            "the network trained as in the authors' code: softmax head, no replay",
         ),
         opt(
             "throughput",
             Field::Flag(|w| &mut w.throughput, ""),
-            "a network whose reward asks for a full link where the paper's asks for an empty queue",
+            "a network trained for a full link, where the paper's reward prefers an empty queue",
         ),
         opt(
             "model",
@@ -125,7 +125,7 @@ pub(super) static RLAQM: Kind<Words> = Kind {
                 set: |w, file| w.model.load(file, rlaqm::check),
                 get: |w| w.model.file().to_owned(),
             },
-            "another network than quell's own ones, from quell train rl-aqm (its path has no blanks)",
+            "a network from quell train rl-aqm instead of a shipped one (no blanks in its path)",
         ),
     ],
     check: Words::check,

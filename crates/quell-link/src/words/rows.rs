@@ -55,13 +55,13 @@ pub(super) const FLOWS: &str = "flows that it can distinguish";
 pub(super) const MEMORY: &str = "bytes in the whole queue";
 pub(super) const QUANTUM_MEANS: &str = "bytes of each flow per round";
 pub(super) const INTERVAL: &str =
-    "how long the delay may stay above target: a worst-case round trip";
+    "time for which the delay may exceed target: a worst-case round trip";
 pub(super) const TUPDATE: &str = "time between updates of the probability";
 pub(super) const ALPHA: &str = "weight of the distance from target, in sixteenths";
 pub(super) const BETA: &str = "weight of the change of delay, in sixteenths";
 pub(super) const PIE_ECN: &str =
     "mark instead of dropping while the probability is at most ecn_prob";
-pub(super) const ECN_PROB: &str = "percent up to which ecn marks";
+pub(super) const ECN_PROB: &str = "largest probability at which ecn marks, percent";
 pub(super) const BYTEMODE: &str = "scale the probability by packet size";
 pub(super) const ESTIMATOR: &str =
     "delay from queue length and estimated rate instead of timestamps";

@@ -41,7 +41,7 @@ const FIFO_LIMIT: Opt<fifo::Params> = opt(
 
 static PFIFO: Kind<fifo::Params> = Kind {
     name: "pfifo",
-    summary: "first in, first out; what arrives when it is full is dropped",
+    summary: "first in, first out; arrivals to a full queue are dropped",
     source: "Linux sch_fifo",
     default: fifo::Params::default,
     options: &[FIFO_LIMIT],
@@ -60,14 +60,14 @@ static BFIFO: Kind<fifo::Params> = Kind {
     options: &[opt(
         "limit",
         Field::Bytes(|p| &mut p.limit_bytes, 1, MUCH),
-        "bytes it holds (1000 full-size packets)",
+        "limit in bytes (1000 full-size packets)",
     )],
     check: |_| Ok(()),
 };
 
 static FIFO: Kind<fifo::Params> = Kind {
     name: "fifo",
-    summary: "first in, first out with the two knobs that controllers turn: limit and drop",
+    summary: "first in, first out with two knobs for controllers: limit and drop",
     source: "quell; the data plane of LearnQueue, WQM and RL-AQM",
     default: fifo::Params::default,
     options: &[

@@ -31,18 +31,18 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
                 },
                 get: |f| f.kind.name(),
             },
-            "what the flow sends; each kind has keys of its own",
+            "kind of traffic; each has its own keys",
         ),
         key::<Flow>(
             "count",
             Field::Count(|f| &mut f.count, 1, MOST_FLOWS),
-            "how many such flows there are; 65,535 in all tables together",
+            "number of such flows; at most 65,535 in all tables together",
         )
         .or("4 for `tcp`, 1 for the others"),
         key::<Flow>(
             "rtt",
             Field::Time(|f| &mut f.rtt, 1000, LONGEST / 16),
-            "base round trip without queuing, the links' delays included; at least those delays",
+            "base round trip without queuing, including the links' delays; at least those delays",
         )
         .or("twice the links' delays, or `\"20ms\"` where they have none"),
         key(
@@ -125,7 +125,7 @@ pub(in crate::scenario) static WAY: Section<Way> = Section {
                     Direction::Up => "up",
                 },
             },
-            "which way the data goes: through `[link]` or `[link.up]`; not in a cell",
+            "direction of the data: through `[link]` or `[link.up]`; not in a cell",
         ),
         any::<Way>(
             "hops",

@@ -132,13 +132,13 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
         key::<Link>(
             "overhead",
             Field::Count(|l| &mut l.overhead, 0, 1000),
-            "link-layer bytes per packet that count at the rate: 14 Ethernet, 2 PPP, 0 IP alone",
+            "link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone",
         )
         .or("14, with a trace 4"),
         key(
             "nic",
             Field::Count(|l| &mut l.nic, 0, 1_000_000),
-            "packets of plain FIFO below the queue, as a device has; 0 below a token bucket",
+            "packets in a plain FIFO below the queue, as in a device; 0 below a token bucket",
         ),
         key(
             "loss",

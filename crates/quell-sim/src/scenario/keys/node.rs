@@ -31,7 +31,7 @@ pub(in crate::scenario) static RADIO: Section<Node> = Section {
                     Rate::Schedule(_) => String::new(),
                 },
             },
-            "modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on), or `minstrel`, which chooses",
+            "modulation and coding, 0 to 31 (0 to 7 with one spatial stream, 8 to 15 with two, and so on); or `minstrel`, which selects the rate",
         )
         .replaces(&["schedule", "streams"]),
         key::<Node>(
@@ -106,7 +106,7 @@ pub(in crate::scenario) static RADIO: Section<Node> = Section {
                     Loss::Fixed(_) => String::new(),
                 },
             },
-            "signal-to-noise ratio in dB, from which the probability follows",
+            "signal-to-noise ratio in dB, which determines the probability of loss",
         )
         .replaces(&["per"]),
     ],
@@ -172,7 +172,7 @@ pub(in crate::scenario) static MEMBER: Section<Member> = Section {
                 },
                 get: |m| m.name.clone(),
             },
-            "how flows, routes and reports call the node",
+            "the node's name in flows, routes and reports",
         )
         .or("required"),
         key::<Member>(

@@ -173,7 +173,7 @@ static TCP: Section<Tcp> = Section {
         key(
             "min_rto",
             Field::Time(|t| &mut t.min_rto, MS, 120 * SEC),
-            "least retransmission timeout",
+            "minimum retransmission timeout",
         ),
         key(
             "rto",
@@ -196,7 +196,7 @@ static TCP: Section<Tcp> = Section {
         key(
             "delack_timeout",
             Field::Time(|t| &mut t.delack_timeout, 0, 10 * SEC),
-            "how long an ACK waits for another segment",
+            "longest time that an ACK waits for another segment",
         ),
         key(
             "sack",
@@ -211,7 +211,7 @@ static TCP: Section<Tcp> = Section {
         key(
             "pacing",
             Field::Flag(|t| &mut t.pacing, ""),
-            "pace as Linux does above `fq`; BBR and Prague always pace",
+            "pacing, as Linux paces with `fq`; BBR and Prague always pace",
         ),
         key(
             "buffer",
@@ -234,7 +234,7 @@ static TCP: Section<Tcp> = Section {
                     rate => format_rate(rate),
                 },
             },
-            "what the application offers",
+            "rate at which the application sends",
         ),
     ],
     default: Tcp::default,
@@ -314,12 +314,12 @@ static ONOFF: Section<OnOff> = Section {
         key(
             "on",
             Field::Time(|o| &mut o.on, 1000, LONGEST),
-            "length of the first phase, and of every other one",
+            "length of every `on` phase; the first phase is one",
         ),
         key(
             "off",
             Field::Time(|o| &mut o.off, 1000, LONGEST),
-            "length of the phases between",
+            "length of every `off` phase",
         ),
         key(
             "gap_on",

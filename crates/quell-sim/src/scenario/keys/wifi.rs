@@ -26,7 +26,7 @@ pub(in crate::scenario) static MEMBERS: Section<Members> = Section {
         key::<Members>(
             "stations",
             Field::MaybeCount(|m| &mut m.stations, 1, MOST_NODES - 1),
-            "so many stations, `sta1` and so on, at an access point `ap`; in a mesh so many nodes",
+            "number of stations (`sta1` and so on) at an access point `ap`; in a mesh, of nodes",
         )
         .or("required, or `[[wifi.node]]`"),
         key(
@@ -160,12 +160,12 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
         key(
             "ampdu_frames",
             Field::Count(|w| &mut w.aggregation.frames, 1, 64),
-            "MPDUs in an A-MPDU, at most; a PPDU lasts at most 5.484 ms",
+            "largest number of MPDUs in an A-MPDU; a PPDU lasts at most 5.484 ms",
         ),
         key(
             "ampdu_bytes",
             Field::Count(|w| &mut w.aggregation.bytes, 1, LARGEST_AMPDU),
-            "bytes of an A-MPDU, at most",
+            "largest A-MPDU, bytes",
         ),
         // Behind ampdu_frames: without aggregation that is 1.
         key(
@@ -202,12 +202,12 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
         key(
             "hardware",
             Field::Count(|w| &mut w.aggregation.hardware, 1, 64),
-            "PPDUs that the hardware holds below the queue, the one on the air included",
+            "PPDUs in the hardware below the queue, including the one on the air",
         ),
         key(
             "late",
             Field::Flag(|w| &mut w.aggregation.late, ""),
-            "frames that come while a PPDU waits for the channel join it (ns-3, firmware that aggregates by itself); false: a PPDU has what was there when the hardware got it (ath9k)",
+            "frames that arrive while a PPDU waits for the channel are added to it (ns-3, firmware that aggregates by itself); false: a PPDU contains the frames that were there when the hardware got it (ath9k)",
         ),
         key(
             "serve",
@@ -225,7 +225,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
                     Serve::Airtime => "airtime",
                 },
             },
-            "which neighbour is next: mac80211's deficits of airtime, or one PPDU each",
+            "order of neighbours: mac80211's airtime deficits, or one PPDU each",
         ),
         key(
             "retries",
@@ -243,7 +243,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
                     None => "unlimited".to_owned(),
                 },
             },
-            "transmissions of an MPDU in all",
+            "largest number of transmissions of an MPDU",
         ),
         key(
             "rts",
@@ -262,7 +262,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
                     None => "false".to_owned(),
                 },
             },
-            "RTS and CTS go before data; a number: before data of at least so many bytes",
+            "RTS and CTS precede data; a number: data of at least that many bytes",
         ),
         key::<Wifi>(
             "aifsn",
@@ -273,7 +273,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
         key::<Wifi>(
             "cwmin",
             Field::MaybeCount(|w| &mut w.access.cwmin, 0, 32_767),
-            "least contention window, slots",
+            "smallest contention window, slots",
         )
         .or(EACH),
         key::<Wifi>(
@@ -285,7 +285,7 @@ pub(in crate::scenario) static AIR: Section<Wifi> = Section {
         key(
             "eifs",
             Field::Flag(|w| &mut w.access.eifs, ""),
-            "nodes that could not read a frame wait for EIFS; false: all wait alike after a collision, as in Bianchi's model",
+            "nodes that could not decode a frame wait for EIFS; false: all wait the same time after a collision, as in Bianchi's model",
         ),
         key(
             "countdown",
