@@ -1,4 +1,4 @@
-"""`quell reproduce`: published tables and figures, measured again beside the printed numbers.
+"""`quell reproduce`: published tables and figures, reproduced beside the printed numbers.
 
 A paper is a module of this package with a `PAPER` (`quell.papers.paper.Paper`): the claims, each with its printed
 number and how to judge it, and a function that measures them on a `quell.papers.bench.Bench`. What the papers call

@@ -87,7 +87,7 @@ def _plain_table(*columns: str) -> Table:
 
 
 def _papers(known: Sequence[Paper]) -> Table:
-    table = _plain_table("paper", "what is measured again", "rows")
+    table = _plain_table("paper", "what is reproduced", "rows")
     for p in known:
         what = Text.assemble((p.title, "bold"), f"\n{p.source}\n", (p.about, "dim"))
         table.add_row(p.name, what, str(len(p.claims)))

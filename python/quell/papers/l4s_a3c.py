@@ -1,4 +1,4 @@
-"""A3C-L4S's testbed, measured again: four NewReno flows through CoDel, PIE, FQ-CoDel, FQ-PIE and L4S.
+"""A3C-L4S's testbed, reproduced: four NewReno flows through CoDel, PIE, FQ-CoDel, FQ-PIE and L4S.
 
 `dualpi2`, `cake` and both readings of `l4s` stand beside the paper's five. Table 2's totals cannot be those of the
 90 s that the text describes (42 MB at 10 Mbit/s is a link used for 34 s), so totals are given for 90 and for 40 s, and
@@ -230,7 +230,7 @@ def _amount_sent(results: Results, key: Key) -> str:
     return (
         f"sent {sent:.1f} MB of the {90 * most:.1f} that the link carries in 90 s, and "
         f"{mean(s.mb40 for s in results[key]):.1f} of {SHORT_S * most:.1f} in 40 s; "
-        f"the print is what a busy link carries in {(_printed(key) or 0.0) / most:.0f} s"
+        f"the printed amount is what a busy link carries in {(_printed(key) or 0.0) / most:.0f} s"
     )
 
 
@@ -269,7 +269,7 @@ def _why(swept: Mapping[tuple[str, int], float], rate: int) -> str:
     pairs = at("1 pair", "paper's settings, 3 pairs", "6 pairs", "64 pairs")
     one, six = at("FreeBSD's PIE"), at("FreeBSD's FQ-PIE, 6")
     return (
-        "what moves it is how many PIEs share the link, not the coupling, since all classic halves are empty when all "
+        "it depends on how many PIEs share the link, not on the coupling, since all classic halves are empty when all "
         f"flows use ECN (coupling_factor 1, 8: {at('coupling_factor 1', 'coupling_factor 8')} ms): with 1, 3, 6 and 64 "
         f"pairs {pairs} ms. FreeBSD's PIE is one such queue ({one}) and its FQ-PIE six of them "
         f"({six})"
@@ -337,7 +337,7 @@ def _draw(study: Study, results: Results) -> None:
 
 PAPER = Paper(
     name="l4s-a3c",
-    title="L4S with A3C in FreeBSD, measured again",
+    title="L4S with A3C in FreeBSD, reproduced",
     source="Satish, Kua, Pokhrel: Active Queue Management in L4S with Asynchronous Advantage Actor-Critic, "
     "Future Internet 16 (2024) 265",
     about="Table 2 and Figures 4 to 39: four NewReno flows through five queues at 10 and 1 Mbit/s, ECN on and off",

@@ -109,8 +109,8 @@ def _coupling(study: Study, bench: Bench) -> None:
         for reading, measured in results.items()
     ]
     study.notes.append(
-        "One Prague beside three CUBICs in one pair, 40 Mbit/s, 10 ms, its rate over theirs and what it waits: coupled "
-        f"{'; '.join(parts)}."
+        "One Prague beside three CUBICs in one pair, 40 Mbit/s, 10 ms, ratio of its rate to theirs and its delay: "
+        f"coupled {'; '.join(parts)}."
     )
     names = ["CUBIC 1", "CUBIC 2", "CUBIC 3", "Prague"]
     x = Axis("time, s")
@@ -137,7 +137,7 @@ SWEEP = {
     "2 pairs": f"{ECN} pairs 2",
     "6 pairs": f"{ECN} pairs 6",
     "64 pairs": f"{ECN} pairs 64",
-    "marks whatever p'": "l4s any_ect",
+    "marks at any p'": "l4s any_ect",
     "never marks": "l4s any_ect max_ecnth 0",
     "ECT(1) alone to the L4S half": "l4s max_ecnth 0.1",
     "no burst allowance": f"{ECN} max_burst 0ms",

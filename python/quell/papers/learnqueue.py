@@ -290,7 +290,7 @@ def _why(results: Results, which: str, queue: str, name: str) -> str:
     if queue == LQ:
         listed = f"other readings: {_means_by_queue(results, which, OTHERS, name)} {unit}"
         constant = f"{listed}; constant limits: {_means_by_queue(results, which, (*FIXED, DEFAULT), name)} {unit}"
-        reward = f"{constant}; what the reward asks for is in a table above"
+        reward = f"{constant}; the reward's optimum is in a table above"
         return reward if which in CALIBRATION and name == "delay" else constant
     if queue == WQM:
         return f"other readings of the slides: {_means_by_queue(results, which, OTHER_BASELINES, name)} {unit}"
@@ -345,7 +345,7 @@ def _cdf(results: Results, s: Setup) -> Figure:
 
 PAPER = Paper(
     name="learnqueue",
-    title="LearnQueue, measured again",
+    title="LearnQueue, reproduced",
     source="Bouacida, Shihada: Practical and Dynamic Buffer Sizing Using LearnQueue, IEEE Trans. Mobile Computing 2019",
     about="Figures 5 to 12 and Table 2: delay and throughput of four queues on 802.11n without aggregation",
     claims=_claims(),

@@ -1,4 +1,4 @@
-"""LearnQueue's unknowns: what one and five TCP flows (LQ3, LQ5) choose, and what the reward itself asks for there."""
+"""LearnQueue's unknowns: what one and five TCP flows (LQ3, LQ5) choose, and the reward's own optimum there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def calibration_note(results: Results, readings: Sequence[str]) -> str:
     listed = ", ".join(f"{what} {misfit(results, queue):.1f}" for queue, what in named.items())
     return (
         f"`learnqueue` is {misfit(results, LQ):.1f} doublings off the two delays it was calibrated on; {listed}. "
-        f"One seed may have {max(wide):.0f} times another's delay: in 100 s the table is far from learned."
+        f"Delays of seeds differ by up to {max(wide):.0f} times: after 100 s the table is far from learned."
     )
 
 
@@ -120,15 +120,15 @@ def optimum_table(results: Results, limits: Sequence[int]) -> Table:
     columns = ["equation 13"]
     for which in CALIBRATION:
         columns += [f"{which}: limit", "delay, ms", "throughput"]
-    return Table("What the reward asks for: the constant limit with the largest equation 14", columns, rows)
+    return Table("Optimum of the reward: the constant limit with the largest equation 14", columns, rows)
 
 
 def optimum_note(results: Results, limits: Sequence[int]) -> str:
-    """Say where a queue that had learned all would be."""
+    """Describe the optimum of the reward."""
     best = {which: _best_limit(results, which, limits, next(iter(EQUATION_13))) for which in CALIBRATION}
     listed = [f"{short(mean(x.delay for x in results[w, f'pfifo limit {n}']))} ms on {w}" for w, n in best.items()]
     return (
         f"Among constant limits the default's reward is largest at {' and '.join(listed)}; with no reading of equation "
-        "13 is it largest near both printed delays. A queue that had learned all would be there, not at 4.08 ms; 100 s "
-        "from one packet on are a part of the way."
+        "13 is it largest near both printed delays. A fully trained queue would be there, not at 4.08 ms; 100 s "
+        "from a limit of one packet are only a part of the training."
     )

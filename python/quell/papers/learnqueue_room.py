@@ -23,7 +23,7 @@ RUNS = 10
 """From which a table is learned."""
 MAX_DELAY_MS = 738.46
 
-_NAMES = "neighbours whose {} as delta falls, where there is room, with the present limit in equation 13"
+_NAMES = "neighbours whose {} as delta falls, with spare capacity, with the present limit in equation 13"
 CLAIMS = [
     Claim("LQ12.room.delays", f"Table 2: {_NAMES.format('delay grows')}", "", 4, +1, 0, 0),
     Claim("LQ12.room.losses", f"Table 2: {_NAMES.format('loss falls')}", "", 4, +1, 0, 0),
@@ -50,9 +50,9 @@ def measure(study: Study, bench: Bench) -> Room:
         rows.append(
             [*cells, *(_text(x) for x in (constant[best], got[PRESENT, delta], got[LQ, delta], got["learned", delta]))]
         )
-    columns = ["delta", "printed", "limit that the reward asks for", "it gives", f"`{PRESENT}`", f"`{LQ}`",
+    columns = ["delta", "printed", "limit with the best reward", "its result", f"`{PRESENT}`", f"`{LQ}`",
                f"`{LQ}` after {runs} runs"]  # fmt: skip
-    study.tables.append(Table(f"Table 2 where there is room ({WHAT}): delay, ms, and loss, %", columns, rows))
+    study.tables.append(Table(f"Table 2 with spare capacity ({WHAT}): delay, ms, and loss, %", columns, rows))
     for name, row, sign in (("delay", "LQ12.room.delays", 1), ("loss", "LQ12.room.losses", -1)):
         means = [mean(getattr(x, name) for x in got[PRESENT, delta]) for delta in PRINTED]
         why = f"{name} at delta 0.9/0.7/0.5/0.3/0.1: {'/'.join(short(m) for m in means)}; see the table of {WHAT}"
@@ -62,7 +62,7 @@ def measure(study: Study, bench: Bench) -> Room:
     study.notes.append(
         f"Where the channel carries more than is offered between its bursts ({WHAT}), limits do trade delay for loss. "
         f"At delta 0.9/0.7/0.5/0.3/0.1 `{PRESENT}` has {delays[PRESENT]} ms, `{LQ}` {delays[LQ]} ms and after {runs} "
-        f"runs {delays['learned']} ms: how far the walk comes from one packet in 100 s weighs more than the weights."
+        f"runs {delays['learned']} ms: how far the limit gets from one packet in 100 s matters more than the weights."
     )
     return Room(WHAT, [_means(x) for x in constant], [_means(got[PRESENT, delta]) for delta in PRINTED])
 

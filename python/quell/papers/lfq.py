@@ -434,7 +434,7 @@ def _one_flow(
 CLAIMS = _claims()
 PAPER = Paper(
     name="lfq",
-    title="LFQ, measured again",
+    title="LFQ, reproduced",
     source="Bachl, Fabini, Zseby: LFQ: Online Learning of Per-flow Queuing Policies using Deep RL, LCN 2020",
     about="Tables I to VII, Figures 4 to 15: one flow at 5 to 25 Mbit/s, 5 to 25 ms; beyond: many flows, regret",
     claims=CLAIMS,

@@ -158,7 +158,7 @@ def _note_limits(study: Study, got: Mapping[tuple[str, int], Sequence[Measuremen
     if limits_text:
         study.notes.append(
             f"Of {count} flows each sends a packet in {packet_ms:.1f} ms. The networks learned from flows with 5 to "
-            f"25 Mbit/s for themselves, 0.5 to 2.4 ms; mean limits, and the time they take to send: "
+            f"25 Mbit/s each, 0.5 to 2.4 ms; mean limits, and the time they take to send: "
             f"{'; '.join(limits_text)}."
         )
 

@@ -29,7 +29,7 @@ def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command:
         "notes": "".join(f"<li>{escape(note)}</li>" for note in study.notes),
         "figures": "\n".join(_figure(k, figure) for k, figure in enumerate(study.figures)),
         "tables": "\n".join(_matrix(table) for table in study.tables),
-        "heading": escape(f"{paper.name}, measured again" if rows else paper.name),
+        "heading": escape(f"{paper.name}, reproduced" if rows else paper.name),
         "measured": _measured(rows, digits) if rows else "",
         "command": escape(command),
         "data": report.embedded({"figures": [_plain(figure) for figure in study.figures]}),

@@ -1,6 +1,6 @@
 """RL-AQM: Figures 4 to 11, at several depths of the device below the queue.
 
-The printed delays of RL-AQM cannot be had on a bare link. In ns-3 a device holds packets of its own below the
+The printed delays of RL-AQM cannot be reached on a bare link. In ns-3 a device holds packets of its own below the
 discipline, which therefore sees the excess alone. So everything is measured with `nic` 0, 100 (ns-3's default), 1000
 and 5000 (of the authors' scripts), the delay that the discipline sees beside the delay that senders see; the `nic` that
 fits is named.
@@ -326,7 +326,7 @@ def _fit_note(results: Results, fit: Mapping[str, int]) -> str:
         return f"{queue}: nic {fit[queue]} (misfit at nic {misses})"
 
     return (
-        "Which nic fits the figures, by doublings of the delay plus per cent of throughput that the mean misses: "
+        "The nic that fits the figures, with the misfit (doublings of the delay plus per cent of the throughput): "
         + "; ".join(describe(queue) for queue in fit)
         + "."
     )
@@ -384,7 +384,7 @@ def _drawn(results: Results, p: Printed, fit: Mapping[str, int]) -> Figure:
 
 PAPER = Paper(
     name="rl-aqm",
-    title="RL-AQM, measured again",
+    title="RL-AQM, reproduced",
     source="AlWahab, Gombos, Laki: On a Deep Q-Network-based Approach for Active Queue Management, EuCNC 2021",
     about="Figures 4 to 11: learning; delay and throughput of RL-AQM and PIE at 10 and 100 Mbit/s, RTT 20 and 100 ms",
     claims=_claims(),

@@ -74,7 +74,7 @@ def _judge(study: Study, prefix: str, words: str, mine: Pairs, pie: Pairs, edge:
     else:
         beyond = ratio.mean - (ratio.half or 0.0) <= 1
         stands = (
-            f"{ratio.mean:.2f} of the delay of the best constant drop probability as fast, so it stands "
+            f"{ratio.mean:.2f} of the delay of the best constant drop probability as fast, so it is "
             f"{'on the frontier or beyond it' if beyond else 'behind the frontier'}"
         )
     (delay, throughput), (others, full) = _mean_pair(mine), _mean_pair(pie)

@@ -281,7 +281,7 @@ def _full_queues(study: Study, bench: Bench) -> None:
 
 PAPER = Paper(
     name="wqm",
-    title="WQM, measured again",
+    title="WQM, reproduced",
     source="Showail, Jamshaid, Shihada: WQM, an Aggregation-Aware Queue Management Scheme, CSWS 2014 (slides)",
     about="one to three hops of 802.11n with aggregation: round trips, goodput and fairness beside the default queue's",
     claims=_claims(),
