@@ -118,11 +118,15 @@ class Net:
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
 
     def start(self, space: str, *words: str | Path, out: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        return subprocess.Popen(["ip", "netns", "exec", space, *words], stdout=out, stderr=subprocess.PIPE, text=True)
+        # What is looked at here are iptables' rules; tests/test_live_nftables.py has the others.
+        environment = os.environ | {"QUELL_FIREWALL": "iptables"}
+        words = ("ip", "netns", "exec", space, *words)
+        return subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
 
     def run(self, space: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"QUELL_FIREWALL": "iptables"}
         words = ("ip", "netns", "exec", space, *words)
-        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
 
     def rules(self) -> list[str]:
         done = self.run(self.r, "iptables", "-t", "mangle", "-S")

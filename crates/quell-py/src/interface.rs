@@ -64,10 +64,10 @@ pub fn live(
     py.detach(|| act(&options)).map_err(input_error)
 }
 
-/// The rules of `quell live` on an interface: each a program and what follows its verb.
+/// The rules of `quell live` on an interface with iptables: each a program and what follows its verb.
 #[pyfunction]
 pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
-    let changes = Changes::new(dev, Some(1), None).map_err(input_error)?;
+    let changes = Changes::iptables(dev, Some(1), None).map_err(input_error)?;
     Ok(changes.rules().to_vec())
 }
 

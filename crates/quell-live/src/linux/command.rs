@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{host, sys};
@@ -17,6 +17,19 @@ const MOST: u64 = 16 << 20;
 
 /// Runs a program with this standard input; what it said, or why it failed: in the last line of what it said, if it said anything.
 pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    let (status, text) = ask(program, arguments, input)?;
+    if status.success() {
+        return Ok(text);
+    }
+    let last = text.trim().lines().last().unwrap_or_default();
+    Err(match last {
+        "" => format!("{program}: {status}"),
+        last => format!("{program}: {last}"),
+    })
+}
+
+/// Runs a program with this standard input; how it ended and what it said. An error means that it did not run to its end.
+pub fn ask(program: &str, arguments: &[&str], input: &str) -> Result<(ExitStatus, String), String> {
     let why = |error: io::Error| format!("{program}: {}", host::reason(&error));
     let (mut output, end) = io::pipe().map_err(why)?;
     let mut command = Command::new(program);
@@ -41,20 +54,12 @@ pub fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Str
         sys::kill(-(child.id() as i32), libc::SIGKILL);
     }
     let status = child.wait().map_err(why)?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    match (ended, status.success()) {
-        (true, true) => Ok(text),
-        (false, _) => Err(format!(
+    match ended {
+        true => Ok((status, String::from_utf8_lossy(&text).into_owned())),
+        false => Err(format!(
             "{program}: no answer within {} s",
             PATIENCE.as_secs()
         )),
-        (true, false) => {
-            let last = text.trim().lines().last().unwrap_or_default();
-            Err(match last {
-                "" => format!("{program}: {status}"),
-                last => format!("{program}: {last}"),
-            })
-        }
     }
 }
 

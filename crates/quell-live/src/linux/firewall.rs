@@ -8,6 +8,7 @@ use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
 use super::command;
+use super::nftables::Table;
 
 /// Packets with this mark (`SO_MARK`) are not queued: those of quell's own sockets.
 pub const MARK: u32 = 0x7175_656c;
@@ -21,11 +22,27 @@ type Rule = Vec<String>;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Changes {
     rules: Vec<Rule>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    table: Option<Table>,
 }
 
 impl Changes {
-    /// What sends what leaves, or arrives at, an interface to these packet queues.
+    /// What sends what leaves, or arrives at, an interface to these packet queues: with nftables where nft and the kernel take it, else
+    /// (or with `QUELL_FIREWALL=iptables`) with iptables.
     pub fn new(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
+        let iptables = std::env::var_os("QUELL_FIREWALL").is_some_and(|value| value == "iptables");
+        let table = Table::new(dev, egress, ingress).filter(|_| !iptables);
+        match table.filter(|table| there("nft") && table.fits()) {
+            Some(table) => Ok(Self {
+                rules: Vec::new(),
+                table: Some(table),
+            }),
+            None => Self::iptables(dev, egress, ingress),
+        }
+    }
+
+    /// The same with iptables.
+    pub fn iptables(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
         let programs = programs()?;
         if dev.ends_with('+') {
             let what = "iptables takes a + at the end for all names that begin so";
@@ -45,7 +62,7 @@ impl Changes {
                 rules.push(words.map(str::to_owned).collect());
             }
         }
-        Ok(Self { rules })
+        Ok(Self { rules, table: None })
     }
 
     /// The rules, each a program and what follows its verb.
@@ -55,7 +72,7 @@ impl Changes {
 
     /// Makes what is missing; how many rules that were.
     pub fn make(&self) -> Result<usize, String> {
-        let mut made = 0;
+        let mut made = self.table.as_ref().map_or(Ok(0), Table::make)?;
         for rule in &self.rules {
             if count(rule)? > 0 {
                 continue;
@@ -82,7 +99,7 @@ impl Changes {
 
     /// Removes all of it; how many rules there were. An error means that some may be left.
     pub fn undo(&self) -> Result<usize, String> {
-        let mut removed = 0;
+        let mut removed = self.table.as_ref().map_or(Ok(0), Table::undo)?;
         for rule in &self.rules {
             for _ in 0..MOST {
                 if count(rule)? == 0 {
@@ -104,9 +121,8 @@ fn programs() -> Result<Vec<&'static str>, Error> {
     }
     match programs.iter().find(|p| !there(p)) {
         None => Ok(programs),
-        Some(p) => {
-            Err(Error::new(format!("{p} is missing")).remedy("on Debian: apt-get install iptables"))
-        }
+        Some(p) => Err(Error::new(format!("{p} is missing"))
+            .remedy("on Debian: apt-get install nftables, or iptables")),
     }
 }
 
@@ -153,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_rule_leaves_out_our_own_packets_and_passes_when_nobody_reads() {
-        let Ok(made) = Changes::new("eth0", Some(7), Some(8)) else {
+        let Ok(made) = Changes::iptables("eth0", Some(7), Some(8)) else {
             return;
         };
         let made = made.rules();

@@ -11,6 +11,7 @@ pub mod firewall;
 mod host;
 mod init;
 pub mod live;
+mod nftables;
 mod notice;
 mod pace;
 pub mod rules;
