@@ -162,11 +162,14 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
     try:
         for _ in range(50):
             command = net.start(net.r, *words)
-            time.sleep(1.3 * start * dice.random())
+            time.sleep(2 * start * dice.random())
             command.kill()
             kills.append(time.monotonic())
             command.communicate()
-            ruled += bool(net.rules())
+            there = bool(net.rules())
+            ruled += there
+            # About half of the kills are to come after the rules were made, however slow the machine is meanwhile.
+            start *= 0.95 if there else 1.05
             time.sleep(0.15)
     finally:
         source.kill()
