@@ -21,12 +21,16 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build extras quell-live demo test bench bench-peers bench-live fidelity clean
+.PHONY: help build pgo extras quell-live demo test bench bench-peers bench-live fidelity clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
 
 build: .venv/quell.built ## a working quell at .venv/bin/quell
+
+pgo: .venv/build.installed ## build as above with a profile of its own hot paths: some 10 % faster; takes minutes and needs llvm-profdata
+	tools/pgo env VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
+	@touch .venv/quell.built
 
 comma := ,
 extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, Ray, ...), or some: EXTRAS="train ray"

@@ -2,7 +2,7 @@
 //!
 //! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s warm-up, five repeats of at least
 //! 0.1 s of CPU time each, of which the median counts. Options: `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by
-//! congestion control, Mbit/s, flows), `--json`.
+//! congestion control, Mbit/s, flows), `--scenario wifi-house` (a built-in one alone), `--json`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use quell_link::Queue;
 use quell_qdisc::outside::Handle;
 use quell_qdisc::{MS, Nanos, Qdisc, SEC, US};
 use quell_sim::World;
-use quell_sim::scenario::{Cc, Direction, Flow, FlowKind, Link, Rate, Scenario, Shaper, Tcp};
+use quell_sim::scenario::{
+    Cc, Direction, Flow, FlowKind, Link, Overrides, Rate, Scenario, Shaper, Tcp,
+};
 
 /// Repeats of a cell, packets that each simulates, and its bounds in CPU time.
 const REPEATS: usize = 5;
@@ -218,6 +220,22 @@ fn measure(cell: &Cell, from: Nanos) -> Speed {
     }
 }
 
+/// Million packets per CPU-second of a built-in scenario through `fq_codel`.
+fn built_in(name: &str) -> f64 {
+    let scenario = Scenario::load(Some(name), &Overrides::default()).expect("a built-in scenario");
+    let scenario = Arc::new(scenario);
+    let mut speeds: Vec<f64> = (0..REPEATS as u64)
+        .map(|seed| {
+            let mut world = World::new(scenario.clone(), "fq_codel", seed, None).expect("a world");
+            let clock = ProcessTime::now();
+            world.run_until(scenario.duration);
+            world.packets() as f64 / clock.elapsed().as_secs_f64() / 1e6
+        })
+        .collect();
+    speeds.sort_by(f64::total_cmp);
+    speeds[REPEATS / 2]
+}
+
 /// Microseconds that a copy of a running world takes.
 fn clone_us(flows: u32) -> f64 {
     let world = world(&Cell::new("newreno", 100, flows, PFIFO, None), 1);
@@ -269,7 +287,12 @@ fn row(what: &str, figure: f64, unit: &str, bar: Option<f64>, least: bool, more:
 fn main() {
     let has = |flag: &str| std::env::args().any(|a| a == flag);
     let (json, mut cells) = (has("--json"), cells(has("--quick")));
-    let only = std::env::args().skip_while(|a| a != "--only").nth(1);
+    let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
+    let only = after("--only");
+    if let Some(name) = after("--scenario") {
+        let what = format!("scenario {name}, fq_codel");
+        return row(&what, built_in(&name), "M pkt/s", None, true, "");
+    }
     if let Some(only) = &only {
         let name = |c: &Cell| format!("{}/{}/{}/{}", c.cc, c.mbps, c.flows, c.queue);
         cells.retain(|c| name(c).starts_with(only.as_str()));
@@ -304,6 +327,10 @@ fn main() {
         row(&cell.name(), s.median, "M pkt/s", cell.bar, true, &more);
     }
     if only.is_none() && !has("--quick") {
+        for name in ["wifi-house", "wifi-cafe"] {
+            let what = format!("scenario {name}, fq_codel");
+            row(&what, built_in(name), "M pkt/s", None, true, "");
+        }
         let late = measure(&Cell::new("newreno", 100, 10, PFIFO, None), 2000 * SEC);
         row(
             "100 Mbit/s, 10 newreno flows, after 2000 s",
