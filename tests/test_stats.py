@@ -1,3 +1,4 @@
+import pytest
 from pytest import approx
 
 from conftest import make_record
@@ -30,12 +31,27 @@ def test_front_keeps_what_nothing_beats_and_ties_stay_together() -> None:
     # (goodput, delay)
     points = [(10.0, 5.0), (12.0, 20.0), (11.0, 30.0), (9.0, 5.0), (12.0, 20.0), (8.0, 1.0)]
     assert stats.pareto(points) == [True, True, False, False, True, True]
+    estimates = [(stats.Estimate(g, None, 1), stats.Estimate(d, None, 1)) for g, d in points]
+    assert stats.front(estimates) == [True, True, False, False, True, True]
+    assert stats.front([(None, None), estimates[0]]) == [True, True]
 
 
-def test_front_is_judged_on_printed_digits() -> None:
-    # 0.003 Mbit/s more goodput at nearly twice the delay is noise, not a trade.
-    rows = stats.summarise([make_record("a", goodput=14.331, p95=12.0), make_record("b", goodput=14.334, p95=23.0)])
-    assert [r.on_front for r in rows] == [True, False]
+def test_front_takes_differences_within_a_percent_or_the_interval_for_ties() -> None:
+    def marked(*points: tuple[float, float, float]) -> list[bool]:
+        return stats.front([(stats.Estimate(g, half, 5), stats.Estimate(d, None, 5)) for g, half, d in points])
+
+    # 0.02 Mbit/s more goodput at 790 ms is no trade.
+    assert marked((14.22, 0.0, 9.0), (14.24, 0.0, 790.0)) == [True, False]
+    assert marked((14.0, 0.0, 9.0), (14.5, 0.0, 790.0)) == [True, True]
+    # 3 % more, but the joint half of the intervals is 0.57.
+    assert marked((14.0, 0.4, 9.0), (14.5, 0.4, 790.0)) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("ms", "letter"), [(0, "A+"), (4.99, "A+"), (5, "A"), (30, "B"), (60, "C"), (200, "D"), (399.9, "D"), (400, "F")]
+)
+def test_grades_are_those_of_bufferbloat_tests(ms: float, letter: str) -> None:
+    assert stats.grade(ms) == letter
 
 
 def test_digits_fit_the_values() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -57,6 +57,22 @@ _HOP = pl.Struct(
         "sojourn_ms": _SUMMARY,
         "drops": _COUNT,
         "marks": _COUNT,
+    }
+)
+_UP = pl.Struct(
+    {
+        "queue": pl.String(),
+        "throughput_mbps": _FLOAT,
+        "capacity_mbps": _FLOAT,
+        "utilisation": _FLOAT,
+        "sojourn_ms": _SUMMARY,
+        "backlog_packets": _SUMMARY,
+        "backlog_ms": _SUMMARY,
+        "packets": _COUNT,
+        "drops": _COUNT,
+        "marks": _COUNT,
+        "loss_rate": _FLOAT,
+        "mark_rate": _FLOAT,
     }
 )
 _WIFI = pl.Struct(
@@ -136,6 +152,9 @@ SCHEMA: dict[str, pl.DataType] = {
     "flows": pl.List(_FLOW),
     "guard": _GUARD,
     "hops": pl.List(_HOP),
+    "up": _UP,
+    "grade": pl.String(),
+    "grade_ms": _FLOAT,
     "wifi": _WIFI,
     "series": _SERIES,
     "events": _COUNT,
@@ -182,14 +201,17 @@ def summary(frame: pl.DataFrame) -> pl.DataFrame:
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
     """Spread structs into columns named with a dot (`sojourn_ms.p95`) and leave lists out: what a CSV can hold."""
     columns: list[pl.Expr] = []
-    for name, kind in frame.schema.items():
-        if name == "series" or isinstance(kind, pl.List):
-            continue
+
+    def spread(column: pl.Expr, name: str, kind: pl.DataType) -> None:
         if isinstance(kind, pl.Struct):
-            plain = [f.name for f in kind.fields if not isinstance(f.dtype, pl.List)]
-            columns += [pl.col(name).struct.field(field).alias(f"{name}.{field}") for field in plain]
-        else:
-            columns.append(pl.col(name))
+            for field in kind.fields:
+                spread(column.struct.field(field.name), f"{name}.{field.name}", cast(pl.DataType, field.dtype))
+        elif not isinstance(kind, pl.List):
+            columns.append(column.alias(name))
+
+    for name, kind in frame.schema.items():
+        if name != "series":
+            spread(pl.col(name), name, kind)
     return frame.select(columns)
 
 

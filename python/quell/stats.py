@@ -58,6 +58,12 @@ class Measure:
     better: int
     """+1: more is better, -1: less is better, 0: neither."""
     scale: float = 1.0
+    letter: Callable[[float], str] | None = None
+    """What stands for the value in tables."""
+
+    def text(self, value: float) -> str:
+        """Write a value as tables show it."""
+        return self.letter(value) if self.letter else f"{value:.{self.digits}f}"
 
     def of(self, record: Record) -> float | None:
         """Read the value of one record in this measure's unit; None where the record has none."""
@@ -69,15 +75,25 @@ class Measure:
         return None if value is None else float(value) * self.scale
 
 
+_GRADES = ((5, "A+"), (30, "A"), (60, "B"), (200, "C"), (400, "D"))
+
+
+def grade(increase_ms: float) -> str:
+    """Grade a mean increase of latency under load as bufferbloat tests do (docs/metrics.md)."""
+    return next((letter for bound, letter in _GRADES if increase_ms < bound), "F")
+
+
 MEASURES = (
     Measure("goodput_mbps", "goodput", "Mbit/s", 2, +1),
     Measure("utilisation", "used", "%", 1, +1, 100.0),
     Measure("sojourn_ms.mean", "mean", "ms", 1, -1),
     Measure("sojourn_ms.p95", "p95", "ms", 1, -1),
     Measure("sojourn_ms.p99", "p99", "ms", 1, -1),
+    Measure("grade_ms", "grade", "", 0, 0, letter=grade),
     Measure("loss_rate", "loss", "%", 2, -1, 100.0),
     Measure("mark_rate", "marks", "%", 2, 0, 100.0),
     Measure("jain", "Jain", "0..1", 3, +1),
+    Measure("up.sojourn_ms.p95", "up p95", "ms", 1, -1),
     Measure("rtt_ms.p95", "RTT p95", "ms", 1, -1),
     Measure("fct_ms.p95", "FCT p95", "ms", 0, -1),
 )
@@ -111,6 +127,16 @@ class Row:
         return out
 
 
+TIE = 0.01
+"""Relative difference of two means below which the front takes them for equal."""
+
+
+def differ(a: Estimate, b: Estimate) -> bool:
+    """Tell whether two means differ by 1 % or more, and by more than the joint half of their 95 % intervals."""
+    apart = abs(a.mean - b.mean)
+    return apart >= TIE * max(abs(a.mean), abs(b.mean)) and apart > math.hypot(a.half or 0.0, b.half or 0.0)
+
+
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
     """Which points (gain, cost) no other beats in one without losing in the other."""
 
@@ -120,11 +146,25 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
     return [not beaten(p) for p in points]
 
 
+def front(points: Sequence[tuple[Estimate | None, Estimate | None]]) -> list[bool]:
+    """Which means (gain, cost) no other beats in one without losing in the other; what does not differ is a tie."""
+
+    def beats(q: tuple[Estimate | None, Estimate | None], p: tuple[Estimate | None, Estimate | None]) -> bool:
+        better, worse = False, False
+        for sign, a, b in ((1, q[0], p[0]), (-1, q[1], p[1])):
+            if a is not None and b is not None and differ(a, b):
+                better |= sign * (a.mean - b.mean) > 0
+                worse |= sign * (a.mean - b.mean) < 0
+        return better and not worse
+
+    return [not any(beats(q, p) for q in points) for p in points]
+
+
 def summarise(records: Iterable[Record]) -> list[Row]:
     """One row per queue, in order of first appearance.
 
-    The front is goodput against p95 sojourn, both as far as a table prints them: a thousandth more goodput is no reason
-    to wait longer.
+    The front is goodput against p95 sojourn. Differences below 1 %, or within the joint 95 % interval, are ties: a
+    thousandth more goodput is no reason to wait longer.
     """
     by_queue: dict[str, list[Record]] = {}
     for record in records:
@@ -133,14 +173,8 @@ def summarise(records: Iterable[Record]) -> list[Row]:
         Row(queue, len(runs), {m.key: estimate(m.of(r) for r in runs) for m in MEASURES}, on_front=False)
         for queue, runs in by_queue.items()
     ]
-    goodput, delay = (_printed(rows, next(m for m in MEASURES if m.key == key)) for key in FRONT)
-    front = pareto(list(zip(goodput, delay, strict=True)))
-    return [replace(row, on_front=on_front) for row, on_front in zip(rows, front, strict=True)]
-
-
-def _printed(rows: Sequence[Row], measure: Measure) -> list[float]:
-    digits = fitting(measure, rows).digits
-    return [math.nan if (mean := row.mean(measure.key)) is None else round(mean, digits) for row in rows]
+    on_front = front([(row.values[FRONT[0]], row.values[FRONT[1]]) for row in rows])
+    return [replace(row, on_front=on) for row, on in zip(rows, on_front, strict=True)]
 
 
 def shown_measures(rows: Sequence[Row]) -> list[Measure]:

@@ -22,9 +22,11 @@ _SPARE = (
     "mark_rate",
     "sojourn_ms.p99",
     "fct_ms.p95",
+    "up.sojourn_ms.p95",
     "jain",
     "sojourn_ms.mean",
     "utilisation",
+    "grade_ms",
     "loss_rate",
 )
 
@@ -58,13 +60,15 @@ def _title(measure: Measure) -> str:
     first = name.get(
         measure.key, f"{measure.title}\n" if " " not in measure.title else measure.title.replace(" ", "\n")
     )
-    return f"{first} {measure.unit}".replace("\n ", "\n") if measure.unit != "0..1" else f"{measure.title}\n0..1"
+    return (
+        f"{first} {measure.unit}".replace("\n ", "\n").strip() if measure.unit != "0..1" else f"{measure.title}\n0..1"
+    )
 
 
 def _cell(value: Estimate | None, measure: Measure, is_best: bool) -> Text:
     if value is None:
         return Text("–", "dim")
-    text = Text(f"{value.mean:.{measure.digits}f}", _BEST if is_best else "")
+    text = Text(measure.text(value.mean), _BEST if is_best else "")
     if value.half is not None and measure.key in ("goodput_mbps", "sojourn_ms.p95"):
         text.append(f" ±{value.half:.{measure.digits}f}", "dim")
     return text
@@ -75,7 +79,9 @@ def legend(rows: Sequence[Row]) -> Text:
     runs = max((r.runs for r in rows), default=0)
     text = Text("sojourn: time in the queue. ", "dim")
     text.append(_FRONT, "cyan")
-    text.append(" no queue here beats it in goodput and p95 sojourn. ", "dim")
+    text.append(
+        " no queue here beats it in goodput and p95 sojourn (differences below 1 % or within ± are ties). ", "dim"
+    )
     text.append("best", _BEST)
     text.append(" of its column.", "dim")
     if runs > 1:

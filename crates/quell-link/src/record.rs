@@ -161,6 +161,74 @@ pub struct Hop {
     pub marks: u64,
 }
 
+/// The queue of the other direction (only where the scenario has `[link.up]`); the keys are those of [`Run`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Up {
+    /// Queue words.
+    pub queue: String,
+    /// Wire throughput, Mbit/s.
+    pub throughput_mbps: f64,
+    /// What the link offered on average, Mbit/s.
+    pub capacity_mbps: f64,
+    /// Throughput over capacity, 0..1.
+    pub utilisation: f64,
+    /// Time each delivered packet spent in the queue.
+    pub sojourn_ms: Summary,
+    /// Time-weighted backlog.
+    pub backlog_packets: Summary,
+    /// Time-weighted backlog as bytes at the link's mean rate.
+    pub backlog_ms: Summary,
+    /// Packets delivered.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// Packets marked.
+    pub marks: u64,
+    /// Drops over arrivals.
+    pub loss_rate: f64,
+    /// Marks over departures.
+    pub mark_rate: f64,
+}
+
+impl Up {
+    /// What the record of that queue says.
+    pub fn of(queue: &str, run: Run) -> Self {
+        Self {
+            queue: queue.to_owned(),
+            throughput_mbps: run.throughput_mbps,
+            capacity_mbps: run.capacity_mbps,
+            utilisation: run.utilisation,
+            sojourn_ms: run.sojourn_ms,
+            backlog_packets: run.backlog_packets,
+            backlog_ms: run.backlog_ms,
+            packets: run.packets,
+            drops: run.drops,
+            marks: run.marks,
+            loss_rate: run.loss_rate,
+            mark_rate: run.mark_rate,
+        }
+    }
+}
+
+/// The letter of bufferbloat tests for a mean increase of latency under load, ms: A+ below 5, A below 30, B below 60, C below
+/// 200, D below 400 (the thresholds of Waveform's test).
+///
+/// ```
+/// assert_eq!(quell_link::record::grade(4.9), "A+");
+/// assert_eq!(quell_link::record::grade(400.0), "F");
+/// ```
+pub fn grade(increase_ms: f64) -> &'static str {
+    let bounds = [
+        (5.0, "A+"),
+        (30.0, "A"),
+        (60.0, "B"),
+        (200.0, "C"),
+        (400.0, "D"),
+    ];
+    let found = bounds.iter().find(|(bound, _)| increase_ms < *bound);
+    found.map_or("F", |(_, letter)| letter)
+}
+
 /// What a guard did (only where a controller is guarded), over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Guard {
@@ -299,6 +367,15 @@ pub struct Run {
     /// Hops behind the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,
+    /// The other direction's queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up: Option<Up>,
+    /// [`grade()`] of `grade_ms`; null without a packet.
+    #[serde(default)]
+    pub grade: Option<String>,
+    /// Mean increase of latency under load, ms: the mean sojourn over all queues of a direction, of the worse direction.
+    #[serde(default)]
+    pub grade_ms: Option<f64>,
     /// What happened on the air.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wifi: Option<Wifi>,

@@ -145,8 +145,11 @@ impl World {
             .for_each(|(_, t)| down.add(&t));
         let (jain, fct_ms) = (self.jain(&flows), self.fct());
         let (hops, wifi) = (self.hop_records(now), self.wifi_record(now, span));
-        let total = self.packets();
+        let (total, up) = (self.packets(), self.up_record(now));
         let queue = self.queue_record(now);
+        let down_ms: f64 = hops.iter().map(|hop| hop.sojourn_ms.mean).sum();
+        let up_ms = up.as_ref().map_or(0.0, |up| up.sojourn_ms.mean);
+        let grade_ms = (queue.packets > 0).then(|| up_ms.max(queue.sojourn_ms.mean + down_ms));
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
@@ -159,6 +162,9 @@ impl World {
             fct_ms,
             flows,
             hops,
+            up,
+            grade: grade_ms.map(|ms| record::grade(ms).to_owned()),
+            grade_ms,
             wifi,
             series: self.measures.series.as_deref().cloned(),
             events: self.events(),
@@ -290,6 +296,15 @@ impl World {
             }
         }
         (all.count() > 0).then(|| all.summary(1.0 / MS as f64))
+    }
+
+    fn up_record(&mut self, now: Nanos) -> Option<record::Up> {
+        let up = self.scenario.up.as_ref()?;
+        let port = self.net.ports.last_mut()?;
+        Some(record::Up::of(
+            &up.queue,
+            port.record(now, std::iter::empty()),
+        ))
     }
 
     fn hop_records(&mut self, now: Nanos) -> Vec<record::Hop> {

@@ -272,8 +272,8 @@ def _body_row(row: Row, measures: Sequence[Measure], tops: Mapping[str, set[str]
         if value is None:
             cells += f'<td{_wide(m)} data-v="">–</td>'
             continue
-        half = "" if value.half is None else f" <small>±{value.half:.{m.digits}f}</small>"
-        text = f"{value.mean:.{m.digits}f}"
+        half = "" if value.half is None or m.letter else f" <small>±{value.half:.{m.digits}f}</small>"
+        text = m.text(value.mean)
         if row.queue in tops[m.key]:
             text = f'<span class="best">{text}</span>'
         cells += f'<td{_wide(m)} data-v="{value.mean:.9g}">{text}{half}</td>'
