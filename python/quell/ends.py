@@ -64,7 +64,7 @@ def main() -> None:
         Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
     if side == "far":
         listeners = [listen(flow) for flow in spec["flows"]]
-        (folder / "listening").touch()
+        write_new(folder / "listening", "")
         # The near end says when time begins; both have the same clock.
         while not (folder / "start").exists():
             time.sleep(0.005)
@@ -74,23 +74,30 @@ def main() -> None:
             time.sleep(0.005)
         listeners = []
         begin = time.monotonic() + 0.1
-        (folder / "part").write_text(repr(begin))
-        (folder / "part").replace(folder / "start")
+        write_new(folder / "start", repr(begin))
     ends = run(side, spec, listeners, begin)
-    (folder / f"{side}.part").write_text(json.dumps([
+    seen = [
         {
             "flow": end.flow["number"], "bytes": end.bytes - end.before, "sends": end.sends(side), "rtts_us": end.rtts,
             "windows": end.windows, "resent": end.resent - end.resent_before,
         }
         for end in ends
-    ]))  # fmt: skip
-    (folder / f"{side}.part").replace(folder / f"{side}.json")
+    ]  # fmt: skip
+    write_new(folder / f"{side}.json", json.dumps(seen))
     # When the near end exits, the link goes away, and with it the far end.
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and not (folder / "far.json").exists():
         time.sleep(0.01)
     if side == "far":
         time.sleep(60)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Make a file whole; fail where there is one, or a link in its place, for this runs as root."""
+    part = path.with_suffix(".part")
+    with part.open("x") as file:
+        file.write(text)
+    part.rename(path)
 
 
 def listen(flow: dict[str, Any]) -> socket.socket:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +19,11 @@ def check_target(option: str, path: Path | None) -> None:
     try:
         if path.is_dir():
             raise InputError(f"{option} {path}: is a folder; give a file's name")
-        if not path.resolve().parent.is_dir():
+        if not (target := follow(path)).parent.is_dir():
             raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
         # Permissions are no test: nobody can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
-            _part(path.resolve()).unlink()
+            _part(target).unlink()
         elif not os.access(path, os.W_OK):
             raise InputError(f"{option} {path}: is not writable")
     except OSError as error:
@@ -34,12 +36,59 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     A device or a pipe is written as it is: a file must not take its place. A link's target is replaced, not the link.
     """
     try:
+        target = follow(path)
         if path.exists() and not path.is_file():
             write(path)
         else:
-            _write_and_rename(path.resolve(), write)
+            _write_and_rename(target, write)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+_LINKS = 40
+"""As many the kernel follows."""
+
+
+def follow(path: Path) -> Path:
+    """Follow the links in a path, but none that a stranger may have laid. Raises OSError for such a one.
+
+    In a folder where everybody may write, links, pipes and sockets must belong to us or to the folder's owner, as
+    Linux demands of links under fs.protected_symlinks (proc_sys_fs(5)); `Path.resolve` reads links and evades that.
+    """
+    path = path.absolute()
+    at, left, links = Path(path.anchor), list(path.parts[1:]), 0
+    while left:
+        name = left.pop(0)
+        if name == "..":
+            at = at.parent
+            continue
+        entry = at / name
+        try:
+            found = entry.lstat()
+        except FileNotFoundError:
+            at = entry
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            refuse_planted(entry)
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            if links > _LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            to = entry.readlink()
+            at = Path(to.anchor) if to.is_absolute() else at
+            left = [part for part in to.parts if part != to.anchor] + left
+            continue
+        at = entry
+    return at
+
+
+def refuse_planted(path: Path) -> None:
+    """Refuse a link, pipe, socket or folder of a stranger in a folder where everybody may write. Raises OSError."""
+    found, folder = path.lstat(), path.parent.stat()
+    if stat.S_ISREG(found.st_mode) or not folder.st_mode & stat.S_IWOTH:
+        return
+    if found.st_uid not in (os.geteuid(), folder.st_uid):
+        raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
 
 
 def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:

@@ -152,7 +152,6 @@ def beside(
 def _run_one(scenario: Scenario, spec: Mapping[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="quell-real-") as name:
         folder = Path(name)
-        folder.chmod(0o777)
         text = json.dumps({**spec, "folder": name})
         end = [sys.executable, "-I", str(Path(ends.__file__).resolve())]
         running = _core.Shell(

@@ -184,8 +184,15 @@ pub fn write_json(path: &Path, records: &[Run]) -> Result<(), Error> {
     };
     let text = serde_json::to_string(records).map_err(|e| fail(&e))? + "\n";
     let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    part.push(format!(".{}.part", std::process::id()));
+    // A file of its own, never one that lies there or that a link there leads to.
+    let made = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&part);
+    let mut file = made.map_err(|e| fail(&e))?;
+    let written = std::io::Write::write_all(&mut file, text.as_bytes())
+        .and_then(|()| std::fs::rename(&part, path));
     written.map_err(|e| {
         // What is left of it is of no use; if it cannot be removed, the error above says enough.
         let _ = std::fs::remove_file(&part);
@@ -289,7 +296,7 @@ mod tests {
     #[test]
     fn records_are_written_whole_or_not_at_all() {
         let folder = std::env::temp_dir().join(format!("quell-compare-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::create_dir(&folder).expect("a folder");
         let file = folder.join("runs.json");
         let records = comparison()
             .seeds(1)

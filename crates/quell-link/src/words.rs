@@ -274,6 +274,16 @@ pub(crate) mod tests {
     use quell_qdisc::packet::TestPacket;
     use quell_qdisc::{Discipline, Gauges, Qdisc};
 
+    /// A new file that holds `bytes`, and no one else's: tests run as root, too.
+    pub(super) fn file(name: &str, bytes: &[u8]) -> String {
+        use std::hash::BuildHasher;
+        let random = std::hash::RandomState::new().hash_one(name);
+        let path = std::env::temp_dir().join(format!("quell-{random:x}-{name}"));
+        let mut file = std::fs::File::create_new(&path).expect("a file");
+        std::io::Write::write_all(&mut file, bytes).expect("room");
+        path.to_str().expect("a path").to_owned()
+    }
+
     /// A controller of this type sets the knobs.
     pub(super) fn is<C: Control>(built: &Built) -> bool {
         let controller = built.controller.as_deref();

@@ -160,8 +160,9 @@ mod tests {
         let text = "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\ncount = 2\n\
                     [[flow]]\nkind = \"cbr\"\nrate = \"1mbit\"\n[[flow]]\ndirection = \"up\"\n";
         let scenario = Scenario::parse(text, "", &Overrides::default()).unwrap();
-        let path =
-            std::env::temp_dir().join(format!("quell-capture-{}.pcapng", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("quell-capture-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("bottleneck.pcapng");
         let stop = AtomicBool::new(false);
         let plain = run(
             &scenario,
@@ -177,7 +178,7 @@ mod tests {
         };
         let captured = run(&scenario, "pfifo limit 20", 1, &options, &stop).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(plain.trace_hash, captured.trace_hash);
         assert!(plain.drops > 0);
         assert_eq!(enhanced_packets(&bytes), plain.packets + plain.drops);

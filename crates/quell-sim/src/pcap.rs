@@ -485,7 +485,8 @@ mod tests {
             return;
         }
         let path = std::env::temp_dir().join(format!("quell-{}.pcapng", std::process::id()));
-        std::fs::write(&path, capture()).unwrap();
+        let mut file = std::fs::File::create_new(&path).unwrap();
+        file.write_all(&capture()).unwrap();
         let fields = [
             "frame.time_epoch",
             "frame.interface_name",

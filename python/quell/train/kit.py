@@ -100,6 +100,7 @@ class Session:
     def __enter__(self) -> Self:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            files.refuse_planted(self.folder)
             if self.state is None:  # a finished training's checkpoint must not be taken for this one's
                 self.last.unlink(missing_ok=True)
         except OSError as error:

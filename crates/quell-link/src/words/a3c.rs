@@ -159,9 +159,7 @@ mod tests {
             weight: vec![0.0; 12],
             bias: vec![0.0],
         };
-        let path = std::env::temp_dir().join(format!("quell-a3c-{}-{name}", std::process::id()));
-        std::fs::write(&path, Policy::save(&card, &[layer(), layer()]).unwrap()).unwrap();
-        path.to_str().unwrap().to_owned()
+        super::super::tests::file(name, &Policy::save(&card, &[layer(), layer()]).unwrap())
     }
 
     #[test]

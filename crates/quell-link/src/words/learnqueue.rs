@@ -234,10 +234,8 @@ mod tests {
     use super::*;
 
     fn file(name: &str, params: Params) -> String {
-        let path = std::env::temp_dir().join(format!("quell-{}-{name}", std::process::id()));
         let bytes = LearnQueue::new(params).table().save().expect("a table");
-        std::fs::write(&path, bytes).expect("a file");
-        path.to_str().expect("a path").to_owned()
+        super::super::tests::file(name, &bytes)
     }
 
     #[test]

@@ -245,9 +245,7 @@ mod tests {
                 bias: vec![17.0],
             },
         ];
-        let path = std::env::temp_dir().join(format!("quell-{}-{name}", std::process::id()));
-        std::fs::write(&path, Policy::save(&card, &layers).unwrap()).unwrap();
-        path.to_str().unwrap().to_owned()
+        super::super::tests::file(name, &Policy::save(&card, &layers).unwrap())
     }
 
     fn error(words: &str) -> String {

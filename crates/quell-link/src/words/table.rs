@@ -220,11 +220,10 @@ mod tests {
             delta: 0.9,
             ..Default::default()
         };
-        let path = std::env::temp_dir().join(format!("quell-{}-presets", std::process::id()));
         let learned = quell_qdisc::control::learnqueue::LearnQueue::new(table);
-        std::fs::write(&path, learned.table().save().unwrap()).unwrap();
+        let path = super::super::tests::file("presets", &learned.table().save().unwrap());
         let files = [
-            ("learnqueue", path.to_str().unwrap().to_owned()),
+            ("learnqueue", path.clone()),
             ("rlaqm", format!("{models}rl-aqm.safetensors")),
             ("lfq", format!("{models}lfq-offline-10.safetensors")),
             ("a3c_l4s", format!("{models}a3c-l4s.safetensors")),

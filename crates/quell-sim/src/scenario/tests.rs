@@ -502,7 +502,7 @@ fn without_a_file_it_is_home_and_unknown_names_are_told() {
 #[test]
 fn a_file_that_is_not_text_is_refused_by_line() {
     let dir = std::env::temp_dir().join(format!("quell-scenario-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
     let path = dir.join("bad.toml");
     std::fs::write(&path, b"name = \"x\"\n\xff\xfe").unwrap();
     let e = Scenario::load(path.to_str(), &Overrides::default())
