@@ -447,9 +447,9 @@ ip link add v0 type veth peer name v1 netns $near
 ip addr add 10.9.9.1/24 dev v0
 ip link set v0 up
 echo 0 >/proc/sys/net/ipv4/ip_forward
-sleep 1
+while ! curl --silent --output /dev/null http://10.9.9.2:8000/; do sleep 0.1; done
 {run}
-for _ in 1 2 3 4 5 6 7 8 9 10; do iptables-save | grep -q quell || break; sleep 0.3; done
+for _ in $(seq 100); do iptables-save | grep -q quell || break; sleep 0.3; done
 iptables-save | grep quell || true
 cat /proc/sys/net/ipv4/ip_forward
 kill $near
@@ -463,9 +463,9 @@ def test_nat_leads_out_and_leaves_nothing(tmp_path: Path, killed: bool) -> None:
             pytest.skip(f"{needed} is not installed")
     (tmp_path / "file").write_text("from afar")
     fetch = "curl --silent --retry 20 --retry-delay 1 --retry-all-errors http://10.9.9.2:8000/file"
-    run = f"{QUELL} shell --rate 5mbit --nat --quiet -- sh -c '{fetch}; sleep {60 if killed else 0}'"
+    run = f"{QUELL} shell --rate 5mbit --nat --quiet -- sh -c '{fetch}; touch got; sleep {1000 if killed else 0}'"
     if killed:
-        run = f"{run} & quell=$!; sleep 3; kill -9 $quell"
+        run = f"{run} & quell=$!; while ! [ -e got ]; do sleep 0.1; done; kill -9 $quell; wait $quell || true"
     script = NEIGHBOUR.format(serve=f"{sys.executable} -m http.server 8000 >/dev/null 2>&1", run=run)
     command = ["unshare", "-n", "sh", "-c", script]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -111,6 +111,8 @@ class Shell:
     """The other side's addresses: IPv4, and IPv6 where there is one."""
     device: str
     """The name of the device at both ends."""
+    network: str
+    """The network of its addresses, those of shells within included: `100.64.0.0/18`."""
 
     def __new__(
         cls,
@@ -123,13 +125,17 @@ class Shell:
         mtu: int = 1500,
         offload: bool = True,
         output: tuple[int, int] | None = None,
+        hold: bool = False,
     ) -> Shell:
         """Run `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`.
 
         Each way takes the link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round
         trip. `server` runs on the other side, which then is a namespace of its own. `output` are descriptors for the
-        command's standard output and error. Raises InputError.
+        command's standard output and error. With `hold` the command waits for `go`. Raises InputError.
         """
+
+    def go(self) -> None:
+        """Let a command that was held run."""
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the command's end, at most so many seconds: the exit status that a shell has for it, or None."""

@@ -13,30 +13,46 @@ from pathlib import Path
 from quell._core import InputError
 
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
-_POOL = "100.64.0.0/10"
-"""Where every shell's addresses are from."""
+_SHELLS = "quell+"
+"""Every shell's device, to iptables."""
+
+
+def check() -> None:
+    """Say in one line what --nat lacks here. Raises InputError."""
+    if shutil.which("iptables") is None:
+        raise InputError("--nat: needs iptables; on Debian: apt-get install iptables")
+    if os.geteuid() != 0:
+        raise InputError(f"--nat: {_FORWARDING}: only root may forward packets; run it as root")
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Forward what comes from shells, under this machine's own address, as long as this context or process lasts.
+def translated(device: str, network: str) -> Iterator[None]:
+    """Forward what a shell's network sends through its device, under this machine's own address, and what answers it.
 
-    A separate process removes the rules when its standard input ends, which no signal to this process can prevent.
+    Other machines cannot reach the shell and, if nothing was forwarded before, cannot send through this one. A separate
+    process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
-    if shutil.which("iptables") is None:
-        raise InputError("--nat: needs iptables; on Debian: apt-get install iptables")
     # What forwarding was before the first of the shells that are alive now.
     others = [word for word in _iptables("-t", "nat", "-S", "POSTROUTING").split() if word.startswith("quell-")]
     before = others[0][-1] if others else _FORWARDING.read_text().strip()
     tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}"]
-    rules = [
-        ["-t", "nat", "-I", "POSTROUTING", "-s", _POOL, "!", "-d", _POOL, *tag, "-j", "MASQUERADE"],
-        ["-I", "FORWARD", "-s", _POOL, *tag, "-j", "ACCEPT"],
-        ["-I", "FORWARD", "-d", _POOL, *tag, "-j", "ACCEPT"],
-    ]
+    # Each is inserted above the one before. The last ones are needed before packets are forwarded, so they come first.
+    forward = [
+        ["-o", device, "!", "-i", _SHELLS, "-j", "DROP"],
+        ["-i", device, "!", "-s", network, "-j", "DROP"],
+        ["!", "-i", device, "-s", network, "-j", "DROP"],
+        ["-o", device, "!", "-i", _SHELLS, "-d", network, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED",
+         "-j", "ACCEPT"],
+        ["-i", device, "!", "-o", _SHELLS, "-s", network, "-j", "ACCEPT"],
+    ]  # fmt: skip
+    if before == "0":
+        forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, "-j", "DROP"])
+    rules = [["-I", "FORWARD", *tag, *rule] for rule in forward]
+    rules.append(["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"])
     remove = [shlex.join(["iptables", "-w", *("-D" if word == "-I" else word for word in rule)]) for rule in rules]
     restore = f"iptables -w -t nat -S POSTROUTING | grep -q quell- || echo {before} >{_FORWARDING}"
-    script = "; ".join(["cat >/dev/null", *remove, restore])
+    # Nothing is forwarded any more before the rules that keep strangers out go.
+    script = "; ".join(["cat >/dev/null", *reversed(remove[1:]), restore, remove[0]])
     guard = subprocess.Popen(
         ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -56,5 +72,7 @@ def _iptables(*arguments: str) -> str:
     done = subprocess.run(["iptables", "-w", *arguments], capture_output=True, text=True)
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[0]
-        raise InputError(f"--nat: {why}; it needs root and the kernel's NAT (modules iptable_nat, xt_MASQUERADE)")
+        raise InputError(
+            f"--nat: {why}; it needs root and the kernel's NAT (modules iptable_nat, xt_MASQUERADE, xt_conntrack)"
+        )
     return done.stdout

@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,10 +21,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quell import _core, experiment, notes
+from quell import _core, experiment, nat, notes
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
-from quell.nat import translated
 from quell.options import Html, Json, Series
 from quell.output import Targets, err
 from quell.real import check_path
@@ -41,6 +40,9 @@ EXAMPLES = (
 )
 _DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the command"
 _BIN_S, _LOOK_S = 0.1, 0.25
+
+Forwarding = Callable[[str, str], AbstractContextManager[None]]
+"""Gives the context in which the packets of a shell with this device and network are forwarded."""
 
 
 def shell(
@@ -80,7 +82,7 @@ def shell(
             help="Run this on the other side, in a separate namespace without network access.",
         ),
     ] = None,
-    nat: Annotated[
+    out: Annotated[
         bool,
         typer.Option("--nat", help="Give the command access to the Internet through NAT (IPv4; root)."),
     ] = False,
@@ -112,14 +114,18 @@ def shell(
     def start(output: tuple[int, int] | None) -> Shell:
         return _core.Shell(
             link, words, base_rtt=scenario is not None, bin_s=series or _BIN_S, server=serve, mtu=mtu,
-            offload=not no_offload, output=output,
+            offload=not no_offload, output=output, hold=True,
         )  # fmt: skip
 
     began = time.monotonic()
-    if nat and serve:
+    if out and serve:
         raise InputError("--nat: with --server the other side has no network access; give one of the two")
-    with translated() if nat else nullcontext(), _command_gets_signals() as forward:
-        running, status = _watch(start, forward) if view else _run(start, forward, link, quiet)
+    if out:
+        nat.check()
+    forwarding = nat.translated if out else lambda _device, _network: nullcontext()
+    with _command_gets_signals() as signals:
+        run = _watch if view else _run
+        running, status = run(start, forwarding, signals, link, quiet)
     if (why := running.not_executed()) is not None:
         not_found = status == 127 and "/" not in words[0]
         err.print(f"quell: {words[0]}: {'command not found' if not_found else why}", markup=False, soft_wrap=True)
@@ -217,12 +223,14 @@ def _wait(running: Shell, caught: list[int], timeout_s: float) -> int | None:
     return status
 
 
-def _run(start: Any, caught: list[int], link: Scenario, quiet: bool) -> tuple[Shell, int]:
+def _run(start: Any, forwarding: Forwarding, caught: list[int], link: Scenario, quiet: bool) -> tuple[Shell, int]:
     running: Shell = start(None)
-    if not quiet:
-        _announce(running, link)
-    while (status := _wait(running, caught, _LOOK_S)) is None:
-        pass
+    with forwarding(running.device, running.network):
+        if not quiet:
+            _announce(running, link)
+        running.go()
+        while (status := _wait(running, caught, _LOOK_S)) is None:
+            pass
     return running, status
 
 
@@ -240,7 +248,7 @@ def _announce(running: Shell, link: Scenario) -> None:
     )
 
 
-def _watch(start: Any, caught: list[int]) -> tuple[Shell, int]:
+def _watch(start: Any, forwarding: Forwarding, caught: list[int], _link: Scenario, _quiet: bool) -> tuple[Shell, int]:
     """Run with the command's output above a live view."""
     from rich.live import Live
 
@@ -248,7 +256,8 @@ def _watch(start: Any, caught: list[int]) -> tuple[Shell, int]:
     running: Shell = start((pipes[0][1], pipes[1][1]))
     for _, end in pipes:
         os.close(end)
-    with Live(console=err, refresh_per_second=8, transient=True) as live:
+    with forwarding(running.device, running.network), Live(console=err, refresh_per_second=8, transient=True) as live:
+        running.go()
         # Threads, because a command that is not read from stops.
         printers = [threading.Thread(target=_print_lines, args=(os.fdopen(end, "rb"), live)) for end, _ in pipes]
         for printer in printers:

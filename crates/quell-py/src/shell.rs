@@ -24,10 +24,11 @@ pub struct Shell {
 #[pymethods]
 impl Shell {
     /// Runs `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`. Each way takes the
-    /// link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round trip.
+    /// link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round trip. With `hold` the
+    /// command waits for `go`.
     #[new]
     #[pyo3(signature = (scenario, command, *, base_rtt, bin_s, server = None, mtu = 1500, offload = true,
-        output = None))]
+        output = None, hold = false))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         py: Python<'_>,
@@ -39,6 +40,7 @@ impl Shell {
         mtu: u32,
         offload: bool,
         output: Option<(RawFd, RawFd)>,
+        hold: bool,
     ) -> PyResult<Self> {
         let s = &scenario.0;
         if !s.hops.is_empty() {
@@ -56,12 +58,18 @@ impl Shell {
             mtu,
             offload,
             output,
+            hold,
         };
         let running = py.detach(|| Running::start(config)).map_err(input_error)?;
         Ok(Self {
             running: Some(running),
             ended: None,
         })
+    }
+
+    /// Lets a command that was held run.
+    fn go(&mut self) -> PyResult<()> {
+        self.running()?.go().map_err(input_error)
     }
 
     /// Waits for the command's end, at most so many seconds: the exit status that a shell has for it, or None.
@@ -120,6 +128,12 @@ impl Shell {
     #[getter]
     fn device(&mut self) -> PyResult<String> {
         Ok(self.running()?.device.clone())
+    }
+
+    /// The network of its addresses, as `100.64.0.0/18`.
+    #[getter]
+    fn network(&mut self) -> PyResult<String> {
+        Ok(self.running()?.network.clone())
     }
 
     /// A look at both directions, [down, up], as JSON.

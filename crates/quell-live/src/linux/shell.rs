@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use quell_link::Error;
 
-use super::address::Block;
+use super::address::{Block, Route};
 use super::device::{self, End};
 use super::engine::Engine;
 use super::init::{self, Kind, Plan, Program, Report, Step};
@@ -22,6 +22,8 @@ use crate::report::Record;
 const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
 /// IPv6 needs so much (RFC 8200, section 5).
 const MTU_SIX: u32 = 1280;
+/// Most that is read of a routing table, bytes.
+const ROUTES: usize = 1 << 20;
 /// How long the first process may take to set all up (a server that does not listen takes 2 s of it).
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -41,6 +43,8 @@ pub struct Config {
     pub offload: bool,
     /// The command's standard output and error, if not ours.
     pub output: Option<(RawFd, RawFd)>,
+    /// Whether the command waits for [`Shell::go`].
+    pub hold: bool,
 }
 
 /// Where the other side is.
@@ -98,6 +102,8 @@ pub struct Shell {
     pub server: (String, Option<String>),
     /// The device at both ends.
     pub device: String,
+    /// The network of its addresses, as `100.64.0.0/18`.
+    pub network: String,
     not_executed: Option<c_int>,
     /// How the server ended, if it has.
     pub server_ended: Option<Ended>,
@@ -139,7 +145,7 @@ impl Shell {
             }
             _ => {
                 check_tun()?;
-                Block::candidates(&[]).remove(0)
+                Block::candidates(&[], &[]).remove(0)
             }
         };
         let six = config.mtu >= MTU_SIX;
@@ -211,12 +217,21 @@ impl Shell {
             outside,
             server: (server.0, (six && inner_six).then_some(server.1)),
             device: block.device.to_string_lossy().into_owned(),
+            network: block.network(),
             not_executed: None,
             server_ended: None,
         };
-        sys::send(shell.init.socket.as_fd(), &[1], None)
-            .map_err(|e| failure(Step::Fork, e.raw_os_error().unwrap_or(0)))?;
+        if !config.hold {
+            shell.go()?;
+        }
         Ok(shell)
+    }
+
+    /// Lets a command that was held run.
+    pub fn go(&self) -> Result<(), Error> {
+        sys::send(self.init.socket.as_fd(), &[1], None)
+            .map(drop)
+            .map_err(|e| failure(Step::Fork, e.raw_os_error().unwrap_or(0)))
     }
 
     /// Waits until the command has ended, at most so long.
@@ -344,7 +359,9 @@ fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
     check_tun()?;
     let known =
         sys::interfaces().map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
-    for block in Block::candidates(&known) {
+    let mut text = vec![0; ROUTES];
+    let length = sys::read_file(c"/proc/net/route", &mut text);
+    for block in Block::candidates(&known, &Route::parse_all(&text[..length])) {
         match device::tun(&block.device, offload) {
             Ok(device) => return Ok((block, device)),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
@@ -352,7 +369,7 @@ fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
         }
     }
     Err(Error::new("no addresses are left for another shell here")
-        .remedy("nest at most 5 shells, and at most 7 in one"))
+        .remedy("nest at most 5 shells, and at most 7 in one; leave a part of 100.64.0.0/10 free"))
 }
 
 /// Can TUN devices be made at all?

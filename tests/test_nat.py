@@ -1,0 +1,81 @@
+"""`quell shell --nat` beside strangers: its command gets out, they get neither in nor through."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL
+from test_shell import missing
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")
+
+# This machine between a stranger (10.9.9.2) and a server (10.8.8.2), each in a namespace of its own. An address of the
+# shells' usual block is in use.
+SCRIPT = """
+set -e
+ip link set lo up
+ip addr add 100.64.0.1/32 dev lo
+neighbour() {{  # its name, our interface, its number
+  unshare -n sleep 1000 & eval "$1=$!"
+  while [ "$(readlink /proc/$!/ns/net)" = "$(readlink /proc/$$/ns/net)" ]; do sleep 0.05; done
+  ip link add $2 type veth peer name e0 netns $!
+  ip addr add 10.$3.$3.1/24 dev $2
+  ip link set $2 up
+  nsenter --net=/proc/$!/ns/net sh -c "ip link set lo up; ip link set e0 up; ip addr add 10.$3.$3.2/24 dev e0
+    ip route add default via 10.$3.$3.1"
+}}
+neighbour stranger v0 9
+neighbour far w0 8
+nsenter --net=/proc/$stranger/ns/net ip addr add 100.100.6.6/32 dev e0
+ip route add 100.100.6.6/32 dev v0
+nsenter --net=/proc/$far/ns/net {python} -m http.server 8000 --bind 10.8.8.2 >/dev/null 2>requests & server=$!
+reaches() {{ nsenter --net=/proc/$stranger/ns/net curl --silent --max-time 2 --output /dev/null "$@"; }}
+echo {forwarding} >/proc/sys/net/ipv4/ip_forward
+{refuse}
+cat >command <<'EOF'
+echo $QUELL_SERVER
+curl --silent --retry 20 --retry-delay 1 --retry-all-errors http://10.8.8.2:8000/file
+{python} -m http.server 8001 >/dev/null 2>&1 &
+while ! curl --silent --output /dev/null http://127.0.0.1:8001/; do sleep 0.1; done
+touch up
+while ! [ -e tried ]; do sleep 0.1; done
+EOF
+{quell} shell --rate 5mbit --nat --quiet -- sh command & quell=$!
+while ! [ -e up ]; do kill -0 $quell; sleep 0.1; done
+try() {{ if "$@"; then echo yes; else echo no; fi; }}
+try reaches http://10.8.8.2:8000/stranger
+try reaches --interface 100.100.6.6 http://10.8.8.2:8000/spoofed
+try reaches http://100.64.64.2:8001/
+touch tried
+wait $quell
+iptables-save | grep quell || true
+# What the attempts would have found without rules.
+iptables -P FORWARD ACCEPT
+echo 1 >/proc/sys/net/ipv4/ip_forward
+try reaches http://10.8.8.2:8000/stranger
+kill $server $stranger $far
+"""
+
+
+@pytest.mark.parametrize("forwarding", [False, True])
+def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) -> None:
+    for needed in ("iptables", "ip", "curl"):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    (tmp_path / "file").write_text("from afar\n")
+    # A machine that forwards keeps its own rules for others; here it lets nobody through.
+    script = SCRIPT.format(
+        python=sys.executable, quell=QUELL, forwarding=int(forwarding),
+        refuse="iptables -P FORWARD DROP" if forwarding else "",
+    )  # fmt: skip
+    command = ["unshare", "-n", "sh", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    requests = (tmp_path / "requests").read_text()
+    assert done.stdout.split("\n") == ["100.64.64.1", "from afar", "no", "no", "no", "yes", ""], done.stderr + requests
+    assert "10.8.8.1 " in requests, "the command has this machine's address out there"
+    assert "spoofed" not in requests
