@@ -300,6 +300,9 @@ def scenarios() -> list[tuple[str, str, str]]:
 def quantity(text: str, kind: Literal["rate", "time", "size"]) -> int:
     """Read a rate, time or size as scenario files have them: bit/s, ns or bytes."""
 
+def read_file(path: str | PathLike[str], kind: Literal["scenario", "model", "records"]) -> bytes:
+    """Read a plain file or a pipe, if it is not longer than its kind can be. Raises InputError."""
+
 def note_on_rate(text: str) -> str | None:
     """Say what is probably meant by a rate in bytes per second (`50mbps`); None for all other text."""
 

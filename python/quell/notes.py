@@ -6,10 +6,10 @@ import os
 import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from quell import _core
+from quell._core import InputError
 
 
 class UnitWarning(UserWarning):
@@ -35,7 +35,10 @@ def _warn(found: Iterable[tuple[str, str]]) -> None:
 def _read(file: str) -> str:
     if not os.path.isfile(file):  # noqa: PTH113 (a name of any length)
         return ""
-    return Path(file).read_bytes().decode(errors="replace")
+    try:
+        return _core.read_file(file, "scenario").decode(errors="replace")
+    except InputError:
+        return ""  # reading the scenario says what is wrong
 
 
 def _in_overrides(overrides: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -50,11 +50,7 @@ class Policy:
 
         Raises InputError, one line that names the file and the tensor or key.
         """
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        return cls(str(path), data, integers=integers)
+        return cls(str(path), _core.read_file(path, "model"), integers=integers)
 
     @property
     def inputs(self) -> int:

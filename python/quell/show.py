@@ -40,7 +40,7 @@ class QTable:
     @classmethod
     def load(cls, path: str | Path) -> QTable:
         """Read a table that `quell train learnqueue` wrote. Raises InputError, one line that names the file."""
-        core = _core.LearnQueueTable(str(path), _read(path))
+        core = _core.LearnQueueTable(str(path), _core.read_file(path, "model"))
         values, visits = ([(a, b) for a, b in rows] for rows in (core.values(), core.visits()))
         return cls(_json.loads(core.card), values, [(int(a), int(b)) for a, b in visits])
 
@@ -70,7 +70,7 @@ def show(
 ) -> int:
     """Show a file: the policy in LearnQueue's table; the card of a network; result records side by side."""
     targets = Targets(json, html)
-    data = _read(file)
+    data = _core.read_file(file, "records")
     if data.lstrip()[:1] in (b"[", b"{"):
         return _show_records(file, data, targets)
     try:
@@ -102,13 +102,6 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
         out.print(table.legend(rows))
     targets.write(outcome, json=_json.loads(data))
     return 0
-
-
-def _read(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _about(table: QTable) -> str:

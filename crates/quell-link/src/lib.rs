@@ -3,6 +3,7 @@
 pub mod bottleneck;
 pub mod error;
 pub mod field;
+pub mod file;
 pub mod hist;
 pub mod meter;
 pub mod queue;

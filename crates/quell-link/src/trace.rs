@@ -27,7 +27,7 @@ impl Trace {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|e| {
+        let bytes = crate::file::read(path, crate::file::TRACE).map_err(|e| {
             Error::new(format!("cannot read the trace {name}: {e}"))
                 .remedy("name a file in Mahimahi's format, one time in ms per line")
         })?;

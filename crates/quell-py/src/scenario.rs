@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
-use quell_link::{Error, units, words};
+use quell_link::{Error, file, units, words};
 use quell_sim::scenario::{self, Node, Overrides, Source, Table};
 
 use crate::input_error;
@@ -233,6 +233,19 @@ pub fn queue(words: &str) -> PyResult<String> {
     words::Queue::parse(words)
         .map(|q| q.canonical())
         .map_err(input_error)
+}
+
+/// The bytes of a plain file or a pipe, if it is not longer than its kind ("scenario", "model", "records") can be.
+#[pyfunction]
+pub fn read_file(py: Python<'_>, path: PathBuf, kind: &str) -> PyResult<Vec<u8>> {
+    let most = match kind {
+        "scenario" => file::SCENARIO,
+        "model" => file::MODEL,
+        _ => file::TRACE,
+    };
+    py.detach(|| file::read(&path, most)).map_err(|e| {
+        input_error(Error::new(format!("cannot be read: {e}")).at(&path.to_string_lossy(), None))
+    })
 }
 
 /// What to say about a rate that is probably not what was meant: bytes per second where bits were; None for all other text.

@@ -27,10 +27,10 @@ mod tests;
 
 use std::path::Path;
 
-use quell_link::Error;
 pub use quell_link::bottleneck::Shaper;
 pub use quell_link::server::Rate;
 pub use quell_link::trace::Trace;
+use quell_link::{Error, file};
 
 pub use built_in::{BuiltIn, scenarios};
 pub use catalogue::{KeyInfo, TableInfo, catalogue};
@@ -100,7 +100,7 @@ impl Source {
             return Self::built_in(name);
         }
         let fail = |what: String| Error::new(what).at(name, None);
-        let bytes = std::fs::read(name).map_err(|e| {
+        let bytes = file::read(path, file::SCENARIO).map_err(|e| {
             fail(format!("cannot be read: {e}"))
                 .remedy("name a scenario file or a built-in scenario")
         })?;

@@ -25,7 +25,8 @@ impl Model {
         file: &str,
         check: fn(&Policy) -> Result<(), E>,
     ) -> Result<(), Error> {
-        let bytes = std::fs::read(file).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        let bytes = crate::file::read(file.as_ref(), crate::file::MODEL)
+            .map_err(|e| Error::new(format!("{file}: {e}")))?;
         let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
         check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;
         self.0 = Some((file.to_owned(), policy));

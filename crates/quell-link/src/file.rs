@@ -1,0 +1,173 @@
+//! Reading what a user names: plain files and pipes, never more than their kind can be long, and never for ever.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Error, ErrorKind, Read, Result};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Largest scenario file, bytes.
+pub const SCENARIO: u64 = 4 << 20;
+/// Largest network or table, bytes.
+pub const MODEL: u64 = 64 << 20;
+/// Largest trace, and largest file of result records, bytes.
+pub const TRACE: u64 = 256 << 20;
+
+/// A pipe may be silent for so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks at a silent pipe.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Reads the file at `path`, if it holds at most so many bytes.
+///
+/// # Errors
+/// If it cannot be read, is longer, is neither a plain file nor a pipe, or a pipe from which nothing comes.
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
+    read_patiently(path, most, PATIENCE)
+}
+
+fn read_patiently(path: &Path, most: u64, patience: Duration) -> Result<Vec<u8>> {
+    // Opening a device may do something, so it is looked at before, too.
+    check(&std::fs::metadata(path)?, most)?;
+    let file = open(path)?;
+    let about = file.metadata()?;
+    check(&about, most)?;
+    let mut bytes = Vec::new();
+    if about.is_file() {
+        file.take(most + 1).read_to_end(&mut bytes)?;
+    } else {
+        read_pipe(file, most, patience, &mut bytes)?;
+    }
+    // Files in /proc do not tell their length before.
+    if bytes.len() as u64 > most {
+        return Err(too_long(most));
+    }
+    Ok(bytes)
+}
+
+fn check(about: &Metadata, most: u64) -> Result<()> {
+    if about.is_file() {
+        return match about.len() > most {
+            true => Err(too_long(most)),
+            false => Ok(()),
+        };
+    }
+    if is_pipe(about) {
+        return Ok(());
+    }
+    let kind = if about.is_dir() { "folder" } else { "device" };
+    Err(Error::other(format!(
+        "it is a {kind}; name a plain file or a pipe"
+    )))
+}
+
+fn too_long(most: u64) -> Error {
+    Error::other(format!("it is longer than {} MiB", most >> 20))
+}
+
+#[cfg(unix)]
+fn is_pipe(about: &Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    about.file_type().is_fifo()
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &Metadata) -> bool {
+    false
+}
+
+/// Opens without waiting for whoever writes into a pipe.
+fn open(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NONBLOCK);
+    }
+    options.read(true).open(path)
+}
+
+fn read_pipe(mut file: File, most: u64, patience: Duration, bytes: &mut Vec<u8>) -> Result<()> {
+    let mut chunk = vec![0; 1 << 16];
+    let mut heard = Instant::now();
+    while bytes.len() as u64 <= most {
+        match file.read(&mut chunk) {
+            // Without a byte before, it is no end: nobody writes yet.
+            Ok(0) if !bytes.is_empty() => break,
+            Ok(0) => {}
+            Ok(n) => {
+                bytes.extend_from_slice(&chunk[..n]);
+                heard = Instant::now();
+                continue;
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(e),
+        }
+        if heard.elapsed() > patience {
+            let seconds = patience.as_secs();
+            let what = format!("nothing came from this pipe for {seconds} s");
+            return Err(Error::new(ErrorKind::TimedOut, what));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("quell-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    fn why(path: &Path, most: u64) -> String {
+        read_patiently(path, most, Duration::from_millis(50))
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_bound_and_refused_before_it_is_read_beyond() {
+        let folder = folder("bounds");
+        let path = folder.join("file");
+        std::fs::write(&path, [7; 100]).unwrap();
+        assert_eq!(read(&path, 100).unwrap(), [7; 100]);
+        // A file with a hole: no room is taken for what is refused.
+        let huge = File::create(&path).unwrap();
+        huge.set_len(1 << 40).unwrap();
+        assert_eq!(why(&path, 4 << 20), "it is longer than 4 MiB");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn devices_and_folders_are_refused_in_words() {
+        let device = "it is a device; name a plain file or a pipe";
+        assert_eq!(why(Path::new("/dev/zero"), 1), device);
+        let folder = "it is a folder; name a plain file or a pipe";
+        assert_eq!(why(Path::new("/"), 1), folder);
+    }
+
+    #[test]
+    fn what_does_not_tell_its_length_is_bounded_as_it_is_read() {
+        if Path::new("/proc/self/status").exists() {
+            assert!(why(Path::new("/proc/self/status"), 10).starts_with("it is longer"));
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_but_not_without_end_and_not_for_ever() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        assert_eq!(why(&path, 10), "nothing came from this pipe for 0 s");
+        writer.write_all(&[1; 1000]).unwrap();
+        assert_eq!(why(&path, 999), "it is longer than 0 MiB");
+        writer.write_all(&[2; 5]).unwrap();
+        drop(writer);
+        assert_eq!(read(&path, 5).unwrap(), [2; 5]);
+    }
+}
