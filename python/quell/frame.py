@@ -42,6 +42,7 @@ _GUARD = pl.Struct(
             "late",
             "stale",
             "out_of_range",
+            "stuck",
             "fallbacks",
             "handed_back",
         ),

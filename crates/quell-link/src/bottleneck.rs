@@ -378,6 +378,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             late: s.late,
             stale: s.stale,
             out_of_range: s.out_of_range,
+            stuck: s.stuck,
             fallbacks: s.fallbacks,
             handed_back: s.handed_back,
             proposed: mean(s.proposed_sum),

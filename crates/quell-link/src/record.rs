@@ -246,6 +246,9 @@ pub struct Guard {
     pub stale: u64,
     /// See `not_a_number`.
     pub out_of_range: u64,
+    /// Decisions without effect on a delay that is too long.
+    #[serde(default)]
+    pub stuck: u64,
     /// Times that the classic controller took over.
     pub fallbacks: u64,
     /// Times that it handed back.

@@ -1,7 +1,8 @@
 //! A guard around a learned controller: what it sets is checked, and a classic controller replaces it while it cannot be trusted.
 //!
 //! A decision is rejected if a reading is out of range or inconsistent with the one before (`OutOfRange`, `Stale`), if
-//! the decision came too late on the caller's clock (`Late`), or if it or the output of its network is not a number (`NotANumber`).
+//! the decision came too late on the caller's clock (`Late`), if it or the output of its network is not a number (`NotANumber`),
+//! or if the decisions of the last quiet time did nothing about a delay that is too long (`Stuck`; the quiet time then doubles).
 //! The classic controller's knobs are set instead, in the same period: on a bad reading those that it starts with, since it
 //! reads the same gauges. The learned controller continues to be asked where the readings allow it, and decides again after a time
 //! without a fault. Knobs outside the allowed ranges are clamped to them.
@@ -11,13 +12,20 @@
 //! The quiet time is counted in periods, so that a wrong time in a reading cannot stretch it. A driver that has a clock hands
 //! it in ([`Control::time_decisions`]); without one, decisions take no time.
 
+mod watch;
+
 use std::fmt;
+
+use watch::{Watch, tightness};
 
 use super::{Arrival, Clock, Control, Decision, Departure, Explanation, Loss, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 
 /// Time between two checks of a controller that decides on packets, where the classic one has no period either.
 const LOOK: Nanos = 15 * MS;
+
+/// Limit of the number of times that the quiet time doubles.
+const DOUBLINGS: u64 = 6;
 
 /// Longest believable sojourn or time between two readings.
 const LONGEST: Nanos = 600 * SEC;
@@ -33,6 +41,8 @@ pub struct Params {
     pub stale: Option<Nanos>,
     /// Time without a fault after which the learned controller decides again (default 1 s).
     pub quiet: Nanos,
+    /// Delay above which decisions without effect for a quiet time are rejected (default 250 ms).
+    pub delay: Nanos,
     /// Least and greatest limit, packets (default 1 to 100000).
     pub limit: (u32, u32),
     /// Least and greatest drop probability (default 0 to 1).
@@ -49,6 +59,7 @@ impl Default for Params {
             deadline: None,
             stale: None,
             quiet: SEC,
+            delay: 250 * MS,
             limit: (1, 100_000),
             drop: (0.0, 1.0),
             base_probability: (0.0, 1.0),
@@ -69,6 +80,8 @@ pub enum Fault {
     Stale,
     /// A reading cannot be true.
     OutOfRange,
+    /// The delay is too long and the decisions do not change.
+    Stuck,
 }
 
 /// What the guard did.
@@ -88,6 +101,8 @@ pub struct Stats {
     pub stale: u64,
     /// Impossible readings.
     pub out_of_range: u64,
+    /// Decisions without effect on a delay that is too long.
+    pub stuck: u64,
     /// Times the classic controller took over, and times it handed back.
     pub fallbacks: u64,
     /// See `fallbacks`.
@@ -108,6 +123,7 @@ impl Stats {
             Fault::Late => &mut self.late,
             Fault::Stale => &mut self.stale,
             Fault::OutOfRange => &mut self.out_of_range,
+            Fault::Stuck => &mut self.stuck,
         } += 1;
     }
 }
@@ -129,6 +145,11 @@ pub struct Guard {
     fault: bool,
     /// What was set last.
     set: Knobs,
+    watch: Watch,
+    /// The tightest decision on a packet since the last period.
+    tightest: Option<f64>,
+    /// Times that it was stuck.
+    doublings: u64,
     stats: Stats,
 }
 
@@ -156,6 +177,9 @@ impl Guard {
             wait: 0,
             fault: false,
             set: Knobs::KEEP,
+            watch: Watch::default(),
+            tightest: None,
+            doublings: 0,
             stats: Stats::default(),
         }
     }
@@ -193,11 +217,27 @@ impl Guard {
         (!sound).then_some(Fault::NotANumber)
     }
 
+    /// Returns `Stuck` if the decisions, of which `proposed` is the tightest, have no effect on the delay.
+    fn without_effect(&mut self, gauges: &Gauges, proposed: Option<f64>) -> Option<Fault> {
+        let in_force = match self.trusted {
+            true => None,
+            false => tightness(&self.set),
+        };
+        let bounds = (self.params.delay, self.params.quiet);
+        if !self.watch.is_stuck(gauges, proposed?, in_force, bounds) {
+            return None;
+        }
+        if self.trusted {
+            self.doublings = (self.doublings + 1).min(DOUBLINGS);
+        }
+        Some(Fault::Stuck)
+    }
+
     /// Who is in charge after this decision.
     fn note(&mut self, fault: bool) {
         let period = self.period();
         self.wait = match fault {
-            true => self.params.quiet,
+            true => self.params.quiet << self.doublings,
             false if self.trusted => 0,
             false => self.wait.saturating_sub(period),
         };
@@ -313,10 +353,12 @@ impl Control for Guard {
         self.last = Some(*gauges);
         let readable = bad.is_none();
         if !self.is_periodic() {
+            let proposed = self.tightest.take();
+            let bad = bad.or_else(|| self.without_effect(gauges, proposed));
             if let Some(fault) = bad {
                 self.stats.count(fault);
             }
-            let fault = std::mem::take(&mut self.fault) | !readable;
+            let fault = std::mem::take(&mut self.fault) | bad.is_some();
             let was = self.trusted;
             self.note(fault);
             self.set = match self.trusted {
@@ -332,7 +374,10 @@ impl Control for Guard {
         let fault = match &proposal {
             Some(knobs) => {
                 let each = subs.iter().map(|sub| &sub.knobs);
-                self.bad_decision(took, std::iter::once(knobs).chain(each))
+                let all = || std::iter::once(knobs).chain(each.clone());
+                let proposed = all().filter_map(tightness).reduce(f64::max);
+                self.bad_decision(took, all())
+                    .or_else(|| self.without_effect(gauges, proposed))
             }
             None => bad,
         };
@@ -411,6 +456,11 @@ impl Control for Guard {
             return decision;
         }
         let took = self.time(arrival.now).saturating_sub(asked);
+        self.tightest = self
+            .tightest
+            .into_iter()
+            .chain(tightness(&knobs))
+            .reduce(f64::max);
         self.stats.decisions += 1;
         let fault = self.bad_decision(took, std::iter::once(&knobs));
         if let Some(fault) = fault {
@@ -731,6 +781,55 @@ mod tests {
         let s = g.stats();
         assert_eq!((s.learned, s.not_a_number), (0, 100));
         assert!(s.fallbacks == 1 && !g.trusts());
+    }
+
+    /// Readings of a queue whose head has waited 10 ms longer at each decision.
+    fn growing(n: u64) -> Gauges {
+        Gauges {
+            head_age: 10 * MS * n,
+            ..busy(n)
+        }
+    }
+
+    #[test]
+    fn a_controller_without_effect_on_a_growing_delay_is_not_followed() {
+        // The same value for every step: the first, which leaves the probability where it is.
+        let learned = rlaqm::RlAqm::new(rlaqm::Params::default(), network(0.0, 0.0)).unwrap();
+        let mut g = Guard::new(Params::default(), Box::new(learned), classic());
+        let mut rng = Rng::new(1, "guard");
+        // Above 250 ms from decision 26 on; a second is 50 decisions.
+        for n in 1..76 {
+            assert_eq!(g.decide(&growing(n), &mut [], &mut rng).drop, Some(0.0));
+        }
+        assert!(g.trusts() && g.stats().stuck == 0, "{:?}", g.stats());
+        for n in 76..100 {
+            g.decide(&growing(n), &mut [], &mut rng);
+        }
+        assert!(!g.trusts() && g.stats().stuck == 24, "{:?}", g.stats());
+        // The delay is short again: it comes back after twice the quiet time.
+        run(&mut g, 100, 99);
+        assert!(!g.trusts());
+        run(&mut g, 199, 2);
+        assert!(g.trusts(), "{:?}", g.stats());
+    }
+
+    #[test]
+    fn flow_limits_that_never_change_while_the_delay_grows_are_not_followed() {
+        let mut g = flows(f32::MAX);
+        let mut rng = Rng::new(1, "guard");
+        for n in 1..100 {
+            for k in 0..15 {
+                arrive(&mut g, 15 * n + k);
+            }
+            let gauges = Gauges {
+                now: n * LOOK,
+                ..growing(n)
+            };
+            g.decide(&gauges, &mut [], &mut rng);
+        }
+        assert!(!g.trusts() && g.stats().stuck > 0, "{:?}", g.stats());
+        let set: Vec<_> = (1500..1530).filter_map(|n| arrive(&mut g, n)).collect();
+        assert_eq!(set, [50, 50, 50]);
     }
 
     #[test]

@@ -1,0 +1,31 @@
+"""A guard beside a network whose weights are saturated: finite, so no answer looks wrong, and without any effect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, Quell
+
+np = pytest.importorskip("numpy")
+safetensors = pytest.importorskip("safetensors.numpy")
+
+
+def test_a_saturated_network_is_not_followed(quell: Quell, tmp_path: Path) -> None:
+    whole = (ROOT / "models" / "rl-aqm.safetensors").read_bytes()
+    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+    tensors = {name: np.full_like(value, -3e38) for name, value in safetensors.load(whole).items()}
+    safetensors.save_file(tensors, tmp_path / "saturated", metadata=header["__metadata__"])
+    flow = '[[flow]]\nkind = "cbr"\nrate = "14.6mbit"\nrtt = "20ms"\n'
+    (tmp_path / "flood.toml").write_text(f'duration = "30s"\n[link]\nrate = "10mbit"\n{flow}')
+
+    def p95_ms(words: str) -> float:
+        done = quell("run", "flood.toml", "--aqm", words, "--json", "-")
+        assert done.returncode == 0, done.stderr
+        return float(json.loads(done.stdout)["sojourn_ms"]["p95"])
+
+    # Five seconds into the flood; without the guard the queue of 5,000 packets fills.
+    assert p95_ms("rlaqm model saturated") > 5000
+    assert p95_ms("rlaqm model saturated guard") < 1000
