@@ -157,8 +157,8 @@ impl Direction {
         // On a real link no learned controller is without a guard. Other queues do not know the word.
         let guarded = Queue::parse(&format!("{} guard", self.aqm));
         let queue = guarded.or_else(|_| Queue::parse(&self.aqm));
-        let queue = queue.map_err(|e| e.key("aqm"))?;
-        queue.check(bps).map_err(|e| e.key("aqm"))?;
+        let queue = queue.map_err(|e| e.under("aqm"))?;
+        queue.check(bps).map_err(|e| e.under("aqm"))?;
         Ok(Params {
             overhead: self.overhead,
             ..Params::line(bps, queue)
@@ -219,9 +219,13 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
         return Err(blame(error, "rate", false));
     }
     for direction in &directions {
-        direction.params().map_err(|error| {
-            let inner = error.key.clone().unwrap_or_default();
+        direction.params().map_err(|mut error| {
+            let inner = error.key.take().unwrap_or_default();
             let aqm = inner.starts_with("aqm");
+            // An option of the queue stays named.
+            if let Some(option) = inner.strip_prefix("aqm: ") {
+                error.what = format!("{option}: {}", error.what);
+            }
             let (key, option) = match (direction.name, aqm) {
                 ("egress", false) => ("rate", given.rate.is_some()),
                 (_, false) => ("ingress", given.ingress.is_some()),
