@@ -164,5 +164,5 @@ def test_ctrl_c_keeps_what_was_learned(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 130, err
-    assert "continue with --aqm 'learnqueue table learnqueue.safetensors'" in err
+    assert "continue with --resume" in err
     assert sum(map(sum, show.QTable.load(tmp_path / TABLE).visits)) >= 133

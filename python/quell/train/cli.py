@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from quell import experiment, files, train
+from quell import _core, experiment, files, train
 from quell._core import InputError
 from quell.executor import executor
 from quell.extras import install
@@ -312,6 +312,7 @@ def train_learnqueue(
     ] = 0,
     duration: Duration = None,
     seed: Seed = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the runs of the table in --out.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="PATH", help="The table.")] = Path("learnqueue.safetensors"),
 ) -> int:
     """Train LearnQueue's Q-table in simulated runs."""
@@ -319,7 +320,11 @@ def train_learnqueue(
 
     files.check_target("--out", out)
     world = experiment.load(scenario, duration=duration, seed=seed)
-    record = learnqueue.train(world, aqm, out, episodes=episodes, which=queue, command=command())
+    try:
+        _core.queue(aqm)
+    except InputError as error:
+        raise InputError(f"--aqm: {error}") from None
+    record = learnqueue.train(world, aqm, out, episodes=episodes, which=queue, command=command(), resume=resume)
     err.print(
         f"{out}: {episodes} runs; in the last one a mean delay of {record['sojourn_ms']['mean']:.1f} ms and "
         f"{record['throughput_mbps']:.2f} Mbit/s; quell show {out} draws it",

@@ -31,21 +31,29 @@ def episode(
 
 
 def train(
-    scenario: Scenario, words: str, out: Path, *, episodes: int, which: int = 0, command: str = ""
+    scenario: Scenario,
+    words: str,
+    out: Path,
+    *,
+    episodes: int,
+    which: int = 0,
+    command: str = "",
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Train queue number `which` of a scenario for this many runs; return the last one's record.
 
     `words` are a `learnqueue`; one with a table continues from it. In every run after the first all such queues of the
     scenario start from the table of that one queue, which is written whole after each run.
 
+    With `resume` it continues after the runs that the table in `out` was learned in, as if it had not been interrupted.
+
     Raises InputError for words or a queue that do not learn, Stopped after Ctrl-C.
     """
-    table: LearnQueueTable | None = None
+    table, done = _begun(scenario, out, episodes) if resume else (None, 0)
     record: dict[str, Any] = {}
-    done = 0
     try:
         with bar("Learning", episodes, "runs") as update:
-            for k in range(episodes):
+            for k in range(done, episodes):
                 seed = scenario.run_seed(k)
                 text, table = episode(scenario, words, seed, which=which, table=table)
                 record = json.loads(text)
@@ -56,6 +64,22 @@ def train(
     except KeyboardInterrupt:
         kept = "nothing learned yet"
         if done:
-            kept = f"{out} holds {done} runs; continue with --aqm 'learnqueue table {out}'"
+            kept = f"{out} holds {done} runs; continue with --resume"
         raise Stopped(f"interrupted; {kept}", INTERRUPTED) from None
     return record
+
+
+def _begun(scenario: Scenario, out: Path, episodes: int) -> tuple[LearnQueueTable, int]:
+    """Return the table in `out` and the number of its runs. Raises InputError if it was not learned here."""
+    if not out.exists():
+        raise InputError(f"--resume: there is no table {out}; leave --resume out to start")
+    table = LearnQueueTable(str(out), _core.read_file(out, "model"))
+    card = json.loads(table.card)
+    runs, _, of = card["trained_on"].partition(" runs of ")
+    here = f"{scenario.name}, {scenario.duration_s:g} s each: "
+    if not (runs.isdecimal() and of.startswith(here) and card["seed"] == scenario.seed):
+        what = f"{card['trained_on']!r} with seed {card['seed']}"
+        raise InputError(f"--resume: {out} was learned in {what}; give the same options or another --out")
+    if int(runs) >= episodes:
+        raise InputError(f"--resume: {out} holds {runs} runs; give more --episodes")
+    return table, int(runs)
