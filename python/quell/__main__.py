@@ -26,6 +26,11 @@ def main() -> None:
         # Whoever read standard output has gone (`quell queues | head`); keep the interpreter from writing the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk, which has been reported
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = status or 1
     if status == 130:
         # Somebody waits for the prompt: leave without taking the interpreter apart.
         sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -37,12 +38,14 @@ from quell.options import (
     Trace,
     Warmup,
 )
-from quell.output import Targets, bar, err, out, progress, si
+from quell.output import Targets, bar, err, one_line, out, progress, si
 from quell.papers.cli import reproduce
 from quell.train import Stopped
 from quell.train.cli import training
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk that is full or fails."""
 
 app = typer.Typer(
     name="quell",
@@ -89,12 +92,12 @@ def _queue(words: str) -> str:
 
 def _heading(scenario: Scenario, runs: int) -> None:
     about = [
-        _one_line(experiment.rates(scenario)),
+        one_line(experiment.rates(scenario)),
         f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out",
         f"{runs} run{'s' if runs != 1 else ''} per queue",
     ]
     text = "; ".join(part for part in about if part)
-    out.print(Text.assemble((_one_line(scenario.name), "bold"), (f"  {text}", "dim")), soft_wrap=True)
+    out.print(Text.assemble((one_line(scenario.name), "bold"), (f"  {text}", "dim")), soft_wrap=True)
 
 
 def _status(outcome: Outcome) -> int:
@@ -378,12 +381,7 @@ def _usage(error: typer.TyperException) -> str:
     """Describe an error of the command line in one line, with the command that prints help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "quell"
-    return f"{_one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
-
-
-def _one_line(text: str) -> str:
-    """Escape characters that would break the line or control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return f"{one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
 
 
 def call(arguments: Sequence[str]) -> int:
@@ -394,7 +392,7 @@ def call(arguments: Sequence[str]) -> int:
 
         def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, UnitWarning):
-                err.print(f"quell: {_one_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
+                err.print(f"quell: {one_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
             else:
                 others(message, category, *where, **more)
 
@@ -406,10 +404,10 @@ def _call(arguments: Sequence[str]) -> int:
     try:
         status = app(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
     except InputError as error:
-        err.print(f"quell: {_one_line(str(error))}", markup=False, soft_wrap=True)
+        err.print(f"quell: {one_line(str(error))}", markup=False, soft_wrap=True)
         return BAD_INPUT
     except Stopped as stop:
-        err.print(f"quell: {_one_line(str(stop))}", markup=False, soft_wrap=True)
+        err.print(f"quell: {one_line(str(stop))}", markup=False, soft_wrap=True)
         return stop.status
     except typer.TyperException as error:
         err.print(f"quell: {_usage(error)}", markup=False, soft_wrap=True)
@@ -417,13 +415,25 @@ def _call(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         err.print("quell: interrupted")
         return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno not in _FULL:
+            return _bug(error)
+        where = error.filename or "standard output"
+        err.print(f"quell: {one_line(str(where))}: cannot be written: {error.strerror}", markup=False, soft_wrap=True)
+        return FAILED
     except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
         err.print(f"quell: {error.object!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", markup=False)
         return BAD_INPUT
     except Exception as error:
-        if "QUELL_TRACEBACK" in os.environ:
-            raise
-        message = _one_line(f"{type(error).__name__}: {error}")
-        err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", markup=False, soft_wrap=True)
-        return FAILED
+        return _bug(error)
     return status if isinstance(status, int) else OK
+
+
+def _bug(error: Exception) -> int:
+    if "QUELL_TRACEBACK" in os.environ:
+        raise error
+    message = one_line(f"{type(error).__name__}: {error}")
+    err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", markup=False, soft_wrap=True)
+    return FAILED

@@ -94,7 +94,10 @@ def refuse_planted(path: Path) -> None:
 def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
     part = _part(path)
     try:
-        write(part)
+        try:
+            write(part)
+        except InputError as error:  # names the part
+            raise InputError(str(error).replace(str(part), str(path))) from None
         umask = os.umask(0)
         os.umask(umask)
         part.chmod(0o666 & ~umask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -122,6 +123,9 @@ _SERIES = pl.Struct(
     }
 )
 
+_FORMULA = r"^[=+\-@\t\r]"
+"""Beginnings of text that spreadsheets run as a formula; an apostrophe before it makes it text again."""
+
 _SCENARIO = ("scenario", "scenario_hash", "controller")
 """What distinguishes runs beside queue and seed."""
 
@@ -219,10 +223,15 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
 def write_parquet(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write a frame of runs as Parquet, whole or not at all."""
     frame = runs(records)
-    files.write_whole(path, frame.write_parquet)
+    # Into memory first: a full disk then fails as with every other file, not within the writer.
+    held = io.BytesIO()
+    frame.write_parquet(held)
+    files.write_bytes(path, held.getvalue())
 
 
 def write_csv(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write a flat frame of runs as CSV, whole or not at all."""
     frame = flat(runs(records))
-    files.write_whole(path, frame.write_csv)
+    text = pl.col(pl.String)
+    frame = frame.with_columns(pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep())
+    files.write_text(path, frame.write_csv())

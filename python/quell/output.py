@@ -45,6 +45,11 @@ def write_anywhere() -> None:
             stream.reconfigure(errors="quell")
 
 
+def one_line(text: str) -> str:
+    """Escape characters that would break the line or control the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class Targets:
     """Where results go; refuses at once what could not be written in the end."""
 

@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from quell import _core, experiment, files, stats, table
 from quell._core import InputError
 from quell.options import Html, Json
-from quell.output import Targets, command, err, out
+from quell.output import Targets, command, err, one_line, out
 from quell.papers import page
 from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
 
@@ -120,10 +120,10 @@ def _print(file: Path, table: QTable | None, card: dict[str, Any]) -> None:
         lines = [card["what"], f"reads {', '.join(i['name'] for i in card['inputs'])}", f"gives {heads}"]
         lines += [f"trained on {card['trained_on']}", *(f"{k}: {v}" for k, v in card["results"].items())]
         for line in lines:
-            out.print(line, markup=False, soft_wrap=True)
+            out.print(one_line(line), markup=False, soft_wrap=True)
         return
     for line in (_about(table), f"learned in {table.card['trained_on']}"):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(one_line(line), markup=False, soft_wrap=True)
     out.print("".join(table.greedy(limit) for limit in range(1, table.top + 1)), soft_wrap=False)
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title in ("limit\npackets", "greedy", "Q less\nms", "Q more\nms", "visits\nless", "visits\nmore"):

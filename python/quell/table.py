@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from quell.output import one_line
 from quell.stats import Estimate, Measure, Row, best, shown_measures
 from quell.sweep import Point
 
@@ -51,7 +52,7 @@ def _lay_out(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
     tops = {m.key: best(rows, m) for m in measures}
     for row in rows:
         cells = [_cell(row.values[m.key], m, row.queue in tops[m.key]) for m in measures]
-        table.add_row(Text(_FRONT, "cyan") if row.on_front else "", row.queue, *cells)
+        table.add_row(Text(_FRONT, "cyan") if row.on_front else "", Text(one_line(row.queue)), *cells)
     return table
 
 

@@ -1,0 +1,121 @@
+"""What goes to files, terminals and spreadsheets: a full disk is one line, foreign text is text."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL, ROOT, Quell, make_record
+from quell import frame, show
+
+SHORT = ["run", "home", "--duration", "2s", "--warmup", "0s"]
+
+
+def on_a_full_disk(folder: Path, *arguments: str, room: int) -> subprocess.CompletedProcess[str]:
+    """Run quell where a file takes so many bytes, after which the system refuses more: EFBIG in place of ENOSPC."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    command = [str(QUELL), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, preexec_fn=limit)
+
+
+@pytest.mark.parametrize("option", ["--json", "--html", "--parquet", "--csv", "--pcap"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, option: str) -> None:
+    room = 100 if option == "--csv" else 1000
+    done = on_a_full_disk(tmp_path, *SHORT, option, "out", room=room)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("quell: out: ") and "File too large" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("more", [[], ["--json", "-"]])
+def test_a_full_standard_output_is_one_line(tmp_path: Path, more: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([QUELL, *SHORT, *more], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "quell: standard output: cannot be written: No space left on device\n"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's commands")
+@pytest.mark.parametrize("command", [["live", "--dev", "lo"], ["shell"]])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("rlaqm model /none", "--aqm: rlaqm: model: /none: No such file"),
+        ("codel targt 5ms", "--aqm: codel: unknown option `targt`; did you mean `target`?"),
+        ("codl", "--aqm: unknown queue `codl`; did you mean `codel`?"),
+    ],
+)
+def test_an_error_of_the_queue_names_aqm(quell: Quell, command: list[str], words: str, message: str) -> None:
+    done = quell(*command, "--rate", "5mbit", "--aqm", words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"quell: {message}"), done.stderr
+
+
+def test_control_characters_of_a_card_are_shown_escaped(quell: Quell, tmp_path: Path) -> None:
+    whole = (ROOT / "models" / "rl-aqm.safetensors").read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    card = json.loads(header["__metadata__"]["quell"]) | {
+        "what": "\x1b]0;owned\x07\x1b[2J\x9b31m",
+        "results": {"\x1b[1m": 1},
+    }
+    header["__metadata__"]["quell"] = json.dumps(card)
+    text = json.dumps(header).encode()
+    (tmp_path / "card").write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + length :])
+    done = quell("show", "card")
+    assert done.returncode == 0, done.stderr
+    assert r"\x1b]0;owned\x07\x1b[2J\x9b31m" in done.stdout
+    assert not any(c != "\n" and not c.isprintable() for c in done.stdout)
+
+
+def test_control_characters_of_records_are_shown_escaped(quell: Quell, tmp_path: Path) -> None:
+    record = make_record("\x1b[2Jpfifo", scenario="\x1b]0;owned\x07")
+    (tmp_path / "runs.json").write_text(json.dumps([record]))
+    done = quell("show", "runs.json")
+    assert done.returncode == 0, done.stderr
+    assert r"\x1b[2Jpfifo" in done.stdout
+    assert not any(c != "\n" and not c.isprintable() for c in done.stdout)
+
+
+@pytest.mark.parametrize("begins", ["=", "+", "-", "@", "\t", "\r"])
+def test_a_csv_cell_is_never_a_formula(tmp_path: Path, begins: str) -> None:
+    name = f'{begins}HYPERLINK("http://example.org")'
+    frame.write_csv(tmp_path / "runs.csv", [make_record("pfifo", scenario=name), make_record("codel", scenario="a=b")])
+    with (tmp_path / "runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["scenario"] for row in rows] == ["'" + name, "a=b"]
+    assert float(rows[0]["goodput_mbps"]) == 10.0
+
+
+def test_learnqueue_resumes_as_if_it_had_not_stopped(quell: Quell, tmp_path: Path) -> None:
+    def train(episodes: int, out: str, *more: str) -> subprocess.CompletedProcess[str]:
+        arguments = ["--duration", "2s", "--episodes", str(episodes), "--out", out, *more]
+        return quell("train", "learnqueue", "home", *arguments)
+
+    assert train(3, "whole").returncode == 0
+    assert train(1, "parts").returncode == 0
+    done = train(3, "parts", "--resume")
+    assert done.returncode == 0, done.stderr
+    whole, parts = (show.QTable.load(tmp_path / name) for name in ("whole", "parts"))
+    assert (whole.values, whole.visits) == (parts.values, parts.visits)
+    for arguments, message in (
+        ((3, "parts", "--resume"), "--resume: parts holds 3 runs; give more --episodes"),
+        ((9, "parts", "--resume", "--seed", "7"), "--resume: parts was learned in '3 runs of "),
+        ((9, "none", "--resume"), "--resume: there is no table none; leave --resume out to start"),
+    ):
+        refused = train(*arguments)
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"quell: {message}"), refused.stderr
