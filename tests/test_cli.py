@@ -303,7 +303,7 @@ def test_a_stream_that_takes_ascii_only_gets_ascii(
     assert json.loads(done.stdout)["scenario"] == "café"
     table = quell("compare", *SHORT).stdout
     assert "~: 95 % confidence" in table
-    assert "* no queue here beats it" in table
+    assert "* on the front" in table
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -312,12 +312,12 @@ _shared = deque[Packet]()
     [
         (
             Loses,
-            "^Loses: enqueue\\(\\) lost packets, which were neither kept, returned nor dropped: 1; drop\\(\\) gives up",
+            "^Loses: enqueue\\(\\) lost packets: 1; keep each packet, return it, or call its drop",
         ),
-        (LosesLater, "^LosesLater: dequeue\\(\\) lost packets, .*: 1;"),
+        (LosesLater, "^LosesLater: dequeue\\(\\) lost packets: 1;"),
         (
             Hoards,
-            "^Hoards: dequeue\\(\\) returned None though packets are kept that were neither returned nor dropped: 1;",
+            "^Hoards: dequeue\\(\\) returned None while packets are queued: 1;",
         ),
         (Twice, "^Twice: dequeue\\(\\) returned a packet that it had returned or dropped before$"),
         (DropsAndReturns, "returned a packet that it had returned or dropped before$"),

@@ -81,7 +81,9 @@ def legend(rows: Sequence[Row]) -> Text:
     text = Text("sojourn: time in the queue. ", "dim")
     text.append(_FRONT, "cyan")
     text.append(
-        " no queue here beats it in goodput and p95 sojourn (differences below 1 % or within ± are ties). ", "dim"
+        " on the front: no other queue is better in goodput or p95 sojourn without being worse in the other "
+        "(differences below 1 % or within ± are ties). ",
+        "dim",
     )
     text.append("best", _BEST)
     text.append(" of its column.", "dim")

@@ -244,7 +244,7 @@ impl PyQueue {
         match self.shared.lost.load(Relaxed) {
             0 => answer,
             lost if answer.is_ok() => Err(Wrong::Did(format!(
-                "{method}() lost packets, which were neither kept, returned nor dropped: {lost}; drop() gives up one that was kept"
+                "{method}() lost packets: {lost}; keep each packet, return it, or call its drop()"
             ))),
             _ => answer,
         }
@@ -292,7 +292,7 @@ impl PyQueue {
             return match held {
                 0 => Ok(Got::Empty),
                 _ => Err(Wrong::Did(format!(
-                    "dequeue() returned None though packets are kept that were neither returned nor dropped: {held}; a time lets them wait"
+                    "dequeue() returned None while packets are queued: {held}; return a packet, or a later time to wait"
                 ))),
             };
         }

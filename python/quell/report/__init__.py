@@ -19,7 +19,7 @@ from typing import Any
 from quell import _core
 from quell.experiment import Outcome
 from quell.report.air import section
-from quell.stats import MEASURES, Measure, Record, Row, best, shown_measures, summarise
+from quell.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
 
 _CDF_POINTS = 160
 _SHOWN_AT_FIRST = 5
@@ -27,7 +27,7 @@ _AGAIN = {
     False: "The same command gives the same figures on any machine, with any number of cores.",
     True: "Real programs on a real machine: another run gives somewhat different figures.",
 }
-_READ = "This page shows records that were made before."
+_READ = "Made from saved records."
 _NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
 """Columns of the table that a phone shows too."""
 
@@ -219,7 +219,9 @@ def _finding(rows: Sequence[Row]) -> str:
     if len(points) < 2:
         return _each(rows)
     quick = min(points, key=lambda p: (p[1], -p[2]))
-    full = max(points, key=lambda p: (p[2], -p[1]))
+    most = max(p[2] for p in points)
+    # What differs by less than 1 % is a tie, as on the front: the shorter queue is named.
+    full = min((p for p in points if p[2] >= (1 - TIE) * most), key=lambda p: (p[1], -p[2]))
     text = (
         f"<b>{escape(quick[0])}</b> keeps the queue shortest: 95 % of packets are through within {_ms(quick[1])}, "
         f"at {_rate(quick[2])} of goodput."
