@@ -21,7 +21,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build pgo extras quell-live demo test bench bench-peers bench-live fidelity clean
+.PHONY: help build pgo extras quell-live demo test attack bench bench-peers bench-live fidelity clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -44,6 +44,9 @@ demo: .venv/quell.built ## compare every queue on the home scenario; writes quel
 
 test: .venv/quell.built .venv/dev.installed $(LIVE) ## formatting, lints, types, Rust and Python tests, the report in a browser
 	tests/run
+
+attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
+	$(BIN)/python tests/attack/attack.py
 
 bench: .venv/quell.built .venv/dev.installed ## what a packet, a queue operation and a step of an environment cost
 	benches/run

@@ -1,0 +1,288 @@
+"""Attacks on `quell live` between two hosts: lost packets, gaps, rules left behind. `make attack` prints the table.
+
+A datagram leaves host a every 4 ms while quell-live manages the router's interface and is attacked. The longest gap
+between two that arrive is compared with the longest one without quell on the same machine, so that a busy machine
+changes no verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from conftest import QUELL_LIVE
+from live_net import Net, built, missing
+
+SOURCE = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+until, number = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < until:
+    try:
+        s.sendto(b"%d" % number + bytes(50), ("10.9.2.2", 5000))
+        number += 1
+    except OSError:
+        pass
+    time.sleep(0.004)
+print(number)
+"""
+SINK = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)
+s.bind(("0.0.0.0", 5000)); s.settimeout(0.2)
+print("ready", flush=True)
+until, last, longest, count = time.monotonic() + float(sys.argv[1]), 0.0, 0.0, 0
+while time.monotonic() < until:
+    try:
+        s.recv(2000)
+    except TimeoutError:
+        continue
+    now = time.monotonic()
+    longest, last, count = max(longest, now - last if last else 0.0), now, count + 1
+print(count, longest)
+"""
+FLOOD = """
+import os, socket, struct, sys, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("v0", 0))
+gateway = open("/proc/net/arp").read().split("10.9.1.1")[1].split()[2]
+head = bytes(int(x, 16) for x in gateway.split(":")) + bytes(6)
+ends = bytes([10, 9, 1, 2, 10, 9, 2, 2])
+
+def flow(n):
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, 46, n & 0xFFFF, 0, 64, 17, 0) + ends
+    total = sum(struct.unpack(">10H", ip))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    ip = ip[:10] + struct.pack(">H", ~total & 0xFFFF) + ip[12:]
+    return head + b"\\x08\\0" + ip + struct.pack(">HHHH", n & 0xFFFF, 1024 + (n >> 16), 26, 0) + bytes(18)
+
+def noise(n):
+    frame = os.urandom(2 + n % 200)
+    return head + (b"\\x08\\0\\x45" + frame if n % 2 else frame)
+
+make = {"flows": flow, "bytes": noise}[sys.argv[2]]
+until, n = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < until:
+    for _ in range(200):
+        n += 1
+        s.send(make(n))
+    time.sleep(0.01)
+print(n)
+"""
+RATE = ("--rate", "50mbit", "--aqm", "fq_codel")
+SLACK_S = 1.2
+"""quell-live's watchdog lets traffic pass within a second."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one attack did."""
+
+    name: str
+    sent: int
+    arrived: int
+    gap_s: float
+    allowed_s: float
+    left: int
+    """Rules after the end and, where it was killed, after `--restore`."""
+    said: str
+    """What quell-live wrote to standard error."""
+
+    @property
+    def held(self) -> bool:
+        """Whether traffic went on and nothing was left."""
+        return self.arrived > 0 and self.gap_s <= self.allowed_s and self.left == 0
+
+
+Attack = Callable[[Net, "subprocess.Popen[str]", float], object]
+
+
+def _pids(command: subprocess.Popen[str]) -> list[int]:
+    """List the processes of an instance, the first being the one that was started."""
+    found, at = [command.pid], 0
+    while at < len(found):
+        for task in Path(f"/proc/{found[at]}/task").glob("*"):
+            found += [int(pid) for pid in (task / "children").read_text().split()]
+        at += 1
+    return found
+
+
+def nothing(_net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
+    """No attack: the managed link alone."""
+    time.sleep(seconds)
+
+
+def kill(_net: Net, command: subprocess.Popen[str], seconds: float) -> None:
+    """SIGKILL in the middle."""
+    time.sleep(seconds / 2)
+    command.kill()
+    time.sleep(seconds / 2)
+
+
+def stop(_net: Net, command: subprocess.Popen[str], seconds: float) -> None:
+    """SIGSTOP for half of the time."""
+    time.sleep(seconds / 4)
+    os.kill(command.pid, signal.SIGSTOP)
+    time.sleep(seconds / 2)
+    os.kill(command.pid, signal.SIGCONT)
+    time.sleep(seconds / 4)
+
+
+def reload(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
+    """The firewall is reloaded, again and again: all rules removed."""
+    for _ in range(4):
+        time.sleep(seconds / 4)
+        net.run(net.r, "iptables", "-t", "mangle", "-F")
+    deadline = time.monotonic() + 10
+    while not net.rules():
+        assert time.monotonic() < deadline, "the rules were not put back"
+        time.sleep(0.05)
+
+
+def mtu(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
+    """The interface's MTU goes up and down."""
+    for k in range(8):
+        net.ip(f"-n {net.r} link set rb mtu {1400 if k % 2 else 3000}")
+        time.sleep(seconds / 8)
+
+
+def link(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
+    """The interface goes down for 100 ms, four times."""
+    for _ in range(4):
+        time.sleep(seconds / 4)
+        net.ip(f"-n {net.r} link set rb down")
+        time.sleep(0.1)
+        net.ip(f"-n {net.r} link set rb up")
+    time.sleep(1)
+
+
+def _flood(net: Net, seconds: float, kind: str) -> None:
+    done = net.run(net.a, sys.executable, "-c", FLOOD, str(seconds), kind)
+    assert done.returncode == 0 and int(done.stdout) > 1000, done.stderr
+
+
+def flows(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
+    """Every packet of a flood belongs to another flow."""
+    _flood(net, seconds, "flows")
+
+
+def frames(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
+    """Frames of random bytes, half of them as IPv4."""
+    _flood(net, seconds, "bytes")
+
+
+def descriptors(_net: Net, command: subprocess.Popen[str], seconds: float) -> None:
+    """No descriptor, process or byte of a file more, from the middle on."""
+    import resource
+
+    time.sleep(seconds / 2)
+    for pid in _pids(command):
+        for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
+            resource.prlimit(pid, limit, (13 if limit == resource.RLIMIT_NOFILE else 0, 4096))
+    time.sleep(seconds / 2)
+
+
+def second(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
+    """A second instance with two directions starts and ends on the other interface."""
+    other = net.live("--rate", "100mbit", "--ingress", "100mbit", dev="ra")
+    time.sleep(seconds)
+    other.terminate()
+    other.communicate(timeout=60)
+
+
+ATTACKS: dict[str, Attack] = {
+    attack.__name__: attack
+    for attack in (nothing, kill, stop, reload, mtu, link, flows, frames, descriptors, second)
+}  # fmt: skip
+
+
+@contextmanager
+def _traffic(net: Net, seconds: float) -> Iterator[list[float]]:
+    """Send from a to b; at the end the list holds: sent, arrived, longest gap."""
+    found: list[float] = []
+    sink = net.start(net.b, sys.executable, "-c", SINK, str(seconds + 1))
+    assert sink.stdout is not None
+    sink.stdout.readline()
+    source = net.start(net.a, sys.executable, "-c", SOURCE, str(seconds))
+    yield found
+    sent, why = source.communicate(timeout=120)
+    assert source.returncode == 0, why
+    arrived, longest = sink.communicate(timeout=120)[0].split()
+    found += [float(sent), float(arrived), float(longest)]
+
+
+def lateness_s(net: Net, seconds: float) -> float:
+    """The longest gap without quell: what this machine does to a sender and a receiver."""
+    with _traffic(net, seconds) as found:
+        pass
+    return found[2]
+
+
+def run(net: Net, name: str, seconds: float) -> Outcome:
+    """Attack one instance while traffic flows, end it, and restore what it left."""
+    usual = lateness_s(net, 1.0)
+    attack = ATTACKS[name]
+    command = net.live(*RATE)
+    try:
+        with _traffic(net, seconds + 2) as found:
+            attack(net, command, seconds)
+    finally:
+        command.terminate()
+        try:
+            _, said = command.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            command.kill()
+            _, said = command.communicate()
+    if command.returncode != 0:
+        net.run(net.r, QUELL_LIVE, "--restore")
+    sent, arrived, gap = found
+    allowed = SLACK_S + 4 * usual
+    return Outcome(name, int(sent), int(arrived), gap, allowed, len(net.rules()), said.strip())
+
+
+def main() -> int:
+    """Run all attacks several times; print one table with the worst of each."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seconds", type=float, default=8.0, help="of each attack")
+    options.add_argument("--times", type=int, default=3, help="that each is made")
+    options.add_argument("names", nargs="*", help=f"of {', '.join(ATTACKS)}")
+    given = options.parse_args()
+    if reason := missing():
+        print(f"quell live cannot run here: {reason}", file=sys.stderr)
+        return 1
+    print(
+        "| attack | what | sent | lost | longest gap | allowed | rules left | held |\n|---|---|---|---|---|---|---|---|"
+    )
+    failed = 0
+    for name in given.names or ATTACKS:
+        outcomes = []
+        for _ in range(given.times):
+            with built(Net) as net:
+                outcomes.append(run(net, name, given.seconds))
+        worst = max(outcomes, key=lambda o: (not o.held, o.gap_s))
+        held = sum(o.held for o in outcomes)
+        failed += held < len(outcomes)
+        about = (ATTACKS[name].__doc__ or "").rstrip(".")
+        lost = worst.sent - worst.arrived
+        print(
+            f"| {name} | {about} | {worst.sent} | {lost} | {1e3 * worst.gap_s:.0f} ms | {1e3 * worst.allowed_s:.0f} ms "
+            f"| {worst.left} | {held} of {len(outcomes)} |",
+            flush=True,
+        )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
