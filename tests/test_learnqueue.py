@@ -166,3 +166,15 @@ def test_ctrl_c_keeps_what_was_learned(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert "continue with --resume" in err
     assert sum(map(sum, show.QTable.load(tmp_path / TABLE).visits)) >= 133
+
+
+@pytest.mark.parametrize("data", [b"", b"# a README\n", b"[link]\nrate = '3mbit'\n", bytes(range(256))])
+def test_what_is_no_model_and_no_records_is_told_so(quell: Quell, tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "other"
+    file.write_bytes(data)
+    done = quell("show", str(file))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"quell: {file}: "), done.stderr
+    assert done.stderr.count("\n") == 1
+    if not data.startswith(b"["):
+        assert f"neither a model file nor result records; for a scenario write quell run {file}" in done.stderr

@@ -73,6 +73,9 @@ def show(
     data = _core.read_file(file, "records")
     if data.lstrip()[:1] in (b"[", b"{"):
         return _show_records(file, data, targets)
+    # A model file has the length of its header in eight bytes, then the header, which is JSON.
+    if data[8:9] != b"{":
+        raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
     try:
         learned: QTable | None = QTable.load(file)
     except InputError as error:

@@ -117,6 +117,14 @@ impl Source {
     fn built_in(name: &str) -> Result<Self, Error> {
         match built_in::find(name) {
             Some(built_in) => Self::parse(built_in.toml, ""),
+            None if name.contains(['/', '.']) => {
+                let names: Vec<&str> = scenarios().iter().map(|s| s.name).collect();
+                let remedy = format!(
+                    "name a scenario file or a built-in scenario: {}",
+                    names.join(", ")
+                );
+                Err(Error::new("no such file").remedy(remedy).at(name, None))
+            }
             None => Err(Error::unknown(
                 "scenario file or built-in scenario",
                 name,
