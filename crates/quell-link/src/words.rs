@@ -6,6 +6,7 @@ mod controlled;
 mod dualpi2;
 mod fair;
 mod guard;
+mod hush;
 mod learnqueue;
 mod lfq;
 mod model;
@@ -45,7 +46,12 @@ static KINDS: &[&[&dyn AnyKind]] = &[
     fair::KINDS,
     &[&dualpi2::DUALPI2, &a3c::A3C_L4S],
     controlled::KINDS,
-    &[&learnqueue::LEARNQUEUE, &rlaqm::RLAQM, &lfq::LFQ],
+    &[
+        &learnqueue::LEARNQUEUE,
+        &rlaqm::RLAQM,
+        &lfq::LFQ,
+        &hush::HUSH,
+    ],
 ];
 
 /// Queue words beside the bare kinds: variants that take paths of their own.
@@ -74,6 +80,8 @@ const VARIANTS: &[&str] = &[
     "a3c_l4s guard",
     "rlaqm dry_run",
     "a3c_l4s dry_run",
+    "hush single noecn",
+    "hush in_order flows 4 limit 40",
 ];
 
 /// A queue, parsed and checked.

@@ -49,8 +49,8 @@ mod _core {
     use crate::runs::{check_records, run_each, run_many};
     #[pymodule_export]
     use crate::scenario::{
-        Scenario, note_on_rate, quantity, queue, queues, read_file, scenario_keys, scenario_schema,
-        scenarios, unknown,
+        Scenario, hush_model, note_on_rate, quantity, queue, queues, read_file, scenario_keys,
+        scenario_schema, scenarios, unknown,
     };
     #[cfg(target_os = "linux")]
     #[pymodule_export]

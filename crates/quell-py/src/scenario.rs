@@ -215,6 +215,12 @@ pub fn queues() -> PyResult<String> {
     serde_json::to_string(&words::catalogue()).map_err(input_error)
 }
 
+/// The text of the policy that `hush` has without a `model`.
+#[pyfunction]
+pub fn hush_model() -> &'static str {
+    quell_qdisc::hush::model::TEXT
+}
+
 /// Reads a rate, time or size as scenario files have them: bit/s, ns or bytes.
 #[pyfunction]
 pub fn quantity(text: &str, kind: &str) -> PyResult<u64> {

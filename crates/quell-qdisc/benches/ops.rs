@@ -11,7 +11,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::control::learnqueue::{LearnQueue, Params};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{Discipline, DropCause, Drops, Ecn, Gauges, Got, MS, Nanos, Qdisc, Rng};
-use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, pie, red};
+use quell_qdisc::{cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_pie, hush, pie, red};
 
 /// Counts what is dropped.
 #[derive(Default)]
@@ -263,6 +263,10 @@ fn main() {
     fair(
         "cake",
         &both(cake::Cake::new(cake::Params::default()), Qdisc::Cake),
+    );
+    fair(
+        "hush",
+        &both(hush::Hush::new(hush::Params::default()), Qdisc::Hush),
     );
     for (what, fixed_point) in [("floating point", false), ("fixed_point", true)] {
         if "learnqueue".contains(&word) {

@@ -11,8 +11,8 @@ pub mod rng;
 
 pub use discipline::{Backlog, Discipline};
 pub use disciplines::{
-    Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, l4s, outside, pie,
-    pie_ns3, red,
+    Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, hush, l4s, outside,
+    pie, pie_ns3, red,
 };
 pub use gauges::{Admission, Gauges, KnobSet, Knobs, LawGauges, SubGauges};
 pub use packet::{DropCause, Drops, Ecn, Got, Packet};

@@ -9,6 +9,7 @@ pub mod fq;
 pub mod fq_codel;
 pub mod fq_fifo;
 pub mod fq_pie;
+pub mod hush;
 pub mod l4s;
 pub mod outside;
 pub mod pie;
@@ -24,6 +25,7 @@ use fq::Fq;
 use fq_codel::FqCodel;
 use fq_fifo::FqFifo;
 use fq_pie::FqPie;
+use hush::Hush;
 use l4s::L4s;
 use outside::Outside;
 use pie::Pie;
@@ -50,6 +52,8 @@ pub enum Qdisc<P> {
     FqCodel(FqCodel<P>),
     /// `fq_pie`.
     FqPie(FqPie<P>),
+    /// `hush`.
+    Hush(Hush<P>),
     /// `codel`.
     Codel(Codel<P>),
     /// `pie`.
@@ -88,6 +92,8 @@ pub enum Params {
     FqPie(fq_pie::Params),
     /// [`Qdisc::Codel`].
     Codel(codel::Params),
+    /// [`Qdisc::Hush`].
+    Hush(hush::Params),
     /// [`Qdisc::Pie`].
     Pie(pie::Params),
     /// [`Qdisc::PieNs3`].
@@ -114,6 +120,7 @@ impl<P: Packet> Qdisc<P> {
             Params::FqCodel(p) => Qdisc::FqCodel(FqCodel::new(p)),
             Params::FqFifo(p) => Qdisc::FqFifo(FqFifo::new(p)),
             Params::FqPie(p) => Qdisc::FqPie(FqPie::new(p)),
+            Params::Hush(p) => Qdisc::Hush(Hush::new(p)),
             Params::Codel(p) => Qdisc::Codel(Codel::new(p)),
             Params::Pie(p) => Qdisc::Pie(Pie::new(p)),
             Params::PieNs3(p) => Qdisc::PieNs3(PieNs3::new(p)),
@@ -134,6 +141,7 @@ macro_rules! each {
             Qdisc::Fq($q) => $body,
             Qdisc::FqCodel($q) => $body,
             Qdisc::FqPie($q) => $body,
+            Qdisc::Hush($q) => $body,
             Qdisc::Codel($q) => $body,
             Qdisc::Pie($q) => $body,
             Qdisc::PieNs3($q) => $body,

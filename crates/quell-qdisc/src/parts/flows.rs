@@ -315,6 +315,13 @@ impl<P: Packet> Flows<P> {
         (f.packets > 0).then(|| &self.slab[f.head as usize].packet)
     }
 
+    /// The same, to mark it.
+    #[inline]
+    pub fn front_mut(&mut self, flow: FlowId) -> Option<&mut P> {
+        let f = &self.flows[flow as usize];
+        (f.packets > 0).then(|| &mut self.slab[f.head as usize].packet)
+    }
+
     /// The flow with the most bytes queued, the first of equals; `None` before the first packet ever.
     pub fn fattest(&self) -> Option<FlowId> {
         // Two passes of a plain kind, which vectorise.

@@ -8,7 +8,7 @@ use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
-    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, l4s, pie,
+    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, hush, l4s, pie,
     pie_ns3, red,
 };
 
@@ -24,7 +24,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 14;
+pub const KINDS: usize = 15;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -43,6 +43,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::PieNs3(_) => 11,
         Qdisc::L4s(_) => 12,
         Qdisc::Outside(_) => 13,
+        Qdisc::Hush(_) => 14,
     }
 }
 
@@ -162,6 +163,10 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
         pie: pie.clone(),
         ..fq_pie::Params::default()
     };
+    let hush = hush::Params {
+        limit: 60,
+        ..hush::Params::default()
+    };
     vec![
         ("pfifo", Params::Fifo(fifo.clone()), Bound::Packets),
         (
@@ -219,6 +224,26 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
                 memory_limit: 80_000,
                 pie: pie_ecn,
                 ..fq_pie
+            }),
+            Bound::Packets,
+        ),
+        ("hush", Params::Hush(hush.clone()), Bound::Packets),
+        (
+            "hush in order, two buckets, noecn",
+            Params::Hush(hush::Params {
+                flows: 2,
+                memory_limit: 80_000,
+                ecn: false,
+                order: hush::Order::Arrival,
+                ..hush.clone()
+            }),
+            Bound::Packets,
+        ),
+        (
+            "hush single",
+            Params::Hush(hush::Params {
+                order: hush::Order::Single,
+                ..hush
             }),
             Bound::Packets,
         ),

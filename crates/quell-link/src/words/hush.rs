@@ -1,0 +1,162 @@
+//! `hush`: quell's own queue, whose law a trained policy sets; the policy is a file's or the one that quell ships.
+
+use std::sync::Arc;
+
+use quell_qdisc::disciplines::Params;
+use quell_qdisc::hush::{self, Model, Order};
+
+use super::rows::*;
+use super::{Built, Field, Kind, Spec};
+use crate::error::Error;
+
+/// What the words say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Words {
+    /// The queue's parameters.
+    pub params: hush::Params,
+    /// The policy's file; empty for quell's own.
+    pub file: String,
+    single: bool,
+    in_order: bool,
+}
+
+impl Words {
+    /// Reads the policy's file.
+    fn load(&mut self, file: &str) -> Result<(), Error> {
+        let bytes = crate::file::read(file.as_ref(), crate::file::MODEL)
+            .map_err(|e| Error::new(format!("{file}: {e}")))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let model = Model::parse(&text).map_err(|e| Error::new(format!("{file}: {e}")))?;
+        self.params.model = Arc::new(model);
+        file.clone_into(&mut self.file);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.single && self.in_order {
+            return Err("single and in_order exclude each other");
+        }
+        self.params.check()
+    }
+}
+
+impl Spec for Words {
+    fn build(&self, _: u64) -> Built {
+        let order = match (self.single, self.in_order) {
+            (true, _) => Order::Single,
+            (_, true) => Order::Arrival,
+            _ => Order::Fair,
+        };
+        Built::queue(Params::Hush(hush::Params {
+            order,
+            ..self.params.clone()
+        }))
+    }
+}
+
+pub(super) static HUSH: Kind<Words> = Kind {
+    name: "hush",
+    summary: "flow queues under one law on the whole backlog, whose settings a trained policy takes from the link",
+    source: "quell's own (docs/hush.md)",
+    default: Words::default,
+    options: &[
+        opt(
+            "limit",
+            Field::Count(|w| &mut w.params.limit, 1, MANY),
+            LIMIT_ALL,
+        ),
+        opt(
+            "flows",
+            Field::Count(|w| &mut w.params.flows, 1, 65_536),
+            FLOWS,
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|w| &mut w.params.quantum, 256, QUANTUM),
+            QUANTUM_MEANS,
+        ),
+        opt("ecn", Field::Flag(|w| &mut w.params.ecn, "noecn"), ECN),
+        opt(
+            "memlimit",
+            Field::Bytes(|w| &mut w.params.memory_limit, 1, 1 << 31),
+            MEMORY,
+        ),
+        opt(
+            "single",
+            Field::Flag(|w| &mut w.single, ""),
+            "one queue in place of flow queues; its head pays",
+        ),
+        opt(
+            "in_order",
+            Field::Flag(|w| &mut w.in_order, ""),
+            "packets leave in the order of arrival; the flow that takes most still pays",
+        ),
+        opt(
+            "model",
+            Field::Other {
+                syntax: "FILE",
+                set: Words::load,
+                get: |w| w.file.clone(),
+            },
+            "another policy than quell's own, from quell train hush (its path has no blanks)",
+        ),
+    ],
+    check: Words::check,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Queue;
+
+    fn file(name: &str, text: &str) -> String {
+        let file = std::env::temp_dir().join(format!("quell-hush-{name}-{}", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_words_choose_the_order() {
+        for (words, order) in [
+            ("hush", Order::Fair),
+            ("hush single", Order::Single),
+            ("hush in_order", Order::Arrival),
+        ] {
+            let queue = Queue::parse(words).unwrap();
+            assert_eq!(queue.canonical(), words);
+            let Params::Hush(params) = queue.build(1_000_000).queue else {
+                panic!("{words}");
+            };
+            assert_eq!(params.order, order);
+        }
+        let both = Queue::parse("hush single in_order").unwrap_err();
+        assert_eq!(
+            both.to_string(),
+            "hush: single and in_order exclude each other"
+        );
+    }
+
+    #[test]
+    fn a_model_from_a_file_is_kept_in_the_canonical_words_and_a_bad_one_refused_in_one_line() {
+        let text = quell_qdisc::hush::model::TEXT;
+        let good = file("good", &text.replace("window 4", "window 3"));
+        let queue = Queue::parse(&format!("hush model {good}")).unwrap();
+        assert_eq!(queue.canonical(), format!("hush model {good}"));
+        assert_ne!(queue, Queue::parse("hush").unwrap());
+        for bad in [
+            &text[..text.len() / 2],
+            &text.replace("window 4", "window NaN"),
+            "",
+        ] {
+            let bad = file("bad", bad);
+            let error = Queue::parse(&format!("hush model {bad}"))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(&bad) && !error.contains('\n'), "{error}");
+        }
+        let error = Queue::parse("hush model /nonexistent")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("/nonexistent"), "{error}");
+    }
+}

@@ -1,0 +1,185 @@
+//! Natural logarithm and exponential in integers, so that every machine and a kernel compute the same bits.
+//!
+//! Both work in base 2: leading bits by shifts, the rest by a table of 64 steps with straight lines between them. The tables are
+//! computed by integer square roots and squarings when the crate is compiled. Errors are below 4e-5.
+
+/// Bits behind the binary point of logarithms, features and weights.
+pub const Q: u32 = 16;
+/// 1 as a fixed-point number.
+pub const ONE: i64 = 1 << Q;
+
+const STEPS: usize = 64;
+/// ln 2 and 1 / ln 2 with 32 bits behind the point.
+const LN2: i128 = 0xb172_17f8;
+const LOG2_E: i128 = 0x1_7154_7653;
+
+/// 2^(i/64) with 30 bits behind the point.
+const POWERS: [u64; STEPS + 1] = powers();
+/// log2(1 + i/64) with 30 bits behind the point.
+const LOGS: [u64; STEPS + 1] = logs();
+
+const fn root(x: u128) -> u128 {
+    let (mut low, mut high) = (0, 1 << 63);
+    while low + 1 < high {
+        let middle = (low + high) / 2;
+        if middle * middle <= x {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+const fn powers() -> [u64; STEPS + 1] {
+    // 2^(1/64), with 62 bits behind the point: the sixth square root of 2.
+    let (mut step, mut i): (u128, usize) = (2 << 62, 0);
+    while i < 6 {
+        step = root(step << 62);
+        i += 1;
+    }
+    let mut table = [0; STEPS + 1];
+    let mut power: u128 = 1 << 62;
+    i = 0;
+    while i <= STEPS {
+        table[i] = ((power + (1 << 31)) >> 32) as u64;
+        power = (power * step) >> 62;
+        i += 1;
+    }
+    table
+}
+
+const fn logs() -> [u64; STEPS + 1] {
+    let mut table = [0; STEPS + 1];
+    let mut i = 0;
+    while i < STEPS {
+        // Each squaring gives a bit of the logarithm.
+        let mut x: u128 = (1 << 62) + ((i as u128) << 56);
+        let (mut log, mut bit) = (0u64, 0);
+        while bit < 30 {
+            x = (x * x) >> 62;
+            log <<= 1;
+            if x >= 2 << 62 {
+                log |= 1;
+                x >>= 1;
+            }
+            bit += 1;
+        }
+        table[i] = log;
+        i += 1;
+    }
+    table[STEPS] = 1 << 30;
+    table
+}
+
+/// Between two entries of a table: `part` of 2^`bits`.
+#[inline]
+const fn between(table: &[u64; STEPS + 1], i: usize, part: u64, bits: u32) -> u64 {
+    table[i] + (((table[i + 1] - table[i]) * part) >> bits)
+}
+
+/// ln x with [`Q`] bits behind the point; that of 1 for 0.
+#[inline]
+pub const fn ln(x: u64) -> i64 {
+    let x = if x == 0 { 1 } else { x };
+    let whole = 63 - x.leading_zeros();
+    // The bits behind the leading one, 32 of them.
+    let rest = ((x << (63 - whole)) << 1) >> 32;
+    let log = between(&LOGS, (rest >> 26) as usize, rest & ((1 << 26) - 1), 26);
+    let log2 = ((whole as i128) << 30) + log as i128;
+    ((log2 * LN2) >> (62 - Q)) as i64
+}
+
+/// e^x rounded down, for x with [`Q`] bits behind the point; at most 2^62.
+#[inline]
+pub fn exp(x: i64) -> u64 {
+    power(x, 0)
+}
+
+/// e^x with so many bits behind the point.
+#[inline]
+fn power(x: i64, bits: i64) -> u64 {
+    let log2 = (i128::from(x) * LOG2_E) >> Q; // 32 bits behind the point
+    let whole = (log2 >> 32) as i64 + bits;
+    if whole < -30 {
+        return 0;
+    }
+    if whole >= 62 {
+        return 1 << 62;
+    }
+    let rest = (log2 & 0xffff_ffff) as u64;
+    let power = between(&POWERS, (rest >> 26) as usize, rest & ((1 << 26) - 1), 26);
+    if whole >= 30 {
+        power << (whole - 30)
+    } else {
+        power >> (30 - whole)
+    }
+}
+
+/// `x` times e^`y`, at most 2^62.
+#[inline]
+pub fn scaled(x: u64, y: i64) -> u64 {
+    ((u128::from(x) * u128::from(power(y, 32))) >> 32).min(1 << 62) as u64
+}
+
+/// ln 2.
+pub const LN2_Q: i64 = 45_426;
+
+/// A decay over `span` of a time constant: 1 - e^(-span / constant), with 30 bits behind the point.
+#[inline]
+pub fn share(span: u64, constant: u64) -> i64 {
+    let ratio = ((u128::from(span) << Q) / u128::from(constant.max(1))).min(32 << Q) as i64;
+    (1 << 30) - power(-ratio, 30).min(1 << 30) as i64
+}
+
+/// Moves `mean` towards `x` by a share that [`share`] gave.
+#[inline]
+pub fn approach(mean: &mut i64, x: i64, share: i64) {
+    *mean += ((i128::from(x - *mean) * i128::from(share)) >> 30) as i64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_is_within_a_20000th() {
+        let mut x = 1u64;
+        while x < 1 << 62 {
+            let error = ln(x) as f64 / ONE as f64 - libm::log(x as f64);
+            assert!(error.abs() < 5e-5, "ln {x}: {error}");
+            x += x / 7 + 1;
+        }
+        assert_eq!(ln(0), 0);
+    }
+
+    #[test]
+    fn the_exponential_is_within_a_20000th_and_never_overflows() {
+        for x in (-10 * ONE..42 * ONE).step_by(997) {
+            let exact = libm::exp(x as f64 / ONE as f64);
+            let error = exp(x) as f64 - exact;
+            assert!(error.abs() < 1.0 + 5e-5 * exact, "exp {x}: {error}");
+        }
+        assert_eq!(exp(i64::MAX / 4), 1 << 62);
+        assert_eq!(exp(-(1 << 40)), 0);
+    }
+
+    #[test]
+    fn the_tables_do_not_depend_on_the_machine() {
+        // 2^(1/2) and log2(3/2), 30 bits each.
+        assert_eq!((POWERS[32], LOGS[32]), (1_518_500_250, 628_098_702));
+        assert_eq!((POWERS[64], LOGS[64]), (2 << 30, 1 << 30));
+    }
+
+    #[test]
+    fn a_mean_covers_63_percent_of_a_step_in_its_time_constant() {
+        let mut mean = 0;
+        approach(&mut mean, 1_000_000, share(7, 7));
+        assert!((mean - 632_121).abs() < 50, "{mean}");
+        let mut mean = 0;
+        for _ in 0..100 {
+            approach(&mut mean, 1_000_000, share(1, 100));
+        }
+        assert!((mean - 632_121).abs() < 1500, "{mean}");
+    }
+}

@@ -1,0 +1,345 @@
+//! What the queue learns of its link and its flows: rate, idle share, active flows, their round trips and recent service.
+
+use super::fixed;
+use crate::parts::flows::{FlowId, of_flow};
+use crate::{MS, MTU, NEVER, Nanos, SEC};
+
+/// Gauges are brought up to date this often.
+const PERIOD: Nanos = 50 * MS;
+/// A flow's bytes served count for six periods: each takes a sixth away.
+pub const MEMORY: Nanos = 6 * PERIOD;
+/// The round trip before any is known.
+const PRIOR: Nanos = 50 * MS;
+/// Packets up to this size may be the first half of a handshake, larger ones are data, bytes.
+const SMALL: u32 = 100;
+/// A flow that was silent for longer may begin anew.
+const SILENCE: Nanos = SEC;
+
+/// What is known of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    /// Its last arrival; 0 before the first.
+    seen: Nanos,
+    /// When its handshake left; [`QUEUED`] while that is queued, 0 without one.
+    handshake: Nanos,
+    /// ln of its round trip; 0 while unknown.
+    round_trip: i32,
+    /// Bytes that it was served lately.
+    served: u32,
+}
+
+const QUEUED: Nanos = 1;
+
+/// The gauges.
+#[derive(Clone, Debug)]
+pub struct Link {
+    flows: Vec<Flow>,
+    /// When the period ends.
+    pub due: Nanos,
+    /// When the last one ended, and when the last that measured the rate did.
+    last: Nanos,
+    since: Nanos,
+    /// Since when the link has nothing to send; [`NEVER`] while it has.
+    idle_since: Nanos,
+    /// The link asked for a packet and got none.
+    asked: bool,
+    /// In this period, and since the rate was measured.
+    idle_ns: Nanos,
+    idle_ns_of_rate: Nanos,
+    bytes: u64,
+    /// Bytes per second; 0 while unknown.
+    rate: u64,
+    /// Nanoseconds per byte, 16 bits behind the point.
+    per_byte: u64,
+    /// 30 bits behind the point.
+    idle: i64,
+    active: u32,
+    round_trip: Nanos,
+}
+
+impl Default for Link {
+    /// Nothing is known: the prior round trip, one flow, 2 % idle.
+    fn default() -> Self {
+        Self {
+            flows: Vec::new(),
+            due: NEVER,
+            last: 0,
+            since: 0,
+            idle_since: 0,
+            asked: true,
+            idle_ns: 0,
+            idle_ns_of_rate: 0,
+            bytes: 0,
+            rate: 0,
+            per_byte: 0,
+            idle: (1 << 30) / 50,
+            active: 1,
+            round_trip: PRIOR,
+        }
+    }
+}
+
+impl Link {
+    /// Bytes per second; 0 before it was measured.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+    /// The geometric mean of the active flows' base round trips.
+    pub fn round_trip(&self) -> Nanos {
+        self.round_trip
+    }
+    /// Flows that sent something in the last four round trips (at least 200 ms); at least 1.
+    pub fn flows(&self) -> u32 {
+        self.active
+    }
+    /// Share of the time in which the link had nothing to send, with 30 bits behind the point.
+    pub fn idle(&self) -> i64 {
+        self.idle
+    }
+    /// How long so many bytes take on the link.
+    #[inline]
+    pub fn drain(&self, bytes: u64) -> Nanos {
+        ((u128::from(bytes) * u128::from(self.per_byte)) >> 16).min(1 << 40) as Nanos
+    }
+    /// Bytes that a flow was served lately.
+    #[inline]
+    pub fn served(&self, flow: FlowId) -> u32 {
+        self.flows.get(flow as usize).map_or(0, |f| f.served)
+    }
+
+    pub(super) fn set_rate(&mut self, rate: u64) {
+        self.rate = rate.clamp(100, 1 << 40);
+        self.per_byte = (SEC << 16) / self.rate;
+    }
+
+    /// A flow's window in bytes: what it has queued and what it was served per round trip.
+    pub fn window(&self, flow: FlowId, queued: u32) -> u64 {
+        let per_trip =
+            u128::from(self.served(flow)) * u128::from(self.round_trip) / u128::from(MEMORY);
+        u64::from(queued) + per_trip as u64
+    }
+
+    /// A packet of a flow arrived.
+    #[inline]
+    pub fn arrived(&mut self, now: Nanos, flow: FlowId, len: u32) {
+        if self.idle_since != NEVER {
+            self.busy_again(now);
+        }
+        let f = of_flow(&mut self.flows, flow);
+        if len <= SMALL {
+            if f.seen == 0 || now.saturating_sub(f.seen) > SILENCE {
+                f.handshake = QUEUED;
+            }
+        } else if f.handshake != 0 {
+            if f.handshake > QUEUED {
+                let gap = now.saturating_sub(f.handshake).clamp(MS / 10, 2 * SEC);
+                f.round_trip = fixed::ln(gap) as i32;
+            }
+            f.handshake = 0;
+        }
+        f.seen = now.max(1);
+    }
+
+    fn busy_again(&mut self, now: Nanos) {
+        if self.due == NEVER {
+            // The first packet: what was before is unknown.
+            (self.last, self.since, self.due) = (now, now, now + PERIOD);
+        }
+        let idle = now.saturating_sub(self.idle_since.max(self.last));
+        self.idle_ns += idle;
+        self.idle_ns_of_rate += now.saturating_sub(self.idle_since.max(self.since));
+        self.idle_since = NEVER;
+        self.asked = false;
+    }
+
+    /// A packet of a flow left; `last`: the queue is empty now.
+    #[inline]
+    pub fn departed(&mut self, now: Nanos, flow: FlowId, len: u32, last: bool) {
+        let f = of_flow(&mut self.flows, flow);
+        f.served = f.served.saturating_add(len);
+        if len <= SMALL && f.handshake == QUEUED {
+            f.handshake = now.max(QUEUED + 1);
+        }
+        self.bytes += u64::from(len);
+        if last {
+            self.idle_since = now + self.drain(len.into());
+        }
+    }
+
+    /// The link asked and nothing was queued. The first time, the last packet is on its way for certain.
+    #[inline]
+    pub fn found_empty(&mut self, now: Nanos) {
+        if !self.asked {
+            self.asked = true;
+            self.idle_since = match self.idle_since {
+                NEVER => now,
+                since => since.max(now),
+            };
+        }
+    }
+
+    /// A period ended, and something is queued.
+    #[cold]
+    pub fn update(&mut self, now: Nanos) {
+        let span = now.saturating_sub(self.last);
+        if span > 0 {
+            let idle = ((u128::from(self.idle_ns.min(span)) << 30) / u128::from(span)) as i64;
+            let memory = (10 * self.round_trip).max(SEC / 2);
+            fixed::approach(&mut self.idle, idle, fixed::share(span, memory));
+            self.measure_rate(now);
+            self.count(now);
+            self.forget(span);
+        }
+        self.idle_ns = 0;
+        self.last = now;
+        self.due = now + PERIOD;
+    }
+
+    /// The rate is what left over the time in which the link was busy. Slow links take more than a period for enough bytes.
+    fn measure_rate(&mut self, now: Nanos) {
+        let span = now.saturating_sub(self.since);
+        let busy = span.saturating_sub(self.idle_ns_of_rate);
+        if self.bytes > 2 * u64::from(MTU) && 10 * busy > span {
+            let rate = (u128::from(self.bytes) * u128::from(SEC) / u128::from(busy)) as u64;
+            self.set_rate(match self.rate {
+                0 => rate,
+                before => before - 3 * before / 10 + 3 * rate / 10,
+            });
+        } else if span < SEC && self.bytes > 0 {
+            return;
+        }
+        (self.bytes, self.idle_ns_of_rate, self.since) = (0, 0, now);
+    }
+
+    fn count(&mut self, now: Nanos) {
+        let span = (4 * self.round_trip).max(SEC / 5);
+        let active = self
+            .flows
+            .iter()
+            .filter(|f| f.seen != 0 && f.seen + span > now);
+        let (mut n, mut known, mut sum) = (0, 0, 0);
+        for f in active {
+            n += 1;
+            if f.round_trip != 0 {
+                known += 1;
+                sum += i64::from(f.round_trip);
+            }
+        }
+        self.active = n.max(1);
+        if known > 0 {
+            self.round_trip = fixed::exp(sum / known);
+        }
+    }
+
+    fn forget(&mut self, span: Nanos) {
+        let periods = (span + PERIOD / 2) / PERIOD;
+        for _ in 0..periods.min(64) {
+            (self.flows.iter_mut()).for_each(|f| f.served -= f.served / 6);
+        }
+        if periods > 64 {
+            self.flows.iter_mut().for_each(|f| f.served = 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets of 1500 bytes of flow 0, one each millisecond for `ms` milliseconds, each asked for at once.
+    fn steady(link: &mut Link, from: Nanos, ms: u64, queued: bool) -> Nanos {
+        for i in 0..ms {
+            let now = from + i * MS;
+            link.arrived(now, 0, 1500);
+            if now >= link.due {
+                link.update(now);
+            }
+            link.departed(now, 0, 1500, !queued);
+        }
+        from + ms * MS
+    }
+
+    #[test]
+    fn a_busy_link_shows_its_rate_and_no_idle_time() {
+        let mut link = Link::default();
+        steady(&mut link, SEC, 5000, true);
+        assert!(
+            (1_490_000..1_510_000).contains(&link.rate()),
+            "{}",
+            link.rate()
+        );
+        assert!(link.idle() < (1 << 30) / 1000, "{}", link.idle());
+        assert!((1_009_000..1_010_000).contains(&link.drain(1514)));
+    }
+
+    #[test]
+    fn the_time_that_the_last_packet_takes_is_not_idle() {
+        let mut link = Link::default();
+        let now = steady(&mut link, SEC, 1000, true);
+        // 1000 bytes each millisecond at 1.5 MB/s: a third of the time is idle, whether or not the link asks again.
+        for asks in [false, true] {
+            let mut link = link.clone();
+            for i in 0..8000 {
+                let now = now + i * MS;
+                link.arrived(now, 0, 1000);
+                if now >= link.due {
+                    link.update(now);
+                }
+                link.departed(now, 0, 1000, true);
+                if asks {
+                    link.found_empty(now + 666_667);
+                }
+            }
+            let idle = link.idle() as f64 / (1 << 30) as f64;
+            assert!((idle - 1.0 / 3.0).abs() < 0.01, "{idle}");
+        }
+    }
+
+    #[test]
+    fn the_handshake_shows_the_round_trip() {
+        let mut link = Link::default();
+        let mut now = SEC;
+        link.arrived(now, 0, 66);
+        link.departed(now + MS, 0, 66, true);
+        link.arrived(now + 81 * MS, 0, 1514);
+        // An ACK in the middle of the flow is no handshake.
+        now += 90 * MS;
+        link.arrived(now, 0, 66);
+        link.departed(now, 0, 66, true);
+        link.arrived(now + MS, 0, 1514);
+        link.update(now + 2 * MS);
+        assert!(
+            (79 * MS..81 * MS).contains(&link.round_trip()),
+            "{}",
+            link.round_trip()
+        );
+        assert_eq!(link.flows(), 1);
+    }
+
+    #[test]
+    fn flows_that_fell_silent_are_not_active_and_their_service_is_forgotten() {
+        let mut link = Link::default();
+        for flow in 0..20 {
+            link.arrived(SEC, flow, 1514);
+            link.departed(SEC, flow, 1514, true);
+        }
+        link.update(SEC + MS);
+        assert_eq!((link.flows(), link.served(3)), (20, 1514));
+        link.arrived(SEC + 500 * MS, 3, 1514);
+        link.update(SEC + 501 * MS);
+        assert_eq!(link.flows(), 1);
+        // Ten periods: 1514 times (5/6)^10 is 244.
+        assert!((240..250).contains(&link.served(3)));
+        link.update(100 * SEC);
+        assert_eq!(link.served(3), 0);
+    }
+
+    #[test]
+    fn a_window_is_what_is_queued_and_what_a_round_trip_is_served() {
+        let mut link = Link::default();
+        link.departed(SEC, 0, 60_000, true);
+        // 60000 bytes in 300 ms, a round trip of 50 ms.
+        assert_eq!(link.window(0, 3000), 13_000);
+        assert_eq!(link.window(7, 3000), 3000);
+    }
+}

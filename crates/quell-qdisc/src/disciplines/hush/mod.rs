@@ -1,0 +1,431 @@
+//! `hush`: flow queues in deficit round robin under one law, whose settings a trained policy takes from what it sees of the link.
+//!
+//! - The law ([`law`]) has CoDel's shape and watches the time that the whole backlog takes to drain. A law for each flow queue was
+//!   far worse in experiments.
+//! - The flow that pays is the one with the most bytes queued plus a share of the bytes it was served lately. Bytes queued alone tie
+//!   where each flow has a packet, and then name the same flow again and again.
+//! - The policy ([`policy`]) sets the law each quarter of a round trip, from 2 to 100 ms; [`link`] measures what it reads.
+//! - ECN: the law marks where it can, but a flow whose window is small is dropped from, because it would not slow down enough.
+//!   ECT(1) packets are marked from a step of their own on as well.
+//!
+//! All arithmetic is in integers: every machine takes the same decisions. Source: quell's own; docs/hush.md.
+
+pub mod fixed;
+pub mod law;
+pub mod link;
+pub mod model;
+pub mod policy;
+mod scores;
+
+use std::sync::Arc;
+
+use law::{Law, Settings, Verdict};
+use link::Link;
+pub use model::Model;
+use policy::Policy;
+use scores::Scores;
+
+use crate::parts::flows::{FlowId, Flows, of_flow};
+use crate::parts::ring::Ring;
+use crate::{
+    Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MTU, NEVER, Nanos,
+    Packet, Rng,
+};
+
+/// In what order packets leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Flow queues in deficit round robin.
+    #[default]
+    Fair,
+    /// In the order of arrival; the fattest flow pays.
+    Arrival,
+    /// One queue: in the order of arrival, and its head pays.
+    Single,
+}
+
+/// Parameters of [`Hush`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Packets in the whole queue (default 10240, at least 1).
+    pub limit: u32,
+    /// Buckets, 1 to 65536 (default 1024).
+    pub flows: u32,
+    /// Bytes per flow and round, 256 to 2^20 (default 1514, one full-size packet).
+    pub quantum: u32,
+    /// Bytes of memory in the whole queue, at most 2^31 (default 32 MiB).
+    pub memory_limit: u64,
+    /// Mark ECN-capable packets (default true).
+    pub ecn: bool,
+    /// Whether there are flow queues (default: there are).
+    pub order: Order,
+    /// The policy's numbers (default: those that quell ships).
+    pub model: Arc<Model>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            limit: 10_240,
+            flows: 1024,
+            quantum: MTU,
+            memory_limit: 32 << 20,
+            ecn: true,
+            order: Order::Fair,
+            model: Model::shipped(),
+        }
+    }
+}
+
+impl Params {
+    /// What is out of range, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.limit == 0 {
+            return Err("limit must be at least 1 packet");
+        }
+        if self.flows == 0 || self.flows > 65_536 {
+            return Err("flows must be 1 to 65536");
+        }
+        if self.quantum < 256 || self.quantum > 1 << 20 {
+            return Err("quantum must be 256 to 1048576 bytes");
+        }
+        if self.memory_limit > 1 << 31 {
+            return Err("memlimit must be at most 2147483648 bytes");
+        }
+        Ok(())
+    }
+}
+
+/// What a full queue drops at once, at most, packets: as fq_codel.
+const BATCH: u32 = 64;
+/// A sixteenth of the bytes that a flow was served lately counts as if it were queued.
+const SERVICE: u32 = 4;
+
+/// What decides which flow pays: bytes queued, and a share of those served lately; 0 without a packet.
+#[inline]
+fn score<P: Packet>(flows: &Flows<P>, link: &Link, flow: FlowId) -> u32 {
+    match flows.backlog(flow) {
+        0 => 0,
+        queued => queued.saturating_add(link.served(flow) >> SERVICE),
+    }
+}
+
+/// Where packets leave in the order of arrival: whose turn it is. A flow that was dropped from skips as many turns.
+#[derive(Clone, Debug, Default)]
+struct Arrivals {
+    turns: Ring<FlowId>,
+    skips: Vec<u32>,
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Hush<P> {
+    params: Params,
+    /// In [`Order::Single`] all packets lie in the first flow.
+    flows: Flows<P>,
+    arrivals: Box<Arrivals>,
+    scores: Scores,
+    /// When the gauges or the policy are due.
+    due: Nanos,
+    link: Link,
+    law: Law,
+    policy: Box<Policy>,
+    settings: Settings,
+    marks: u64,
+}
+
+impl<P: Packet> Hush<P> {
+    /// An empty queue.
+    pub fn new(params: Params) -> Self {
+        debug_assert_eq!(params.check(), Ok(()));
+        Self {
+            flows: Flows::new(params.flows),
+            arrivals: Box::default(),
+            scores: Scores::default(),
+            due: 0,
+            link: Link::default(),
+            law: Law::default(),
+            policy: Box::default(),
+            settings: Settings {
+                target: NEVER,
+                wait: NEVER,
+                hold: NEVER,
+                cap: NEVER,
+                step: NEVER,
+                power: 0,
+            },
+            marks: 0,
+            params,
+        }
+    }
+
+    /// What the policy has set.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What the policy reads.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    #[inline]
+    fn full(&self) -> bool {
+        self.flows.len() > self.params.limit as usize
+            || self.flows.memory() > self.params.memory_limit
+    }
+
+    /// The flow with the most bytes queued and served lately, of those that have a packet.
+    fn victim(&mut self) -> Option<FlowId> {
+        if self.flows.is_empty() {
+            return None;
+        }
+        match self.params.order {
+            Order::Single => Some(0),
+            _ => Some(
+                self.scores
+                    .most(|flow| score(&self.flows, &self.link, flow)),
+            ),
+        }
+    }
+
+    /// Drops the packet at the head of a flow.
+    fn drop_from<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        flow: FlowId,
+        cause: DropCause,
+        drops: &mut D,
+    ) -> u32 {
+        let Some(packet) = self.flows.pop(flow) else {
+            return 0;
+        };
+        if self.params.order == Order::Arrival {
+            *of_flow(&mut self.arrivals.skips, flow) += 1;
+        }
+        drops.drop(now, packet, cause);
+        packet.len()
+    }
+
+    /// Drops from the flow that pays, up to half of its bytes or a batch, so that one search for it pays for many drops.
+    #[cold]
+    fn drop_batch<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+        while self.full() {
+            let Some(flow) = self.victim() else {
+                return;
+            };
+            let half = u64::from(self.flows.backlog(flow) / 2);
+            let (mut packets, mut bytes) = (0, 0);
+            while packets < BATCH && bytes <= half && !self.flows.is_empty() {
+                bytes += u64::from(self.drop_from(now, flow, DropCause::Overflow, drops));
+                packets += 1;
+            }
+        }
+        // A queue that nobody serves must not collect turns.
+        if self.arrivals.turns.len() > 2 * self.flows.len() + 64 {
+            for _ in 0..self.arrivals.turns.len() {
+                let Some(flow) = self.arrivals.turns.pop() else {
+                    break;
+                };
+                match of_flow(&mut self.arrivals.skips, flow) {
+                    0 => drop(self.arrivals.turns.push(flow)),
+                    skips => *skips -= 1,
+                }
+            }
+        }
+    }
+
+    /// Brings the gauges up to date and lets the policy set the law, whichever is due.
+    #[cold]
+    fn learn(&mut self, now: Nanos) {
+        if now >= self.link.due {
+            self.link.update(now);
+        }
+        if self.link.rate() == 0 {
+            self.due = self.link.due;
+            return;
+        }
+        if now >= self.policy.due {
+            let (model, link) = (&self.params.model, &self.link);
+            self.settings = self.policy.decide(now, model, link, &mut self.law);
+        }
+        self.law.tune(&self.settings, self.link.rate());
+        self.due = self.link.due.min(self.policy.due);
+    }
+
+    /// What the law asks for now.
+    #[inline]
+    fn obey<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) {
+        loop {
+            let verdict = self.law.judge(now, self.flows.bytes(), &self.settings);
+            if verdict == Verdict::Pass {
+                return;
+            }
+            self.law.actions += 1;
+            let Some(flow) = self.victim() else {
+                return;
+            };
+            if verdict == Verdict::Act {
+                self.act(now, flow, drops);
+                return;
+            }
+            self.drop_from(now, flow, DropCause::Early, drops);
+        }
+    }
+
+    /// Marks a flow's head, if it can be marked and the flow would slow down for it; else drops it.
+    fn act<D: Drops<P>>(&mut self, now: Nanos, flow: FlowId, drops: &mut D) {
+        let large = || {
+            let window = self.link.window(flow, self.flows.backlog(flow));
+            let least = i128::from(self.params.model.window) * i128::from(MTU);
+            i128::from(window) << fixed::Q >= least
+        };
+        if self.params.ecn
+            && (self.params.order == Order::Single || large())
+            && self.flows.front_mut(flow).is_some_and(Packet::mark)
+        {
+            self.marks += 1;
+            return;
+        }
+        self.drop_from(now, flow, DropCause::Early, drops);
+    }
+
+    /// The queue whose turn it is.
+    #[inline]
+    fn turn(&mut self) -> Option<FlowId> {
+        match self.params.order {
+            Order::Fair => loop {
+                let flow = self.flows.next_turn(self.params.quantum)?;
+                if self.flows.get(flow).packets() > 0 {
+                    return Some(flow);
+                }
+                self.flows.found_empty(flow);
+            },
+            Order::Arrival => loop {
+                let flow = self.arrivals.turns.pop()?;
+                let skips = of_flow(&mut self.arrivals.skips, flow);
+                if *skips == 0 {
+                    return Some(flow);
+                }
+                *skips -= 1;
+            },
+            Order::Single => (!self.flows.is_empty()).then_some(0),
+        }
+    }
+
+    /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, unless it is all there is.
+    #[inline]
+    fn step(&mut self, now: Nanos, queue: FlowId) {
+        let (step, rest) = (self.settings.step, self.flows.bytes());
+        if let Some(head) = self.flows.front_mut(queue)
+            && head.ecn() == Ecn::Ect1
+            && self.params.ecn
+            && now.saturating_sub(head.enqueued()) > step
+            && rest > u64::from(MTU + head.len())
+            && head.mark()
+        {
+            self.marks += 1;
+        }
+    }
+}
+
+impl<P: Packet> Discipline<P> for Hush<P> {
+    #[inline]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+        let bucket = self.flows.scale(packet.flow_hash());
+        let flow = self.flows.flow_of(bucket);
+        self.link.arrived(now, flow, packet.len());
+        let queue = match self.params.order {
+            Order::Single => 0,
+            _ => flow,
+        };
+        self.flows.push(queue, packet).set_enqueued(now);
+        match self.params.order {
+            Order::Fair => self.flows.activate(flow, self.params.quantum),
+            Order::Arrival => drop(self.arrivals.turns.push(flow)),
+            Order::Single => (),
+        }
+        self.scores
+            .raise(queue, score(&self.flows, &self.link, queue));
+        if self.full() {
+            self.drop_batch(now, drops);
+        }
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
+        if !self.flows.is_empty() {
+            if now >= self.due {
+                self.learn(now);
+            }
+            self.obey(now, drops);
+        }
+        let Some(queue) = self.turn() else {
+            self.link.found_empty(now);
+            return Got::Empty;
+        };
+        self.step(now, queue);
+        let got = self.flows.pop(queue);
+        match &got {
+            None => Got::Empty,
+            Some(packet) => {
+                let len = packet.len();
+                let flow = match self.params.order {
+                    Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
+                    _ => queue,
+                };
+                self.flows.get_mut(queue).deficit -= len as i32;
+                self.link.departed(now, flow, len, self.flows.is_empty());
+                Got::Packet(*packet)
+            }
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.flows.bytes()
+    }
+
+    fn marks(&self) -> u64 {
+        self.marks
+    }
+
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit;
+        gauges.head_age = self.flows.head_age(now);
+        gauges.marks = self.marks;
+    }
+
+    fn flows(&self) -> Option<&Flows<P>> {
+        (self.params.order != Order::Single).then_some(&self.flows)
+    }
+
+    fn sub_queue_of(&self, packet: &P) -> Option<usize> {
+        let flows = Discipline::<P>::flows(self)?;
+        let flow = flows.used(flows.scale(packet.flow_hash()))?;
+        Some(flow as usize)
+    }
+
+    fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
+        let bucket = self.flows.scale(packet.flow_hash());
+        (self.params.order != Order::Single).then(|| self.flows.admit(bucket))
+    }
+
+    fn knobs(&self) -> KnobSet {
+        KnobSet::LIMIT
+    }
+
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let Some(limit) = knobs.limit_packets {
+            self.params.limit = limit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

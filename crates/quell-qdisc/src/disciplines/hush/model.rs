@@ -1,0 +1,196 @@
+//! The numbers that training finds, and the text file that holds them.
+//!
+//! A file has a line `hush 1` first, then a line per part (its word and its numbers), then a line `end`. Lines that begin with `#`
+//! are the model card.
+
+use std::sync::{Arc, OnceLock};
+
+use super::fixed;
+
+/// Features that the policy reads; see [`super::policy`].
+pub const FEATURES: usize = 9;
+
+/// Weights of one output.
+pub type Row = [i32; FEATURES];
+
+/// A policy: every number with [`fixed::Q`] bits behind the point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// ln of the target, seconds.
+    pub target: Row,
+    /// ln of the wait, round trips.
+    pub wait: Row,
+    /// ln of the hold, round trips.
+    pub hold: Row,
+    /// ln of the cap above the target, in targets and two packets.
+    pub cap: Row,
+    /// ln of the step for ECT(1), seconds.
+    pub step: Row,
+    /// The law's power; see [`super::law::Settings::power`].
+    pub power: i32,
+    /// The target is at most this, seconds.
+    pub longest: i32,
+    /// A flow with a smaller window, packets, is dropped from where others are marked.
+    pub window: i32,
+}
+
+/// The text of the model that quell ships.
+pub const TEXT: &str = include_str!("shipped.txt");
+
+const ROWS: [&str; 5] = ["target", "wait", "hold", "cap", "step"];
+/// Word, least and most.
+const NUMBERS: [(&str, f64, f64); 3] = [
+    ("power", 0.0, 2.0),
+    ("longest", 0.0001, 1.0),
+    ("window", 0.0, 1000.0),
+];
+/// No weight is larger.
+const MOST: f64 = 100.0;
+
+impl Model {
+    /// The one that quell ships.
+    pub fn shipped() -> Arc<Self> {
+        static SHIPPED: OnceLock<Arc<Model>> = OnceLock::new();
+        let shipped = SHIPPED.get_or_init(|| {
+            let read = Self::parse(TEXT);
+            Arc::new(read.unwrap_or_else(|e| unreachable!("hush/shipped.txt: {e}")))
+        });
+        Arc::clone(shipped)
+    }
+
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim()));
+        let mut lines = lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
+        if lines.next().map(|(_, l)| l) != Some("hush 1") {
+            return Err("no model of hush; its first line must be `hush 1`".into());
+        }
+        let mut rows = [None; ROWS.len()];
+        let mut numbers = [None; NUMBERS.len()];
+        let mut ended = false;
+        for (n, line) in lines {
+            if std::mem::replace(&mut ended, line == "end") {
+                return Err(format!("line {n}: text after the line `end`"));
+            }
+            if ended {
+                continue;
+            }
+            let mut words = line.split_whitespace();
+            let word = words.next().unwrap_or_default();
+            let twice = || format!("line {n}: {word} is given twice; give it once");
+            let values: Vec<&str> = words.collect();
+            if let Some(i) = ROWS.iter().position(|row| *row == word) {
+                let row = read::<FEATURES>(n, word, &values, -MOST, MOST)?;
+                if rows[i].replace(row).is_some() {
+                    return Err(twice());
+                }
+            } else if let Some(i) = NUMBERS.iter().position(|(name, ..)| *name == word) {
+                let (_, low, high) = NUMBERS[i];
+                let [number] = read::<1>(n, word, &values, low, high)?;
+                if numbers[i].replace(number).is_some() {
+                    return Err(twice());
+                }
+            } else {
+                let known: Vec<_> = ROWS.into_iter().chain(NUMBERS.map(|(w, ..)| w)).collect();
+                return Err(format!(
+                    "line {n}: unknown word `{word:.30}`; known: {}",
+                    known.join(", ")
+                ));
+            }
+        }
+        let lacks = |word: &str| {
+            format!("the line `{word}` is missing: the file is cut off or of another form")
+        };
+        if !ended {
+            return Err(lacks("end"));
+        }
+        let [target, wait, hold, cap, step] = rows;
+        let [power, longest, window] = numbers;
+        Ok(Self {
+            target: target.ok_or_else(|| lacks("target"))?,
+            wait: wait.ok_or_else(|| lacks("wait"))?,
+            hold: hold.ok_or_else(|| lacks("hold"))?,
+            cap: cap.ok_or_else(|| lacks("cap"))?,
+            step: step.ok_or_else(|| lacks("step"))?,
+            power: power.ok_or_else(|| lacks("power"))?,
+            longest: longest.ok_or_else(|| lacks("longest"))?,
+            window: window.ok_or_else(|| lacks("window"))?,
+        })
+    }
+}
+
+/// `N` numbers in a range.
+fn read<const N: usize>(
+    line: usize,
+    word: &str,
+    values: &[&str],
+    low: f64,
+    high: f64,
+) -> Result<[i32; N], String> {
+    if values.len() != N {
+        return Err(format!(
+            "line {line}: {word} has {} numbers; it needs {N}",
+            values.len()
+        ));
+    }
+    let mut row = [0; N];
+    for (kept, text) in row.iter_mut().zip(values) {
+        let number = text
+            .parse::<f64>()
+            .ok()
+            .filter(|x| (low..=high).contains(x));
+        let number = number.ok_or_else(|| {
+            format!("line {line}: {word}: \"{text:.30}\" is no number from {low} to {high}")
+        })?;
+        *kept = libm::round(number * fixed::ONE as f64) as i32;
+    }
+    Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        let e = Model::parse(text).expect_err(text);
+        assert!(!e.contains('\n'), "{e}");
+        e
+    }
+
+    #[test]
+    fn the_shipped_model_is_read() {
+        assert!(Model::shipped().power > 0);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_anywhere_is_refused() {
+        (0..TEXT.trim_end().len()).for_each(|at| drop(error(&TEXT[..at])));
+    }
+
+    #[test]
+    fn numbers_that_are_none_or_out_of_range_are_refused() {
+        let power = TEXT.lines().find(|l| l.starts_with("power")).unwrap();
+        for bad in ["NaN", "inf", "-1", "1e9", "x"] {
+            let e = error(&TEXT.replace(power, &format!("power {bad}")));
+            assert!(
+                e.ends_with(&format!("power: \"{bad}\" is no number from 0 to 2")),
+                "{e}"
+            );
+        }
+        let after = format!("{TEXT}\n{power}");
+        assert!(error(&after).ends_with("text after the line `end`"));
+        let twice = TEXT.replace(power, &format!("{power}\n{power}"));
+        assert!(error(&twice).contains("power is given twice"));
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert!(error("").contains("first line must be `hush 1`"));
+        assert!(error("hush 2\n").contains("first line must be `hush 1`"));
+        assert!(error("hush 1\ntarget 1 2\n").contains("target has 2 numbers; it needs 9"));
+        assert!(error("hush 1\nbias 1\n").contains("unknown word `bias`; known: target, wait"));
+    }
+}

@@ -1,0 +1,191 @@
+//! The policy: from gauges of the link to the law's settings, log-linear, in integers.
+//!
+//! A setting is e to the sum of weights times features, most of which are logarithms of gauges without a dimension, so a setting
+//! is a product of powers of gauges. The features, in the order of a model's rows:
+//!
+//! 1. 1
+//! 2. ln (R / 30 ms), R being the flows' usual base round trip
+//! 3. ln (s / 1 ms), s being the time that a packet of [`MTU`] bytes takes on the link
+//! 4. ln n, n being the active flows
+//! 5. ln (share of the time in which the link had nothing to send + 0.002) + 4
+//! 6. ln (the law's actions per R + 0.05) + 1
+//! 7. ln (least time to drain between two turns / R + 0.01) + 3
+//! 8. ln (greatest time to drain / R + 0.01) + 2
+//! 9. ln (packets of bandwidth-delay product per flow / 20), at least 0, at most 5
+
+use super::fixed::{self, ONE, Q, approach, ln};
+use super::law::{Law, Settings};
+use super::link::Link;
+use super::model::{FEATURES, Model, Row};
+use crate::{MS, MTU, NEVER, Nanos, SEC};
+
+const LN_30_MS: i64 = ln(30 * MS);
+const LN_1_MS: i64 = ln(MS);
+const LN_SEC: i64 = ln(SEC);
+const LN_20: i64 = ln(20);
+/// Fractions are kept with this many bits behind the point.
+const FINE: u32 = 24;
+
+/// What the policy remembers between its turns.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The next turn.
+    pub due: Nanos,
+    last: Nanos,
+    /// Running means: the law's actions per round trip ([`FINE`] bits behind the point), trough and peak (nanoseconds).
+    actions: i64,
+    trough: i64,
+    peak: i64,
+}
+
+impl Default for Policy {
+    /// One that has seen nothing.
+    fn default() -> Self {
+        Self {
+            due: 0,
+            last: 0,
+            actions: 0,
+            trough: 0,
+            peak: 0,
+        }
+    }
+}
+
+impl Policy {
+    /// Takes its turn: reads what the law did and what the link is, and says when to ask again.
+    #[cold]
+    pub fn decide(&mut self, now: Nanos, model: &Model, link: &Link, law: &mut Law) -> Settings {
+        let round_trip = link.round_trip();
+        self.remember(now, round_trip, link, law);
+        self.due = now + (round_trip / 4).clamp(2 * MS, 100 * MS);
+        settings(model, &self.features(link), link)
+    }
+
+    fn remember(&mut self, now: Nanos, round_trip: Nanos, link: &Link, law: &mut Law) {
+        if self.last != 0 {
+            let span = now.saturating_sub(self.last);
+            let per_trip = (u128::from(law.actions) * u128::from(round_trip)) << FINE;
+            // At most 1000 per thousandth of a round trip.
+            let per_trip = (per_trip / u128::from(span.max(round_trip / 1000))) as i64;
+            approach(
+                &mut self.actions,
+                per_trip,
+                fixed::share(span, 10 * round_trip),
+            );
+            if law.peak > 0 {
+                let a = fixed::share(span, 4 * round_trip);
+                approach(&mut self.trough, link.drain(law.trough) as i64, a);
+                approach(&mut self.peak, link.drain(law.peak) as i64, a);
+            }
+        }
+        self.last = now;
+        (law.actions, law.trough, law.peak) = (0, u64::MAX, 0);
+    }
+
+    fn features(&self, link: &Link) -> [i64; FEATURES] {
+        let round_trip = ln(link.round_trip());
+        let packet = ln(link.drain(u64::from(MTU)));
+        let flows = ln(link.flows().into());
+        // ln of a fraction with so many bits behind the point, and what is added to it first.
+        let fraction = |x: i64, bits: u32, plus: f64| {
+            let plus = (plus * (1u64 << bits) as f64) as i64;
+            ln((x + plus).max(1) as u64) - i64::from(bits) * fixed::LN2_Q
+        };
+        let trips = |ns: i64| ((i128::from(ns) << FINE) / i128::from(link.round_trip())) as i64;
+        [
+            ONE,
+            round_trip - LN_30_MS,
+            packet - LN_1_MS,
+            flows,
+            fraction(link.idle(), 30, 0.002) + 4 * ONE,
+            fraction(self.actions, FINE, 0.05) + ONE,
+            fraction(trips(self.trough), FINE, 0.01) + 3 * ONE,
+            fraction(trips(self.peak), FINE, 0.01) + 2 * ONE,
+            (round_trip - packet - flows - LN_20).clamp(0, 5 * ONE),
+        ]
+    }
+}
+
+fn settings(model: &Model, x: &[i64; FEATURES], link: &Link) -> Settings {
+    let of = |row: &Row| {
+        let products = row.iter().zip(x).map(|(w, x)| i64::from(*w) * x);
+        products.sum::<i64>() >> Q
+    };
+    let time = |ns: u64| ns.clamp(SEC / 100_000, 5 * SEC);
+    let (trip, packet) = (link.round_trip(), link.drain(u64::from(MTU)));
+    let trips =
+        |row: &Row, least: i64| time(fixed::scaled(trip, of(row).clamp(least * ONE, 3 * ONE)));
+    let longest = ((i128::from(model.longest) * i128::from(SEC)) >> Q) as u64;
+    let target = time(
+        fixed::exp(of(&model.target) + LN_SEC)
+            .min(longest)
+            .max(packet / 2),
+    );
+    let above = of(&model.cap);
+    let base = target + 2 * packet;
+    Settings {
+        target,
+        wait: trips(&model.wait, -6),
+        hold: trips(&model.hold, -4),
+        cap: match above > 4 * ONE {
+            true => NEVER,
+            false => time(base + fixed::scaled(base, above.max(-3 * ONE))),
+        },
+        step: time(fixed::exp(of(&model.step) + LN_SEC).max(packet)),
+        power: model.power.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_what_floating_point_gives() {
+        // 10 Mbit/s, the prior of 50 ms, one flow, never idle: by the formulas of the header.
+        let mut link = Link::default();
+        link.set_rate(1_250_000);
+        let model = Model::shipped();
+        let s = Policy::default().decide(MS, &model, &link, &mut Law::default());
+        let w = |row: &Row, i: usize| f64::from(row[i]) / ONE as f64;
+        let (trip, packet) = (0.05f64, 1514.0 / 1.25e6);
+        let x = [
+            1.0,
+            (trip / 0.03f64).ln(),
+            (packet / 1e-3f64).ln(),
+            0.0,
+            (link.idle() as f64 / (1 << 30) as f64 + 0.002).ln() + 4.0,
+            0.05f64.ln() + 1.0,
+            0.01f64.ln() + 3.0,
+            0.01f64.ln() + 2.0,
+            (trip / packet / 20.0).ln().clamp(0.0, 5.0),
+        ];
+        let of = |row: &Row| {
+            x.iter()
+                .enumerate()
+                .map(|(i, x)| w(row, i) * x)
+                .sum::<f64>()
+        };
+        let target = of(&model.target)
+            .exp()
+            .min(f64::from(model.longest) / ONE as f64);
+        let cap = (target + 2.0 * packet) * (1.0 + of(&model.cap).clamp(-3.0, 4.0).exp());
+        let near = |ns: Nanos, s: f64, what| {
+            let ratio = ns as f64 / (s * 1e9);
+            assert!((ratio - 1.0).abs() < 2e-3, "{what}: {ns} ns, {s} s");
+        };
+        near(s.target, target.max(packet / 2.0), "target");
+        near(
+            s.wait,
+            trip * of(&model.wait).clamp(-6.0, 3.0).exp(),
+            "wait",
+        );
+        near(
+            s.hold,
+            trip * of(&model.hold).clamp(-4.0, 3.0).exp(),
+            "hold",
+        );
+        near(s.cap, cap, "cap");
+        near(s.step, of(&model.step).exp().max(packet), "step");
+    }
+}
