@@ -312,6 +312,9 @@ def unknown(sort: str, name: str, known: Sequence[str]) -> str:
 def queue(words: str) -> str:
     """Check queue words and return them as short as they can be written."""
 
+def hush_model() -> str:
+    """Give the text of the policy that `hush` has without a `model`."""
+
 def queues() -> str:
     """List the kinds of queues as JSON: objects `name`, `summary`, `source`, `options`.
 

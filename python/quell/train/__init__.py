@@ -17,8 +17,8 @@ class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)
         """Exit status: 1, or 130 after Ctrl-C."""
 
 
-def need_torch() -> None:
-    """Raise InputError, which names the extra to install, where torch, numpy or safetensors is missing."""
-    missing = [name for name in ("torch", "numpy", "safetensors") if find_spec(name) is None]
+def need_torch(*others: str) -> None:
+    """Raise InputError, which names the extra to install, where torch, numpy, safetensors or another is missing."""
+    missing = [name for name in ("torch", "numpy", "safetensors", *others) if find_spec(name) is None]
     if missing:
         raise InputError(f"training needs {', '.join(missing)}: {install('train')}")

@@ -331,3 +331,64 @@ def train_learnqueue(
         soft_wrap=True,
     )
     return 0
+
+
+@training.command(
+    "hush",
+    epilog="Examples:\n\n  quell train hush --judge\n\n  quell train hush --generations 100 --out mine.txt\n\n"
+    "  quell train hush --judge --aqm 'hush model mine.txt' --aqm 'hush single' --links 100 --set 5",
+)
+def train_hush(
+    generations: Annotated[int, typer.Option(metavar="N", min=1, help="Of CMA-ES.")] = 30,
+    population: Annotated[int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in a generation.")] = 14,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Links that a generation meets, of --links.")] = 60,
+    sigma: Annotated[float, typer.Option(metavar="X", min=1e-4, max=10.0, help="First step of a weight.")] = 0.08,
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="FILE", help="Start from this model, not from quell's own.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of the search and its links.")] = 1,
+    links: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Random links.")] = 60,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Train nothing: print how queues do on random links beside the classics.")
+    ] = False,
+    aqm: Annotated[
+        list[str] | None, typer.Option("--aqm", metavar="WORDS", help="Judged in place of hush; repeatable.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Judging: runs on each link.")] = 3,
+    which: Annotated[
+        int, typer.Option("--set", metavar="SEED", min=0, help="Judging: the seed that links are drawn from.")
+    ] = 1001,
+    each: Annotated[bool, typer.Option("--each", help="Judging: a row for every link too.")] = False,
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    ray: Ray = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and the learning curve lie beside it.")
+    ] = Path("hush.txt"),
+) -> int:
+    """Search for hush's numbers by CMA-ES on random links, or judge queues on links that nothing was chosen by."""
+    if judge:
+        from quell.train import links as random_links
+
+        queues = [_core.queue(words) for words in aqm or ["hush", "hush in_order", "hush single"]]
+        with executor(ray) as on:
+            print(random_links.judge(random_links.draw(which, links, seeds), queues, each_link=each, on=on))
+        return 0
+    files.check_target("--out", out)
+    train.need_torch("cma")
+    from quell.train import hush
+
+    arguments = hush.Arguments(
+        generations=generations, population=population, batch=batch, pool=links, sigma=sigma, seed=seed,
+        command=command(),
+    )  # fmt: skip
+    first = None if model is None else hush.read(model)
+    with executor(ray) as on:
+        row = hush.train(arguments, out, first=first, resume=resume, tensorboard=tensorboard, on=on)
+    err.print(
+        f"{out}: on {arguments.held_out} other links g {row['g'][0]:.3f} (worst {row['g_worst']:.3f}), "
+        f"p {row['p'][0]:.2f} (worst {row['p_worst']:.1f}), wins {100 * row['wins'][0]:.0f} %; "
+        f"use it as `hush model {out}`",
+        soft_wrap=True,
+    )
+    return 0
