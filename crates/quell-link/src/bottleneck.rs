@@ -17,6 +17,9 @@ use crate::words::Queue;
 /// Points of the sojourn's cumulative distribution.
 const CDF_POINTS: usize = 200;
 
+/// When the line of a queue is due whose owner takes the packets: not idle, so that no arrival starts it.
+const TAKEN_BY_OWNER: Nanos = NEVER - 1;
+
 /// How packets leave a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shaper {
@@ -56,6 +59,8 @@ pub struct Bottleneck<P, O> {
     in_service: Option<P>,
     nic: VecDeque<P>,
     nic_limit: usize,
+    /// An arrival concerns a busy link, too: there is a device to fill, or the discipline has let the link wait.
+    attends: bool,
     loss: f64,
     // Token bucket: what it holds (in time) when it was last charged, and when it is out of debt.
     tokens: i64,
@@ -79,6 +84,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             in_service: None,
             nic: VecDeque::new(),
             nic_limit: params.nic,
+            attends: params.nic > 0,
             loss: params.loss,
             tokens: i64::MAX / 4,
             charged: 0,
@@ -91,7 +97,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// The link never takes a packet by itself: the owner takes them from the queue.
     pub fn without_line(self) -> Self {
         Self {
-            next: NEVER - 1, // not idle, so that no arrival starts the line
+            next: TAKEN_BY_OWNER,
             ..self
         }
     }
@@ -124,9 +130,20 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         if backlog.packets > 0 {
             if self.next == NEVER {
                 self.kick(now);
-            } else if self.nic_limit > 0 && self.in_service.is_some() {
-                self.fill_nic(now);
+            } else if self.attends {
+                self.attend(now);
             }
+        }
+    }
+
+    /// An arrival at a link that is not idle: what fits goes into the device, and a discipline that let the link wait is asked again.
+    #[cold]
+    fn attend(&mut self, now: Nanos) {
+        self.attends = self.nic_limit > 0;
+        if self.in_service.is_some() {
+            self.fill_nic(now);
+        } else if self.next != TAKEN_BY_OWNER {
+            self.kick(now);
         }
     }
 
@@ -189,8 +206,18 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         self.next = match through {
             Got::Packet(t) => t,
             Got::Empty => NEVER,
-            Got::NotBefore(t) => t.max(now + 1),
+            Got::NotBefore(t) => self.wait(now, t),
         };
+    }
+
+    /// The discipline sends nothing before `t`, unless a packet arrives first: when the link is due.
+    #[cold]
+    fn wait(&mut self, now: Nanos, t: Nanos) -> Nanos {
+        self.attends = true;
+        match t {
+            TAKEN_BY_OWNER => NEVER,
+            t => t.max(now + 1),
+        }
     }
 
     /// The next packet out of the device queue, which then takes as many as fit.
@@ -238,7 +265,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
                 None
             }
             Got::NotBefore(t) => {
-                self.next = t.max(now + 1);
+                self.next = self.wait(now, t);
                 None
             }
         }

@@ -216,10 +216,16 @@ impl Cell {
     /// A packet came into a queue.
     #[inline]
     pub fn arrived(&mut self, now: Nanos, port: usize, ports: &mut [Port]) {
-        let c = usize::from(self.links[port].contender);
-        if self.contenders[c].hardware.len() >= self.config.aggregation.hardware as usize {
-            return;
+        let link = &mut self.links[port];
+        let c = usize::from(link.contender);
+        link.not_before = 0;
+        if self.contenders[c].hardware.len() < self.config.aggregation.hardware as usize {
+            self.refill(c, now, ports);
         }
+    }
+
+    /// There may be more for the hardware outside an exchange: if it had nothing, its backoff begins.
+    fn refill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         let idle = self.contenders[c].hardware.is_empty();
         self.fill(c, now, ports);
         if idle && !self.contenders[c].hardware.is_empty() {
@@ -529,9 +535,7 @@ impl Cell {
 
     fn is_due(&mut self, c: usize, due: Due, now: Nanos, ports: &mut [Port]) {
         if matches!(due, Due::Wake) {
-            self.fill(c, now, ports);
-            let free = !self.nodes[usize::from(self.contenders[c].node)].engaged;
-            return self.contenders[c].plan(now, free);
+            return self.refill(c, now, ports);
         }
         let Some(x) = self.contenders[c].exchange else {
             return;
@@ -616,17 +620,29 @@ impl Cell {
     fn fill(&mut self, c: usize, now: Nanos, ports: &mut [Port]) {
         while self.contenders[c].hardware.len() < self.config.aggregation.hardware as usize {
             let Some(l) = self.choose(c, now, ports) else {
-                return;
+                return self.set_wake(c, now);
             };
             let claim = self.claim(l, c, now, ports);
-            let not_before = self.links[usize::from(l)].not_before;
             if claim.frames > 0 {
                 self.contenders[c].hardware.push_back(claim);
-            } else if not_before > now {
-                self.next = self.next.min(not_before);
-                self.due.push((not_before, c as u16, Due::Wake));
             }
         }
+    }
+
+    /// The hardware has room: when the first discipline is to be asked again that sends nothing before its time. Without room
+    /// there is no need, because who makes room fills it.
+    fn set_wake(&mut self, c: usize, now: Nanos) {
+        let links = self.contenders[c].links.iter();
+        let times = links.map(|l| self.links[usize::from(*l)].not_before);
+        let Some(at) = times.filter(|t| (now + 1..NEVER).contains(t)).min() else {
+            return;
+        };
+        let is = |d: &&mut (Nanos, u16, Due)| d.1 == c as u16 && matches!(d.2, Due::Wake);
+        match self.due.iter_mut().find(is) {
+            Some(wake) => wake.0 = at,
+            None => self.due.push((at, c as u16, Due::Wake)),
+        }
+        self.next = self.next.min(at);
     }
 
     /// The next PPDU takes in what has come since it was claimed.

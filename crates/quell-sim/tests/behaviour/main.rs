@@ -11,3 +11,4 @@ mod robustness;
 mod soak;
 mod topology;
 mod transfers;
+mod waiting;
