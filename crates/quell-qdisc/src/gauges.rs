@@ -69,6 +69,18 @@ impl Knobs {
         base_probability: None,
         release: false,
     };
+
+    /// What is wrong with a value, if any: a limit is at least 1 packet, a probability from 0 to 1.
+    pub fn fault(&self) -> Option<String> {
+        let share = |name: &str, p: Option<f64>| {
+            let p = p.filter(|p| !(0.0..=1.0).contains(p))?;
+            Some(format!("{name} = {p} is not from 0 to 1"))
+        };
+        if self.limit_packets == Some(0) {
+            return Some("limit = 0 is not at least 1 packet".into());
+        }
+        share("drop", self.drop).or_else(|| share("base_probability", self.base_probability))
+    }
 }
 
 /// Which knobs a discipline has: for the queue as a whole, or for one of its sub-queues.
@@ -116,7 +128,7 @@ impl KnobSet {
         self.misses(Self {
             limit: knobs.limit_packets.is_some(),
             drop: knobs.drop.is_some(),
-            base_probability: knobs.base_probability.is_some(),
+            base_probability: knobs.base_probability.is_some() || knobs.release,
         })
     }
 }
@@ -173,4 +185,39 @@ pub struct Admission {
     pub sub_queue: usize,
     /// It was given to another flow just now: what was known of it is void.
     pub fresh: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hands_a_probability_back_needs_that_knob() {
+        let release = Knobs {
+            release: true,
+            ..Knobs::KEEP
+        };
+        assert_eq!(KnobSet::LIMIT.lacks(&release), Some("base_probability"));
+        assert_eq!(KnobSet::LIMIT.lacks(&Knobs::KEEP), None);
+    }
+
+    #[test]
+    fn values_that_no_knob_has_are_named() {
+        let p = |p| Knobs {
+            drop: p,
+            base_probability: Some(1.0),
+            ..Knobs::KEEP
+        };
+        assert_eq!(Knobs::KEEP.fault(), None);
+        assert_eq!(p(Some(0.0)).fault(), None);
+        for (value, text) in [(f64::NAN, "NaN"), (7.0, "7"), (-0.1, "-0.1")] {
+            let wanted = format!("drop = {text} is not from 0 to 1");
+            assert_eq!(p(Some(value)).fault(), Some(wanted));
+        }
+        let limit = |limit_packets| Knobs {
+            limit_packets,
+            ..Knobs::KEEP
+        };
+        assert!(limit(Some(0)).fault().is_some() && limit(Some(1)).fault().is_none());
+    }
 }

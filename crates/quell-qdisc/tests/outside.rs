@@ -12,8 +12,8 @@ use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, AnyDiscipline, Handle};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{
-    Discipline, DropCause, Drops, Ecn, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Qdisc, Rng,
-    SEC,
+    Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MS, NEVER, Nanos,
+    Packet, Qdisc, Rng, SEC, SubGauges,
 };
 
 type Dropped = Vec<(TestPacket, DropCause)>;
@@ -206,6 +206,44 @@ impl Discipline<Handle> for Rogue {
         }
     }
 
+    // The tests see to it that these are not called after a failure.
+    fn on_timer(&mut self, _: Nanos) {
+        assert_eq!(self.misdeed, Misdeed::TimerNeverMovesOn);
+    }
+    fn marks(&self) -> u64 {
+        3
+    }
+    fn gauges(&self, _: Nanos, _: &mut Gauges) {
+        unreachable!("no test asks a working one");
+    }
+    fn knobs(&self) -> KnobSet {
+        unreachable!("no test asks a working one");
+    }
+    fn set_knobs(&mut self, _: &Knobs) {
+        unreachable!("no test asks a working one");
+    }
+    fn sub_queues(&self) -> usize {
+        unreachable!("no test asks a working one");
+    }
+    fn sub_knobs(&self) -> KnobSet {
+        unreachable!("no test asks a working one");
+    }
+    fn sub_queue_of(&self, _: &Handle) -> Option<usize> {
+        unreachable!("no test asks a working one");
+    }
+    fn admit(&mut self, _: Nanos, _: &Handle) -> Option<Admission> {
+        unreachable!("no test asks a working one");
+    }
+    fn sub_len(&self, _: usize) -> u32 {
+        unreachable!("no test asks a working one");
+    }
+    fn sub_gauges(&self, _: Nanos, _: usize) -> Option<SubGauges> {
+        unreachable!("no test asks a working one");
+    }
+    fn set_sub_knobs(&mut self, _: usize, _: &Knobs) {
+        unreachable!("no test asks a working one");
+    }
+
     fn failure(&self) -> Option<&str> {
         self.failed.then_some("the disk is full")
     }
@@ -322,6 +360,19 @@ fn what_misbehaves_fails_at_once_and_stays_empty() {
             (0, 0, NEVER),
             "{misdeed:?}"
         );
+        // None of its methods is called any more.
+        q.on_timer(9);
+        q.set_knobs(&Knobs::KEEP);
+        q.set_sub_knobs(0, &Knobs::KEEP);
+        q.gauges(9, &mut Gauges::default());
+        let packet = TestPacket::new(7, 100, 7, Ecn::NotEct);
+        assert_eq!((q.admit(9, &packet), q.sub_queue_of(&packet)), (None, None));
+        assert_eq!(
+            (q.sub_queues(), q.sub_len(0), q.sub_gauges(9, 0)),
+            (0, 0, None)
+        );
+        assert_eq!((q.knobs(), q.sub_knobs()), (KnobSet::NONE, KnobSet::NONE));
+        assert_eq!(q.marks(), 3, "{misdeed:?}");
         let mut all: Vec<u64> = drops.iter().map(|(p, _)| p.id).chain(out).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 3, 4, 5], "{misdeed:?}");

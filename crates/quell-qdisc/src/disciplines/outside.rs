@@ -1,8 +1,9 @@
 //! A discipline that another crate brings: any [`Discipline`] of [`Handle`]s that can be cloned.
 //!
 //! The owner's packets stay here, and the discipline queues handles to them. It need not know what its owner's packets are, and
-//! what it loses, invents or returns twice is noticed in the call in which it happens. A discipline that did so has failed: it is
-//! called no more, what it held is dropped, and the queue stays empty. Whoever drives it looks at [`Discipline::failure`].
+//! what it loses, invents or returns twice is noticed in the call in which it happens. A discipline that did so has failed: none of
+//! its methods is called any more, what it held is dropped, and so is what is offered from then on. Whoever drives it looks at
+//! [`Discipline::failure`].
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -303,6 +304,8 @@ struct Inner<P> {
     discipline: Box<dyn AnyDiscipline>,
     held: Slab<P>,
     failure: Option<String>,
+    /// Packets that it had marked when it failed.
+    marks: u64,
 }
 
 impl<P: Packet> Outside<P> {
@@ -317,20 +320,37 @@ impl<P: Packet> Outside<P> {
                 bytes: 0,
             },
             failure: None,
+            marks: 0,
         }))
     }
 }
 
 impl<P: Packet> Inner<P> {
+    /// The discipline, unless it has failed.
+    #[inline]
+    fn working(&self) -> Option<&dyn AnyDiscipline> {
+        self.failure.is_none().then_some(&*self.discipline)
+    }
+
+    /// See `working`.
+    #[inline]
+    fn working_mut(&mut self) -> Option<&mut dyn AnyDiscipline> {
+        match self.failure {
+            None => Some(&mut *self.discipline),
+            Some(_) => None,
+        }
+    }
+
     /// What must hold after each call, and what follows if it does not.
     fn check<D: Drops<P>>(&mut self, now: Nanos, fault: Option<Fault>, drops: &mut D) {
         let (packets, bytes) = (self.discipline.len(), self.discipline.bytes());
         if let Some(why) = self.discipline.failure() {
-            self.failure = Some(format!("{}: {why}", self.name));
+            let why = format!("{}: {why}", self.name);
+            self.stop(why);
         } else if let Some(fault) = fault {
             self.fail(fault);
         } else if (packets, bytes) != (self.held.len(), self.held.bytes) {
-            self.failure = Some(format!(
+            self.stop(format!(
                 "{} says that it holds {packets} packets of {bytes} bytes in all; of what it was given it has neither returned nor \
                  dropped {} packets of {} bytes",
                 self.name,
@@ -357,7 +377,14 @@ impl<P: Packet> Inner<P> {
             Fault::Past => "let its packets wait for a time that is not in the future".into(),
             Fault::Timer => "has a timer that stays due after it has run".into(),
         };
-        self.failure = Some(format!("{} {what}", self.name));
+        self.stop(format!("{} {what}", self.name));
+    }
+
+    /// The discipline is called no more.
+    #[cold]
+    fn stop(&mut self, why: String) {
+        self.marks = self.discipline.marks();
+        self.failure = Some(why);
     }
 
     /// Drops what a discipline that failed held.
@@ -423,7 +450,9 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         }
     }
     fn on_timer(&mut self, now: Nanos) {
-        self.0.discipline.on_timer(now);
+        if let Some(discipline) = self.0.working_mut() {
+            discipline.on_timer(now);
+        }
     }
     fn run_timers(&mut self, now: Nanos) {
         loop {
@@ -444,39 +473,46 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         self.0.held.bytes
     }
     fn marks(&self) -> u64 {
-        self.0.discipline.marks()
+        self.0.working().map_or(self.0.marks, |d| d.marks())
     }
     fn failure(&self) -> Option<&str> {
         self.0.failure.as_deref()
     }
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
-        self.0.discipline.gauges(now, gauges);
+        if let Some(discipline) = self.0.working() {
+            discipline.gauges(now, gauges);
+        }
     }
     fn knobs(&self) -> KnobSet {
-        self.0.discipline.knobs()
+        self.0.working().map_or(KnobSet::NONE, |d| d.knobs())
     }
     fn set_knobs(&mut self, knobs: &Knobs) {
-        self.0.discipline.set_knobs(knobs);
+        if let Some(discipline) = self.0.working_mut() {
+            discipline.set_knobs(knobs);
+        }
     }
     fn sub_queues(&self) -> usize {
-        self.0.discipline.sub_queues()
+        self.0.working().map_or(0, |d| d.sub_queues())
     }
     fn sub_knobs(&self) -> KnobSet {
-        self.0.discipline.sub_knobs()
+        self.0.working().map_or(KnobSet::NONE, |d| d.sub_knobs())
     }
     fn sub_queue_of(&self, packet: &P) -> Option<usize> {
-        self.0.discipline.sub_queue_of(&Handle::passing(packet))
+        self.0.working()?.sub_queue_of(&Handle::passing(packet))
     }
     fn admit(&mut self, now: Nanos, packet: &P) -> Option<Admission> {
-        self.0.discipline.admit(now, &Handle::passing(packet))
+        let discipline = self.0.working_mut()?;
+        discipline.admit(now, &Handle::passing(packet))
     }
     fn sub_len(&self, sub_queue: usize) -> u32 {
-        self.0.discipline.sub_len(sub_queue)
+        self.0.working().map_or(0, |d| d.sub_len(sub_queue))
     }
     fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
-        self.0.discipline.sub_gauges(now, sub_queue)
+        self.0.working()?.sub_gauges(now, sub_queue)
     }
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {
-        self.0.discipline.set_sub_knobs(sub_queue, knobs);
+        if let Some(discipline) = self.0.working_mut() {
+            discipline.set_sub_knobs(sub_queue, knobs);
+        }
     }
 }
