@@ -1,6 +1,7 @@
 //! The simulator and the live plane measure the same: driven by the same arrivals, their records say the same of the queue.
 #![cfg(target_os = "linux")]
 
+use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 
 use quell_link::record::{Run, Series};
@@ -46,7 +47,7 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
         burst,
         loss,
         seed: SEED,
-        bin: BIN,
+        bin: NonZeroU64::new(BIN).expect("a width"),
         ..Params::line(RATE, Queue::parse(queue).expect("queue words"))
     });
     let class = Class {

@@ -4,6 +4,7 @@
 //! it should have been. A loop that wakes late is thus late by that once, and never slower than the rate.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use quell_link::bottleneck::{self, Bottleneck, Shaper};
 use quell_link::queue::Observer;
@@ -19,6 +20,12 @@ pub const ETHERNET: u32 = 14;
 
 /// Where a limit is in bytes of memory, three of the smallest packets take no more of it than one of full size.
 const SMALL: u32 = 3;
+
+/// 100 ms.
+const BIN: NonZeroU64 = match NonZeroU64::new(100 * MS) {
+    Some(bin) => bin,
+    None => NonZeroU64::MIN,
+};
 
 /// What a link is.
 #[derive(Clone, Debug)]
@@ -38,8 +45,8 @@ pub struct Params {
     pub burst: Option<u32>,
     /// Seed of the discipline's and the loss's random numbers.
     pub seed: u64,
-    /// Width of the series' bins.
-    pub bin: Nanos,
+    /// Width of the series' bins, ns.
+    pub bin: NonZeroU64,
 }
 
 impl Params {
@@ -53,7 +60,7 @@ impl Params {
             overhead: ETHERNET,
             burst: None,
             seed: 1,
-            bin: 100 * MS,
+            bin: BIN,
         }
     }
 }
@@ -193,9 +200,9 @@ impl LiveLink {
         Self {
             wire: VecDeque::new(),
             bottleneck: Bottleneck::new(&link, &params.queue, rng, Freed::default()),
-            bin_at: params.bin,
+            bin_at: params.bin.get(),
             series: Series {
-                bin_s: params.bin as f64 / SEC as f64,
+                bin_s: params.bin.get() as f64 / SEC as f64,
                 ..Series::default()
             },
             payload: 0,
@@ -203,6 +210,11 @@ impl LiveLink {
             warm_payload: 0,
             params,
         }
+    }
+
+    /// Why the queue works no more, where another crate brought it: packets then pass without delay or limit.
+    pub fn failure(&self) -> Option<&str> {
+        self.bottleneck.queue.discipline().failure()
     }
 
     /// From now on decisions of a guarded controller are timed on this clock. One that comes later than a period after it was
@@ -254,7 +266,12 @@ impl LiveLink {
                     out(time, packet);
                 }
             } else if let Some((_, packet)) = self.wire.pop_front() {
-                self.bottleneck.enqueue(time, packet.len, || packet);
+                if self.failure().is_some() {
+                    self.payload += u64::from(packet.payload);
+                    out(time, packet);
+                } else {
+                    self.bottleneck.enqueue(time, packet.len, || packet);
+                }
             }
         }
     }
@@ -266,8 +283,8 @@ impl LiveLink {
 
     /// A bin of the series is full.
     fn close_bin(&mut self, now: Nanos) {
-        let width = now - (self.bin_at - self.params.bin);
-        self.bin_at = now + self.params.bin;
+        let width = now - (self.bin_at - self.params.bin.get());
+        self.bin_at = now + self.params.bin.get();
         self.bottleneck.close_bin(now, width, &mut self.series);
         let payload = self.payload - std::mem::replace(&mut self.binned_payload, self.payload);
         self.series.goodput_mbps.resize(1, Vec::new());
@@ -279,7 +296,7 @@ impl LiveLink {
         self.bottleneck.restart(now);
         self.warm_payload = self.payload;
         if series {
-            self.bin_at = now + self.params.bin;
+            self.bin_at = now + self.params.bin.get();
             self.binned_payload = self.payload;
             self.bottleneck.begin_bin(now);
             self.series = Series {
@@ -310,7 +327,7 @@ impl LiveLink {
         let c = &queue.probe.meter.counters;
         let last = |v: &[f64]| v.last().copied().unwrap_or_default();
         View {
-            now_s: (self.bin_at - self.params.bin) as f64 / SEC as f64,
+            now_s: (self.bin_at - self.params.bin.get()) as f64 / SEC as f64,
             capacity_mbps: last(&s.capacity_mbps),
             throughput_mbps: last(&s.throughput_mbps),
             sojourn_ms: s.sojourn_ms.last().copied().flatten(),
@@ -345,7 +362,7 @@ impl LiveLink {
 
     /// The limit in force, packets; 0 where the discipline has none that it shows.
     pub fn limit_packets(&self) -> u32 {
-        let now = self.bin_at - self.params.bin;
+        let now = self.bin_at - self.params.bin.get();
         self.bottleneck.queue.positions(now).0
     }
 
@@ -358,15 +375,15 @@ impl LiveLink {
         }
     }
 
-    /// Lets the queue hold at most so many packets, where its discipline has a limit in packets: it then chooses what is dropped, not
+    /// From `now` on, lets the queue hold at most so many packets, where its discipline has a limit in packets: it then chooses what is dropped, not
     /// the pool that packets lie in.
-    pub fn hold_at_most(&mut self, packets: u32) {
+    pub fn hold_at_most(&mut self, now: Nanos, packets: u32) {
         if self.bottleneck.queue.discipline().knobs().limit && self.limit_packets() > packets {
             let knobs = Knobs {
                 limit_packets: Some(packets),
                 ..Knobs::KEEP
             };
-            self.bottleneck.set_knobs(0, None, &knobs);
+            self.bottleneck.set_knobs(now, None, &knobs);
         }
     }
 
@@ -402,6 +419,8 @@ mod tests {
     use crate::header::Class;
     use proptest::prelude::*;
     use quell_link::words;
+    use quell_qdisc::outside::Handle;
+    use quell_qdisc::{Drops, Got};
 
     fn params(words: &str, bps: u64) -> Params {
         Params::line(bps, Queue::parse(words).unwrap())
@@ -444,6 +463,69 @@ mod tests {
         assert_eq!(record.run.goodput_mbps, 3.0 * 946.0 * 8.0 / 1e5);
         // The second waited for 1 ms.
         assert!((record.run.sojourn_ms.mean - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    /// A FIFO that loses its third packet.
+    #[derive(Clone, Debug, Default)]
+    struct Leaky(VecDeque<Handle>, u64, u32);
+
+    impl Discipline<Handle> for Leaky {
+        fn enqueue<D: Drops<Handle>>(&mut self, _: Nanos, p: Handle, _: &mut Rng, _: &mut D) {
+            self.2 += 1;
+            if self.2 != 3 {
+                self.1 += u64::from(p.len());
+                self.0.push_back(p);
+            }
+        }
+        fn dequeue<D: Drops<Handle>>(&mut self, _: Nanos, _: &mut Rng, _: &mut D) -> Got<Handle> {
+            let Some(packet) = self.0.pop_front() else {
+                return Got::Empty;
+            };
+            self.1 -= u64::from(packet.len());
+            Got::Packet(packet)
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn bytes(&self) -> u64 {
+            self.1
+        }
+    }
+
+    #[test]
+    fn packets_pass_a_queue_from_outside_that_has_failed() {
+        let leaky = Queue::outside("leaky", |_| Leaky::default()).unwrap();
+        let mut link = LiveLink::new(Params::line(8_000_000, leaky));
+        let mut out = Vec::new();
+        for place in 0..6 {
+            link.arrive(10, live(place, 986, 0, Ecn::NotEct));
+        }
+        link.advance(100 * MS, |_, p| out.push(p.place));
+        // The first was on the line; the queue fails with the third.
+        assert_eq!(
+            link.failure().map(|why| &why[..16]),
+            Some("leaky says that ")
+        );
+        assert_eq!(out, [3, 4, 5, 0]);
+        assert_eq!(
+            [link.freed(), link.freed(), link.freed()],
+            [Some(1), Some(2), None]
+        );
+        link.arrive(200 * MS, live(9, 986, 0, Ecn::NotEct));
+        link.advance(300 * MS, |now, p| {
+            out.push((p.place == 9 && now == 200 * MS).into())
+        });
+        assert_eq!(out.len(), 5);
+        assert_eq!(out[4], 1);
+    }
+
+    #[test]
+    fn a_limit_set_late_counts_from_then_on_in_the_mean() {
+        let mut link = LiveLink::new(params("fixed limit 100", 8_000_000));
+        link.advance(SEC, |_, _| ());
+        link.hold_at_most(SEC, 10);
+        let mean = link.record(2 * SEC).limit_packets.expect("a mean limit");
+        assert!((mean - 55.0).abs() < 0.01, "{mean}");
     }
 
     #[test]

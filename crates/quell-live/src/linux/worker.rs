@@ -182,7 +182,7 @@ pub fn most_packets(params: &Params) -> u32 {
 /// An idle link whose time begins now, for a backend that holds so many packets.
 fn link(params: Params, capacity: u32) -> LiveLink {
     let mut link = LiveLink::new(params);
-    link.hold_at_most(capacity);
+    link.hold_at_most(0, capacity);
     let began = Instant::now();
     link.time_decisions(Arc::new(move || began.elapsed().as_nanos() as Nanos));
     link
