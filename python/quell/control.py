@@ -68,7 +68,7 @@ class Controller(Protocol):
     """
 
     period: float
-    """Seconds between decisions, at least 1e-6."""
+    """Seconds between decisions, at least 1e-9."""
 
     def decide(self, gauges: Gauges, /) -> Knobs | None:
         """Look at the gauges and return the knobs to set; None leaves all as they are."""

@@ -141,7 +141,7 @@ def plan(
 
     With `first_series` the runs of the first seed keep a time series for the report even where `series_bin_s` is None.
     """
-    first = series_bin_s or (scenario.duration_s / BINS if first_series else None)
+    first = scenario.duration_s / BINS if series_bin_s is None and first_series else series_bin_s
     return [
         Job(queue, scenario.run_seed(k), first if k == 0 else series_bin_s)
         for k in range(scenario.seeds)
