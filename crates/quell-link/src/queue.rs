@@ -362,7 +362,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             self.decide_at = NEVER;
             return false;
         };
-        self.decide_at = now.saturating_add(controller.period());
+        self.decide_at = now.saturating_add(controller.period().max(1));
         let outside = controller.is_outside();
         if !outside {
             let gauges = read(self);
@@ -377,6 +377,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
                 self.sub_queues.extend(all);
             }
             let knobs = controller.decide(&gauges, &mut self.sub_queues, &mut self.rng);
+            debug_assert_eq!(knobs.fault(), None, "{}", controller.name());
             self.apply(now, None, &knobs);
             for (sub, SubQueue { knobs, .. }) in self.sub_queues.iter().enumerate() {
                 self.qdisc.set_sub_knobs(sub, knobs);

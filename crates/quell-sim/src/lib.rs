@@ -1,15 +1,15 @@
 #![doc = include_str!("../README.md")]
 
-pub mod agenda;
+mod agenda;
 mod capture;
 pub mod cc;
 pub mod packet;
-pub mod pcap;
-pub mod pipe;
+mod pcap;
+mod pipe;
 pub mod run;
 pub mod scenario;
 pub mod tcp;
-pub mod wifi;
+mod wifi;
 pub mod world;
 
 mod build;

@@ -107,7 +107,7 @@ impl Net {
 
     /// A packet has come into a port.
     #[inline(always)]
-    fn tell_cell(&mut self, now: Nanos, port: usize) {
+    pub fn tell_cell(&mut self, now: Nanos, port: usize) {
         if let Some(cell) = &mut self.cell {
             cell.arrived(now, port, &mut self.ports);
         }

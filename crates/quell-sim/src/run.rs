@@ -48,6 +48,8 @@ pub struct Session {
     capture: Option<Capture>,
     /// The end of the slice that runs.
     until: Nanos,
+    /// The answers that its packets had got when it stopped last.
+    answers: Option<u64>,
     cpu_s: f64,
 }
 
@@ -65,6 +67,7 @@ impl Session {
             world,
             capture,
             until: 0,
+            answers: None,
             cpu_s: 0.0,
         })
     }
@@ -85,12 +88,32 @@ impl Session {
     /// Runs to the next decision of an outside controller, or to the end. `go_on` is asked now and then.
     ///
     /// # Errors
-    /// What `go_on` says; if a queue from outside fails or the capture cannot be written.
+    /// What `go_on` says; if a packet still waits for the decision that was asked for last, a queue from outside fails or the
+    /// capture cannot be written.
     pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
+        self.check_answered()?;
         let clock = cpu_time::ThreadTime::now();
         let status = self.run_on(go_on);
+        self.answers = Some(self.world.answers);
         self.cpu_s += clock.elapsed().as_secs_f64();
         status
+    }
+
+    /// That the packet has its decision for which the world stopped last.
+    fn check_answered(&self) -> Result<(), Error> {
+        let open = self
+            .world
+            .net
+            .ports
+            .iter()
+            .position(|port| port.question().is_some());
+        match open.filter(|_| self.answers == Some(self.world.answers)) {
+            None => Ok(()),
+            Some(queue) => {
+                let what = format!("a packet waits for a decision about queue {queue}");
+                Err(Error::new(what).remedy("set its knobs before you go on"))
+            }
+        }
     }
 
     fn run_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {

@@ -52,7 +52,8 @@ impl Scenario {
         Source::load(name, overrides)?.read()
     }
 
-    /// The scenario as a file that reads back to the same, defaults written out. Traces keep the path they were read from.
+    /// The scenario as a file that reads back to the same, defaults written out. Traces keep the path they were read from. A
+    /// congestion control from outside ([`Cc::outside`]) has its name there, which no file can bring back.
     pub fn to_toml(&self) -> String {
         toml::write(&write::scenario(self))
     }

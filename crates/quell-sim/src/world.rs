@@ -16,7 +16,7 @@ use crate::measure::Measures;
 use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt};
 use crate::port::Port;
-use crate::scenario::Scenario;
+use crate::scenario::{Link, Scenario};
 use crate::slot::{Connection, End, Slot, source};
 use crate::wifi;
 
@@ -55,6 +55,8 @@ pub struct World {
     pub(crate) queue: String,
     /// Who was given the bottleneck's queue.
     pub(crate) controlled_by: Option<String>,
+    /// How often knobs were set that a packet waited for.
+    pub(crate) answers: u64,
     warm_at: Nanos,
     events: u64,
 }
@@ -77,6 +79,10 @@ impl World {
         seed: u64,
         bin: Option<Nanos>,
     ) -> Result<Self, Error> {
+        if bin == Some(0) {
+            let error = Error::new("the bins of the series have a width of 0");
+            return Err(error.remedy("give them 1 ns at least, or want no series"));
+        }
         queue.check(scenario.link.rate.mean_bps(scenario.duration))?;
         if let Some(wifi) = &scenario.wifi {
             let (ports, cell) = wifi::build(&scenario, wifi, queue, seed)?;
@@ -95,7 +101,7 @@ impl World {
             "link",
         )];
         for (i, hop) in scenario.hops.iter().enumerate() {
-            let words = Queue::parse(&hop.queue)?;
+            let words = words_of(hop, &scenario, &format!("hop[{}]", i + 1))?;
             ports.push(Port::new(
                 hop,
                 &words,
@@ -112,7 +118,7 @@ impl World {
             .remedy(format!("give it at most {}", MOST_PORTS - 1)));
         }
         if let Some(up) = &scenario.up {
-            let words = Queue::parse(&up.queue)?;
+            let words = words_of(up, &scenario, "link.up")?;
             ports.push(Port::new(up, &words, scenario.duration, seed, "up"));
         }
         let net = Net {
@@ -143,6 +149,7 @@ impl World {
             seed,
             queue: queue.canonical(),
             controlled_by: None,
+            answers: 0,
             events: 0,
         };
         world.populate()?;
@@ -175,7 +182,7 @@ impl World {
     /// Sets knobs of a queue, or of one of its sub-queues. Where a packet waits for a decision about just that, this is it.
     ///
     /// # Errors
-    /// If there is no such queue, or it lacks one of these knobs.
+    /// If there is no such queue or sub-queue, it lacks one of these knobs, or a value is out of its range.
     pub fn set_knobs(
         &mut self,
         queue: usize,
@@ -187,8 +194,21 @@ impl World {
         if let Some(lacking) = known.lacks(knobs) {
             return Err(self.lacks(queue, lacking, known));
         }
+        if let Some(fault) = knobs.fault() {
+            return Err(Error::new(format!("`{}`: {fault}", self.words(queue))));
+        }
         let port = &mut self.net.ports[queue];
+        let count = port.queue.discipline().sub_queues();
+        if let Some(sub) = sub_queue.filter(|sub| *sub >= count) {
+            let what = format!("there is no sub-queue {sub} of queue {queue}");
+            return Err(Error::new(what).remedy(format!("it has {count}, the first is 0")));
+        }
+        let waited = port.question().is_some_and(|q| q.sub_queue == sub_queue);
         port.set_knobs(now, sub_queue, knobs);
+        if waited {
+            self.answers += 1;
+            self.net.tell_cell(now, queue);
+        }
         self.net.forget_acks(queue);
         Ok(())
     }
@@ -297,13 +317,17 @@ impl World {
     /// Gives a queue to this controller.
     ///
     /// # Errors
-    /// If there is no such queue, or it lacks a knob that the controller sets.
+    /// If there is no such queue, it lacks a knob that the controller sets, or the time between decisions is 0.
     pub fn set_controller(
         &mut self,
         queue: usize,
         controller: Box<dyn Control>,
     ) -> Result<(), Error> {
         let now = self.now;
+        if controller.period() == 0 {
+            let what = format!("the controller {} has a period of 0", controller.name());
+            return Err(Error::new(what).remedy("let it decide every nanosecond at most"));
+        }
         let (whole, sub) = controller.knobs();
         for (wanted, of_sub_queues) in [(whole, false), (sub, true)] {
             let known = self.knobs(queue, of_sub_queues)?;
@@ -323,6 +347,14 @@ impl World {
     pub fn release(&mut self, queue: usize) {
         if let Some(port) = self.net.ports.get_mut(queue) {
             port.queue.release();
+            self.not_controlled(queue);
+        }
+    }
+
+    /// Who was given the queue no longer has it.
+    fn not_controlled(&mut self, queue: usize) {
+        if queue == 0 {
+            self.controlled_by = None;
         }
     }
 
@@ -349,6 +381,7 @@ impl World {
     pub fn set_outside(&mut self, queue: usize, period: Nanos) -> Result<(), Error> {
         let now = self.now;
         self.port_mut(queue)?.queue.set_outside(now, period);
+        self.not_controlled(queue);
         self.net.control_at = 0;
         Ok(())
     }
@@ -630,6 +663,13 @@ impl World {
             Slot::Free => self.net.timers.clear(source(slot, end)),
         }
     }
+}
+
+/// The queue words of a link, checked for its rate.
+fn words_of(link: &Link, scenario: &Scenario, name: &str) -> Result<Queue, Error> {
+    let rate = link.rate.mean_bps(scenario.duration);
+    let words = Queue::parse(&link.queue).and_then(|words| words.check(rate).map(|()| words));
+    words.map_err(|e| e.under(&format!("{name}.queue")))
 }
 
 /// On to the next hop, whose link may count other overhead.

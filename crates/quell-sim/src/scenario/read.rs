@@ -31,6 +31,7 @@ pub(super) fn scenario(file: &Table) -> Result<Scenario, Error> {
                 }
             }
             let (wifi, link) = cell::read(table)?;
+            keys::check_queue(&link, scenario.duration, table)?;
             (scenario.wifi, scenario.link) = (Some(wifi), link);
         }
         None => links(file, &mut scenario)?,
@@ -51,13 +52,14 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
     let table = file.table("link")?.ok_or_else(|| {
         Error::new("there is no link").remedy("write [link] and below it rate = \"15mbit\"")
     })?;
-    scenario.link = link(table, "link")?;
+    let duration = scenario.duration;
+    scenario.link = link(table, "link", duration)?;
     scenario.up = match table.table("up")? {
         Some(up) => {
             let mut up = up.clone();
             let own = keys::names(&[&LINK]);
             up.inherit(table, |key| own.contains(&key), |key| LINK.replaces(key));
-            Some(link(&up, "link.up")?)
+            Some(link(&up, "link.up", duration)?)
         }
         None => {
             let flows = file.tables("flow")?.unwrap_or_default();
@@ -66,14 +68,16 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
         }
     };
     for hop in file.tables("hop")?.unwrap_or_default() {
-        scenario.hops.push(link(hop, "hop")?);
+        scenario.hops.push(link(hop, "hop", duration)?);
     }
     Ok(())
 }
 
-fn link(table: &Table, name: &str) -> Result<Link, Error> {
+fn link(table: &Table, name: &str, duration: Nanos) -> Result<Link, Error> {
     keys::known_only(table, name)?;
-    LINK.read_new(table)
+    let link = LINK.read_new(table)?;
+    keys::check_queue(&link, duration, table)?;
+    Ok(link)
 }
 
 fn flows(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {

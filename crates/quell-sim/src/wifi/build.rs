@@ -79,13 +79,17 @@ pub(crate) fn build(
     let mut links: Vec<AirLink> = Vec::with_capacity(keys.len());
     for (i, &(from, to, category)) in keys.iter().enumerate() {
         let own = wifi.nodes[usize::from(from)].queue.as_deref();
-        let own = own.map(Queue::parse).transpose()?;
-        let words = own.as_ref().unwrap_or(words);
+        let key = |e: Error| e.under(&format!("wifi.node[{}].queue", from + 1));
+        let own = own.map(Queue::parse).transpose().map_err(key)?;
         let link = scenario::Link {
             rate: wifi.offered(from, to),
             ..scenario.link.clone()
         };
-        words.check(link.rate.mean_bps(scenario.duration))?;
+        let rate = link.rate.mean_bps(scenario.duration);
+        let words = match &own {
+            Some(own) => own.check(rate).map_err(key).map(|()| own)?,
+            None => words.check(rate).map(|()| words)?,
+        };
         let name = format!("wifi {from} {to} {}", category as u8);
         ports.push(Port::in_cell(&link, words, scenario.duration, seed, &name));
         let contender = contenders

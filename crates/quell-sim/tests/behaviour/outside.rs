@@ -1,9 +1,14 @@
 //! Controllers outside of the world, and how a caller's steps through time leave no trace.
 
-use quell_qdisc::{Gauges, Knobs, MS, Nanos, SEC};
-use quell_sim::{Status, World};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use crate::common::{gauges_at, near, world};
+use quell_qdisc::control::{Control, SubQueue};
+use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+use quell_sim::scenario::{Overrides, Scenario};
+use quell_sim::{RunOptions, Session, Status, World};
+
+use crate::common::{gauges_at, near, scenario, world};
 
 const BUSY: &str = "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"12112kbit\"\nqueue = \"fifo limit 100\"\n\
     [[flow]]\nkind = \"cbr\"\nrate = \"24mbit\"\nrtt = \"1us\"\n";
@@ -146,7 +151,8 @@ fn a_packet_waits_for_the_decision_that_it_raised_and_others_wait_behind_it() {
         };
         let now = w.now();
         assert_eq!(still(&mut w), (Some(sub), now));
-        w.set_knobs(queue, Some(1 - sub), &limit(7)).expect("set");
+        let other = w.set_knobs(queue, Some(1 - sub), &limit(7));
+        assert_eq!(other.is_ok(), w.sub_gauges(0).count() == 2);
         assert_eq!(still(&mut w), (Some(sub), now));
         assert_eq!(w.question(0).len(), 60);
         w.set_knobs(queue, Some(sub), &limit(3)).expect("set");
@@ -208,6 +214,140 @@ fn knobs_that_a_queue_lacks_are_refused_by_name() {
         on("fq_codel", limit(5), Some(0)),
         refused("`fq_codel` has no knob limit; it has none")
     );
+    let e = on("l4s", p, Some(99)).expect_err("no such sub-queue");
+    assert!(
+        e.starts_with("there is no sub-queue 99 of queue 0; it has "),
+        "{e}"
+    );
+    let wrong = Knobs {
+        drop: Some(f64::NAN),
+        ..Knobs::KEEP
+    };
+    assert_eq!(
+        on("fifo", wrong, None),
+        refused("`fifo`: drop = NaN is not from 0 to 1")
+    );
     let e = world(BUSY).set_knobs(3, None, &limit(5)).unwrap_err();
     assert_eq!(e.to_string(), "there is no queue 3; choose 0, the only one");
+}
+
+#[test]
+fn answers_from_outside_work_in_a_cell_too() {
+    let mut w = world(
+        "duration = \"2s\"\nwarmup = \"0s\"\n[wifi]\nstations = 2\nqueue = \"lfq\"\n[[flow]]\ncount = 2\nto = \"sta1\"\n",
+    );
+    assert!(w.ask_outside(0), "lfq asks its network at packets");
+    let mut asked = 0;
+    while let Status::Decide {
+        queue, sub_queue, ..
+    } = w.run_until(2 * SEC)
+    {
+        asked += 1;
+        w.set_knobs(queue, sub_queue, &limit(40)).expect("set");
+    }
+    let g = w.gauges(0);
+    assert!(asked > 100 && g.departures > 4000, "{asked}, {g:?}");
+}
+
+#[test]
+fn a_session_ends_where_a_packet_waits_for_nobody() {
+    let mut w = world("duration = \"2s\"\n[link]\nrate = \"5mbit\"\nqueue = \"lfq\"\n[[flow]]\n");
+    assert!(w.ask_outside(0), "lfq asks its network at packets");
+    let session = |w: &World| Session::new(w.clone(), &RunOptions::default()).expect("a session");
+    let stop = AtomicBool::new(false);
+    let wanted = "a packet waits for a decision about queue 0; set its knobs before you go on";
+    let e = session(&w).complete(&stop).expect_err("no decision");
+    assert_eq!(e.to_string(), wanted);
+    // With an answer it goes on to the next question.
+    let mut session = session(&w);
+    for _ in 0..5 {
+        let asked = session.go_on(&mut || Ok(())).expect("a question");
+        let Status::Decide { sub_queue, .. } = asked else {
+            panic!("{asked:?}");
+        };
+        let set = session.world.set_knobs(0, sub_queue, &limit(3));
+        set.expect("such a knob");
+    }
+    let asked = session.go_on(&mut || Ok(())).expect("a question");
+    assert!(matches!(asked, Status::Decide { .. }));
+    let e = session.go_on(&mut || Ok(())).expect_err("no decision");
+    assert_eq!(e.to_string(), wanted);
+}
+
+#[test]
+fn bins_without_a_width_are_refused() {
+    let scenario = Arc::new(scenario(BUSY));
+    let e = World::new(scenario, "fifo", 1, Some(0)).expect_err("no width");
+    assert_eq!(
+        e.to_string(),
+        "the bins of the series have a width of 0; give them 1 ns at least, or want no series"
+    );
+}
+
+#[test]
+fn words_that_a_links_mean_rate_does_not_fit_are_refused_by_key() {
+    // RED's thresholds follow from the rate: at 1 Gbit/s they are too large for this burst. The link is that fast in a short
+    // run alone, not in the 39 hours that a scenario may last.
+    let fast = "schedule = [[\"0s\", \"1gbit\"], [\"10s\", \"1mbit\"]]\nqueue = \"red burst 55\"\n";
+    let plain = "[link]\nrate = \"10mbit\"\n";
+    let parse =
+        |text: &str| Scenario::parse(text, "", &Overrides::default()).map_err(|e| e.to_string());
+    for (text, key) in [
+        (format!("[link]\n{fast}"), "link.queue: red: "),
+        (format!("{plain}[link.up]\n{fast}"), "link.up.queue: red: "),
+        (format!("{plain}[[hop]]\n{fast}"), "hop[1].queue: red: "),
+    ] {
+        let text = |duration: &str| format!("duration = \"{duration}\"\nwarmup = \"0s\"\n{text}");
+        let e = parse(&text("10s")).expect_err(key);
+        assert!(e.contains(key), "{e}");
+        let long = parse(&text("10000s")).expect("a mean rate that fits");
+        let short = Scenario {
+            duration: 10 * SEC,
+            ..long
+        };
+        let e = World::new(Arc::new(short.clone()), &short.link.queue, 1, None);
+        let e = e.expect_err(key).to_string();
+        assert!(e.contains(key.trim_start_matches("link.queue: ")), "{e}");
+    }
+}
+
+/// A controller that decides every `.0` ns, and sets nothing.
+#[derive(Clone, Debug)]
+struct Idle(Nanos);
+
+impl Control for Idle {
+    fn period(&self) -> Nanos {
+        self.0
+    }
+    fn decide(&mut self, _: &Gauges, _: &mut [SubQueue], _: &mut Rng) -> Knobs {
+        Knobs::KEEP
+    }
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::NONE, KnobSet::NONE)
+    }
+}
+
+#[test]
+fn a_controller_without_a_period_is_refused() {
+    let e = world(BUSY).set_controller(0, Box::new(Idle(0)));
+    assert_eq!(
+        e.expect_err("no period").to_string(),
+        "the controller Idle has a period of 0; let it decide every nanosecond at most"
+    );
+}
+
+#[test]
+fn records_name_a_controller_only_while_it_has_the_queue() {
+    let given = || {
+        let mut w = world(BUSY);
+        w.set_controller(0, Box::new(Idle(MS))).expect("no knobs");
+        assert_eq!(w.record(0.0).controller.as_deref(), Some("Idle"));
+        w
+    };
+    let mut w = given();
+    w.release(0);
+    assert_eq!(w.record(0.0).controller, None);
+    let mut w = given();
+    w.set_outside(0, MS).expect("a queue");
+    assert_eq!(w.record(0.0).controller, None);
 }

@@ -9,6 +9,7 @@ use quell_link::server::Rate;
 use quell_link::trace::Trace;
 use quell_link::units::{format_rate, format_size};
 use quell_link::{Error, Queue};
+use quell_qdisc::Nanos;
 
 use super::LONGEST;
 use super::steps::{self, Steps};
@@ -161,7 +162,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
         if matches!(l.shaper, Shaper::Htb { .. }) {
             check_bucket(l, trace, table)?;
         }
-        check_queue(l, table)
+        Ok(())
     },
 };
 
@@ -170,7 +171,7 @@ pub(in crate::scenario) static CELL_QUEUE: Section<Link> = Section {
     keys: &[QUEUE],
     default: Link::default,
     needs: None,
-    finish: |l, table| check_queue(l, table),
+    finish: |_, _| Ok(()),
 };
 
 fn check_bucket(l: &Link, trace: bool, table: &Table) -> Result<(), Error> {
@@ -190,9 +191,13 @@ fn check_bucket(l: &Link, trace: bool, table: &Table) -> Result<(), Error> {
     Err(table.error(key, Error::new(what).remedy(remedy)))
 }
 
-/// What only the rate can show to be wrong with the queue.
-fn check_queue(l: &Link, table: &Table) -> Result<(), Error> {
-    let checked = Queue::parse(&l.queue).and_then(|q| q.check(l.rate.mean_bps(LONGEST)));
+/// What only the mean rate in a run can show to be wrong with the queue.
+pub(in crate::scenario) fn check_queue(
+    l: &Link,
+    duration: Nanos,
+    table: &Table,
+) -> Result<(), Error> {
+    let checked = Queue::parse(&l.queue).and_then(|q| q.check(l.rate.mean_bps(duration)));
     checked.map_err(|e| table.error("queue", e))
 }
 
