@@ -420,7 +420,7 @@ mod tests {
     use proptest::prelude::*;
     use quell_link::words;
     use quell_qdisc::outside::Handle;
-    use quell_qdisc::{Drops, Got};
+    use quell_qdisc::{Drops, Got, Rng};
 
     fn params(words: &str, bps: u64) -> Params {
         Params::line(bps, Queue::parse(words).unwrap())

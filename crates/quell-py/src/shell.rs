@@ -1,6 +1,7 @@
 //! `quell._core.Shell`: a command behind an emulated link. Linux only.
 
 use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -184,7 +185,7 @@ fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Param
             Shaper::Htb { burst } => Some(burst),
         },
         seed,
-        bin,
+        bin: NonZeroU64::new(bin).ok_or_else(|| Error::new("the bins have a width of 0"))?,
     })
 }
 

@@ -144,7 +144,7 @@ impl Loop {
                 self.link.restart(self.at, series);
             }
             if now >= next_view {
-                next_view = now + self.link.params().bin;
+                next_view = now + self.link.params().bin.get();
                 let missed = self.machine.missed;
                 let seen = View {
                     missed,

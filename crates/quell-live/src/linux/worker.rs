@@ -232,7 +232,7 @@ impl<D: InterfaceBackend> Loop<D> {
             self.backend.flush();
             let now = self.pace.now();
             if now >= next_look || stop {
-                next_look = now + self.link.params().bin;
+                next_look = now + self.link.params().bin.get();
                 self.link.forget();
                 self.look.link = View {
                     missed: self.missed,
