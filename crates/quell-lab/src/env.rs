@@ -50,6 +50,9 @@ pub enum Cadence {
 
 impl Knob {
     /// A knob and its cadence by name; `flow_limit` is a flow's limit, set at packets whatever the period.
+    ///
+    /// # Errors
+    /// If there is no such knob, or the period does not suit it.
     pub fn parse(name: &str, period: Nanos) -> Result<(Self, Cadence), Error> {
         let every = Cadence::Every(period);
         match name {
@@ -138,6 +141,9 @@ pub struct Task {
 
 impl Task {
     /// The task, if there can be such an environment.
+    ///
+    /// # Errors
+    /// If its parts do not fit together.
     pub fn checked(mut self) -> Result<Self, Error> {
         let (low, high) = self.bounds;
         let least = match (self.knob, self.cadence) {
@@ -255,6 +261,9 @@ impl Task {
     }
 
     /// What is wrong with an action, if anything. Steps are chosen by their index.
+    ///
+    /// # Errors
+    /// If it is out of range or is no number.
     pub fn check_action(&self, action: f64) -> Result<(), Error> {
         let (fine, remedy) = match &self.actions {
             Actions::Steps(steps) => (
@@ -342,6 +351,9 @@ impl Agent {
 
 impl Env {
     /// At the start of its first episode.
+    ///
+    /// # Errors
+    /// If the world cannot be built.
     pub fn new(task: &Task, seed: u64) -> Result<Self, Error> {
         let mut episodes = Rng::new(seed, "episodes");
         let world = begin(task, &mut episodes)?;
@@ -356,6 +368,9 @@ impl Env {
     }
 
     /// Begins the next episode.
+    ///
+    /// # Errors
+    /// If the world cannot be built.
     pub fn reset(&mut self, task: &Task) -> Result<(), Error> {
         self.world = begin(task, &mut self.episodes)?;
         self.open(task)
@@ -407,6 +422,9 @@ impl Env {
 
     /// Every agent acts, in order, and the world runs on to the next decision. After the last step of an episode actions are
     /// ignored and the next episode begins (Gymnasium's next-step autoreset).
+    ///
+    /// # Errors
+    /// If a knob cannot be set, or the next episode's world cannot be built.
     pub fn step(&mut self, task: &Task, actions: &[f64]) -> Result<(), Error> {
         if self.over {
             return self.reset(task);

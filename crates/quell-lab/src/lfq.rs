@@ -195,6 +195,9 @@ impl Lab {
     }
 
     /// The flow of seed `seed` at its start.
+    ///
+    /// # Errors
+    /// If the world cannot be built.
     pub fn start(&self, seed: u64) -> Result<Fork, Error> {
         let mut rng = Rng::new(seed, "lfq experiment");
         let draws = self.draws(&mut rng);
@@ -215,6 +218,9 @@ impl Lab {
     ///
     /// Eight go on from question to question, so that the network's weights are read once for all of them. What comes of a flow
     /// does not depend on the others.
+    ///
+    /// # Errors
+    /// If a world cannot be built, or a limit cannot be set.
     pub fn advance(
         &self,
         seeds: impl IntoIterator<Item = u64>,
@@ -293,6 +299,9 @@ impl Lab {
     }
 
     /// The experiments of some seeds, on this thread.
+    ///
+    /// # Errors
+    /// If a world cannot be built, or a limit cannot be set.
     pub fn experiments(&self, seeds: Range<u64>) -> Result<Vec<(Draws, Option<Outcome>)>, Error> {
         let mut out: Vec<_> = seeds.clone().map(|s| (self.draw(s), None)).collect();
         let mut failed = None;
@@ -305,6 +314,9 @@ impl Lab {
 
     /// The same on all threads of the pool that it is called in. Each leads a share of the flows to where their sides part;
     /// sides are for whichever thread has time.
+    ///
+    /// # Errors
+    /// If a world cannot be built, or a limit cannot be set.
     pub fn experiments_in_parallel(
         &self,
         seeds: &[u64],
@@ -404,6 +416,9 @@ impl Fork {
 
     /// Runs one side to the end: the limit up by one, or down, and held there. None if chance took the other side, or no
     /// decision fell.
+    ///
+    /// # Errors
+    /// If the limit cannot be set.
     pub fn side(&self, up: bool) -> Result<Option<Sent>, Error> {
         let Some(decision) = &self.decision else {
             return Ok(None);

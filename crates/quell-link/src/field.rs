@@ -151,6 +151,9 @@ impl<T: Clone> Field<T> {
     }
 
     /// Reads a value; a flag's is `true` or `false`.
+    ///
+    /// # Errors
+    /// If it is not such a value or is out of its range.
     pub fn set(&self, params: &mut T, text: &str) -> Result<(), Error> {
         match *self {
             Field::Count(at, low, high) => {
@@ -217,6 +220,9 @@ impl<T: Clone> Field<T> {
 }
 
 /// A whole number between two others.
+///
+/// # Errors
+/// If it is something else or is out of this range.
 pub fn count(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     let n = units::parse_count(text)
         .map_err(|e| e.remedy(format!("write a whole number from {low} to {high}")))?;
@@ -224,6 +230,9 @@ pub fn count(text: &str, low: u64, high: u64) -> Result<u64, Error> {
 }
 
 /// Bytes between two numbers.
+///
+/// # Errors
+/// If it is something else or is out of this range.
 pub fn size(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     within(
         units::parse_size(text)?,
@@ -235,6 +244,9 @@ pub fn size(text: &str, low: u64, high: u64) -> Result<u64, Error> {
 }
 
 /// bit/s between two others.
+///
+/// # Errors
+/// If it is something else or is out of this range.
 pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
     within(
         units::parse_rate(text)?,
@@ -246,6 +258,9 @@ pub fn rate(text: &str, low: u64, high: u64) -> Result<u64, Error> {
 }
 
 /// A time between two others, ns.
+///
+/// # Errors
+/// If it is something else or is out of this range.
 pub fn time(text: &str, low: Nanos, high: Nanos) -> Result<Nanos, Error> {
     within(
         units::parse_time(text)?,
@@ -257,6 +272,9 @@ pub fn time(text: &str, low: Nanos, high: Nanos) -> Result<Nanos, Error> {
 }
 
 /// A number between two others.
+///
+/// # Errors
+/// If it is something else or is out of this range.
 pub fn number(text: &str, low: f64, high: f64) -> Result<f64, Error> {
     within(units::parse_number(text)?, low, high, text, |x| {
         x.to_string()
@@ -264,6 +282,9 @@ pub fn number(text: &str, low: f64, high: f64) -> Result<f64, Error> {
 }
 
 /// true or false, also 1 or 0.
+///
+/// # Errors
+/// If it is something else.
 pub fn boolean(text: &str) -> Result<bool, Error> {
     match text {
         "true" | "1" => Ok(true),

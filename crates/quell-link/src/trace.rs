@@ -25,6 +25,9 @@ pub struct Trace {
 
 impl Trace {
     /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not a trace.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let bytes = crate::file::read(path, crate::file::TRACE).map_err(|e| {
@@ -35,6 +38,9 @@ impl Trace {
     }
 
     /// Reads a trace's text; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// If it is empty, a line is not a time, or times go backwards.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, Error> {
         let fail = |what: String, line: Option<usize>| {
             Err(Error::new(what)

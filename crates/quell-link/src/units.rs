@@ -87,6 +87,9 @@ const SIZE: Sort = Sort {
 };
 
 /// bit/s; never 0.
+///
+/// # Errors
+/// If it is something else; the error shows how to write it.
 pub fn parse_rate(text: &str) -> Result<u64, Error> {
     let (number, unit) = split(text);
     if unit.is_empty() && number.parse::<f64>().is_ok() {
@@ -118,6 +121,9 @@ pub fn note_on_rate(text: &str) -> Option<String> {
 }
 
 /// Nanoseconds. Only 0 needs no unit.
+///
+/// # Errors
+/// If it is something else; the error shows how to write it.
 pub fn parse_time(text: &str) -> Result<Nanos, Error> {
     let (number, unit) = split(text);
     if unit.is_empty() && number.parse::<f64>().is_ok_and(|x| x == 0.0) {
@@ -131,12 +137,18 @@ pub fn parse_time(text: &str) -> Result<Nanos, Error> {
 }
 
 /// Bytes.
+///
+/// # Errors
+/// If it is something else; the error shows how to write it.
 pub fn parse_size(text: &str) -> Result<u64, Error> {
     let (number, unit) = split(text);
     quantity(text, number, unit, &SIZE)
 }
 
 /// A whole number, 0 or more, without a unit. Who knows its bounds names them in the remedy.
+///
+/// # Errors
+/// If it is something else; the error shows how to write it.
 pub fn parse_count(text: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| {
         Error::new(format!("\"{text}\" is not a whole number")).remedy("write digits only")
@@ -144,6 +156,9 @@ pub fn parse_count(text: &str) -> Result<u64, Error> {
 }
 
 /// A finite number.
+///
+/// # Errors
+/// If it is something else; the error shows how to write it.
 pub fn parse_number(text: &str) -> Result<f64, Error> {
     match split(text) {
         (number, "") => number.parse::<f64>().ok(),
@@ -154,6 +169,9 @@ pub fn parse_number(text: &str) -> Result<f64, Error> {
 }
 
 /// 0..1, also as a percentage.
+///
+/// # Errors
+/// If it is something else; the error shows how to write it.
 pub fn parse_probability(text: &str) -> Result<f64, Error> {
     let remedy = "write a number from 0 to 1, as 0.01, or a percentage, as 1%";
     let (number, unit) = split(text);

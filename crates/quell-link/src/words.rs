@@ -147,6 +147,9 @@ pub struct OptionInfo {
 
 impl Queue {
     /// Reads queue words; errors list the kinds or options that there are.
+    ///
+    /// # Errors
+    /// If there is no such kind or option, or a value is wrong.
     pub fn parse(words: &str) -> Result<Self, Error> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let Some((name, options)) = words.split_first() else {
@@ -219,6 +222,9 @@ impl Queue {
     }
 
     /// What is wrong with it on a link of this rate, where that matters.
+    ///
+    /// # Errors
+    /// If it is wrong on such a link.
     pub fn check(&self, rate_bps: u64) -> Result<(), Error> {
         self.spec.check_on(rate_bps).map_err(|e| e.under(self.kind))
     }

@@ -29,6 +29,9 @@ pub struct RunOptions {
 const SLICE: Nanos = 20 * MS;
 
 /// Runs a scenario with this queue and seed. `stop` ends it early with an error that says so.
+///
+/// # Errors
+/// If the words do not fit the scenario, the run was stopped, a queue from outside fails or the capture cannot be written.
 pub fn run(
     scenario: &Scenario,
     queue: &str,

@@ -43,11 +43,17 @@ pub use tree::{Node, Table};
 
 impl Scenario {
     /// Reads a scenario's text. `path` is what errors call it, and traces are looked for beside it.
+    ///
+    /// # Errors
+    /// If it is not TOML, a key or a value is wrong, or a file that it names cannot be read.
     pub fn parse(text: &str, path: &str, overrides: &Overrides) -> Result<Self, Error> {
         Source::parse(text, path)?.with(overrides)?.read()
     }
 
     /// What a user named, with overrides: see [`Source::load`].
+    ///
+    /// # Errors
+    /// If there is no such scenario, it cannot be read, or a key or a value is wrong.
     pub fn load(name: Option<&str>, overrides: &Overrides) -> Result<Self, Error> {
         Source::load(name, overrides)?.read()
     }
@@ -84,6 +90,9 @@ pub fn run_seed(seed: u64, k: u32) -> u64 {
 impl Source {
     /// What a user named: a file, or else a built-in scenario. Without a name the overrides alone make the scenario if they
     /// have a rate or a trace; if not, it is the built-in `home`, whatever files there are.
+    ///
+    /// # Errors
+    /// If there is no such scenario, it cannot be read, or a key or a value is wrong.
     pub fn load(name: Option<&str>, overrides: &Overrides) -> Result<Self, Error> {
         let bare = overrides.rate.is_some() || overrides.trace.is_some();
         let source = match name {

@@ -63,6 +63,9 @@ pub struct World {
 
 impl World {
     /// Builds the world of a scenario with this queue at the bottleneck.
+    ///
+    /// # Errors
+    /// If the words name no queue; see [`World::with_queue`].
     pub fn new(
         scenario: Arc<Scenario>,
         queue: &str,
@@ -73,6 +76,9 @@ impl World {
     }
 
     /// As `new`, with the queue already parsed.
+    ///
+    /// # Errors
+    /// If queue words do not fit their link, a flow finds no way, there are too many queues or flows, or the bins have no width.
     pub fn with_queue(
         scenario: Arc<Scenario>,
         queue: &Queue,
@@ -287,11 +293,17 @@ impl World {
     }
 
     /// Readings of a queue.
+    ///
+    /// # Panics
+    /// If there is no such queue: see [`World::queues`].
     pub fn gauges(&self, queue: usize) -> Gauges {
         self.net.gauges(self.now, queue)
     }
 
     /// Readings of the sub-queues of a queue: none, if it has no such.
+    ///
+    /// # Panics
+    /// If there is no such queue: see [`World::queues`].
     pub fn sub_gauges(&self, queue: usize) -> impl Iterator<Item = SubGauges> {
         let (now, discipline) = (self.now, self.net.ports[queue].queue.discipline());
         let all = 0..discipline.sub_queues();
@@ -299,6 +311,9 @@ impl World {
     }
 
     /// Link-layer bytes that each packet has at a queue.
+    ///
+    /// # Panics
+    /// If there is no such queue: see [`World::queues`].
     pub fn overhead(&self, queue: usize) -> u32 {
         self.net.ports[queue].overhead
     }

@@ -129,6 +129,9 @@ pub const READINGS: [ReadingInfo; 10] = [
 
 impl Reading {
     /// By its name.
+    ///
+    /// # Errors
+    /// If there is nothing of this name, or an option is wrong.
     pub fn parse(name: &str) -> Result<Self, Error> {
         let known = READINGS.iter().map(|i| i.name);
         let found = READINGS.iter().find(|i| i.name == name);
@@ -215,6 +218,9 @@ pub enum Reward {
 
 impl Reward {
     /// Reads `rlaqm [u_power 1]`, `learnqueue` with that queue's options, or `lfq [alpha 10]`.
+    ///
+    /// # Errors
+    /// If there is nothing of this name, or an option is wrong.
     pub fn parse(words: &str) -> Result<Self, Error> {
         let list: Vec<&str> = words.split_whitespace().collect();
         match list[..] {

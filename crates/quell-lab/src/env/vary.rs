@@ -23,6 +23,9 @@ pub struct Vary {
 
 impl Vary {
     /// Reads a key with its range, or its list: `rate`, `rtt`, `flows`, `cc`.
+    ///
+    /// # Errors
+    /// If there is no such key, or a value is wrong.
     pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), Error> {
         match key {
             "rate" => self.rate = Some(range(values, units::parse_rate)?),

@@ -29,6 +29,9 @@ pub struct Changes {
 impl Changes {
     /// What sends what leaves, or arrives at, an interface to these packet queues: with nftables where nft and the kernel take it, else
     /// (or with `QUELL_FIREWALL=iptables`) with iptables.
+    ///
+    /// # Errors
+    /// If neither nftables nor iptables can be used here, or the interface's name does not suit iptables.
     pub fn new(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
         let iptables = std::env::var_os("QUELL_FIREWALL").is_some_and(|value| value == "iptables");
         let table = Table::new(dev, egress, ingress).filter(|_| !iptables);
@@ -42,6 +45,9 @@ impl Changes {
     }
 
     /// The same with iptables.
+    ///
+    /// # Errors
+    /// If a program is missing, or the interface's name does not suit iptables.
     pub fn iptables(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
         let programs = programs()?;
         if dev.ends_with('+') {
@@ -71,6 +77,9 @@ impl Changes {
     }
 
     /// Makes what is missing; how many rules that were.
+    ///
+    /// # Errors
+    /// What the program said that refused a change; some may be made.
     pub fn make(&self) -> Result<usize, String> {
         let mut made = self.table.as_ref().map_or(Ok(0), Table::make)?;
         for rule in &self.rules {
@@ -97,7 +106,10 @@ impl Changes {
         self.rules.iter().all(new)
     }
 
-    /// Removes all of it; how many rules there were. An error means that some may be left.
+    /// Removes all of it; how many rules there were.
+    ///
+    /// # Errors
+    /// What the program said that refused a change; some may be left.
     pub fn undo(&self) -> Result<usize, String> {
         let mut removed = self.table.as_ref().map_or(Ok(0), Table::undo)?;
         for rule in &self.rules {

@@ -31,6 +31,9 @@ fn need(bit: u32) -> Result<(), Error> {
 
 /// Undoes what killed processes left behind, on the interfaces that are named (here or in the configuration) or on all, and says so.
 /// What still runs is left alone.
+///
+/// # Errors
+/// If a privilege is missing, an option is wrong, or something cannot be undone.
 pub fn restore(options: &Options) -> Result<(), Error> {
     need(host::NET_ADMIN)?;
     let devs = settings::named(options)?;
@@ -64,6 +67,9 @@ pub fn restore(options: &Options) -> Result<(), Error> {
 }
 
 /// Runs until SIGTERM, Ctrl-C or the end of its time; then everything goes on that is held, and what was is restored.
+///
+/// # Errors
+/// If a privilege is missing, an option is wrong, or an interface cannot be used.
 pub fn run(options: &Options) -> Result<(), Error> {
     need(if options.dry_run {
         host::NET_RAW

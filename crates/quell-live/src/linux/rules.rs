@@ -36,6 +36,9 @@ fn namespace() -> String {
 }
 
 /// Takes the interface for this process, and undoes what one before it left behind.
+///
+/// # Errors
+/// If another process has it, the state file cannot be written, or what was left cannot be undone.
 pub fn hold(dev: &str) -> Result<Held, Error> {
     let path = Path::new(FOLDER).join(format!("live-{}-{dev}.json", namespace()));
     fs::create_dir_all(FOLDER).map_err(|e| no_state(Path::new(FOLDER), &e))?;
@@ -66,6 +69,9 @@ fn no_state(path: &Path, error: &io::Error) -> Error {
 
 impl Held {
     /// Writes the changes down, then makes them: all, or none and an error.
+    ///
+    /// # Errors
+    /// If the state file cannot be written, or a change is refused.
     pub fn insert(&self, changes: &Changes) -> Result<(), Error> {
         let state = State {
             pid: std::process::id(),
@@ -85,6 +91,9 @@ impl Held {
     }
 
     /// Removes what was inserted; how many rules there were.
+    ///
+    /// # Errors
+    /// If a change cannot be undone.
     pub fn undo(&self) -> Result<usize, Error> {
         undo(&self.path)
     }

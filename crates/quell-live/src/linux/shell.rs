@@ -125,6 +125,9 @@ impl Drop for Init {
 
 impl Shell {
     /// Makes the namespaces and the link, and runs the command.
+    ///
+    /// # Errors
+    /// If the configuration is wrong, or the kernel refuses a namespace, a device or the command.
     pub fn start(config: Config) -> Result<Self, Error> {
         if !MTU.contains(&config.mtu) {
             let error = Error::new(format!("{} bytes are no packet size", config.mtu)).key("--mtu");
@@ -228,6 +231,9 @@ impl Shell {
     }
 
     /// Lets a command that was held run.
+    ///
+    /// # Errors
+    /// If the process that waits with the command is gone.
     pub fn go(&self) -> Result<(), Error> {
         sys::send(self.init.socket.as_fd(), &[1], None)
             .map(drop)
@@ -235,6 +241,9 @@ impl Shell {
     }
 
     /// Waits until the command has ended, at most so long.
+    ///
+    /// # Errors
+    /// If the first process behind the link was killed.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<Ended>, Error> {
         let until = Instant::now() + timeout;
         loop {
@@ -286,6 +295,9 @@ impl Shell {
     }
 
     /// Ends everything behind the link, and the link; the records of both directions (down, up).
+    ///
+    /// # Errors
+    /// If the loop of a direction has panicked.
     pub fn finish(mut self) -> Result<(Record, Record), Error> {
         let stopped = self.engines.take();
         let records = stopped.and_then(|(d, u)| d.finish().zip(u.finish()));

@@ -97,6 +97,9 @@ impl Default for Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         match (US..=10 * SEC).contains(&self.period) {
             true => Ok(()),
@@ -163,6 +166,9 @@ fn reads_published(policy: &Policy) -> Result<bool, &'static str> {
 }
 
 /// What is wrong with a network for this controller, if anything.
+///
+/// # Errors
+/// The first thing that is wrong.
 pub fn check(policy: &Policy) -> Result<(), &'static str> {
     reads_published(policy)?;
     if policy.outputs() != 2 {

@@ -14,6 +14,9 @@ pub struct Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == Some(0) {
             return Err("limit must be at least 1 packet");

@@ -115,6 +115,9 @@ impl Params {
     }
 
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         let share = |x: f64| (0.0..=1.0).contains(&x);
         if !(1000..=10 * SEC).contains(&self.period) || self.target > 10 * SEC {

@@ -62,6 +62,9 @@ impl Default for Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.every == 0 {
             return Err("every must be at least 1 packet");
@@ -71,6 +74,9 @@ impl Params {
 }
 
 /// What is wrong with a network for this controller, if anything.
+///
+/// # Errors
+/// The first thing that is wrong.
 pub fn check(policy: &Policy) -> Result<(), &'static str> {
     if policy.inputs() != FEATURES {
         return Err("lfq's network reads 60 numbers, a flow's features");

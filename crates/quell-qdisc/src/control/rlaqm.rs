@@ -48,6 +48,9 @@ impl Default for Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(US..=10 * SEC).contains(&self.period) {
             return Err("period must be 1us to 10s");
@@ -63,6 +66,9 @@ impl Params {
 }
 
 /// What is wrong with a network for this controller, if anything.
+///
+/// # Errors
+/// The first thing that is wrong.
 pub fn check(policy: &Policy) -> Result<(), &'static str> {
     if policy.inputs() != 3 {
         return Err("rlaqm's network reads 3 numbers: delay_ms, utilisation, drop");

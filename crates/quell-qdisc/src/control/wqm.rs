@@ -80,6 +80,9 @@ impl Default for Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         let share = |x: f64| x > 0.0 && x <= 1.0;
         if !(1000..=10 * SEC).contains(&self.interval) {

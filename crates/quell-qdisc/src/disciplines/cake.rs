@@ -66,6 +66,9 @@ impl Default for Params {
 
 impl Params {
     /// What is out of range, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.bandwidth.is_some_and(|b| b < 512) {
             return Err("bandwidth must be at least 512 bit/s");

@@ -49,6 +49,9 @@ impl Default for Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(US..=10 * SEC).contains(&self.interval) {
             return Err("interval must be between 1us and 10s");

@@ -48,6 +48,9 @@ impl Default for Params {
 
 impl Params {
     /// What is out of range, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.quantum == 0 || self.quantum > 1 << 20 {
             return Err("quantum must be 1 to 1048576 bytes");

@@ -39,6 +39,9 @@ impl Default for Params {
 
 impl Params {
     /// What is out of range, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.flows == 0 {
             return Err("flows must be at least 1");

@@ -91,6 +91,9 @@ impl Params {
     }
 
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(1..=1024).contains(&self.pairs) {
             return Err("pairs must be 1 to 1024");

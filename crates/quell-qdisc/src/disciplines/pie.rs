@@ -68,6 +68,9 @@ impl Default for Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.target > 10 * SEC {
             return Err("target must be at most 10s");

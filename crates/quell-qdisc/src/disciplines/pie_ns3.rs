@@ -55,6 +55,9 @@ impl Default for Params {
 
 impl Params {
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.target > 10 * SEC || !(MS..=10 * SEC).contains(&self.tupdate) {
             return Err("target must be at most 10s, tupdate between 1ms and 10s");

@@ -75,6 +75,9 @@ impl Params {
     }
 
     /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.avpkt == 0 || self.bandwidth_bps < 8 {
             return Err("avpkt and bandwidth must be above 0");

@@ -21,6 +21,9 @@ pub struct Source {
 
 impl Source {
     /// Reads TOML. `path` is what errors call it, and traces are looked for beside it.
+    ///
+    /// # Errors
+    /// If it is not TOML.
     pub fn parse(text: &str, path: &str) -> Result<Self, Error> {
         let file = tree::parse(text).map_err(|e| {
             let line = e.line;
@@ -69,6 +72,9 @@ impl Source {
     }
 
     /// Puts overrides in place of keys.
+    ///
+    /// # Errors
+    /// If an override is wrong or finds no place.
     pub fn with(mut self, overrides: &Overrides) -> Result<Self, Error> {
         overrides::apply(overrides, &mut self.file)?;
         Ok(self)
@@ -85,6 +91,9 @@ impl Source {
     }
 
     /// Checks the keys and fills in defaults.
+    ///
+    /// # Errors
+    /// If a key or a value is wrong, or a file that it names cannot be read.
     pub fn read(&self) -> Result<Scenario, Error> {
         read::scenario(&self.with_flow()).map_err(|e| match (e.line, &e.key) {
             // What names a key but no line was not in the file: naming that would mislead.

@@ -193,6 +193,9 @@ impl Wifi {
     }
 
     /// The nodes that a packet passes, both ends included.
+    ///
+    /// # Errors
+    /// If no route leads there.
     pub fn way(&self, from: u16, to: u16) -> Result<Vec<u16>, Error> {
         let (a, b) = (self.name(from), self.name(to));
         for route in &self.routes {
