@@ -89,6 +89,8 @@ fn of_the_queue(run: Run) -> Run {
         delivered_in_order_mbps: None,
         flows: Vec::new(),
         jain: None,
+        grade: None,
+        grade_ms: None,
         rtt_ms: None,
         fct_ms: None,
         events: 0,

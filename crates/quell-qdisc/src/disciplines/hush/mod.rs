@@ -79,6 +79,9 @@ impl Default for Params {
 
 impl Params {
     /// What is out of range, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.limit == 0 {
             return Err("limit must be at least 1 packet");
