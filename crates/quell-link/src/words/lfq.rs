@@ -116,6 +116,9 @@ impl Spec for Words {
 
 impl Queue {
     /// `lfq` with a network that lies in no file.
+    ///
+    /// # Errors
+    /// If the network is not one for this controller.
     pub fn lfq(control: control::Params, policy: Policy) -> Result<Self, Error> {
         control::check(&policy).map_err(Error::new)?;
         control.check().map_err(Error::new)?;

@@ -16,11 +16,17 @@ pub trait Spec: Clone + Debug + PartialEq + Send + Sync + 'static {
     fn build(&self, rate_bps: u64) -> Built;
 
     /// What only a link's rate can show to be wrong.
+    ///
+    /// # Errors
+    /// What is wrong.
     fn check_on(&self, _rate_bps: u64) -> Result<(), Error> {
         Ok(())
     }
 
     /// Takes this network in place of the one that the words name; an error where none is asked, or one of another shape.
+    ///
+    /// # Errors
+    /// If this kind asks no network, or another kind of network.
     fn set_policy(&mut self, _policy: Policy) -> Result<(), Error> {
         Err(Error::new("asks no network"))
     }
