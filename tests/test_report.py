@@ -112,7 +112,10 @@ def test_link_has_no_part_on_the_air(outcome: Outcome) -> None:
 
 def test_only_runs_without_bins_of_their_own_get_those_of_the_report() -> None:
     scenario = load("home", duration="8s", seeds="2")
-    widths = [[job.series_bin_s for job in plan(scenario, ["pfifo"], series_bin_s=s, first_series=True)] for s in (None, 0.0, 0.5)]
+    widths = [
+        [job.series_bin_s for job in plan(scenario, ["pfifo"], series_bin_s=s, first_series=True)]
+        for s in (None, 0.0, 0.5)
+    ]
     assert widths[0][0] and widths[0][1] is None
     assert widths[1:] == [[0.0, 0.0], [0.5, 0.5]]
     with pytest.raises(InputError, match="0 s is not a time"):
