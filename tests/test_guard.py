@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, Quell
+from quell import Scenario
 
 np = pytest.importorskip("numpy")
 safetensors = pytest.importorskip("safetensors.numpy")
@@ -18,8 +19,12 @@ def test_a_saturated_network_is_not_followed(quell: Quell, tmp_path: Path) -> No
     header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
     tensors = {name: np.full_like(value, -3e38) for name, value in safetensors.load(whole).items()}
     safetensors.save_file(tensors, tmp_path / "saturated", metadata=header["__metadata__"])
-    flow = '[[flow]]\nkind = "cbr"\nrate = "14.6mbit"\nrtt = "20ms"\n'
-    (tmp_path / "flood.toml").write_text(f'duration = "30s"\n[link]\nrate = "10mbit"\n{flow}')
+    scenario = Scenario.from_keys(
+        duration="30s",
+        link={"rate": "10mbit"},
+        flow=[{"kind": "cbr", "rate": "14.6mbit", "rtt": "20ms"}],
+    )
+    (tmp_path / "flood.toml").write_text(scenario.toml())
 
     def p95_ms(words: str) -> float:
         done = quell("run", "flood.toml", "--aqm", words, "--json", "-")
