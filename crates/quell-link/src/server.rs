@@ -94,8 +94,9 @@ impl Server {
         Self { kind }
     }
 
-    /// Starts to send `bytes` at `now`: when they are through.
-    #[inline]
+    /// Starts to send `bytes` at `now`: when they are through. A constant rate's few instructions are inlined; what varies is
+    /// out of line.
+    #[inline(always)]
     pub fn finish(&mut self, now: Nanos, bytes: u32) -> Nanos {
         match &mut self.kind {
             Kind::Constant { per_byte, rest, .. } => {
@@ -114,24 +115,7 @@ impl Server {
                 at,
                 start,
                 credit,
-            } => {
-                if *start + trace.opportunities[*at] < now {
-                    (*start, *at) = trace.first_from(now);
-                    *credit = OPPORTUNITY_BYTES;
-                }
-                let mut need = u64::from(bytes);
-                while *credit < need {
-                    need -= *credit;
-                    *at += 1;
-                    if *at == trace.opportunities.len() {
-                        *at = 0;
-                        *start += trace.period;
-                    }
-                    *credit = OPPORTUNITY_BYTES;
-                }
-                *credit -= need;
-                *start + trace.opportunities[*at]
-            }
+            } => finish_trace(trace, (at, start, credit), now, bytes),
         }
     }
 
@@ -191,7 +175,34 @@ fn offered(trace: &Trace, now: Nanos) -> u64 {
     (rounds * trace.opportunities.len() as u64 + within) * OPPORTUNITY_BYTES
 }
 
+/// Opportunities taken from a trace, from the place `at` of its round that began at `start`, with `credit` bytes left there.
+#[inline(never)]
+fn finish_trace(
+    trace: &Trace,
+    (at, start, credit): (&mut usize, &mut Nanos, &mut u64),
+    now: Nanos,
+    bytes: u32,
+) -> Nanos {
+    if *start + trace.opportunities[*at] < now {
+        (*start, *at) = trace.first_from(now);
+        *credit = OPPORTUNITY_BYTES;
+    }
+    let mut need = u64::from(bytes);
+    while *credit < need {
+        need -= *credit;
+        *at += 1;
+        if *at == trace.opportunities.len() {
+            *at = 0;
+            *start += trace.period;
+        }
+        *credit = OPPORTUNITY_BYTES;
+    }
+    *credit -= need;
+    *start + trace.opportunities[*at]
+}
+
 #[cold]
+#[inline(never)]
 fn finish_schedule(steps: &[(Nanos, u64)], mut at: usize, mut now: Nanos, bytes: u32) -> Nanos {
     let mut bits = f64::from(bytes) * 8.0;
     loop {

@@ -529,6 +529,7 @@ impl World {
     }
 
     /// Something happens on the channel of a cell: no packet, one or many may come through.
+    #[inline(never)]
     fn on_air(&mut self) {
         let Some(mut up) = self.net.on_air(self.now) else {
             return;
@@ -540,7 +541,7 @@ impl World {
     }
 
     /// A packet has reached the end of a link.
-    #[inline]
+    #[inline(always)]
     fn through(&mut self, port: usize, p: Pkt) {
         if self.generations[p.flow.index()] != p.flow.generation {
             if p.kind == Kind::Ack {
@@ -699,7 +700,7 @@ fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut
     *net.wires.push(now, class) = p;
 }
 
-#[inline]
+#[inline(always)]
 fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
     if let Some(ack) = c.receiver.on_data(now, p) {
         net.send_ack(now, &c.path, c.ack_hash, |a| *a = ack);
@@ -713,7 +714,7 @@ fn on_data(c: &mut Connection, net: &mut Net, now: Nanos, p: &Pkt) {
 }
 
 /// One time noted per end: a later deadline waits for the one that is there, which then moves on; an earlier one takes its place.
-#[inline]
+#[inline(always)]
 pub(crate) fn arm(c: &mut Connection, net: &mut Net, slot: u16, end: End) {
     let at = c.deadline(end);
     let pending = &mut c.pending[end as usize];

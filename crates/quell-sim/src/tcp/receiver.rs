@@ -113,7 +113,7 @@ impl Receiver {
 
     /// A segment arrives. What comes back is an ACK that owes nothing to this segment (DCTCP's, for the state before it);
     /// ask `ack_due` for this segment's own.
-    #[inline]
+    #[inline(always)]
     pub fn on_data(&mut self, now: Nanos, p: &Pkt) -> Option<Ack> {
         let before = if p.ecn() == Ecn::NotEct && !self.ect_seen {
             None
@@ -160,6 +160,7 @@ impl Receiver {
         self.last_arrival = now;
     }
 
+    #[inline(never)]
     fn on_ecn(&mut self, p: &Pkt) -> Option<Ack> {
         let ce = p.ecn() == Ecn::Ce;
         self.ce = self.ce.wrapping_add(ce.into());
