@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Departure, Loss, SubQueue};
-use quell_qdisc::discipline::Look;
 use quell_qdisc::{
     Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng,
 };
@@ -59,25 +58,6 @@ impl<P: Packet, O: Observer<P>> Drops<P> for Probe<P, O> {
             watched.push(packet);
         }
         self.observer.dropped(now, packet, cause);
-    }
-}
-
-/// Puts a packet on a line.
-struct OnLine<'a, P> {
-    now: Nanos,
-    line: &'a mut Option<P>,
-    server: &'a mut Server,
-}
-
-impl<P: Packet, O: Observer<P>> Look<P, Probe<P, O>> for OnLine<'_, P> {
-    /// When it is through.
-    type Seen = Nanos;
-
-    #[inline(always)]
-    fn look(self, packet: &P, probe: &mut Probe<P, O>) -> Nanos {
-        probe.departure(self.now, packet);
-        *self.line = Some(*packet);
-        self.server.finish(self.now, packet.len())
     }
 }
 
@@ -290,12 +270,17 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
                 server.finish(now, p.len())
             });
         }
-        let (through, backlog) = self.qdisc.take_with(
-            now,
-            &mut self.rng,
-            &mut self.probe,
-            OnLine { now, line, server },
-        );
+        let (got, backlog) = self
+            .qdisc
+            .take_to(now, &mut self.rng, &mut self.probe, line);
+        let through = match (got, line) {
+            (Got::Packet(()), Some(packet)) => {
+                self.probe.departure(now, packet);
+                Got::Packet(server.finish(now, packet.len()))
+            }
+            (Got::NotBefore(t), _) => Got::NotBefore(t),
+            _ => Got::Empty,
+        };
         self.probe.meter.backlog(now, backlog);
         through
     }

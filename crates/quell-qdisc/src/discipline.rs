@@ -12,15 +12,6 @@ pub struct Backlog {
     pub bytes: u64,
 }
 
-/// What a driver does with a packet that it is handed, where the packet lies. A trait in place of a closure, because the compiler
-/// can be told to inline a method.
-pub trait Look<P, D> {
-    /// What comes of it.
-    type Seen;
-    /// The packet leaves the discipline now.
-    fn look(self, packet: &P, drops: &mut D) -> Self::Seen;
-}
-
 /// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
 pub trait Discipline<P: Packet> {
     /// Takes `packet` in, or gives it (or others) up to `drops`. Sets the packet's time of arrival.

@@ -4,7 +4,7 @@
 //! Source: Linux `net/sched/sch_fifo.c`: a packet is taken while the queue is below its limit, and with `bfifo` while
 //! backlog plus packet stay within it. A limit that is lowered takes nothing out: what is queued leaves by the link.
 
-use crate::discipline::{Backlog, Look};
+use crate::discipline::Backlog;
 use crate::parts::ring::Ring;
 use crate::{Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng};
 
@@ -129,19 +129,15 @@ impl<P: Packet> Fifo<P> {
         first.map_or(packet.flow_hash(), |f| f.0)
     }
 
-    /// `take` of a packet that is only inspected in place.
+    /// `take` of a packet that goes to `line`.
     #[inline(always)]
-    pub fn take_with<D, L: Look<P, D>>(
-        &mut self,
-        drops: &mut D,
-        look: L,
-    ) -> (Got<L::Seen>, Backlog) {
+    pub fn take_to(&mut self, line: &mut Option<P>) -> (Got<()>, Backlog) {
         let got = match self.queue.front() {
             Some(packet) => {
                 self.bytes -= u64::from(packet.len());
-                let seen = look.look(packet, drops);
+                *line = Some(*packet);
                 self.queue.pop();
-                Got::Packet(seen)
+                Got::Packet(())
             }
             None => Got::Empty,
         };

@@ -32,7 +32,6 @@ use pie::Pie;
 use pie_ns3::PieNs3;
 use red::Red;
 
-use crate::discipline::Look;
 use crate::parts::flows::Flows;
 use crate::{
     Admission, Backlog, Discipline, Drops, Gauges, Got, KnobSet, Knobs, Nanos, Packet, Rng,
@@ -171,26 +170,18 @@ impl<P: Packet> Qdisc<P> {
             other => other.offer_law(now, make(), rng, drops),
         }
     }
-    /// `take` of a packet that is only looked at; a plain FIFO shows it where it lies.
+    /// `take` of a packet that goes to `line`, copied once from where it lies.
     #[inline(always)]
-    pub fn take_with<D: Drops<P>, L: Look<P, D>>(
+    pub fn take_to<D: Drops<P>>(
         &mut self,
         now: Nanos,
         rng: &mut Rng,
         drops: &mut D,
-        look: L,
-    ) -> (Got<L::Seen>, Backlog) {
+        line: &mut Option<P>,
+    ) -> (Got<()>, Backlog) {
         match self {
-            Qdisc::Fifo(q) => q.take_with(drops, look),
-            other => {
-                let (got, backlog) = other.take_law(now, rng, drops);
-                let seen = match got {
-                    Got::Packet(p) => Got::Packet(look.look(&p, drops)),
-                    Got::Empty => Got::Empty,
-                    Got::NotBefore(t) => Got::NotBefore(t),
-                };
-                (seen, backlog)
-            }
+            Qdisc::Fifo(q) => q.take_to(line),
+            other => other.take_law(now, rng, drops, line),
         }
     }
     // Out of line, so that the plain FIFO's path does not pay for the registers that all the laws together need.
@@ -210,9 +201,16 @@ impl<P: Packet> Qdisc<P> {
         now: Nanos,
         rng: &mut Rng,
         drops: &mut D,
-    ) -> (Got<P>, Backlog) {
-        each!(self, q => q.take(now, rng, drops))
+        line: &mut Option<P>,
+    ) -> (Got<()>, Backlog) {
+        each!(self, q => put(q.take(now, rng, drops), line))
     }
+}
+
+/// Puts the packet of an answer on a line.
+#[inline(always)]
+fn put<P>((got, backlog): (Got<P>, Backlog), line: &mut Option<P>) -> (Got<()>, Backlog) {
+    (got.map(|packet| *line = Some(packet)), backlog)
 }
 
 impl<P: Packet> Discipline<P> for Qdisc<P> {
@@ -303,7 +301,16 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     fn take<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> (Got<P>, Backlog) {
         match self {
             Qdisc::Fifo(q) => q.take(now, rng, drops),
-            other => other.take_law(now, rng, drops),
+            other => {
+                let mut line = None;
+                let (got, backlog) = other.take_law(now, rng, drops, &mut line);
+                let got = match (got, line) {
+                    (Got::NotBefore(t), _) => Got::NotBefore(t),
+                    (Got::Packet(()), Some(packet)) => Got::Packet(packet),
+                    _ => Got::Empty,
+                };
+                (got, backlog)
+            }
         }
     }
 }
