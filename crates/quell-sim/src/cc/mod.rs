@@ -49,52 +49,55 @@ pub enum CaState {
 }
 
 /// The part of a sender that congestion control reads and writes (`tcp_sock` of Linux).
+///
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Sock {
+    /// First unacknowledged segment.
+    pub una: u64,
+    /// Next segment to be sent for the first time.
+    pub nxt: u64,
     /// Congestion window, packets.
     pub cwnd: u32,
     /// Linear increase counter (`snd_cwnd_cnt`).
     pub cwnd_cnt: u32,
     /// Slow start threshold, packets.
     pub ssthresh: u32,
-    /// Window before the present reduction (`prior_cwnd`).
-    pub prior_cwnd: u32,
-    /// First unacknowledged segment.
-    pub una: u64,
-    /// Next segment to be sent for the first time.
-    pub nxt: u64,
     /// Segments SACKed, marked lost, and retransmitted and still out.
     pub sacked_out: u32,
     /// See `sacked_out`.
     pub lost_out: u32,
     /// See `sacked_out`.
     pub retrans_out: u32,
+    /// Payload bytes per segment.
+    pub mss: u32,
+    /// Most packets that were out at once during the last round (`max_packets_out`).
+    pub max_packets_out: u32,
     /// Segments delivered so far, each once (cumulative).
     pub delivered: u64,
+    /// Smoothed RTT, ns; 0 before the first sample.
+    pub srtt: Nanos,
+    /// Lowest RTT seen (Linux: over 300 s), ns; `u64::MAX` before the first sample.
+    pub min_rtt: Nanos,
+    /// When a data packet was last sent (`lsndtime`).
+    pub last_sent: Nanos,
+    /// State of the sender.
+    pub state: CaState,
+    /// The window was what held the sender back during the last round (`is_cwnd_limited`).
+    pub cwnd_limited: bool,
+    /// Window before the present reduction (`prior_cwnd`).
+    pub prior_cwnd: u32,
+    /// Pacing rate, bytes per second; `u64::MAX`: unpaced.
+    pub pacing_rate: u64,
     /// Of these, those whose CE mark came back (cumulative).
     pub delivered_ce: u64,
     /// Segments marked lost so far (cumulative).
     pub lost: u64,
     /// Application-limited until `delivered` passes this; 0: not (`app_limited`).
     pub app_limited: u64,
-    /// Smoothed RTT, ns; 0 before the first sample.
-    pub srtt: Nanos,
-    /// Lowest RTT seen (Linux: over 300 s), ns; `u64::MAX` before the first sample.
-    pub min_rtt: Nanos,
-    /// Pacing rate, bytes per second; `u64::MAX`: unpaced.
-    pub pacing_rate: u64,
-    /// Payload bytes per segment.
-    pub mss: u32,
-    /// Most packets that were out at once during the last round (`max_packets_out`).
-    pub max_packets_out: u32,
-    /// When a data packet was last sent (`lsndtime`).
-    pub last_sent: Nanos,
     /// When the pacer lets the next packet leave (`tcp_wstamp_ns`); in the past or 0: at once.
     pub edt: Nanos,
-    /// State of the sender.
-    pub state: CaState,
-    /// The window was what held the sender back during the last round (`is_cwnd_limited`).
-    pub cwnd_limited: bool,
 }
 
 impl Sock {
@@ -286,7 +289,7 @@ pub enum CongestionControl {
     /// Binary increase.
     Bic(Bic),
     /// Version 1.
-    Bbr(Bbr),
+    Bbr(Box<Bbr>),
     /// RFC 8257.
     Dctcp(Dctcp),
     /// Scalable, for L4S.
@@ -305,7 +308,7 @@ impl CongestionControl {
                 ..cubic::Params::default()
             })),
             Cc::Bic { beta } => Self::Bic(Bic::new(bic::Params::with_beta(beta))),
-            Cc::Bbr => Self::Bbr(Bbr::new()),
+            Cc::Bbr => Self::Bbr(Box::default()),
             Cc::Dctcp => Self::Dctcp(Dctcp::new()),
             Cc::Prague { rate_scaling } => Self::Prague(Prague::with(match rate_scaling {
                 true => prague::VirtualRtt::Rate,
@@ -329,7 +332,7 @@ impl CongestionControl {
             Self::NewReno(c) => c,
             Self::Cubic(c) => c,
             Self::Bic(c) => c,
-            Self::Bbr(c) => c,
+            Self::Bbr(c) => c.as_mut(),
             Self::Dctcp(c) => c,
             Self::Prague(c) => c,
             Self::Outside(c) => c,

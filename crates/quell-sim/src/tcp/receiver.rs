@@ -21,34 +21,39 @@ const COMPRESSION_SLACK: Nanos = 100 * US;
 
 /// The parameters of a new receiver.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Config {
-    /// Number of the first segment, as the sender's.
-    pub first: u64,
     /// Segments per ACK.
     pub delack: u32,
-    /// How long an ACK may wait.
-    pub delack_timeout: Nanos,
     /// Blocks are reported.
     pub sack: bool,
     /// How CE is echoed.
     pub ecn: EcnMode,
-    /// Base round trip: SACK compression waits a third of it, 1 ms at most.
-    pub rtt: Nanos,
+    /// How long an ACK may wait.
+    pub delack_timeout: Nanos,
     /// A gap longer than this restarts quick ACKs (the receiver's own RTO).
     pub quiet: Nanos,
+    /// Number of the first segment, as the sender's.
+    pub first: u64,
+    /// Base round trip: SACK compression waits a third of it, 1 ms at most.
+    pub rtt: Nanos,
 }
 
 /// The receiver.
+///
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Receiver {
     /// Next segment in order (`rcv_nxt`).
     pub next: u64,
     acked: u64,
-    ts_recent: u32,
-    ce: u32,
     last_arrival: Nanos,
     delack_at: Nanos,
     compressed_at: Nanos,
+    ts_recent: u32,
+    ce: u32,
+    flow: FlowId,
     quick: u8,
     compressed: u8,
     dup_acks: u8,
@@ -57,12 +62,12 @@ pub struct Receiver {
     ce_state: bool,
     ect_seen: bool,
     ack_now: bool,
-    compressed_next: u64,
     pub(super) config: Config,
-    flow: FlowId,
-    dsack: Option<(u64, u64)>,
-    sacks: [(u64, u64); SACKS],
     ranges: Vec<(u64, u64)>,
+    dsack: Option<(u32, u32)>,
+    compressed_next: u64,
+    /// Low 32 bits, as they travel: what they number is within a window of `next`.
+    sacks: [(u32, u32); SACKS],
 }
 
 impl Receiver {
@@ -141,7 +146,7 @@ impl Receiver {
             if seq <= self.acked {
                 self.ts_recent = p.tsval;
             }
-            self.dsack = Some((seq, seq + 1));
+            self.dsack = Some((seq as u32, (seq + 1) as u32));
             self.quick = self.quick.max(MAX_QUICKACKS);
             self.ack_now = true;
         } else {
@@ -206,7 +211,7 @@ impl Receiver {
         }
         let (next, mut kept) = (self.next, 0);
         for i in 0..usize::from(self.sack_count) {
-            if self.sacks[i].0 >= next {
+            if expand(next, self.sacks[i].0) >= next {
                 self.sacks[kept] = self.sacks[i];
                 kept += 1;
             }
@@ -219,7 +224,7 @@ impl Receiver {
         let place = self.ranges.partition_point(|r| r.1 < seq);
         let block = match self.ranges.get_mut(place) {
             Some(r) if seq >= r.0 && seq < r.1 => {
-                self.dsack = Some((seq, seq + 1));
+                self.dsack = Some((seq as u32, (seq + 1) as u32));
                 self.quick = self.quick.max(MAX_QUICKACKS);
                 self.ack_now = true;
                 return;
@@ -246,13 +251,14 @@ impl Receiver {
         // RFC 2018, section 4: the block of the segment just received comes first.
         let (mut kept, old, count) = (1, self.sacks, usize::from(self.sack_count));
         for s in &old[..count] {
-            let inside = s.0 >= block.0 && s.1 <= block.1;
+            let (start, end) = (expand(block.0, s.0), expand(block.0, s.1));
+            let inside = start >= block.0 && end <= block.1;
             if !inside && kept < SACKS {
                 self.sacks[kept] = *s;
                 kept += 1;
             }
         }
-        self.sacks[0] = block;
+        self.sacks[0] = (block.0 as u32, block.1 as u32);
         self.sack_count = kept as u8;
     }
 
@@ -330,13 +336,13 @@ impl Receiver {
     fn blocks(&mut self, ack: &mut Ack) {
         let mut n = 0;
         if let Some(block) = self.dsack {
-            ack.blocks[0] = (block.0 as u32, block.1 as u32);
+            ack.blocks[0] = block;
             ack.dsack = true;
             n = 1;
         }
         for block in &self.sacks[..usize::from(self.sack_count)] {
             if n < SACK_BLOCKS {
-                ack.blocks[n] = (block.0 as u32, block.1 as u32);
+                ack.blocks[n] = *block;
                 n += 1;
             }
         }

@@ -27,20 +27,23 @@ impl Sender {
     ) {
         let blocks = &a.blocks[..usize::from(a.count)];
         let mut seen = [(0, 0); SACK_BLOCKS];
+        let una = self.s.una;
+        let known = self
+            .seen
+            .map(|(start, end)| (expand(una, start), expand(una, end)));
         for (k, &(start, end)) in blocks.iter().enumerate() {
             if k == 0 && a.dsack {
                 self.on_dsack((expand(self.s.una, start), expand(self.s.una, end)), f);
                 continue;
             }
-            let (start, end) = (expand(self.s.una, start), expand(self.s.una, end));
             seen[k] = (start, end);
-            let end = end.min(self.s.nxt);
-            let mut seq = start.max(self.s.una);
+            let end = expand(una, end).min(self.s.nxt);
+            let mut seq = expand(una, start).max(una);
             while seq < end {
                 // Which of the known blocks it is in is a guess, so all are compared.
-                let known = |b: &(u64, u64)| if b.0 <= seq { b.1 } else { 0 };
-                let [a, b, c] = &self.seen;
-                let after = known(a).max(known(b)).max(known(c));
+                let end_of = |b: (u64, u64)| if b.0 <= seq { b.1 } else { 0 };
+                let [a, b, c] = known;
+                let after = end_of(a).max(end_of(b)).max(end_of(c));
                 if after > seq {
                     seq = after;
                     continue;

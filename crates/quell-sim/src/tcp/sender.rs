@@ -24,6 +24,7 @@ pub trait Egress {
 
 /// The parameters of a new sender.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Config {
     /// Whose it is.
     pub flow: FlowId,
@@ -33,46 +34,59 @@ pub struct Config {
     pub mss: u32,
     /// Bytes a full segment takes on its first link.
     pub wire_bytes: u32,
+    /// The segment behind the last one; `u64::MAX`: without end.
+    pub end: u64,
+    /// Nanoseconds in which the application offers one segment; 0: all at once.
+    pub offer_ns: u64,
     /// ECN field of new data.
     pub ect: Ecn,
     /// Receive window, segments.
     pub window: u32,
-    /// Number of the first segment: 0 but where a test wants to see 32 bits run over.
-    pub first: u64,
-    /// The segment behind the last one; `u64::MAX`: without end.
-    pub end: u64,
     /// Bytes missing in the last of them to a full segment.
     pub last_short: u32,
-    /// Nanoseconds in which the application offers one segment; 0: all at once.
-    pub offer_ns: u64,
-    /// Initial window.
-    pub iw: u32,
     /// SACK with RACK-TLP.
     pub sack: bool,
     /// RFC 3042.
     pub limited_transmit: bool,
     /// Spread each window over the round trip.
     pub pacing: bool,
+    /// Number of the first segment: 0 but where a test wants to see 32 bits run over.
+    pub first: u64,
+    /// Initial window.
+    pub iw: u32,
 }
 
 /// The sender.
+///
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Sender {
     /// What congestion control sees.
     pub s: Sock,
-    /// Round-trip times.
-    pub rtt: Rtt,
-    /// Segments sent again.
-    pub retransmits: u64,
-    pub(super) c: Config,
-    pub(super) segs: Segments,
-    pub(super) rack: Rack,
-    pub(super) again: VecDeque<(u64, Nanos)>,
-    pub(super) rate: Option<Box<super::rate::RateRing>>,
-    pub(super) timer: Timer,
     pub(super) timer_at: Nanos,
     pub(super) pace_at: Nanos,
     pub(super) offer_at: Nanos,
+    pub(super) segs: Segments,
+    pub(super) again_end: u64,
+    pub(super) tlp_high: u64,
+    pub(super) buffer_end: u64,
+    pub(super) usage_seq: u64,
+    pub(super) timer: Timer,
+    pub(super) timeouts: u8,
+    pub(super) backoff: u8,
+    pub(super) connected: bool,
+    pub(super) cwr: bool,
+    pub(super) frto: bool,
+    pub(super) tlp_again: bool,
+    pub(super) rate: Option<Box<super::rate::RateRing>>,
+    pub(super) c: Config,
+    /// Round-trip times.
+    pub rtt: Rtt,
+    pub(super) rack: Rack,
+    /// Segments sent again.
+    pub retransmits: u64,
+    pub(super) again: VecDeque<(u64, Nanos)>,
     pub(super) started: Nanos,
     pub(super) retrans_stamp: Nanos,
     pub(super) high_seq: u64,
@@ -84,17 +98,8 @@ pub struct Sender {
     pub(super) prr_delivered: u32,
     pub(super) prr_out: u32,
     pub(super) hint: u64,
-    pub(super) buffer_end: u64,
-    pub(super) again_end: u64,
-    pub(super) usage_seq: u64,
-    pub(super) tlp_high: u64,
-    pub(super) tlp_again: bool,
-    pub(super) frto: bool,
-    pub(super) cwr: bool,
-    pub(super) connected: bool,
-    pub(super) timeouts: u8,
-    pub(super) backoff: u8,
-    pub(super) seen: [(u64, u64); SACK_BLOCKS],
+    /// The last ACK's SACK blocks, as they travelled; empty again once nothing is SACKed.
+    pub(super) seen: [(u32, u32); SACK_BLOCKS],
     ce_seen: u32,
 }
 
@@ -433,6 +438,9 @@ impl Sender {
             self.s.delivered -= u64::from(gone);
         }
         self.s.una = end;
+        if self.s.sacked_out == 0 {
+            self.seen = [(0, 0); SACK_BLOCKS]; // all below `una`: 32 bits of them would come round again
+        }
         if !self.c.sack && acked > 0 {
             self.limit_reno_sack(acked);
         }

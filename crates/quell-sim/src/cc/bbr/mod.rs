@@ -428,7 +428,7 @@ pub(super) mod tests {
     use quell_qdisc::{MS, SEC};
 
     pub(super) fn path(mbit: u64, rtt: Nanos) -> Path {
-        Path::new(CongestionControl::Bbr(Bbr::new()), rate(mbit), rtt)
+        Path::new(CongestionControl::Bbr(Box::default()), rate(mbit), rtt)
     }
 
     pub(super) fn bbr(p: &Path) -> &Bbr {
