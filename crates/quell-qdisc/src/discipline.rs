@@ -68,9 +68,12 @@ pub trait Discipline<P: Packet> {
     fn sub_knobs(&self) -> KnobSet {
         KnobSet::NONE
     }
-    /// The sub-queue of a packet that was taken in.
-    fn sub_queue_of(&self, _packet: &P) -> Option<usize> {
-        None
+    /// The sub-queue of a packet that was taken in. A discipline with flows whose buckets are not the scaled hash says which.
+    #[inline]
+    fn sub_queue_of(&self, packet: &P) -> Option<usize> {
+        let flows = self.flows()?;
+        let flow = flows.used(flows.scale(packet.flow_hash()))?;
+        Some(flow as usize)
     }
     /// The sub-queue that an arriving packet will join. Called before `enqueue` where a controller watches packets; doing it
     /// twice at the same time is doing it once.

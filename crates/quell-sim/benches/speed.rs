@@ -118,20 +118,8 @@ fn scenario(cell: &Cell) -> Scenario {
     };
     let tcp = Tcp {
         cc,
-        bytes: None,
-        ecn: false,
-        ect1: false,
-        mss: 1448,
-        iw: 10,
-        min_rto: 200 * MS,
-        rto_ns3: false,
-        delack: 2,
-        delack_timeout: 40 * MS,
-        sack: true,
-        limited_transmit: true,
-        pacing: false,
         buffer: 6_000_000,
-        rate: u64::MAX,
+        ..Tcp::default()
     };
     let link = Link {
         rate: Rate::Constant(cell.mbps * 1_000_000),

@@ -203,12 +203,6 @@ impl<P: Packet> Discipline<P> for FqFifo<P> {
     }
 
     #[inline]
-    fn sub_queue_of(&self, packet: &P) -> Option<usize> {
-        let bucket = self.flows.scale(packet.flow_hash());
-        self.flows.used(bucket).map(|flow| flow as usize)
-    }
-
-    #[inline]
     fn admit(&mut self, now: Nanos, packet: &P) -> Option<Admission> {
         let (flow, fresh) = self.claim(now, packet);
         Some(Admission {

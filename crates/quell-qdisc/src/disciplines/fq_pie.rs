@@ -189,12 +189,6 @@ impl<P: Packet> Discipline<P> for FqPie<P> {
         Some(&self.flows)
     }
 
-    fn sub_queue_of(&self, packet: &P) -> Option<usize> {
-        self.flows
-            .used(self.flows.scale(packet.flow_hash()))
-            .map(|flow| flow as usize)
-    }
-
     fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
         Some(self.flows.admit(self.flows.scale(packet.flow_hash())))
     }

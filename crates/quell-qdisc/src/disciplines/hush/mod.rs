@@ -409,12 +409,6 @@ impl<P: Packet> Discipline<P> for Hush<P> {
         (self.params.order != Order::Single).then_some(&self.flows)
     }
 
-    fn sub_queue_of(&self, packet: &P) -> Option<usize> {
-        let flows = Discipline::<P>::flows(self)?;
-        let flow = flows.used(flows.scale(packet.flow_hash()))?;
-        Some(flow as usize)
-    }
-
     fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
         let bucket = self.flows.scale(packet.flow_hash());
         (self.params.order != Order::Single).then(|| self.flows.admit(bucket))
