@@ -68,22 +68,30 @@ struct Sort {
     article: &'static str,
     units: &'static [(&'static str, f64)],
     remedy: &'static str,
+    /// The largest that can be written.
+    most: &'static str,
 }
+
+/// 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that large.
+const LARGEST: u64 = 1 << 53;
 
 const RATE: Sort = Sort {
     article: "a rate",
     units: RATES,
     remedy: "write it as 15mbit, 1.5gbit or 500kbit",
+    most: "9007199gbit",
 };
 const TIME: Sort = Sort {
     article: "a time",
     units: TIMES,
     remedy: "write it as 20ms, 500us or 1.5s",
+    most: "9007199s",
 };
 const SIZE: Sort = Sort {
     article: "a size",
     units: SIZES,
     remedy: "write it as 1514, 64kb or 6MB (bytes)",
+    most: "9007199254740992",
 };
 
 /// bit/s; never 0.
@@ -151,7 +159,11 @@ pub fn parse_size(text: &str) -> Result<u64, Error> {
 /// If it is something else; the error shows how to write it.
 pub fn parse_count(text: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| {
-        Error::new(format!("\"{text}\" is not a whole number")).remedy("write digits only")
+        let what = match text.strip_prefix('-').map(str::parse::<u64>) {
+            Some(Ok(_)) => "is negative",
+            _ => "is not a whole number",
+        };
+        Error::new(format!("\"{text}\" {what}")).remedy("write digits only")
     })
 }
 
@@ -229,11 +241,10 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Sort) -> Result<u64, Er
         return Err(Error::new(format!("\"{text}\" is negative")).remedy(sort.remedy));
     }
     let scaled = libm::round(value * scale);
-    // 2^53: beyond it a double no longer holds every integer, and no link, time or buffer is that large.
-    if scaled > 9_007_199_254_740_992.0 {
-        return Err(
-            Error::new(format!("\"{text}\" is too large for {article}")).remedy(sort.remedy)
-        );
+    if scaled > LARGEST as f64 {
+        let most = sort.most;
+        return Err(Error::new(format!("\"{text}\" is too large for {article}"))
+            .remedy(format!("write {most} at most")));
     }
     Ok(scaled as u64)
 }

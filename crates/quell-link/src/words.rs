@@ -361,7 +361,7 @@ pub(crate) mod tests {
         assert!(error("pfifo limit 5000000000").contains("is too large"));
         assert_eq!(
             error("pfifo limit -1"),
-            "pfifo: limit: \"-1\" is not a whole number; write a whole number from 1 to 1000000000"
+            "pfifo: limit: \"-1\" is negative; write a whole number from 1 to 1000000000"
         );
         assert!(error("fifo drop 1.5").contains("fifo: drop: \"1.5\" is not a probability"));
         assert!(error("pfifo limit 3 limit 4").contains("pfifo: limit: given twice"));
@@ -475,7 +475,7 @@ pub(crate) mod tests {
             assert_eq!(bare.canonical(), kind.name);
             assert!(!kind.summary.is_empty() && !kind.source.is_empty());
             for o in kind.options {
-                if o.value.is_empty() || o.default == "off" {
+                if o.value.is_empty() || o.default == "unset" {
                     continue;
                 }
                 let words = format!("{} {} {}", kind.name, o.name, o.default);

@@ -169,8 +169,9 @@ impl<T: Spec> AnyKind for Kind<T> {
             },
             value: o.syntax(),
             default: match o.get(&default) {
-                d if d.is_empty() => "off".to_owned(),
-                d => d,
+                d if !d.is_empty() => d,
+                _ if o.syntax().is_empty() => "off".to_owned(),
+                _ => "unset".to_owned(),
             },
             meaning: o.meaning,
         });

@@ -192,11 +192,11 @@ fn errors_name_file_line_key_and_remedy() {
         ),
         (
             "seed = -1\n",
-            "home.toml:1: seed: \"-1\" is not a whole number; write a whole number from 0 to 9007199254740991",
+            "home.toml:1: seed: \"-1\" is negative; write a whole number from 0 to 9007199254740991",
         ),
         (
             "seeds = -1\n",
-            "home.toml:1: seeds: \"-1\" is not a whole number; write a whole number from 1 to 1000000",
+            "home.toml:1: seeds: \"-1\" is negative; write a whole number from 1 to 1000000",
         ),
         ("seeds = 0x10\n", "home.toml:1: seeds: only decimal numbers"),
         ("a = 1\na = 2\n", "home.toml:2: not TOML: duplicate key"),
