@@ -49,6 +49,9 @@ def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 2
         "fct_ms": None,
         "completed": 0,
         "refused": 0,
+        "delay_ms": summary,
+        "jitter_ms": 0.5,
+        "loss_rate": 0.002,
     }
     record = {
         "scenario": "made up",

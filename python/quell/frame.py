@@ -31,6 +31,9 @@ _FLOW = pl.Struct(
         "fct_ms": _SUMMARY,
         "completed": _COUNT,
         "refused": _COUNT,
+        "delay_ms": _SUMMARY,
+        "jitter_ms": _FLOAT,
+        "loss_rate": _FLOAT,
     }
 )
 _GUARD = pl.Struct(

@@ -117,15 +117,28 @@ def _columns(first: str, *numbers: str) -> Table:
 def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
     """List the flows of one run."""
     table = _columns(
-        "flow", "goodput\nMbit/s", "RTT mean\nms", "RTT p95\nms", "cwnd\npackets", "resent\nsegments", "FCT p50\nms"
+        "flow",
+        "goodput\nMbit/s",
+        "delay\nmean ms",
+        "delay\np95 ms",
+        "jitter\nms",
+        "loss\n%",
+        "RTT p95\nms",
+        "cwnd\npackets",
+        "resent\nsegments",
+        "FCT p50\nms",
     )
     for flow in record["flows"][:at_most]:
-        rtt, fct = flow["rtt_ms"] or {}, flow["fct_ms"] or {}
+        delay, rtt, fct = (flow.get(key) or {} for key in ("delay_ms", "rtt_ms", "fct_ms"))
+        jitter, loss = flow.get("jitter_ms"), flow.get("loss_rate")
         tcp = bool(flow["cc"])
         table.add_row(
             f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms" + (" web" if flow["kind"] == "web" else ""),
             f"{flow['goodput_mbps']:.3f}",
-            *(f"{rtt[k]:.1f}" if k in rtt else "–" for k in ("mean", "p95")),
+            *(f"{delay[k]:.1f}" if k in delay else "–" for k in ("mean", "p95")),
+            "–" if jitter is None else f"{jitter:.2f}",
+            "–" if loss is None else f"{loss * 100:.2f}",
+            f"{rtt['p95']:.1f}" if rtt else "–",
             f"{flow['cwnd_packets']:.1f}" if tcp else "–",
             f"{flow['retransmits']}" if tcp else "–",
             f"{fct['p50']:.0f}" if "p50" in fct else "–",

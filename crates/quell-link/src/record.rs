@@ -83,7 +83,7 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 /// One flow, or one table of short transfers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// tcp, cbr, poisson, onoff or web.
+    /// The `kind` in a file.
     pub kind: String,
     /// Congestion control; empty for what has none.
     pub cc: String,
@@ -108,6 +108,39 @@ pub struct Flow {
     /// Short transfers that did not begin, because 65,535 flows were live.
     #[serde(default)]
     pub refused: u64,
+    /// One-way delay of its packets from sender to receiver, of TCP's segments two in a row of every 33 but those sent again;
+    /// null in a table of more than 100 flows.
+    #[serde(default)]
+    pub delay_ms: Option<Summary>,
+    /// Mean difference between the delays of successive packets (D in RFC 3550, section 6.4.1).
+    #[serde(default)]
+    pub jitter_ms: Option<f64>,
+    /// Its packets that were dropped or lost anywhere, over those sent, retransmissions included; null without a packet.
+    #[serde(default)]
+    pub loss_rate: Option<f64>,
+}
+
+/// What the user of an application experienced; the fields that its kind has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Application {
+    /// call or game.
+    pub kind: String,
+    /// Mean opinion score of a call for who hears worse, 1 to 4.5 (ITU-T G.107).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mos: Option<f64>,
+    /// From speaking to hearing, over the packets that were played, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mouth_to_ear_ms: Option<Summary>,
+    /// Speech lost, because packets were lost or came after their turn, 0..1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_loss: Option<f64>,
+    /// From a command of a game to the state that reflects it, without the server's own time, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trip_ms: Option<Summary>,
+    /// Share of a game's states that came, with a round trip of 50 ms at most, 0..1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within_50ms: Option<f64>,
 }
 
 /// One time series per column, each value the mean (or the rate) over a bin.
@@ -364,6 +397,9 @@ pub struct Run {
     pub fct_ms: Option<Summary>,
     /// Per flow.
     pub flows: Vec<Flow>,
+    /// What the users of applications experienced, in the order of the flows (only where the scenario has any).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub applications: Vec<Application>,
     /// What the bottleneck's guard did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,

@@ -6,13 +6,14 @@ use quell_link::error::Error;
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
 use siphasher::sip::SipHasher13;
 
+use crate::app::{App, Way};
 use crate::cc::{CongestionControl, EcnMode};
 use crate::measure::Report;
 use crate::net::Net;
 use crate::packet::FlowId;
 use crate::scenario::wifi::{Ends, Wifi};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario, Tcp};
-use crate::slot::{Connection, Datagrams, End, Path, Slot, Web, source};
+use crate::slot::{Connection, Datagrams, End, NO_PORT, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
 use crate::world::{World, arm};
 
@@ -33,13 +34,17 @@ impl World {
         }
         for (table, flow) in scenario.flows.iter().enumerate() {
             let path = self.path(&scenario, flow)?;
+            let back = match flow.kind.is_application() {
+                true => Some(self.way_back(&scenario, flow)?),
+                false => None,
+            };
             let mut rng = Rng::new(self.seed, &format!("flow {table}"));
             for k in 0..flow.count {
                 let start = flow.start + path.offset + (rng.f64() * flow.stagger as f64) as u64;
                 let stop = flow.stop.map_or(NEVER, |s| s + path.offset);
                 self.add(
                     flow,
-                    path,
+                    (path, back),
                     (start, stop),
                     Rng::new(rng.u64(), &format!("source {k}")),
                 )?;
@@ -84,7 +89,8 @@ impl World {
                 .sum()
         };
         let last = |range: (u8, u8)| self.net.ports[usize::from(range.1)].delay;
-        let inner = delay(data) - last(data);
+        let behind = last(data);
+        let inner = delay(data) - behind;
         let rest = flow.rtt.saturating_sub(inner);
         // On the way back every hop has the delay that it has on the way there, and [link.up] its own.
         let hops_back = match flow.direction {
@@ -113,6 +119,7 @@ impl World {
             turn,
             home,
             offset: extra / 2,
+            outside: extra / 2 + behind,
         })
     }
 
@@ -137,19 +144,102 @@ impl World {
             turn: self.class(|net| net.wires.class(turn, target))?,
             home: self.class(|net| net.acks.class(rtt - turn, 0))?,
             offset: 0,
+            outside: rtt / 2,
         })
     }
 
-    fn add(
+    /// The way that an application's datagrams take against those of its flow.
+    fn way_back(&mut self, scenario: &Scenario, flow: &Flow) -> Result<Path, Error> {
+        let (direction, hops) = match flow.direction {
+            Direction::Down => (Direction::Up, (0, 0)),
+            Direction::Up => (Direction::Down, (0, scenario.hops.len() as u32)),
+        };
+        let to_queue = scenario.up.is_some() || scenario.wifi.is_some();
+        if direction == Direction::Up && !to_queue {
+            let home = self.class(|net| net.acks.class(flow.rtt / 2, 0))?;
+            return Ok(Path {
+                data: (NO_PORT, NO_PORT),
+                acks: None,
+                turn: 0,
+                home,
+                offset: 0,
+                outside: 0,
+            });
+        }
+        let back = Flow {
+            direction,
+            hops,
+            ends: flow.ends.map(|ends| ends.turned()),
+            ..flow.clone()
+        };
+        self.path(scenario, &back)
+    }
+
+    /// An application over datagrams: a source at each end.
+    fn add_application(
+        &mut self,
+        flow: &Flow,
+        paths: [Path; 2],
+        span: (Nanos, Nanos),
+        mut rng: Rng,
+    ) -> Result<(), Error> {
+        let first = self.measures.reports.len() as u16;
+        let number = self.measures.apps.len() as u16;
+        let app = App::new(&flow.kind, [first, first + 1]);
+        self.measures.apps.extend(app);
+        for (way, path) in [Way::There, Way::Back].into_iter().zip(paths) {
+            let shift = |at: Nanos| match at {
+                NEVER => NEVER,
+                at => at - paths[0].offset + path.offset,
+            };
+            let span = (shift(span.0), shift(span.1));
+            let down = (flow.direction == Direction::Down) == (way == Way::There);
+            let mut report = Report::new(flow, span);
+            report.down = down;
+            self.report(report);
+            let rng = Rng::new(rng.u64(), "way");
+            self.send_datagrams(flow, path, span, rng, Some((number, way)))?;
+        }
+        Ok(())
+    }
+
+    /// Room for another flow's results.
+    fn report(&mut self, report: Report) -> u16 {
+        let place = self.measures.reports.len() as u16;
+        self.measures.reports.push(report);
+        self.measures.acks.push(Default::default());
+        place
+    }
+
+    /// A source of datagrams whose results have the last place.
+    fn send_datagrams(
         &mut self,
         flow: &Flow,
         path: Path,
         span: (Nanos, Nanos),
         rng: Rng,
+        app: Option<(u16, Way)>,
     ) -> Result<(), Error> {
-        let report = self.measures.reports.len() as u16;
-        self.measures.reports.push(Report::new(flow, span));
-        self.measures.acks.push(Default::default());
+        let report = (self.measures.reports.len() - 1) as u16;
+        let slot = self.slot(Slot::Free)?;
+        let hash = self.hash(0);
+        let d = Datagrams::new(slot, hash, path, flow.kind.clone(), rng, span, report, app);
+        self.net.timers.set(d.at, source(slot.slot, End::Sender));
+        self.slots[slot.index()] = Slot::Udp(Box::new(d));
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        flow: &Flow,
+        (path, back): (Path, Option<Path>),
+        span: (Nanos, Nanos),
+        rng: Rng,
+    ) -> Result<(), Error> {
+        if let Some(back) = back {
+            return self.add_application(flow, [path, back], span, rng);
+        }
+        let report = self.report(Report::new(flow, span));
         match &flow.kind {
             FlowKind::Tcp(tcp) => {
                 self.connect(tcp, tcp.bytes, path, span, report)?;
@@ -161,13 +251,7 @@ impl World {
                     self.net.timers.set(at, source(slot.slot, End::Sender));
                 }
             }
-            kind => {
-                let slot = self.slot(Slot::Free)?;
-                let hash = self.hash(0);
-                let d = Datagrams::new(slot, hash, path, kind.clone(), rng, span, report);
-                self.net.timers.set(d.at, source(slot.slot, End::Sender));
-                self.slots[slot.index()] = Slot::Udp(Box::new(d));
-            }
+            _ => self.send_datagrams(flow, path, span, rng, None)?,
         }
         Ok(())
     }
@@ -271,6 +355,7 @@ impl World {
             stop: span.1,
             report,
             ack_hash,
+            sampler: Default::default(),
         });
         arm(&mut c, &mut self.net, id.slot, End::Sender);
         self.slots[id.index()] = Slot::Tcp(c);
@@ -311,7 +396,9 @@ impl World {
     pub(crate) fn close(&mut self, slot: u16) {
         let i = usize::from(slot);
         let Slot::Tcp(c) = &self.slots[i] else { return };
-        self.measures.closed(c);
+        let lost = self.net.losses(i);
+        self.measures.closed(c, lost);
+        self.net.forget_losses(i);
         self.slots[i] = Slot::Free;
         self.generations[i] = self.generations[i].wrapping_add(1);
         self.free.push(slot);

@@ -12,7 +12,9 @@ pub mod tcp;
 mod wifi;
 pub mod world;
 
+mod app;
 mod build;
+mod delay;
 mod measure;
 mod net;
 mod port;

@@ -2,19 +2,22 @@
 
 use quell_link::hist::Hist;
 use quell_link::record::Series;
-use quell_qdisc::{MS, NEVER, Nanos, SEC};
+use quell_qdisc::{MS, NEVER, Nanos, SEC, US};
 
+use crate::app::App;
+use crate::delay::Delays;
+use crate::packet::{Pkt, micros};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario};
-use crate::slot::{Connection, Slot};
+use crate::slot::{Connection, Datagrams, Slot};
 use crate::world::World;
 
-/// Up to this many flows get quantiles of their own RTT.
-const DETAILED: usize = 100;
+/// Up to this many flows get quantiles of their own RTT, up to this many of a table of their own delay.
+const DETAILED: u32 = 100;
 
 /// One flow's results, or one table of short transfers'.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// tcp, cbr, poisson, onoff or web.
+    /// The `kind` in a file.
     pub kind: &'static str,
     /// Congestion control; empty without.
     pub cc: String,
@@ -30,6 +33,8 @@ pub struct Report {
     pub fct: Option<Box<Hist>>,
     /// Short transfers that found no free slot.
     pub refused: u64,
+    /// Delays of its packets.
+    pub delays: Option<Box<Delays>>,
     /// Of connections that are gone.
     closed: Totals,
     /// When the warm-up ended.
@@ -47,10 +52,14 @@ pub struct Totals {
     pub in_order: u64,
     /// Segments sent again.
     pub retransmits: u64,
+    /// Datagrams or segments sent, each copy counted.
+    pub sent: u64,
+    /// Of these, those that arrived nowhere.
+    pub lost: u64,
 }
 
 impl Totals {
-    fn of(c: &Connection) -> Self {
+    fn of(c: &Connection, lost: u64) -> Self {
         let (next, segments, end) = (c.receiver.next, c.receiver.segments(), c.receiver.end());
         let mss = u64::from(c.sender.s.mss);
         // Only a transfer's last segment may be shorter.
@@ -62,6 +71,8 @@ impl Totals {
             bytes: segments.1 * mss - missing(end),
             in_order: segments.0 * mss - missing(next),
             retransmits: c.sender.retransmits,
+            sent: c.sender.sent(),
+            lost,
         }
     }
 
@@ -70,6 +81,8 @@ impl Totals {
         self.bytes += more.bytes;
         self.in_order += more.in_order;
         self.retransmits += more.retransmits;
+        self.sent += more.sent;
+        self.lost += more.lost;
     }
 
     fn since(&self, earlier: &Self) -> Self {
@@ -77,6 +90,8 @@ impl Totals {
             bytes: self.bytes - earlier.bytes,
             in_order: self.in_order - earlier.in_order,
             retransmits: self.retransmits - earlier.retransmits,
+            sent: self.sent - earlier.sent,
+            lost: self.lost - earlier.lost,
         }
     }
 }
@@ -96,6 +111,7 @@ impl Report {
             finite,
             fct: finite.then(Box::default),
             refused: 0,
+            delays: (flow.count <= DETAILED).then(Box::default),
             closed: Totals::default(),
             warm: Totals::default(),
             bin: Totals::default(),
@@ -126,6 +142,8 @@ pub struct Measures {
     pub reports: Vec<Report>,
     /// Per flow, too.
     pub acks: Vec<AckStats>,
+    /// Per application.
+    pub apps: Vec<App>,
     /// Smoothed RTT of all flows together where none has its own.
     rtt: Hist,
     /// When the present bin ends; `NEVER` without series.
@@ -145,6 +163,7 @@ impl Measures {
         Self {
             reports: Vec::new(),
             acks: Vec::new(),
+            apps: Vec::new(),
             rtt: Hist::new(),
             bin_at: bin.unwrap_or(NEVER),
             series: bin.map(|b| {
@@ -156,7 +175,7 @@ impl Measures {
             warm_now: 0,
             bin: bin.unwrap_or(NEVER),
             measuring: false,
-            detailed: flows <= DETAILED as u64,
+            detailed: flows <= u64::from(DETAILED),
         }
     }
 
@@ -210,9 +229,43 @@ impl Measures {
     }
 
     /// What a connection that is gone leaves behind.
-    pub fn closed(&mut self, c: &Connection) {
+    pub fn closed(&mut self, c: &Connection, lost: u64) {
         let r = &mut self.reports[usize::from(c.report)];
-        r.closed.add(&Totals::of(c));
+        r.closed.add(&Totals::of(c, lost));
+    }
+
+    /// A segment has arrived that the connection's sampler wants.
+    #[cold]
+    pub fn sample(&mut self, now: Nanos, c: &mut Connection, p: &Pkt) {
+        let sent = c.sender.sent_once(p.seq);
+        let delay = sent.map(|sent| now - sent + c.path.outside);
+        let delays = match self.measuring {
+            true => self.reports[usize::from(c.report)].delays.as_deref_mut(),
+            false => None,
+        };
+        c.sampler.sampled(delay, delays);
+    }
+
+    /// A datagram leaves.
+    pub fn sends(&mut self, d: &Datagrams) {
+        if let Some((app, way)) = d.app {
+            self.apps[usize::from(app)].sent(way, d.sent as u32);
+        }
+    }
+
+    /// A datagram has arrived.
+    pub fn got_datagram(&mut self, now: Nanos, d: &mut Datagrams, p: &Pkt) {
+        d.received += u64::from(p.payload);
+        let waited = u64::from(micros(now).wrapping_sub(p.tsval)) * US;
+        let delay = waited + d.path.outside;
+        if self.measuring
+            && let Some(delays) = &mut self.reports[usize::from(d.report)].delays
+        {
+            delays.record(delay);
+        }
+        if let Some((app, way)) = d.app {
+            self.apps[usize::from(app)].arrived(way, p.seq, delay, self.measuring);
+        }
     }
 }
 
@@ -220,13 +273,17 @@ impl World {
     /// What each report's flows brought so far.
     pub(crate) fn totals(&self) -> Vec<Totals> {
         let mut totals: Vec<Totals> = self.measures.reports.iter().map(|r| r.closed).collect();
-        for slot in &self.slots {
+        for (i, slot) in self.slots.iter().enumerate() {
             match slot {
-                Slot::Tcp(c) => totals[usize::from(c.report)].add(&Totals::of(c)),
+                Slot::Tcp(c) => {
+                    totals[usize::from(c.report)].add(&Totals::of(c, self.net.losses(i)));
+                }
                 Slot::Udp(d) => totals[usize::from(d.report)].add(&Totals {
                     bytes: d.received,
                     in_order: d.received,
                     retransmits: 0,
+                    sent: d.sent,
+                    lost: self.net.losses(i),
                 }),
                 Slot::Free | Slot::Web(_) => {}
             }

@@ -150,6 +150,21 @@ impl Net {
         })
     }
 
+    /// Datagrams and segments of a slot of the flow table that arrived nowhere.
+    pub fn losses(&self, slot: usize) -> u64 {
+        let of = |port: &Port| port.trace().losses.get(slot).copied();
+        self.ports.iter().filter_map(of).sum()
+    }
+
+    /// The slot goes to another flow.
+    pub fn forget_losses(&mut self, slot: usize) {
+        for port in &mut self.ports {
+            if let Some(losses) = port.trace_mut().losses.get_mut(slot) {
+                *losses = 0;
+            }
+        }
+    }
+
     /// Forgets the ACKs that a port dropped.
     #[inline]
     pub fn forget_acks(&mut self, port: usize) {

@@ -1,6 +1,6 @@
 //! Packets (32-byte descriptors) and ACKs.
 
-use quell_qdisc::{Ecn, Nanos, Packet};
+use quell_qdisc::{Ecn, Nanos, Packet, US};
 
 /// A slot of the flow table with its generation: a packet of a connection that is gone no longer finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -40,7 +40,7 @@ pub struct Pkt {
     enqueued: Nanos,
     /// Low 32 bits of the segment number (data; see [`expand`]), serial number (datagram) or place of the ACK.
     pub seq: u32,
-    /// The sender's clock when it was sent, ms (RFC 7323's TSval).
+    /// The sender's clock when it was sent: ms (RFC 7323's TSval); of a datagram [`micros`].
     pub tsval: u32,
     hash: u32,
     /// Whose it is.
@@ -117,6 +117,12 @@ impl Packet for Pkt {
     fn set_enqueued(&mut self, now: Nanos) {
         self.enqueued = now;
     }
+}
+
+/// The clock of datagrams' senders: microseconds, which run over after 71 minutes.
+#[inline]
+pub fn micros(now: Nanos) -> u32 {
+    (now / US) as u32
 }
 
 /// The segment number nearest to `near` whose low 32 bits travelled. Both ends count in 64 bits, which no flow uses up.

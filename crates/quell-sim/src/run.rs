@@ -187,6 +187,7 @@ impl World {
             rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS as f64)),
             fct_ms,
             flows,
+            applications: self.application_records(),
             hops,
             up,
             grade: grade_ms.map(|ms| record::grade(ms).to_owned()),
@@ -283,6 +284,9 @@ impl World {
                     .map(|h| h.summary(ms)),
                 completed: r.fct.as_ref().map_or(0, |h| h.count()),
                 refused: r.refused,
+                delay_ms: r.delays.as_ref().and_then(|d| d.summary()),
+                jitter_ms: r.delays.as_ref().and_then(|d| d.jitter_ms()),
+                loss_rate: (t.sent > 0).then(|| ratio(t.lost, t.sent).min(1.0)),
             }
         };
         self.measures
@@ -291,6 +295,13 @@ impl World {
             .zip(&self.measures.acks)
             .zip(measured)
             .map(|((r, acks), totals)| one((r, acks, totals)))
+            .collect()
+    }
+
+    fn application_records(&self) -> Vec<record::Application> {
+        let measured = self.measured();
+        let apps = self.measures.apps.iter();
+        apps.filter_map(|app| app.result(app.reports.map(|r| measured[usize::from(r)].sent)))
             .collect()
     }
 

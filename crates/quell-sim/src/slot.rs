@@ -2,15 +2,21 @@
 
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
 
+use crate::app::Way;
+use crate::app::call::FRAME;
 use crate::cc::CongestionControl;
+use crate::delay::Sampler;
 use crate::packet::FlowId;
 use crate::scenario::{FlowKind, Size, Tcp};
 use crate::tcp::{Receiver, Sender};
 
+/// In place of a port: packets meet no queue.
+pub const NO_PORT: u8 = u8::MAX;
+
 /// The way of a flow's packets and of the ACKs that come back.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// First and last port of the data.
+    /// First and last port of the data; [`NO_PORT`] for datagrams that meet no queue: they take the wire `home`.
     pub data: (u8, u8),
     /// First and last port of the ACKs; None: they meet no queue.
     pub acks: Option<(u8, u8)>,
@@ -20,6 +26,8 @@ pub struct Path {
     pub home: u16,
     /// From the sender's clock to that of the first port: what folding shifted.
     pub offset: Nanos,
+    /// What a datagram or segment spends outside of queues and of links before the last.
+    pub outside: Nanos,
 }
 
 /// One entry of the flow table.
@@ -61,6 +69,8 @@ pub struct Connection {
     pub receiver: Receiver,
     /// When that was to be, for completion times.
     pub began: Nanos,
+    /// Which of its segments are measured.
+    pub sampler: Sampler,
 }
 
 impl Connection {
@@ -108,6 +118,8 @@ pub struct Datagrams {
     pub sent: u64,
     /// Payload bytes that arrived.
     pub received: u64,
+    /// The application that it belongs to, by number.
+    pub app: Option<(u16, Way)>,
     kind: FlowKind,
     rng: Rng,
     start: Nanos,
@@ -120,6 +132,10 @@ const LEAST: u32 = UDP_HEADERS;
 /// The most: with every overhead, 16 bits hold it.
 const MOST: u32 = 64_000;
 
+/// Location and scale of the largest-extreme-value (Gumbel) distributions of a game's payloads, bytes.
+const STATE: (f64, f64) = (120.0, 36.0);
+const COMMAND: (f64, f64) = (45.0, 5.7);
+
 impl Datagrams {
     /// A source that starts at `start`.
     pub fn new(
@@ -130,6 +146,7 @@ impl Datagrams {
         rng: Rng,
         (start, stop): (Nanos, Nanos),
         report: u16,
+        app: Option<(u16, Way)>,
     ) -> Self {
         let mut d = Self {
             id,
@@ -140,11 +157,12 @@ impl Datagrams {
             report,
             sent: 0,
             received: 0,
+            app,
             kind,
             rng,
             start,
         };
-        if !matches!(d.kind, FlowKind::Cbr(_)) {
+        if matches!(d.kind, FlowKind::Poisson(_) | FlowKind::OnOff(_)) {
             d.at = start + d.gap(start);
         }
         d
@@ -155,6 +173,15 @@ impl Datagrams {
         match &self.kind {
             FlowKind::Cbr(cbr) => cbr.size,
             FlowKind::OnOff(onoff) => onoff.size,
+            FlowKind::Call(call) => call.codec.packet(),
+            FlowKind::Game(_) => {
+                let (location, scale) = match self.app {
+                    Some((_, Way::Back)) => COMMAND,
+                    _ => STATE,
+                };
+                let payload = location - scale * libm::log(self.rng.exp(1.0));
+                UDP_HEADERS + (payload as u32).clamp(1, MOST - UDP_HEADERS)
+            }
             FlowKind::Poisson(poisson) => {
                 let bytes = poisson.size.bytes;
                 if poisson.size.exponential {
@@ -186,6 +213,14 @@ impl Datagrams {
             FlowKind::Cbr(cbr) => {
                 let bits = u128::from(self.sent) * u128::from(cbr.size) * 8 * u128::from(SEC);
                 self.start + (bits / u128::from(cbr.rate)) as u64
+            }
+            FlowKind::Call(_) => self.start + self.sent * FRAME,
+            FlowKind::Game(game) => {
+                let rate = match self.app {
+                    Some((_, Way::Back)) => game.commands,
+                    _ => game.states,
+                };
+                self.start + self.sent * SEC / u64::from(rate)
             }
             _ => self.at + self.gap(self.at),
         };

@@ -13,6 +13,8 @@ pub struct Trace {
     pub hash: u64,
     /// ACKs that were dropped: their places in the store are to be freed.
     pub dropped_acks: Vec<u32>,
+    /// Datagrams and segments that were dropped or lost, by slot of the flow table.
+    pub losses: Vec<u64>,
     /// Packets that left (no cause) or were dropped, for a capture; None: no capture.
     pub capture: Option<Vec<(Option<DropCause>, Pkt)>>,
 }
@@ -26,6 +28,21 @@ impl Trace {
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(29);
     }
+
+    /// Notes a packet that arrives nowhere.
+    fn gone(&mut self, p: &Pkt) {
+        match p.kind {
+            Kind::Ack => self.dropped_acks.push(p.seq),
+            Kind::Syn => {}
+            Kind::Data | Kind::Udp => {
+                let slot = p.flow.index();
+                if slot >= self.losses.len() {
+                    self.losses.resize(slot + 1, 0);
+                }
+                self.losses[slot] += 1;
+            }
+        }
+    }
 }
 
 impl Observer<Pkt> for Trace {
@@ -38,9 +55,7 @@ impl Observer<Pkt> for Trace {
     }
 
     fn dropped(&mut self, now: Nanos, p: Pkt, cause: DropCause) {
-        if p.kind == Kind::Ack {
-            self.dropped_acks.push(p.seq);
-        }
+        self.gone(&p);
         self.event(now, &p, 8 + cause as u64);
         if let Some(capture) = &mut self.capture {
             capture.push((Some(cause), p));
@@ -48,9 +63,7 @@ impl Observer<Pkt> for Trace {
     }
 
     fn lost(&mut self, _now: Nanos, p: Pkt) {
-        if p.kind == Kind::Ack {
-            self.dropped_acks.push(p.seq);
-        }
+        self.gone(&p);
     }
 }
 

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::Control;
-use quell_qdisc::{Discipline, Gauges, KnobSet, Knobs, NEVER, Nanos, SubGauges};
+use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, NEVER, Nanos, SubGauges};
 
 use crate::agenda::MAX_TIME;
 use crate::measure::Measures;
 use crate::net::{Entry, Net};
-use crate::packet::{Ack, Kind, Pkt};
+use crate::packet::{Ack, Kind, Pkt, micros};
 use crate::port::Port;
 use crate::scenario::{Link, Scenario};
-use crate::slot::{Connection, End, Slot, source};
+use crate::slot::{Connection, End, NO_PORT, Slot, source};
 use crate::wifi;
 
 /// Queues on the way down: 8 bits number them, the way up, and the end of each way.
@@ -561,7 +561,12 @@ impl World {
                     return forward(&mut self.net, self.now, (port, last), class, p);
                 }
                 match p.kind {
-                    Kind::Data => on_data(c, &mut self.net, self.now, &p),
+                    Kind::Data => {
+                        if c.sampler.due() {
+                            self.measures.sample(self.now, c, &p);
+                        }
+                        on_data(c, &mut self.net, self.now, &p);
+                    }
                     Kind::Syn => {
                         let ack = Ack {
                             flow: p.flow,
@@ -585,7 +590,7 @@ impl World {
                     let class = self.net.onward[port];
                     return forward(&mut self.net, self.now, (port, last), class, p);
                 }
-                d.received += u64::from(p.payload);
+                self.measures.got_datagram(self.now, d, &p);
             }
             Slot::Free | Slot::Web(_) => {}
         }
@@ -598,7 +603,7 @@ impl World {
             return;
         }
         let Slot::Tcp(c) = &mut self.slots[i] else {
-            return;
+            return self.on_message(ack);
         };
         let mut entry = Entry {
             net: &mut self.net,
@@ -611,6 +616,24 @@ impl World {
             return self.finish(ack.flow.slot);
         }
         arm(c, &mut self.net, ack.flow.slot, End::Sender);
+    }
+
+    /// A datagram arrives that met no queue.
+    #[cold]
+    fn on_message(&mut self, message: &Ack) {
+        if let Slot::Udp(d) = &mut self.slots[message.flow.index()] {
+            let mut p = Pkt::new(
+                Kind::Udp,
+                message.flow,
+                d.hash,
+                message.cumulative,
+                0,
+                message.ce,
+                Ecn::NotEct,
+            );
+            p.tsval = message.tsecr;
+            self.measures.got_datagram(self.now, d, &p);
+        }
     }
 
     /// The time noted for an end is there. A connection that is gone may have left it, which `pending` tells.
@@ -653,11 +676,24 @@ impl World {
                 if d.at >= d.stop {
                     return;
                 }
+                self.measures.sends(d);
                 let port = usize::from(d.path.data.0);
                 let size = d.size();
-                let bytes = size + self.net.ports[port].overhead;
                 let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
-                let p = Pkt::new(
+                if d.path.data.0 == NO_PORT {
+                    *self.net.acks.push(now, d.path.home) = Ack {
+                        flow: d.id,
+                        cumulative: d.sent as u32,
+                        tsecr: micros(now),
+                        ce: payload,
+                        ..Ack::default()
+                    };
+                    d.sent += 1;
+                    d.advance();
+                    return self.net.timers.set(d.at, source(slot, End::Sender));
+                }
+                let bytes = size + self.net.ports[port].overhead;
+                let mut p = Pkt::new(
                     Kind::Udp,
                     d.id,
                     d.hash,
@@ -666,6 +702,7 @@ impl World {
                     payload,
                     d.ecn(),
                 );
+                p.tsval = micros(now);
                 d.sent += 1;
                 d.advance();
                 let at = d.at;

@@ -40,15 +40,19 @@ pub fn catalogue() -> Vec<TableInfo> {
         about: t.about,
         keys: infos(t.sections),
     });
-    let kinds = KINDS.iter().map(|kind| TableInfo {
-        name: kind.name,
-        about: kind.about,
-        keys: match kind.name {
-            // The rest are TCP's.
-            "web" => infos(&of_kind(&(kind.make)())[..1]),
-            _ => infos(&of_kind(&(kind.make)())),
-        },
-    });
+    // What has two names is described once.
+    let kinds = KINDS
+        .iter()
+        .filter(|k| (k.make)().name() == k.name)
+        .map(|kind| TableInfo {
+            name: kind.name,
+            about: kind.about,
+            keys: match kind.name {
+                // The rest are TCP's.
+                "web" => infos(&of_kind(&(kind.make)())[..1]),
+                _ => infos(&of_kind(&(kind.make)())),
+            },
+        });
     tables.chain(kinds).collect()
 }
 

@@ -157,9 +157,8 @@ fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
         }
         cc if Cc::NAMES.split('|').any(|c| c == cc) => put(&mut table, "cc", cc),
         _ => {
-            let known = Cc::NAMES
-                .split('|')
-                .chain(["udp", "poisson", "onoff", "web"]);
+            let kinds = KINDS.iter().map(|k| k.name).filter(|k| *k != "tcp");
+            let known = Cc::NAMES.split('|').chain(["udp"]).chain(kinds);
             return Err(Error::unknown("congestion control", word, known).under("flow"));
         }
     }

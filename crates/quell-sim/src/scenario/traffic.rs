@@ -18,6 +18,10 @@ pub enum FlowKind {
     OnOff(OnOff),
     /// Short TCP transfers that arrive as a Poisson process.
     Web(Web),
+    /// A voice call, both ways.
+    Call(Call),
+    /// A game.
+    Game(Game),
 }
 
 impl FlowKind {
@@ -29,7 +33,14 @@ impl FlowKind {
             FlowKind::Poisson(_) => "poisson",
             FlowKind::OnOff(_) => "onoff",
             FlowKind::Web(_) => "web",
+            FlowKind::Call(_) => "call",
+            FlowKind::Game(_) => "game",
         }
+    }
+
+    /// Is there something that users experience of it?
+    pub fn is_application(&self) -> bool {
+        matches!(self, FlowKind::Call(_) | FlowKind::Game(_))
     }
 
     /// How it sends, if by TCP.
@@ -152,6 +163,63 @@ impl Default for Web {
                 exponential: true,
             },
             arrivals: 5.0,
+        }
+    }
+}
+
+/// A voice call: packets of 20 ms of speech both ways.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Call {
+    /// How speech is coded.
+    pub codec: Codec,
+}
+
+/// How speech is coded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Codec {
+    /// 64 kbit/s, with concealment of losses.
+    #[default]
+    G711,
+    /// 8 kbit/s.
+    G729,
+    /// 32 kbit/s.
+    Opus,
+}
+
+impl Codec {
+    /// Bytes of IP of a packet: 40 of IP, UDP and RTP, and 20 ms of speech.
+    pub fn packet(self) -> u32 {
+        40 + match self {
+            Codec::G711 => 160,
+            Codec::G729 => 20,
+            Codec::Opus => 80,
+        }
+    }
+
+    /// Its name in a file.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Codec::G711 => "g711",
+            Codec::G729 => "g729",
+            Codec::Opus => "opus",
+        }
+    }
+}
+
+/// A game: states of the world one way, the player's commands the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Game {
+    /// States per second.
+    pub states: u32,
+    /// Commands per second.
+    pub commands: u32,
+}
+
+impl Default for Game {
+    fn default() -> Self {
+        Self {
+            states: 60,
+            commands: 30,
         }
     }
 }

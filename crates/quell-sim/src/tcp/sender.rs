@@ -195,6 +195,18 @@ impl Sender {
         self.c.ect
     }
 
+    /// When a segment in flight was sent; `None` if it is not, or was sent again: nobody knows which copy arrived.
+    pub fn sent_once(&self, low: u32) -> Option<Nanos> {
+        let seq = expand(self.s.una, low);
+        let in_flight = (self.s.una..self.s.nxt).contains(&seq);
+        (in_flight && self.segs.flags(seq) & EVER == 0).then(|| self.segs.sent(seq))
+    }
+
+    /// Segments sent so far, each copy counted.
+    pub fn sent(&self) -> u64 {
+        self.s.nxt - self.c.first + self.retransmits
+    }
+
     /// Payload of a segment.
     #[inline]
     pub fn payload(&self, seq: u64) -> u32 {

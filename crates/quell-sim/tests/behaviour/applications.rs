@@ -2,7 +2,7 @@
 
 use quell_qdisc::{MS, SEC};
 
-use crate::common::{gauges_at, measure, measure_with, near, ns, world};
+use crate::common::{gauges_at, measure, measure_with, ms, near, ns, world};
 
 /// A fast link with a large FIFO, on which nothing is in the way of a source.
 const FAST: &str = "warmup = \"0s\"\n[link]\nrate = \"1gbit\"\nqueue = \"pfifo limit 10000\"\n";
@@ -216,4 +216,127 @@ fn full_size_datagrams_keep_their_length_under_every_overhead() {
     near(packets, 156.0, 1.0);
     near(r.throughput_mbps, packets * 0.52 / 10.0, 1e-6);
     assert!(r.sojourn_ms.max < ns(65_000, 100_000_000) as f64 / 1e6);
+}
+
+#[test]
+fn every_flow_has_its_delay_jitter_and_loss() {
+    // A source alone: half a round trip and the time of 1014 bytes at 8.112 Mbit/s, 1 ms, each time the same.
+    let text = |more: &str| {
+        format!(
+            "duration = \"10s\"\nwarmup = \"1s\"\n[link]\nrate = \"8.112mbit\"\ndelay = \"5ms\"\nqueue = \"pfifo limit 20\"\n\
+             [[flow]]\nkind = \"cbr\"\nsize = 1000\nrate = \"800kbit\"\nrtt = \"40ms\"\n{more}"
+        )
+    };
+    let alone = measure(&text("")).flows[0].clone();
+    let delay = alone.delay_ms.expect("packets");
+    near(delay.mean, 21.0, 0.001);
+    near(delay.max, 21.0, 0.001);
+    near(alone.jitter_ms.expect("packets"), 0.0, 0.001);
+    assert_eq!(alone.loss_rate, Some(0.0));
+    // Beside it TCP, which fills the queue: at most 20 packets wait.
+    let both = measure(&text("[[flow]]\ncount = 1\nrtt = \"40ms\"\n"));
+    let (cbr, tcp) = (&both.flows[0], &both.flows[1]);
+    let delays = [cbr, tcp].map(|f| f.delay_ms.expect("packets"));
+    let full = 20.0 + ms(1514, 8.112e6) * 21.0;
+    for delay in delays {
+        assert!(delay.p50 > 25.0 && delay.max <= full, "{delay:?}, {full}");
+    }
+    near(delays[0].mean, delays[1].mean, 2.0);
+    let jitter = cbr.jitter_ms.expect("packets");
+    assert!(jitter > 0.2 && jitter < 10.0, "{jitter}");
+    // What was dropped was one flow's or the other's; the link is all that loses.
+    let [a, b] = [cbr, tcp].map(|f| f.loss_rate.expect("packets"));
+    let whole = both.loss_rate;
+    assert!(
+        whole > 0.0 && a.min(b) <= whole && whole <= a.max(b),
+        "{a} {whole} {b}"
+    );
+    // Loss on the link counts too, on a path of several queues with its delays.
+    let lossy = measure(
+        "duration = \"60s\"\n[link]\nrate = \"10mbit\"\ndelay = \"5ms\"\nloss = 0.1\n[[hop]]\nrate = \"10mbit\"\ndelay = \"7ms\"\n\
+         [[flow]]\nkind = \"cbr\"\nsize = 986\nrate = \"100kbit\"\nrtt = \"50ms\"\n[[flow]]\ncount = 1\nrate = \"100kbit\"\nrtt = \"50ms\"\n",
+    );
+    // Half of what the round trip is beyond both links', the links, and 1000 bytes twice.
+    near(
+        lossy.flows[0].delay_ms.expect("packets").p50,
+        13.0 + 12.0 + 1.6,
+        0.2,
+    );
+    near(
+        lossy.flows[1].delay_ms.expect("packets").p50,
+        13.0 + 12.0 + 2.0 * ms(1514, 1e7),
+        0.2,
+    );
+    near(lossy.flows[0].loss_rate.expect("packets"), 0.1, 0.04);
+    near(lossy.flows[1].loss_rate.expect("packets"), 0.1, 0.05);
+}
+
+#[test]
+fn a_call_on_an_idle_line_is_as_good_as_its_codec() {
+    let text = |codec: &str, up: &str| {
+        format!(
+            "duration = \"20s\"\n[link]\nrate = \"10mbit\"\ndelay = \"10ms\"\n{up}[[flow]]\nkind = \"call\"\ncodec = \"{codec}\"\nrtt = \"40ms\"\n"
+        )
+    };
+    for (codec, look_ahead, mos) in [("g711", 0.0, 4.409), ("g729", 5.0, 4.1), ("opus", 6.5, 4.409)] {
+        // With and without a queue upwards.
+        for up in ["", "[link.up]\nrate = \"2mbit\"\n"] {
+            let r = measure(&text(codec, up));
+            let call = &r.applications[0];
+            assert_eq!((call.kind.as_str(), call.late_loss), ("call", Some(0.0)));
+            // Half a round trip, 20 ms of speech in a packet and 20 ms in the buffer.
+            let ear = call.mouth_to_ear_ms.expect("speech").mean;
+            near(ear, 60.0 + look_ahead, 1.0);
+            // R = 93.2 - Ie: no delay below 100 ms counts. For G.729, 82.2: 1 + 2.877 + 82.2 * 22.2 * 17.8 * 7e-6.
+            near(call.mos.expect("a score"), mos, 0.01);
+            // Both ways are flows, with 50 packets a second.
+            assert_eq!(r.flows.len(), 2);
+            for flow in &r.flows {
+                near(flow.delay_ms.expect("packets").mean, 20.0, 1.0);
+                assert_eq!((flow.kind.as_str(), flow.loss_rate), ("call", Some(0.0)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_suffers_from_the_queue_that_is_worse() {
+    let text = |queue: &str| {
+        format!(
+            "duration = \"30s\"\n[link]\nrate = \"20mbit\"\n[link.up]\nrate = \"2mbit\"\nqueue = \"{queue}\"\n\
+             [[flow]]\nkind = \"call\"\n[[flow]]\ncount = 2\ndirection = \"up\"\n"
+        )
+    };
+    let [bad, good] = ["pfifo limit 200", "fq_codel"].map(|queue| {
+        let r = measure(&text(queue));
+        assert_eq!(r.applications.len(), 1);
+        r.applications[0].clone()
+    });
+    assert!(good.mos > Some(4.3), "{good:?}");
+    assert!(bad.mos < Some(2.5), "{bad:?}");
+    // 200 packets at 2 Mbit/s are 1.2 s: no call waits that long, so it is heard late or not at all.
+    let ear = bad.mouth_to_ear_ms.map_or(0.0, |ear| ear.mean);
+    assert!(ear > 600.0 || bad.late_loss > Some(0.3), "{bad:?}");
+}
+
+#[test]
+fn a_games_round_trip_is_that_of_a_command_and_a_state() {
+    let run = |more: &str| {
+        measure(&format!(
+            "duration = \"20s\"\n[link]\nrate = \"10mbit\"\nqueue = \"pfifo limit 100\"\n[link.up]\nrate = \"2mbit\"\n\
+             [[flow]]\nkind = \"game\"\nrtt = \"30ms\"\n{more}"
+        ))
+    };
+    let idle = run("");
+    let game = &idle.applications[0];
+    near(game.round_trip_ms.expect("states").p50, 30.5, 0.5);
+    near(game.within_50ms.expect("states"), 1.0, 0.001);
+    // 60 states a second of 120 + 0.5772 * 36 bytes and 28 of headers, less half a byte; a fifth of a second is 4 deviations.
+    near(idle.flows[0].goodput_mbps, 60.0 * 140.3 * 8e-6, 0.002);
+    near(idle.flows[1].goodput_mbps, 30.0 * 47.8 * 8e-6, 0.001);
+    // A full queue of 100 packets: 120 ms more.
+    let busy = run("[[flow]]\ncount = 2\n");
+    let game = &busy.applications[0];
+    assert!(game.round_trip_ms.expect("states").p95 > 100.0);
+    assert!(game.within_50ms < Some(0.2));
 }

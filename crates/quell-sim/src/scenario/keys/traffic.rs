@@ -7,7 +7,9 @@ use quell_qdisc::{MS, SEC};
 
 use super::LONGEST;
 use crate::scenario::key::{Section, Visitor, key};
-use crate::scenario::traffic::{Cbr, Cc, FlowKind, OnOff, Poisson, Size, Tcp, Web};
+use crate::scenario::traffic::{
+    Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Poisson, Size, Tcp, Web,
+};
 
 /// With TCP's headers and every overhead, 16 bits hold it.
 const MOST_BYTES: u32 = 64_000;
@@ -26,7 +28,7 @@ pub(in crate::scenario) struct Kind {
 }
 
 /// Every kind, in the order of [`super::FLOW`]'s `kind`.
-pub(in crate::scenario) static KINDS: [Kind; 5] = [
+pub(in crate::scenario) static KINDS: [Kind; 8] = [
     Kind {
         name: "tcp",
         about: "TCP transfers",
@@ -52,6 +54,21 @@ pub(in crate::scenario) static KINDS: [Kind; 5] = [
         about: "short TCP transfers that arrive as a Poisson process, with the keys of `tcp` but `bytes`",
         make: || FlowKind::Web(Web::default()),
     },
+    Kind {
+        name: "call",
+        about: "a voice call, both ways",
+        make: || FlowKind::Call(Call::default()),
+    },
+    Kind {
+        name: "voip",
+        about: "another name of `call`",
+        make: || FlowKind::Call(Call::default()),
+    },
+    Kind {
+        name: "game",
+        about: "a game: states of its world to the player, commands back",
+        make: || FlowKind::Game(Game::default()),
+    },
 ];
 
 /// Walks through the sections of a kind's table: the one place that says which they are.
@@ -64,6 +81,8 @@ pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> R
         FlowKind::Cbr(cbr) => to.visit(&CBR, cbr),
         FlowKind::Poisson(poisson) => to.visit(&POISSON, poisson),
         FlowKind::OnOff(onoff) => to.visit(&ONOFF, onoff),
+        FlowKind::Call(call) => to.visit(&CALL, call),
+        FlowKind::Game(game) => to.visit(&GAME, game),
         FlowKind::Web(web) => {
             to.visit(&WEB, web)?;
             to.visit(&TCP, &mut web.tcp)
@@ -375,6 +394,46 @@ static WEB: Section<Web> = Section {
         ),
     ],
     default: Web::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static CALL: Section<Call> = Section {
+    keys: &[key(
+        "codec",
+        Field::Choice {
+            what: "codec",
+            words: "g711|g729|opus",
+            set: |c, word| {
+                c.codec = match word {
+                    "g729" => Codec::G729,
+                    "opus" => Codec::Opus,
+                    _ => Codec::G711,
+                };
+            },
+            get: |c| c.codec.word(),
+        },
+        "how speech is coded: 64, 8 or 32 kbit/s",
+    )],
+    default: Call::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static GAME: Section<Game> = Section {
+    keys: &[
+        key(
+            "states",
+            Field::Count(|g| &mut g.states, 1, 1000),
+            "states of the world per second",
+        ),
+        key(
+            "commands",
+            Field::Count(|g| &mut g.commands, 1, 1000),
+            "commands per second, the other way",
+        ),
+    ],
+    default: Game::default,
     needs: None,
     finish: |_, _| Ok(()),
 };

@@ -1,0 +1,189 @@
+//! A listener of a voice call: a playout buffer, and what the E-model says of delay and loss.
+
+use quell_link::hist::Hist;
+use quell_link::record::{Application, ratio};
+use quell_qdisc::{MS, Nanos};
+
+use super::emodel::{self, Equipment};
+use crate::scenario::Codec;
+
+/// Speech in a packet (RFC 3551, section 4.2).
+pub const FRAME: Nanos = 20 * MS;
+/// Weight of the past in the mean delay and deviation (Ramjee et al. 1994, algorithm 1).
+const PAST: f64 = 0.998002;
+/// Deviations that the buffer waits beyond the mean delay (the same).
+const DEVIATIONS: f64 = 4.0;
+/// Packets between two changes of the playout delay: 1 s, about a talkspurt (1.004 s in ITU-T P.59).
+const SPURT: u32 = 50;
+/// The longest playout delay: what arrives later is no conversation any more.
+const MOST: Nanos = 1000 * MS;
+
+/// The E-model's values of a codec.
+fn equipment(codec: Codec) -> Equipment {
+    match codec {
+        // With packet-loss concealment.
+        Codec::G711 => Equipment { ie: 0.0, bpl: 25.1 },
+        Codec::G729 => Equipment {
+            ie: 11.0,
+            bpl: 19.0,
+        },
+        // Not in G.113: taken for G.711 with concealment.
+        Codec::Opus => Equipment { ie: 0.0, bpl: 25.1 },
+    }
+}
+
+/// What coding takes beyond the frame itself: its look-ahead (G.729: 5 ms; Opus: 6.5 ms, RFC 6716, section 2).
+fn look_ahead(codec: Codec) -> Nanos {
+    match codec {
+        Codec::G711 => 0,
+        Codec::G729 => 5 * MS,
+        Codec::Opus => 6_500_000,
+    }
+}
+
+/// One end that hears the other.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    codec: Codec,
+    /// Serial number of the packet that is expected.
+    next: u32,
+    /// Mean network delay and mean deviation from it, ns.
+    mean: f64,
+    deviation: f64,
+    /// From a packet's sending to its playing.
+    playout: Nanos,
+    /// The playout delay changes with this packet.
+    change_at: u32,
+    heard: Hist,
+    late: u64,
+    lost: u64,
+    bursts: u64,
+    in_burst: bool,
+}
+
+impl Listener {
+    /// Nothing heard yet.
+    pub fn new(codec: Codec) -> Self {
+        Self {
+            codec,
+            next: 0,
+            mean: 0.0,
+            deviation: 0.0,
+            playout: 0,
+            change_at: 0,
+            heard: Hist::new(),
+            late: 0,
+            lost: 0,
+            bursts: 0,
+            in_burst: false,
+        }
+    }
+
+    /// A packet has arrived after this delay; paths keep order, so those before it are lost.
+    pub fn arrived(&mut self, serial: u32, delay: Nanos, measuring: bool) {
+        let missing = serial.wrapping_sub(self.next);
+        let first = self.change_at == 0;
+        self.next = serial.wrapping_add(1);
+        let delay_ns = delay as f64;
+        if first {
+            (self.mean, self.deviation) = (delay_ns, 0.0);
+        } else {
+            self.mean = PAST * self.mean + (1.0 - PAST) * delay_ns;
+            self.deviation = PAST * self.deviation + (1.0 - PAST) * (delay_ns - self.mean).abs();
+        }
+        if first || serial.wrapping_sub(self.change_at) as i32 >= 0 {
+            // One frame is always there to be played.
+            let wait = (DEVIATIONS * self.deviation).max(FRAME as f64);
+            self.playout = ((self.mean + wait) as Nanos).min(MOST);
+            self.change_at = serial.wrapping_add(SPURT);
+        }
+        if !measuring {
+            return;
+        }
+        let (missing, late) = (if first { 0 } else { missing }, delay > self.playout);
+        self.lost += u64::from(missing);
+        self.gap(missing > 0);
+        self.late += u64::from(late);
+        self.gap(late);
+        if !late {
+            self.in_burst = false;
+            let ear = self.playout + FRAME + look_ahead(self.codec);
+            self.heard.record(ear);
+        }
+    }
+
+    fn gap(&mut self, is_gap: bool) {
+        self.bursts += u64::from(is_gap && !self.in_burst);
+        self.in_burst |= is_gap;
+    }
+
+    /// What the listener experienced; `None` if nothing was said to it.
+    pub fn result(&self, sent: u64) -> Option<Application> {
+        let missing = self.lost + self.late;
+        let heard = self.heard.count();
+        if heard + missing == 0 && sent == 0 {
+            return None;
+        }
+        let loss = match heard + missing {
+            0 => 1.0,
+            all => ratio(missing, all),
+        };
+        // Mean length of gaps, over that of losses at random, 1/(1 - loss) (G.107, section 7.6).
+        let burst = (missing as f64 / self.bursts.max(1) as f64 * (1.0 - loss)).max(1.0);
+        let to_ear = (heard > 0).then(|| self.heard.summary(1.0 / MS as f64));
+        let mos = match &to_ear {
+            Some(to_ear) => emodel::mos(emodel::rating(
+                equipment(self.codec),
+                to_ear.mean,
+                loss,
+                burst,
+            )),
+            None => 1.0,
+        };
+        Some(Application {
+            mos: Some(mos),
+            mouth_to_ear_ms: to_ear,
+            late_loss: Some(loss),
+            ..Application::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_still_network_costs_its_delay_a_frame_of_speech_and_one_in_the_buffer() {
+        let mut l = Listener::new(Codec::G711);
+        for serial in 0..500 {
+            l.arrived(serial, 30 * MS, true);
+        }
+        let r = l.result(500).expect("packets");
+        assert_eq!(r.late_loss, Some(0.0));
+        assert!((r.mouth_to_ear_ms.expect("speech").mean - 70.0).abs() < 0.1);
+        // R = 93.2: below 100 ms no delay counts.
+        assert!((r.mos.expect("a score") - 4.409).abs() < 0.001);
+    }
+
+    #[test]
+    fn lost_and_late_packets_count_alike_and_gaps_by_their_length() {
+        let mut l = Listener::new(Codec::G711);
+        for serial in (0..1000).filter(|s| s % 100 < 98) {
+            // Of each hundred the last two are lost, and the 50th is late.
+            let delay = if serial % 100 == 50 { 400 } else { 30 };
+            l.arrived(serial, delay * MS, true);
+        }
+        let r = l.result(1000).expect("packets");
+        // 10 late and 9 * 2 lost of 998 (what is lost at the end nobody knows yet).
+        assert_eq!((l.late, l.lost, l.bursts), (10, 18, 19));
+        assert!((r.late_loss.expect("packets") - 28.0 / 998.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_dead_line_is_the_worst_call() {
+        let r = Listener::new(Codec::Opus).result(100).expect("a call");
+        assert_eq!((r.mos, r.late_loss), (Some(1.0), Some(1.0)));
+        assert!(Listener::new(Codec::Opus).result(0).is_none());
+    }
+}

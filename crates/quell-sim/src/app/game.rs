@@ -1,0 +1,87 @@
+//! A game: states of the world from the server, commands from the player; how long a command takes to show.
+
+use quell_link::hist::Hist;
+use quell_link::record::Application;
+use quell_qdisc::{MS, Nanos};
+
+/// What players of fast games notice.
+const FAST: Nanos = 50 * MS;
+/// States under way at once that are told apart: 4 s of them.
+const HELD: usize = 256;
+
+/// A player and a server.
+#[derive(Clone, Debug)]
+pub struct Match {
+    /// How long the newest command took to the server; `None` before any arrived.
+    command: Option<Nanos>,
+    /// By a state's serial number: the delay of the newest command that it reflects.
+    reflected: Vec<Option<Nanos>>,
+    round_trips: Hist,
+    fast: u64,
+}
+
+impl Default for Match {
+    fn default() -> Self {
+        Self {
+            command: None,
+            reflected: vec![None; HELD],
+            round_trips: Hist::new(),
+            fast: 0,
+        }
+    }
+}
+
+impl Match {
+    /// A command has reached the server.
+    pub fn command_arrived(&mut self, delay: Nanos) {
+        self.command = Some(delay);
+    }
+
+    /// The server sends a state.
+    pub fn state_sent(&mut self, serial: u32) {
+        self.reflected[serial as usize % HELD] = self.command;
+    }
+
+    /// A state has reached the player.
+    pub fn state_arrived(&mut self, serial: u32, delay: Nanos, measuring: bool) {
+        if let Some(command) = self.reflected[serial as usize % HELD]
+            && measuring
+        {
+            let round_trip = command + delay;
+            self.round_trips.record(round_trip);
+            self.fast += u64::from(round_trip <= FAST);
+        }
+    }
+
+    /// The result; `sent` states are the whole, of which those that were lost came too late. `None` without any.
+    pub fn result(&self, sent: u64) -> Option<Application> {
+        let arrived = self.round_trips.count();
+        (sent > 0).then(|| Application {
+            round_trip_ms: (arrived > 0).then(|| self.round_trips.summary(1.0 / MS as f64)),
+            within_50ms: Some(self.fast as f64 / sent.max(arrived) as f64),
+            ..Application::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_is_a_command_and_the_state_that_reflects_it() {
+        let mut m = Match::default();
+        m.state_sent(0);
+        m.state_arrived(0, 20 * MS, true); // before any command
+        m.command_arrived(15 * MS);
+        m.state_sent(1);
+        m.command_arrived(90 * MS);
+        m.state_sent(2);
+        m.state_arrived(1, 20 * MS, true);
+        m.state_arrived(2, 20 * MS, true);
+        let r = m.result(4).expect("states");
+        let round_trip = r.round_trip_ms.expect("states");
+        assert_eq!((round_trip.mean, round_trip.max), (72.5, 110.0));
+        assert_eq!(r.within_50ms, Some(0.25));
+    }
+}

@@ -1,0 +1,94 @@
+//! Applications: what their users experience of the packets that flows carry. docs/applications.md has the models' sources.
+
+pub mod call;
+pub mod emodel;
+pub mod game;
+
+use quell_link::record::Application;
+use quell_qdisc::Nanos;
+
+use crate::scenario::FlowKind;
+use call::Listener;
+use game::Match;
+
+/// Which way a datagram of an application goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As its flow: to the user, where that goes down.
+    There = 0,
+    /// The other way.
+    Back = 1,
+}
+
+/// One application that runs.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// The `kind` in a file.
+    pub kind: &'static str,
+    /// Places of its flows' results, one for each way.
+    pub reports: [u16; 2],
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Call(Box<[Listener; 2]>),
+    Game(Box<Match>),
+}
+
+impl App {
+    /// The application of such a flow, which has not begun; `None` if it is no application.
+    pub fn new(kind: &FlowKind, reports: [u16; 2]) -> Option<Self> {
+        let state = match kind {
+            FlowKind::Call(call) => {
+                State::Call(Box::new([(); 2].map(|()| Listener::new(call.codec))))
+            }
+            FlowKind::Game(_) => State::Game(Box::default()),
+            _ => return None,
+        };
+        Some(Self {
+            kind: kind.name(),
+            reports,
+            state,
+        })
+    }
+
+    /// A datagram leaves.
+    pub fn sent(&mut self, way: Way, serial: u32) {
+        if let (State::Game(game), Way::There) = (&mut self.state, way) {
+            game.state_sent(serial);
+        }
+    }
+
+    /// A datagram has arrived after this delay.
+    pub fn arrived(&mut self, way: Way, serial: u32, delay: Nanos, measuring: bool) {
+        match (&mut self.state, way) {
+            (State::Call(listeners), _) => {
+                listeners[way as usize].arrived(serial, delay, measuring);
+            }
+            (State::Game(game), Way::There) => game.state_arrived(serial, delay, measuring),
+            (State::Game(game), Way::Back) => game.command_arrived(delay),
+        }
+    }
+
+    /// What the users experienced, given how many datagrams were sent each way; `None` if it did not run.
+    pub fn result(&self, sent: [u64; 2]) -> Option<Application> {
+        let result = match &self.state {
+            State::Call(listeners) => {
+                let heard = listeners.iter().zip(sent);
+                let mut results = heard.filter_map(|(l, sent)| l.result(sent));
+                // A call is as good as it is for who hears worse.
+                let first = results.next()?;
+                match results.next() {
+                    Some(second) if second.mos < first.mos => second,
+                    _ => first,
+                }
+            }
+            State::Game(game) => game.result(sent[0])?,
+        };
+        Some(Application {
+            kind: self.kind.to_owned(),
+            ..result
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! One-way delays of a flow's packets, and how they vary.
+
+use quell_link::hist::Hist;
+use quell_link::record::Summary;
+use quell_qdisc::{MS, Nanos};
+
+/// Of the segments of a TCP flow, two in a row of every so many are measured: all would slow the simulator. Odd, because
+/// receivers acknowledge pairs, and the first of a pair may wait differently from the second.
+const EVERY: u32 = 33;
+
+/// The delays of a flow's packets from sender to receiver, queues and links included.
+#[derive(Clone, Debug, Default)]
+pub struct Delays {
+    /// Every measured delay, ns.
+    pub hist: Hist,
+    /// Of the packet before.
+    last: Option<Nanos>,
+    /// Sum of the differences between the delays of successive packets.
+    differences: u128,
+    pairs: u64,
+}
+
+impl Delays {
+    /// A packet arrives, the one after that of the call before.
+    pub fn record(&mut self, delay: Nanos) {
+        if let Some(last) = self.last.replace(delay) {
+            self.differ(last, delay);
+        }
+        self.hist.record(delay);
+    }
+
+    fn differ(&mut self, a: Nanos, b: Nanos) {
+        self.differences += u128::from(a.abs_diff(b));
+        self.pairs += 1;
+    }
+
+    /// Mean, percentiles and maximum, ms; None without a packet.
+    pub fn summary(&self) -> Option<Summary> {
+        (self.hist.count() > 0).then(|| self.hist.summary(1.0 / MS as f64))
+    }
+
+    /// Mean of |D(i - 1, i)|, ms, which the running estimate of RFC 3550, section 6.4.1, smooths; None without two packets.
+    pub fn jitter_ms(&self) -> Option<f64> {
+        (self.pairs > 0).then(|| self.differences as f64 / (self.pairs * MS) as f64)
+    }
+}
+
+/// Which segments of a connection are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampler {
+    /// The segment that ends this count is looked at.
+    left: u32,
+    /// The delay of the segment before, if it was measured.
+    before: Option<Nanos>,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self {
+            left: 1,
+            before: None,
+        }
+    }
+}
+
+impl Sampler {
+    /// Counts a segment; true if it is to be looked at.
+    #[inline(always)]
+    pub fn due(&mut self) -> bool {
+        self.left = self.left.wrapping_sub(1);
+        self.left == 0
+    }
+
+    /// The segment that was due had this delay; `None`: it is unknown.
+    pub fn sampled(&mut self, delay: Option<Nanos>, to: Option<&mut Delays>) {
+        if let (Some(delay), Some(to)) = (delay, to) {
+            if let Some(before) = self.before {
+                to.differ(before, delay);
+            }
+            to.hist.record(delay);
+        }
+        self.left = match self.before.is_none() && delay.is_some() {
+            true => 1,
+            false => EVERY - 1,
+        };
+        self.before = match self.left {
+            1 => delay,
+            _ => None,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_the_mean_difference_of_successive_transit_times() {
+        // RFC 3550, section 6.4.1: |D| of transit times 10, 14, 11 and 11 ms is 4, 3 and 0 ms.
+        let mut delays = Delays::default();
+        assert_eq!(delays.jitter_ms(), None);
+        for ms in [10, 14, 11, 11] {
+            delays.record(ms * MS);
+        }
+        assert_eq!(delays.jitter_ms(), Some(7.0 / 3.0));
+        let summary = delays.summary().expect("packets");
+        assert_eq!((summary.mean, summary.max), (11.5, 14.0));
+    }
+
+    #[test]
+    fn two_segments_in_a_row_of_every_33_are_measured() {
+        let (mut sampler, mut delays) = (Sampler::default(), Delays::default());
+        let due: Vec<u64> = (0..100)
+            .filter(|i| {
+                let due = sampler.due();
+                if due {
+                    sampler.sampled(Some(i * MS), Some(&mut delays));
+                }
+                due
+            })
+            .collect();
+        assert_eq!(due, [0, 1, 33, 34, 66, 67, 99]);
+        assert_eq!(delays.jitter_ms(), Some(1.0));
+    }
+}
