@@ -2,7 +2,7 @@ import pytest
 from rich.console import Console
 
 from conftest import QUEUES, make_record
-from quell import stats, sweep, table
+from quell import frontier, stats, table
 from quell.experiment import Outcome
 
 
@@ -66,8 +66,10 @@ def test_sweep_marks_the_best_setting() -> None:
     # Power is goodput over mean RTT, here half of p95: 500, 1200 and 700 Mbit/s per second.
     settings = {8.0: (5.0, 20.0), 16.0: (12.0, 20.0), 32.0: (14.0, 40.0)}
     records = [make_record(f"fifo limit {v:.0f}", goodput=g, p95=d) for v, (g, d) in settings.items()]
-    points = sweep.judge("limit", list(settings), records, "power")
+    points = frontier.judge("limit", list(settings), records, "power")
     assert [p.value for p in points if p.best] == [16.0]
     assert points[0].reward is not None
     assert points[0].reward.mean == pytest.approx(500)
-    assert next(line for line in render(table.sweep(points, "power"), 100).splitlines() if "▶" in line).count("16") >= 1
+    assert (
+        next(line for line in render(table.frontier(points, "power"), 100).splitlines() if "▶" in line).count("16") >= 1
+    )

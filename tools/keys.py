@@ -23,7 +23,8 @@ CLASSES = {"wifi.noise": "Noise", "wifi.node": "Node", "wifi": "Wifi", "link.up"
            "flow": "Flow"}
 """Of the schema's definitions, each after those that it names."""
 TABLES = {"link.up": ("link",), "hop": ("link",), "": ("file",),
-          "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web")}
+          "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web", "call", "game", "page",
+                   "video")}
 """Whose keys they have, where that is not their own name."""
 HEAD = '''"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
 
@@ -108,6 +109,15 @@ def member(name, schema):
     return f"{' | '.join(kinds)} | None"
 
 
+def broken(line):
+    """Break a list of words that is too long for a line, as ruff does."""
+    found = re.fullmatch(r"    (\w+): Literal\[(.*)\] \| None", line)
+    if len(line) <= 120 or not found:
+        return line
+    words = "".join(f"            {word},\n" for word in found[2].split(", "))
+    return f"    {found[1]}: (\n        Literal[\n{words}        ]\n        | None\n    )"
+
+
 def doc(text):
     text = text.replace("\n", " ")
     if re.match(r"[a-z-]+ ", text):
@@ -127,7 +137,7 @@ def of_class(name, table, schema, catalogue):
     about = schema["description"]
     lines += [f"class {name}({bases}, total=False):", doc(about)]
     for key, inner in members.items():
-        lines += ["", f"    {key}: {member(key, inner)}"]
+        lines += ["", broken(f"    {key}: {member(key, inner)}")]
         if "description" in inner:
             lines.append(doc(inner["description"]))
     return "\n".join(lines)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard, Unpack
 
 import polars as pl
 
-from quell import _core, experiment, files, frame
-from quell import sweep as _sweep
+from quell import _core, experiment, files, frame, frontier, grid
 from quell._core import Scenario
 from quell.control import Controller, run_controlled
-from quell.names import check_keywords
+from quell.names import check_keywords, known
 from quell.queue import Aqm, OwnQueue, parse, parse_all
 from quell.shortcuts import Overrides, Shortcuts
 
@@ -112,16 +111,55 @@ def optimum(
 ) -> pl.DataFrame:
     """Sweep a constant knob of a plain FIFO: `limit` (packets) or `drop` (probability of dropping each arrival).
 
-    Returns one row per setting: `value`, mean `reward` (see quell.sweep.REWARDS), `best`, `front` and the means of
+    Returns one row per setting: `value`, mean `reward` (see quell.frontier.REWARDS), `best`, `front` and the means of
     the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
     check_keywords(optimum, Shortcuts, overrides)
-    _sweep.check(knob, reward)
+    frontier.check(knob, reward)
     checked = scenario(source, seeds=seeds, **overrides)
-    settings = list(values) if values is not None else _sweep.values(knob, None)
-    work = experiment.plan(checked, [_sweep.words(knob, v) for v in settings])
+    settings = list(values) if values is not None else frontier.values(knob, None)
+    work = experiment.plan(checked, [frontier.words(knob, v) for v in settings])
     records = _finished(experiment.run_jobs(checked, work, threads=jobs))
-    return pl.DataFrame([p.plain() for p in _sweep.judge(knob, settings, records, reward)])
+    return pl.DataFrame([p.plain() for p in frontier.judge(knob, settings, records, reward)])
+
+
+def sweep(
+    source: str | Path | Scenario | None = None,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    aqm: Sequence[Aqm] | Aqm | None = None,
+    *,
+    seeds: int | None = None,
+    jobs: int = 0,
+    **overrides: Unpack[Shortcuts],
+) -> pl.DataFrame:
+    """Simulate a scenario with all combinations of some keys' values, each queue with each seed, on `jobs` cores.
+
+    `over` maps keys to lists of values: `{"link.rate": ["10mbit", "50mbit"], "flow.rtt": ["20ms", "80ms"]}`. A dot goes
+    into a table; keys of `flow` and `hop` change in every such table. `aqm` lists queues (None: the scenario's own).
+
+    Returns a frame with one row per run: a column for each key of `over`, then the record's. Raises InputError;
+    KeyboardInterrupt on Ctrl-C.
+    """
+    check_keywords(sweep, Shortcuts, overrides)
+    checked = scenario(source, seeds=seeds, **overrides)
+    queues = [] if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
+    found = grid.run(checked, over or {}, queues, threads=jobs)
+    return frame.swept(found)
+
+
+def flatten(runs: pl.DataFrame, each: str | None = None) -> pl.DataFrame:
+    """Spread a frame of runs into columns of numbers and text: what CSV files and pandas hold.
+
+    A struct's fields become columns named with a dot (`sojourn_ms.p95`); lists are left out. With `each="flows"` or
+    `"applications"` there is a row for each element of that list, its fields being `flows.goodput_mbps` and so on.
+    `quell.flatten(runs).to_pandas()` gives a pandas frame where pandas and pyarrow are installed.
+
+    Raises InputError if there is no such list.
+    """
+    if each is None:
+        return frame.flat(runs)
+    known("list", each, [name for name, kind in runs.schema.items() if kind == pl.List(pl.Struct)], "each")
+    return frame.each(runs, each)
 
 
 def queues() -> pl.DataFrame:

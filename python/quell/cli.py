@@ -176,6 +176,8 @@ def compare(
         _heading(scenario, max((r.runs for r in rows), default=0))
         if rows:
             out.print(table.compare(rows, out.width))
+            if felt := table.felt(outcome.records):
+                out.print(felt)
             out.print(table.legend(rows))
         err.print(told, style="dim")
     targets.write(outcome, series=series is not None)
@@ -235,6 +237,8 @@ def run(
         rows = stats.summarise(outcome.records)
         _heading(scenario, 1)
         out.print(table.compare(rows, out.width))
+        if felt := table.felt(outcome.records):
+            out.print(felt)
         out.print(table.flows(outcome.records[0]))
         if wifi := outcome.records[0].get("wifi"):
             out.print(table.cell(wifi))
@@ -275,25 +279,105 @@ def optimum(
     html: Html = None,
 ) -> int:
     """Find the best constant limit or drop probability of a plain FIFO, and the Pareto front of constants."""
-    from quell import sweep
+    from quell import frontier
 
-    sweep.check(knob, reward, "--")
+    frontier.check(knob, reward, "--")
     if cc is not None and flow:
         raise InputError("--cc and --flow: give one of the two")
-    settings = sweep.values(knob, values)
+    settings = frontier.values(knob, values)
     targets = Targets(json, html)
     scenario = experiment.load(
         file, rate=rate, rtt=rtt, trace=trace, flows=[cc] if cc else flow, ecn=ecn, duration=duration, warmup=warmup,
         seeds=seeds, seed=seed,
     )  # fmt: skip
-    work = experiment.plan(scenario, [sweep.words(knob, v) for v in settings], first_series=html is not None)
+    work = experiment.plan(scenario, [frontier.words(knob, v) for v in settings], first_series=html is not None)
     outcome = _simulate(scenario, work, jobs)
-    points = sweep.judge(knob, settings, outcome.records, reward)
+    points = frontier.judge(knob, settings, outcome.records, reward)
     if not targets.quiet:
         _heading(scenario, max((p.row.runs for p in points), default=0))
-        out.print(table.sweep(points, reward))
-        out.print(f"[dim]reward {reward}: {sweep.REWARDS[reward][1]}; ▶ its best[/dim]")
+        out.print(table.frontier(points, reward))
+        out.print(f"[dim]reward {reward}: {frontier.REWARDS[reward][1]}; ▶ its best[/dim]")
     targets.write(outcome, json=[p.plain() for p in points])
+    return _status(outcome)
+
+
+@app.command(
+    epilog="Example:\n\n"
+    "  quell sweep home --over link.rate=5mbit,50mbit --over flow.rtt=20ms,80ms --aqm pfifo --aqm fq_codel"
+)
+def sweep(
+    file: File = None,
+    over: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Key and its values; repeatable.")
+    ] = None,
+    aqm: Annotated[
+        list[str] | None, typer.Option(metavar="WORDS", help="Queue words; repeatable. Default: the file's queue.")
+    ] = None,
+    seeds: Seeds = None,
+    jobs: Jobs = 0,
+    rate: Rate = None,
+    rtt: Rtt = None,
+    trace: Trace = None,
+    flow: Flow = None,
+    ecn: Ecn = False,
+    duration: Duration = None,
+    warmup: Warmup = None,
+    seed: Seed = None,
+    json: Json = None,
+    parquet: Parquet = None,
+    csv: Csv = None,
+) -> int:
+    """Run a scenario with all combinations of some keys' values."""
+    from quell import grid
+
+    targets = Targets(json, None, parquet, csv)
+    scenario = experiment.load(
+        file, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn, duration=duration, warmup=warmup, seeds=seeds,
+        seed=seed,
+    )  # fmt: skip
+    values = grid.parse(over or ())
+    queues = [_queue(words) for words in aqm or ()]
+    total = grid.count(scenario, values, queues)
+    with bar("Simulating", total, "runs") as update:
+        found = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
+    if not targets.quiet:
+        _heading(scenario, scenario.seeds)
+        out.print(table.sweep(found))
+    targets.write_json([{"over": point, **record} for point, record in found], indent=None)
+    if parquet is not None or csv is not None:
+        from quell import frame
+
+        frame.write_swept(parquet, csv, found)
+    return OK
+
+
+@app.command(epilog="Example:\n\n  quell rpm home --aqm pfifo --aqm fq_codel")
+def rpm(
+    file: File = None,
+    aqm: Annotated[
+        list[str] | None, typer.Option(metavar="WORDS", help="Queue words; repeatable. Default: every queue.")
+    ] = None,
+    seeds: Seeds = None,
+    jobs: Jobs = 0,
+    rate: Rate = None,
+    rtt: Rtt = None,
+    trace: Trace = None,
+    seed: Seed = None,
+    json: Json = None,
+) -> int:
+    """Measure the responsiveness of a scenario's links under working conditions, in round trips per minute."""
+    from quell import responsiveness
+
+    targets = Targets(json)
+    given = experiment.load(file, rate=rate, rtt=rtt, trace=trace, seeds=seeds, seed=seed)
+    scenario = responsiveness.working_conditions(given)
+    queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(given)
+    outcome = _simulate(scenario, experiment.plan(scenario, queues), jobs)
+    if not targets.quiet and outcome.records:
+        _heading(scenario, scenario.seeds)
+        if felt := table.felt(outcome.records):
+            out.print(felt)
+    targets.write(outcome)
     return _status(outcome)
 
 

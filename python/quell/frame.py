@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +36,25 @@ _FLOW = pl.Struct(
         "loss_rate": _FLOAT,
     }
 )
+_APPLICATION = pl.Struct(
+    {
+        "kind": pl.String(),
+        "mos": _FLOAT,
+        "mouth_to_ear_ms": _SUMMARY,
+        "late_loss": _FLOAT,
+        "round_trip_ms": _SUMMARY,
+        "within_50ms": _FLOAT,
+        "page_load_ms": _SUMMARY,
+        "pages": _COUNT,
+        "given_up": _COUNT,
+        "startup_ms": _SUMMARY,
+        "rebuffer_ratio": _FLOAT,
+        "switches": _COUNT,
+        "rate_mbps": _FLOAT,
+        "rpm": _FLOAT,
+    }
+)
+_AIM = pl.Struct(dict.fromkeys(("streaming", "gaming", "rtc"), pl.Struct({"points": _FLOAT, "score": pl.String()})))
 _GUARD = pl.Struct(
     dict.fromkeys(
         (
@@ -158,11 +177,13 @@ SCHEMA: dict[str, pl.DataType] = {
     "rtt_ms": _SUMMARY,
     "fct_ms": _SUMMARY,
     "flows": pl.List(_FLOW),
+    "applications": pl.List(_APPLICATION),
     "guard": _GUARD,
     "hops": pl.List(_HOP),
     "up": _UP,
     "grade": pl.String(),
     "grade_ms": _FLOAT,
+    "aim": _AIM,
     "wifi": _WIFI,
     "series": _SERIES,
     "events": _COUNT,
@@ -221,6 +242,32 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
         if name != "series":
             spread(pl.col(name), name, kind)
     return frame.select(columns)
+
+
+def swept(found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> pl.DataFrame:
+    """One row per run of a sweep: the values of its keys, then the record's keys."""
+    keys = list(found[0][0]) if found else []
+    columns = [pl.Series(key, [point[key] for point, _ in found], strict=False) for key in keys]
+    return runs([record for _, record in found]).select(*columns, pl.all())
+
+
+def write_swept(
+    parquet: Path | None, csv: Path | None, found: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> None:
+    """Write the runs of a sweep, whole or not at all."""
+    frame = swept(found)
+    if parquet is not None:
+        held = io.BytesIO()
+        frame.write_parquet(held)
+        files.write_bytes(parquet, held.getvalue())
+    if csv is not None:
+        files.write_text(csv, flat(frame).write_csv())
+
+
+def each(frame: pl.DataFrame, lists: str) -> pl.DataFrame:
+    """One row per element of a list of structs (`flows`, `applications`), the run's own columns repeated."""
+    whole = frame.select(pl.exclude(pl.List), pl.col(lists)) if lists in frame.columns else frame
+    return flat(whole.explode(lists).filter(pl.col(lists).is_not_null()))
 
 
 def write_parquet(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -259,7 +259,24 @@ _From = TypedDict("_From", {"from": "str | None"}, total=False)
 class Flow(_From, total=False):
     """A table of like flows."""
 
-    kind: Literal["tcp", "cbr", "poisson", "onoff", "web"] | None
+    kind: (
+        Literal[
+            "tcp",
+            "cbr",
+            "poisson",
+            "onoff",
+            "web",
+            "call",
+            "voip",
+            "game",
+            "page",
+            "video",
+            "probe",
+            "download",
+            "upload",
+        ]
+        | None
+    )
     """Kind of traffic; each has its own keys. Default: "tcp"."""
 
     count: int | None
@@ -306,8 +323,8 @@ class Flow(_From, total=False):
     """BIC's multiplicative decrease. Default: 0.8."""
 
     ecn: bool | None
-    """tcp, web: ECN is negotiated. Default: false; true for dctcp and prague. cbr, poisson, onoff: packets are sent
-    with ECT(0). Default: false."""
+    """tcp, web, page, video, probe, download, upload: ECN is negotiated. Default: false; true for dctcp and prague.
+    cbr, poisson, onoff: packets are sent with ECT(0). Default: false."""
 
     ect: Literal[0, 1] | None
     """Packets are sent with ECT(0) or ECT(1). Default: 0; 1 for prague."""
@@ -344,8 +361,8 @@ class Flow(_From, total=False):
     """Receive window; at least one segment. Default: "6mb"."""
 
     rate: str | None
-    """tcp, web: rate at which the application sends. Default: "unlimited". cbr: rate of the IP packets. Default:
-    "1mbit". poisson: mean rate of the IP packets. Default: "1mbit"."""
+    """tcp, web, page, video, probe, download, upload: rate at which the application sends. Default: "unlimited".
+    cbr: rate of the IP packets. Default: "1mbit". poisson: mean rate of the IP packets. Default: "1mbit"."""
 
     bytes: int | str | None
     """Bytes to send. Default: without end."""
@@ -369,6 +386,25 @@ class Flow(_From, total=False):
 
     arrivals: float | None
     """Transfers that begin per second, as a Poisson process. Default: 5."""
+
+    codec: Literal["g711", "g729", "opus"] | None
+    """How speech is coded: 64, 8 or 32 kbit/s. Default: "g711"."""
+
+    states: int | None
+    """States of the world per second. Default: 60."""
+
+    commands: int | None
+    """Commands per second, the other way. Default: 30."""
+
+    http: Literal["h2", "http/1.1"] | None
+    """HTTP/2 on one connection, or HTTP/1.1 on six. Default: "h2"."""
+
+    think: str | None
+    """Mean of the exponential pauses between a page and the next. Default: "5s"."""
+
+    adaptation: Literal["buffer", "rate"] | None
+    """What chooses the quality: the level of the buffer or the throughput of the last segments. Default:
+    "buffer"."""
 
 
 class Keys(TypedDict, total=False):

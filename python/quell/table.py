@@ -11,10 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from quell import felt as _felt
+from quell.frontier import Point
 from quell.output import one_line
-from quell.stats import Estimate, Measure, Row, best, shown_measures
-from quell.sweep import Point
+from quell.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise
 
+_SWEPT = ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "grade_ms", "loss_rate")
 _BEST = "bold green"
 _FRONT = "◆"
 # What goes first where the terminal is narrow.
@@ -133,7 +135,8 @@ def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
         jitter, loss = flow.get("jitter_ms"), flow.get("loss_rate")
         tcp = bool(flow["cc"])
         table.add_row(
-            f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms" + (" web" if flow["kind"] == "web" else ""),
+            f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms"
+            + (f" {flow['kind']}" if flow["cc"] and flow["kind"] != "tcp" else ""),
             f"{flow['goodput_mbps']:.3f}",
             *(f"{delay[k]:.1f}" if k in delay else "–" for k in ("mean", "p95")),
             "–" if jitter is None else f"{jitter:.2f}",
@@ -146,6 +149,25 @@ def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
     if (more := len(record["flows"]) - at_most) > 0:
         table.add_row(f"… {more} more")
     return table
+
+
+def felt(records: Sequence[Record]) -> Table | None:
+    """Lay out what the users of applications experienced, a row per queue; None without applications."""
+    figures = _felt.shown(records)
+    if not figures:
+        return None
+    table = _columns("queue", *(f"{f.title}\n{f.unit}" for f in figures))
+    for queue in dict.fromkeys(r["queue"] for r in records):
+        runs = [r for r in records if r["queue"] == queue]
+        table.add_row(Text(one_line(queue)), *(_judged(_felt.mean(runs, f), f) for f in figures))
+    return table
+
+
+def _judged(value: Estimate | None, figure: _felt.Figure) -> Text:
+    if value is None:
+        return Text("–", "dim")
+    style = {"good": "green", "fair": "yellow", "bad": "red", "": ""}[figure.verdict(value.mean)]
+    return Text(f"{value.mean:.{figure.digits}f}", style)
 
 
 def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
@@ -174,7 +196,7 @@ def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
     return table
 
 
-def sweep(points: Sequence[Point], reward: str) -> Table:
+def frontier(points: Sequence[Point], reward: str) -> Table:
     """List a sweep's settings; the best for the reward is marked."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     knob = points[0].knob if points else ""
@@ -195,6 +217,23 @@ def sweep(points: Sequence[Point], reward: str) -> Table:
         cells = [_cell(p.row.values[m.key], m, False) for m in shown]
         value = "–" if p.reward is None else f"{p.reward.mean:.4g}"
         table.add_row(mark, f"{p.value:g}", *cells, Text(value, _BEST if p.best else ""))
+    return table
+
+
+def sweep(found: Sequence[tuple[Mapping[str, Any], Record]]) -> Table:
+    """List the runs of a grid, a row for each combination and queue."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for point, record in found:
+        groups.setdefault((*map(str, point.values()), record["queue"]), []).append(record)
+    rows = {key: summarise(records)[0] for key, records in groups.items()}
+    shown = [m for m in shown_measures(list(rows.values())) if m.key in _SWEPT]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in (*(found[0][0] if found else ()), "queue"):
+        table.add_column(one_line(title), overflow="fold")
+    for m in shown:
+        table.add_column(_title(m), justify="right", no_wrap=True)
+    for key, row in rows.items():
+        table.add_row(*(Text(one_line(part)) for part in key), *(_cell(row.values[m.key], m, False) for m in shown))
     return table
 
 

@@ -91,6 +91,7 @@ fn of_the_queue(run: Run) -> Run {
         jain: None,
         grade: None,
         grade_ms: None,
+        aim: None,
         rtt_ms: None,
         fct_ms: None,
         events: 0,

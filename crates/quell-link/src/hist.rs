@@ -120,6 +120,19 @@ impl Hist {
         }
     }
 
+    /// The mean of the values up to the quantile `q`, to within half a bucket; 0 if empty.
+    pub fn trimmed_mean(&self, q: f64) -> f64 {
+        let keep = libm::ceil(q * self.count() as f64) as u64;
+        let (mut left, mut sum) = (keep, 0.0);
+        for (i, count) in self.counts.iter().enumerate() {
+            let (low, width) = bucket(i);
+            let taken = left.min(*count);
+            sum += taken as f64 * (low as f64 + width as f64 / 2.0);
+            left -= taken;
+        }
+        sum / keep.max(1) as f64
+    }
+
     /// The value that a share `q` (0..1) of the values does not exceed, to within half a bucket; 0 if empty.
     pub fn quantile(&self, q: f64) -> f64 {
         let total = self.count();
@@ -218,6 +231,16 @@ mod tests {
         let mean = all.iter().map(|v| *v as f64).sum::<f64>() / 100_001.0;
         assert!((s.mean / mean - 1.0).abs() < 1e-12);
         assert_eq!(s.max, *all.last().unwrap() as f64);
+    }
+
+    #[test]
+    fn a_trimmed_mean_leaves_the_largest_values_out() {
+        let mut hist = Hist::new();
+        assert_eq!(hist.trimmed_mean(0.95), 0.0);
+        (0..95).for_each(|_| hist.record(10_000_000));
+        (0..5).for_each(|_| hist.record(900_000_000));
+        assert!((hist.trimmed_mean(0.95) / 1e7 - 1.0).abs() < 0.008);
+        assert!((hist.trimmed_mean(1.0) / 54.5e6 - 1.0).abs() < 0.008);
     }
 
     #[test]

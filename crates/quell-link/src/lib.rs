@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod aim;
 pub mod bottleneck;
 pub mod error;
 pub mod field;

@@ -5,6 +5,8 @@ use std::ops::{Add, Sub};
 use quell_qdisc::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::aim::Aim;
+
 /// Mean, percentiles and maximum of a quantity; the unit is in the name of the field that holds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -108,8 +110,8 @@ pub struct Flow {
     /// Short transfers that did not begin, because 65,535 flows were live.
     #[serde(default)]
     pub refused: u64,
-    /// One-way delay of its packets from sender to receiver, of TCP's segments two in a row of every 33 but those sent again;
-    /// null in a table of more than 100 flows.
+    /// One-way delay of its packets from sender to receiver, of TCP's segments some two in a row, none of those sent
+    /// again; null in a table of more than 100 flows.
     #[serde(default)]
     pub delay_ms: Option<Summary>,
     /// Mean difference between the delays of successive packets (D in RFC 3550, section 6.4.1).
@@ -124,7 +126,7 @@ pub struct Flow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Application {
-    /// call or game.
+    /// The `kind` of its flow.
     pub kind: String,
     /// Mean opinion score of a call for who hears worse, 1 to 4.5 (ITU-T G.107).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,6 +143,30 @@ pub struct Application {
     /// Share of a game's states that came, with a round trip of 50 ms at most, 0..1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_50ms: Option<f64>,
+    /// From asking for a web page to its last object, or to the reader's giving up, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_load_ms: Option<Summary>,
+    /// Pages that these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages: Option<u64>,
+    /// Pages given up, after 60 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<u64>,
+    /// From asking for a stream to its first picture, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub startup_ms: Option<Summary>,
+    /// Share of the time after that in which the picture stood still, 0..1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuffer_ratio: Option<f64>,
+    /// Changes of a stream's quality.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switches: Option<u64>,
+    /// Mean rate of a stream's segments, or goodput of a transfer, Mbit/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_mbps: Option<f64>,
+    /// Round trips per minute under load (draft-ietf-ippm-responsiveness-09).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rpm: Option<f64>,
 }
 
 /// One time series per column, each value the mean (or the rate) over a bin.
@@ -415,6 +441,9 @@ pub struct Run {
     /// Mean increase of latency under load, ms: the mean sojourn over all queues of a direction, of the worse direction.
     #[serde(default)]
     pub grade_ms: Option<f64>,
+    /// Cloudflare's scores for streaming, games and calls; null without a packet, in a cell and for a live link.
+    #[serde(default)]
+    pub aim: Option<Aim>,
     /// What happened on the air.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wifi: Option<Wifi>,

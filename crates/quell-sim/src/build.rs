@@ -6,6 +6,10 @@ use quell_link::error::Error;
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
 use siphasher::sip::SipHasher13;
 
+use crate::app::client::{Client, Model};
+use crate::app::page::Reader;
+use crate::app::probe::Prober;
+use crate::app::video::Player;
 use crate::app::{App, Way};
 use crate::cc::{CongestionControl, EcnMode};
 use crate::measure::Report;
@@ -34,7 +38,7 @@ impl World {
         }
         for (table, flow) in scenario.flows.iter().enumerate() {
             let path = self.path(&scenario, flow)?;
-            let back = match flow.kind.is_application() {
+            let back = match flow.kind.is_dialogue() {
                 true => Some(self.way_back(&scenario, flow)?),
                 false => None,
             };
@@ -203,6 +207,43 @@ impl World {
         Ok(())
     }
 
+    /// An application over TCP.
+    fn add_client(
+        &mut self,
+        flow: &Flow,
+        tcp: &Tcp,
+        paths: [Path; 2],
+        span: (Nanos, Nanos),
+        rng: Rng,
+    ) -> Result<(), Error> {
+        let model = match &flow.kind {
+            FlowKind::Page(page) => Model::Page(Reader::new(page, rng, span.0)),
+            FlowKind::Video(video) => Model::Video(Player::new(video, span.0)),
+            FlowKind::Probe(_) => {
+                let scenario = &self.scenario;
+                let links = [Some(&scenario.link), scenario.up.as_ref()];
+                let rates = links
+                    .into_iter()
+                    .flatten()
+                    .map(|l| l.rate.mean_bps(scenario.duration));
+                Model::Probe(Prober::new(rates.min().unwrap_or(1), span.0))
+            }
+            _ => return Ok(()),
+        };
+        let report = self.report(Report::new(flow, span));
+        let id = self.slot(Slot::Free)?;
+        self.measures
+            .apps
+            .push(App::of_client(&flow.kind, report, id.slot));
+        let hashes = [self.hash(0), self.hash(1)];
+        let client = Client::new(id, report, model, tcp.clone(), paths, hashes, span.1);
+        self.net
+            .timers
+            .set(client.wake_at(), source(id.slot, End::Sender));
+        self.slots[id.index()] = Slot::Client(Box::new(client));
+        Ok(())
+    }
+
     /// Room for another flow's results.
     fn report(&mut self, report: Report) -> u16 {
         let place = self.measures.reports.len() as u16;
@@ -237,11 +278,14 @@ impl World {
         rng: Rng,
     ) -> Result<(), Error> {
         if let Some(back) = back {
-            return self.add_application(flow, [path, back], span, rng);
+            return match flow.kind.tcp() {
+                Some(tcp) => self.add_client(flow, tcp, [path, back], span, rng),
+                None => self.add_application(flow, [path, back], span, rng),
+            };
         }
         let report = self.report(Report::new(flow, span));
         match &flow.kind {
-            FlowKind::Tcp(tcp) => {
+            FlowKind::Tcp(tcp) | FlowKind::Download(tcp) | FlowKind::Upload(tcp) => {
                 self.connect(tcp, tcp.bytes, path, span, report)?;
             }
             FlowKind::Web(_) => {
@@ -287,14 +331,14 @@ impl World {
     }
 
     /// A TCP connection that starts at `span.0`.
-    fn connect(
+    pub(crate) fn connect(
         &mut self,
         tcp: &Tcp,
         bytes: Option<u64>,
         path: Path,
         span: (Nanos, Nanos),
         report: u16,
-    ) -> Result<(), Error> {
+    ) -> Result<FlowId, Error> {
         let id = self.slot(Slot::Free)?;
         let (hash, ack_hash) = (self.hash(0), self.hash(1));
         let cc = CongestionControl::of(tcp);
@@ -305,8 +349,8 @@ impl World {
             (true, false) => Ecn::Ect0,
         };
         let mss = u64::from(tcp.mss);
-        let end = bytes.map_or(u64::MAX, |b| b.max(1).div_ceil(mss));
-        let last_short = bytes.map_or(0, |b| (mss - 1 - (b.max(1) - 1) % mss) as u32);
+        let end = bytes.map_or(u64::MAX, |b| b.div_ceil(mss));
+        let last_short = bytes.map_or(0, |b| (b.div_ceil(mss) * mss - b) as u32);
         let overhead = self.net.ports[usize::from(path.data.0)].overhead;
         let offer_ns = if tcp.rate == u64::MAX {
             0
@@ -355,11 +399,12 @@ impl World {
             stop: span.1,
             report,
             ack_hash,
-            sampler: Default::default(),
+            sampler: self.measures.sampler(report),
+            owner: None,
         });
         arm(&mut c, &mut self.net, id.slot, End::Sender);
         self.slots[id.index()] = Slot::Tcp(c);
-        Ok(())
+        Ok(id)
     }
 
     /// The next short transfer begins.
@@ -385,9 +430,13 @@ impl World {
 
     /// A transfer is complete.
     pub(crate) fn finish(&mut self, slot: u16) {
-        let Slot::Tcp(c) = &self.slots[usize::from(slot)] else {
+        let Slot::Tcp(c) = &mut self.slots[usize::from(slot)] else {
             return;
         };
+        if let Some((client, number)) = c.owner {
+            arm(c, &mut self.net, slot, End::Sender);
+            return self.client_idle(client, number);
+        }
         self.measures.completed(self.now, c);
         self.close(slot);
     }

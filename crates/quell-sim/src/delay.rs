@@ -4,9 +4,16 @@ use quell_link::hist::Hist;
 use quell_link::record::Summary;
 use quell_qdisc::{MS, Nanos};
 
-/// Of the segments of a TCP flow, two in a row of every so many are measured: all would slow the simulator. Odd, because
-/// receivers acknowledge pairs, and the first of a pair may wait differently from the second.
-const EVERY: u32 = 33;
+/// About so many pairs of segments of a TCP flow are measured: all would slow the simulator.
+const PAIRS: u64 = 500;
+/// The most segments from one pair to the next.
+const MOST: u64 = 1024;
+
+/// Of a TCP flow, two segments in a row of every so many are measured, given how many the link can carry for each flow. Odd,
+/// because receivers acknowledge pairs, and the first of a pair may wait differently from the second.
+pub fn spacing(segments: u64) -> u32 {
+    (segments / PAIRS).clamp(2, MOST) as u32 | 1
+}
 
 /// The delays of a flow's packets from sender to receiver, queues and links included.
 #[derive(Clone, Debug, Default)]
@@ -48,22 +55,23 @@ impl Delays {
 /// Which segments of a connection are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
-    /// The segment that ends this count is looked at.
+    /// The segment that ends this count is looked at; 0: none ever is.
     left: u32,
+    every: u32,
     /// The delay of the segment before, if it was measured.
     before: Option<Nanos>,
 }
 
-impl Default for Sampler {
-    fn default() -> Self {
+impl Sampler {
+    /// Looks at two in a row of every so many; `None`: at none.
+    pub fn new(every: Option<u32>) -> Self {
         Self {
-            left: 1,
+            left: u32::from(every.is_some()),
+            every: every.unwrap_or(u32::MAX),
             before: None,
         }
     }
-}
 
-impl Sampler {
     /// Counts a segment; true if it is to be looked at.
     #[inline(always)]
     pub fn due(&mut self) -> bool {
@@ -81,7 +89,7 @@ impl Sampler {
         }
         self.left = match self.before.is_none() && delay.is_some() {
             true => 1,
-            false => EVERY - 1,
+            false => self.every - 1,
         };
         self.before = match self.left {
             1 => delay,
@@ -109,7 +117,9 @@ mod tests {
 
     #[test]
     fn two_segments_in_a_row_of_every_33_are_measured() {
-        let (mut sampler, mut delays) = (Sampler::default(), Delays::default());
+        // 500 of these pairs are what a flow of 16,700 segments gives.
+        assert_eq!(spacing(16_700), 33);
+        let (mut sampler, mut delays) = (Sampler::new(Some(33)), Delays::default());
         let due: Vec<u64> = (0..100)
             .filter(|i| {
                 let due = sampler.due();

@@ -5,7 +5,7 @@ use quell_link::record::Series;
 use quell_qdisc::{MS, NEVER, Nanos, SEC, US};
 
 use crate::app::App;
-use crate::delay::Delays;
+use crate::delay::{self, Delays, Sampler};
 use crate::packet::{Pkt, micros};
 use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Datagrams, Slot};
@@ -154,12 +154,18 @@ pub struct Measures {
     bin: Nanos,
     measuring: bool,
     detailed: bool,
+    /// See [`delay::spacing`].
+    spacing: u32,
 }
 
 impl Measures {
     /// Nothing measured yet; `bin` asks for series.
     pub fn new(scenario: &Scenario, bin: Option<Nanos>) -> Self {
         let flows: u64 = scenario.flows.iter().map(|f| u64::from(f.count)).sum();
+        let time = scenario.duration.saturating_sub(scenario.warmup);
+        let bits = u128::from(scenario.link.rate.mean_bps(scenario.duration)) * u128::from(time);
+        let each = u128::from(SEC) * 1514 * 8 * u128::from(flows.max(1));
+        let segments = u64::try_from(bits / each).unwrap_or(u64::MAX);
         Self {
             reports: Vec::new(),
             acks: Vec::new(),
@@ -176,12 +182,18 @@ impl Measures {
             bin: bin.unwrap_or(NEVER),
             measuring: false,
             detailed: flows <= u64::from(DETAILED),
+            spacing: delay::spacing(segments),
         }
     }
 
     /// When the warm-up ended.
     pub fn warm_at(&self) -> Nanos {
         self.warm_now
+    }
+
+    /// Is the warm-up over?
+    pub fn is_measuring(&self) -> bool {
+        self.measuring
     }
 
     /// A sender handled an ACK.
@@ -208,10 +220,20 @@ impl Measures {
         all
     }
 
+    /// Smoothed RTT of bulk transfers, one value per ACK.
+    pub fn rtt_of_transfers(&self) -> Hist {
+        let mut all = self.rtt.clone();
+        let of = self.reports.iter().zip(&self.acks);
+        let of = of.filter(|(r, _)| matches!(r.kind, "tcp" | "download" | "upload"));
+        of.filter_map(|(_, a)| a.rtt.as_ref())
+            .for_each(|own| all.merge(own));
+        all
+    }
+
     /// A finite transfer is done.
     pub fn completed(&mut self, now: Nanos, c: &Connection) {
         let r = &mut self.reports[usize::from(c.report)];
-        if r.kind == "tcp" {
+        if r.kind != "web" {
             r.span.1 = now;
         }
         if self.measuring
@@ -232,6 +254,12 @@ impl Measures {
     pub fn closed(&mut self, c: &Connection, lost: u64) {
         let r = &mut self.reports[usize::from(c.report)];
         r.closed.add(&Totals::of(c, lost));
+    }
+
+    /// Which segments of a connection with these results are measured.
+    pub fn sampler(&self, report: u16) -> Sampler {
+        let delays = &self.reports[usize::from(report)].delays;
+        Sampler::new(delays.as_ref().map(|_| self.spacing))
     }
 
     /// A segment has arrived that the connection's sampler wants.
@@ -285,7 +313,7 @@ impl World {
                     sent: d.sent,
                     lost: self.net.losses(i),
                 }),
-                Slot::Free | Slot::Web(_) => {}
+                Slot::Free | Slot::Web(_) | Slot::Client(_) => {}
             }
         }
         totals

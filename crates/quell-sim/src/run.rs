@@ -4,15 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quell_link::aim::{Aim, Measured};
 use quell_link::error::Error;
-use quell_link::record::{self, Run, Summary, mbps, ratio};
+use quell_link::record::{self, Application, Run, Summary, mbps, ratio};
 use quell_link::words::Queue;
 use quell_qdisc::{MS, Nanos, SEC};
 
+use crate::app::App;
 use crate::capture::Capture;
 use crate::measure::{AckStats, Report, Totals};
 use crate::port::Port;
 use crate::scenario::{self, Scenario};
+use crate::slot::Slot;
 use crate::wifi::AirLink;
 use crate::world::{Status, World};
 
@@ -170,12 +173,14 @@ impl World {
             .filter(|(r, _)| r.down)
             .for_each(|(_, t)| down.add(&t));
         let (jain, fct_ms) = (self.jain(&flows), self.fct());
+        let applications = self.application_records(&flows);
         let (hops, wifi) = (self.hop_records(now), self.wifi_record(now, span));
         let (total, up) = (self.packets(), self.up_record(now));
         let queue = self.queue_record(now);
         let down_ms: f64 = hops.iter().map(|hop| hop.sojourn_ms.mean).sum();
         let up_ms = up.as_ref().map_or(0.0, |up| up.sojourn_ms.mean);
         let grade_ms = (queue.packets > 0).then(|| up_ms.max(queue.sojourn_ms.mean + down_ms));
+        let aim = grade_ms.and(self.aim(&queue, &hops, up.as_ref(), mbps(down.bytes as f64, span)));
         Run {
             scenario: self.scenario.name.clone(),
             queue: self.queue.clone(),
@@ -187,9 +192,10 @@ impl World {
             rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS as f64)),
             fct_ms,
             flows,
-            applications: self.application_records(),
+            applications,
             hops,
             up,
+            aim,
             grade: grade_ms.map(|ms| record::grade(ms).to_owned()),
             grade_ms,
             wifi,
@@ -204,6 +210,28 @@ impl World {
             trace_hash: format!("{:016x}", self.trace_hash()),
             ..queue
         }
+    }
+
+    /// What a speed test would say of what was measured: idle, nothing varies. Not of a cell, whose air has delays of its own.
+    fn aim(
+        &self,
+        queue: &Run,
+        hops: &[record::Hop],
+        up: Option<&record::Up>,
+        mbps: f64,
+    ) -> Option<Aim> {
+        let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()?;
+        let down: f64 = hops.iter().map(|hop| hop.sojourn_ms.p50).sum();
+        let up = up.map_or(0.0, |up| up.sojourn_ms.p50);
+        self.scenario.wifi.is_none().then(|| {
+            Aim::of(&Measured {
+                latency_ms: base as f64 / MS as f64,
+                increase_ms: up.max(queue.sojourn_ms.p50 + down),
+                jitter_ms: 0.0,
+                loss: queue.loss_rate,
+                download_mbps: mbps,
+            })
+        })
     }
 
     /// What is said of the bottleneck; in a cell packets, drops and sojourns count at all queues of its node.
@@ -298,11 +326,28 @@ impl World {
             .collect()
     }
 
-    fn application_records(&self) -> Vec<record::Application> {
+    fn application_records(&self, flows: &[record::Flow]) -> Vec<Application> {
         let measured = self.measured();
-        let apps = self.measures.apps.iter();
-        apps.filter_map(|app| app.result(app.reports.map(|r| measured[usize::from(r)].sent)))
-            .collect()
+        let result = |app: &App| match app.client().map(|slot| &self.slots[usize::from(slot)]) {
+            Some(Slot::Client(client)) => {
+                let loaded = || self.measures.rtt_of_transfers();
+                let result = client.model.result(self.now, loaded);
+                result.map(|r| Application {
+                    kind: app.kind.to_owned(),
+                    ..r
+                })
+            }
+            _ => app.result(app.reports.map(|r| measured[usize::from(r)].sent)),
+        };
+        let mut all: Vec<_> = self.measures.apps.iter().filter_map(result).collect();
+        let transfers = self.measures.reports.iter().zip(flows);
+        let transfers = transfers.filter(|(r, _)| matches!(r.kind, "download" | "upload"));
+        all.extend(transfers.map(|(r, flow)| Application {
+            kind: r.kind.to_owned(),
+            rate_mbps: Some(flow.goodput_mbps),
+            ..Application::default()
+        }));
+        all
     }
 
     fn jain(&self, flows: &[record::Flow]) -> Option<f64> {

@@ -38,7 +38,9 @@ pub use model::{Direction, Flow, Link, Scenario};
 pub use overrides::Overrides;
 pub use schema::json_schema;
 pub use source::Source;
-pub use traffic::{Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Poisson, Size, Tcp, Web};
+pub use traffic::{
+    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video, Web,
+};
 pub use tree::{Node, Table};
 
 impl Scenario {

@@ -4,6 +4,7 @@ use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
 
 use crate::app::Way;
 use crate::app::call::FRAME;
+use crate::app::client::Client;
 use crate::cc::CongestionControl;
 use crate::delay::Sampler;
 use crate::packet::FlowId;
@@ -41,6 +42,8 @@ pub enum Slot {
     Udp(Box<Datagrams>),
     /// A source of connections.
     Web(Box<Web>),
+    /// A client that opens connections.
+    Client(Box<Client>),
 }
 
 /// A TCP connection with both its ends.
@@ -71,6 +74,8 @@ pub struct Connection {
     pub began: Nanos,
     /// Which of its segments are measured.
     pub sampler: Sampler,
+    /// The client that has opened it, and which of its connections it is.
+    pub owner: Option<(u16, u8)>,
 }
 
 impl Connection {

@@ -563,6 +563,9 @@ impl World {
                 match p.kind {
                     Kind::Data => {
                         if c.sampler.due() {
+                            if c.owner.is_some() {
+                                return self.on_client_data(&p);
+                            }
                             self.measures.sample(self.now, c, &p);
                         }
                         on_data(c, &mut self.net, self.now, &p);
@@ -592,7 +595,32 @@ impl World {
                 }
                 self.measures.got_datagram(self.now, d, &p);
             }
+            Slot::Client(client) => {
+                let last = client.last_port(p.cwr);
+                if port != usize::from(last) {
+                    let class = self.net.onward[port];
+                    return forward(&mut self.net, self.now, (port, last), class, p);
+                }
+                match p.cwr {
+                    true => self.serve(p.flow.slot, p.seq),
+                    false => self.answered(p.flow.slot, p.seq),
+                }
+            }
             Slot::Free | Slot::Web(_) => {}
+        }
+    }
+
+    /// A segment of a client's connection arrives: it may end an object.
+    #[cold]
+    fn on_client_data(&mut self, p: &Pkt) {
+        let Slot::Tcp(c) = &mut self.slots[p.flow.index()] else {
+            return;
+        };
+        self.measures.sample(self.now, c, p);
+        on_data(c, &mut self.net, self.now, p);
+        let next = c.receiver.next;
+        if let Some((client, number)) = c.owner {
+            self.client_received(client, number, next);
         }
     }
 
@@ -621,7 +649,11 @@ impl World {
     /// A datagram arrives that met no queue.
     #[cold]
     fn on_message(&mut self, message: &Ack) {
-        if let Slot::Udp(d) = &mut self.slots[message.flow.index()] {
+        let slot = &mut self.slots[message.flow.index()];
+        if let Slot::Client(_) = slot {
+            return self.serve(message.flow.slot, message.cumulative);
+        }
+        if let Slot::Udp(d) = slot {
             let mut p = Pkt::new(
                 Kind::Udp,
                 message.flow,
@@ -713,6 +745,7 @@ impl World {
                 self.net.timers.clear(source(slot, end));
                 self.on_web(slot);
             }
+            Slot::Client(_) => self.wake_client(slot),
             Slot::Free => self.net.timers.clear(source(slot, end)),
         }
     }

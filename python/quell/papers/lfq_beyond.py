@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from quell import sweep
+from quell import frontier
 from quell._core import Scenario
 from quell.keys import Flow
 from quell.papers.bench import Bench, Run, is_known, mean
@@ -22,7 +22,7 @@ CEILINGS = {"ceiling_20ms": "lfq ceiling 20ms", "ceiling_40ms": "lfq ceiling 40m
 """The option that bounds what alpha 0.01's network says for shares that it has not learned from."""
 MIXED = ("offline_0.01", *CEILINGS, "offline_10", "online_10", "fq_codel", "fq100", "real_fq100")
 ALPHAS = {"0.01": 0.01, "10": 10.0}
-STATIC = [limit for limit in sweep.LIMITS if limit <= 256]
+STATIC = [limit for limit in frontier.LIMITS if limit <= 256]
 POINTS, QUICK_POINTS = 10, 3
 REGRET_OF = ("offline_0.01", "offline_10", "online_10", "fq_codel", "fq100")
 Cc = Literal["newreno", "bic"]
@@ -190,7 +190,7 @@ def regret(
 ) -> dict[str, dict[Where, int]]:
     """Measure what queues lose to the best static limit of each setting; return the best limits by alpha."""
     here = {name: queues[name] for name in REGRET_OF if name in queues}
-    static = {limit: sweep.words("limit", limit) for limit in STATIC}
+    static = {limit: frontier.words("limit", limit) for limit in STATIC}
     points = QUICK_POINTS if bench.quick else POINTS
     grids = [list(_places(points, number, bench.seeds)) for number in range(bench.seeds)]
     scenarios = {where: at(where) for places in grids for where in places}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from quell import sweep
+from quell import frontier
 from quell._core import Scenario
 from quell.papers.bench import Bench, is_known, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study
@@ -51,7 +51,7 @@ def measure(
 
 
 def _constants(bench: Bench) -> Mapping[float, Pairs]:
-    settings = {p: (Scenario("rl-aqm"), sweep.words("drop", p)) for p in sweep.DROPS}
+    settings = {p: (Scenario("rl-aqm"), frontier.words("drop", p)) for p in frontier.DROPS}
     return bench.seeds_of("Constant drop probabilities", settings, _pair)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from quell import _core
 from quell.experiment import Outcome
+from quell.report import people
 from quell.report.air import section
 from quell.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
 
@@ -49,6 +50,7 @@ def page(outcome: Outcome, command: str) -> str:
         "facts": escape(_facts(outcome, rows)),
         "notice": _notice(outcome),
         "finding": _each(rows) if outcome.real else _finding(rows),
+        "people": people.section([row.queue for row in rows], records),
         "table": _table(rows),
         "air": section([row.queue for row in rows], records),
         "command": escape(command),

@@ -1,8 +1,12 @@
 //! Applications: what their users experience of the packets that flows carry. docs/applications.md has the models' sources.
 
 pub mod call;
+pub mod client;
 pub mod emodel;
 pub mod game;
+pub mod page;
+pub mod probe;
+pub mod video;
 
 use quell_link::record::Application;
 use quell_qdisc::Nanos;
@@ -34,6 +38,8 @@ pub struct App {
 enum State {
     Call(Box<[Listener; 2]>),
     Game(Box<Match>),
+    /// Slot of the flow table in which the client is.
+    Client(u16),
 }
 
 impl App {
@@ -53,6 +59,23 @@ impl App {
         })
     }
 
+    /// One whose client is in this slot of the flow table.
+    pub fn of_client(kind: &FlowKind, report: u16, slot: u16) -> Self {
+        Self {
+            kind: kind.name(),
+            reports: [report; 2],
+            state: State::Client(slot),
+        }
+    }
+
+    /// The slot of its client, if it has one.
+    pub fn client(&self) -> Option<u16> {
+        match self.state {
+            State::Client(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
     /// A datagram leaves.
     pub fn sent(&mut self, way: Way, serial: u32) {
         if let (State::Game(game), Way::There) = (&mut self.state, way) {
@@ -68,6 +91,7 @@ impl App {
             }
             (State::Game(game), Way::There) => game.state_arrived(serial, delay, measuring),
             (State::Game(game), Way::Back) => game.command_arrived(delay),
+            (State::Client(_), _) => {}
         }
     }
 
@@ -85,6 +109,7 @@ impl App {
                 }
             }
             State::Game(game) => game.result(sent[0])?,
+            State::Client(_) => return None,
         };
         Some(Application {
             kind: self.kind.to_owned(),

@@ -11,8 +11,9 @@ pub struct BuiltIn {
     pub toml: &'static str,
 }
 
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 14] = [
     ("home", include_str!("../scenarios/home.toml")),
+    ("household", include_str!("../scenarios/household.toml")),
     ("cable", include_str!("../scenarios/cable.toml")),
     ("fibre", include_str!("../scenarios/fibre.toml")),
     ("lte", include_str!("../scenarios/lte.toml")),

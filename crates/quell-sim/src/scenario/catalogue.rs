@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::key::{Fallback, Keys, Row};
-use super::keys::{KINDS, TABLES, of_kind, rows};
+use super::keys::{KINDS, Kind, TABLES, of_kind, rows};
 use super::toml::inline;
 
 /// A table of a scenario file, or the keys of one kind of flow.
@@ -40,19 +40,19 @@ pub fn catalogue() -> Vec<TableInfo> {
         about: t.about,
         keys: infos(t.sections),
     });
-    // What has two names is described once.
-    let kinds = KINDS
-        .iter()
-        .filter(|k| (k.make)().name() == k.name)
-        .map(|kind| TableInfo {
-            name: kind.name,
-            about: kind.about,
-            keys: match kind.name {
-                // The rest are TCP's.
-                "web" => infos(&of_kind(&(kind.make)())[..1]),
-                _ => infos(&of_kind(&(kind.make)())),
-            },
-        });
+    // What has two names is described once, and what has TCP's keys alone not at all.
+    let described = |kind: &&Kind| {
+        (kind.make)().name() == kind.name && !matches!(kind.name, "probe" | "download" | "upload")
+    };
+    let kinds = KINDS.iter().filter(described).map(|kind| TableInfo {
+        name: kind.name,
+        about: kind.about,
+        keys: match kind.name {
+            // The rest are TCP's.
+            "web" | "page" | "video" => infos(&of_kind(&(kind.make)())[..1]),
+            _ => infos(&of_kind(&(kind.make)())),
+        },
+    });
     tables.chain(kinds).collect()
 }
 

@@ -20,7 +20,7 @@ pub(super) use file::FILE;
 pub(super) use flow::{BETWEEN, Between, FLOW, MOST_FLOWS, WAY, Way, not_in_a_cell};
 pub(super) use link::{CELL_QUEUE, LINK, check_queue};
 pub(super) use node::{MEMBER, Member, RADIO};
-pub(super) use traffic::{KINDS, walk};
+pub(super) use traffic::{KINDS, Kind, walk};
 pub(super) use wifi::{AIR, MEMBERS, MOST_NODES, Members, NOISE, ROUTES};
 
 /// The simulator's longest time: 2^47 ns, 39 hours.

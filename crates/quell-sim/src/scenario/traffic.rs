@@ -22,6 +22,16 @@ pub enum FlowKind {
     Call(Call),
     /// A game.
     Game(Game),
+    /// Web pages, one after another.
+    Page(Page),
+    /// Adaptive streaming.
+    Video(Video),
+    /// Probes of responsiveness.
+    Probe(Tcp),
+    /// A transfer to the user.
+    Download(Tcp),
+    /// A transfer from the user.
+    Upload(Tcp),
 }
 
 impl FlowKind {
@@ -35,19 +45,36 @@ impl FlowKind {
             FlowKind::Web(_) => "web",
             FlowKind::Call(_) => "call",
             FlowKind::Game(_) => "game",
+            FlowKind::Page(_) => "page",
+            FlowKind::Video(_) => "video",
+            FlowKind::Probe(_) => "probe",
+            FlowKind::Download(_) => "download",
+            FlowKind::Upload(_) => "upload",
         }
     }
 
-    /// Is there something that users experience of it?
-    pub fn is_application(&self) -> bool {
-        matches!(self, FlowKind::Call(_) | FlowKind::Game(_))
+    /// Does it send both ways?
+    pub fn is_dialogue(&self) -> bool {
+        matches!(
+            self,
+            FlowKind::Call(_)
+                | FlowKind::Game(_)
+                | FlowKind::Page(_)
+                | FlowKind::Video(_)
+                | FlowKind::Probe(_)
+        )
     }
 
     /// How it sends, if by TCP.
     pub fn tcp(&self) -> Option<&Tcp> {
         match self {
-            FlowKind::Tcp(tcp) => Some(tcp),
+            FlowKind::Tcp(tcp)
+            | FlowKind::Download(tcp)
+            | FlowKind::Upload(tcp)
+            | FlowKind::Probe(tcp) => Some(tcp),
             FlowKind::Web(web) => Some(&web.tcp),
+            FlowKind::Page(page) => Some(&page.tcp),
+            FlowKind::Video(video) => Some(&video.tcp),
             _ => None,
         }
     }
@@ -55,8 +82,13 @@ impl FlowKind {
     /// The same, to be changed.
     pub fn tcp_mut(&mut self) -> Option<&mut Tcp> {
         match self {
-            FlowKind::Tcp(tcp) => Some(tcp),
+            FlowKind::Tcp(tcp)
+            | FlowKind::Download(tcp)
+            | FlowKind::Upload(tcp)
+            | FlowKind::Probe(tcp) => Some(tcp),
             FlowKind::Web(web) => Some(&mut web.tcp),
+            FlowKind::Page(page) => Some(&mut page.tcp),
+            FlowKind::Video(video) => Some(&mut video.tcp),
             _ => None,
         }
     }
@@ -222,6 +254,46 @@ impl Default for Game {
             commands: 30,
         }
     }
+}
+
+/// Web pages that somebody reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// How they are sent.
+    pub tcp: Tcp,
+    /// HTTP/2 on one connection; false: HTTP/1.1 on six.
+    pub http2: bool,
+    /// Mean time to read one.
+    pub think: Nanos,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self {
+            tcp: Tcp::default(),
+            http2: true,
+            think: 5 * SEC,
+        }
+    }
+}
+
+/// Adaptive streaming.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Video {
+    /// How it is sent.
+    pub tcp: Tcp,
+    /// What chooses the quality.
+    pub adaptation: Adaptation,
+}
+
+/// What chooses the quality of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adaptation {
+    /// The level of the buffer.
+    #[default]
+    Buffer,
+    /// The throughput of the last segments.
+    Rate,
 }
 
 /// How large things are: all alike, or exponentially distributed.

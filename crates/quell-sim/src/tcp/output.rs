@@ -70,6 +70,19 @@ impl Sender {
         self.write_xmit(now, cc, egress, false);
     }
 
+    /// The application offers so many segments more, and says where they end.
+    pub fn offer(&mut self, segments: u64) -> u64 {
+        self.c.end += segments;
+        self.c.end
+    }
+
+    /// Sends what was offered since.
+    pub fn resume<E: Egress>(&mut self, now: Nanos, cc: &mut CongestionControl, egress: &mut E) {
+        if self.connected {
+            self.write_xmit(now, cc, egress, false);
+        }
+    }
+
     /// Segments that the application has offered so far.
     #[inline]
     fn offered(&self, now: Nanos) -> u64 {

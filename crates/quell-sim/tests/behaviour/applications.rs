@@ -278,7 +278,11 @@ fn a_call_on_an_idle_line_is_as_good_as_its_codec() {
             "duration = \"20s\"\n[link]\nrate = \"10mbit\"\ndelay = \"10ms\"\n{up}[[flow]]\nkind = \"call\"\ncodec = \"{codec}\"\nrtt = \"40ms\"\n"
         )
     };
-    for (codec, look_ahead, mos) in [("g711", 0.0, 4.409), ("g729", 5.0, 4.1), ("opus", 6.5, 4.409)] {
+    for (codec, look_ahead, mos) in [
+        ("g711", 0.0, 4.409),
+        ("g729", 5.0, 4.1),
+        ("opus", 6.5, 4.409),
+    ] {
         // With and without a queue upwards.
         for up in ["", "[link.up]\nrate = \"2mbit\"\n"] {
             let r = measure(&text(codec, up));
@@ -339,4 +343,127 @@ fn a_games_round_trip_is_that_of_a_command_and_a_state() {
     let game = &busy.applications[0];
     assert!(game.round_trip_ms.expect("states").p95 > 100.0);
     assert!(game.within_50ms < Some(0.2));
+}
+
+#[test]
+fn a_page_takes_its_round_trips_and_its_bytes() {
+    // A line so fast that bytes take no time, a round trip of 100 ms: name, TCP, TLS, document, and two rounds of objects at least.
+    let text = |more: &str, http: &str| {
+        format!(
+            "duration = \"300s\"\nwarmup = \"0s\"\n[link]\nrate = \"10gbit\"\nqueue = \"pfifo limit 100000\"\n{more}\
+             [[flow]]\nkind = \"page\"\nrtt = \"100ms\"\nhttp = \"{http}\"\nthink = \"1s\"\n"
+        )
+    };
+    for http in ["h2", "http/1.1"] {
+        for more in ["", "[link.up]\nrate = \"1gbit\"\n"] {
+            let r = measure(&text(more, http));
+            let page = &r.applications[0];
+            let load = page.page_load_ms.expect("pages");
+            assert!(load.p50 >= 600.0 && load.p50 < 2500.0, "{http}: {load:?}");
+            // Pages and pauses fill the time: the last of each may be cut off.
+            let pages = page.pages.expect("pages") as f64;
+            near(pages * (load.mean + 1000.0), 300e3, 60e3);
+            assert_eq!(page.given_up, Some(0));
+            assert_eq!(r.flows.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn lost_requests_are_asked_again() {
+    // Of all packets 3 % are lost upwards and downwards: pages take longer, and none hangs.
+    let run = |loss: &str| {
+        let r = measure(&format!(
+            "duration = \"600s\"\n[link]\nrate = \"100mbit\"\nloss = {loss}\n[link.up]\nrate = \"100mbit\"\nloss = {loss}\n\
+             [[flow]]\nkind = \"page\"\nthink = \"1s\"\n"
+        ));
+        r.applications[0].clone()
+    };
+    let [without, with] = ["0", "0.03"].map(run);
+    assert!(with.pages > Some(40), "{with:?}");
+    let [a, b] = [&without, &with].map(|r| r.page_load_ms.expect("pages").p50);
+    assert!(b > 2.0 * a, "{a} {b}");
+}
+
+#[test]
+fn a_stream_plays_at_the_rate_that_the_line_has() {
+    let run = |rate: &str, adaptation: &str| {
+        let r = measure(&format!(
+            "duration = \"300s\"\nwarmup = \"60s\"\n[link]\nrate = \"{rate}\"\n[link.up]\nrate = \"1mbit\"\n\
+             [[flow]]\nkind = \"video\"\nadaptation = \"{adaptation}\"\n"
+        ));
+        r.applications[0].clone()
+    };
+    for adaptation in ["buffer", "rate"] {
+        // Enough for all: the best quality, always.
+        let fast = run("50mbit", adaptation);
+        assert_eq!(
+            (fast.rate_mbps, fast.rebuffer_ratio),
+            (Some(5.8), Some(0.0))
+        );
+        assert_eq!(fast.switches, Some(0));
+        assert!(fast.startup_ms.expect("a start").max < 500.0, "{fast:?}");
+        // Too little for that: a rate between, and no standstill.
+        let slow = run("2mbit", adaptation);
+        let rate = slow.rate_mbps.expect("segments");
+        assert!(rate > 1.0 && rate < 2.0, "{adaptation}: {slow:?}");
+        assert_eq!(slow.rebuffer_ratio, Some(0.0), "{adaptation}: {slow:?}");
+    }
+    // Less than the lowest quality, 235 kbit/s: it stands still about a third of the time.
+    let poor = run("170kbit", "buffer");
+    assert!(
+        poor.rebuffer_ratio > Some(0.25) && poor.rebuffer_ratio < Some(0.45),
+        "{poor:?}"
+    );
+}
+
+#[test]
+fn transfers_say_their_rate_and_uploads_go_up() {
+    let r = measure(
+        "duration = \"20s\"\n[link]\nrate = \"10mbit\"\n[link.up]\nrate = \"2mbit\"\n\
+         [[flow]]\nkind = \"download\"\n[[flow]]\nkind = \"upload\"\n",
+    );
+    let rates: Vec<_> = r
+        .applications
+        .iter()
+        .map(|a| a.rate_mbps.expect("a rate"))
+        .collect();
+    assert!(
+        rates[0] > 8.0 && rates[1] > 1.6 && rates[1] < 2.0,
+        "{rates:?}"
+    );
+    let up = r.up.expect("a queue upwards");
+    assert!(up.utilisation > 0.95);
+}
+
+#[test]
+fn clients_that_stop_leave_nothing_behind() {
+    let r = measure(
+        "duration = \"60s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"page\"\ncount = 20\nstop = \"30s\"\nstagger = \"1s\"\n\
+         [[flow]]\nkind = \"video\"\nstop = \"20s\"\n",
+    );
+    // Whatever was under way when they stopped has arrived after 40 s.
+    let late = measure(
+        "duration = \"60s\"\nwarmup = \"40s\"\n[link]\nrate = \"5mbit\"\n[[flow]]\nkind = \"page\"\ncount = 20\nstop = \"30s\"\n\
+         stagger = \"1s\"\n[[flow]]\nkind = \"video\"\nstop = \"20s\"\n",
+    );
+    assert!(r.packets > 1000);
+    assert_eq!(late.packets, 0);
+}
+
+#[test]
+fn responsiveness_is_that_of_the_round_trips_under_load() {
+    let run = |queue: &str| {
+        let r = measure(&format!(
+            "duration = \"40s\"\nwarmup = \"10s\"\n[link]\nrate = \"50mbit\"\nqueue = \"{queue}\"\n[link.up]\nrate = \"50mbit\"\n\
+             [[flow]]\ncount = 4\nrtt = \"20ms\"\n[[flow]]\nkind = \"probe\"\nrtt = \"20ms\"\n"
+        ));
+        r.applications[0].rpm.expect("a load and probes")
+    };
+    // Round trips of 20 ms would be 3000 a minute. A fair queue serves new connections at once; the load itself waits some ms.
+    let fair = run("fq_codel");
+    assert!(fair > 2200.0 && fair < 3000.0, "{fair}");
+    // 400 packets at 50 Mbit/s: 97 ms more for everybody.
+    let fifo = run("pfifo limit 400");
+    assert!(fifo > 480.0 && fifo < 800.0, "{fifo}");
 }

@@ -8,7 +8,7 @@ use quell_qdisc::{MS, SEC};
 use super::LONGEST;
 use crate::scenario::key::{Section, Visitor, key};
 use crate::scenario::traffic::{
-    Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Poisson, Size, Tcp, Web,
+    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video, Web,
 };
 
 /// With TCP's headers and every overhead, 16 bits hold it.
@@ -28,7 +28,7 @@ pub(in crate::scenario) struct Kind {
 }
 
 /// Every kind, in the order of [`super::FLOW`]'s `kind`.
-pub(in crate::scenario) static KINDS: [Kind; 8] = [
+pub(in crate::scenario) static KINDS: [Kind; 13] = [
     Kind {
         name: "tcp",
         about: "TCP transfers",
@@ -69,12 +69,37 @@ pub(in crate::scenario) static KINDS: [Kind; 8] = [
         about: "a game: states of its world to the player, commands back",
         make: || FlowKind::Game(Game::default()),
     },
+    Kind {
+        name: "page",
+        about: "web pages, one after another, with the keys of `tcp` but `bytes`",
+        make: || FlowKind::Page(Page::default()),
+    },
+    Kind {
+        name: "video",
+        about: "adaptive streaming, with the keys of `tcp` but `bytes`",
+        make: || FlowKind::Video(Video::default()),
+    },
+    Kind {
+        name: "probe",
+        about: "connections that fetch a byte, for the responsiveness of the network, with the keys of `tcp` but `bytes`",
+        make: || FlowKind::Probe(Tcp::default()),
+    },
+    Kind {
+        name: "download",
+        about: "a transfer to the user, with the keys of `tcp`",
+        make: || FlowKind::Download(Tcp::default()),
+    },
+    Kind {
+        name: "upload",
+        about: "a transfer from the user, with the keys of `tcp`; its direction is up",
+        make: || FlowKind::Upload(Tcp::default()),
+    },
 ];
 
 /// Walks through the sections of a kind's table: the one place that says which they are.
 pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> Result<(), Error> {
     match kind {
-        FlowKind::Tcp(tcp) => {
+        FlowKind::Tcp(tcp) | FlowKind::Download(tcp) | FlowKind::Upload(tcp) => {
             to.visit(&TCP, tcp)?;
             to.visit(&TRANSFER, tcp)
         }
@@ -83,6 +108,15 @@ pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> R
         FlowKind::OnOff(onoff) => to.visit(&ONOFF, onoff),
         FlowKind::Call(call) => to.visit(&CALL, call),
         FlowKind::Game(game) => to.visit(&GAME, game),
+        FlowKind::Probe(tcp) => to.visit(&TCP, tcp),
+        FlowKind::Page(page) => {
+            to.visit(&PAGE, page)?;
+            to.visit(&TCP, &mut page.tcp)
+        }
+        FlowKind::Video(video) => {
+            to.visit(&VIDEO, video)?;
+            to.visit(&TCP, &mut video.tcp)
+        }
         FlowKind::Web(web) => {
             to.visit(&WEB, web)?;
             to.visit(&TCP, &mut web.tcp)
@@ -434,6 +468,53 @@ static GAME: Section<Game> = Section {
         ),
     ],
     default: Game::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static PAGE: Section<Page> = Section {
+    keys: &[
+        key(
+            "http",
+            Field::Choice {
+                what: "http",
+                words: "h2|http/1.1",
+                set: |p, word| p.http2 = word == "h2",
+                get: |p| if p.http2 { "h2" } else { "http/1.1" },
+            },
+            "HTTP/2 on one connection, or HTTP/1.1 on six",
+        ),
+        key(
+            "think",
+            Field::Time(|p| &mut p.think, MS, LONGEST / 64),
+            "mean of the exponential pauses between a page and the next",
+        ),
+    ],
+    default: Page::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static VIDEO: Section<Video> = Section {
+    keys: &[key(
+        "adaptation",
+        Field::Choice {
+            what: "adaptation",
+            words: "buffer|rate",
+            set: |v, word| {
+                v.adaptation = match word {
+                    "rate" => Adaptation::Rate,
+                    _ => Adaptation::Buffer,
+                };
+            },
+            get: |v| match v.adaptation {
+                Adaptation::Buffer => "buffer",
+                Adaptation::Rate => "rate",
+            },
+        },
+        "what chooses the quality: the level of the buffer or the throughput of the last segments",
+    )],
+    default: Video::default,
     needs: None,
     finish: |_, _| Ok(()),
 };

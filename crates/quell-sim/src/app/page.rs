@@ -1,0 +1,251 @@
+//! A web page as a browser loads it, again and again, with pauses to read: name, connections, HTML, what it needs, what that needs.
+
+use std::collections::VecDeque;
+
+use quell_link::hist::Hist;
+use quell_link::record::Application;
+use quell_qdisc::{MS, NEVER, Nanos, Rng, SEC};
+
+use super::client::{Action, Event};
+use crate::scenario::Page;
+
+/// A sort of objects of the median desktop page (docs/applications.md).
+struct Class {
+    /// How many the document names, and how many are found later.
+    counts: [u32; 2],
+    /// Bytes of all together.
+    bytes: f64,
+}
+
+/// The document.
+const HTML: f64 = 18e3;
+/// Style sheets, scripts, images, fonts and the rest.
+const CLASSES: [Class; 5] = [
+    Class {
+        counts: [8, 0],
+        bytes: 78e3,
+    },
+    Class {
+        counts: [12, 12],
+        bytes: 613e3,
+    },
+    Class {
+        counts: [12, 6],
+        bytes: 1054e3,
+    },
+    Class {
+        counts: [0, 4],
+        bytes: 131e3,
+    },
+    Class {
+        counts: [0, 16],
+        bytes: 758e3,
+    },
+];
+/// Headers alone.
+const LEAST: u64 = 100;
+/// Standard deviation of the logarithm of a page's weight.
+const SPREAD: f64 = 1.0;
+/// A reader gives up.
+const PATIENCE: Nanos = 60 * SEC;
+/// Connections of a browser to a server with HTTP/1.1.
+const PARALLEL: usize = 6;
+
+/// A reader of pages.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    page: Page,
+    rng: Rng,
+    /// When the page that loads began; `NEVER` while one is read.
+    began: Nanos,
+    /// The next page, or when patience ends.
+    pub wake_at: Nanos,
+    /// Objects not asked for yet.
+    waiting: VecDeque<u64>,
+    /// What the document names, and what is found when all of that is there.
+    later: [Vec<u64>; 2],
+    /// Asked for, not there.
+    open: usize,
+    /// Connections that may take a request.
+    idle: Vec<u8>,
+    loads: Hist,
+    given_up: u64,
+}
+
+impl Reader {
+    /// Begins with a page at `start`.
+    pub fn new(page: &Page, rng: Rng, start: Nanos) -> Self {
+        Self {
+            page: page.clone(),
+            rng,
+            began: NEVER,
+            wake_at: start,
+            waiting: VecDeque::new(),
+            later: [Vec::new(), Vec::new()],
+            open: 0,
+            idle: Vec::new(),
+            loads: Hist::new(),
+            given_up: 0,
+        }
+    }
+
+    /// Something happens.
+    pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
+        match event {
+            Event::Wake if self.began == NEVER => self.begin(now, todo),
+            Event::Wake => {
+                self.given_up += u64::from(measuring);
+                self.end(now, measuring, todo);
+            }
+            Event::Resolved => {
+                let count = if self.page.http2 { 1 } else { PARALLEL };
+                todo.extend((0..count as u8).map(Action::Connect));
+            }
+            Event::Opened(_) => {}
+            Event::Connected(connection) => {
+                self.idle.push(connection);
+                self.ask(todo);
+            }
+            Event::Received(connection) => {
+                self.open -= 1;
+                if !self.page.http2 {
+                    self.idle.push(connection);
+                }
+                if self.open == 0 && self.waiting.is_empty() {
+                    let [named, found] = &mut self.later;
+                    self.waiting.extend(named.drain(..));
+                    std::mem::swap(named, found);
+                    if self.waiting.is_empty() {
+                        return self.end(now, measuring, todo);
+                    }
+                }
+                self.ask(todo);
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Nanos, todo: &mut Vec<Action>) {
+        self.began = now;
+        self.wake_at = now + PATIENCE;
+        self.open = 0;
+        self.idle.clear();
+        self.waiting.clear();
+        self.draw();
+        todo.push(Action::Resolve);
+    }
+
+    /// Draws the objects of a page.
+    fn draw(&mut self) {
+        let weight = libm::exp(SPREAD * normal(&mut self.rng));
+        let rng = &mut self.rng;
+        let mut size = |mean: f64| (rng.exp(mean * weight) as u64).max(LEAST);
+        self.waiting.push_back(size(HTML));
+        self.later.iter_mut().for_each(Vec::clear);
+        for class in &CLASSES {
+            let mean = class.bytes / f64::from(class.counts[0] + class.counts[1]);
+            for (objects, count) in self.later.iter_mut().zip(class.counts) {
+                objects.extend((0..count).map(|_| size(mean)));
+            }
+        }
+    }
+
+    fn ask(&mut self, todo: &mut Vec<Action>) {
+        while let Some(&connection) = self.idle.last() {
+            let Some(bytes) = self.waiting.pop_front() else {
+                return;
+            };
+            if !self.page.http2 {
+                self.idle.pop();
+            }
+            self.open += 1;
+            todo.push(Action::Fetch(connection, bytes));
+        }
+    }
+
+    fn end(&mut self, now: Nanos, measuring: bool, todo: &mut Vec<Action>) {
+        if measuring {
+            self.loads.record(now - self.began);
+        }
+        self.began = NEVER;
+        self.wake_at = now + self.rng.exp(self.page.think as f64) as u64;
+        todo.push(Action::Close);
+    }
+
+    /// The times of the pages that were loaded or given up after the warm-up; `None` without any.
+    pub fn result(&self) -> Option<Application> {
+        let pages = self.loads.count();
+        (pages > 0).then(|| Application {
+            page_load_ms: Some(self.loads.summary(1.0 / MS as f64)),
+            pages: Some(pages),
+            given_up: Some(self.given_up),
+            ..Application::default()
+        })
+    }
+}
+
+/// A draw from the standard normal distribution (Box and Muller).
+fn normal(rng: &mut Rng) -> f64 {
+    let radius = libm::sqrt(2.0 * rng.exp(1.0));
+    radius * libm::cos(std::f64::consts::TAU * rng.f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Loads one page over a network that answers at once, and says what was asked for on which connection.
+    fn load(page: &Page) -> (Vec<(u8, u64)>, usize) {
+        let mut reader = Reader::new(page, Rng::new(1, "page"), 0);
+        let (mut todo, mut fetched, mut connected) = (Vec::new(), Vec::new(), 0);
+        reader.on(0, Event::Wake, true, &mut todo);
+        while !todo.is_empty() {
+            match todo.remove(0) {
+                Action::Resolve => reader.on(0, Event::Resolved, true, &mut todo),
+                Action::Connect(c) => {
+                    connected += 1;
+                    reader.on(0, Event::Connected(c), true, &mut todo);
+                }
+                Action::Fetch(c, bytes) => {
+                    fetched.push((c, bytes));
+                    reader.on(0, Event::Received(c), true, &mut todo);
+                }
+                Action::HangUp(_) | Action::Close => break,
+            }
+        }
+        assert_eq!(reader.result().and_then(|r| r.pages), Some(1));
+        (fetched, connected)
+    }
+
+    #[test]
+    fn a_page_has_71_requests_over_one_connection_or_six() {
+        let page = Page::default();
+        let (fetched, connected) = load(&page);
+        assert_eq!((fetched.len(), connected), (71, 1));
+        let old = Page {
+            http2: false,
+            ..page
+        };
+        let (fetched, connected) = load(&old);
+        assert_eq!((fetched.len(), connected), (71, 6));
+    }
+
+    #[test]
+    fn the_median_page_weighs_what_is_published() {
+        let mut reader = Reader::new(&Page::default(), Rng::new(7, "pages"), 0);
+        let mut weights: Vec<u64> = (0..4000)
+            .map(|_| {
+                reader.waiting.clear();
+                reader.draw();
+                let later = reader.later.iter().flatten();
+                reader.waiting.iter().chain(later).sum()
+            })
+            .collect();
+        weights.sort_unstable();
+        // 2,652 kB; the standard error of the median of 4000 pages is 2 %.
+        let median = weights[2000] as f64;
+        assert!((median / 2.652e6 - 1.0).abs() < 0.08, "{median}");
+        // 7.4 MB at the 90th against 4 MB at the 75th percentile.
+        let ratio = weights[3600] as f64 / weights[3000] as f64;
+        assert!((ratio / 1.85 - 1.0).abs() < 0.1, "{ratio}");
+    }
+}

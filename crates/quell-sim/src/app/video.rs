@@ -1,0 +1,243 @@
+//! Adaptive streaming: segments of a few seconds, each in one of several qualities, into a buffer that plays.
+
+use quell_link::hist::Hist;
+use quell_link::record::Application;
+use quell_qdisc::{MS, NEVER, Nanos, SEC};
+
+use super::client::{Action, Event};
+use crate::scenario::{Adaptation, Video};
+
+/// Play time of a segment (DASH Industry Forum's usual length; Yin et al. 2015 have 4 s, too).
+const SEGMENT: Nanos = 4 * SEC;
+/// Rates, kbit/s: Netflix's fixed ladder (per-title encoding, 2015).
+const LADDER: [u64; 10] = [235, 375, 560, 750, 1050, 1750, 2350, 3000, 4300, 5800];
+/// The buffer's capacity, and below and above which levels a buffer-based choice is the lowest and the highest (Yin et al. 2015).
+const CAPACITY: Nanos = 30 * SEC;
+const RESERVOIR: Nanos = 5 * SEC;
+const CUSHION: Nanos = 10 * SEC;
+/// Segments whose throughputs' harmonic mean is the prediction (the same).
+const REMEMBERED: usize = 5;
+
+/// A player.
+#[derive(Clone, Debug)]
+pub struct Player {
+    adaptation: Adaptation,
+    /// When the name was asked for.
+    began: Nanos,
+    /// The start, or when there is room for the next segment.
+    pub wake_at: Nanos,
+    connection: u8,
+    /// Play time in the buffer at `as_of`.
+    buffer: Nanos,
+    as_of: Nanos,
+    playing: bool,
+    /// What comes: its place in the ladder, and when it was asked for.
+    quality: usize,
+    asked: Nanos,
+    /// Throughputs of the last segments, bit/s.
+    throughputs: Vec<f64>,
+    startup: Option<Nanos>,
+    counts: Counts,
+}
+
+/// What is counted after the warm-up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    played: Nanos,
+    stalled: Nanos,
+    segments: u64,
+    kbit: u64,
+    switches: u64,
+}
+
+impl Player {
+    /// Begins at `start`.
+    pub fn new(video: &Video, start: Nanos) -> Self {
+        Self {
+            adaptation: video.adaptation,
+            began: NEVER,
+            wake_at: start,
+            connection: 0,
+            buffer: 0,
+            as_of: 0,
+            playing: false,
+            quality: 0,
+            asked: 0,
+            throughputs: Vec::new(),
+            startup: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Something happens.
+    pub fn on(&mut self, now: Nanos, event: Event, measuring: bool, todo: &mut Vec<Action>) {
+        self.play(now, measuring);
+        match event {
+            Event::Wake => {
+                self.wake_at = NEVER;
+                if self.began == NEVER {
+                    self.began = now;
+                    return todo.push(Action::Resolve);
+                }
+                self.ask(now, measuring, todo);
+            }
+            Event::Resolved => todo.push(Action::Connect(0)),
+            Event::Opened(_) => {}
+            Event::Connected(connection) => {
+                self.connection = connection;
+                self.ask(now, measuring, todo);
+            }
+            Event::Received(_) => {
+                let bits = (LADDER[self.quality] * 1000) as f64 * (SEGMENT / SEC) as f64;
+                let took = (now - self.asked).max(1) as f64 / SEC as f64;
+                if self.throughputs.len() == REMEMBERED {
+                    self.throughputs.remove(0);
+                }
+                self.throughputs.push(bits / took);
+                self.buffer += SEGMENT;
+                self.playing = true;
+                self.startup.get_or_insert(now - self.began);
+                if measuring {
+                    self.counts.segments += 1;
+                    self.counts.kbit += LADDER[self.quality];
+                }
+                match (self.buffer + SEGMENT).checked_sub(CAPACITY) {
+                    Some(wait) if wait > 0 => self.wake_at = now + wait,
+                    _ => self.ask(now, measuring, todo),
+                }
+            }
+        }
+    }
+
+    /// Brings the buffer up to now; where it runs empty the picture stands still.
+    fn play(&mut self, now: Nanos, measuring: bool) {
+        let time = now - self.as_of;
+        self.as_of = now;
+        if !self.playing {
+            return;
+        }
+        let played = time.min(self.buffer);
+        self.buffer -= played;
+        if measuring {
+            self.counts.played += played;
+            self.counts.stalled += time - played;
+        }
+    }
+
+    fn ask(&mut self, now: Nanos, measuring: bool, todo: &mut Vec<Action>) {
+        let chosen = match self.adaptation {
+            Adaptation::Buffer => by_buffer(self.buffer),
+            Adaptation::Rate => by_rate(&self.throughputs),
+        };
+        if measuring && self.startup.is_some() && chosen != self.quality {
+            self.counts.switches += 1;
+        }
+        self.quality = chosen;
+        self.asked = now;
+        let bytes = LADDER[chosen] * 1000 / 8 * (SEGMENT / SEC);
+        todo.push(Action::Fetch(self.connection, bytes));
+    }
+
+    /// What was seen up to now; `None` if nothing was asked for.
+    pub fn result(&self, now: Nanos) -> Option<Application> {
+        if self.began == NEVER {
+            return None;
+        }
+        let mut end = self.clone();
+        end.play(now, true);
+        let (c, ms) = (end.counts, 1.0 / MS as f64);
+        let startup = self.startup.map(|startup| {
+            let mut one = Hist::new();
+            one.record(startup);
+            one.summary(ms)
+        });
+        let watched = c.played + c.stalled;
+        Some(Application {
+            startup_ms: startup,
+            rebuffer_ratio: Some(match watched {
+                0 => 1.0,
+                watched => c.stalled as f64 / watched as f64,
+            }),
+            rate_mbps: Some(c.kbit as f64 / 1e3 / c.segments.max(1) as f64),
+            switches: Some(c.switches),
+            ..Application::default()
+        })
+    }
+}
+
+/// The highest rate that the buffer's level allows: it rises linearly from the lowest to the highest over the cushion (Huang et
+/// al. 2014, in the form of Yin et al. 2015).
+fn by_buffer(level: Nanos) -> usize {
+    let (low, high) = (LADDER[0], LADDER[LADDER.len() - 1]);
+    let above = level.saturating_sub(RESERVOIR).min(CUSHION);
+    let allowed = low + (high - low) * above / CUSHION;
+    LADDER
+        .iter()
+        .rposition(|rate| *rate <= allowed)
+        .unwrap_or(0)
+}
+
+/// The highest rate not above the harmonic mean of the last throughputs; the lowest before any.
+fn by_rate(throughputs: &[f64]) -> usize {
+    let sum: f64 = throughputs.iter().map(|t| 1.0 / t).sum();
+    let predicted = match throughputs.len() {
+        0 => 0.0,
+        n => n as f64 / sum / 1e3,
+    };
+    let fits = |rate: &u64| *rate as f64 <= predicted;
+    LADDER.iter().rposition(fits).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffers_level_chooses_the_rate() {
+        // Below the reservoir the lowest, above reservoir and cushion the highest; in the middle at most 235 + 5565 / 2 = 3017.
+        let rates = [0, 5, 10, 15, 30].map(|s| LADDER[by_buffer(s * SEC)]);
+        assert_eq!(rates, [235, 235, 3000, 5800, 5800]);
+    }
+
+    #[test]
+    fn the_harmonic_mean_of_throughputs_chooses_the_rate() {
+        assert_eq!(by_rate(&[]), 0);
+        // 2 / (1/1 + 1/4) = 1.6 Mbit/s.
+        assert_eq!(LADDER[by_rate(&[1e6, 4e6])], 1050);
+        assert_eq!(LADDER[by_rate(&[100e6])], 5800);
+    }
+
+    #[test]
+    fn a_slow_network_stalls_a_player_by_its_shortfall() {
+        // Segments of 4 s that take 5 s each: 1 s of still picture for each 4 s played.
+        let video = Video {
+            adaptation: Adaptation::Rate,
+            ..Video::default()
+        };
+        let (mut p, mut todo) = (Player::new(&video, 0), Vec::new());
+        p.on(0, Event::Wake, true, &mut todo);
+        p.on(0, Event::Resolved, true, &mut todo);
+        p.on(0, Event::Connected(0), true, &mut todo);
+        for k in 1..=100 {
+            p.on(k * 5 * SEC, Event::Received(0), true, &mut todo);
+        }
+        let r = p.result(500 * SEC).expect("a stream");
+        assert_eq!(r.startup_ms.expect("a start").max, 5000.0);
+        // 99 intervals of 5 s after the start.
+        assert_eq!(r.rebuffer_ratio, Some(0.2));
+        assert_eq!((r.rate_mbps, r.switches), (Some(0.235), Some(0)));
+    }
+
+    #[test]
+    fn a_full_buffer_waits_for_room() {
+        let (mut p, mut todo) = (Player::new(&Video::default(), 0), Vec::new());
+        p.on(0, Event::Wake, true, &mut todo);
+        p.on(0, Event::Connected(0), true, &mut todo);
+        for k in 1..=7 {
+            assert_eq!(p.wake_at, NEVER);
+            p.on(k, Event::Received(0), true, &mut todo);
+        }
+        // 28 s less 6 ns are there: room for 4 more in 2 s.
+        assert_eq!(p.wake_at, 7 + 2 * SEC - 6);
+    }
+}

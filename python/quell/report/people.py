@@ -1,0 +1,43 @@
+"""The first part of a report where the scenario has applications: a row of cards per queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from quell.felt import mean, shown
+from quell.output import one_line
+from quell.stats import Record, estimate, grade
+
+_GRADES = {"A+": "good", "A": "good", "B": "fair", "C": "fair"}
+
+
+def section(queues: Sequence[str], records: Sequence[Record]) -> str:
+    """Return the cards of these queues as HTML; empty without applications."""
+    figures = shown(records)
+    if not figures:
+        return ""
+    rows = []
+    for queue in queues:
+        runs = [r for r in records if r["queue"] == queue]
+        cards = [
+            _card(f.title, f.text(value.mean), f.verdict(value.mean))
+            for f in figures
+            if (value := mean(runs, f)) is not None
+        ]
+        if (increase := estimate(r.get("grade_ms") for r in runs)) is not None:
+            letter = grade(increase.mean)
+            cards.append(_card("grade", letter, _GRADES.get(letter, "bad")))
+        rows.append(f'<h3>{escape(one_line(queue))}</h3>\n<ul class="cards">{"".join(cards)}</ul>')
+    return (
+        '<section id="people">\n<h2>What people experience</h2>\n'
+        '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
+        "Page: median time to load. Stalls: share of the time in which a stream stands still. "
+        "Game: 99th percentile of the round trip. Grade: growth of latency under load. Green is good, red is bad.</p>\n"
+        + "\n".join(rows)
+        + "\n</section>"
+    )
+
+
+def _card(title: str, value: str, verdict: str) -> str:
+    return f'<li class="{verdict}"><b>{escape(value)}</b><span>{escape(title)}</span></li>'
