@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 use quell_link::error::Error;
-use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
+use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, US};
 use siphasher::sip::SipHasher13;
 
 use crate::app::client::{Client, Model};
@@ -123,7 +123,7 @@ impl World {
             turn,
             home,
             offset: extra / 2,
-            outside: extra / 2 + behind,
+            outside_us: in_us(extra / 2 + behind),
         })
     }
 
@@ -148,7 +148,7 @@ impl World {
             turn: self.class(|net| net.wires.class(turn, target))?,
             home: self.class(|net| net.acks.class(rtt - turn, 0))?,
             offset: 0,
-            outside: rtt / 2,
+            outside_us: in_us(rtt / 2),
         })
     }
 
@@ -167,7 +167,7 @@ impl World {
                 turn: 0,
                 home,
                 offset: 0,
-                outside: 0,
+                outside_us: 0,
             });
         }
         let back = Flow {
@@ -388,6 +388,7 @@ impl World {
             },
         );
         let sender = Sender::new(config, rtt, &cc);
+        let (sampler, until_sample) = self.measures.sampler(report);
         let mut c = Box::new(Connection {
             sender,
             cc,
@@ -399,7 +400,8 @@ impl World {
             stop: span.1,
             report,
             ack_hash,
-            sampler: self.measures.sampler(report),
+            sampler,
+            until_sample,
             owner: None,
         });
         arm(&mut c, &mut self.net, id.slot, End::Sender);
@@ -452,4 +454,9 @@ impl World {
         self.generations[i] = self.generations[i].wrapping_add(1);
         self.free.push(slot);
     }
+}
+
+/// In 32 bits: beyond 71 minutes a path's delay is taken for that.
+fn in_us(time: Nanos) -> u32 {
+    u32::try_from(time / US).unwrap_or(u32::MAX)
 }

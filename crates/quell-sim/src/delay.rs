@@ -11,8 +11,8 @@ const MOST: u64 = 1024;
 
 /// Of a TCP flow, two segments in a row of every so many are measured, given how many the link can carry for each flow. Odd,
 /// because receivers acknowledge pairs, and the first of a pair may wait differently from the second.
-pub fn spacing(segments: u64) -> u32 {
-    (segments / PAIRS).clamp(2, MOST) as u32 | 1
+pub fn spacing(segments: u64) -> u16 {
+    (segments / PAIRS).clamp(2, MOST) as u16 | 1
 }
 
 /// The delays of a flow's packets from sender to receiver, queues and links included.
@@ -52,49 +52,42 @@ impl Delays {
     }
 }
 
-/// Which segments of a connection are measured.
+/// Which segments of a connection are measured. The count of those to skip is with the connection's hot fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampler {
-    /// The segment that ends this count is looked at; 0: none ever is.
-    left: u32,
-    every: u32,
+    every: Option<u16>,
     /// The delay of the segment before, if it was measured.
     before: Option<Nanos>,
 }
 
 impl Sampler {
-    /// Looks at two in a row of every so many; `None`: at none.
-    pub fn new(every: Option<u32>) -> Self {
-        Self {
-            left: u32::from(every.is_some()),
-            every: every.unwrap_or(u32::MAX),
+    /// Looks at two in a row of every so many, and says which is the first; `None`: it looks at none (0).
+    pub fn new(every: Option<u16>) -> (Self, u16) {
+        let sampler = Self {
+            every,
             before: None,
-        }
+        };
+        (sampler, u16::from(every.is_some()))
     }
 
-    /// Counts a segment; true if it is to be looked at.
-    #[inline(always)]
-    pub fn due(&mut self) -> bool {
-        self.left = self.left.wrapping_sub(1);
-        self.left == 0
-    }
-
-    /// The segment that was due had this delay; `None`: it is unknown.
-    pub fn sampled(&mut self, delay: Option<Nanos>, to: Option<&mut Delays>) {
+    /// The segment that was to be looked at had this delay; `None`: it is unknown. Says how many further the next one is.
+    pub fn sampled(&mut self, delay: Option<Nanos>, to: Option<&mut Delays>) -> u16 {
+        let Some(every) = self.every else {
+            return 0;
+        };
         if let (Some(delay), Some(to)) = (delay, to) {
             if let Some(before) = self.before {
                 to.differ(before, delay);
             }
             to.hist.record(delay);
         }
-        self.left = match self.before.is_none() && delay.is_some() {
-            true => 1,
-            false => self.every - 1,
-        };
-        self.before = match self.left {
-            1 => delay,
-            _ => None,
-        };
+        match (self.before.take(), delay) {
+            (None, Some(_)) => {
+                self.before = delay;
+                1
+            }
+            _ => every - 1,
+        }
     }
 }
 
@@ -119,16 +112,15 @@ mod tests {
     fn two_segments_in_a_row_of_every_33_are_measured() {
         // 500 of these pairs are what a flow of 16,700 segments gives.
         assert_eq!(spacing(16_700), 33);
-        let (mut sampler, mut delays) = (Sampler::new(Some(33)), Delays::default());
-        let due: Vec<u64> = (0..100)
-            .filter(|i| {
-                let due = sampler.due();
-                if due {
-                    sampler.sampled(Some(i * MS), Some(&mut delays));
-                }
-                due
-            })
-            .collect();
+        let ((mut sampler, mut left), mut delays) = (Sampler::new(Some(33)), Delays::default());
+        let mut due = Vec::new();
+        for i in 0..100 {
+            left -= 1;
+            if left == 0 {
+                left = sampler.sampled(Some(i * MS), Some(&mut delays));
+                due.push(i);
+            }
+        }
         assert_eq!(due, [0, 1, 33, 34, 66, 67, 99]);
         assert_eq!(delays.jitter_ms(), Some(1.0));
     }

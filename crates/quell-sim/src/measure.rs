@@ -155,7 +155,7 @@ pub struct Measures {
     measuring: bool,
     detailed: bool,
     /// See [`delay::spacing`].
-    spacing: u32,
+    spacing: u16,
 }
 
 impl Measures {
@@ -257,7 +257,7 @@ impl Measures {
     }
 
     /// Which segments of a connection with these results are measured.
-    pub fn sampler(&self, report: u16) -> Sampler {
+    pub fn sampler(&self, report: u16) -> (Sampler, u16) {
         let delays = &self.reports[usize::from(report)].delays;
         Sampler::new(delays.as_ref().map(|_| self.spacing))
     }
@@ -266,12 +266,12 @@ impl Measures {
     #[cold]
     pub fn sample(&mut self, now: Nanos, c: &mut Connection, p: &Pkt) {
         let sent = c.sender.sent_once(p.seq);
-        let delay = sent.map(|sent| now - sent + c.path.outside);
+        let delay = sent.map(|sent| now - sent + u64::from(c.path.outside_us) * US);
         let delays = match self.measuring {
             true => self.reports[usize::from(c.report)].delays.as_deref_mut(),
             false => None,
         };
-        c.sampler.sampled(delay, delays);
+        c.until_sample = c.sampler.sampled(delay, delays);
     }
 
     /// A datagram leaves.
@@ -282,10 +282,11 @@ impl Measures {
     }
 
     /// A datagram has arrived.
+    #[inline(never)]
     pub fn got_datagram(&mut self, now: Nanos, d: &mut Datagrams, p: &Pkt) {
         d.received += u64::from(p.payload);
         let waited = u64::from(micros(now).wrapping_sub(p.tsval)) * US;
-        let delay = waited + d.path.outside;
+        let delay = waited + u64::from(d.path.outside_us) * US;
         if self.measuring
             && let Some(delays) = &mut self.reports[usize::from(d.report)].delays
         {

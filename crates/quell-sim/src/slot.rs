@@ -27,8 +27,8 @@ pub struct Path {
     pub home: u16,
     /// From the sender's clock to that of the first port: what folding shifted.
     pub offset: Nanos,
-    /// What a datagram or segment spends outside of queues and of links before the last.
-    pub outside: Nanos,
+    /// What a datagram or segment spends outside of queues and of links before the last, µs.
+    pub outside_us: u32,
 }
 
 /// One entry of the flow table.
@@ -62,6 +62,8 @@ pub struct Connection {
     pub stop: Nanos,
     /// Where its results go.
     pub report: u16,
+    /// Segments up to the next one that is looked at.
+    pub until_sample: u16,
     /// Flow hash of its ACKs.
     pub ack_hash: u32,
     /// Its congestion control.

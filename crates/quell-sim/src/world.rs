@@ -562,7 +562,8 @@ impl World {
                 }
                 match p.kind {
                     Kind::Data => {
-                        if c.sampler.due() {
+                        c.until_sample = c.until_sample.wrapping_sub(1);
+                        if c.until_sample == 0 {
                             if c.owner.is_some() {
                                 return self.on_client_data(&p);
                             }

@@ -249,7 +249,7 @@ impl World {
         };
         if let Slot::Tcp(c) = &mut self.slots[id.index()] {
             c.owner = Some((client.id.slot, number));
-            c.sampler = Sampler::new(Some(2)); // every segment is looked at
+            (c.sampler, c.until_sample) = Sampler::new(Some(2)); // every segment is looked at
         }
         client.links.push(Link {
             number,
@@ -270,6 +270,7 @@ impl World {
     }
 
     /// A client's time is there.
+    #[cold]
     pub(crate) fn wake_client(&mut self, slot: u16) {
         self.with_client(slot, |world, client| {
             let now = world.now;
@@ -344,6 +345,7 @@ impl World {
     }
 
     /// A client's message has reached the server.
+    #[cold]
     pub(crate) fn serve(&mut self, slot: u16, serial: u32) {
         self.with_client(slot, |world, client| {
             let Some(i) = client.messages.iter().position(|m| m.serial == serial) else {
@@ -372,6 +374,7 @@ impl World {
     }
 
     /// The answer to a question for a name has reached the client.
+    #[cold]
     pub(crate) fn answered(&mut self, slot: u16, serial: u32) {
         self.with_client(slot, |world, client| {
             let open = client.messages.iter().position(|m| m.serial == serial);
@@ -383,6 +386,7 @@ impl World {
     }
 
     /// A connection has nothing to send; the first time that is when it is open.
+    #[cold]
     pub(crate) fn client_idle(&mut self, slot: u16, number: u8) {
         self.with_client(slot, |world, client| {
             if let Some(link) = client.link(number)
@@ -396,6 +400,7 @@ impl World {
     }
 
     /// A connection of a client has all segments before `next`.
+    #[cold]
     pub(crate) fn client_received(&mut self, slot: u16, number: u8, next: u64) {
         self.with_client(slot, |world, client| {
             loop {
