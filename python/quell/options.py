@@ -33,7 +33,7 @@ Flow = Annotated[
     list[str] | None,
     typer.Option(
         "--flow", metavar="CC[:COUNT][@rtt=][@ecn=0|1][@START-STOP]", rich_help_panel=LINK,
-        help="Replaces the file's flows; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s.",
+        help="Replaces the file's flows; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s, call, page.",
     ),
 ]  # fmt: skip
 Ecn = Annotated[bool, typer.Option("--ecn", help="Negotiate ECN on every TCP flow.", rich_help_panel=LINK)]

@@ -264,7 +264,8 @@ impl World {
         let report = (self.measures.reports.len() - 1) as u16;
         let slot = self.slot(Slot::Free)?;
         let hash = self.hash(0);
-        let d = Datagrams::new(slot, hash, path, flow.kind.clone(), rng, span, report, app);
+        let mut d = Datagrams::new(slot, hash, path, flow.kind.clone(), rng, span, report);
+        d.app = app;
         self.net.timers.set(d.at, source(slot.slot, End::Sender));
         self.slots[slot.index()] = Slot::Udp(Box::new(d));
         Ok(())

@@ -153,7 +153,6 @@ impl Datagrams {
         rng: Rng,
         (start, stop): (Nanos, Nanos),
         report: u16,
-        app: Option<(u16, Way)>,
     ) -> Self {
         let mut d = Self {
             id,
@@ -164,7 +163,7 @@ impl Datagrams {
             report,
             sent: 0,
             received: 0,
-            app,
+            app: None,
             kind,
             rng,
             start,

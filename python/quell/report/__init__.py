@@ -129,7 +129,8 @@ def _flows(runs: Sequence[Record]) -> list[list[Any]]:
 
 
 def _label(flow: Mapping[str, Any]) -> str:
-    return f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms"
+    more = f" {flow['kind']}" if flow["cc"] and flow["kind"] not in ("tcp", "web") else ""
+    return f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms{more}"
 
 
 def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -40,4 +40,6 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
 
 
 def _card(title: str, value: str, verdict: str) -> str:
-    return f'<li class="{verdict}"><b>{escape(value)}</b><span>{escape(title)}</span></li>'
+    number, _, unit = value.partition(" ")
+    figure = escape(number) + (f" <small>{escape(unit)}</small>" if unit else "")
+    return f'<li class="{verdict}"><b>{figure}</b><span>{escape(title)}</span></li>'

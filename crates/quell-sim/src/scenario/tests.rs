@@ -494,7 +494,7 @@ fn without_a_file_it_is_home_and_unknown_names_are_told() {
         .unwrap_err()
         .to_string();
     assert!(
-        e.contains("did you mean `satellite`? Known: home, cable"),
+        e.contains("did you mean `satellite`? Known: home, household"),
         "{e}"
     );
 }
