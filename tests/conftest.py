@@ -40,6 +40,7 @@ def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 2
     flow = {
         "kind": "tcp",
         "cc": "cubic",
+        "direction": "down",
         "base_rtt_ms": 20.0,
         "goodput_mbps": goodput / 2,
         "delivered_in_order_mbps": goodput / 2,

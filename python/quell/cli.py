@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 from quell import _core, doctor, experiment, files, live, names, shell, show, stats, table
+from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.executor import executor
 from quell.experiment import Outcome
@@ -24,6 +25,7 @@ from quell.options import (
     Duration,
     Ecn,
     File,
+    Flent,
     Flow,
     Html,
     Jobs,
@@ -147,10 +149,11 @@ def compare(
     html: Html = None,
     parquet: Parquet = None,
     csv: Csv = None,
+    flent: Flent = None,
     series: Series = None,
 ) -> int:
     """Compare queues on one bottleneck: a table, a report, result records."""
-    targets = Targets(json, html, parquet, csv)
+    targets = Targets(json, html, parquet, csv, flent)
     scenario = experiment.load(
         file,
         rate=rate,
@@ -164,7 +167,7 @@ def compare(
         seed=seed,
     )
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(scenario)
-    work = experiment.plan(scenario, queues, series_bin_s=series, first_series=html is not None)
+    work = experiment.plan(scenario, queues, series_bin_s=targets.bins(series), first_series=html is not None)
     spec = _reality(scenario) if real else None
     outcome = _simulate(scenario, work, jobs, ray=ray)
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
@@ -174,6 +177,8 @@ def compare(
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         _heading(scenario, max((r.runs for r in rows), default=0))
+        if file is not None and flent_file.is_flent(file):
+            out.print(one_line(flent_file.Measured.load(file).summary()), style="dim", soft_wrap=True)
         if rows:
             out.print(table.compare(rows, out.width))
             if felt := table.felt(outcome.records):
@@ -207,6 +212,7 @@ def run(
     html: Html = None,
     parquet: Parquet = None,
     csv: Csv = None,
+    flent: Flent = None,
     series: Series = None,
     pcap: Annotated[
         Path | None,
@@ -216,7 +222,7 @@ def run(
     ] = None,
 ) -> int:
     """Run one queue once and show its flows."""
-    targets = Targets(json, html, parquet, csv)
+    targets = Targets(json, html, parquet, csv, flent)
     files.check_target("--pcap", pcap)
     if aqm is not None and len(aqm) > 1:
         raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
@@ -226,7 +232,7 @@ def run(
     )  # fmt: skip
     # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
     queue = _queue(aqm[0]) if aqm else _core.queue(scenario.queue)
-    work = experiment.plan(scenario, [queue], series_bin_s=series, first_series=html is not None)
+    work = experiment.plan(scenario, [queue], series_bin_s=targets.bins(series), first_series=html is not None)
     if pcap is None:
         outcome = _simulate(scenario, work, 1)
     else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from quell import _core, notes, shortcuts
+from quell import _core, flent, notes, shortcuts
 from quell._core import Scenario
 from quell.executor import HERE, Executor
 from quell.names import check_keywords
@@ -29,8 +29,9 @@ BINS = 300
 def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
     """Find and check a scenario.
 
-    `source` is a TOML file, the name of a built-in scenario, TOML text (what has a line break, or a `=` where it is no
-    file and no name in `.toml`), or None: the built-in `home`, or a bare link where `rate` or `trace` says what it is.
+    `source` is a TOML file, the name of a built-in scenario, a data file of Flent (`*.flent.gz`: the line that it
+    measured), TOML text (what has a line break, or a `=` where it is no file and no name in `.toml`), or None: the
+    built-in `home`, or a bare link where `rate` or `trace` says what it is.
 
     Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
     bytes per second.
@@ -40,6 +41,9 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     text, file = "", None
     if isinstance(source, Scenario):
         scenario = Scenario(source, **given) if given else source
+    elif isinstance(source, str | Path) and str(source).endswith(flent.SUFFIX):
+        measured = flent.Measured.load(source).scenario()
+        scenario = Scenario(measured, **given) if given else measured
     elif isinstance(source, str) and _is_toml(source):
         scenario, text = Scenario(text=source, **given), source
     else:

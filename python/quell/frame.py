@@ -22,6 +22,7 @@ _FLOW = pl.Struct(
     {
         "kind": pl.String(),
         "cc": pl.String(),
+        "direction": pl.String(),
         "base_rtt_ms": _FLOAT,
         "goodput_mbps": _FLOAT,
         "delivered_in_order_mbps": _FLOAT,

@@ -66,6 +66,14 @@ Parquet = Annotated[
 Csv = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Result records as CSV, without lists.", rich_help_panel=OUTPUT)
 ]
+Flent = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="A data file that Flent opens (.flent.gz); of several runs one each, named after queue and seed.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Series = Annotated[
     float | None,
     typer.Option(

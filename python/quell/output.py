@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from quell import experiment, files
+from quell._core import InputError
 from quell.experiment import Outcome
+from quell.flent import STEP_S, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,13 +56,25 @@ class Targets:
     """Where results go; refuses at once what could not be written in the end."""
 
     def __init__(
-        self, json: str | None = None, html: Path | None = None, parquet: Path | None = None, csv: Path | None = None
+        self,
+        json: str | None = None,
+        html: Path | None = None,
+        parquet: Path | None = None,
+        csv: Path | None = None,
+        flent: Path | None = None,
     ) -> None:
-        self.json, self.html, self.parquet, self.csv = json, html, parquet, csv
+        self.json, self.html, self.parquet, self.csv, self.flent = json, html, parquet, csv, flent
+        if flent is not None and not str(flent).endswith(SUFFIX):
+            raise InputError(f"--flent {flent}: Flent opens files whose names end in {SUFFIX}; name it so")
         files.check_target("--json", None if json is None else Path(json))
         files.check_target("--html", html)
         files.check_target("--parquet", parquet)
         files.check_target("--csv", csv)
+        files.check_target("--flent", flent)
+
+    def bins(self, series: float | None) -> float | None:
+        """Return the width of the bins to keep: what was asked for, or Flent's where a file for Flent is."""
+        return STEP_S if series is None and self.flent is not None else series
 
     @property
     def quiet(self) -> bool:
@@ -95,6 +109,10 @@ class Targets:
                 frame.write_parquet(self.parquet, records)
             if self.csv is not None:
                 frame.write_csv(self.csv, records)
+        if self.flent is not None:
+            from quell import flent
+
+            flent.write(self.flent, outcome.records)
         if self.html is not None:
             from quell import report
 

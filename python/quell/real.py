@@ -221,7 +221,8 @@ def _flow(flow: Mapping[str, Any], spec: Mapping[str, Any], seen: Sequence[Mappi
     span = spec["duration_s"] - spec["warmup_s"]
     return {
         "kind": flow["kind"], "cc": _QUELLS.get(flow["cc"], flow["cc"]),
-        "base_rtt_ms": flow["rtt_ms"], "goodput_mbps": got * 8e-6 / span, "delivered_in_order_mbps": got * 8e-6 / span,
+        "direction": flow["direction"], "base_rtt_ms": flow["rtt_ms"],
+        "goodput_mbps": got * 8e-6 / span, "delivered_in_order_mbps": got * 8e-6 / span,
         "retransmits": sent["resent"] if sent else 0, "cwnd_packets": sum(windows) / len(windows) if windows else 0.0,
         "rtt_ms": _summary(sorted(us / 1e3 for us in sent["rtts_us"])) if sent else None,
         "fct_ms": None, "completed": 0, "refused": 0, "delay_ms": None, "jitter_ms": None, "loss_rate": None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as _json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from rich import box
 from rich.table import Table as RichTable
 
-from quell import _core, experiment, files, stats, table
+from quell import _core, experiment, files, flent, stats, table
 from quell._core import InputError
 from quell.options import Html, Json
 from quell.output import Targets, command, err, one_line, out
@@ -21,7 +22,7 @@ from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
 
 EXAMPLES = (
     "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show models/rl-aqm.safetensors\n\n"
-    "  quell show runs.json --html report.html"
+    "  quell show runs.json --html report.html\n\n  quell show rrul.flent.gz --html beside.html"
 )
 LESS, MORE, UNTRIED = "▼", "▲", "·"
 ROWS = 24
@@ -62,14 +63,17 @@ def show(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Table or network, a .safetensors with a card; or result records as --json writes them.",
+            help="Table or network, a .safetensors with a card; result records as --json writes them; "
+            "a data file of Flent.",
         ),
     ],
     html: Html = None,
     json: Json = None,
 ) -> int:
-    """Show a file: the policy in LearnQueue's table; the card of a network; result records side by side."""
+    """Show a file: the policy in LearnQueue's table; the card of a network; result records; what Flent measured."""
     targets = Targets(json, html)
+    if flent.is_flent(file):
+        return _show_flent(flent.Measured.load(file), targets)
     data = _core.read_file(file, "records")
     if data.lstrip()[:1] in (b"[", b"{"):
         return _show_records(file, data, targets)
@@ -107,6 +111,68 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
         out.print(table.legend(rows))
     targets.write(outcome, json=_json.loads(data))
     return 0
+
+
+def _show_flent(measured: flent.Measured, targets: Targets) -> int:
+    series = {name: values for name, values in measured.results.items() if any(v is not None for v in values)}
+    loaded = {name: [v for i in measured.loaded() if (v := values[i]) is not None] for name, values in series.items()}
+    if not targets.quiet:
+        out.print(one_line(measured.summary()), markup=False, soft_wrap=True)
+        shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        shown.add_column("series")
+        for title in ("samples", "mean", "p5", "p50", "p95"):
+            shown.add_column(title, justify="right", no_wrap=True)
+        for name, values in loaded.items():
+            if values and name.startswith(("TCP ", "Ping ")) and "::tcp_" not in name:
+                quantiles = [f"{flent.quantile(values, q):.2f}" for q in (0.05, 0.5, 0.95)]
+                shown.add_row(one_line(name), str(len(values)), f"{sum(values) / len(values):.2f}", *quantiles)
+        out.print(shown)
+        out.print("TCP: Mbit/s, Ping: ms, while the line was loaded", style="dim")
+    targets.write_json(
+        {"test": measured.test, "title": measured.title, "x_s": measured.x, "series": series}, indent=None
+    )
+    if targets.html is not None:
+        files.write_text(targets.html, beside(measured))
+        err.print(f"Page: {targets.html}", style="dim", soft_wrap=True)
+    return 0
+
+
+def beside(measured: flent.Measured) -> str:
+    """Return a page with the measured series beside those of a simulated run of the line that the file tells of."""
+    runs = [("measured", measured.x, measured.results)]
+    for queue in ("pfifo", "fq_codel"):
+        scenario = measured.scenario(up_queue=queue).replace(seeds=1)
+        jobs = experiment.plan(scenario, [queue], series_bin_s=flent.STEP_S)
+        [record] = experiment.run_jobs(scenario, jobs).records
+        document = flent.document(record, datetime.now(UTC))
+        runs.append((queue, document["x_values"], document["results"]))
+    time = Axis("time, s")
+    panels = []
+    for way in ("download", "upload"):
+        if measured.streams(way):
+            lines = [_line(name, x, [results.get(f"TCP {way} sum")], k) for k, (name, x, results) in enumerate(runs)]
+            panels.append(Panel(f"{way.capitalize()}, all streams", time, Axis("Mbit/s"), lines))
+    pings = [
+        _line(name, x, [v for key, v in results.items() if key.startswith("Ping (ms)") and not key.endswith("avg")], k)
+        for k, (name, x, results) in enumerate(runs)
+    ]
+    panels.append(Panel("Round trip, mean of the pings", time, Axis("ms"), pings))
+    figure = Figure(
+        "beside",
+        "Measured and simulated",
+        f"Simulated: {experiment.rates(scenario)}, as many CUBIC flows as the test had streams, the lowest ping as "
+        "base round trip, the named queue in both directions. Their round trip is what the TCP senders saw.",
+        panels,
+    )
+    title = f"{measured.path.name}: {measured.test}"
+    paper = Paper(measured.path.name, title, measured.title, measured.summary(), [], lambda _: Study())
+    return page.page(paper, Study(figures=[figure]), [], command=command(), notice="")
+
+
+def _line(name: str, x: Sequence[float], series: Sequence[Sequence[float | None] | None], group: int) -> Line:
+    columns = zip(*(s for s in series if s is not None), strict=True)
+    means = [sum(there) / len(there) if (there := [v for v in column if v is not None]) else None for column in columns]
+    return Line(name, list(zip(x, means, strict=False)), "line", group)
 
 
 def _about(table: QTable) -> str:

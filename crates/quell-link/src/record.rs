@@ -89,6 +89,9 @@ pub struct Flow {
     pub kind: String,
     /// Congestion control; empty for what has none.
     pub cc: String,
+    /// `down`: in the bottleneck's direction, or `up`.
+    #[serde(default)]
+    pub direction: String,
     /// Base round trip, ms.
     pub base_rtt_ms: f64,
     /// Application bytes that reached the receiver, each counted once, when its first copy arrived, in order or not; Mbit/s over

@@ -295,6 +295,7 @@ impl World {
             record::Flow {
                 kind: r.kind.into(),
                 cc: r.cc.clone(),
+                direction: if r.down { "down" } else { "up" }.into(),
                 base_rtt_ms: r.rtt_ns as f64 * ms,
                 goodput_mbps: mbps(t.bytes),
                 delivered_in_order_mbps: mbps(t.in_order),

@@ -1,0 +1,291 @@
+"""Flent's data files (https://flent.org, file format 4): runs that Flent plots, and lines that Flent measured."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import statistics
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from quell import _core, files
+from quell._core import InputError, Scenario
+
+SUFFIX = ".flent.gz"
+STEP_S = 0.2
+"""Flent's own width of a bin."""
+VERSION = 4
+"""Of the file format that Flent 2 writes."""
+_READ = (2, 3, VERSION)
+"""Versions whose series are the same."""
+_MARGIN_S = 5
+"""What Flent's tests leave before and after the load, and its box plots leave out."""
+_MOST_BYTES = 256 << 20
+"""Unpacked; a test of an hour with 100 streams has some 100 MB."""
+_BULK = ("tcp", "download", "upload", "backup")
+"""Kinds of flows that are Flent's streams."""
+_PAYLOAD = 1448 / 1514
+"""Payload of a full TCP segment with timestamps per byte on an Ethernet."""
+
+_STREAM = re.compile(r"TCP (download|upload)(?! avg| sum| fairness| totals)[^:]*(?:::\d+)?")
+"""A stream of a test; behind `::` is its number, or in words what its socket said (`tcp_cwnd`)."""
+
+Values = list[float | None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A test that Flent ran: series over time, Mbit/s and ms, None where a sample is missing."""
+
+    path: Path
+    test: str
+    title: str
+    x: list[float]
+    """Seconds since the start of the test."""
+    results: dict[str, Values]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Measured:
+        """Read a data file. Raises InputError, one line that names the file and what would be right."""
+        path = Path(path)
+        data = _plain(path)
+        if (version := data.get("version")) not in _READ:
+            raise InputError(f"{path}: Flent's file format {version!r}; quell reads {_READ[0]} to {VERSION}")
+        x, results, about = data.get("x_values"), data.get("results"), data.get("metadata")
+        if not isinstance(x, list) or not isinstance(results, dict) or not all(map(_number, x)) or len(x) < 2:
+            raise InputError(f"{path}: no series in it (x_values, results); is it a data file of a finished test?")
+        about = about if isinstance(about, dict) else {}
+        series = {str(name): _values(path, name, values, len(x)) for name, values in results.items()}
+        return cls(path, str(about.get("NAME") or "test"), str(about.get("TITLE") or ""), [float(t) for t in x], series)
+
+    def streams(self, way: str) -> dict[str, Values]:
+        """Return the TCP streams of a way (`download`, `upload`) by name, without Flent's sums and means."""
+        streams = {key: values for key, values in self.results.items() if (m := _STREAM.fullmatch(key)) and m[1] == way}
+        return {key: values for key, values in streams.items() if any(v is not None for v in values)}
+
+    @property
+    def pings(self) -> dict[str, Values]:
+        """Round-trip times, ms."""
+        named = {key: values for key, values in self.results.items() if key.startswith("Ping (ms)")}
+        return {key: values for key, values in named.items() if not key.endswith("avg")}
+
+    def loaded(self) -> range:
+        """Return the samples between Flent's margins."""
+        first = next((i for i, t in enumerate(self.x) if t >= self.x[0] + _MARGIN_S), 0)
+        last = next((i for i, t in enumerate(self.x) if t > self.x[-1] - _MARGIN_S), len(self.x))
+        return range(first, last) if first < last else range(len(self.x))
+
+    def total(self, way: str) -> list[float]:
+        """Return the sum of the streams of a way while the line was loaded, Mbit/s; empty without streams."""
+        streams = list(self.streams(way).values())
+        sums = _over(streams, math.fsum) if streams else []
+        return [v for i in self.loaded() if i < len(sums) and (v := sums[i]) is not None]
+
+    def round_trips(self) -> list[float]:
+        """Return the pings while the line was loaded, ms."""
+        return [v for values in self.pings.values() for i in self.loaded() if (v := values[i]) is not None]
+
+    def scenario(self, up_queue: str = "pfifo limit 1000") -> Scenario:
+        """Return the line that the test ran on, as far as the file tells, with `up_queue` in the other direction.
+
+        Rate: the 95th percentile of what the streams carried together, with headers; upwards the same, where the test
+        loads that way. Round trip: the lowest ping. Flows: one CUBIC flow per stream. Raises InputError where the file
+        has no streams or no pings.
+        """
+        down, up = self.total("download"), self.total("upload")
+        lowest = min((v for values in self.pings.values() for v in values if v is not None), default=None)
+        if not down and not up:
+            raise InputError(
+                f"{self.path}: no TCP streams in it, so its rate is unknown; use a test such as rrul or tcp_8down"
+            )
+        if lowest is None:
+            raise InputError(
+                f"{self.path}: no pings in it, so its round trip is unknown; use a test such as rrul or tcp_8down"
+            )
+        rtt = f"{max(lowest, 0.1):.3f}ms"
+        rates = [f"{max(_high(total) / _PAYLOAD, 0.001):.3f}mbit" for total in (down, up) if total]
+        link: dict[str, Any] = {"rate": rates[0]}
+        if up and down:
+            link["up"] = {"rate": rates[1], "queue": up_queue}
+        # A test that loads one way alone tells nothing of the other.
+        flows = [
+            {"count": len(self.streams(way)), "rtt": rtt, "stagger": "1s"}
+            | ({"direction": "up"} if way == "upload" and down else {})
+            for way in ("download", "upload")
+            if self.streams(way)
+        ]
+        seconds = max(10.0, min(60.0, self.x[-1] - self.x[0]))
+        keys: Any = {"duration": f"{seconds:g}s", "warmup": f"{_MARGIN_S}s", "link": link, "flow": flows}
+        return Scenario.from_keys(name=self.path.name.removesuffix(SUFFIX), **keys)
+
+    def summary(self) -> str:
+        """Say what was measured, in a line."""
+        parts = [
+            f"{way} {statistics.fmean(total):.2f} Mbit/s"
+            for way in ("download", "upload")
+            if (total := self.total(way))
+        ]
+        if pings := self.round_trips():
+            parts.append(f"ping mean {statistics.fmean(pings):.1f} ms, p95 {_high(pings):.1f} ms")
+        return f"measured ({self.test}): " + "; ".join(parts)
+
+
+def is_flent(path: object) -> bool:
+    """Tell a data file of Flent by its name."""
+    return isinstance(path, str | Path) and str(path).endswith(SUFFIX)
+
+
+def _plain(path: Path) -> dict[str, Any]:
+    """Unpack and read, in bounded memory."""
+    packed = _core.read_file(path, "records")
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        text = unpack.decompress(packed, _MOST_BYTES)
+    except zlib.error:
+        raise InputError(f"{path}: not a gzip file; Flent's data files are named *{SUFFIX}") from None
+    if unpack.unconsumed_tail:
+        raise InputError(f"{path}: more than {_MOST_BYTES >> 20} MiB unpacked; cut the test shorter")
+    if not unpack.eof:
+        raise InputError(f"{path}: the gzip data end too early; copy the file again")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON inside; is it a data file of Flent?") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: a list inside; is it a data file of Flent?")
+    return data
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _values(path: Path, name: object, values: object, length: int) -> Values:
+    if not isinstance(values, list) or len(values) != length:
+        raise InputError(f"{path}: {name}: not a list of {length} samples; is the file whole?")
+    return [float(v) if _number(v) else None for v in values]
+
+
+def quantile(values: Iterable[float], q: float) -> float:
+    """Return the smallest value that a share `q` of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
+
+
+def _high(values: Iterable[float]) -> float:
+    return quantile(values, 0.95)
+
+
+def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
+    """Return the data file of one run as plain data.
+
+    The test is Flent's `tcp_ndown`, `tcp_nup` or, with transfers both ways, `rrul_be_nflows`. `Ping (ms) ICMP` is the
+    mean of the senders' smoothed round trips: the scenario has no ping. Raises InputError for a record without time
+    series or without TCP.
+    """
+    series = record.get("series")
+    if series is None:
+        raise InputError(f"--flent: the record has no time series; keep them, in bins of {STEP_S} s")
+    step = float(series["bin_s"])
+    bins = len(series["backlog_ms"])
+    streams: dict[str, list[Values]] = {"download": [], "upload": []}
+    round_trips: list[Values] = []
+    for flow, goodput, rtt in zip(record["flows"], series["goodput_mbps"], series["rtt_ms"], strict=True):
+        if flow["kind"] in _BULK:
+            streams["download" if flow["direction"] == "down" else "upload"].append(goodput)
+            round_trips.append(rtt)
+    if not round_trips:
+        raise InputError("--flent: the scenario has no TCP flow, and Flent's tests are about TCP; add --flow cubic")
+    both = all(streams.values())
+    test = "rrul_be_nflows" if both else "tcp_ndown" if streams["download"] else "tcp_nup"
+    results: dict[str, Values] = {}
+    for way, flows in streams.items():
+        if not flows:
+            continue
+        name = f"TCP {way}{' BE' if both else ''}"
+        results |= {f"{name}::{i}": flow for i, flow in enumerate(flows, 1)}
+        results[f"TCP {way} avg"] = _over(flows, _mean)
+        results[f"TCP {way} sum"] = _over(flows, math.fsum)
+        if not both:
+            results[f"TCP {way} fairness"] = _over(flows, _jain)
+    if both:
+        results["TCP totals"] = _over([*streams["download"], *streams["upload"]], math.fsum)
+    results["Ping (ms) ICMP"] = _over(round_trips, _mean)
+    if both:
+        results["Ping (ms) avg"] = results["Ping (ms) ICMP"]
+    total = round(bins * step, 9)
+    return {
+        "version": VERSION,
+        "x_values": [round(k * step, 9) for k in range(1, bins + 1)],
+        "results": results,
+        "metadata": {
+            "NAME": test,
+            "TITLE": f"{record['scenario']} {record['queue']}",
+            "NOTE": "simulated by quell; Ping (ms) ICMP is the mean of the TCP senders' smoothed round-trip times",
+            "HOST": "simulation",
+            "HOSTS": ["simulation"],
+            "LOCAL_HOST": "simulation",
+            "TIME": _iso(when),
+            "T0": _iso(when),
+            "STEP_SIZE": step,
+            "LENGTH": max(total - 2 * _MARGIN_S, step),
+            "TOTAL_LENGTH": total,
+            "IP_VERSION": 4,
+            "TEST_PARAMETERS": {f"{way}_streams": str(len(flows)) for way, flows in streams.items() if flows},
+            "DATA_FILENAME": f"{record['scenario']}-{record['seed']}{SUFFIX}",
+            "SERIES_META": {name: {} for name in results},
+            "QUELL": {key: record[key] for key in ("scenario", "queue", "seed", "trace_hash", "scenario_hash")},
+        },
+        # Without samples of its own Flent takes a run for empty.
+        "raw_values": {
+            name: [{"t": when.timestamp() + k * step, "val": v} for k, v in enumerate(values, 1) if v is not None]
+            for name, values in results.items()
+            if name.startswith("Ping (ms) ICMP") or "::" in name
+        },
+    }
+
+
+def write(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Write a data file per record: `path` for one, else with queue and seed before the suffix. Return the paths."""
+    when = datetime.now(UTC)
+    paths = [path] if len(records) == 1 else [_named(path, record) for record in records]
+    for at, record in zip(paths, records, strict=True):
+        text = json.dumps(document(record, when), allow_nan=False, indent=1)
+        files.write_whole(at, partial(_pack, text))
+    return paths
+
+
+def _pack(text: str, part: Path) -> None:
+    part.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _named(path: Path, record: Mapping[str, Any]) -> Path:
+    queue = "".join(c if c.isalnum() or c in ".-" else "_" for c in record["queue"])
+    return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{queue}.{record['seed']}{SUFFIX}")
+
+
+def _iso(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _over(flows: Sequence[Values], combine: Any) -> Values:
+    return [
+        float(combine(there)) if (there := [v for v in column if v is not None]) else None
+        for column in zip(*flows, strict=True)
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _jain(values: Sequence[float]) -> float:
+    squares = math.fsum(v * v for v in values)
+    return math.fsum(values) ** 2 / (len(values) * squares) if squares else 1.0

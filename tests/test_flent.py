@@ -1,0 +1,167 @@
+"""Data files of Flent: written, opened by Flent itself, read, and refused where they are not whole."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Quell
+from quell import InputError, experiment
+from quell.flent import Measured, quantile
+
+BOTH = """
+duration = "30s"
+warmup = "5s"
+[link]
+rate = "20mbit"
+[link.up]
+rate = "5mbit"
+queue = "fq_codel"
+[[flow]]
+count = 2
+rtt = "30ms"
+[[flow]]
+count = 1
+direction = "up"
+rtt = "30ms"
+"""
+
+
+def flent(*args: str | Path) -> str:
+    """Run Flent, which tests/run installs beside pytest."""
+    done = subprocess.run(
+        [sys.executable, "-m", "flent", *map(str, args)], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def written(quell: Quell, tmp_path: Path) -> Path:
+    (tmp_path / "both.toml").write_text(BOTH)
+    file = tmp_path / "both.flent.gz"
+    quell("run", "both.toml", "--aqm", "fq_codel", "--flent", file.name, "--json", "r.json")
+    return file
+
+
+def test_flent_plots_what_was_written_and_finds_the_same_numbers(written: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "totals.png"
+    flent("-i", written, "-p", "all_scaled", "-o", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    said = flent("-i", written, "-f", "csv")
+    rows = list(csv.reader(io.StringIO(said[said.index("rrul_be_nflows,") :])))
+    column = rows[0].index("TCP download sum")
+    sums = [float(row[column]) for row in rows[1:] if 5 < float(row[0]) <= 25 and row[column]]
+    measured = Measured.load(written)
+    assert len(sums) > 90
+    assert statistics.fmean(sums) == pytest.approx(statistics.fmean(measured.total("download")), rel=0.02)
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert "series" not in record
+    down = sum(flow["goodput_mbps"] for flow in record["flows"] if flow["direction"] == "down")
+    # The record measures from 5 to 30 s, Flent from 5 to 25.
+    assert statistics.fmean(sums) == pytest.approx(down, rel=0.05)
+
+
+def test_the_line_of_a_data_file_is_found_again(written: Path) -> None:
+    measured = Measured.load(written)
+    assert (measured.test, len(measured.streams("download")), len(measured.streams("upload"))) == (
+        "rrul_be_nflows",
+        2,
+        1,
+    )
+    scenario = experiment.load(written)
+    assert "up" in scenario.toml()
+    link = Measured.load(written).scenario().toml()
+    rates = [float(rate) for rate in re.findall(r'^rate = "([\d.]+)mbit"$', link, re.MULTILINE)]
+    assert rates == [pytest.approx(20, rel=0.05), pytest.approx(5, rel=0.05)]
+    rtts = {line for line in link.splitlines() if line.startswith("rtt")}
+    [rtt] = rtts
+    # The lowest mean of what three senders saw, queues included.
+    assert 30 <= float(rtt.split('"')[1].removesuffix("ms")) < 60
+
+
+def test_compare_and_show_take_a_data_file(quell: Quell, written: Path, tmp_path: Path) -> None:
+    table = quell("compare", written.name, "--aqm", "fq_codel", "--seeds", "1").stdout
+    assert "measured (rrul_be_nflows): download 1" in table
+    page = tmp_path / "beside.html"
+    shown = quell("show", written.name, "--html", page.name, "--json", "-").stdout
+    assert json.loads(shown)["test"] == "rrul_be_nflows"
+    assert "Measured and simulated" in page.read_text()
+
+
+def test_several_runs_make_several_files(quell: Quell, tmp_path: Path) -> None:
+    quell("compare", "home", "--aqm", "fq_codel", "--aqm", "codel target 20ms", "--seeds", "2", "--duration", "10s",
+          "--flent", "h.flent.gz")  # fmt: skip
+    names = sorted(path.name for path in tmp_path.glob("*.flent.gz"))
+    assert len(names) == 4
+    assert names[0].startswith("h.codel_target_20ms.")
+
+
+def test_flents_own_files_of_older_formats_are_read() -> None:
+    """Flent's package brings some: format 3 of a line of 10 Mbit/s both ways."""
+    import unittests
+
+    file = Path(unittests.__path__[0]) / "test_data/test-rrul.flent.gz"
+    scenario = Measured.load(file).scenario()
+    assert 'rate = "10.323mbit"' in scenario.toml()
+    assert scenario.toml().count("count = 4") == 2
+
+
+def _packed(data: Any) -> bytes:
+    return gzip.compress(json.dumps(data).encode())
+
+
+GOOD: dict[str, Any] = {"version": 4, "x_values": [0.2, 0.4], "results": {"TCP download sum": [1.0, None]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "not a gzip file|end too early"),
+        (b"plain", "not a gzip file"),
+        (_packed(GOOD)[:-9], "end too early"),
+        (gzip.compress(b"{"), "not JSON"),
+        (gzip.compress(b"[" * 100_000), "not JSON"),
+        (_packed([]), "a list inside"),
+        (_packed(GOOD | {"version": 99}), "file format 99"),
+        (_packed({"version": 4}), "no series"),
+        (_packed(GOOD | {"x_values": ["a", "b"]}), "no series"),
+        (_packed(GOOD | {"results": {"TCP download": [1.0]}}), "not a list of 2 samples"),
+        (_packed(GOOD | {"results": {}}), "no TCP streams"),
+        (_packed(GOOD | {"results": {"TCP download": [5.0, None]}, "metadata": None}), "no pings"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_refused_in_a_line(content: bytes, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.flent.gz"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=told) as refused:
+        experiment.load(file)
+    assert str(file) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    file = tmp_path / "bomb.flent.gz"
+    with gzip.open(file, "wb", compresslevel=9) as out:
+        for _ in range(300):
+            out.write(b" " * (1 << 20))
+    with pytest.raises(InputError, match="MiB unpacked"):
+        Measured.load(file)
+
+
+def test_a_name_that_flent_does_not_open_is_refused_before_anything_runs(quell: Quell, tmp_path: Path) -> None:
+    done = quell("run", "home", "--flent", "x.json")
+    assert "names end in .flent.gz" in done.stderr
+
+
+def test_quantiles_are_samples() -> None:
+    assert [quantile([3, 1, 2, 4], q) for q in (0.0, 0.25, 0.5, 0.95)] == [1, 1, 2, 4]
