@@ -140,3 +140,17 @@ def test_rpm_is_not_for_a_cell(quell: Quell) -> None:
     done = quell("rpm", "wifi-flat")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "not for a Wi-Fi cell" in done.stderr
+
+
+def test_rpm_changes_no_other_number(quell: Quell) -> None:
+    arguments = ["compare", "home", "--duration", "8s", "--seeds", "2", "--aqm", "fq_codel", "--json", "-"]
+    plain, probed = (json.loads(quell(*arguments, *more).stdout) for more in ([], ["--rpm"]))
+    costs = {"cpu_s", "packets_per_cpu_s"}
+    for without, with_rpm in zip(plain, probed, strict=True):
+        rpm = with_rpm.pop("rpm")
+        assert 500 < rpm < 3000
+        assert {k: v for k, v in without.items() if k not in costs} == {
+            k: v for k, v in with_rpm.items() if k not in costs
+        }
+    table_text = quell(*arguments[:-2], "--rpm", columns=140).stdout
+    assert "RPM" in table_text

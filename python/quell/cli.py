@@ -70,6 +70,22 @@ def _simulate(
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap, on=on)
 
 
+def _probed(scenario: Scenario) -> Scenario:
+    from quell import responsiveness
+
+    return responsiveness.probed(scenario)
+
+
+def _with_rpm(probed: Scenario, outcome: Outcome, threads: int) -> None:
+    """Give each record its responsiveness, measured in a second run of the same seed with probes."""
+    from quell import responsiveness
+
+    again = _simulate(probed, outcome.jobs, threads)
+    for index, record in outcome.by_job.items():
+        record["rpm"] = responsiveness.of(again.by_job[index]) if index in again.by_job else None
+    outcome.interrupted |= again.interrupted
+
+
 def _reality(scenario: Scenario) -> dict[str, Any]:
     """Check what `--real` needs before anything runs."""
     from quell import real
@@ -137,6 +153,9 @@ def compare(
             "--real", help="Also run real Linux TCP through each queue, once, in real time (Linux; docs/shell.md)."
         ),
     ] = False,
+    rpm: Annotated[
+        bool, typer.Option("--rpm", help="Measure responsiveness, too, with probes in a second run of each seed.")
+    ] = False,
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
@@ -169,7 +188,10 @@ def compare(
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(scenario)
     work = experiment.plan(scenario, queues, series_bin_s=targets.bins(series), first_series=html is not None)
     spec = _reality(scenario) if real else None
+    probes = _probed(scenario) if rpm else None
     outcome = _simulate(scenario, work, jobs, ray=ray)
+    if probes is not None and not outcome.interrupted:
+        _with_rpm(probes, outcome, jobs)
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
     told = f"{len(outcome.by_job)} runs in {outcome.wall_s:.1f} s, {speed} packets/s"
     if spec is not None and not outcome.interrupted:

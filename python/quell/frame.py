@@ -185,6 +185,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "grade": pl.String(),
     "grade_ms": _FLOAT,
     "aim": _AIM,
+    "rpm": _FLOAT,
     "wifi": _WIFI,
     "series": _SERIES,
     "events": _COUNT,

@@ -16,7 +16,7 @@ use crate::measure::Report;
 use crate::net::Net;
 use crate::packet::FlowId;
 use crate::scenario::wifi::{Ends, Wifi};
-use crate::scenario::{Direction, Flow, FlowKind, Scenario, Tcp};
+use crate::scenario::{Direction, Flow, FlowKind, Page, Scenario, Tcp, Video};
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
 use crate::world::{World, arm};
@@ -212,9 +212,10 @@ impl World {
         &mut self,
         flow: &Flow,
         tcp: &Tcp,
-        paths: [Path; 2],
+        path: Path,
         span: (Nanos, Nanos),
         rng: Rng,
+        report: u16,
     ) -> Result<(), Error> {
         let model = match &flow.kind {
             FlowKind::Page(page) => Model::Page(Reader::new(page, rng, span.0)),
@@ -230,13 +231,12 @@ impl World {
             }
             _ => return Ok(()),
         };
-        let report = self.report(Report::new(flow, span));
         let id = self.slot(Slot::Free)?;
         self.measures
             .apps
             .push(App::of_client(&flow.kind, report, id.slot));
         let hashes = [self.hash(0), self.hash(1)];
-        let client = Client::new(id, report, model, tcp.clone(), paths, hashes, span.1);
+        let client = Client::new(id, report, model, tcp.clone(), path, hashes, span.1);
         self.net
             .timers
             .set(client.wake_at(), source(id.slot, End::Sender));
@@ -279,10 +279,7 @@ impl World {
         rng: Rng,
     ) -> Result<(), Error> {
         if let Some(back) = back {
-            return match flow.kind.tcp() {
-                Some(tcp) => self.add_client(flow, tcp, [path, back], span, rng),
-                None => self.add_application(flow, [path, back], span, rng),
-            };
+            return self.add_application(flow, [path, back], span, rng);
         }
         let report = self.report(Report::new(flow, span));
         match &flow.kind {
@@ -296,6 +293,9 @@ impl World {
                     self.net.timers.set(at, source(slot.slot, End::Sender));
                 }
             }
+            FlowKind::Page(Page { tcp, .. })
+            | FlowKind::Video(Video { tcp, .. })
+            | FlowKind::Probe(tcp) => self.add_client(flow, tcp, path, span, rng, report)?,
             _ => self.send_datagrams(flow, path, span, rng, None)?,
         }
         Ok(())

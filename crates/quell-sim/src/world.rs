@@ -603,7 +603,10 @@ impl World {
                     return forward(&mut self.net, self.now, (port, last), class, p);
                 }
                 match p.cwr {
-                    true => self.serve(p.flow.slot, p.seq),
+                    true => {
+                        let home = client.home();
+                        self.to_server(home, p.flow, p.seq);
+                    }
                     false => self.answered(p.flow.slot, p.seq),
                 }
             }

@@ -16,7 +16,7 @@ use crate::delay::Sampler;
 use crate::net::Entry;
 use crate::packet::{Ack, FlowId, Kind, Pkt, micros};
 use crate::scenario::Tcp;
-use crate::slot::{End, NO_PORT, Path, Slot, source};
+use crate::slot::{End, Path, Slot, source};
 use crate::world::{World, arm};
 
 /// IP bytes of a question for a name, its answer, a TLS ClientHello, a request.
@@ -136,8 +136,7 @@ pub struct Client {
     /// What decides.
     pub model: Model,
     tcp: Tcp,
-    there: Path,
-    back: Path,
+    path: Path,
     hashes: [u32; 2],
     stop: Nanos,
     next: u32,
@@ -155,7 +154,7 @@ impl Client {
         report: u16,
         model: Model,
         tcp: Tcp,
-        [there, back]: [Path; 2],
+        path: Path,
         hashes: [u32; 2],
         stop: Nanos,
     ) -> Self {
@@ -164,8 +163,7 @@ impl Client {
             report,
             model,
             tcp,
-            there,
-            back,
+            path,
             hashes,
             stop,
             next: 0,
@@ -176,12 +174,17 @@ impl Client {
         }
     }
 
-    /// The last port of a message up (to the server) or down.
+    /// The last port of a message to the server (`up`) or from it.
     pub fn last_port(&self, up: bool) -> u8 {
         match up {
-            true => self.back.data.1,
-            false => self.there.data.1,
+            true => self.path.acks.map_or(0, |acks| acks.1),
+            false => self.path.data.1,
         }
+    }
+
+    /// The wire on which its messages reach the server.
+    pub fn home(&self) -> u16 {
+        self.path.home
     }
 
     /// When it has to do something by itself.
@@ -242,7 +245,7 @@ impl World {
     }
 
     fn open(&mut self, client: &mut Client, number: u8) {
-        let (now, path, report) = (self.now, client.there, client.report);
+        let (now, path, report) = (self.now, client.path, client.report);
         let span = (now, NEVER);
         let Ok(id) = self.connect(&client.tcp, Some(0), path, span, report) else {
             return self.measures.refuse(report);
@@ -316,32 +319,38 @@ impl World {
         self.transmit(client, serial, what);
     }
 
+    /// Sends a message the way that ACKs take: so an exchange takes the round trip and the queues.
     fn transmit(&mut self, client: &Client, serial: u32, what: What) {
         let size = match what {
             What::Query => QUERY,
             What::Hello(_) => HELLO,
             What::Request(..) => REQUEST,
         };
-        if client.back.data.0 == NO_PORT {
-            *self.net.acks.push(self.now, client.back.home) = Ack {
-                flow: client.id,
-                cumulative: serial,
-                ..Ack::default()
-            };
-            return;
+        match client.path.acks {
+            None => self.to_server(client.path.home, client.id, serial),
+            Some((first, _)) => {
+                let p = self.message(client, serial, size, first, true);
+                *self.net.wires.push(self.now, client.path.turn) = p;
+            }
         }
-        self.enter_message(client, serial, size, true);
     }
 
-    fn enter_message(&mut self, client: &Client, serial: u32, size: u32, up: bool) {
-        let path = if up { &client.back } else { &client.there };
-        let port = usize::from(path.data.0);
-        let bytes = size + self.net.ports[port].overhead;
+    /// A client's message is behind the last queue on its way.
+    pub(crate) fn to_server(&mut self, home: u16, flow: FlowId, serial: u32) {
+        *self.net.acks.push(self.now, home) = Ack {
+            flow,
+            cumulative: serial,
+            ..Ack::default()
+        };
+    }
+
+    fn message(&self, client: &Client, serial: u32, size: u32, port: u8, up: bool) -> Pkt {
+        let bytes = size + self.net.ports[usize::from(port)].overhead;
         let hash = client.hashes[usize::from(up)];
         let mut p = Pkt::new(Kind::Udp, client.id, hash, serial, bytes, size, Ecn::NotEct);
         p.tsval = micros(self.now);
         p.cwr = up;
-        self.net.enter(self.now, port, p);
+        p
     }
 
     /// A client's message has reached the server.
@@ -352,7 +361,11 @@ impl World {
                 return; // it came before, or the client has hung up
             };
             let (number, segments) = match client.messages[i].what {
-                What::Query => return world.enter_message(client, serial, ANSWER, false),
+                What::Query => {
+                    let port = client.path.data.0;
+                    let p = world.message(client, serial, ANSWER, port, false);
+                    return world.net.enter(world.now, usize::from(port), p);
+                }
                 What::Hello(number) => (number, CERTIFICATES),
                 What::Request(number, segments) => (number, segments),
             };

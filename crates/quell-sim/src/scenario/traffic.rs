@@ -53,16 +53,9 @@ impl FlowKind {
         }
     }
 
-    /// Does it send both ways?
+    /// Does it send datagrams both ways?
     pub fn is_dialogue(&self) -> bool {
-        matches!(
-            self,
-            FlowKind::Call(_)
-                | FlowKind::Game(_)
-                | FlowKind::Page(_)
-                | FlowKind::Video(_)
-                | FlowKind::Probe(_)
-        )
+        matches!(self, FlowKind::Call(_) | FlowKind::Game(_))
     }
 
     /// How it sends, if by TCP.

@@ -263,7 +263,7 @@ impl Receiver {
     }
 
     /// After `on_data`: whether an ACK leaves now; otherwise a timer may have been set.
-    #[inline]
+    #[inline(always)]
     pub fn ack_due(&mut self, now: Nanos) -> bool {
         // Which of the three it is alternates: one branch on all of them is guessed better.
         if (self.next - self.acked >= u64::from(self.config.delack))

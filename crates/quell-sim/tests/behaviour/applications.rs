@@ -380,7 +380,7 @@ fn lost_requests_are_asked_again() {
         r.applications[0].clone()
     };
     let [without, with] = ["0", "0.03"].map(run);
-    assert!(with.pages > Some(40), "{with:?}");
+    assert!(with.pages > Some(25), "{with:?}");
     let [a, b] = [&without, &with].map(|r| r.page_load_ms.expect("pages").p50);
     assert!(b > 2.0 * a, "{a} {b}");
 }
@@ -460,6 +460,22 @@ fn responsiveness_is_that_of_the_round_trips_under_load() {
         ));
         r.applications[0].rpm.expect("a load and probes")
     };
+    // A path of 25 ms with next to no load, with and without a queue upwards, with hops: 2400 round trips a minute.
+    for (up, hop) in [
+        ("", ""),
+        ("[link.up]\nrate = \"1gbit\"\n", ""),
+        ("", "[[hop]]\nrate = \"1gbit\"\ndelay = \"4ms\"\n"),
+    ] {
+        let r = measure(&format!(
+            "duration = \"20s\"\n[link]\nrate = \"1gbit\"\ndelay = \"3ms\"\n{up}{hop}\
+             [[flow]]\ncount = 1\nrate = \"1mbit\"\ndelack = 1\nrtt = \"25ms\"\n[[flow]]\nkind = \"probe\"\nrtt = \"25ms\"\n"
+        ));
+        near(
+            r.applications[0].rpm.expect("a load and probes"),
+            2400.0,
+            30.0,
+        );
+    }
     // Round trips of 20 ms would be 3000 a minute. A fair queue serves new connections at once; the load itself waits some ms.
     let fair = run("fq_codel");
     assert!(fair > 2200.0 && fair < 3000.0, "{fair}");
