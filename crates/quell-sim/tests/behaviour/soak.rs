@@ -294,3 +294,67 @@ fn whatever_a_scenario_says_packets_are_conserved_and_clones_agree() {
     }
     assert!(events > 1_000_000, "{events}");
 }
+
+/// An application with whatever keys it can have.
+fn application(rng: &mut Rng, text: &mut String) {
+    let kinds = [
+        "call", "game", "page", "video", "probe", "download", "upload",
+    ];
+    let kind = one(rng, &kinds);
+    *text += &format!(
+        "[[flow]]\nkind = \"{kind}\"\ncount = {}\n",
+        1 + rng.below(4)
+    );
+    match kind {
+        "call" => *text += &format!("codec = \"{}\"\n", one(rng, &["g711", "g729", "opus"])),
+        "game" => {
+            *text += &format!(
+                "states = {}\ncommands = {}\n",
+                1 + rng.below(200),
+                1 + rng.below(200)
+            );
+        }
+        kind => {
+            tcp(rng, text);
+            if kind == "page" {
+                let http = one(rng, &["h2", "http/1.1"]);
+                *text += &format!(
+                    "http = \"{http}\"\nthink = \"{}ms\"\n",
+                    between(rng, 1.0, 1e4)
+                );
+            }
+            if kind == "video" {
+                *text += &format!("adaptation = \"{}\"\n", one(rng, &["buffer", "rate"]));
+            }
+        }
+    }
+    if kind != "upload" && chance(rng, 0.2) {
+        *text += "direction = \"up\"\n";
+    }
+    if chance(rng, 0.5) {
+        *text += &format!("rtt = \"{}us\"\n", between(rng, 250_000.0, 1_500_000.0));
+    }
+    if chance(rng, 0.4) {
+        let start = rng.below(800);
+        let stop = start + 1 + rng.below(1500);
+        *text += &format!(
+            "start = \"{start}ms\"\nstop = \"{stop}ms\"\nstagger = \"{}ms\"\n",
+            rng.below(900)
+        );
+    }
+}
+
+#[test]
+fn applications_over_any_network_keep_packets_and_clones_agree() {
+    let mut rng = Rng::new(20_261_122, "applications");
+    for k in 0..200 {
+        let mut text = draw(&mut rng);
+        for _ in 0..1 + rng.below(3) {
+            application(&mut rng, &mut text);
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            check(&text, k, &mut rng.clone())
+        }));
+        assert!(outcome.is_ok(), "scenario {k}:\n{text}");
+    }
+}
