@@ -605,7 +605,7 @@ impl World {
                 match p.cwr {
                     true => {
                         let home = client.home();
-                        self.to_server(home, p.flow, p.seq);
+                        self.forward_message(home, p.flow, p.seq);
                     }
                     false => self.answered(p.flow.slot, p.seq),
                 }

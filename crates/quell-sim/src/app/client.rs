@@ -327,7 +327,7 @@ impl World {
             What::Request(..) => REQUEST,
         };
         match client.path.acks {
-            None => self.to_server(client.path.home, client.id, serial),
+            None => self.forward_message(client.path.home, client.id, serial),
             Some((first, _)) => {
                 let p = self.message(client, serial, size, first, true);
                 *self.net.wires.push(self.now, client.path.turn) = p;
@@ -336,7 +336,7 @@ impl World {
     }
 
     /// A client's message is behind the last queue on its way.
-    pub(crate) fn to_server(&mut self, home: u16, flow: FlowId, serial: u32) {
+    pub(crate) fn forward_message(&mut self, home: u16, flow: FlowId, serial: u32) {
         *self.net.acks.push(self.now, home) = Ack {
             flow,
             cumulative: serial,
