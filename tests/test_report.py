@@ -110,6 +110,40 @@ def test_link_has_no_part_on_the_air(outcome: Outcome) -> None:
     assert "Who had the air" not in page(outcome, "x")
 
 
+HOUSEHOLD = """
+duration = "3s"
+warmup = "1s"
+seeds = 2
+[link]
+rate = "20mbit"
+[[flow]]
+count = 3
+host = "<laptop>"
+[[flow]]
+count = 1
+host = "phone"
+dscp = "EF"
+"""
+
+
+def test_hosts_and_tins_show_their_shares() -> None:
+    scenario = load(HOUSEHOLD)
+    words = ["cake diffserv4 dual-dsthost", "fq_codel"]
+    found = run_jobs(scenario, plan(scenario, words))
+    text = page(found, "x")
+    shares = text.split("Who got what share")[1].split("</section>")[0]
+    assert shares.count("<details") == 2
+    assert "&lt;laptop&gt;" in shares
+    runs = [r["hosts"][1]["share"] for r in found.records if r["queue"] == words[0]]
+    assert f"<td>{sum(runs) / len(runs) * 100:.1f}</td>" in shares
+    # Only cake has tins.
+    assert shares.count("<td>Voice</td>") == 1
+
+
+def test_link_without_hosts_has_no_shares(outcome: Outcome) -> None:
+    assert "Who got what share" not in page(outcome, "x")
+
+
 def test_only_runs_without_bins_of_their_own_get_those_of_the_report() -> None:
     scenario = load("home", duration="8s", seeds="2")
     widths = [

@@ -267,7 +267,13 @@ def run(
         out.print(table.compare(rows, out.width))
         if felt := table.felt(outcome.records):
             out.print(felt)
-        out.print(table.flows(outcome.records[0]))
+        record = outcome.records[0]
+        out.print(table.flows(record))
+        if record.get("hosts"):
+            out.print(table.hosts(record))
+        for tins, title in ((record.get("tins"), "tin"), ((record.get("up") or {}).get("tins"), "tin of the up link")):
+            if tins:
+                out.print(table.tins(tins, title))
         if wifi := outcome.records[0].get("wifi"):
             out.print(table.cell(wifi))
     targets.write(outcome, single=True, series=series is not None)

@@ -35,6 +35,41 @@ _FLOW = pl.Struct(
         "delay_ms": _SUMMARY,
         "jitter_ms": _FLOAT,
         "loss_rate": _FLOAT,
+        "host": pl.String(),
+    }
+)
+_HOST = pl.Struct(
+    {
+        "host": pl.String(),
+        "direction": pl.String(),
+        "flows": pl.UInt32(),
+        "goodput_mbps": _FLOAT,
+        "share": _FLOAT,
+    }
+)
+_TIN = pl.Struct(
+    {
+        "name": pl.String(),
+        "threshold_mbps": _FLOAT,
+        "target_ms": _FLOAT,
+        "interval_ms": _FLOAT,
+        "throughput_mbps": _FLOAT,
+        "share": _FLOAT,
+        "peak_delay_ms": _FLOAT,
+        "average_delay_ms": _FLOAT,
+        "base_delay_ms": _FLOAT,
+        "packets": _COUNT,
+        "drops": _COUNT,
+        "marks": _COUNT,
+        "ack_drops": _COUNT,
+        "indirect_hits": _COUNT,
+        "misses": _COUNT,
+        "collisions": _COUNT,
+        "sparse_flows": pl.UInt32(),
+        "bulk_flows": pl.UInt32(),
+        "unresponsive_flows": pl.UInt32(),
+        "max_len": pl.UInt32(),
+        "quantum": pl.UInt32(),
     }
 )
 _APPLICATION = pl.Struct(
@@ -98,6 +133,7 @@ _UP = pl.Struct(
         "marks": _COUNT,
         "loss_rate": _FLOAT,
         "mark_rate": _FLOAT,
+        "tins": pl.List(_TIN),
     }
 )
 _WIFI = pl.Struct(
@@ -179,6 +215,8 @@ SCHEMA: dict[str, pl.DataType] = {
     "fct_ms": _SUMMARY,
     "flows": pl.List(_FLOW),
     "applications": pl.List(_APPLICATION),
+    "hosts": pl.List(_HOST),
+    "tins": pl.List(_TIN),
     "guard": _GUARD,
     "hops": pl.List(_HOP),
     "up": _UP,

@@ -170,6 +170,48 @@ def _judged(value: Estimate | None, figure: _felt.Figure) -> Text:
     return Text(f"{value.mean:.{figure.digits}f}", style)
 
 
+def hosts(record: Mapping[str, Any], at_most: int = 20) -> Table:
+    """List what the named hosts of one run got."""
+    table = _columns("host", "flows", "goodput\nMbit/s", "share\n%")
+    for host in record["hosts"][:at_most]:
+        up = " up" if host["direction"] == "up" else ""
+        table.add_row(
+            f"{one_line(host['host'])}{up}",
+            f"{host['flows']}",
+            f"{host['goodput_mbps']:.3f}",
+            f"{host['share'] * 100:.1f}",
+        )
+    if (more := len(record["hosts"]) - at_most) > 0:
+        table.add_row(f"… {more} more")
+    return table
+
+
+def tins(listed: Sequence[Mapping[str, Any]], title: str = "tin") -> Table:
+    """List the tins of a `cake`."""
+    table = _columns(
+        title,
+        "threshold\nMbit/s",
+        "throughput\nMbit/s",
+        "share\n%",
+        "delay\nms",
+        "drops\npackets",
+        "marks\npackets",
+        "ACKs\nfiltered",
+    )
+    for tin in listed:
+        table.add_row(
+            tin["name"],
+            f"{tin['threshold_mbps']:.3f}" if tin["threshold_mbps"] else "–",
+            f"{tin['throughput_mbps']:.3f}",
+            f"{tin['share'] * 100:.1f}",
+            f"{tin['average_delay_ms']:.2f}",
+            f"{tin['drops']}",
+            f"{tin['marks']}",
+            f"{tin['ack_drops']}",
+        )
+    return table
+
+
 def cell(wifi: Mapping[str, Any], at_most: int = 30) -> Table:
     """List the queues of an 802.11n cell with what their frames took of the air."""
     table = _columns(

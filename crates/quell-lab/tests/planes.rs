@@ -54,6 +54,7 @@ fn live(queue: &str, burst: Option<u32>, loss: f64) -> Run {
         hash: 7,
         ecn: Ecn::NotEct,
         payload: SIZE - HEADERS,
+        ..Class::default()
     };
     let mut warm = false;
     for k in 0.. {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::{Backlog, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC};
+use quell_qdisc::{Backlog, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines};
 
 use crate::hist::Hist;
 use crate::meter::Counters;
@@ -45,6 +45,8 @@ pub struct Params {
     pub nic: usize,
     /// Random loss behind the queue, 0..1.
     pub loss: f64,
+    /// Link-layer bytes that a packet's length holds.
+    pub overhead: u32,
 }
 
 /// A queue with its link.
@@ -76,9 +78,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     /// An idle link with this queue, which draws from `rng`.
     pub fn new(params: &Params, queue: &Queue, rng: Rng, observer: O) -> Self {
         let mean_bps = params.mean_bps.max(1);
+        let mut built = queue.build(mean_bps);
+        if let disciplines::Params::Cake(cake) = &mut built.queue {
+            cake.header = params.overhead;
+        }
         Self {
             next: NEVER,
-            queue: ManagedQueue::new(queue.build(mean_bps), mean_bps, rng, observer),
+            queue: ManagedQueue::new(built, mean_bps, rng, observer),
             server: Server::new(&params.rate),
             shaper: params.shaper,
             in_service: None,
@@ -385,6 +391,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             mark_rate: record::ratio(c.marks, c.departures),
             drops_by_cause: c.drops,
             guard: self.guard(),
+            tins: self.queue.tins(span),
             ..Run::default()
         };
         Run {

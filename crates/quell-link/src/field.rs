@@ -56,6 +56,15 @@ pub enum Field<T: 'static> {
         /// The one that holds.
         get: fn(&T) -> &str,
     },
+    /// In queue words: one of some words that stand alone.
+    Word {
+        /// The words, separated by `|`.
+        words: &'static str,
+        /// Keeps one of them.
+        set: fn(&mut T, &str),
+        /// The one that holds (empty: none of them).
+        get: fn(&T) -> &'static str,
+    },
     /// A file that brings values for the options after it.
     File {
         /// Reads it.
@@ -88,9 +97,12 @@ pub struct Range {
 }
 
 impl<T: Clone> Field<T> {
-    /// Is it true or false?
+    /// Is it a word without a value in queue words?
     pub fn is_flag(&self) -> bool {
-        matches!(self, Field::Flag(..) | Field::Switch { .. })
+        matches!(
+            self,
+            Field::Flag(..) | Field::Switch { .. } | Field::Word { .. }
+        )
     }
 
     /// A flag's opposite in queue words, if it has one.
@@ -111,7 +123,7 @@ impl<T: Clone> Field<T> {
             Field::Probability(_) | Field::MaybeProbability(_) => "P",
             Field::Number(..) => "X",
             Field::Flag(..) | Field::Switch { .. } => "true|false",
-            Field::Choice { words, .. } => words,
+            Field::Choice { words, .. } | Field::Word { words, .. } => words,
             Field::File { .. } => "FILE",
             Field::Other { syntax, .. } => syntax,
         }
@@ -186,6 +198,7 @@ impl<T: Clone> Field<T> {
                 }
                 set(params, text);
             }
+            Field::Word { set, .. } => set(params, text),
             Field::File { set, .. } | Field::Other { set, .. } => set(params, text)?,
         }
         Ok(())
@@ -214,6 +227,7 @@ impl<T: Clone> Field<T> {
             Field::Flag(at, _) => at(&mut params).to_string(),
             Field::Switch { get, .. } => get(&params).to_string(),
             Field::Choice { get, .. } => get(&params).to_owned(),
+            Field::Word { get, .. } => get(&params).to_owned(),
             Field::File { get, .. } | Field::Other { get, .. } => get(&params),
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod aim;
 pub mod bottleneck;
+pub mod dscp;
 pub mod error;
 pub mod field;
 pub mod file;

@@ -6,10 +6,12 @@ use std::collections::VecDeque;
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Departure, Loss, SubQueue};
 use quell_qdisc::{
-    Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, NEVER, Nanos, Packet, Qdisc, Rng,
+    Acknowledgment, Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, Labels, NEVER,
+    Nanos, Packet, Qdisc, Rng, TinGauges,
 };
 
 use crate::meter::{Counters, Meter};
+use crate::record::Tin;
 use crate::server::Server;
 use crate::words::Built;
 
@@ -21,6 +23,16 @@ pub trait Observer<P> {
     fn dropped(&mut self, now: Nanos, packet: P, cause: DropCause);
     /// The link behind the queue lost a packet.
     fn lost(&mut self, now: Nanos, packet: P);
+    /// See [`Drops::labels`].
+    #[inline]
+    fn labels(&self, _packet: &P) -> Labels {
+        Labels::default()
+    }
+    /// See [`Drops::acknowledgment`].
+    #[inline]
+    fn acknowledgment(&self, _packet: &P) -> Option<Acknowledgment> {
+        None
+    }
 }
 
 /// An owner that notes nothing.
@@ -59,6 +71,16 @@ impl<P: Packet, O: Observer<P>> Drops<P> for Probe<P, O> {
         }
         self.observer.dropped(now, packet, cause);
     }
+
+    #[inline]
+    fn labels(&self, packet: &P) -> Labels {
+        self.observer.labels(packet)
+    }
+
+    #[inline]
+    fn acknowledgment(&self, packet: &P) -> Option<Acknowledgment> {
+        self.observer.acknowledgment(packet)
+    }
 }
 
 /// A decision for an outside controller.
@@ -94,6 +116,8 @@ pub struct ManagedQueue<P, O> {
     answered: bool,
     sub_queues: Vec<SubQueue>,
     limit: MeanLimit,
+    /// Its tins' readings when measuring began.
+    warm_tins: Vec<TinGauges>,
 }
 
 /// The time-weighted mean of a limit that a controller moves.
@@ -125,6 +149,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             answered: false,
             sub_queues: Vec::new(),
             limit: MeanLimit::default(),
+            warm_tins: Vec::new(),
         };
         if let Some(mut controller) = built.controller {
             queue.qdisc.set_knobs(&controller.initial());
@@ -333,6 +358,17 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         g
     }
 
+    /// What a record says of its tins, measured for this long.
+    pub fn tins(&self, span: Nanos) -> Vec<Tin> {
+        let now = self.qdisc.tins();
+        let sent = |tins: &[TinGauges]| tins.iter().map(|t| t.sent_bytes).sum::<u64>();
+        let all = sent(&now) - sent(&self.warm_tins);
+        let started = |i: usize| self.warm_tins.get(i).copied().unwrap_or_default();
+        let tins = now.iter().enumerate();
+        tins.map(|(i, tin)| Tin::since(tin, &started(i), span, all))
+            .collect()
+    }
+
     /// Limit and probability in force.
     pub fn positions(&self, now: Nanos) -> (u32, f64) {
         let mut g = Gauges::default();
@@ -459,6 +495,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     /// Forgets the warm-up.
     pub fn restart(&mut self, now: Nanos) {
         self.settle(now);
+        self.warm_tins = self.qdisc.tins();
         self.probe.meter.restart(now);
         self.limit = MeanLimit {
             sum: 0.0,

@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-use quell_qdisc::Nanos;
+use quell_qdisc::{MS, Nanos, TinGauges};
 use serde::{Deserialize, Serialize};
 
 use crate::aim::Aim;
@@ -113,6 +113,9 @@ pub struct Flow {
     /// Short transfers that did not begin, because 65,535 flows were live.
     #[serde(default)]
     pub refused: u64,
+    /// The host behind the bottleneck, where the scenario names it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// One-way delay of its packets from sender to receiver, of TCP's segments some two in a row, none of those sent
     /// again; null in a table of more than 100 flows.
     #[serde(default)]
@@ -206,6 +209,100 @@ pub struct Series {
     pub cwnd_packets: Vec<Vec<Option<f64>>>,
 }
 
+/// A tin of `cake`, as `tc -s qdisc` shows it. Delays, flows and the largest packet are those at the end; the rest counts the
+/// measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tin {
+    /// Its name: Bulk, Best Effort, Video, Voice, or Tin and a number.
+    pub name: String,
+    /// Below this rate it has its priority; 0 without a limit. Mbit/s.
+    pub threshold_mbps: f64,
+    /// COBALT's target.
+    pub target_ms: f64,
+    /// COBALT's interval.
+    pub interval_ms: f64,
+    /// What it sent, Mbit/s.
+    pub throughput_mbps: f64,
+    /// Its part of all that was sent, 0..1.
+    pub share: f64,
+    /// Moving average of the sojourn that rises fast and falls slowly.
+    pub peak_delay_ms: f64,
+    /// Moving average of the sojourn.
+    pub average_delay_ms: f64,
+    /// Moving average of the sojourn that falls fast and rises slowly.
+    pub base_delay_ms: f64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets dropped by COBALT or a full memory.
+    pub drops: u64,
+    /// Packets marked.
+    pub marks: u64,
+    /// ACKs that later ones made superfluous.
+    pub ack_drops: u64,
+    /// Packets whose flow's queue was not the one that its hash names.
+    pub indirect_hits: u64,
+    /// Times that a flow was given a resting queue.
+    pub misses: u64,
+    /// Times that a flow had to share a queue.
+    pub collisions: u64,
+    /// Sparse flows.
+    pub sparse_flows: u32,
+    /// Flows in the rotation.
+    pub bulk_flows: u32,
+    /// Flows that BLUE drops from.
+    pub unresponsive_flows: u32,
+    /// The largest packet, bytes.
+    pub max_len: u32,
+    /// Bytes of a flow per round.
+    pub quantum: u32,
+}
+
+impl Tin {
+    /// What a tin did since an earlier reading in this time; `all` are the bytes that all tins sent.
+    pub fn since(tin: &TinGauges, earlier: &TinGauges, span: Nanos, all: u64) -> Self {
+        let ms = |time: Nanos| time as f64 / MS as f64;
+        let sent = tin.sent_bytes - earlier.sent_bytes;
+        Self {
+            name: tin.name.to_owned(),
+            threshold_mbps: tin.threshold_bps as f64 / 1e6,
+            target_ms: ms(tin.target),
+            interval_ms: ms(tin.interval),
+            throughput_mbps: mbps(sent as f64, span),
+            share: ratio(sent, all),
+            peak_delay_ms: ms(tin.peak_delay),
+            average_delay_ms: ms(tin.average_delay),
+            base_delay_ms: ms(tin.base_delay),
+            packets: tin.sent_packets - earlier.sent_packets,
+            drops: tin.drops - earlier.drops,
+            marks: tin.marks - earlier.marks,
+            ack_drops: tin.ack_drops - earlier.ack_drops,
+            indirect_hits: tin.indirect_hits - earlier.indirect_hits,
+            misses: tin.misses - earlier.misses,
+            collisions: tin.collisions - earlier.collisions,
+            sparse_flows: tin.sparse_flows,
+            bulk_flows: tin.bulk_flows,
+            unresponsive_flows: tin.unresponsive_flows,
+            max_len: tin.max_len,
+            quantum: tin.quantum,
+        }
+    }
+}
+
+/// What the flows of one host got (only where the scenario names hosts; flows without a name are left out).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name.
+    pub host: String,
+    /// The direction of the data, `down` or `up`.
+    pub direction: String,
+    /// Flows, or tables of short transfers.
+    pub flows: u32,
+    /// Application bytes that reached their receivers, Mbit/s.
+    pub goodput_mbps: f64,
+    /// Its part of the goodput of all hosts in this direction, 0..1.
+    pub share: f64,
+}
+
 /// A hop behind the first (only where the scenario has any).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hop {
@@ -250,6 +347,9 @@ pub struct Up {
     pub loss_rate: f64,
     /// Marks over departures.
     pub mark_rate: f64,
+    /// Its tins, where it has such.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tins: Vec<Tin>,
 }
 
 impl Up {
@@ -268,6 +368,7 @@ impl Up {
             marks: run.marks,
             loss_rate: run.loss_rate,
             mark_rate: run.mark_rate,
+            tins: run.tins,
         }
     }
 }
@@ -429,6 +530,12 @@ pub struct Run {
     /// What the users of applications experienced, in the order of the flows (only where the scenario has any).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applications: Vec<Application>,
+    /// Per host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Host>,
+    /// The bottleneck's tins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tins: Vec<Tin>,
     /// What the bottleneck's guard did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,

@@ -2,6 +2,7 @@
 //! `codel target 5ms interval 100ms ecn`. One table (`KINDS`) serves the parser, the canonical spelling and the catalogue.
 
 mod a3c;
+mod cake;
 mod controlled;
 mod dualpi2;
 mod fair;
@@ -65,6 +66,8 @@ const VARIANTS: &[&str] = &[
     "codel ce_threshold 2ms ecn",
     "fq_codel drop_batch 1 limit 100",
     "cake bandwidth 5mbit",
+    "cake bandwidth 5mbit diffserv8 flows ingress pppoe-ptm ack-filter",
+    "cake unlimited dual-dsthost",
     "dualpi2 any_ect drop_enqueue",
     "l4s as_published",
     "a3c_l4s as_published",
@@ -442,7 +445,7 @@ pub(crate) mod tests {
             ("pfifo  limit 1000", "pfifo"),
             ("fifo drop 1% limit 5", "fifo limit 5 drop 0.01"),
             ("bfifo limit 1mb", "bfifo limit 1mb"),
-            ("cake besteffort rtt 100ms", "cake"),
+            ("cake diffserv3 rtt 100ms", "cake"),
             (
                 "dualpi2 l4s_ect drop_dequeue step_thresh 5p",
                 "dualpi2 step_thresh 5pkt",

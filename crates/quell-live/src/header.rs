@@ -4,8 +4,11 @@
 
 use std::hash::Hasher;
 
-use quell_qdisc::Ecn;
+use quell_qdisc::discipline::Wants;
+use quell_qdisc::{Acknowledgment, Ecn, Labels};
 use siphasher::sip::SipHasher13;
+
+use crate::tcp;
 
 /// The key of the flow hash: who does not know it cannot aim at a bucket.
 pub type Key = (u64, u64);
@@ -19,6 +22,10 @@ pub struct Class {
     pub ecn: Ecn,
     /// Bytes behind the transport header; 0 where there is none that is known.
     pub payload: u32,
+    /// Hosts and DSCP, where the queue wants them.
+    pub labels: Labels,
+    /// What a TCP segment acknowledges, where the queue wants that.
+    pub acknowledgment: Option<Acknowledgment>,
 }
 
 /// The parts of a flow's name.
@@ -63,11 +70,14 @@ const MOST_EXTENSIONS: usize = 8;
 pub(crate) struct Ip {
     tuple: Tuple,
     pub(crate) ecn: Ecn,
+    dscp: u8,
     /// Offset of what follows all IP headers.
     pub(crate) transport: usize,
     /// The packet's length as the header has it, at most what is there.
     end: usize,
     fragment: bool,
+    /// The packet is longer than what is there.
+    cut: bool,
 }
 
 /// How packets are looked at.
@@ -78,12 +88,18 @@ pub struct Parser {
     /// Flows are told by the headers within tunnels: GRE, IP in IP (6in4 and the like), VXLAN. The ECN field stays the outer one,
     /// which whoever takes the tunnel's header off carries inwards (RFC 6040).
     pub tunnels: bool,
+    /// What the queue asks beside the flow.
+    pub wants: Wants,
 }
 
 /// Looks at a packet that begins with its IP header, not into tunnels.
 pub fn classify(packet: &[u8], key: Key) -> Class {
-    let tunnels = false;
-    Parser { key, tunnels }.classify(packet)
+    let parser = Parser {
+        key,
+        tunnels: false,
+        wants: Wants::default(),
+    };
+    parser.classify(packet)
 }
 
 impl Parser {
@@ -105,6 +121,7 @@ impl Parser {
         }
         let mut tuple = ip.tuple;
         let mut payload = 0;
+        let mut acknowledgment = None;
         // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a datagram stay together.
         if !ip.fragment {
             let rest = ip.rest(packet);
@@ -114,11 +131,39 @@ impl Parser {
                 tuple.ports.copy_from_slice(ports);
             }
             payload = payload_bytes(tuple.protocol, rest);
+            if self.wants.acknowledgments && tuple.protocol == TCP {
+                let connection = hash64(&tuple, self.key);
+                // Data may be in what is not there.
+                acknowledgment = tcp::acknowledgment(rest, connection).filter(|_| !ip.cut);
+            }
         }
         Class {
             hash: hash(&tuple, self.key),
             ecn: outer.ecn,
             payload: payload as u32,
+            labels: match self.wants.labels {
+                true => self.labels(&tuple, outer.dscp),
+                false => Labels::default(),
+            },
+            acknowledgment,
+        }
+    }
+
+    /// Hosts and DSCP.
+    fn labels(&self, tuple: &Tuple, dscp: u8) -> Labels {
+        let host = |source, destination| {
+            let host = Tuple {
+                source,
+                destination,
+                ..Tuple::default()
+            };
+            hash(&host, self.key)
+        };
+        Labels {
+            source: host(tuple.source, [0; 16]),
+            destination: host([0; 16], tuple.destination),
+            mark: 0,
+            dscp,
         }
     }
 
@@ -212,9 +257,11 @@ fn parse_v4(packet: &[u8]) -> Option<Ip> {
     Some(Ip {
         tuple,
         ecn: Ecn::from_bits(header[1]),
+        dscp: header[1] >> 2,
         transport,
         end: total.min(packet.len()),
         fragment,
+        cut: total > packet.len(),
     })
 }
 
@@ -232,9 +279,11 @@ fn parse_v6(packet: &[u8]) -> Option<Ip> {
     let mut ip = Ip {
         tuple,
         ecn: Ecn::from_bits(header[1] >> 4),
+        dscp: (header[0] & 15) << 2 | header[1] >> 6,
         transport: 40,
         end,
         fragment: false,
+        cut: length > 0 && 40 + length > packet.len(),
     };
     let mut next = header[6];
     for _ in 0..MOST_EXTENSIONS {
@@ -278,6 +327,10 @@ fn payload_bytes(protocol: u8, rest: &[u8]) -> usize {
 }
 
 fn hash(tuple: &Tuple, key: Key) -> u32 {
+    hash64(tuple, key) as u32
+}
+
+fn hash64(tuple: &Tuple, key: Key) -> u64 {
     let mut bytes = [0; 37];
     bytes[..16].copy_from_slice(&tuple.source);
     bytes[16..32].copy_from_slice(&tuple.destination);
@@ -285,7 +338,54 @@ fn hash(tuple: &Tuple, key: Key) -> u32 {
     bytes[33..].copy_from_slice(&tuple.ports);
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
     hasher.write(&bytes);
-    hasher.finish() as u32
+    hasher.finish()
+}
+
+/// What is written into a packet that leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Congestion Experienced, if it is ECN-capable.
+    pub mark: bool,
+    /// DSCP 0.
+    pub wash: bool,
+}
+
+impl Change {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        mark: false,
+        wash: false,
+    };
+
+    /// Is there anything to write?
+    pub fn any(self) -> bool {
+        self.mark || self.wash
+    }
+
+    /// Writes it; true if the packet was marked by it.
+    pub fn apply(self, packet: &mut [u8]) -> bool {
+        if self.wash {
+            wash(packet);
+        }
+        self.mark && set_ce(packet)
+    }
+}
+
+/// Clears the DSCP and leaves the ECN field.
+fn wash(packet: &mut [u8]) {
+    let Some(ip) = parse(packet).filter(|ip| ip.dscp != 0) else {
+        return;
+    };
+    if packet[0] >> 4 == 6 {
+        packet[0] &= 0xf0;
+        packet[1] &= 0x3f;
+        return;
+    }
+    let old = u16::from_be_bytes([packet[0], packet[1]]);
+    packet[1] = ip.ecn.bits();
+    let new = u16::from_be_bytes([packet[0], packet[1]]);
+    let sum = u16::from_be_bytes([packet[10], packet[11]]);
+    packet[10..12].copy_from_slice(&update_checksum(sum, old, new).to_be_bytes());
 }
 
 /// Writes Congestion Experienced into an ECN-capable packet; false (and untouched) if it is not one, or is marked already.
@@ -462,6 +562,7 @@ mod tests {
         let deep = Parser {
             key: KEY,
             tunnels: true,
+            wants: Wants::default(),
         };
         for inner in [v4(TCP, 0, 0, &tcp(1, 2, 9)), v6(TCP, 0, &tcp(1, 2, 9))] {
             let plain = classify(&inner, KEY);
@@ -489,6 +590,7 @@ mod tests {
         let deep = Parser {
             key: KEY,
             tunnels: true,
+            wants: Wants::default(),
         };
         let inner = v4(TCP, 0, 0, &tcp(1, 2, 9));
         for packet in [
@@ -596,6 +698,70 @@ mod tests {
             )
                 .prop_map(|(n, c, r)| v6(n, c, &r)),
         ]
+    }
+
+    /// Headers with this byte of DSCP and ECN, and a checksum that holds.
+    fn with_traffic_class(six: bool, byte: u8) -> Vec<u8> {
+        let mut p = vec![0; 60];
+        if six {
+            (p[0], p[1], p[5]) = (0x60 | byte >> 4, byte << 4 | 5, 20);
+            return p;
+        }
+        (p[0], p[1], p[3]) = (0x45, byte, 60);
+        let sum = !sum(&p[..20], 0);
+        p[10..12].copy_from_slice(&(sum as u16).to_be_bytes());
+        p
+    }
+
+    #[test]
+    fn hosts_and_the_dscp_are_read_where_the_queue_wants_them() {
+        let parser = Parser {
+            key: KEY,
+            tunnels: false,
+            wants: Wants {
+                labels: true,
+                ..Wants::default()
+            },
+        };
+        for six in [false, true] {
+            for (at, mut p) in [
+                (0, with_traffic_class(six, 46 << 2 | 2)),
+                (1, with_traffic_class(six, 46 << 2)),
+            ] {
+                let labels = parser.classify(&p).labels;
+                assert_eq!(labels.dscp, 46, "{six} {at}");
+                assert_eq!(classify(&p, KEY).labels, Labels::default());
+                // Another destination is another host, and the same source.
+                let destination = if six { 39 } else { 19 };
+                p[destination] = 9;
+                let other = parser.classify(&p).labels;
+                assert_eq!(other.source, labels.source);
+                assert_ne!(other.destination, labels.destination);
+            }
+        }
+    }
+
+    #[test]
+    fn washing_clears_the_dscp_and_leaves_ecn_and_the_checksum_valid() {
+        for six in [false, true] {
+            for ecn in 0..4 {
+                let mut p = with_traffic_class(six, 46 << 2 | ecn);
+                let wash = Change {
+                    mark: false,
+                    wash: true,
+                };
+                assert!(!wash.apply(&mut p));
+                assert_eq!(p, with_traffic_class(six, ecn));
+                let both = Change {
+                    mark: true,
+                    wash: true,
+                };
+                let mut p = with_traffic_class(six, 8 << 2 | ecn);
+                let marked = both.apply(&mut p);
+                assert_eq!(marked, matches!(ecn, 1 | 2));
+                assert_eq!(p, with_traffic_class(six, if marked { 3 } else { ecn }));
+            }
+        }
     }
 
     proptest! {

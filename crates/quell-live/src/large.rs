@@ -6,7 +6,7 @@
 
 use std::io::IoSlice;
 
-use crate::header;
+use crate::header::{self, Change};
 use crate::segment::{Frame, HEADER};
 
 /// Runs of packets that grow at once; the oldest makes room for one more.
@@ -25,6 +25,8 @@ pub struct Large {
     free: Vec<u32>,
     most: usize,
     runs: Vec<Run>,
+    /// Clears the DSCP of what leaves.
+    pub wash: bool,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl Large {
             free: Vec::new(),
             most: (most / FRAME).clamp(1, 1 << 15),
             runs: Vec::with_capacity(RUNS),
+            wash: false,
         }
     }
 
@@ -165,9 +168,11 @@ impl Large {
         mark: bool,
         out: &mut impl FnMut(&[IoSlice<'_>], u64) -> bool,
     ) -> Option<bool> {
+        let wash = self.wash;
         let frame = self.packets(PART | run.frame << 16);
         let mut headers = [0; HEADERS];
         let (end, payload) = frame.headers(run.first as usize, run.count as usize, &mut headers)?;
+        Change { mark: false, wash }.apply(&mut headers[HEADER..end]);
         if mark {
             if !header::set_ce(&mut headers[HEADER..end]) {
                 return None;

@@ -7,6 +7,7 @@ pub mod nfqueue;
 pub mod pool;
 pub mod report;
 pub mod segment;
+mod tcp;
 
 #[cfg(target_os = "linux")]
 mod linux;

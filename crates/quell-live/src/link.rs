@@ -13,7 +13,10 @@ use quell_link::server::Rate;
 use quell_link::words::Queue;
 use quell_qdisc::control::Clock;
 use quell_qdisc::control::guard::Stats;
-use quell_qdisc::{Discipline, DropCause, Ecn, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC};
+use quell_qdisc::discipline::Wants;
+use quell_qdisc::{
+    Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, MS, NEVER, Nanos, Packet, Rng, SEC,
+};
 
 /// Bytes of Ethernet's header.
 pub const ETHERNET: u32 = 14;
@@ -79,7 +82,12 @@ pub struct Live {
     ecn: Ecn,
     len: u32,
     enqueued: Nanos,
+    labels: Labels,
+    /// What it acknowledges, in its link's notes; [`NONE`]: nothing.
+    acknowledgment: u32,
 }
+
+const NONE: u32 = u32::MAX;
 
 impl Live {
     /// A packet of `bytes` of IP in this place.
@@ -92,6 +100,8 @@ impl Live {
             ecn: class.ecn,
             len: bytes,
             enqueued: 0,
+            labels: class.labels,
+            acknowledgment: NONE,
         }
     }
 }
@@ -123,17 +133,56 @@ impl Packet for Live {
     }
 }
 
-/// The places of packets that were given up, for their owner to use again.
+/// What a link notes of its packets.
 #[derive(Clone, Debug, Default)]
-struct Freed(Vec<u32>);
+struct Notes {
+    /// The places of packets that were given up, for their owner to use again.
+    freed: Vec<u32>,
+    /// What queued packets acknowledge, and places in it that are free.
+    acknowledgments: Vec<Acknowledgment>,
+    free: Vec<u32>,
+}
 
-impl Observer<Live> for Freed {
+impl Notes {
+    /// Notes what a packet acknowledges.
+    fn keep(&mut self, acknowledgment: Acknowledgment) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.acknowledgments.push(acknowledgment);
+            self.acknowledgments.len() as u32 - 1
+        });
+        self.acknowledgments[place as usize] = acknowledgment;
+        place
+    }
+
+    fn forget(&mut self, packet: &Live) {
+        if packet.acknowledgment != NONE {
+            self.free.push(packet.acknowledgment);
+        }
+    }
+}
+
+impl Observer<Live> for Notes {
+    #[inline]
+    fn departed(&mut self, _now: Nanos, packet: &Live) {
+        self.forget(packet);
+    }
+
     fn dropped(&mut self, _now: Nanos, packet: Live, _cause: DropCause) {
-        self.0.push(packet.place);
+        self.forget(&packet);
+        self.freed.push(packet.place);
     }
 
     fn lost(&mut self, _now: Nanos, packet: Live) {
-        self.0.push(packet.place);
+        self.freed.push(packet.place);
+    }
+
+    fn labels(&self, packet: &Live) -> Labels {
+        packet.labels
+    }
+
+    fn acknowledgment(&self, packet: &Live) -> Option<Acknowledgment> {
+        let noted = self.acknowledgments.get(packet.acknowledgment as usize);
+        noted.copied()
     }
 }
 
@@ -143,7 +192,7 @@ pub struct LiveLink {
     params: Params,
     /// Packets under way to the queue, each with when it is there.
     wire: VecDeque<(Nanos, Live)>,
-    bottleneck: Bottleneck<Live, Freed>,
+    bottleneck: Bottleneck<Live, Notes>,
     bin_at: Nanos,
     series: Series,
     /// Bytes behind transport headers that were delivered: in all, before the present bin, before the record began.
@@ -195,11 +244,12 @@ impl LiveLink {
             shaper,
             nic: 0,
             loss: params.loss,
+            overhead: params.overhead,
         };
         let rng = Rng::new(params.seed, "link");
         Self {
             wire: VecDeque::new(),
-            bottleneck: Bottleneck::new(&link, &params.queue, rng, Freed::default()),
+            bottleneck: Bottleneck::new(&link, &params.queue, rng, Notes::default()),
             bin_at: params.bin.get(),
             series: Series {
                 bin_s: params.bin.get() as f64 / SEC as f64,
@@ -228,6 +278,27 @@ impl LiveLink {
     /// What a guard did, where there is one.
     pub fn guard(&self) -> Option<&Stats> {
         self.bottleneck.queue.controller()?.guard()
+    }
+
+    /// What the queue asks of its packets' owner.
+    pub fn wants(&self) -> Wants {
+        self.bottleneck.queue.discipline().wants()
+    }
+
+    /// A packet comes in that acknowledges something to whom a filter of ACKs may listen.
+    pub fn arrive_with(
+        &mut self,
+        now: Nanos,
+        packet: Live,
+        acknowledgment: Option<Acknowledgment>,
+    ) {
+        let notes = &mut self.bottleneck.queue.probe.observer;
+        let acknowledgment = acknowledgment.map_or(NONE, |ack| notes.keep(ack));
+        let packet = Live {
+            acknowledgment,
+            ..packet
+        };
+        self.arrive(now, packet);
     }
 
     /// A packet comes in.
@@ -267,6 +338,7 @@ impl LiveLink {
                 }
             } else if let Some((_, packet)) = self.wire.pop_front() {
                 if self.failure().is_some() {
+                    self.bottleneck.queue.probe.observer.forget(&packet);
                     self.payload += u64::from(packet.payload);
                     out(time, packet);
                 } else {
@@ -278,7 +350,7 @@ impl LiveLink {
 
     /// Takes the place of a packet that was dropped or lost, for its owner to use again.
     pub fn freed(&mut self) -> Option<u32> {
-        self.bottleneck.queue.probe.observer.0.pop()
+        self.bottleneck.queue.probe.observer.freed.pop()
     }
 
     /// A bin of the series is full.
@@ -431,6 +503,7 @@ mod tests {
             hash: flow.wrapping_mul(0x9e37_79b9),
             ecn,
             payload: bytes.saturating_sub(40),
+            ..Class::default()
         };
         Live::new(place, bytes, &class)
     }
@@ -627,6 +700,29 @@ mod tests {
         assert_eq!(again.sojourn_ms, once.sojourn_ms);
         assert_eq!(again.utilisation, once.utilisation);
         assert_eq!(again.series, once.series);
+    }
+
+    #[test]
+    fn an_ack_filter_drops_what_later_acks_repeat_and_notes_are_used_again() {
+        let mut link = LiveLink::new(params("cake ack-filter", 1_000_000));
+        assert!(link.wants().acknowledgments && link.wants().labels);
+        let (mut sent, mut freed) = (0, 0);
+        for number in 0..1000u32 {
+            let now = Nanos::from(number) * MS / 10;
+            let ack = Acknowledgment {
+                pure: true,
+                number,
+                ..Acknowledgment::default()
+            };
+            link.arrive_with(now, live(number, 52, 1, Ecn::NotEct), Some(ack));
+            link.advance(now, |_, _| sent += 1);
+            freed += std::iter::from_fn(|| link.freed()).count();
+        }
+        // 66 bytes take 0.53 ms, five arrivals: one in five is sent.
+        assert!((180..200).contains(&sent), "{sent}");
+        assert!(freed > 790, "{freed}");
+        let notes = &link.bottleneck.queue.probe.observer;
+        assert!(notes.acknowledgments.len() < 10);
     }
 
     /// A packet's gap to the one before in µs, its size, flow, and ECN field; how long the loop then sleeps, µs.

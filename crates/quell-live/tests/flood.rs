@@ -4,12 +4,14 @@
 use quell_link::words::Queue;
 use quell_live::header::Parser;
 use quell_live::link::{Live, LiveLink, Params};
+use quell_qdisc::discipline::Wants;
 use quell_qdisc::{MS, Nanos, SEC};
 
 const RATE: u64 = 100_000_000;
 const PARSER: Parser = Parser {
     key: (1, 2),
     tunnels: false,
+    wants: Wants::NONE,
 };
 
 fn link(words: &str) -> LiveLink {

@@ -194,6 +194,11 @@ fn no_packet_makes_a_reader_panic() {
             let deep = Parser {
                 key: (1, seed),
                 tunnels: true,
+                wants: quell_qdisc::discipline::Wants {
+                    labels: true,
+                    acknowledgments: true,
+                    ..Default::default()
+                },
             };
             let (mut packet, mut message) = (Vec::new(), Vec::new());
             let mut buffer = vec![0; 200_000];

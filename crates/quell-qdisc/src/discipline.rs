@@ -1,7 +1,9 @@
 //! The interface of a discipline.
 
 use crate::parts::flows::Flows;
-use crate::{Admission, Drops, Gauges, Got, KnobSet, Knobs, NEVER, Nanos, Packet, Rng, SubGauges};
+use crate::{
+    Admission, Drops, Gauges, Got, KnobSet, Knobs, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,
+};
 
 /// What a queue holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,6 +12,29 @@ pub struct Backlog {
     pub packets: usize,
     /// Bytes.
     pub bytes: u64,
+}
+
+/// What a discipline asks of its packets' owner ([`Drops`]), and what it has done to those that leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// [`Drops::labels`].
+    pub labels: bool,
+    /// [`Drops::acknowledgment`].
+    pub acknowledgments: bool,
+    /// Addresses are to be those before address translation (NAT).
+    pub translated: bool,
+    /// The owner clears the DSCP of what leaves.
+    pub washed: bool,
+}
+
+impl Wants {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        labels: false,
+        acknowledgments: false,
+        translated: false,
+        washed: false,
+    };
 }
 
 /// A queue discipline. The driver runs due timers, each with its own time, before any other call; state changes only in calls.
@@ -91,6 +116,15 @@ pub trait Discipline<P: Packet> {
     }
     /// Sets knobs of a sub-queue; those that it does not have are ignored.
     fn set_sub_knobs(&mut self, _sub_queue: usize, _knobs: &Knobs) {}
+
+    /// The priorities that it sorts packets into, where it does: CAKE's tins.
+    fn tins(&self) -> Vec<TinGauges> {
+        Vec::new()
+    }
+    /// What it asks of its packets' owner.
+    fn wants(&self) -> Wants {
+        Wants::default()
+    }
 
     /// What a queue holds.
     #[inline]

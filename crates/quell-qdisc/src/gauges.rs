@@ -163,6 +163,57 @@ pub struct SubGauges {
     pub law: LawGauges,
 }
 
+/// Readings of one tin, a priority of CAKE's, as `tc -s qdisc` shows them. Counters run from the queue's creation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TinGauges {
+    /// Its name as `tc` prints it.
+    pub name: &'static str,
+    /// Below this rate it has its priority; 0 without a limit. bit/s.
+    pub threshold_bps: u64,
+    /// COBALT's target.
+    pub target: Nanos,
+    /// COBALT's interval.
+    pub interval: Nanos,
+    /// Moving average of the sojourn time that rises fast and falls slowly.
+    pub peak_delay: Nanos,
+    /// Moving average of the sojourn time.
+    pub average_delay: Nanos,
+    /// Moving average of the sojourn time that falls fast and rises slowly.
+    pub base_delay: Nanos,
+    /// Bytes queued.
+    pub backlog_bytes: u64,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// Packets that left for the link.
+    pub sent_packets: u64,
+    /// Bytes that left for the link.
+    pub sent_bytes: u64,
+    /// Packets that found their flow's queue beside the one that its hash names.
+    pub indirect_hits: u64,
+    /// Times that a flow was given a resting queue.
+    pub misses: u64,
+    /// Times that a flow had to share a queue.
+    pub collisions: u64,
+    /// Packets dropped by COBALT or a full memory.
+    pub drops: u64,
+    /// Packets marked.
+    pub marks: u64,
+    /// ACKs that later ones made superfluous.
+    pub ack_drops: u64,
+    /// Flows that are sparse.
+    pub sparse_flows: u32,
+    /// Flows in the rotation.
+    pub bulk_flows: u32,
+    /// Flows that BLUE drops from.
+    pub unresponsive_flows: u32,
+    /// The largest packet, bytes.
+    pub max_len: u32,
+    /// Bytes of a flow per round, before it is divided among its host's flows.
+    pub quantum: u32,
+}
+
 /// State of a PIE (RFC 8033) that runs in a sub-queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LawGauges {

@@ -14,8 +14,8 @@ pub use disciplines::{
     Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, hush, l4s, outside,
     pie, pie_ns3, red,
 };
-pub use gauges::{Admission, Gauges, KnobSet, Knobs, LawGauges, SubGauges};
-pub use packet::{DropCause, Drops, Ecn, Got, Packet};
+pub use gauges::{Admission, Gauges, KnobSet, Knobs, LawGauges, SubGauges, TinGauges};
+pub use packet::{Acknowledgment, DropCause, Drops, Ecn, Got, Labels, Packet};
 pub use rng::Rng;
 
 /// Integer nanoseconds since an epoch that the caller chooses.

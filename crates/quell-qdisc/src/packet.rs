@@ -78,10 +78,58 @@ pub enum DropCause {
     Forced = 2,
 }
 
-/// Receives every packet that a discipline gives up.
+/// What a packet's headers say beside its flow and its ECN field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// Keyed hash of the address that it comes from.
+    pub source: u32,
+    /// Keyed hash of the address that it goes to.
+    pub destination: u32,
+    /// The firewall's mark.
+    pub mark: u32,
+    /// The DSCP, 0 to 63 (RFC 2474).
+    pub dscp: u8,
+}
+
+/// At most this many SACK blocks fit into a TCP header (RFC 2018, section 3).
+pub const SACK_BLOCKS: usize = 4;
+
+/// What a TCP segment with the ACK flag tells its receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledgment {
+    /// A keyed hash of the connection and the direction.
+    pub connection: u64,
+    /// Nothing but an acknowledgement: no data, no flags but ACK, ECE and CWR, no options but timestamps and SACK.
+    pub pure: bool,
+    /// The flags ECE and CWR, in bits of their owner's choice.
+    pub echo: u32,
+    /// Everything before this arrived; wraps.
+    pub number: u32,
+    /// The sender's timestamp; wraps.
+    pub tsval: u32,
+    /// The timestamp that it echoes; wraps.
+    pub tsecr: u32,
+    /// The first `blocks` are SACK blocks, from the first number to the one behind the last.
+    pub sack: [(u32, u32); SACK_BLOCKS],
+    /// SACK blocks.
+    pub blocks: u8,
+}
+
+/// The owner of a discipline's packets: receives every one that is given up, and knows what their descriptors leave out.
 pub trait Drops<P> {
     /// `packet` leaves the discipline at `now`.
     fn drop(&mut self, now: Nanos, packet: P, cause: DropCause);
+    /// What the packet's headers say beside its flow; asked where a discipline sorts by that.
+    #[inline]
+    fn labels(&self, _packet: &P) -> Labels {
+        Labels::default()
+    }
+    /// What the packet acknowledges; `None` if it is no TCP segment with the ACK flag, or a SYN. Asked where a discipline
+    /// filters ACKs.
+    #[inline]
+    fn acknowledgment(&self, _packet: &P) -> Option<Acknowledgment> {
+        None
+    }
 }
 
 impl<P> Drops<P> for Vec<(P, DropCause)> {
@@ -93,6 +141,14 @@ impl<P> Drops<P> for Vec<(P, DropCause)> {
 impl<P, D: Drops<P> + ?Sized> Drops<P> for &mut D {
     fn drop(&mut self, now: Nanos, packet: P, cause: DropCause) {
         (**self).drop(now, packet, cause);
+    }
+    #[inline]
+    fn labels(&self, packet: &P) -> Labels {
+        (**self).labels(packet)
+    }
+    #[inline]
+    fn acknowledgment(&self, packet: &P) -> Option<Acknowledgment> {
+        (**self).acknowledgment(packet)
     }
 }
 

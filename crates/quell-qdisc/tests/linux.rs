@@ -191,7 +191,7 @@ fn fq_pie() {
 #[test]
 fn cake() {
     let q = Params::Cake(cake::Params {
-        bandwidth: Some(RATE_BPS),
+        bandwidth: cake::Bandwidth::Shaped(RATE_BPS),
         ..cake::Params::default()
     });
     // BLUE's dice decide when the flood's backlog starts to fall; Linux's own seeds differ by 12 %.

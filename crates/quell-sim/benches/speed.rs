@@ -140,6 +140,7 @@ fn scenario(cell: &Cell) -> Scenario {
         direction: Direction::Down,
         hops: (0, cell.hops as u32),
         ends: None,
+        ..Flow::default()
     };
     Scenario {
         name: "speed".into(),

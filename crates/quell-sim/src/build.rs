@@ -36,6 +36,7 @@ impl World {
             let class = self.class(|net| net.wires.class(delay, port as u8 + 1))?;
             self.net.onward.push(class);
         }
+        self.ask_queues();
         for (table, flow) in scenario.flows.iter().enumerate() {
             let path = self.path(&scenario, flow)?;
             let back = match flow.kind.is_dialogue() {
@@ -200,7 +201,7 @@ impl World {
             let down = (flow.direction == Direction::Down) == (way == Way::There);
             let mut report = Report::new(flow, span);
             report.down = down;
-            self.report(report);
+            self.report(flow, report);
             let rng = Rng::new(rng.u64(), "way");
             self.send_datagrams(flow, path, span, rng, Some((number, way)))?;
         }
@@ -232,6 +233,13 @@ impl World {
             _ => return Ok(()),
         };
         let id = self.slot(Slot::Free)?;
+        // Its own packets are requests, which go where the ACKs go.
+        let requests = Path {
+            data: path.acks.unwrap_or(path.data),
+            ..path
+        };
+        let labels = self.labels_of(flow, flow.direction == Direction::Up);
+        self.label(id, &requests, labels);
         self.measures
             .apps
             .push(App::of_client(&flow.kind, report, id.slot));
@@ -245,8 +253,9 @@ impl World {
     }
 
     /// Room for another flow's results.
-    fn report(&mut self, report: Report) -> u16 {
+    fn report(&mut self, flow: &Flow, report: Report) -> u16 {
         let place = self.measures.reports.len() as u16;
+        self.labels.push(self.labels_of(flow, report.down));
         self.measures.reports.push(report);
         self.measures.acks.push(Default::default());
         place
@@ -263,6 +272,7 @@ impl World {
     ) -> Result<(), Error> {
         let report = (self.measures.reports.len() - 1) as u16;
         let slot = self.slot(Slot::Free)?;
+        self.label(slot, &path, self.labels[usize::from(report)]);
         let hash = self.hash(0);
         let mut d = Datagrams::new(slot, hash, path, flow.kind.clone(), rng, span, report);
         d.app = app;
@@ -281,7 +291,7 @@ impl World {
         if let Some(back) = back {
             return self.add_application(flow, [path, back], span, rng);
         }
-        let report = self.report(Report::new(flow, span));
+        let report = self.report(flow, Report::new(flow, span));
         match &flow.kind {
             FlowKind::Tcp(tcp) | FlowKind::Download(tcp) | FlowKind::Upload(tcp) => {
                 self.connect(tcp, tcp.bytes, path, span, report)?;
@@ -341,6 +351,7 @@ impl World {
         report: u16,
     ) -> Result<FlowId, Error> {
         let id = self.slot(Slot::Free)?;
+        self.label(id, &path, self.labels[usize::from(report)]);
         let (hash, ack_hash) = (self.hash(0), self.hash(1));
         let cc = CongestionControl::of(tcp);
         let mode = cc.ecn_mode();

@@ -15,6 +15,7 @@ pub mod world;
 mod app;
 mod build;
 mod delay;
+mod labels;
 mod measure;
 mod net;
 mod port;

@@ -35,6 +35,8 @@ pub struct Report {
     pub refused: u64,
     /// Delays of its packets.
     pub delays: Option<Box<Delays>>,
+    /// The host behind the bottleneck, where the scenario names it.
+    pub host: Option<String>,
     /// Of connections that are gone.
     closed: Totals,
     /// When the warm-up ended.
@@ -112,6 +114,7 @@ impl Report {
             fct: finite.then(Box::default),
             refused: 0,
             delays: (flow.count <= DETAILED).then(Box::default),
+            host: flow.host.clone(),
             closed: Totals::default(),
             warm: Totals::default(),
             bin: Totals::default(),

@@ -58,6 +58,8 @@ pub struct Net {
     pub timers: Agenda,
     /// ACKs in queues.
     pub store: AckStore,
+    /// Ports whose queues want their packets' labels.
+    pub labelled: Vec<u8>,
     /// The channel that all ports share, if they do.
     pub cell: Option<Box<Cell>>,
     /// The earliest of what the world's `control` handles; 0 if an outside controller has to decide.
@@ -99,6 +101,11 @@ impl Net {
     /// A packet enters a port.
     #[inline]
     pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
+        if p.kind == Kind::Ack {
+            self.ports[port]
+                .trace_mut()
+                .note_ack(p.seq, self.store.get(p.seq));
+        }
         if self.ports[port].enqueue(now, p.len(), || p) {
             self.control_at = 0;
         }

@@ -45,6 +45,7 @@ impl Port {
             shaper: link.shaper,
             nic: link.nic as usize,
             loss: link.loss,
+            overhead: link.overhead,
         };
         let rng = Rng::new(seed, name);
         Self {

@@ -191,6 +191,7 @@ impl World {
             jain,
             rtt_ms: (rtt.count() > 0).then(|| rtt.summary(1.0 / MS as f64)),
             fct_ms,
+            hosts: self.host_records(span),
             flows,
             applications,
             hops,
@@ -316,6 +317,7 @@ impl World {
                 delay_ms: r.delays.as_ref().and_then(|d| d.summary()),
                 jitter_ms: r.delays.as_ref().and_then(|d| d.jitter_ms()),
                 loss_rate: (t.sent > 0).then(|| ratio(t.lost, t.sent).min(1.0)),
+                host: r.host.clone().unwrap_or_default(),
             }
         };
         self.measures
@@ -349,6 +351,39 @@ impl World {
             ..Application::default()
         }));
         all
+    }
+
+    /// What each host got, where the scenario names any.
+    fn host_records(&self, span: Nanos) -> Vec<record::Host> {
+        let measured = self.measured();
+        let mut hosts: Vec<(record::Host, u64)> = Vec::new();
+        let mut all = [0, 0];
+        for (r, t) in self.measures.reports.iter().zip(measured) {
+            let Some(name) = &r.host else { continue };
+            let direction = if r.down { "down" } else { "up" };
+            all[usize::from(r.down)] += t.bytes;
+            let known = hosts
+                .iter()
+                .position(|(h, _)| h.host == *name && h.direction == direction);
+            let at = known.unwrap_or_else(|| {
+                let (host, direction) = (name.clone(), direction.into());
+                let empty = record::Host {
+                    host,
+                    direction,
+                    ..record::Host::default()
+                };
+                hosts.push((empty, 0));
+                hosts.len() - 1
+            });
+            hosts[at].0.flows += 1;
+            hosts[at].1 += t.bytes;
+        }
+        let shared = |(host, bytes): (record::Host, u64)| record::Host {
+            goodput_mbps: mbps(bytes as f64, span),
+            share: ratio(bytes, all[usize::from(host.direction == "down")]),
+            ..host
+        };
+        hosts.into_iter().map(shared).collect()
     }
 
     fn jain(&self, flows: &[record::Flow]) -> Option<f64> {

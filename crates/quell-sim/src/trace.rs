@@ -2,9 +2,10 @@
 //! capture.
 
 use quell_link::queue::Observer;
-use quell_qdisc::{DropCause, Nanos, Packet};
+use quell_qdisc::packet::SACK_BLOCKS;
+use quell_qdisc::{Acknowledgment, DropCause, Labels, Nanos, Packet};
 
-use crate::packet::{Kind, Pkt};
+use crate::packet::{self, Ack, Kind, Pkt};
 
 /// The notes of one queue.
 #[derive(Clone, Debug, Default)]
@@ -17,9 +18,33 @@ pub struct Trace {
     pub losses: Vec<u64>,
     /// Packets that left (no cause) or were dropped, for a capture; None: no capture.
     pub capture: Option<Vec<(Option<DropCause>, Pkt)>>,
+    /// Labels of data and ACKs by slot, where the queue wants them.
+    pub labels: Vec<[Labels; 2]>,
+    /// What the ACKs say that came here, by their places in the store; None: the queue does not want it.
+    pub acks: Option<Vec<Ack>>,
 }
 
 impl Trace {
+    /// Notes the labels of a slot's data and ACKs.
+    pub fn label(&mut self, slot: u16, labels: [Labels; 2]) {
+        let slot = usize::from(slot);
+        if self.labels.len() <= slot {
+            self.labels.resize(slot + 1, Default::default());
+        }
+        self.labels[slot] = labels;
+    }
+
+    /// Notes an ACK that comes in, by its place in the store.
+    pub fn note_ack(&mut self, place: u32, ack: &Ack) {
+        if let Some(acks) = &mut self.acks {
+            let place = place as usize;
+            if acks.len() <= place {
+                acks.resize(place + 1, Ack::default());
+            }
+            acks[place] = *ack;
+        }
+    }
+
     /// Mixes one packet's fate into the hash.
     #[inline]
     fn event(&mut self, now: Nanos, p: &Pkt, fate: u64) {
@@ -64,6 +89,33 @@ impl Observer<Pkt> for Trace {
 
     fn lost(&mut self, _now: Nanos, p: Pkt) {
         self.gone(&p);
+    }
+
+    #[inline]
+    fn labels(&self, p: &Pkt) -> Labels {
+        let row = self.labels.get(p.flow.index());
+        row.map_or_else(Labels::default, |r| r[usize::from(p.kind == Kind::Ack)])
+    }
+
+    /// Data flow against the ACKs, so that each ACK that meets a queue is a pure one.
+    fn acknowledgment(&self, p: &Pkt) -> Option<Acknowledgment> {
+        if p.kind != Kind::Ack {
+            return None;
+        }
+        let ack = self.acks.as_ref()?.get(p.seq as usize)?;
+        let mut sack = [(0, 0); SACK_BLOCKS];
+        sack[..packet::SACK_BLOCKS].copy_from_slice(&ack.blocks);
+        (!ack.syn).then_some(Acknowledgment {
+            connection: u64::from(p.flow.slot) << 16 | u64::from(p.flow.generation),
+            pure: true,
+            // An accurate count of marks stands for the flags that carry it.
+            echo: u32::from(ack.ece) | ack.ce << 1,
+            number: ack.cumulative,
+            tsval: 0,
+            tsecr: ack.tsecr,
+            sack,
+            blocks: ack.count,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quell_link::error::Error;
 use quell_link::words::Queue;
 use quell_qdisc::control::Control;
-use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, NEVER, Nanos, SubGauges};
+use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, Labels, NEVER, Nanos, SubGauges};
 
 use crate::agenda::MAX_TIME;
 use crate::measure::Measures;
@@ -50,6 +50,8 @@ pub struct World {
     pub(crate) next_id: u64,
     pub(crate) key: (u64, u64),
     pub(crate) measures: Measures,
+    /// Labels of each report's data.
+    pub(crate) labels: Vec<Labels>,
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) seed: u64,
     pub(crate) queue: String,
@@ -150,6 +152,7 @@ impl World {
             next_id: 0,
             key: (seed, seed ^ 0x05ee_d0ff_10e5),
             measures: Measures::new(&scenario, bin),
+            labels: Vec::new(),
             warm_at: scenario.warmup,
             scenario,
             seed,

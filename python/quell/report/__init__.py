@@ -1,7 +1,7 @@
 """The report: one HTML file that opens offline, with nothing to fetch.
 
 `page.html` is the frame (a `string.Template`), `page.css` its looks, `draw.js` and `page.js` its charts, drawn as SVG
-by hand; `air.py` adds what a Wi-Fi cell has. `quell.papers.page` makes its pages of the same parts.
+by hand; `air.py` adds what a Wi-Fi cell has, `shares.py` what hosts and tins got. `quell.papers.page` makes its pages of the same parts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any
 
 from quell import _core
 from quell.experiment import Outcome
-from quell.report import people
-from quell.report.air import section
+from quell.report import air, people, shares
 from quell.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
 
 _CDF_POINTS = 160
@@ -52,7 +51,8 @@ def page(outcome: Outcome, command: str) -> str:
         "finding": _each(rows) if outcome.real else _finding(rows),
         "people": people.section([row.queue for row in rows], records),
         "table": _table(rows),
-        "air": section([row.queue for row in rows], records),
+        "air": air.section([row.queue for row in rows], records),
+        "shares": shares.section([row.queue for row in rows], records),
         "command": escape(command),
         "toml": "" if scenario is None else escape(scenario.toml().strip()),
         "no_toml": "hidden" if scenario is None else "",

@@ -2,13 +2,13 @@
 
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::dualpi2::Classifier;
-use quell_qdisc::{MS, SEC, US, cake, fq, fq_codel, fq_pie, l4s};
+use quell_qdisc::{MS, US, fq, fq_codel, fq_pie, l4s};
 
 use super::rows::*;
-use super::{AnyKind, Built, Field, Kind, Spec};
+use super::{AnyKind, Built, Field, Kind, Spec, cake};
 use crate::error::Error;
 
-pub(super) static KINDS: &[&dyn AnyKind] = &[&FQ, &FQ_CODEL, &FQ_PIE, &CAKE, &L4S];
+pub(super) static KINDS: &[&dyn AnyKind] = &[&FQ, &FQ_CODEL, &FQ_PIE, &cake::CAKE, &L4S];
 
 impl Spec for fq::Params {
     fn build(&self, _: u64) -> Built {
@@ -31,18 +31,6 @@ impl Spec for fq_pie::Params {
 impl Spec for l4s::Params {
     fn build(&self, _: u64) -> Built {
         Built::queue(Params::L4s(self.clone()))
-    }
-}
-
-impl Spec for cake::Params {
-    /// Without a bandwidth of its own the link is its shaper.
-    fn build(&self, rate_bps: u64) -> Built {
-        let mut params = self.clone();
-        if params.bandwidth.is_none() {
-            params.bandwidth = Some(rate_bps.max(512));
-            params.shape = false;
-        }
-        Built::queue(Params::Cake(params))
     }
 }
 
@@ -196,66 +184,6 @@ static FQ_PIE: Kind<fq_pie::Params> = Kind {
         ),
     ],
     check: fq_pie::Params::check,
-};
-
-static CAKE: Kind<cake::Params> = Kind {
-    name: "cake",
-    summary: "Common Applications Kept Enhanced, best effort: set-associative flow queues with cobalt each",
-    source: "Linux sch_cake",
-    default: cake::Params::default,
-    options: &[
-        opt(
-            "bandwidth",
-            Field::MaybeRate(|p| &mut p.bandwidth, 512, 1 << 50),
-            "rate of its own shaper (default: the link is its shaper)",
-        ),
-        opt(
-            "besteffort",
-            Field::Switch {
-                off: "",
-                set: |_, _| (),
-                get: |_| true,
-            },
-            "one priority for all: the only mode here",
-        ),
-        opt(
-            "rtt",
-            Field::Time(|p| &mut p.rtt, US, 4 * SEC),
-            "round trip of the paths behind: cobalt's interval",
-        ),
-        opt(
-            "target",
-            Field::MaybeTime(|p| &mut p.target, 0, 4 * SEC),
-            "target delay (default: a twentieth of rtt)",
-        ),
-        opt(
-            "overhead",
-            Field::Other {
-                syntax: "BYTES",
-                set: |p, text| {
-                    let overhead = text.parse().ok().filter(|o| (-64..=256).contains(o));
-                    let error = || {
-                        Error::new(format!("\"{text}\" is no overhead")).remedy("write -64 to 256")
-                    };
-                    p.overhead = Some(overhead.ok_or_else(error)?);
-                    Ok(())
-                },
-                get: |p| p.overhead.map_or_else(String::new, |o| o.to_string()),
-            },
-            "bytes that the link adds to an IP packet (default: packets count as they are)",
-        ),
-        opt(
-            "mpu",
-            Field::Count(|p| &mut p.mpu, 0, 256),
-            "minimum bytes that a packet counts",
-        ),
-        opt(
-            "memlimit",
-            Field::Bytes(|p| &mut p.memory_limit, 0, MUCH),
-            "bytes in the whole queue; 0: computed from bandwidth and rtt",
-        ),
-    ],
-    check: cake::Params::check,
 };
 
 pub(super) static L4S: Kind<l4s::Params> = Kind {

@@ -8,11 +8,26 @@ pub(super) struct Opt<T: 'static> {
     pub name: &'static str,
     pub field: Field<T>,
     pub meaning: &'static str,
+    /// It may be given again, and what is said later counts, as `tc` has it.
+    pub again: bool,
+}
+
+impl<T> Opt<T> {
+    /// The option may be given again and override others: what is said later counts, as `tc` has it.
+    pub const fn again(mut self) -> Self {
+        self.again = true;
+        self
+    }
 }
 
 impl<T: Clone> Opt<T> {
     pub fn matches(&self, word: &str) -> bool {
-        self.name == word || self.off() == Some(word)
+        self.words_of().any(|own| own == word)
+    }
+
+    /// Every word that names it.
+    pub fn words_of(&self) -> impl Iterator<Item = &'static str> {
+        self.name.split('|').chain(self.off())
     }
 
     /// Does the word stand alone?
@@ -35,6 +50,7 @@ impl<T: Clone> Opt<T> {
 
     pub fn set(&self, params: &mut T, word: &str, value: &str) -> Result<(), Error> {
         let value = match self.field {
+            Field::Word { .. } => word,
             Field::Flag(..) | Field::Switch { .. } if word == self.name => "true",
             Field::Flag(..) | Field::Switch { .. } => "false",
             // `tc` prints counts of packets as "1000p".
@@ -49,6 +65,7 @@ impl<T: Clone> Opt<T> {
         let value = self.field.get(params);
         match (self.is_flag(), value.as_str()) {
             (false, _) => value,
+            _ if matches!(self.field, Field::Word { .. }) => value,
             (true, "true") => self.name.to_owned(),
             (true, _) => self.off().unwrap_or_default().to_owned(),
         }

@@ -46,6 +46,7 @@ pub(super) const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'stati
         name,
         field,
         meaning,
+        again: false,
     }
 }
 

@@ -14,7 +14,7 @@ use quell_link::Error;
 
 use super::backend::{Arrived, BATCH, InterfaceBackend, MEMORY, ROOM, no_socket};
 use super::sys;
-use crate::header::{self, Parser};
+use crate::header::{self, Change, Parser};
 use crate::pool::Pool;
 use crate::segment::{Frame, HEADER};
 
@@ -251,14 +251,14 @@ impl InterfaceBackend for PacketSocket {
         n == BATCH
     }
 
-    fn accept(&mut self, place: u32, mark: bool) -> bool {
+    fn accept(&mut self, place: u32, change: Change) -> bool {
         self.going.push(place);
-        if !mark {
+        if !change.any() {
             return false;
         }
         let length = self.lengths[place as usize] as usize;
         let frame = &mut self.pool.bytes(place)[HEADER..length];
-        header::ethernet(frame).is_some_and(|at| header::set_ce(&mut frame[at..]))
+        header::ethernet(frame).is_some_and(|at| change.apply(&mut frame[at..]))
     }
 
     fn give_up(&mut self, place: u32) {

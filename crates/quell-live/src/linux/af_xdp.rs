@@ -18,7 +18,7 @@ use quell_link::Error;
 
 use super::backend::{Arrived, BATCH, InterfaceBackend, no_socket};
 use super::{sys, watchdog};
-use crate::header::{self, Parser};
+use crate::header::{self, Change, Parser};
 
 /// The kernel lets go of a socket that was closed some time later; until then an interface's queue is taken.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -431,10 +431,10 @@ impl InterfaceBackend for XdpSocket {
         arrived.len() == BATCH
     }
 
-    fn accept(&mut self, place: u32, mark: bool) -> bool {
+    fn accept(&mut self, place: u32, change: Change) -> bool {
         self.going.push(place);
         let frame = self.bytes(place);
-        mark && header::ethernet(frame).is_some_and(|at| header::set_ce(&mut frame[at..]))
+        change.any() && header::ethernet(frame).is_some_and(|at| change.apply(&mut frame[at..]))
     }
 
     fn give_up(&mut self, place: u32) {

@@ -8,7 +8,7 @@ use quell_link::Error;
 use quell_qdisc::Ecn;
 
 use super::sys;
-use crate::header::{self, Class, Parser};
+use crate::header::{Change, Class, Parser};
 use crate::nfqueue::{self, Message};
 use crate::pool::Pool;
 
@@ -46,8 +46,8 @@ pub trait InterfaceBackend: Send + 'static {
     fn fd(&self) -> BorrowedFd<'_>;
     /// Takes in what waits, not much more than a batch; true if there may be more.
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool;
-    /// Lets a packet go on, with a mark if `mark` says so; whether one was written.
-    fn accept(&mut self, place: u32, mark: bool) -> bool;
+    /// Lets a packet go on, changed like this; whether a mark was written.
+    fn accept(&mut self, place: u32, change: Change) -> bool;
     /// Gives a packet up.
     fn give_up(&mut self, place: u32);
     /// Hands over what was decided.
@@ -72,7 +72,7 @@ pub trait InterfaceBackend: Send + 'static {
     }
     /// Lets a packet go that has possibly gone on without us.
     fn let_go(&mut self, place: u32) {
-        self.accept(place, false);
+        self.accept(place, Change::NONE);
     }
     /// Takes packets in again after they passed without us: how many those were, as far as they can be counted.
     fn retake(&mut self) -> u64 {
@@ -209,14 +209,18 @@ impl InterfaceBackend for PacketQueue {
                 self.newest = held.id;
                 let mut class = parser.classify(held.bytes);
                 let mut kept = None;
-                if matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1) {
-                    // Who writes a mark needs all bytes. A packet that does not fit is one without ECN to the discipline.
+                let marks = matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1);
+                let washes = parser.wants.washed && class.labels.dscp != 0;
+                if marks || washes {
+                    // Who writes into a packet needs all bytes. One that does not fit is one without ECN to the discipline, and
+                    // keeps its DSCP.
                     let length = held.bytes.len();
                     let fits = length == held.length as usize && length <= self.largest;
                     kept = fits.then(|| self.pool.take()).flatten();
                     match kept {
                         Some(p) => self.pool.bytes(p)[..length].copy_from_slice(held.bytes),
-                        None => class.ecn = Ecn::NotEct,
+                        None if marks => class.ecn = Ecn::NotEct,
+                        None => {}
                     }
                 }
                 let slot = Slot {
@@ -238,14 +242,14 @@ impl InterfaceBackend for PacketQueue {
         true
     }
 
-    fn accept(&mut self, place: u32, mark: bool) -> bool {
+    fn accept(&mut self, place: u32, change: Change) -> bool {
         let slot = self.slots[place as usize];
-        let mut written = None;
-        if let (true, Some((bytes, length))) = (mark, slot.bytes) {
+        let (mut written, mut marked) = (None, false);
+        if let (true, Some((bytes, length))) = (change.any(), slot.bytes) {
             let bytes = &mut self.pool.bytes(bytes)[..length as usize];
-            written = header::set_ce(bytes).then_some(&*bytes);
+            marked = change.apply(bytes);
+            written = (marked || change.wash).then_some(&*bytes);
         }
-        let marked = written.is_some();
         nfqueue::accept(&mut self.out, self.number, slot.id, written);
         self.close(place);
         marked
@@ -384,7 +388,7 @@ impl InterfaceBackend for Copies {
         true
     }
 
-    fn accept(&mut self, place: u32, _mark: bool) -> bool {
+    fn accept(&mut self, place: u32, _change: Change) -> bool {
         self.free.push(place);
         false
     }

@@ -13,7 +13,7 @@ use quell_qdisc::{Ecn, Nanos, Packet};
 
 use super::pace::Pace;
 use super::sys;
-use crate::header::{self, Class, Key};
+use crate::header::{Change, Class, Key, Parser};
 use crate::large::{FRAME, Large};
 use crate::link::{Live, LiveLink, View};
 use crate::pool::Pool;
@@ -50,14 +50,21 @@ impl Engine {
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let view = Arc::new(Mutex::new(link.view()));
+        let parser = Parser {
+            key,
+            tunnels: false,
+            wants: link.wants(),
+        };
+        let mut large = Large::new(MEMORY / 2);
+        large.wash = parser.wants.washed;
         let mut run = Loop {
             from: from.into(),
             to: to.into(),
             pool: Pool::new(HEADER + mtu as usize, MEMORY / 2),
-            large: Large::new(MEMORY / 2),
+            large,
             mtu,
             link,
-            key,
+            parser,
             machine: Machine::default(),
             late: Hist::new(),
             pace: Pace::new(),
@@ -110,7 +117,7 @@ struct Loop {
     large: Large,
     mtu: u32,
     link: LiveLink,
-    key: Key,
+    parser: Parser,
     machine: Machine,
     late: Hist,
     pace: Pace,
@@ -186,7 +193,7 @@ impl Loop {
         if let Some(first) = kept.then(|| self.large.keep(length, self.mtu)).flatten() {
             let frame = self.large.packets(first);
             // All packets of a frame are of one flow.
-            let class = header::classify(frame.packet(), self.key);
+            let class = self.parser.classify(frame.packet());
             for k in 0..frame.count() {
                 let (bytes, payload) = frame.length(k);
                 let class = Class { payload, ..class };
@@ -214,9 +221,9 @@ impl Loop {
             let bytes = self.pool.bytes(place);
             match frame.write(k, bytes) {
                 Some(length) => {
-                    let class = header::classify(&bytes[HEADER..HEADER + length], self.key);
-                    self.link
-                        .arrive(now, Live::new(place, length as u32, &class));
+                    let class = self.parser.classify(&bytes[HEADER..HEADER + length]);
+                    let packet = Live::new(place, length as u32, &class);
+                    self.link.arrive_with(now, packet, class.acknowledgment);
                 }
                 None => {
                     // It is longer than the device's MTU was at the start.
@@ -234,6 +241,7 @@ impl Loop {
         let (pool, large) = (&mut self.pool, &mut self.large);
         let (to, machine, lateness) = (&mut self.to, &mut self.machine, &mut self.late);
         let (gone, mut left) = (&self.gone, Left::default());
+        let wash = self.parser.wants.washed;
         let mut write = |parts: &[IoSlice<'_>], packets: u64| {
             let written = to.write_vectored(parts);
             if written.as_ref().is_err_and(is_deleted) {
@@ -258,7 +266,7 @@ impl Loop {
             } else {
                 large.end(packet.hash, &mut write);
                 let bytes = &mut pool.bytes(packet.place)[..HEADER + packet.bytes as usize];
-                let marked = mark && header::set_ce(&mut bytes[HEADER..]);
+                let marked = Change { mark, wash }.apply(&mut bytes[HEADER..]);
                 let taken = write(&[IoSlice::new(bytes)], 1);
                 pool.give(packet.place);
                 marked && taken

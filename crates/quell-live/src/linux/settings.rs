@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use quell_link::units::{format_rate, note_on_rate, parse_rate};
 use quell_link::{Error, Queue};
+use quell_qdisc::cake;
+use quell_qdisc::discipline::Wants;
 use serde::Deserialize;
 
 use super::host;
@@ -95,6 +97,7 @@ impl Settings {
         Parser {
             key: random_key(),
             tunnels: self.tunnels == Some(true),
+            wants: Wants::default(),
         }
     }
 
@@ -138,11 +141,21 @@ impl Settings {
         )
     }
 
-    /// What to say about rates that are probably not what was meant.
+    /// What to say about rates that are probably not what was meant, and about words without effect.
     pub fn notes(&self) -> Vec<String> {
         let each = self.directions().into_iter();
-        each.filter_map(|d| note_on_rate(&d.rate)).collect()
+        each.flat_map(|d| [note_on_rate(&d.rate), note_on_nat(&d.aqm)])
+            .flatten()
+            .collect()
     }
+}
+
+/// What to say where a queue asks for addresses before translation, which no backend learns.
+fn note_on_nat(aqm: &str) -> Option<String> {
+    let words = Queue::parse(aqm).ok()?;
+    let nat = words.spec::<cake::Params>()?.nat;
+    let note = "cake nat: quell does not read the kernel's table of translated connections; hosts are the addresses in the packets";
+    nat.then(|| note.to_owned())
 }
 
 impl Direction {

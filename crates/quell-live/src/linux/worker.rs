@@ -16,7 +16,7 @@ use super::backend::{Arrived, InterfaceBackend};
 use super::pace::Pace;
 use super::watchdog::Post;
 use super::{sandbox, sys};
-use crate::header::Parser;
+use crate::header::{Change, Parser};
 use crate::link::{Live, LiveLink, Params, View};
 use crate::report::LATE;
 
@@ -107,9 +107,14 @@ impl Worker {
         shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
         let before = *lock(&shared.look);
+        let link = link(params, backend.capacity());
+        let parser = Parser {
+            wants: link.wants(),
+            ..parser
+        };
         let mut run = Loop {
             post: post.clone(),
-            link: link(params, backend.capacity()),
+            link,
             backend,
             pace: Pace::new(),
             parser,
@@ -268,7 +273,7 @@ impl<D: InterfaceBackend> Loop<D> {
             if open {
                 self.look.passed += 1;
                 self.look.sent += 1;
-                self.backend.accept(arrived.place, false);
+                self.backend.accept(arrived.place, Change::NONE);
                 continue;
             }
             let packet = Live::new(arrived.place, arrived.bytes, &arrived.class);
@@ -278,7 +283,8 @@ impl<D: InterfaceBackend> Loop<D> {
             }
             self.slots[index] = Some((arrival, packet));
             self.look.held += 1;
-            self.link.arrive(now, packet);
+            self.link
+                .arrive_with(now, packet, arrived.class.acknowledgment);
         }
     }
 
@@ -287,11 +293,13 @@ impl<D: InterfaceBackend> Loop<D> {
         let now = self.pace.now();
         let (slots, backend, look) = (&mut self.slots, &mut self.backend, &mut self.look);
         let missed = &mut self.missed;
+        let wash = self.parser.wants.washed;
         self.link.advance(now, |due, packet| {
             *missed += u64::from(now.saturating_sub(due) > LATE);
             look.sent += 1;
             look.held -= 1;
-            look.marked += u64::from(backend.accept(packet.place, packet.ecn() == Ecn::Ce));
+            let mark = packet.ecn() == Ecn::Ce;
+            look.marked += u64::from(backend.accept(packet.place, Change { mark, wash }));
             slots[packet.place as usize] = None;
         });
         while let Some(place) = self.link.freed() {
@@ -312,7 +320,7 @@ impl<D: InterfaceBackend> Loop<D> {
     /// Lets everything go.
     fn release(&mut self) {
         self.empty(|backend, place| {
-            backend.accept(place, false);
+            backend.accept(place, Change::NONE);
         });
         self.backend.flush();
     }
@@ -345,6 +353,7 @@ impl<D: InterfaceBackend> Loop<D> {
     fn change(&mut self, params: Params) {
         self.backend.keep(kernel_length(&params));
         self.link = link(params, self.backend.capacity());
+        self.parser.wants = self.link.wants();
         self.pace = Pace::new();
         for (_, packet) in self.held() {
             self.link.arrive(0, packet);

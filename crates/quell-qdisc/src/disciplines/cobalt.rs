@@ -127,10 +127,10 @@ impl State {
         self.rec_inv_sqrt = (v.wrapping_mul(x) >> (32 - 2 + 1)) as u32;
     }
 
-    /// `t` plus interval / sqrt(count).
+    /// `t` plus interval / sqrt(count). Of an interval of more than 4.3 s the lower 32 bits count, as in Linux.
     #[inline]
     fn control(&self, t: Nanos, interval: Nanos) -> Nanos {
-        t + ((interval * u64::from(self.rec_inv_sqrt)) >> 32)
+        t + ((u64::from(interval as u32) * u64::from(self.rec_inv_sqrt)) >> 32)
     }
 
     fn blue_may_step(&self, params: &Params, now: Nanos) -> bool {

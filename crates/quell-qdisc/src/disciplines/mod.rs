@@ -32,10 +32,11 @@ use pie::Pie;
 use pie_ns3::PieNs3;
 use red::Red;
 
+use crate::discipline::Wants;
 use crate::parts::flows::Flows;
 use crate::{
     Admission, Backlog, Discipline, Drops, Gauges, Got, KnobSet, Knobs, Nanos, Packet, Rng,
-    SubGauges,
+    SubGauges, TinGauges,
 };
 
 /// Every discipline, as plain data: enum dispatch costs 3 to 4 ns a packet and keeps a world cloneable.
@@ -278,6 +279,12 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
     }
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {
         each!(self, q => Discipline::<P>::set_sub_knobs(q, sub_queue, knobs))
+    }
+    fn tins(&self) -> Vec<TinGauges> {
+        each!(self, q => Discipline::<P>::tins(q))
+    }
+    fn wants(&self) -> Wants {
+        each!(self, q => Discipline::<P>::wants(q))
     }
     // One dispatch for all of it.
     #[inline]

@@ -8,9 +8,10 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
+use crate::discipline::Wants;
 use crate::{
-    Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, NEVER, Nanos,
-    Packet, Rng, SubGauges,
+    Acknowledgment, Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs,
+    Labels, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,
 };
 
 /// The packet of a discipline from outside. It stands for a packet of the owner's, which gets its mark back.
@@ -92,6 +93,8 @@ pub trait AnyDiscipline: Debug + Send + Sync {
     fn sub_len(&self, sub_queue: usize) -> u32;
     fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges>;
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs);
+    fn tins(&self) -> Vec<TinGauges>;
+    fn wants(&self) -> Wants;
     /// The same discipline again, with the same handles.
     fn clone_box(&self) -> Box<dyn AnyDiscipline>;
 }
@@ -161,6 +164,12 @@ impl<T: Discipline<Handle> + Clone + Debug + Send + Sync + 'static> AnyDisciplin
     }
     fn set_sub_knobs(&mut self, sub_queue: usize, knobs: &Knobs) {
         Discipline::set_sub_knobs(self, sub_queue, knobs);
+    }
+    fn tins(&self) -> Vec<TinGauges> {
+        Discipline::tins(self)
+    }
+    fn wants(&self) -> Wants {
+        Discipline::wants(self)
     }
     fn clone_box(&self) -> Box<dyn AnyDiscipline> {
         Box::new(self.clone())
@@ -267,6 +276,12 @@ impl<P: Packet> Slab<P> {
         Ok(*packet)
     }
 
+    /// The packet of a handle, if it is held.
+    fn get(&self, handle: &Handle) -> Option<&P> {
+        let (turn, packet) = self.places.get(handle.place as usize)?;
+        (*turn == handle.turn).then_some(packet)
+    }
+
     /// Takes out all packets.
     fn drain(&mut self) -> impl Iterator<Item = P> {
         let held = |(turn, packet): (u32, P)| (turn % 2 == 1).then_some(packet);
@@ -291,6 +306,13 @@ impl<P: Packet, D: Drops<P>> Drops<Handle> for Dropped<'_, P, D> {
             Ok(packet) => self.drops.drop(now, packet, cause),
             Err(fault) => self.fault = self.fault.or(Some(fault)),
         }
+    }
+    fn labels(&self, handle: &Handle) -> Labels {
+        let packet = self.held.get(handle);
+        packet.map_or_else(Labels::default, |p| self.drops.labels(p))
+    }
+    fn acknowledgment(&self, handle: &Handle) -> Option<Acknowledgment> {
+        self.drops.acknowledgment(self.held.get(handle)?)
     }
 }
 
@@ -514,5 +536,11 @@ impl<P: Packet> Discipline<P> for Outside<P> {
         if let Some(discipline) = self.0.working_mut() {
             discipline.set_sub_knobs(sub_queue, knobs);
         }
+    }
+    fn tins(&self) -> Vec<TinGauges> {
+        self.0.working().map_or_else(Vec::new, |d| d.tins())
+    }
+    fn wants(&self) -> Wants {
+        self.0.discipline.wants()
     }
 }

@@ -98,6 +98,13 @@ struct Node<P> {
     next: u32,
 }
 
+/// Where a packet lies in its flow's FIFO.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    before: u32,
+    at: u32,
+}
+
 /// Buckets, flows, packets and lists.
 #[derive(Clone, Debug)]
 pub struct Flows<P> {
@@ -308,6 +315,45 @@ impl<P: Packet> Flows<P> {
         Some(packet)
     }
 
+    /// The packets of a flow from its head on, each with its place, which holds until the flow changes.
+    pub fn packets_in(&self, flow: FlowId) -> impl Iterator<Item = (Place, &P)> {
+        let f = &self.flows[flow as usize];
+        let mut at = Place {
+            before: NONE,
+            at: f.head,
+        };
+        (0..f.packets).map(move |_| {
+            let (here, node) = (at, &self.slab[at.at as usize]);
+            at = Place {
+                before: here.at,
+                at: node.next,
+            };
+            (here, &node.packet)
+        })
+    }
+
+    /// Takes a packet out of the middle of a flow's FIFO.
+    pub fn remove(&mut self, flow: FlowId, place: Place) -> P {
+        let f = &mut self.flows[flow as usize];
+        let node = &mut self.slab[place.at as usize];
+        let packet = node.packet;
+        let next = std::mem::replace(&mut node.next, self.free);
+        self.free = place.at;
+        if place.before == NONE {
+            f.head = next;
+        } else {
+            self.slab[place.before as usize].next = next;
+        }
+        if f.tail == place.at {
+            f.tail = place.before;
+        }
+        f.packets -= 1;
+        self.backlogs[flow as usize] -= packet.len();
+        self.packets -= 1;
+        self.bytes -= u64::from(packet.len());
+        packet
+    }
+
     /// The packet at the head of a flow's FIFO.
     #[inline]
     pub fn front(&self, flow: FlowId) -> Option<&P> {
@@ -476,6 +522,25 @@ mod tests {
         }
         assert_eq!(order, [2, 3, 0]);
         assert_eq!(f.lists[Turn::Old as usize].tail, NONE);
+    }
+
+    #[test]
+    fn packets_are_removed_from_anywhere_and_the_others_keep_their_order() {
+        for gone in 0..4u64 {
+            let mut f: Flows<TestPacket> = Flows::new(8);
+            let flow = f.flow_of(3);
+            for id in 0..4 {
+                f.push(flow, TestPacket::new(id, 100, 0, Ecn::NotEct));
+            }
+            let found = f.packets_in(flow).find(|(_, p)| p.id == gone);
+            let place = found.map(|(place, _)| place).expect("four packets");
+            assert_eq!(f.remove(flow, place).id, gone);
+            f.push(flow, TestPacket::new(4, 100, 0, Ecn::NotEct));
+            assert_eq!((f.len(), f.bytes(), f.backlog(flow)), (4, 400, 400));
+            let left: Vec<u64> = std::iter::from_fn(|| f.pop(flow)).map(|p| p.id).collect();
+            let kept: Vec<u64> = (0..5).filter(|id| *id != gone).collect();
+            assert_eq!(left, kept);
+        }
     }
 
     #[test]

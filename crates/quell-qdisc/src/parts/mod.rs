@@ -1,4 +1,5 @@
 //! What disciplines are built from.
 
 pub mod flows;
+pub mod framing;
 pub mod ring;

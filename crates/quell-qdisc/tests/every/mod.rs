@@ -7,6 +7,7 @@ use std::sync::Arc;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{
     MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, hush, l4s, pie,
     pie_ns3, red,
@@ -298,9 +299,33 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
         (
             "cake shaping",
             Params::Cake(cake::Params {
-                bandwidth: Some(20_000_000),
-                overhead: Some(44),
-                mpu: 84,
+                bandwidth: cake::Bandwidth::Shaped(20_000_000),
+                framing: Framing {
+                    overhead: 44,
+                    mpu: 84,
+                    cells: Cells::Atm,
+                },
+                of_ip: true,
+                ..cake.clone()
+            }),
+            Bound::Memory(100_000),
+        ),
+        (
+            "cake ingress",
+            Params::Cake(cake::Params {
+                bandwidth: cake::Bandwidth::Shaped(20_000_000),
+                ingress: true,
+                autorate_ingress: true,
+                isolation: cake::Isolation::Flowblind,
+                ..cake.clone()
+            }),
+            Bound::Memory(100_000),
+        ),
+        (
+            "cake unlimited",
+            Params::Cake(cake::Params {
+                bandwidth: cake::Bandwidth::Unlimited,
+                tins: cake::Tins::Diffserv8,
                 ..cake
             }),
             Bound::Memory(100_000),

@@ -81,6 +81,14 @@ pub struct Flow {
     pub hops: (u32, u32),
     /// Where it goes in a cell.
     pub ends: Option<wifi::Ends>,
+    /// The host behind the bottleneck; `None`: one for each base round trip and ECN setting.
+    pub host: Option<String>,
+    /// The host at the other end; `None`: one for all.
+    pub to_host: Option<String>,
+    /// The DSCP of its data.
+    pub dscp: u8,
+    /// The firewall's mark of its packets.
+    pub fwmark: u32,
 }
 
 /// What holds where a file has no key.
@@ -129,6 +137,10 @@ impl Default for Flow {
             direction: Direction::Down,
             hops: (0, 0),
             ends: None,
+            host: None,
+            to_host: None,
+            dscp: 0,
+            fwmark: 0,
         }
     }
 }

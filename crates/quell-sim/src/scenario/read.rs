@@ -132,6 +132,7 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
                 }
                 (flow.direction, flow.hops) = (Direction::Up, (0, 0));
             }
+            (flow.host, flow.to_host) = (way.host, way.to_host);
             vec![None]
         }
     };

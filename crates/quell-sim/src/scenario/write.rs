@@ -46,6 +46,8 @@ fn flow(flow: &Flow, s: &Scenario) -> Table {
                 direction: flow.direction,
                 hops: flow.hops,
                 last: s.hops.len() as u32,
+                host: flow.host.clone(),
+                to_host: flow.to_host.clone(),
             };
             WAY.write(&way, &mut table);
         }

@@ -2,6 +2,7 @@
 
 mod applications;
 mod brought;
+mod cake;
 mod common;
 mod ends;
 mod links;

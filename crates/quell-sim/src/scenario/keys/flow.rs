@@ -1,6 +1,7 @@
 //! The keys of `[[flow]]` that every kind has, and where a flow goes.
 
 use quell_link::Error;
+use quell_link::dscp;
 use quell_link::field::Field;
 use quell_link::units::format_time;
 
@@ -61,6 +62,23 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
             Field::Time(|f| &mut f.stagger, 0, LONGEST),
             "each flow begins within this much of `start`, drawn from the seed",
         ),
+        key(
+            "dscp",
+            Field::Other {
+                syntax: "NAME|N",
+                set: |f, text| {
+                    f.dscp = dscp::parse(text)?;
+                    Ok(())
+                },
+                get: |f| dscp::format(f.dscp),
+            },
+            "DSCP of the data, as `\"EF\"`, `\"AF41\"`, `\"CS1\"`, `\"LE\"` or 0 to 63; ACKs have CS0, as Linux's",
+        ),
+        key(
+            "fwmark",
+            Field::Count(|f| &mut f.fwmark, 0, u32::MAX),
+            "the firewall's mark of its packets, for `cake fwmark`",
+        ),
     ],
     default: Flow::default,
     needs: None,
@@ -85,6 +103,10 @@ pub(in crate::scenario) struct Way {
     pub hops: (u32, u32),
     /// The last queue of the path downwards.
     pub last: u32,
+    /// The host behind the bottleneck.
+    pub host: Option<String>,
+    /// The one at the other end.
+    pub to_host: Option<String>,
 }
 
 impl Way {
@@ -94,6 +116,8 @@ impl Way {
             direction: Direction::Down,
             hops: (0, last),
             last,
+            host: None,
+            to_host: None,
         }
     }
 
@@ -141,11 +165,45 @@ pub(in crate::scenario) static WAY: Section<Way> = Section {
             "the first and the last queue of the path that the flow passes, 0 being `[link]`; not in a cell",
         )
         .or("all"),
+        key::<Way>(
+            "host",
+            Field::Other {
+                syntax: "NAME",
+                set: |w, text| {
+                    w.host = Some(host(text)?);
+                    Ok(())
+                },
+                get: |w| w.host.clone().unwrap_or_default(),
+            },
+            "the flow's host behind the bottleneck, which sends on the way up and receives on the way down: `cake` shares the link among hosts; not in a cell, whose hosts are its nodes",
+        )
+        .or("one for each `rtt` and `ecn`"),
+        key::<Way>(
+            "to_host",
+            Field::Other {
+                syntax: "NAME",
+                set: |w, text| {
+                    w.to_host = Some(host(text)?);
+                    Ok(())
+                },
+                get: |w| w.to_host.clone().unwrap_or_default(),
+            },
+            "the host at the other end; not in a cell",
+        )
+        .or("one server for all"),
     ],
     default: || Way::new(0),
     needs: None,
     finish: |_, _| Ok(()),
 };
+
+/// The name of a host.
+fn host(text: &str) -> Result<String, Error> {
+    match text.trim() == text && !text.is_empty() && !text.contains(char::is_control) {
+        true => Ok(text.to_owned()),
+        false => Err(Error::new("no name of a host").remedy("write host = \"laptop\"")),
+    }
+}
 
 fn hops(way: &mut Way, node: &Node) -> Result<(), Error> {
     let last = way.all().1;

@@ -1,0 +1,443 @@
+//! CAKE's words, which mean what they mean to `tc`: of words that contradict each other the last counts.
+
+use quell_qdisc::cake::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
+use quell_qdisc::disciplines;
+use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::{MS, SEC, US};
+
+use super::rows::opt;
+use super::{Built, Field, Kind, Opt, Spec};
+use crate::error::Error;
+use crate::field;
+use crate::units::{format_rate, format_time};
+
+impl Spec for Params {
+    /// Without a bandwidth of its own the link is its shaper.
+    fn build(&self, rate_bps: u64) -> Built {
+        let mut params = self.clone();
+        if let Bandwidth::Link(_) = params.bandwidth {
+            params.bandwidth = match params.autorate_ingress {
+                true => Bandwidth::Unlimited,
+                false => Bandwidth::Link(rate_bps.max(512)),
+            };
+        }
+        Built::queue(disciplines::Params::Cake(params))
+    }
+}
+
+const TINS: [(&str, Tins); 6] = [
+    ("besteffort", Tins::BestEffort),
+    ("precedence", Tins::Precedence),
+    ("diffserv3", Tins::Diffserv3),
+    ("diffserv4", Tins::Diffserv4),
+    ("diffserv8", Tins::Diffserv8),
+    ("diffserv", Tins::Diffserv4),
+];
+
+const ISOLATION: [(&str, Isolation); 8] = [
+    ("flowblind", Isolation::Flowblind),
+    ("srchost", Isolation::SourceHost),
+    ("dsthost", Isolation::DestinationHost),
+    ("hosts", Isolation::Hosts),
+    ("flows", Isolation::Flows),
+    ("dual-srchost", Isolation::DualSource),
+    ("dual-dsthost", Isolation::DualDestination),
+    ("triple-isolate", Isolation::Triple),
+];
+
+const FILTERS: [(&str, AckFilter); 3] = [
+    ("ack-filter", AckFilter::Filter),
+    ("ack-filter-aggressive", AckFilter::Aggressive),
+    ("no-ack-filter", AckFilter::Off),
+];
+
+const CELLS: [(&str, Cells); 3] = [
+    ("atm", Cells::Atm),
+    ("ptm", Cells::Ptm),
+    ("noatm", Cells::None),
+];
+
+/// Round trips and, where it is no twentieth of that, the target.
+const ROUND_TRIPS: [(&str, u64, Option<u64>); 8] = [
+    ("datacentre", 100 * US, None),
+    ("lan", MS, None),
+    ("metro", 10 * MS, None),
+    ("regional", 30 * MS, None),
+    ("internet", 100 * MS, None),
+    ("oceanic", 300 * MS, None),
+    ("satellite", SEC, None),
+    ("interplanetary", 1000 * SEC, None),
+];
+
+/// What a word stands for.
+fn meant<V: Copy>(table: &[(&str, V)], word: &str) -> Option<V> {
+    table.iter().find(|(w, _)| *w == word).map(|(_, v)| *v)
+}
+
+/// The first word that stands for this.
+fn word_for<V: PartialEq>(table: &[(&'static str, V)], value: &V) -> &'static str {
+    let found = table.iter().find(|(_, v)| v == value);
+    found.map_or("", |(word, _)| word)
+}
+
+/// An option that may be given again.
+const fn free(name: &'static str, field: Field<Params>, meaning: &'static str) -> Opt<Params> {
+    opt(name, field, meaning).again()
+}
+
+const fn words(
+    words: &'static str,
+    set: fn(&mut Params, &str),
+    get: fn(&Params) -> &'static str,
+    meaning: &'static str,
+) -> Opt<Params> {
+    free(words, Field::Word { words, set, get }, meaning)
+}
+
+const fn flag(
+    name: &'static str,
+    at: fn(&mut Params) -> &mut bool,
+    off: &'static str,
+    meaning: &'static str,
+) -> Opt<Params> {
+    free(name, Field::Flag(at, off), meaning)
+}
+
+pub(super) static CAKE: Kind<Params> = Kind {
+    name: "cake",
+    summary: "Common Applications Kept Enhanced: shaper, tins by DSCP, fair hosts and flows with cobalt each; of words that contradict each other the last counts, as in tc",
+    source: "Linux sch_cake",
+    default: Params::default,
+    options: &[
+        free(
+            "bandwidth",
+            Field::Other {
+                syntax: "RATE",
+                set: |p, text| {
+                    let bps = field::rate(text, 512, 1 << 50)?;
+                    (p.bandwidth, p.autorate_ingress) = (Bandwidth::Shaped(bps), false);
+                    Ok(())
+                },
+                get: |p| match p.bandwidth {
+                    Bandwidth::Shaped(bps) => format_rate(bps),
+                    _ => String::new(),
+                },
+            },
+            "rate of its own shaper (default: the link is its shaper, and its rate tunes what this would)",
+        ),
+        free(
+            "unlimited",
+            Field::Switch {
+                off: "",
+                set: |p, _| (p.bandwidth, p.autorate_ingress) = (Bandwidth::Unlimited, false),
+                get: |p| p.bandwidth == Bandwidth::Unlimited,
+            },
+            "no shaper, and nothing is tuned to a rate",
+        ),
+        free(
+            "autorate-ingress",
+            Field::Switch {
+                off: "",
+                set: |p, _| p.autorate_ingress = true,
+                get: |p| p.autorate_ingress,
+            },
+            "the shaper follows the estimated rate of arrivals, bandwidth being its first rate; bandwidth or unlimited after it ends that",
+        ),
+        words(
+            "besteffort|precedence|diffserv3|diffserv4|diffserv8|diffserv",
+            |p, word| p.tins = meant(&TINS, word).unwrap_or_default(),
+            |p| word_for(&TINS, &p.tins),
+            "tins by DSCP: one, eight by precedence, three, four, eight; diffserv is diffserv4",
+        ),
+        free(
+            "fwmark",
+            Field::Other {
+                syntax: "MASK",
+                set: |p, text| {
+                    let parsed = match text.strip_prefix("0x") {
+                        Some(digits) => u32::from_str_radix(digits, 16),
+                        None => text.parse(),
+                    };
+                    p.fwmark = parsed.map_err(|_| {
+                        Error::new(format!("\"{text}\" is no mask"))
+                            .remedy("write a number up to 4294967295, or a hexadecimal one as 0xff")
+                    })?;
+                    Ok(())
+                },
+                get: |p| match p.fwmark {
+                    0 => String::new(),
+                    mask => format!("0x{mask:x}"),
+                },
+            },
+            "bits of the firewall's mark that name the tin, 1 being the first; without effect with besteffort",
+        ),
+        words(
+            "flowblind|srchost|dsthost|hosts|flows|dual-srchost|dual-dsthost|triple-isolate",
+            |p, word| p.isolation = meant(&ISOLATION, word).unwrap_or_default(),
+            |p| word_for(&ISOLATION, &p.isolation),
+            "who shares a tin's bandwidth: nobody, hosts, flows, or hosts and then their flows",
+        ),
+        flag(
+            "nat",
+            |p| &mut p.nat,
+            "nonat",
+            "hosts are those before address translation; simulated hosts have none",
+        ),
+        flag(
+            "wash",
+            |p| &mut p.wash,
+            "nowash",
+            "clears the DSCP of what leaves",
+        ),
+        flag(
+            "ingress",
+            |p| &mut p.ingress,
+            "egress",
+            "the shaper stands behind the bottleneck: it counts what it drops, too",
+        ),
+        words(
+            "ack-filter|ack-filter-aggressive|no-ack-filter",
+            |p, word| p.ack_filter = meant(&FILTERS, word).unwrap_or_default(),
+            |p| word_for(&FILTERS, &p.ack_filter),
+            "drops queued ACKs that later ones make superfluous, all but one or all",
+        ),
+        flag(
+            "split-gso",
+            |p| &mut p.split_gso,
+            "no-split-gso",
+            "packets that the network stack joined are taken apart; quell's links always do that",
+        ),
+        free(
+            "rtt",
+            Field::Other {
+                syntax: "TIME",
+                set: |p, text| {
+                    (p.rtt, p.target) = (field::time(text, US, LONGEST)?, None);
+                    Ok(())
+                },
+                get: |p| format_time(p.rtt),
+            },
+            "round trip of the paths behind: cobalt's interval",
+        ),
+        // As `tc`: a second one of these is refused.
+        opt::<Params>(
+            "datacentre|lan|metro|regional|internet|oceanic|satellite|interplanetary",
+            Field::Word {
+                words: "datacentre|lan|metro|regional|internet|oceanic|satellite|interplanetary",
+                set: |p, word| {
+                    if let Some((_, rtt, target)) = ROUND_TRIPS.iter().find(|r| r.0 == word) {
+                        (p.rtt, p.target) = (*rtt, *target);
+                    }
+                },
+                get: |p| match (p.rtt, p.target) {
+                    (rtt, None) if rtt == 100 * MS => "internet",
+                    _ => "",
+                },
+            },
+            "rtt 100us, 1ms, 10ms, 30ms, 100ms, 300ms, 1s, 1000s",
+        ),
+        free(
+            "target",
+            Field::MaybeTime(|p| &mut p.target, 0, LONGEST),
+            "target delay (default: a twentieth of rtt); tc has no word for it",
+        ),
+        free(
+            "memlimit",
+            Field::Bytes(|p| &mut p.memory_limit, 0, u32::MAX as u64),
+            "bytes in the whole queue; 0: computed from bandwidth and rtt",
+        ),
+        free(
+            "raw",
+            Field::Switch {
+                off: "",
+                set: |p, _| {
+                    (p.framing.overhead, p.framing.cells) = (0, Cells::None);
+                    (p.raw, p.of_ip) = (true, false);
+                },
+                get: |p| p.raw,
+            },
+            "packets count as long as they are, Ethernet's header included; words after it add to that",
+        ),
+        words(
+            Framing::WORDS,
+            |p, word| {
+                p.of_ip = !p.raw;
+                p.framing.add(word);
+            },
+            |_| "",
+            "the link's framing (tc-cake(8)): overheads add up, with atm, ptm or mpu where it has them; conservative is overhead 48 atm",
+        ),
+        free(
+            "via-ethernet",
+            Field::Switch {
+                off: "",
+                set: |_, _| (),
+                get: |_| false,
+            },
+            "changes nothing; tc prints it",
+        ),
+        free(
+            "overhead",
+            Field::Other {
+                syntax: "BYTES",
+                set: |p, text| {
+                    let overhead = text.parse().ok().filter(|o| (-64..=256).contains(o));
+                    let error = || {
+                        Error::new(format!("\"{text}\" is no overhead")).remedy("write -64 to 256")
+                    };
+                    p.framing.overhead = overhead.ok_or_else(error)?;
+                    p.of_ip = !p.raw;
+                    Ok(())
+                },
+                get: |p| match (p.of_ip, p.framing.overhead) {
+                    (false, 0) => String::new(),
+                    (_, overhead) => overhead.to_string(),
+                },
+            },
+            "bytes that the link adds to an IP packet, in place of what was said before (default: packets count as they are)",
+        ),
+        free(
+            "mpu",
+            Field::Count(|p| &mut p.framing.mpu, 0, 256),
+            "minimum bytes that a packet counts",
+        ),
+        words(
+            "atm|ptm|noatm",
+            |p, word| p.framing.cells = meant(&CELLS, word).unwrap_or_default(),
+            |p| word_for(&CELLS, &p.framing.cells),
+            "what carries the bytes: cells of 48 in 53, 64 in 65, or frames as they are",
+        ),
+    ],
+    check: Params::check,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Queue;
+
+    fn params(words: &str) -> Params {
+        let queue = Queue::parse(words).unwrap_or_else(|e| panic!("{words}: {e}"));
+        queue.spec::<Params>().expect("cake").clone()
+    }
+
+    fn error(words: &str) -> String {
+        Queue::parse(words).expect_err(words).to_string()
+    }
+
+    fn canonical(words: &str) -> String {
+        Queue::parse(words).expect(words).canonical()
+    }
+
+    #[test]
+    fn bare_cake_has_tcs_defaults() {
+        let p = params("cake");
+        assert_eq!((p.tins, p.isolation), (Tins::Diffserv3, Isolation::Triple));
+        assert_eq!((p.nat, p.wash, p.ingress), (false, false, false));
+        assert_eq!((p.rtt, p.target, p.split_gso), (100 * MS, None, true));
+        assert_eq!(
+            p,
+            params("cake diffserv3 triple-isolate nonat nowash egress internet")
+        );
+    }
+
+    #[test]
+    fn of_words_that_contradict_each_other_the_last_counts_as_in_tc() {
+        // Linux's tc, "tc qdisc show" after each of these.
+        for (words, same) in [
+            ("cake besteffort diffserv4", "cake diffserv4"),
+            ("cake diffserv", "cake diffserv4"),
+            ("cake nat nonat", "cake"),
+            ("cake flows dual-srchost", "cake dual-srchost"),
+            ("cake ack-filter no-ack-filter", "cake"),
+            ("cake bandwidth 10mbit unlimited", "cake unlimited"),
+            ("cake unlimited bandwidth 10mbit", "cake bandwidth 10mbit"),
+            (
+                "cake autorate-ingress bandwidth 10mbit",
+                "cake bandwidth 10mbit",
+            ),
+            ("cake rtt 10ms lan", "cake rtt 1ms"),
+            ("cake lan rtt 10ms", "cake rtt 10ms"),
+            ("cake docsis overhead 4", "cake overhead 4 mpu 64"),
+            ("cake overhead 4 docsis", "cake overhead 22 mpu 64"),
+            ("cake docsis ethernet", "cake overhead 56 mpu 84"),
+            (
+                "cake pppoe-ptm ether-vlan ether-vlan",
+                "cake overhead 38 ptm",
+            ),
+            ("cake pppoe-ptm noatm", "cake overhead 30"),
+            ("cake atm docsis", "cake overhead 18 mpu 64"),
+            ("cake docsis conservative", "cake overhead 48 mpu 64 atm"),
+            ("cake docsis raw", "cake raw mpu 64"),
+            ("cake raw docsis", "cake raw overhead 18 mpu 64"),
+            (
+                "cake bandwidth 1mbit bandwidth 2mbit",
+                "cake bandwidth 2mbit",
+            ),
+        ] {
+            assert_eq!(canonical(words), same);
+            assert_eq!(params(words), params(same), "{words}");
+        }
+    }
+
+    #[test]
+    fn bandwidth_and_autorate_ingress_go_together_in_this_order() {
+        let p = params("cake bandwidth 10mbit autorate-ingress");
+        assert!(p.autorate_ingress && p.bandwidth == Bandwidth::Shaped(10_000_000));
+        assert_eq!(
+            canonical("cake bandwidth 10mbit autorate-ingress"),
+            "cake bandwidth 10mbit autorate-ingress"
+        );
+    }
+
+    #[test]
+    fn two_round_trips_by_name_are_refused_as_by_tc() {
+        assert_eq!(
+            error("cake metro lan"),
+            "cake: `metro` and `lan` exclude each other; keep one of them"
+        );
+        assert_eq!(
+            error("cake lan lan"),
+            "cake: lan: given twice; give it once"
+        );
+    }
+
+    #[test]
+    fn values_out_of_range_say_what_is_right() {
+        assert_eq!(
+            error("cake overhead 300"),
+            "cake: overhead: \"300\" is no overhead; write -64 to 256"
+        );
+        assert_eq!(
+            error("cake fwmark tin"),
+            "cake: fwmark: \"tin\" is no mask; write a number up to 4294967295, or a hexadecimal one as 0xff"
+        );
+        assert!(error("cake mpu 300").starts_with("cake: mpu: \"300\" is too large"));
+        assert!(error("cake adsl").contains("unknown option `adsl`"));
+    }
+
+    #[test]
+    fn the_link_is_the_shaper_unless_a_word_says_otherwise() {
+        let bandwidth = |words: &str| {
+            let built = Queue::parse(words).expect(words).build(8_000_000);
+            match built.queue {
+                disciplines::Params::Cake(p) => p.bandwidth,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(bandwidth("cake"), Bandwidth::Link(8_000_000));
+        assert_eq!(bandwidth("cake unlimited"), Bandwidth::Unlimited);
+        assert_eq!(bandwidth("cake autorate-ingress"), Bandwidth::Unlimited);
+        assert_eq!(
+            bandwidth("cake bandwidth 1mbit"),
+            Bandwidth::Shaped(1_000_000)
+        );
+    }
+
+    #[test]
+    fn marks_are_read_in_both_notations() {
+        assert_eq!(params("cake fwmark 0xf0").fwmark, 240);
+        assert_eq!(params("cake fwmark 240"), params("cake fwmark 0xf0"));
+        assert_eq!(canonical("cake fwmark 240"), "cake fwmark 0xf0");
+    }
+}

@@ -1,0 +1,123 @@
+//! What a TCP header acknowledges, for a filter of ACKs (RFC 9293, section 3.1; RFC 7323; RFC 2018).
+
+use quell_qdisc::Acknowledgment;
+use quell_qdisc::packet::SACK_BLOCKS;
+
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+const ECE_CWR: u8 = 0xc0;
+const END: u8 = 0;
+const NOP: u8 = 1;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+const MD5: u8 = 19;
+
+/// What a segment acknowledges, `connection` being a hash of its addresses and ports; `None` without the ACK flag, with SYN, or
+/// if the header is cut short.
+pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowledgment> {
+    let header = usize::from(segment.get(12)? >> 4) * 4;
+    let flags = *segment.get(13)?;
+    let mut options = segment.get(20..header)?;
+    if flags & (ACK | SYN) != ACK {
+        return None;
+    }
+    let reserved = segment[12] & 15;
+    let mut ack = Acknowledgment {
+        connection,
+        // Flags that no one knows yet, or that say more than an acknowledgement, and data keep it.
+        pure: flags & !ECE_CWR == ACK && reserved == 0 && segment.len() == header,
+        echo: (flags & ECE_CWR).into(),
+        number: word(segment, 8)?,
+        ..Acknowledgment::default()
+    };
+    while let Some(&kind) = options.first() {
+        if kind == END {
+            break;
+        }
+        if kind == NOP {
+            options = &options[1..];
+            continue;
+        }
+        let length = usize::from(*options.get(1).unwrap_or(&0));
+        let Some(option) = options.get(2..length) else {
+            break;
+        };
+        match (kind, option.len()) {
+            (TIMESTAMPS, 8) => {
+                (ack.tsval, ack.tsecr) = (word(option, 0)?, word(option, 4)?);
+            }
+            (SACK, n) if n % 8 == 0 && n / 8 <= SACK_BLOCKS => {
+                for (block, bytes) in ack.sack.iter_mut().zip(option.chunks_exact(8)) {
+                    *block = (word(bytes, 0)?, word(bytes, 4)?);
+                }
+                ack.blocks = (n / 8) as u8;
+            }
+            (MD5, _) => {}
+            _ => ack.pure = false,
+        }
+        options = &options[length..];
+    }
+    Some(ack)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A segment of these flags with these options.
+    fn segment(flags: u8, options: &[u8], data: usize) -> Vec<u8> {
+        let mut s = vec![0; 20];
+        s[8..12].copy_from_slice(&7u32.to_be_bytes());
+        s[12] = ((20 + options.len()) / 4 << 4) as u8;
+        s[13] = flags;
+        s.extend_from_slice(options);
+        s.resize(s.len() + data, 1);
+        s
+    }
+
+    const STAMPS: [u8; 12] = [NOP, NOP, TIMESTAMPS, 10, 0, 0, 0, 3, 0, 0, 0, 4];
+
+    #[test]
+    fn an_ack_tells_number_timestamps_and_blocks() {
+        let mut options = STAMPS.to_vec();
+        options.extend([NOP, NOP, SACK, 10, 0, 0, 0, 9, 0, 0, 0, 12]);
+        let ack = acknowledgment(&segment(ACK, &options, 0), 5).expect("an ACK");
+        assert_eq!((ack.connection, ack.number, ack.pure), (5, 7, true));
+        assert_eq!((ack.tsval, ack.tsecr), (3, 4));
+        assert_eq!((ack.blocks, ack.sack[0]), (1, (9, 12)));
+    }
+
+    #[test]
+    fn what_says_more_than_an_acknowledgement_is_not_pure() {
+        let pure = |s: Vec<u8>| acknowledgment(&s, 0).expect("an ACK").pure;
+        assert!(pure(segment(ACK, &STAMPS, 0)));
+        assert!(pure(segment(ACK | 0x40, &STAMPS, 0)), "ECE");
+        assert!(!pure(segment(ACK, &STAMPS, 1)), "data");
+        assert!(!pure(segment(ACK | 0x08, &STAMPS, 0)), "PSH");
+        assert!(!pure(segment(ACK | 0x01, &STAMPS, 0)), "FIN");
+        assert!(!pure(segment(ACK, &[30, 4, 0, 0], 0)), "an option unknown");
+        let mut accurate = segment(ACK, &STAMPS, 0);
+        accurate[12] |= 1;
+        assert!(!pure(accurate), "AE");
+    }
+
+    #[test]
+    fn connection_requests_and_what_is_cut_short_acknowledge_nothing() {
+        assert_eq!(acknowledgment(&segment(SYN, &[], 0), 0), None);
+        assert_eq!(acknowledgment(&segment(SYN | ACK, &[], 0), 0), None);
+        assert_eq!(acknowledgment(&segment(ACK, &STAMPS, 0)[..24], 0), None);
+        assert_eq!(acknowledgment(&[], 0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = acknowledgment(&bytes, 0);
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! CAKE: a shaper without bursts, tins by DSCP, fair shares for hosts and flows, COBALT on each flow, an ACK filter.
+//!
+//! Sources: Linux 7.2 `net/sched/sch_cake.c`; T. Høiland-Jørgensen, D. Täht, J. Morton, "Piece of CAKE" (LANMAN 2018);
+//! `tc-cake(8)`.
+//! Deviations:
+//! - without `bandwidth` the link behind is the shaper, and its rate tunes what `bandwidth` would ([`Bandwidth::Link`]);
+//! - the longest flow is found by a walk over the flows ever used, not by a heap;
+//! - memory is each packet's length and [`PACKET_MEMORY`], which stands for `truesize`;
+//! - filters and priorities of the kernel's cannot override the classification; a mark can (`fwmark`);
+//! - `split-gso` and `wash` are up to the packets' owner, who also clears the DSCP behind the queue.
+
+mod ack;
+mod diffserv;
+mod params;
+mod tin;
+
+use crate::discipline::Wants;
+use crate::parts::flows::{FlowId, PACKET_MEMORY, Turn};
+use crate::{
+    Discipline, DropCause, Drops, Gauges, Got, MS, MTU, Nanos, Packet, Rng, SEC, SubGauges,
+    TinGauges,
+};
+
+pub use params::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
+use tin::{ByteTime, Config, Set, Tin, ewma};
+
+/// Memory by default is at least this, and at most what so many full-size packets take.
+const MIN_MEMORY: u64 = 4 << 20;
+const MAX_PACKETS: u64 = 10_240;
+/// Time between two estimates of what arrives.
+const RECONFIGURE: Nanos = 250 * MS;
+
+/// The estimate of what arrives, for `autorate-ingress`.
+#[derive(Clone, Debug, Default)]
+struct Arrivals {
+    last: Nanos,
+    window_begin: Nanos,
+    window_bytes: u64,
+    /// Mean time between packets.
+    gap: Nanos,
+    /// Bytes per second.
+    peak: u64,
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Cake<P> {
+    params: Params,
+    /// The tin of each DSCP.
+    map: [u8; 64],
+    tins: Vec<Tin<P>>,
+    /// The tin and the flow of each sub-queue.
+    subs: Vec<(u8, FlowId)>,
+    byte_time: ByteTime,
+    memory: u64,
+    packets: usize,
+    bytes: u64,
+    /// When the shaper lets the next packet go.
+    next: Nanos,
+    /// When it does at the latest, whatever was dropped.
+    failsafe: Nanos,
+    /// The tin in turn where nothing shapes.
+    current: usize,
+    arrivals: Arrivals,
+    marks: u64,
+}
+
+impl<P: Packet> Cake<P> {
+    /// An empty queue.
+    pub fn new(params: Params) -> Self {
+        debug_assert_eq!(params.check(), Ok(()));
+        let rate = params.bandwidth.bytes_per_s();
+        let tins = (0..params.tins.count()).map(|tin| Tin::new(config(&params, tin, rate)));
+        let mut cake = Self {
+            map: params.tins.map(),
+            tins: tins.collect(),
+            subs: Vec::new(),
+            byte_time: ByteTime::default(),
+            memory: 0,
+            packets: 0,
+            bytes: 0,
+            next: 0,
+            failsafe: 0,
+            current: 0,
+            arrivals: Arrivals {
+                peak: rate,
+                ..Arrivals::default()
+            },
+            marks: 0,
+            params,
+        };
+        cake.configure(rate);
+        cake
+    }
+
+    /// Sets another bandwidth, as `tc qdisc change` does; what is queued stays.
+    pub fn set_bandwidth(&mut self, bandwidth: Bandwidth) {
+        self.params.bandwidth = bandwidth;
+        self.configure(bandwidth.bytes_per_s());
+    }
+
+    /// What follows from a rate in bytes per second (`cake_reconfigure`).
+    fn configure(&mut self, rate: u64) {
+        for (i, tin) in self.tins.iter_mut().enumerate() {
+            tin.config = config(&self.params, i, rate);
+        }
+        self.byte_time = self.tins[0].config.byte_time;
+        let most = MAX_PACKETS * u64::from(MTU);
+        self.memory = match (self.params.memory_limit, rate) {
+            (0, 0) => most,
+            (0, rate) => {
+                // Four times the bandwidth-delay product.
+                let four = u128::from(rate) * u128::from(self.params.rtt) * 4 / u128::from(SEC);
+                u64::from(four as u32).clamp(MIN_MEMORY, most)
+            }
+            (limit, _) => limit,
+        };
+    }
+
+    /// Memory that the queued packets take, as Linux counts it.
+    fn memory_used(&self) -> u64 {
+        self.bytes + self.packets as u64 * PACKET_MEMORY
+    }
+
+    #[inline]
+    fn shapes(&self) -> bool {
+        self.byte_time.limits() && self.params.shapes()
+    }
+
+    /// Charges a packet to its tin and the shaper; what that counts.
+    #[inline]
+    fn charge(&mut self, now: Nanos, tin: usize, len: u32, dropped: bool) -> i32 {
+        let seen = match self.params.of_ip {
+            true => len.saturating_sub(self.params.header),
+            false => len,
+        };
+        let bytes = self.params.framing.bytes(seen);
+        if self.byte_time.limits() {
+            let tin = &mut self.tins[tin];
+            let time = tin.config.byte_time.of(bytes);
+            if tin.next < now {
+                tin.next += time;
+            } else {
+                tin.next = tin.next.max(now + time);
+            }
+            let whole = self.byte_time.of(bytes);
+            self.next += whole;
+            if !dropped {
+                self.failsafe += whole + whole / 2;
+            }
+        }
+        bytes as i32
+    }
+
+    /// A packet is no longer queued.
+    #[inline]
+    fn forget(&mut self, packet: &P) {
+        self.packets -= 1;
+        self.bytes -= u64::from(packet.len());
+    }
+
+    /// Drops at the head of the longest flow and tells its COBALT.
+    #[cold]
+    fn drop_one<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> bool {
+        let tins = self.tins.iter().enumerate();
+        let longest = tins
+            .filter_map(|(i, tin)| Some((i, tin.flows.fattest()?)))
+            .rev()
+            .max_by_key(|(i, flow)| self.tins[*i].flows.backlog(*flow));
+        let Some((at, flow)) = longest else {
+            return false;
+        };
+        let tin = &mut self.tins[at];
+        let Some(packet) = tin.flows.pop(flow) else {
+            return false;
+        };
+        let law = &mut tin.states[flow as usize].law;
+        let wakes = law.queue_full(&tin.config.cobalt, now);
+        tin.stats.unresponsive_flows += u32::from(wakes);
+        tin.stats.drops += 1;
+        self.forget(&packet);
+        if self.params.ingress {
+            self.charge(now, at, packet.len(), true);
+        }
+        drops.drop(now, packet, DropCause::Overflow);
+        true
+    }
+
+    /// Drops an ACK that the one that came makes superfluous.
+    #[inline]
+    fn filter_acks<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        flow: FlowId,
+        last: &P,
+        drops: &mut D,
+    ) {
+        let tin = &mut self.tins[at];
+        let filter = self.params.ack_filter;
+        let Some(place) = ack::superfluous(&tin.flows, flow, last, filter, drops) else {
+            return;
+        };
+        let ack = tin.flows.remove(flow, place);
+        tin.stats.ack_drops += 1;
+        self.forget(&ack);
+        if self.params.ingress {
+            self.charge(now, at, ack.len(), true);
+        }
+        drops.drop(now, ack, DropCause::Early);
+    }
+
+    /// Estimates the capacity of the link before this queue and sets the shaper a little below it.
+    fn estimate(&mut self, now: Nanos, len: u32) {
+        let a = &mut self.arrivals;
+        a.window_bytes += u64::from(len);
+        let gap = (now - a.last).min(SEC);
+        // Short bursts count little: what a wireless link delivers at once, say.
+        a.gap = ewma(a.gap, gap, if gap > a.gap { 2 } else { 8 });
+        a.last = now;
+        if gap <= a.gap {
+            return;
+        }
+        let window = u128::from(now - a.window_begin).max(1);
+        let rate = (u128::from(a.window_bytes) * u128::from(SEC) / window) as u64;
+        a.peak = ewma(a.peak, rate, if rate > a.peak { 2 } else { 8 });
+        (a.window_bytes, a.window_begin) = (0, now);
+        let peak = a.peak;
+        if now > RECONFIGURE {
+            self.configure((peak * 15) >> 4);
+        }
+    }
+
+    /// A packet has come into a flow: it is sparse if it was at rest, and in the rotation if it only waited there.
+    #[inline]
+    fn activate(&mut self, at: usize, flow: FlowId, rng: &mut Rng) {
+        let isolation = self.params.isolation;
+        let tin = &mut self.tins[at];
+        match tin.states[flow as usize].set {
+            Set::None | Set::Decaying => {
+                tin.flows.move_to(flow, Turn::New);
+                tin.count_as(flow, Set::Sparse, isolation);
+                tin.flows.get_mut(flow).deficit = tin.quantum(flow, isolation, rng);
+            }
+            Set::SparseWait => tin.count_as(flow, Set::Bulk, isolation),
+            Set::Sparse | Set::Bulk => {}
+        }
+    }
+
+    /// The tin to serve: while a rate is kept the highest that is below its threshold, else the one that is due first; without
+    /// a rate the next in a deficit round robin. `None` if no tin has anything.
+    #[inline]
+    fn next_tin(&mut self, now: Nanos) -> Option<usize> {
+        if self.tins.len() == 1 && self.byte_time.limits() {
+            return self.tins[0].busy().then_some(0);
+        }
+        if !self.byte_time.limits() {
+            return self.next_by_deficit();
+        }
+        let mut best: Option<(usize, Nanos)> = None;
+        for (i, tin) in self.tins.iter().enumerate() {
+            let due = tin.next.saturating_sub(now);
+            if tin.busy() && best.is_none_or(|(_, first)| due <= first) {
+                best = Some((i, due));
+            }
+        }
+        best.map(|(i, _)| i)
+    }
+
+    fn next_by_deficit(&mut self) -> Option<usize> {
+        let (mut wrapped, mut empty) = (false, true);
+        loop {
+            let tin = &mut self.tins[self.current];
+            let busy = tin.busy();
+            if busy && tin.deficit >= 0 {
+                return Some(self.current);
+            }
+            if tin.deficit <= 0 {
+                tin.deficit += tin.config.part.quantum;
+            }
+            empty &= !busy;
+            self.current += 1;
+            if self.current == self.tins.len() {
+                self.current = 0;
+                if wrapped && empty {
+                    return None;
+                }
+                wrapped = true;
+            }
+        }
+    }
+
+    /// What a look at a tin brings: a packet, or the end of its turn.
+    #[inline]
+    fn serve<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        first: &mut bool,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<P> {
+        let (isolation, ingress) = (self.params.isolation, self.params.ingress);
+        while let Some(flow) = self.tins[at].next_flow(std::mem::take(first)) {
+            let tin = &mut self.tins[at];
+            if tin.flows.get(flow).deficit <= 0 {
+                // A flow in debt is neither sparse nor decaying.
+                if tin.states[flow as usize].set == Set::Sparse {
+                    let set = match tin.flows.get(flow).packets() {
+                        0 => Set::SparseWait,
+                        _ => Set::Bulk,
+                    };
+                    tin.count_as(flow, set, isolation);
+                }
+                let quantum = tin.quantum(flow, isolation, rng);
+                tin.flows.get_mut(flow).deficit += quantum;
+                tin.flows.move_to(flow, Turn::Old);
+                continue;
+            }
+            let Some(mut packet) = tin.flows.pop(flow) else {
+                tin.found_empty(now, flow, isolation);
+                return None;
+            };
+            // A shaper behind the bottleneck lets the law rest below two packets of each flow.
+            let bulk = if ingress { tin.stats.bulk_flows } else { 0 };
+            let law = &mut tin.states[flow as usize].law;
+            let cause = law.should_drop(&tin.config.cobalt, now, &mut packet, bulk, rng);
+            let marked = u64::from(law.ecn_marked);
+            let last = tin.flows.get(flow).packets() == 0;
+            self.marks += marked;
+            self.forget(&packet);
+            // A flow's last packet is never dropped.
+            if let Some(cause) = cause.filter(|_| !last) {
+                self.tins[at].stats.drops += 1;
+                if ingress {
+                    self.debit(now, at, flow, packet.len(), true);
+                }
+                drops.drop(now, packet, cause);
+                continue;
+            }
+            let tin = &mut self.tins[at];
+            tin.stats.marks += marked;
+            tin.note_departure(packet.len(), now - packet.enqueued());
+            self.debit(now, at, flow, packet.len(), false);
+            return Some(packet);
+        }
+        None
+    }
+
+    /// Charges a packet to everything that counts it.
+    #[inline]
+    fn debit(&mut self, now: Nanos, at: usize, flow: FlowId, len: u32, dropped: bool) {
+        let bytes = self.charge(now, at, len, dropped);
+        let tin = &mut self.tins[at];
+        tin.flows.get_mut(flow).deficit -= bytes;
+        if !self.byte_time.limits() {
+            tin.deficit -= bytes;
+        }
+    }
+}
+
+fn config(params: &Params, tin: usize, rate: u64) -> Config {
+    let target = params.target.unwrap_or(params.rtt / 20);
+    Config::new(params.tins.part(tin, rate), target, params.rtt)
+}
+
+impl<P: Packet> Discipline<P> for Cake<P> {
+    #[inline]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        let labels = drops.labels(&packet);
+        let at = diffserv::tin_of(&self.params, &self.map, &labels);
+        let tin = &mut self.tins[at];
+        let known = tin.flows.count();
+        let flow = tin.classify(&packet, &labels, self.params.isolation);
+        if flow as usize == known {
+            self.subs.push((at as u8, flow));
+        }
+        // Time that passed with nothing queued is no credit; a debt of the last packet is still to be paid.
+        if tin.flows.is_empty() {
+            tin.next = tin.next.max(now);
+            if self.packets == 0 && self.next < now {
+                (self.next, self.failsafe) = (now, now);
+            }
+        }
+        let len = packet.len();
+        tin.flows.push(flow, packet).set_enqueued(now);
+        tin.stats.packets += 1;
+        tin.stats.bytes += u64::from(len);
+        tin.stats.max_len = tin.stats.max_len.max(len);
+        self.packets += 1;
+        self.bytes += u64::from(len);
+        if self.params.ack_filter != AckFilter::Off {
+            self.filter_acks(now, at, flow, &packet, drops);
+        }
+        if self.params.autorate_ingress {
+            self.estimate(now, len);
+        }
+        self.activate(at, flow, rng);
+        while self.memory_used() > self.memory && self.drop_one(now, drops) {}
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        let mut first = true;
+        loop {
+            if self.packets == 0 {
+                return Got::Empty;
+            }
+            let due = self.next.min(self.failsafe);
+            if self.shapes() && due > now {
+                return Got::NotBefore(due);
+            }
+            let Some(tin) = self.next_tin(now) else {
+                return Got::Empty;
+            };
+            if let Some(packet) = self.serve(now, tin, &mut first, rng, drops) {
+                return Got::Packet(packet);
+            }
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.packets
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.marks
+    }
+
+    fn sub_queues(&self) -> usize {
+        self.subs.len()
+    }
+
+    fn sub_len(&self, sub_queue: usize) -> u32 {
+        self.subs.get(sub_queue).map_or(0, |&(tin, flow)| {
+            self.tins[usize::from(tin)].flows.get(flow).packets()
+        })
+    }
+
+    fn sub_gauges(&self, now: Nanos, sub_queue: usize) -> Option<SubGauges> {
+        let &(tin, flow) = self.subs.get(sub_queue)?;
+        self.tins[usize::from(tin)].flows.gauges(now, flow as usize)
+    }
+
+    fn tins(&self) -> Vec<TinGauges> {
+        let order = self.params.tins.order().iter();
+        order.map(|tin| self.tins[*tin].gauges()).collect()
+    }
+
+    fn wants(&self) -> Wants {
+        Wants {
+            labels: true,
+            acknowledgments: self.params.ack_filter != AckFilter::Off,
+            translated: self.params.nat,
+            washed: self.params.wash,
+        }
+    }
+
+    /// `limit_packets` is what memory holds of full-size packets.
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        let packets = self.memory / (u64::from(MTU) + PACKET_MEMORY);
+        gauges.limit_packets = packets.min(u64::from(u32::MAX)) as u32;
+        let heads = self.tins.iter().map(|tin| tin.flows.head_age(now));
+        gauges.head_age = heads.max().unwrap_or(0);
+        gauges.marks = self.marks;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,371 @@
+//! One tin: its queues, the hosts that share it, its rate and its statistics.
+
+use super::diffserv::Part;
+use super::params::Isolation;
+use crate::parts::flows::{FlowId, Flows, Turn, of_flow};
+use crate::{Labels, MTU, Nanos, Packet, Rng, SEC, TinGauges, cobalt};
+
+/// Queues of a tin, and hosts that it can distinguish (`CAKE_QUEUES`).
+const QUEUES: u32 = 1024;
+/// Queues that a hash may choose among (`CAKE_SET_WAYS`).
+const WAYS: u32 = 8;
+/// The slowest rate, bytes per second.
+const MIN_RATE: u64 = 64;
+
+/// What a flow counts as. The lists of [`Turn`] tell where it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Set {
+    /// Nothing.
+    #[default]
+    None,
+    /// A sparse flow.
+    Sparse,
+    /// A sparse flow that was found empty with its credit used up: it waits in the rotation.
+    SparseWait,
+    /// A flow in the rotation.
+    Bulk,
+    /// An empty flow whose COBALT has not come to rest.
+    Decaying,
+}
+
+/// What is kept of a flow beside its packets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlowState {
+    pub law: cobalt::State,
+    pub set: Set,
+    /// Its places in the table of hosts.
+    source: u16,
+    destination: u16,
+}
+
+/// A place for a source and one for a destination, with their flows in the rotation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Host {
+    tags: [u32; 2],
+    bulk: [u16; 2],
+}
+
+/// Which of a [`Host`]'s pairs is meant.
+const SOURCE: usize = 0;
+const DESTINATION: usize = 1;
+
+/// The time for a byte, in units of 2^-shift ns; 0 without a rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ByteTime {
+    time: u64,
+    shift: u32,
+}
+
+impl ByteTime {
+    /// At this many bytes per second: 34 bits at most, so that the product with a packet's length stays within 64.
+    fn new(rate: u64) -> Self {
+        if rate == 0 {
+            return Self::default();
+        }
+        let mut shift = 34;
+        let mut time = (SEC << shift) / rate.max(MIN_RATE);
+        while time >> 34 != 0 {
+            time >>= 1;
+            shift -= 1;
+        }
+        Self { time, shift }
+    }
+
+    /// Is there a rate?
+    #[inline]
+    pub fn limits(&self) -> bool {
+        self.time > 0
+    }
+
+    #[inline]
+    pub fn of(&self, bytes: u32) -> Nanos {
+        (u64::from(bytes) * self.time) >> self.shift
+    }
+}
+
+/// What follows from the parameters for a tin (`cake_set_rate`).
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Config {
+    pub part: Part,
+    pub byte_time: ByteTime,
+    /// Bytes of a flow per round, of a host with one.
+    pub quantum: u32,
+    pub cobalt: cobalt::Params,
+}
+
+impl Config {
+    pub fn new(part: Part, target: Nanos, interval: Nanos) -> Self {
+        let byte_time = ByteTime::new(part.rate);
+        let mtu_time = byte_time.of(MTU);
+        let lowest = (mtu_time * 3 / 2).max(target);
+        Self {
+            byte_time,
+            quantum: match part.rate {
+                0 => MTU,
+                rate => (rate >> 12).clamp(300, MTU.into()) as u32,
+            },
+            cobalt: cobalt::Params {
+                target: lowest,
+                interval: (interval + lowest - target).max(2 * lowest),
+                mtu_time,
+                ..cobalt::Params::default()
+            },
+            part,
+        }
+    }
+}
+
+/// A tin. One that never had a packet is small.
+#[derive(Clone, Debug)]
+pub(super) struct Tin<P> {
+    pub config: Config,
+    pub flows: Flows<P>,
+    pub states: Vec<FlowState>,
+    /// Hash of the flow that last held each queue.
+    tags: Vec<u32>,
+    hosts: Vec<Host>,
+    /// When its share of the rate is used up to.
+    pub next: Nanos,
+    /// Bytes that it may still send in this round where nothing shapes.
+    pub deficit: i32,
+    pub stats: TinGauges,
+    decaying: u32,
+}
+
+impl<P: Packet> Tin<P> {
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            flows: Flows::new(1),
+            states: Vec::new(),
+            tags: Vec::new(),
+            hosts: Vec::new(),
+            next: 0,
+            deficit: 0,
+            stats: TinGauges::default(),
+            decaying: 0,
+        }
+    }
+
+    /// The tables of a tin that gets its first packet.
+    #[cold]
+    fn open(&mut self) {
+        self.flows = Flows::new(QUEUES);
+        self.tags = vec![0; QUEUES as usize];
+        self.hosts = vec![Host::default(); QUEUES as usize];
+    }
+
+    /// Has it anything to send?
+    #[inline]
+    pub fn busy(&self) -> bool {
+        self.stats.sparse_flows + self.stats.bulk_flows > 0
+    }
+
+    #[inline]
+    fn set_of(&self, queue: u32) -> Set {
+        self.flows
+            .used(queue)
+            .map_or(Set::None, |flow| self.states[flow as usize].set)
+    }
+
+    /// The flow that a packet joins (`cake_hash`).
+    #[inline]
+    pub fn classify(&mut self, packet: &P, labels: &Labels, isolation: Isolation) -> FlowId {
+        if self.tags.is_empty() {
+            self.open();
+        }
+        let hash = match isolation {
+            Isolation::Flowblind => 0,
+            Isolation::SourceHost => labels.source,
+            Isolation::DestinationHost => labels.destination,
+            Isolation::Hosts => labels.source ^ labels.destination,
+            _ => packet.flow_hash(),
+        };
+        let direct = hash % QUEUES;
+        let known = self.tags[direct as usize] == hash && self.set_of(direct) != Set::None;
+        if known || isolation == Isolation::Flowblind {
+            return self.flow_of(direct);
+        }
+        self.search(hash, direct, labels, isolation)
+    }
+
+    #[inline]
+    fn flow_of(&mut self, queue: u32) -> FlowId {
+        let flow = self.flows.flow_of(queue);
+        of_flow(&mut self.states, flow);
+        flow
+    }
+
+    /// The flow's own queue in a set of eight, else a resting one of the set, else, all being busy, the one that the hash
+    /// names, shared.
+    fn search(&mut self, hash: u32, direct: u32, labels: &Labels, isolation: Isolation) -> FlowId {
+        let mut ways = ways(direct);
+        let own = ways
+            .clone()
+            .position(|queue| self.tags[queue as usize] == hash);
+        let (queue, moves_in) = if let Some(way) = own {
+            let queue = ways.nth(way).unwrap_or(direct);
+            self.stats.indirect_hits += u64::from(way > 0);
+            (queue, self.set_of(queue) == Set::None)
+        } else if let Some(queue) = ways.find(|&queue| self.set_of(queue) == Set::None) {
+            self.stats.misses += 1;
+            (queue, true)
+        } else {
+            self.stats.collisions += 1;
+            (direct, true)
+        };
+        self.tags[queue as usize] = hash;
+        let flow = self.flow_of(queue);
+        if moves_in {
+            self.settle(flow, labels, isolation);
+        }
+        flow
+    }
+
+    /// Gives the flow its hosts; one that shares a queue takes its partner's place among theirs.
+    fn settle(&mut self, flow: FlowId, labels: &Labels, isolation: Isolation) {
+        let bulk = self.states[flow as usize].set == Set::Bulk;
+        if bulk {
+            self.weigh(flow, isolation, false);
+        }
+        if isolation.weighs_source() {
+            self.states[flow as usize].source = self.host(SOURCE, labels.source);
+        }
+        if isolation.weighs_destination() {
+            self.states[flow as usize].destination = self.host(DESTINATION, labels.destination);
+        }
+        if bulk {
+            self.weigh(flow, isolation, true);
+        }
+    }
+
+    /// The place of a host: its own, one that has no flow in the rotation, or else the one that the hash names.
+    fn host(&mut self, side: usize, hash: u32) -> u16 {
+        let direct = hash % QUEUES;
+        let mut ways = ways(direct);
+        let place = ways
+            .clone()
+            .find(|&place| self.hosts[place as usize].tags[side] == hash)
+            .or_else(|| ways.find(|&place| self.hosts[place as usize].bulk[side] == 0))
+            .unwrap_or(direct);
+        self.hosts[place as usize].tags[side] = hash;
+        place as u16
+    }
+
+    /// Counts a flow of the rotation at its hosts, or no longer.
+    fn weigh(&mut self, flow: FlowId, isolation: Isolation, more: bool) {
+        let FlowState {
+            source,
+            destination,
+            ..
+        } = self.states[flow as usize];
+        let mut count = |place: u16, side: usize| {
+            let bulk = &mut self.hosts[usize::from(place)].bulk[side];
+            *bulk = match more {
+                true => (*bulk + 1).min(QUEUES as u16),
+                false => bulk.saturating_sub(1),
+            };
+        };
+        if isolation.weighs_source() {
+            count(source, SOURCE);
+        }
+        if isolation.weighs_destination() {
+            count(destination, DESTINATION);
+        }
+    }
+
+    /// Makes a flow count as something else.
+    pub fn count_as(&mut self, flow: FlowId, set: Set, isolation: Isolation) {
+        let was = std::mem::replace(&mut self.states[flow as usize].set, set);
+        for (set, more) in [(was, false), (set, true)] {
+            let count = match set {
+                Set::None => continue,
+                Set::Sparse | Set::SparseWait => &mut self.stats.sparse_flows,
+                Set::Bulk => &mut self.stats.bulk_flows,
+                Set::Decaying => &mut self.decaying,
+            };
+            *count = count.wrapping_add_signed(if more { 1 } else { -1 });
+            if set == Set::Bulk {
+                self.weigh(flow, isolation, more);
+            }
+        }
+    }
+
+    /// Bytes of a flow in this round: the quantum over the flows that its host has in the rotation, dithered so that what is
+    /// rounded off does not add up.
+    #[inline]
+    pub fn quantum(&self, flow: FlowId, isolation: Isolation, rng: &mut Rng) -> i32 {
+        let state = &self.states[flow as usize];
+        let mut load = 1;
+        if isolation.weighs_source() {
+            load = load.max(self.hosts[usize::from(state.source)].bulk[SOURCE]);
+        }
+        if isolation.weighs_destination() {
+            load = load.max(self.hosts[usize::from(state.destination)].bulk[DESTINATION]);
+        }
+        let part = 65_535 / u32::from(load);
+        ((self.config.quantum * part + (rng.u32() & 0xffff)) >> 16) as i32
+    }
+
+    /// The flow to serve: first one that decays, so that each gets its turn, then new ones, then old ones.
+    #[inline]
+    pub fn next_flow(&self, first: bool) -> Option<FlowId> {
+        let decaying = self.flows.first(Turn::Decaying);
+        decaying
+            .filter(|_| first)
+            .or_else(|| self.flows.first(Turn::New))
+            .or_else(|| self.flows.first(Turn::Old))
+            .or(decaying)
+    }
+
+    /// An empty flow stays known until its COBALT has come to rest.
+    pub fn found_empty(&mut self, now: Nanos, flow: FlowId, isolation: Isolation) {
+        let law = &mut self.states[flow as usize].law;
+        let asleep = law.queue_empty(&self.config.cobalt, now);
+        let rests = law.p_drop == 0 && law.count == 0 && law.drop_next <= now;
+        self.stats.unresponsive_flows -= u32::from(asleep);
+        let (turn, set) = match rests {
+            true => (Turn::Off, Set::None),
+            false => (Turn::Decaying, Set::Decaying),
+        };
+        self.flows.move_to(flow, turn);
+        self.count_as(flow, set, isolation);
+    }
+
+    /// Notes a packet that leaves after this long.
+    #[inline]
+    pub fn note_departure(&mut self, len: u32, delay: Nanos) {
+        let s = &mut self.stats;
+        s.sent_packets += 1;
+        s.sent_bytes += u64::from(len);
+        let slow = |up: bool| if up { 2 } else { 8 };
+        s.average_delay = ewma(s.average_delay, delay, 8);
+        s.peak_delay = ewma(s.peak_delay, delay, slow(delay > s.peak_delay));
+        s.base_delay = ewma(s.base_delay, delay, slow(delay < s.base_delay));
+    }
+
+    /// Its readings.
+    pub fn gauges(&self) -> TinGauges {
+        TinGauges {
+            name: self.config.part.name,
+            threshold_bps: self.config.part.rate * 8,
+            target: self.config.cobalt.target,
+            interval: self.config.cobalt.interval,
+            backlog_bytes: self.flows.bytes(),
+            quantum: self.config.quantum,
+            ..self.stats
+        }
+    }
+}
+
+/// A set of eight places, from the one that the hash names on.
+fn ways(direct: u32) -> impl Iterator<Item = u32> + Clone {
+    let set = direct - direct % WAYS;
+    (0..WAYS).map(move |i| set + (direct + i) % WAYS)
+}
+
+/// A moving average: `sample` counts 2^-shift.
+#[inline]
+pub(super) fn ewma(average: u64, sample: u64, shift: u32) -> u64 {
+    average - (average >> shift) + (sample >> shift)
+}

@@ -1,0 +1,103 @@
+//! What packets' headers say beside their flow: hosts, DSCP, mark. Flows have it, not packets, which are to be small; each queue
+//! that sorts by it has a table of the flows that pass (in its [`crate::trace::Trace`]).
+
+use std::hash::Hasher;
+
+use quell_qdisc::{Discipline, Labels};
+use siphasher::sip::SipHasher13;
+
+use crate::packet::FlowId;
+use crate::scenario::{Direction, Flow, FlowKind};
+use crate::slot::Path;
+use crate::world::World;
+
+impl World {
+    /// Which queues want labels, and which want to know what ACKs say.
+    pub(crate) fn ask_queues(&mut self) {
+        for (i, port) in self.net.ports.iter_mut().enumerate() {
+            let wants = port.queue.discipline().wants();
+            if wants.labels {
+                self.net.labelled.push(i as u8);
+            }
+            if wants.acknowledgments {
+                port.trace_mut().acks = Some(Vec::new());
+            }
+        }
+    }
+
+    /// The labels of a table's packets in one of the two directions.
+    pub(crate) fn labels_of(&self, flow: &Flow, down: bool) -> Labels {
+        if self.net.labelled.is_empty() {
+            return Labels::default();
+        }
+        let (mut source, mut destination) = self.ends(flow);
+        if down != (flow.direction == Direction::Down) {
+            std::mem::swap(&mut source, &mut destination);
+        }
+        Labels {
+            source: self.host(&source),
+            destination: self.host(&destination),
+            mark: flow.fwmark,
+            dscp: flow.dscp,
+        }
+    }
+
+    /// Where a table's data come from and where they go.
+    fn ends(&self, flow: &Flow) -> (String, String) {
+        if let (Some(wifi), Some(ends)) = (&self.scenario.wifi, &flow.ends) {
+            let name = |node: u16| format!("node {}", wifi.nodes[usize::from(node)].name);
+            return (name(ends.from), name(ends.to));
+        }
+        let named = |name: &String| format!("host {name}");
+        let here = flow.host.as_ref().map(named);
+        let here = here.unwrap_or_else(|| format!("client {} {}", flow.rtt, capable(flow)));
+        let there = flow.to_host.as_ref().map(named);
+        let there = there.unwrap_or_else(|| "server".to_owned());
+        match flow.direction {
+            Direction::Down => (there, here),
+            Direction::Up => (here, there),
+        }
+    }
+
+    /// Keyed hash of a host.
+    fn host(&self, name: &str) -> u32 {
+        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
+        hasher.write(name.as_bytes());
+        hasher.finish() as u32
+    }
+
+    /// Notes what the packets of a new flow carry at the queues that ask.
+    pub(crate) fn label(&mut self, flow: FlowId, path: &Path, mut data: Labels) {
+        if self.net.labelled.is_empty() {
+            return;
+        }
+        let acks = Labels {
+            source: data.destination,
+            destination: data.source,
+            dscp: 0,
+            mark: data.mark,
+        };
+        let (first, last) = path.data;
+        for i in 0..self.net.labelled.len() {
+            let port = usize::from(self.net.labelled[i]);
+            let port = &mut self.net.ports[port];
+            port.trace_mut().label(flow.slot, [data, acks]);
+            // What leaves a queue that washes has no DSCP further on.
+            let washed = port.queue.discipline().wants().washed;
+            if washed && (first..=last).contains(&self.net.labelled[i]) {
+                data.dscp = 0;
+            }
+        }
+    }
+}
+
+/// Are its packets ECN-capable?
+fn capable(flow: &Flow) -> bool {
+    match &flow.kind {
+        FlowKind::Web(web) => web.tcp.ecn,
+        FlowKind::Cbr(cbr) => cbr.ecn,
+        FlowKind::Poisson(poisson) => poisson.ecn,
+        FlowKind::OnOff(onoff) => onoff.ecn,
+        kind => kind.tcp().is_some_and(|tcp| tcp.ecn),
+    }
+}
