@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{Backlog, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines};
 
 use crate::hist::Hist;
@@ -47,6 +48,8 @@ pub struct Params {
     pub loss: f64,
     /// Link-layer bytes that a packet's length holds.
     pub overhead: u32,
+    /// What the link makes of an IP packet; `None`: it sends the packet's length.
+    pub framing: Option<Framing>,
 }
 
 /// A queue with its link.
@@ -70,8 +73,9 @@ pub struct Bottleneck<P, O> {
     mean_bps: u64,
     /// The counters and what the link had offered when the present bin began.
     bin: (Counters, f64),
-    /// What the link had offered when measuring began.
+    /// What the link had offered when measuring began, and what framing had added to packets.
     warm_offered: f64,
+    warm_framing: i64,
 }
 
 impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
@@ -85,7 +89,10 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         Self {
             next: NEVER,
             queue: ManagedQueue::new(built, mean_bps, rng, observer),
-            server: Server::new(&params.rate),
+            server: match params.framing {
+                Some(framing) => Server::new(&params.rate).framed(framing, params.overhead),
+                None => Server::new(&params.rate),
+            },
             shaper: params.shaper,
             in_service: None,
             nic: VecDeque::new(),
@@ -97,6 +104,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             mean_bps,
             bin: (Counters::default(), 0.0),
             warm_offered: 0.0,
+            warm_framing: 0,
         }
     }
 
@@ -251,7 +259,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     fn send_by_tokens(&mut self, now: Nanos, burst: u32) -> Option<P> {
         match self.queue.take(now) {
             Got::Packet(p) => {
-                let cost = self.server.cost(now, p.len()) as i64;
+                let cost = self.server.charge(now, p.len()) as i64;
                 let full = self.server.cost(now, burst) as i64;
                 let held = self
                     .tokens
@@ -321,6 +329,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
     pub fn restart(&mut self, now: Nanos) {
         self.queue.restart(now);
         self.warm_offered = self.offered_bytes(now);
+        self.warm_framing = self.server.framing_bytes();
     }
 
     /// The next bin of a series begins at `now`.
@@ -370,16 +379,14 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         let sojourns = sojourns.as_ref().unwrap_or(&meter.sojourns);
         let span = (now - meter.since()).max(1);
         let offered = self.server.offered_bytes(now) - self.warm_offered;
+        let framing = self.server.framing_bytes() - self.warm_framing;
+        let used = c.departed_bytes as f64 + framing as f64;
         let ms = 1.0 / MS as f64;
         let run = Run {
             measured_s: span as f64 / SEC as f64,
             throughput_mbps: record::mbps(c.departed_bytes as f64, span),
             capacity_mbps: record::mbps(offered, span),
-            utilisation: if offered > 0.0 {
-                c.departed_bytes as f64 / offered
-            } else {
-                0.0
-            },
+            utilisation: if offered > 0.0 { used / offered } else { 0.0 },
             sojourn_ms: sojourns.summary(ms),
             sojourn_cdf: sojourns.cdf(CDF_POINTS, ms),
             backlog_packets: meter.packets(),

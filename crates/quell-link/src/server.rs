@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
@@ -53,7 +54,11 @@ pub struct Server {
 #[derive(Clone, Debug)]
 enum Kind {
     /// Nanoseconds per byte in fixed point, and what truncation left over.
-    Constant { bps: u64, per_byte: u64, rest: u64 },
+    Constant {
+        bps: u64,
+        per_byte: u64,
+        rest: u64,
+    },
     Schedule {
         steps: Arc<[(Nanos, u64)]>,
         at: usize,
@@ -64,6 +69,24 @@ enum Kind {
         start: Nanos,
         credit: u64,
     },
+    Framed(Box<Framed>),
+}
+
+/// A link that frames packets.
+#[derive(Clone, Debug)]
+struct Framed {
+    server: Server,
+    framing: Framing,
+    /// Bytes of a packet's length that are not of its IP packet.
+    header: u32,
+    /// Bytes sent beyond the packets' lengths.
+    more: i64,
+}
+
+impl Framed {
+    fn bytes(&self, len: u32) -> u32 {
+        self.framing.bytes(len.saturating_sub(self.header))
+    }
 }
 
 impl Server {
@@ -94,6 +117,33 @@ impl Server {
         Self { kind }
     }
 
+    /// The same on a link that makes frames of the IP packets, `header` being what a packet's length has beside them.
+    pub fn framed(self, framing: Framing, header: u32) -> Self {
+        Self {
+            kind: Kind::Framed(Box::new(Framed {
+                server: self,
+                framing,
+                header,
+                more: 0,
+            })),
+        }
+    }
+
+    /// Bytes that framing has added to the packets' lengths so far; negative where it has left some out.
+    pub fn framing_bytes(&self) -> i64 {
+        match &self.kind {
+            Kind::Framed(framed) => framed.more,
+            _ => 0,
+        }
+    }
+
+    #[cold]
+    fn finish_framed(framed: &mut Framed, now: Nanos, len: u32) -> Nanos {
+        let bytes = framed.bytes(len);
+        framed.more += i64::from(bytes) - i64::from(len);
+        framed.server.finish(now, bytes)
+    }
+
     /// Starts to send `bytes` at `now`: when they are through. A constant rate's few instructions are inlined; what varies is
     /// out of line.
     #[inline(always)]
@@ -116,13 +166,28 @@ impl Server {
                 start,
                 credit,
             } => finish_trace(trace, (at, start, credit), now, bytes),
+            Kind::Framed(framed) => Self::finish_framed(framed, now, bytes),
         }
     }
 
-    /// Time that `bytes` take at the present rate (what a token bucket charges; a trace has none).
+    /// Time that a packet of so many bytes takes at the present rate: what a token bucket charges for it.
+    #[inline]
+    pub fn charge(&mut self, now: Nanos, bytes: u32) -> Nanos {
+        match &mut self.kind {
+            Kind::Framed(framed) => {
+                let framed_bytes = framed.bytes(bytes);
+                framed.more += i64::from(framed_bytes) - i64::from(bytes);
+                framed.server.cost(now, framed_bytes)
+            }
+            _ => self.cost(now, bytes),
+        }
+    }
+
+    /// Time that `bytes` of the link take at the present rate (what a token bucket holds; a trace has none).
     #[inline]
     pub fn cost(&mut self, now: Nanos, bytes: u32) -> Nanos {
-        match &self.kind {
+        match &mut self.kind {
+            Kind::Framed(framed) => framed.server.cost(now, bytes),
             // A burst of 1 GiB on a slow link does not fit in 64 bits.
             Kind::Constant { per_byte, .. } => {
                 ((u128::from(bytes) * u128::from(*per_byte)) >> SHIFT) as u64
@@ -134,6 +199,7 @@ impl Server {
     /// The rate now, bit/s; for a trace that of the last 100 ms.
     pub fn rate_bps(&self, now: Nanos) -> u64 {
         match &self.kind {
+            Kind::Framed(framed) => framed.server.rate_bps(now),
             Kind::Constant { bps, .. } => *bps,
             Kind::Schedule { steps, .. } => {
                 let at = steps.partition_point(|s| s.0 <= now);
@@ -150,6 +216,7 @@ impl Server {
     /// Bytes that the link has offered before `now`, since time 0.
     pub fn offered_bytes(&self, now: Nanos) -> f64 {
         match &self.kind {
+            Kind::Framed(framed) => framed.server.offered_bytes(now),
             Kind::Constant { bps, .. } => now as f64 * *bps as f64 / (8.0 * SEC as f64),
             Kind::Schedule { steps, .. } => {
                 let mut sum = 0.0;

@@ -245,6 +245,7 @@ impl LiveLink {
             nic: 0,
             loss: params.loss,
             overhead: params.overhead,
+            framing: None,
         };
         let rng = Rng::new(params.seed, "link");
         Self {

@@ -126,6 +126,7 @@ fn scenario(cell: &Cell) -> Scenario {
         delay: MS,
         shaper: Shaper::Line,
         overhead: 14,
+        framing: None,
         nic: 0,
         loss: 0.0,
         queue: cell.queue.into(),

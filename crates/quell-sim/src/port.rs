@@ -46,6 +46,7 @@ impl Port {
             nic: link.nic as usize,
             loss: link.loss,
             overhead: link.overhead,
+            framing: link.framing.clone().map(|words| words.framing),
         };
         let rng = Rng::new(seed, name);
         Self {

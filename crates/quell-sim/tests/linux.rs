@@ -1,5 +1,7 @@
 //! A small part of the grid that `make fidelity` compares with real Linux: enough to notice when TCP or a discipline changes.
 
+#[path = "../examples/fidelity/cake.rs"]
+mod cake;
 #[path = "../examples/fidelity/grid.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
 mod grid;
@@ -68,6 +70,28 @@ fn bursts_of_one_fast_flow_fill_the_queue_as_in_linux() {
 #[test]
 fn red_is_as_in_linux() {
     agrees("10mbit-red-cubic4");
+}
+
+#[test]
+fn cakes_tins_and_hosts_share_as_in_linux() {
+    let mut missed = Vec::new();
+    for shared in cake::cells() {
+        let (scenario, never) = (shared.cell.scenario(), AtomicBool::new(false));
+        let run = |seed| {
+            let options = RunOptions::default();
+            quell_sim::run(&scenario, &shared.cell.queue, seed, &options, &never).expect("a run")
+        };
+        let runs: Vec<Run> = (1..=4).map(run).collect();
+        let measured: Vec<_> = runs.iter().map(grid::measures).collect();
+        let shares: Vec<_> = runs.iter().map(|run| shared.shares(run)).collect();
+        let verdict = grid::Verdict::new(&shared.cell, &measured);
+        let apart = shared.apart(&shares);
+        println!("{} {apart:.2} {verdict:?}", shared.cell.name);
+        if !verdict.holds() || apart > 3.0 {
+            missed.push(shared.cell.name);
+        }
+    }
+    assert_eq!(missed, Vec::<String>::new());
 }
 
 #[test]

@@ -98,23 +98,31 @@ impl Cell {
             let flow = words.next().and_then(|flow| flow.split_once(':'));
             let (cc, count) = flow.expect("CC:COUNT");
             let (mut rtt, mut ecn) = (format!("{}ms", self.rtt_ms), false);
+            let mut more = String::new();
             for option in words {
                 match option.split_once('=') {
                     Some(("rtt", time)) => rtt = time.into(),
                     Some(("ecn", value)) => ecn = value == "1",
+                    Some((key @ ("host" | "dscp" | "rate"), value)) => {
+                        let _ = writeln!(more, "{key} = \"{value}\"");
+                    }
                     _ => panic!("{}: unknown option {option}", self.name),
                 }
             }
+            let kind = match cc {
+                // A full-size packet, as Linux's sender of datagrams has it.
+                "udp" => "kind = \"cbr\"\nsize = 1500".to_owned(),
+                cc => format!("kind = \"tcp\"\ncc = \"{cc}\"\necn = {ecn}"),
+            };
             let _ = write!(
                 text,
                 r#"
                 [[flow]]
-                kind = "tcp"
-                cc = "{cc}"
+                {kind}
                 count = {count}
                 rtt = "{rtt}"
                 stagger = "100ms"
-                ecn = {ecn}
+                {more}
                 "#
             );
         }

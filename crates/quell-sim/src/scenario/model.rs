@@ -1,7 +1,9 @@
 //! A scenario as the simulator takes it: plain values, checked, with every default filled in.
 
+use quell_link::Error;
 use quell_link::bottleneck::Shaper;
 use quell_link::server::Rate;
+use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{MS, Nanos, SEC};
 
 use super::traffic::FlowKind;
@@ -32,6 +34,37 @@ pub struct Scenario {
     pub flows: Vec<Flow>,
 }
 
+/// A link's framing as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FramingWords {
+    /// Keywords of `tc-cake(8)`, with blanks between them.
+    pub words: String,
+    /// What they mean.
+    pub framing: Framing,
+}
+
+impl FramingWords {
+    /// Reads keywords.
+    ///
+    /// # Errors
+    /// If there is no such keyword, or none at all.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut framing = Framing::default();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if words.is_empty() {
+            return Err(Error::new("no framing is named")
+                .remedy("write framing = \"docsis\", or leave the key out"));
+        }
+        for word in &words {
+            if !framing.add(word) {
+                return Err(Error::unknown("framing", word, Framing::WORDS.split('|')));
+            }
+        }
+        let words = words.join(" ");
+        Ok(Self { words, framing })
+    }
+}
+
 /// One queue and the link behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
@@ -43,6 +76,8 @@ pub struct Link {
     pub shaper: Shaper,
     /// Link-layer bytes per packet that count at the rate.
     pub overhead: u32,
+    /// What the link makes of an IP packet; `None`: `overhead` says all.
+    pub framing: Option<FramingWords>,
     /// Packets of plain FIFO below the discipline.
     pub nic: u32,
     /// Random loss behind the queue, 0..1.
@@ -117,6 +152,7 @@ impl Default for Link {
             delay: 0,
             shaper: Shaper::Line,
             overhead: 14,
+            framing: None,
             nic: 0,
             loss: 0.0,
             queue: "fq_codel".to_owned(),

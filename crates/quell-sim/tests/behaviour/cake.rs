@@ -146,6 +146,38 @@ fn atm_costs_a_small_packet_two_cells() {
 }
 
 #[test]
+fn a_framed_link_sends_cells_while_the_queue_sees_ethernet() {
+    let run = |queue: &str, shaper: &str| {
+        measure(&format!(
+            "duration = \"6s\"\nwarmup = \"2s\"\n[link]\nrate = \"1mbit\"\nshaper = \"{shaper}\"\nframing = \"pppoe-llcsnap\"\nqueue = \"{queue}\"\n\
+             [[flow]]\nkind = \"cbr\"\nrate = \"5mbit\"\nsize = 1500\n"
+        ))
+    };
+    for shaper in ["line", "htb"] {
+        // 1540 bytes are 33 cells of 53 bytes; the queue counts 1514.
+        let r = run("pfifo limit 20", shaper);
+        near(r.throughput_mbps, 1514.0 / 1749.0, 0.01);
+        near(r.utilisation, 1.0, 0.01);
+    }
+    // A shaper that knows the framing keeps the queue its own; one that does not fills the link's.
+    let right = run("cake bandwidth 980kbit pppoe-llcsnap", "line");
+    near(right.utilisation, 0.98, 0.01);
+    let wrong = run("cake bandwidth 980kbit", "line");
+    near(wrong.utilisation, 1.0, 0.01);
+}
+
+#[test]
+fn an_unknown_framing_names_the_known_ones() {
+    let text = "[link]\nrate = \"1mbit\"\nframing = \"docsys\"\n";
+    let e = Scenario::parse(text, "s.toml", &Overrides::default()).expect_err("no framing");
+    let e = e.to_string();
+    assert!(
+        e.starts_with("s.toml:3: link.framing: unknown framing `docsys`; did you mean `docsis`?"),
+        "{e}"
+    );
+}
+
+#[test]
 fn hosts_and_dscps_are_written_as_they_were_read() {
     let text = "[link]\nrate = \"1mbit\"\n[[flow]]\nhost = \"laptop\"\nto_host = \"films\"\ndscp = \"af41\"\nfwmark = 7\n";
     let read = scenario(text);

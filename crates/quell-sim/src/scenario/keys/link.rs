@@ -14,7 +14,7 @@ use quell_qdisc::Nanos;
 use super::LONGEST;
 use super::steps::{self, Steps};
 use crate::scenario::key::{Key, Needs, Section, Value, any, key};
-use crate::scenario::model::Link;
+use crate::scenario::model::{FramingWords, Link};
 use crate::scenario::tree::{Node, Table};
 
 /// The fastest link, bit/s.
@@ -136,6 +136,19 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             "link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone",
         )
         .or("14, with a trace 4"),
+        key::<Link>(
+            "framing",
+            Field::Other {
+                syntax: "WORDS",
+                set: |l, text| {
+                    l.framing = Some(FramingWords::parse(text)?);
+                    Ok(())
+                },
+                get: |l| l.framing.as_ref().map_or_else(String::new, |f| f.words.clone()),
+            },
+            "what the link makes of an IP packet, in keywords of tc-cake(8): `\"docsis\"`, `\"pppoe-ptm ether-vlan\"`; the queue still sees `overhead`",
+        )
+        .or("`overhead` alone"),
         key(
             "nic",
             Field::Count(|l| &mut l.nic, 0, 1_000_000),
