@@ -168,6 +168,10 @@ class Up(TypedDict, total=False):
     """Link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
     4."""
 
+    framing: str | None
+    """What the link makes of an IP packet, in keywords of tc-cake(8): "docsis", "pppoe-ptm ether-vlan"; the queue
+    still sees overhead. Default: overhead alone."""
+
     nic: int | None
     """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
 
@@ -203,6 +207,10 @@ class Link(TypedDict, total=False):
     overhead: int | None
     """Link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
     4."""
+
+    framing: str | None
+    """What the link makes of an IP packet, in keywords of tc-cake(8): "docsis", "pppoe-ptm ether-vlan"; the queue
+    still sees overhead. Default: overhead alone."""
 
     nic: int | None
     """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
@@ -242,6 +250,10 @@ class Hop(TypedDict, total=False):
     overhead: int | None
     """Link-layer bytes per packet that use up the rate: 14 Ethernet, 2 PPP, 0 IP alone. Default: 14, with a trace
     4."""
+
+    framing: str | None
+    """What the link makes of an IP packet, in keywords of tc-cake(8): "docsis", "pppoe-ptm ether-vlan"; the queue
+    still sees overhead. Default: overhead alone."""
 
     nic: int | None
     """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
@@ -295,12 +307,25 @@ class Flow(_From, total=False):
     stagger: str | None
     """Each flow begins within this much of start, drawn from the seed. Default: "0ms"."""
 
+    dscp: str | int | None
+    """DSCP of the data, as "EF", "AF41", "CS1", "LE" or 0 to 63; ACKs have CS0, as Linux's. Default: "CS0"."""
+
+    fwmark: int | None
+    """The firewall's mark of its packets, for cake fwmark. Default: 0."""
+
     direction: Literal["down", "up"] | None
     """Direction of the data: through [link] or [link.up]; not in a cell. Default: "down"."""
 
     hops: Sequence[int] | None
     """The first and the last queue of the path that the flow passes, 0 being [link]; not in a cell. Default:
     all."""
+
+    host: str | None
+    """The flow's host behind the bottleneck, which sends on the way up and receives on the way down: cake shares
+    the link among hosts; not in a cell, whose hosts are its nodes. Default: one for each rtt and ecn."""
+
+    to_host: str | None
+    """The host at the other end; not in a cell. Default: one server for all."""
 
     to: str | None
     """In a cell: the node that receives; *: such a flow for every node but the sender. Default: "*", or the first

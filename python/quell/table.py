@@ -19,6 +19,8 @@ from quell.stats import Estimate, Measure, Record, Row, best, shown_measures, su
 _SWEPT = ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "grade_ms", "loss_rate")
 _BEST = "bold green"
 _FRONT = "◆"
+_OPTION = 27
+"""Width of the options' column in a list of queues."""
 # What goes first where the terminal is narrow.
 _SPARE = (
     "rtt_ms.p95",
@@ -285,11 +287,14 @@ def queues(known: Sequence[Mapping[str, Any]]) -> Group:
     for kind in known:
         head = Text.assemble((kind["name"], "bold cyan"), f"  {kind['summary']} ", (f"({kind['source']})", "dim"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        for width in (27, 14):
+        for width in (_OPTION, 14):
             table.add_column(width=width, overflow="fold")
         table.add_column(overflow="fold")
         for option in kind["options"]:
-            table.add_row(f"{option['name']} {option['value']}".strip(), option["default"], option["meaning"])
+            name = f"{option['name']} {option['value']}".strip()
+            # Many words are broken between words.
+            name = name if len(name) <= _OPTION else name.replace("|", "| ")
+            table.add_row(name, option["default"], option["meaning"])
         parts += [head, Padding(table, (0, 0, 1, 4))]
     return Group(*parts)
 

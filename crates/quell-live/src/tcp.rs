@@ -73,7 +73,7 @@ mod tests {
     fn segment(flags: u8, options: &[u8], data: usize) -> Vec<u8> {
         let mut s = vec![0; 20];
         s[8..12].copy_from_slice(&7u32.to_be_bytes());
-        s[12] = ((20 + options.len()) / 4 << 4) as u8;
+        s[12] = (((20 + options.len()) / 4) << 4) as u8;
         s[13] = flags;
         s.extend_from_slice(options);
         s.resize(s.len() + data, 1);

@@ -1,7 +1,8 @@
 """The report: one HTML file that opens offline, with nothing to fetch.
 
 `page.html` is the frame (a `string.Template`), `page.css` its looks, `draw.js` and `page.js` its charts, drawn as SVG
-by hand; `air.py` adds what a Wi-Fi cell has, `shares.py` what hosts and tins got. `quell.papers.page` makes its pages of the same parts.
+by hand; `air.py` adds what a Wi-Fi cell has, `shares.py` what hosts and tins got. `quell.papers.page` makes its pages
+of the same parts.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ impl Tins {
             Tins::Diffserv4 => halved(["Best Effort", "Bulk", "Video", "Voice"], [0, 4, 1, 2]),
             Tins::Precedence | Tins::Diffserv8 => {
                 // Each has 7/8 of the one before it, rounded down each time.
-                let seven_eighths = |first: u64| (0..tin).fold(first, |part, _| part * 7 >> 3);
+                let seven_eighths = |first: u64| (0..tin).fold(first, |part, _| (part * 7) >> 3);
                 Part {
                     rate: seven_eighths(rate),
                     quantum: seven_eighths(256).max(1) as i32,
