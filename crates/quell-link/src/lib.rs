@@ -7,6 +7,7 @@ pub mod error;
 pub mod field;
 pub mod file;
 pub mod hist;
+pub mod line;
 pub mod meter;
 pub mod queue;
 pub mod record;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
+use crate::line::Share;
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
 /// Fixed point of the time per byte.
-const SHIFT: u32 = 24;
+pub(crate) const SHIFT: u32 = 24;
 /// Slower links, bit/s, do without it.
 const SLOWEST: u64 = 1000;
 
@@ -22,6 +23,8 @@ pub enum Rate {
     Schedule(Arc<[(Nanos, u64)]>),
     /// Mahimahi's format: the times (ascending, ms resolution) at which 1504 bytes may leave, repeated every `period`.
     Trace(Arc<Trace>),
+    /// A share of a line that other queues send on, too.
+    Shared(Share),
 }
 
 impl Rate {
@@ -30,6 +33,7 @@ impl Rate {
         match self {
             Rate::Constant(bps) => *bps,
             Rate::Trace(trace) => trace.mean_bps(),
+            Rate::Shared(share) => share.bps(),
             Rate::Schedule(steps) => {
                 let ends = steps.iter().skip(1).map(|s| s.0).chain([Nanos::MAX]);
                 let bits: u128 = steps
@@ -70,6 +74,7 @@ enum Kind {
         credit: u64,
     },
     Framed(Box<Framed>),
+    Shared(Share),
 }
 
 /// A link that frames packets.
@@ -113,6 +118,7 @@ impl Server {
                 start: 0,
                 credit: OPPORTUNITY_BYTES,
             },
+            Rate::Shared(share) => Kind::Shared(share.clone()),
         };
         Self { kind }
     }
@@ -167,6 +173,7 @@ impl Server {
                 credit,
             } => finish_trace(trace, (at, start, credit), now, bytes),
             Kind::Framed(framed) => Self::finish_framed(framed, now, bytes),
+            Kind::Shared(share) => share.finish(now, bytes),
         }
     }
 
@@ -201,6 +208,7 @@ impl Server {
         match &self.kind {
             Kind::Framed(framed) => framed.server.rate_bps(now),
             Kind::Constant { bps, .. } => *bps,
+            Kind::Shared(share) => share.bps(),
             Kind::Schedule { steps, .. } => {
                 let at = steps.partition_point(|s| s.0 <= now);
                 steps[at.saturating_sub(1)].1
@@ -217,7 +225,8 @@ impl Server {
     pub fn offered_bytes(&self, now: Nanos) -> f64 {
         match &self.kind {
             Kind::Framed(framed) => framed.server.offered_bytes(now),
-            Kind::Constant { bps, .. } => now as f64 * *bps as f64 / (8.0 * SEC as f64),
+            Kind::Constant { bps, .. } => at_rate(*bps, now),
+            Kind::Shared(share) => at_rate(share.bps(), now),
             Kind::Schedule { steps, .. } => {
                 let mut sum = 0.0;
                 for (k, &(from, bps)) in steps.iter().enumerate() {
@@ -231,6 +240,11 @@ impl Server {
             Kind::Trace { trace, .. } => offered(trace, now) as f64,
         }
     }
+}
+
+/// Bytes that a constant rate offers before `now`.
+fn at_rate(bps: u64, now: Nanos) -> f64 {
+    now as f64 * bps as f64 / (8.0 * SEC as f64)
 }
 
 /// Bytes of the opportunities before `now`.

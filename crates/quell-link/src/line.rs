@@ -1,0 +1,212 @@
+//! One line that several queues send on, each from a thread of its own: together they get exactly its rate.
+//!
+//! A queue books line time for the packet that it sends next, so at most one packet per queue waits for its turn, and queues that
+//! have packets take turns, packet by packet. Queues run late: a thread wakes some time after its packet was through. Line time that
+//! passed unused meanwhile, because another queue booked later time, is remembered and given to the queue that was late.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quell_qdisc::{MS, Nanos, SEC};
+
+use crate::server::SHIFT;
+
+/// Most line time that is remembered, hence the longest that the line may send faster than its rate after a queue was late.
+const MOST_UNUSED: Nanos = 10 * MS;
+
+/// A line of constant rate.
+#[derive(Debug)]
+pub struct Line {
+    bps: u64,
+    per_byte: u128,
+    booked: Mutex<Booked>,
+}
+
+/// What is booked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Booked {
+    /// The line is free from here on.
+    until: Nanos,
+    /// When it was last idle: until here.
+    idle_until: Nanos,
+    /// Line time before that which nobody used, at most `MOST_UNUSED`.
+    unused: Nanos,
+    /// What truncation left over, in fixed point.
+    rest: u128,
+}
+
+impl Line {
+    /// An idle line of this rate, bit/s, at least 1.
+    pub fn new(bps: u64) -> Self {
+        let bps = bps.max(1);
+        Self {
+            bps,
+            per_byte: (u128::from(8 * SEC) << SHIFT) / u128::from(bps),
+            booked: Mutex::default(),
+        }
+    }
+
+    /// The rate, bit/s.
+    pub fn bps(&self) -> u64 {
+        self.bps
+    }
+
+    /// Books the line for `bytes` of a queue that could send from `now` on: when they are through.
+    fn book(&self, now: Nanos, bytes: u32) -> Nanos {
+        let mut booked = self.booked.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = u128::from(bytes) * self.per_byte + booked.rest;
+        booked.rest = time & ((1 << SHIFT) - 1);
+        let time = (time >> SHIFT) as Nanos;
+        // The line was idle though this queue had a packet: it is late.
+        let late = booked.idle_until.saturating_sub(now);
+        let made_up = time.min(late).min(booked.unused);
+        booked.unused -= made_up;
+        if made_up == time {
+            return now + time;
+        }
+        let start = booked.until.max(now + made_up);
+        if start > booked.until {
+            let idle = start - booked.until;
+            booked.unused = booked.unused.saturating_add(idle).min(MOST_UNUSED);
+            booked.idle_until = start;
+        }
+        booked.until = start + time - made_up;
+        booked.until
+    }
+}
+
+/// A queue's share of a line.
+#[derive(Clone, Debug)]
+pub struct Share {
+    line: Arc<Line>,
+    /// The line's time when the queue's time is 0.
+    since: Nanos,
+}
+
+impl Share {
+    /// A share for a queue whose time 0 is the line's time `since`.
+    pub fn new(line: Arc<Line>, since: Nanos) -> Self {
+        Self { line, since }
+    }
+
+    /// The line's rate, bit/s.
+    pub fn bps(&self) -> u64 {
+        self.line.bps
+    }
+
+    /// The queue sends `bytes` at `now` or as soon as the line is free: when they are through.
+    #[cold]
+    pub fn finish(&self, now: Nanos, bytes: u32) -> Nanos {
+        self.line.book(self.since + now, bytes) - self.since
+    }
+}
+
+/// The same share of the same line.
+impl PartialEq for Share {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.line, &other.line) && self.since == other.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use quell_qdisc::US;
+
+    /// A queue that always has packets, and is through with one at `next`; it notices `lateness` later.
+    struct Busy {
+        next: Nanos,
+        bytes: u32,
+        lateness: Nanos,
+        sent: u64,
+    }
+
+    /// Bytes that queues with packets send in a second, each waking late; `sparse` sends one packet every so often.
+    fn sent_in_a_second(line: &Line, queues: &mut [Busy], sparse: Option<(Nanos, u32)>) -> u64 {
+        let (mut total, mut next_sparse) = (0, 0);
+        loop {
+            let wakes = |q: &Busy| q.next + q.lateness;
+            let first = (0..queues.len()).min_by_key(|k| wakes(&queues[*k]));
+            let woken = first.map_or(Nanos::MAX, |k| wakes(&queues[k]));
+            if let Some((every, bytes)) = sparse
+                && next_sparse < woken.min(SEC)
+            {
+                if line.book(next_sparse, bytes) <= SEC {
+                    total += u64::from(bytes);
+                }
+                next_sparse += every;
+                continue;
+            }
+            let Some(k) = first.filter(|_| woken < SEC) else {
+                return total;
+            };
+            // All that was due meanwhile, in its own time, as `LiveLink::advance` does.
+            while queues[k].next <= woken {
+                let queue = &mut queues[k];
+                queue.next = line.book(queue.next, queue.bytes);
+                if queue.next <= SEC {
+                    queue.sent += u64::from(queue.bytes);
+                    total += u64::from(queue.bytes);
+                }
+            }
+        }
+    }
+
+    fn busy(bytes: u32, lateness: Nanos) -> Busy {
+        Busy {
+            next: 0,
+            bytes,
+            lateness,
+            sent: 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_rate_is_shared_exactly_however_late_queues_are_and_whatever_they_send(
+            mbps in prop_oneof![Just(1u64), Just(10), Just(100), Just(1000), Just(10_000)],
+            each in proptest::collection::vec((64u32..1514, 0..300 * US), 1..4),
+            sparse in proptest::option::of((100 * US..20 * MS, 64u32..1514)),
+        ) {
+            let line = Line::new(mbps * 1_000_000);
+            let mut queues: Vec<_> = each.into_iter().map(|(bytes, late)| busy(bytes, late)).collect();
+            let bits = 8 * sent_in_a_second(&line, &mut queues, sparse);
+            let rate = mbps * 1_000_000;
+            // At its end, each queue has at most a packet on the line that is not counted, and has not yet seen what it is late by.
+            let under_way = 8 * 1514 * 4 + rate * 300 / 1_000_000;
+            prop_assert!(bits <= rate, "{bits} of {rate}");
+            prop_assert!(bits + under_way + rate / 1000 >= rate, "{bits} of {rate}");
+        }
+    }
+
+    #[test]
+    fn busy_queues_take_turns() {
+        let line = Line::new(10_000_000);
+        let mut queues = [busy(1000, 0), busy(1000, 50 * US), busy(1000, 0)];
+        sent_in_a_second(&line, &mut queues, None);
+        let sent = queues.map(|q| q.sent / 1000);
+        assert!(sent.iter().all(|n| (416..=417).contains(n)), "{sent:?}");
+    }
+
+    #[test]
+    fn a_queue_that_is_not_late_gets_nothing_of_what_was_unused_before() {
+        // 1000 bytes at 8 Mbit/s take 1 ms.
+        let line = Line::new(8_000_000);
+        assert_eq!(line.book(SEC, 1000), SEC + MS);
+        assert_eq!(line.book(SEC, 1000), SEC + 2 * MS);
+        assert_eq!(
+            line.book(SEC - MS / 2, 1000),
+            SEC + 2 * MS + MS / 2,
+            "late by half a packet's time in which the line was idle"
+        );
+    }
+
+    #[test]
+    fn a_share_has_its_own_time() {
+        let line = Arc::new(Line::new(8_000_000));
+        let (first, second) = (Share::new(line.clone(), 0), Share::new(line, 5 * MS));
+        assert_eq!(first.finish(5 * MS, 1000), 6 * MS);
+        assert_eq!(second.finish(0, 1000), 2 * MS);
+        assert_ne!(first, second);
+    }
+}
