@@ -84,6 +84,7 @@ def live(
     backend: str | None = None,
     no_fail_open: bool | None = None,
     tunnels: bool | None = None,
+    cpu: str | None = None,
     config: str | PathLike[str] | None = None,
     dry_run: bool = False,
     duration: str | None = None,

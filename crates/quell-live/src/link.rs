@@ -232,6 +232,34 @@ pub struct View {
     pub missed: u64,
 }
 
+impl View {
+    /// Both of two links that share a line: totals are sums, the sojourn is the mean over what left, the probability the higher one.
+    pub fn and(self, other: Self) -> Self {
+        let weighted = |view: &Self| view.sojourn_ms.map(|ms| (ms, view.throughput_mbps));
+        let sojourn_ms = match (weighted(&self), weighted(&other)) {
+            (Some((one, much)), Some((two, more))) if much + more > 0.0 => {
+                Some((one * much + two * more) / (much + more))
+            }
+            (one, two) => one.or(two).map(|(ms, _)| ms),
+        };
+        Self {
+            now_s: self.now_s.max(other.now_s),
+            capacity_mbps: self.capacity_mbps.max(other.capacity_mbps),
+            throughput_mbps: self.throughput_mbps + other.throughput_mbps,
+            sojourn_ms,
+            backlog_packets: self.backlog_packets + other.backlog_packets,
+            backlog_bytes: self.backlog_bytes + other.backlog_bytes,
+            packets: self.packets + other.packets,
+            drops: self.drops + other.drops,
+            marks: self.marks + other.marks,
+            lost: self.lost + other.lost,
+            limit_packets: self.limit_packets.saturating_add(other.limit_packets),
+            probability: self.probability.max(other.probability),
+            missed: self.missed + other.missed,
+        }
+    }
+}
+
 impl LiveLink {
     /// An idle link at time 0.
     pub fn new(params: Params) -> Self {

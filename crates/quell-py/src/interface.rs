@@ -14,7 +14,7 @@ use crate::input_error;
 /// called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
-    metrics = None, to = None, backend = None, no_fail_open = None, tunnels = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
+    metrics = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn live(
     py: Python<'_>,
@@ -30,6 +30,7 @@ pub fn live(
     backend: Option<String>,
     no_fail_open: Option<bool>,
     tunnels: Option<bool>,
+    cpu: Option<String>,
     config: Option<PathBuf>,
     dry_run: bool,
     duration: Option<String>,
@@ -50,6 +51,7 @@ pub fn live(
             backend,
             no_fail_open,
             tunnels,
+            cpu,
         },
         config,
         dry_run,
@@ -67,7 +69,7 @@ pub fn live(
 /// The rules of `quell live` on an interface with iptables: each a program and what follows its verb.
 #[pyfunction]
 pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
-    let changes = Changes::iptables(dev, Some(1), None).map_err(input_error)?;
+    let changes = Changes::iptables(dev, Some(1..=1), None).map_err(input_error)?;
     Ok(changes.rules().to_vec())
 }
 

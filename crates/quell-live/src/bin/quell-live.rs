@@ -39,6 +39,7 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
   --to NAME            in line: forward frames between --dev and this interface
   --backend KIND       in line: af_packet (default) or af_xdp
   --no-fail-open       in line: accept that traffic stops when quell-live stops
+  --cpu LIST           one packet loop on each of these CPUs: 0,2-3; default: one, on any
   --config FILE        TOML file with these options as keys; read again on SIGHUP
   --status PATH        Unix socket that serves the state as JSON
   --metrics PORT       port on 127.0.0.1 for Prometheus metrics
@@ -106,6 +107,7 @@ SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP 
                 "--metrics" => given.metrics = Some(number(&name, &value()?)?),
                 "--to" => given.to = Some(value()?),
                 "--backend" | "--door" => given.backend = Some(value()?),
+                "--cpu" => given.cpu = Some(value()?),
                 "--no-fail-open" => given.no_fail_open = Some(true),
                 "--tunnels" => given.tunnels = Some(true),
                 "--config" => options.config = Some(value()?.into()),

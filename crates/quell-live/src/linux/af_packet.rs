@@ -31,6 +31,9 @@ const TRIES: u32 = 200;
 const PACKET_STATISTICS: c_int = 6;
 const PACKET_AUXDATA: c_int = 8;
 const PACKET_VNET_HDR: c_int = 15;
+/// One of several sockets gets a flow, chosen by its hash (PACKET_FANOUT_HASH); the kernel chooses the group's number.
+const PACKET_FANOUT: c_int = 18;
+const UNIQUE_ID: c_int = 0x2000_0000;
 const PACKET_QDISC_BYPASS: c_int = 20;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const VLAN_VALID: u32 = 1 << 4;
@@ -73,8 +76,24 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// From the interface with the first index to the one with the second.
-    pub fn open(from: u32, to: u32, mtu: u32) -> Result<Self, Error> {
+    /// So many from the interface with the first index to the one with the second; each flow stays at one of them.
+    pub fn fan(from: u32, to: u32, mtu: u32, count: usize) -> Result<Vec<Self>, Error> {
+        let no = |e: io::Error| no_socket("AF_PACKET", &e);
+        let fan: Vec<_> = (0..count)
+            .map(|_| Self::open(from, to, mtu))
+            .collect::<Result<_, _>>()?;
+        if let [first, others @ ..] = &fan[..]
+            && !others.is_empty()
+        {
+            let group = lead(&first.from).map_err(no)?;
+            for other in others {
+                option(&other.from, libc::SOL_PACKET, PACKET_FANOUT, &group).map_err(no)?;
+            }
+        }
+        Ok(fan)
+    }
+
+    fn open(from: u32, to: u32, mtu: u32) -> Result<Self, Error> {
         let no = |e: io::Error| no_socket("AF_PACKET", &e);
         let size = HEADER + HEAD + mtu.max(1500) as usize;
         Ok(Self {
@@ -437,6 +456,28 @@ fn receiving(index: u32) -> io::Result<OwnedFd> {
     option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)?;
     bind(&fd, index, libc::ETH_P_ALL)?;
     Ok(fd)
+}
+
+/// Has a socket begin a group of which one gets each packet; the group's number.
+fn lead(fd: &OwnedFd) -> io::Result<c_int> {
+    option(fd, libc::SOL_PACKET, PACKET_FANOUT, &UNIQUE_ID)?;
+    let mut group: c_int = 0;
+    let mut size = size_of_val(&group) as libc::socklen_t;
+    // SAFETY: the kernel fills a number of this size.
+    let got = unsafe {
+        let to = (&raw mut group).cast();
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_FANOUT,
+            to,
+            &mut size,
+        )
+    };
+    match got {
+        0 => Ok(group & 0xffff),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn sending(index: u32) -> io::Result<OwnedFd> {

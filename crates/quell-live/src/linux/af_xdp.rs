@@ -2,8 +2,9 @@
 //! kernel's own forwarding, and is gone with this process; a bridge below then forwards. So it does while a loop stands still: the
 //! program looks when the loop last came round.
 //!
-//! Both directions share one memory of frames, each with its own part: a frame is received, held and sent in the same place. Of the rings
-//! (linux/if_xdp.h), a direction has those for receiving of one interface and those for sending of the other.
+//! Every receive queue of an interface has a socket. All loops share one memory of frames, each with its own part: a frame is received,
+//! held and sent in the same place. Of the rings (linux/if_xdp.h), a loop has those for receiving of its queues of one interface and those
+//! for sending of one socket of the other. A flow stays at one receive queue, hence at one loop.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -24,8 +25,6 @@ use crate::header::{self, Change, Parser};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Entries of each ring.
 const RING: u32 = 2048;
-/// Frames of each direction beside those that its queue holds: what waits in the rings for filling, receiving and sending.
-const WAITING: u32 = 3 * RING;
 /// Most packets that a queue can hold: 64 or 128 MiB of memory.
 pub const MOST: u32 = 32_768;
 /// Bytes that the kernel leaves free before a frame (XDP_PACKET_HEADROOM).
@@ -215,33 +214,34 @@ struct Side {
     done: Ring<u64>,
 }
 
-/// What a loop and the program that hands it frames know of each other.
-struct Beat {
+/// What an interface's loops and the program that hands them frames know of each other.
+struct Beats {
     fd: OwnedFd,
     map: Map,
-    /// Frames that the program let pass, as far as we know of them.
-    passed: u64,
+    queues: u32,
 }
 
-impl Beat {
-    fn new() -> io::Result<Self> {
-        // Keys of 4 bytes, one entry of two numbers: when the loop last came round, frames that passed.
-        let fd = owned(bpf(MAP_CREATE, &[ARRAY, 4, 16, 1, MAPPED])?)?;
-        let map = Map::new(16, Some((&fd, 0)))?;
-        Ok(Self { fd, map, passed: 0 })
+impl Beats {
+    fn new(queues: u32) -> io::Result<Self> {
+        // Keys of 4 bytes, one entry, of two numbers for each queue: when its loop last came round, frames that passed.
+        let fd = owned(bpf(MAP_CREATE, &[ARRAY, 4, 16 * queues, 1, MAPPED])?)?;
+        let map = Map::new(16 * queues as usize, Some((&fd, 0)))?;
+        Ok(Self { fd, map, queues })
     }
 
-    fn number(&self, k: usize) -> &AtomicU64 {
-        // SAFETY: the mapping has two of them, aligned; they are shared, and only used as atomics.
-        unsafe { AtomicU64::from_ptr(self.map.at.cast::<u64>().add(k)) }
+    fn number(&self, queue: u32, k: usize) -> &AtomicU64 {
+        let at = 2 * queue.min(self.queues - 1) as usize + k;
+        // SAFETY: the mapping has two of them for each queue, aligned; they are shared, and only used as atomics.
+        unsafe { AtomicU64::from_ptr(self.map.at.cast::<u64>().add(at)) }
     }
+}
 
-    /// Says that the loop runs; frames that passed since the last time because it had not.
-    fn beat(&mut self) -> u64 {
-        self.number(0).store(sys::monotonic(), Ordering::Relaxed);
-        let passed = self.number(1).load(Ordering::Relaxed);
-        passed - std::mem::replace(&mut self.passed, passed)
-    }
+/// A receive queue of a loop.
+struct Port {
+    fd: Arc<OwnedFd>,
+    rx: Ring<Descriptor>,
+    fill: Ring<u64>,
+    queue: u32,
 }
 
 /// What hands an interface's frames over, as long as it lives.
@@ -250,37 +250,51 @@ pub struct Hook {
     _link: OwnedFd,
 }
 
-/// What arrives at one interface, to leave through another.
+/// What arrives at some receive queues of one interface, to leave through another.
 pub struct XdpSocket {
-    from: Arc<OwnedFd>,
+    ports: Vec<Port>,
+    /// The port that is read first.
+    turn: usize,
+    /// Can be read when a port can be.
+    wait: Arc<OwnedFd>,
     to: Arc<OwnedFd>,
-    rx: Ring<Descriptor>,
-    fill: Ring<u64>,
     tx: Ring<Descriptor>,
     done: Ring<u64>,
     memory: Arc<Map>,
     chunk: u32,
-    /// The first frame of this direction, and how many it has.
+    /// The first frame of this loop, how many it has, and how many of them its queue may hold.
     first: u32,
     frames: u32,
+    capacity: u32,
     /// Address and length of what is in each frame.
     held: Vec<(u64, u32)>,
     free: Vec<u32>,
     going: Vec<u32>,
     unsent: u64,
-    beat: Beat,
-    /// Frames that passed and are still to be told of.
+    beats: Arc<Beats>,
+    /// Frames that the program let pass, as far as we know of them; of these, those that are still to be told of.
+    known: u64,
     passed: u64,
 }
 
-/// Both directions between two interfaces (from the first to the second, then back), and their hooks: not set yet. Their queues hold at
-/// most `packets`, up to [`MOST`].
+/// An interface: its number and how many receive queues it has.
+#[derive(Clone, Copy)]
+pub struct Device {
+    /// Its number.
+    pub index: u32,
+    /// Its receive queues.
+    pub queues: u32,
+}
+
+/// Both directions between two interfaces (from the first to the second, then back), each for so many loops at most, and their hooks: not
+/// set yet. There are no more loops than either interface has receive queues. The queue of each loop holds at most `packets`, up to
+/// [`MOST`].
 pub fn open(
-    one: u32,
-    other: u32,
+    devices: [Device; 2],
     mtu: u32,
     packets: [u32; 2],
-) -> Result<([XdpSocket; 2], Hooks), Error> {
+    loops: usize,
+) -> Result<([Vec<XdpSocket>; 2], Hooks), Error> {
     // The kernel takes one page at most.
     let Some(chunk) = [2048, 4096]
         .into_iter()
@@ -291,70 +305,123 @@ pub fn open(
         return Err(error.remedy("set a smaller MTU, or leave --backend out"));
     };
     let no = |e: io::Error| no_socket("AF_XDP", &e);
-    let frames = packets.map(|packets| packets.min(MOST) + WAITING);
-    let length = (frames[0] + frames[1]) as usize * chunk as usize;
-    let memory = Arc::new(Map::new(length, None).map_err(no)?);
-    let first = side(one, Some((&memory, chunk)), None).map_err(no)?;
-    let second = side(other, None, Some(&first.fd)).map_err(no)?;
-    let beats = [Beat::new().map_err(no)?, Beat::new().map_err(no)?];
-    let copy = |beat: &Beat| beat.fd.try_clone().map_err(no);
-    let hooks = Hooks([
-        (one, first.fd.clone(), copy(&beats[0])?),
-        (other, second.fd.clone(), copy(&beats[1])?),
-    ]);
-    let [one, other] = beats;
-    let wire = |(from, rx, fill): (Arc<OwnedFd>, _, _),
-                (to, tx, done): (Arc<OwnedFd>, _, _),
-                beat,
-                first,
-                frames| {
-        let mut wire = XdpSocket {
-            from,
-            to,
-            rx,
-            fill,
-            tx,
-            done,
-            memory: memory.clone(),
-            chunk,
-            first,
-            frames,
-            held: vec![(0, 0); frames as usize],
-            free: (0..frames).rev().collect(),
-            going: Vec::new(),
-            unsent: 0,
-            beat,
-            passed: 0,
-        };
-        wire.refill();
-        wire
+    let loops = devices
+        .iter()
+        .map(|d| d.queues as usize)
+        .fold(loops, usize::min);
+    // For each loop what its queue holds, and what waits in the rings for filling and receiving of its ports, and in that for sending.
+    let part = |way: usize, number: usize| {
+        let ports = (devices[way].queues as usize - number).div_ceil(loops) as u32;
+        packets[way].min(MOST) + (2 * ports + 1) * RING
     };
-    let forth = wire(
-        (first.fd.clone(), first.rx, first.fill),
-        (second.fd.clone(), second.tx, second.done),
-        one,
-        0,
-        frames[0],
-    );
-    let back = wire(
-        (second.fd, second.rx, second.fill),
-        (first.fd, first.tx, first.done),
-        other,
-        frames[0],
-        frames[1],
-    );
-    Ok(([forth, back], hooks))
+    let parts = [0, 1].map(|way| {
+        (0..loops)
+            .map(|number| part(way, number))
+            .collect::<Vec<_>>()
+    });
+    let frames: u32 = parts.iter().flatten().sum();
+    let memory = Arc::new(Map::new(frames as usize * chunk as usize, None).map_err(no)?);
+    let mut shared: Option<Arc<OwnedFd>> = None;
+    let (mut receivers, mut senders) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for (way, device) in devices.iter().enumerate() {
+        for queue in 0..device.queues {
+            let side =
+                side(device.index, queue, (&memory, chunk), shared.as_deref()).map_err(no)?;
+            shared.get_or_insert_with(|| side.fd.clone());
+            senders[way].push((side.fd.clone(), side.tx, side.done));
+            receivers[way].push(Port {
+                fd: side.fd,
+                rx: side.rx,
+                fill: side.fill,
+                queue,
+            });
+        }
+    }
+    let [one, other] = devices.map(|device| Beats::new(device.queues).map(Arc::new));
+    let beats = [one.map_err(no)?, other.map_err(no)?];
+    let hook = |way: usize| Hooked {
+        index: devices[way].index,
+        sockets: receivers[way].iter().map(|port| port.fd.clone()).collect(),
+        beats: beats[way].clone(),
+    };
+    let hooks = Hooks([hook(0), hook(1)]);
+    // What arrives at one leaves through the other.
+    senders.swap(0, 1);
+    let (mut first, mut ways) = (0, [Vec::new(), Vec::new()]);
+    for (way, (receivers, senders)) in receivers.into_iter().zip(senders).enumerate() {
+        let mut dealt: Vec<Vec<Port>> = (0..loops).map(|_| Vec::new()).collect();
+        for port in receivers {
+            dealt[port.queue as usize % loops].push(port);
+        }
+        let each = dealt.into_iter().zip(senders).zip(&parts[way]);
+        for ((ports, (to, tx, done)), frames) in each {
+            let mut socket = XdpSocket {
+                wait: wait(&ports).map_err(no)?,
+                ports,
+                turn: 0,
+                to,
+                tx,
+                done,
+                memory: memory.clone(),
+                chunk,
+                first,
+                frames: *frames,
+                capacity: packets[way].min(MOST),
+                held: vec![(0, 0); *frames as usize],
+                free: (0..*frames).rev().collect(),
+                going: Vec::new(),
+                unsent: 0,
+                beats: beats[way].clone(),
+                known: 0,
+                passed: 0,
+            };
+            socket.refill();
+            first += frames;
+            ways[way].push(socket);
+        }
+    }
+    Ok((ways, hooks))
 }
 
-/// Interfaces, the sockets that are to get their frames, and the maps that say whether their loops run.
-pub struct Hooks([(u32, Arc<OwnedFd>, OwnedFd); 2]);
+/// What can be read when one of these ports can be.
+fn wait(ports: &[Port]) -> io::Result<Arc<OwnedFd>> {
+    if let [port] = ports {
+        return Ok(port.fd.clone());
+    }
+    // SAFETY: no pointers; then an event that outlives each call.
+    unsafe {
+        let all = owned(libc::epoll_create1(libc::EPOLL_CLOEXEC).into())?;
+        for port in ports {
+            let mut event = libc::epoll_event {
+                events: libc::EPOLLIN as u32,
+                u64: 0,
+            };
+            let (all, fd) = (all.as_raw_fd(), port.fd.as_raw_fd());
+            if libc::epoll_ctl(all, libc::EPOLL_CTL_ADD, fd, &mut event) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(Arc::new(all))
+    }
+}
+
+/// An interface, the sockets at its receive queues that are to get its frames, and what says whether their loops run.
+struct Hooked {
+    index: u32,
+    sockets: Vec<Arc<OwnedFd>>,
+    beats: Arc<Beats>,
+}
+
+/// The interfaces whose frames are to be handed over.
+pub struct Hooks([Hooked; 2]);
 
 impl Hooks {
     /// From now on frames are handed over.
     pub fn set(&self) -> Result<Vec<Hook>, Error> {
         let no = |e: io::Error| no_socket("AF_XDP", &e);
-        let each = self.0.iter();
-        each.map(|(index, fd, beat)| hook(*index, fd, beat).map_err(no))
+        self.0
+            .iter()
+            .map(|hooked| hook(hooked).map_err(no))
             .collect()
     }
 }
@@ -362,15 +429,17 @@ impl Hooks {
 impl XdpSocket {
     /// Gives the kernel frames to fill.
     fn refill(&mut self) {
-        let mut room = self.fill.room().min(self.free.len() as u32);
-        while room > 0
-            && let Some(place) = self.free.pop()
-        {
-            let frame = u64::from(self.first + place) * u64::from(self.chunk);
-            self.fill.push(frame);
-            room -= 1;
+        for port in &mut self.ports {
+            let mut room = port.fill.room().min(self.free.len() as u32);
+            while room > 0
+                && let Some(place) = self.free.pop()
+            {
+                let frame = u64::from(self.first + place) * u64::from(self.chunk);
+                port.fill.push(frame);
+                room -= 1;
+            }
+            port.fill.publish();
         }
-        self.fill.publish();
     }
 
     /// The frame in which an address lies; None if it is not one of ours.
@@ -388,23 +457,12 @@ impl XdpSocket {
         }
     }
 
-    /// Takes back frames that were sent.
-    fn reap(&mut self) {
-        while let Some(address) = self.done.pop() {
-            self.free.extend(self.place(address));
-        }
-        self.done.release();
-    }
-}
-
-impl InterfaceBackend for XdpSocket {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.from.as_fd()
-    }
-
-    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+    /// Takes in what waits at a port, until there is a batch.
+    fn read_port(&mut self, port: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
         while arrived.len() < BATCH {
-            let Some(got) = self.rx.pop() else { break };
+            let Some(got) = self.ports[port].rx.pop() else {
+                break;
+            };
             let Some(place) = self.place(got.address) else {
                 continue;
             };
@@ -425,7 +483,30 @@ impl InterfaceBackend for XdpSocket {
                 class,
             });
         }
-        self.rx.release();
+        self.ports[port].rx.release();
+    }
+
+    /// Takes back frames that were sent.
+    fn reap(&mut self) {
+        while let Some(address) = self.done.pop() {
+            self.free.extend(self.place(address));
+        }
+        self.done.release();
+    }
+}
+
+impl InterfaceBackend for XdpSocket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.wait.as_fd()
+    }
+
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+        // A port that always has more keeps none of the others waiting.
+        self.turn = (self.turn + 1) % self.ports.len();
+        for k in 0..self.ports.len() {
+            let port = (self.turn + k) % self.ports.len();
+            self.read_port(port, parser, arrived);
+        }
         self.reap();
         self.refill();
         arrived.len() == BATCH
@@ -480,7 +561,14 @@ impl InterfaceBackend for XdpSocket {
     }
 
     fn beat(&mut self) -> bool {
-        let passed = self.beat.beat();
+        let (now, mut all) = (sys::monotonic(), 0);
+        for port in &self.ports {
+            self.beats
+                .number(port.queue, 0)
+                .store(now, Ordering::Relaxed);
+            all += self.beats.number(port.queue, 1).load(Ordering::Relaxed);
+        }
+        let passed = all - std::mem::replace(&mut self.known, all);
         self.passed += passed;
         passed > 0
     }
@@ -490,11 +578,12 @@ impl InterfaceBackend for XdpSocket {
     }
 
     fn capacity(&self) -> u32 {
-        self.frames - WAITING
+        self.capacity
     }
 
     fn lost(&mut self) -> (u64, u64) {
-        (dropped(&self.from), self.unsent)
+        let refused = self.ports.iter().map(|port| dropped(&port.fd)).sum();
+        (refused, self.unsent)
     }
 }
 
@@ -530,12 +619,17 @@ fn owned(fd: i64) -> io::Result<OwnedFd> {
     }
 }
 
-/// A socket at an interface's first queue: it brings the frames' memory, or shares that of another one.
-fn side(index: u32, memory: Option<(&Map, u32)>, shared: Option<&OwnedFd>) -> io::Result<Side> {
+/// A socket at a queue of an interface: it brings the frames' memory, or shares that of another one.
+fn side(
+    index: u32,
+    queue: u32,
+    (memory, chunk): (&Map, u32),
+    shared: Option<&OwnedFd>,
+) -> io::Result<Side> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
     let fd = owned(unsafe { libc::socket(libc::AF_XDP, kind, 0) }.into())?;
-    if let Some((memory, chunk)) = memory {
+    if shared.is_none() {
         let region = Region {
             address: memory.at as u64,
             length: memory.length as u64,
@@ -572,7 +666,7 @@ fn side(index: u32, memory: Option<(&Map, u32)>, shared: Option<&OwnedFd>) -> io
         family: libc::AF_XDP as u16,
         flags: if shared.is_some() { SHARED_UMEM } else { COPY },
         index,
-        queue: 0,
+        queue,
         shared: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
     };
     let size = size_of_val(&address) as libc::socklen_t;
@@ -620,24 +714,34 @@ fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
     }
 }
 
-/// Has an interface's frames handed to a socket; those that find none take the kernel's way.
-fn hook(index: u32, socket: &OwnedFd, beat: &OwnedFd) -> io::Result<Hook> {
-    // Keys and values of 4 bytes, one entry: the first queue's socket.
-    let map = owned(bpf(MAP_CREATE, &[XSKMAP, 4, 4, 1, 0])?)?;
-    let (key, value) = (0u32, socket.as_raw_fd() as u32);
-    let ([k0, k1], [v0, v1]) = (halves(&raw const key), halves(&raw const value));
-    bpf(
-        MAP_UPDATE,
-        &[map.as_raw_fd() as u32, 0, k0, k1, v0, v1, 0, 0],
-    )?;
-    // r6 = the frame's queue (xdp_md.rx_queue_index); r7 = the map of beats; r0 = the time (bpf_ktime_get_ns) since the last one.
-    // Where that is long: count the frame, return XDP_PASS. Else r1 = the map of sockets, r3 = XDP_PASS, for where it has none:
-    // return bpf_redirect_map(r1, r6, r3).
+/// Has an interface's frames handed to the sockets of their queues; those that find none take the kernel's way.
+fn hook(
+    Hooked {
+        index,
+        sockets,
+        beats,
+    }: &Hooked,
+) -> io::Result<Hook> {
+    // Keys and values of 4 bytes, a socket for each queue.
+    let map = owned(bpf(MAP_CREATE, &[XSKMAP, 4, 4, beats.queues, 0])?)?;
+    for (key, socket) in (0u32..).zip(sockets) {
+        let value = socket.as_raw_fd() as u32;
+        let ([k0, k1], [v0, v1]) = (halves(&raw const key), halves(&raw const value));
+        let update = [map.as_raw_fd() as u32, 0, k0, k1, v0, v1, 0, 0];
+        bpf(MAP_UPDATE, &update)?;
+    }
+    // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7 = its two numbers in the map of
+    // beats; r0 = the time (bpf_ktime_get_ns) since the last beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map
+    // of sockets, r3 = XDP_PASS, for where it has none: return bpf_redirect_map(r1, r6, r3).
     let patience = watchdog::PATIENCE.as_nanos() as i32;
-    let program: [u64; 17] = [
+    let program: [u64; 21] = [
         instruction(0x61, 6, 1, 16, 0),
-        instruction(0x18, 7, 2, 0, beat.as_raw_fd()),
+        instruction(0x18, 7, 2, 0, beats.fd.as_raw_fd()),
         0,
+        instruction(0x25, 6, 0, 15, beats.queues as i32 - 1),
+        instruction(0xbf, 8, 6, 0, 0),
+        instruction(0x67, 8, 0, 0, 4),
+        instruction(0x0f, 7, 8, 0, 0),
         instruction(0x79, 8, 7, 0, 0),
         instruction(0x85, 0, 0, 0, 5),
         instruction(0x1f, 0, 8, 0, 0),
@@ -669,7 +773,7 @@ fn hook(index: u32, socket: &OwnedFd, beat: &OwnedFd) -> io::Result<Hook> {
         0,
     ];
     let program = owned(bpf(PROG_LOAD, &load)?)?;
-    let attach = [program.as_raw_fd() as u32, index, ATTACH_XDP, GENERIC];
+    let attach = [program.as_raw_fd() as u32, *index, ATTACH_XDP, GENERIC];
     Ok(Hook {
         _link: owned(bpf(LINK_CREATE, &attach)?)?,
         _map: map,

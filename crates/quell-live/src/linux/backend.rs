@@ -112,35 +112,46 @@ struct Slot {
 }
 
 impl PacketQueue {
-    /// Opens the queue with this number or the next that is free; it keeps at least `length` packets.
-    pub fn open(first: u16, length: u32, mtu: u32) -> Result<Self, Error> {
-        let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
-        for (number, sequence) in (first..first.saturating_add(TRIES)).zip((1..).step_by(2)) {
-            match bind(&fd, number, length, sequence) {
-                Ok(()) => {
-                    let largest = mtu.max(1500) as usize;
-                    return Ok(Self {
-                        fd,
-                        number,
-                        slots: Vec::new(),
-                        free: Vec::new(),
-                        pool: Pool::new(largest, MEMORY),
-                        largest,
-                        buffer: vec![0; BUFFER],
-                        out: Vec::new(),
-                        length,
-                        newest: 0,
-                    });
-                }
-                // Somebody else reads it: EPERM from another socket, whatever one's rights are.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {}
-                Err(e) => return Err(no_socket("NFQUEUE", &e)),
+    /// Opens so many queues with numbers in a row, from this one on or the next that are free; each keeps at least `length` packets.
+    pub fn row(first: u16, count: usize, length: u32, mtu: u32) -> Result<Vec<Self>, Error> {
+        let mut row = Vec::new();
+        for number in first..first.saturating_add(TRIES) {
+            match Self::open(number, length, mtu)? {
+                Some(queue) => row.push(queue),
+                None => row.clear(),
+            }
+            if row.len() == count {
+                return Ok(row);
             }
         }
-        Err(
-            Error::new(format!("all packet queues from {first} on are taken"))
-                .remedy("see /proc/net/netfilter/nfnetlink_queue"),
-        )
+        let what = format!("no {count} packet queues in a row are free from {first} on");
+        Err(Error::new(what).remedy("see /proc/net/netfilter/nfnetlink_queue"))
+    }
+
+    /// Opens the queue with this number; None if somebody else reads it.
+    fn open(number: u16, length: u32, mtu: u32) -> Result<Option<Self>, Error> {
+        let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
+        match bind(&fd, number, length) {
+            Ok(()) => {}
+            // EPERM from another socket, whatever one's rights are.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
+                return Ok(None);
+            }
+            Err(e) => return Err(no_socket("NFQUEUE", &e)),
+        }
+        let largest = mtu.max(1500) as usize;
+        Ok(Some(Self {
+            fd,
+            number,
+            slots: Vec::new(),
+            free: Vec::new(),
+            pool: Pool::new(largest, MEMORY),
+            largest,
+            buffer: vec![0; BUFFER],
+            out: Vec::new(),
+            length,
+            newest: 0,
+        }))
     }
 
     fn close(&mut self, place: u32) -> u32 {
@@ -163,10 +174,9 @@ pub fn no_socket(what: &str, error: &io::Error) -> Error {
     Error::new(format!("cannot open {what}: {error}")).remedy(remedy)
 }
 
-/// Makes us the owner of a packet queue. Both requests are answered, and both answers are waited for: one that stayed behind would be
-/// taken for an answer about the next queue.
-fn bind(fd: &OwnedFd, queue: u16, length: u32, sequence: u32) -> io::Result<()> {
-    let mut out = Vec::new();
+/// Makes us the owner of a packet queue. Both requests are answered, and both answers are waited for.
+fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
+    let (mut out, sequence) = (Vec::new(), 1);
     nfqueue::bind(&mut out, queue, length, sequence);
     sys::send_bytes(fd.as_fd(), &out)?;
     let mut buffer = [0; 1024];

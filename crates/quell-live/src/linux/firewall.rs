@@ -2,6 +2,7 @@
 //!
 //! Nothing counts as absent because a program failed: only a list of rules that was read to its end and lacks one says so.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use quell_link::Error;
@@ -14,6 +15,9 @@ use super::nftables::Table;
 pub const MARK: u32 = 0x7175_656c;
 /// Most copies of one rule that are removed.
 const MOST: usize = 100;
+
+/// The packet queues of a direction's loops: the kernel keeps all packets between two hosts at one of them.
+pub type Queues = RangeInclusive<u16>;
 
 /// A rule: a program, then what follows its verb.
 type Rule = Vec<String>;
@@ -32,9 +36,9 @@ impl Changes {
     ///
     /// # Errors
     /// If neither nftables nor iptables can be used here, or the interface's name does not suit iptables.
-    pub fn new(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
+    pub fn new(dev: &str, egress: Option<Queues>, ingress: Option<Queues>) -> Result<Self, Error> {
         let iptables = std::env::var_os("QUELL_FIREWALL").is_some_and(|value| value == "iptables");
-        let table = Table::new(dev, egress, ingress).filter(|_| !iptables);
+        let table = Table::new(dev, egress.as_ref(), ingress.as_ref()).filter(|_| !iptables);
         match table.filter(|table| there("nft") && table.fits()) {
             Some(table) => Ok(Self {
                 rules: Vec::new(),
@@ -48,7 +52,11 @@ impl Changes {
     ///
     /// # Errors
     /// If a program is missing, or the interface's name does not suit iptables.
-    pub fn iptables(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Result<Self, Error> {
+    pub fn iptables(
+        dev: &str,
+        egress: Option<Queues>,
+        ingress: Option<Queues>,
+    ) -> Result<Self, Error> {
         let programs = programs()?;
         if dev.ends_with('+') {
             let what = "iptables takes a + at the end for all names that begin so";
@@ -58,11 +66,16 @@ impl Changes {
         let ways = [("POSTROUTING", "-o", egress), ("PREROUTING", "-i", ingress)];
         let mut rules = Vec::new();
         for (chain, flag, queue) in ways {
-            let Some(queue) = queue else { continue };
+            let Some(queues) = queue else { continue };
+            let (first, last) = (queues.start(), queues.end());
+            let (flag_of_queue, queue) = match first == last {
+                true => ("--queue-num", first.to_string()),
+                false => ("--queue-balance", format!("{first}:{last}")),
+            };
             for program in &programs {
-                let (mark, queue) = (format!("{MARK:#x}"), queue.to_string());
+                let mark = format!("{MARK:#x}");
                 let matching = ["-m", "mark", "!", "--mark", &mark];
-                let action = ["-j", "NFQUEUE", "--queue-num", &queue, "--queue-bypass"];
+                let action = ["-j", "NFQUEUE", flag_of_queue, &queue, "--queue-bypass"];
                 let words = [program, chain, flag, dev].into_iter();
                 let words = words.chain(matching).chain(action);
                 rules.push(words.map(str::to_owned).collect());
@@ -181,7 +194,7 @@ mod tests {
 
     #[test]
     fn every_rule_leaves_out_our_own_packets_and_passes_when_nobody_reads() {
-        let Ok(made) = Changes::iptables("eth0", Some(7), Some(8)) else {
+        let Ok(made) = Changes::iptables("eth0", Some(7..=7), Some(8..=11)) else {
             return;
         };
         let made = made.rules();
@@ -190,6 +203,9 @@ mod tests {
             assert!(rule.contains(&"--queue-bypass".to_owned()), "{rule:?}");
         }
         assert_eq!(made[0][1..4], ["POSTROUTING", "-o", "eth0"]);
-        assert_eq!(made[made.len() - 1][1..4], ["PREROUTING", "-i", "eth0"]);
+        let last = &made[made.len() - 1];
+        assert_eq!(last[1..4], ["PREROUTING", "-i", "eth0"]);
+        assert_eq!(made[0][8..12], ["-j", "NFQUEUE", "--queue-num", "7"]);
+        assert_eq!(last[8..12], ["-j", "NFQUEUE", "--queue-balance", "8:11"]);
     }
 }

@@ -131,6 +131,18 @@ pub fn bridged(one: &str, other: &str) -> bool {
     master(one).is_some_and(|bridge| Some(bridge) == master(other))
 }
 
+/// How many receive queues an interface has. Where /sys is another namespace's, that is not known: one.
+pub fn receive_queues(dev: &str) -> u32 {
+    let files = std::fs::read_dir(format!("/sys/class/net/{dev}/queues"));
+    let names = files
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|file| file.file_name());
+    let receive = names.filter(|name| name.as_encoded_bytes().starts_with(b"rx-"));
+    (receive.count() as u32).max(1)
+}
+
 /// Locks a file for this process; false if another one has it.
 pub fn lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: no pointers.

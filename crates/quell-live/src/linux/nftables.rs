@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::command;
-use super::firewall::MARK;
+use super::firewall::{MARK, Queues};
 
 /// Whether nft says that a table is not there; no other failure of it says so.
 fn absent(text: &str) -> bool {
@@ -23,7 +23,7 @@ pub struct Table {
 impl Table {
     /// What sends what leaves, or arrives at, an interface to these packet queues. None where an interface has a name that nft cannot
     /// be told.
-    pub fn new(dev: &str, egress: Option<u16>, ingress: Option<u16>) -> Option<Self> {
+    pub fn new(dev: &str, egress: Option<&Queues>, ingress: Option<&Queues>) -> Option<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-+@".contains(c);
         if !dev.chars().all(plain) {
             return None;
@@ -41,7 +41,12 @@ impl Table {
         ];
         let (mut text, mut rules) = (format!("table inet {name} {{\n"), Vec::new());
         for (chain, hook, flag, queue) in ways {
-            let Some(queue) = queue else { continue };
+            let Some(queues) = queue else { continue };
+            let (first, last) = (queues.start(), queues.end());
+            let queue = match first == last {
+                true => first.to_string(),
+                false => format!("{first}-{last}"),
+            };
             let (from, to) = (
                 format!("{flag} \"{dev}\" meta mark != {MARK:#x} counter"),
                 format!("queue flags bypass to {queue}"),
@@ -113,16 +118,17 @@ mod tests {
 
     #[test]
     fn a_table_has_its_own_name_and_passes_when_nobody_reads() {
-        let table = Table::new("eth0.5", Some(7), Some(8)).unwrap();
+        let table = Table::new("eth0.5", Some(&(7..=7)), Some(&(8..=9))).unwrap();
         assert_eq!(table.text.matches("flags bypass").count(), 2);
         assert!(table.text.contains(
             "oifname \"eth0.5\" meta mark != 0x7175656c counter queue flags bypass to 7"
         ));
-        let other = Table::new("eth0_5", Some(7), None).unwrap();
+        assert!(table.text.contains("queue flags bypass to 8-9\n"));
+        let other = Table::new("eth0_5", Some(&(7..=7)), None).unwrap();
         assert_ne!(table.name, other.name);
-        assert!(Table::new("a\"b", Some(7), None).is_none());
+        assert!(Table::new("a\"b", Some(&(7..=7)), None).is_none());
         assert!(
-            Table::new("eth*", Some(7), None).is_none(),
+            Table::new("eth*", Some(&(7..=7)), None).is_none(),
             "a wildcard of nft's"
         );
     }

@@ -31,6 +31,11 @@ impl Pace {
         }
     }
 
+    /// When time 0 was.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
     /// Nanoseconds since the beginning.
     pub fn now(&self) -> Nanos {
         self.began.elapsed().as_nanos() as Nanos

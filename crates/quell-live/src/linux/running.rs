@@ -10,8 +10,8 @@ use quell_link::Error;
 use super::af_packet::PacketSocket;
 use super::af_xdp;
 use super::backend::{Copies, InterfaceBackend, PacketQueue};
-use super::firewall::Changes;
-use super::host::Signals;
+use super::firewall::{Changes, Queues};
+use super::host::{self, Signals};
 use super::live::tell;
 use super::notice::Notices;
 use super::rules::{self, Held};
@@ -20,8 +20,7 @@ use super::sys;
 use super::systemd::Systemd;
 use super::upkeep::{self, Interface, Links, Progress, Rules};
 use super::watchdog::Watchdog;
-use super::worker::{self, Snapshot, Watch, Worker};
-use crate::link::Params;
+use super::worker::{self, Seat, Snapshot, Task, Watches, Worker};
 
 /// How often all is looked at of which nobody says that it has changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,7 +41,7 @@ pub struct Running {
     pub restored: Arc<AtomicU64>,
     workers: Vec<(&'static str, Worker)>,
     /// Of both directions, whether managed or not, as long as this lives.
-    watches: [(&'static str, Watch); 2],
+    watches: [(&'static str, Watches); 2],
     interfaces: Vec<Interface>,
     /// What hands frames over.
     hooks: Vec<af_xdp::Hook>,
@@ -74,7 +73,7 @@ impl Running {
             watchdog: Watchdog::start()?,
             rules: None,
             restored: Arc::default(),
-            watches: DIRECTIONS.map(|name| (name, Watch::default())),
+            watches: DIRECTIONS.map(|name| (name, Watches::new(settings.loops().len()))),
             workers: Vec::new(),
             interfaces: Vec::new(),
             hooks: Vec::new(),
@@ -106,13 +105,8 @@ impl Running {
     fn copies(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
         for direction in settings.directions() {
             let backend = Copies::open(dev.index, direction.name == "egress", dev.mtu)?;
-            self.work(
-                settings,
-                direction.name,
-                backend,
-                direction.params()?,
-                false,
-            )?;
+            let task = Task::new(direction.params()?, 1);
+            self.work(settings, direction.name, vec![backend], &task, false)?;
         }
         Ok(())
     }
@@ -123,13 +117,16 @@ impl Running {
         let (mut egress, mut ingress) = (None, None);
         for direction in settings.directions() {
             let params = direction.params()?;
-            let backend = PacketQueue::open(first, worker::kernel_length(&params), dev.mtu)?;
-            let queue = match direction.name {
+            let (loops, length) = (settings.loops().len(), worker::kernel_length(&params));
+            let backends = PacketQueue::row(first, loops, length, dev.mtu)?;
+            let queues: &mut Option<Queues> = match direction.name {
                 "egress" => &mut egress,
                 _ => &mut ingress,
             };
-            *queue = Some(backend.number);
-            self.work(settings, direction.name, backend, params, false)?;
+            let first = backends[0].number;
+            *queues = Some(first..=first + (loops - 1) as u16);
+            let task = Task::new(params, loops);
+            self.work(settings, direction.name, backends, &task, false)?;
         }
         let changes = Changes::new(&dev.name, egress, ingress)?;
         // Before the rules: what changes from then on is heard of.
@@ -148,7 +145,10 @@ impl Running {
         }
         self.held.push(rules::hold(to)?);
         let mtu = dev.mtu.max(other.mtu);
+        let names = [&dev.name, &other.name];
+        let queues = names.map(|name| host::receive_queues(name));
         let (dev, other) = (dev.index, self.add(other));
+        let loops = settings.loops().len();
         if settings.xdp() {
             let packets = [
                 most_packets(settings, "ingress")?,
@@ -161,14 +161,24 @@ impl Running {
                     "AF_XDP holds at most {room} packets in each direction: a queue that may hold {most} is limited to that"
                 ));
             }
-            let ([ingress, egress], hooks) = af_xdp::open(dev, other, mtu, packets)?;
+            let [index, other] = [(dev, queues[0]), (other, queues[1])];
+            let devices = [index, other].map(|(index, queues)| af_xdp::Device { index, queues });
+            let ([ingress, egress], hooks) = af_xdp::open(devices, mtu, packets, loops)?;
+            if egress.len() < loops {
+                let run = egress.len();
+                tell(&format!(
+                    "AF_XDP has a loop for each receive queue at most: of {loops} processors {run} are used (ethtool -L shows how many queues there are)"
+                ));
+            }
             self.start_between(settings, "egress", egress)?;
             self.start_between(settings, "ingress", ingress)?;
             self.hooks = hooks.set()?;
             return Ok(());
         }
-        self.start_between(settings, "egress", PacketSocket::open(other, dev, mtu)?)?;
-        self.start_between(settings, "ingress", PacketSocket::open(dev, other, mtu)?)
+        let egress = PacketSocket::fan(other, dev, mtu, loops)?;
+        self.start_between(settings, "egress", egress)?;
+        let ingress = PacketSocket::fan(dev, other, mtu, loops)?;
+        self.start_between(settings, "ingress", ingress)
     }
 
     /// Takes one more; its index.
@@ -182,31 +192,39 @@ impl Running {
         &mut self,
         settings: &Settings,
         name: &'static str,
-        backend: impl InterfaceBackend,
+        backends: Vec<impl InterfaceBackend>,
     ) -> Result<(), Error> {
         let directions = settings.directions();
         let managed = directions.iter().find(|d| d.name == name);
         let params = managed.unwrap_or(&directions[0]).params()?;
-        self.work(settings, name, backend, params, managed.is_none())
+        let task = Task::new(params, backends.len());
+        self.work(settings, name, backends, &task, managed.is_none())
     }
 
-    /// Starts a loop, and has it watched.
+    /// Starts the loops of a direction, one for each backend, and has them watched.
     fn work(
         &mut self,
         settings: &Settings,
         name: &'static str,
-        backend: impl InterfaceBackend,
-        params: Params,
+        backends: Vec<impl InterfaceBackend>,
+        task: &Task,
         free: bool,
     ) -> Result<(), Error> {
-        let post = self.watchdog.post();
-        if let Some(bytes) = backend.opener() {
-            self.watchdog.guard(&post, backend.fd(), bytes)?;
+        let watches = self.watches.iter().find(|(known, _)| *known == name);
+        let watches = watches.map(|(_, all)| all.clone()).unwrap_or_default();
+        for (number, (backend, cpu)) in backends.into_iter().zip(settings.loops()).enumerate() {
+            let post = self.watchdog.post();
+            if let Some(bytes) = backend.opener() {
+                self.watchdog.guard(&post, backend.fd(), bytes)?;
+            }
+            let seat = Seat {
+                post,
+                watch: watches.of(number),
+                cpu,
+            };
+            let worker = Worker::start(backend, task.clone(), settings.parser(), free, seat)?;
+            self.workers.push((name, worker));
         }
-        let watch = self.watches.iter().find(|(known, _)| *known == name);
-        let watch = watch.map(|(_, watch)| watch.clone()).unwrap_or_default();
-        let worker = Worker::start(backend, params, settings.parser(), free, post, watch)?;
-        self.workers.push((name, worker));
         Ok(())
     }
 
@@ -225,6 +243,9 @@ impl Running {
         self.rules = None;
         let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
         self.watchdog.dismiss();
+        for (_, worker) in &self.workers {
+            worker.stop();
+        }
         for (_, worker) in self.workers.drain(..) {
             worker.finish();
         }
@@ -284,7 +305,7 @@ impl Running {
     }
 
     /// Looks at the directions that are managed or pass here.
-    pub fn watches(&self) -> Vec<(&'static str, Watch)> {
+    pub fn watches(&self) -> Vec<(&'static str, Watches)> {
         let there = |name| self.workers.iter().any(|(known, _)| *known == name);
         let each = self.watches.iter().filter(|(name, _)| there(*name));
         each.map(|(name, watch)| (*name, watch.clone())).collect()
@@ -335,6 +356,7 @@ impl Running {
                 systemd.tell("WATCHDOG=1");
             }
             progress.tell_stalls(&self.workers);
+            progress.tell_failures(settings.dev(), &self.watches);
             if let Some(rules) = &mut self.rules {
                 let made = rules.keep(settings.dev());
                 self.restored.fetch_add(made as u64, Ordering::Relaxed);
@@ -354,14 +376,15 @@ impl Running {
             Err(error) => return tell(&format!("not reloaded: {error}")),
         };
         for (direction, before) in new.directions().iter().zip(old.directions()) {
-            let worker = self
-                .workers
-                .iter()
-                .find(|(name, _)| *name == direction.name);
-            if let (true, Some((_, worker)), Ok(params)) =
-                (*direction != before, worker, direction.params())
-            {
-                worker.change(params);
+            let workers = self.workers.iter();
+            let workers: Vec<_> = workers
+                .filter(|(name, _)| *name == direction.name)
+                .collect();
+            if let (true, Ok(params)) = (*direction != before, direction.params()) {
+                let task = Task::new(params, workers.len());
+                for (_, worker) in workers {
+                    worker.change(task.clone());
+                }
             }
         }
         *old = new;

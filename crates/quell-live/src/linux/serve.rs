@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use serde_json::{Map, Value, json};
 
-use super::worker::Watch;
+use super::worker::Watches;
 use super::{firewall, host, sandbox, sys};
 
 /// How long who asks may take.
@@ -55,7 +55,7 @@ pub struct State {
     /// The interface.
     pub dev: String,
     /// Names and looks of the directions.
-    pub directions: Vec<(&'static str, Watch)>,
+    pub directions: Vec<(&'static str, Watches)>,
     /// Rules that somebody else removed and that were put back.
     pub restored: Arc<AtomicU64>,
 }
@@ -63,7 +63,7 @@ pub struct State {
 impl State {
     /// As JSON.
     pub fn json(&self) -> Value {
-        let look = |watch: &Watch| serde_json::to_value(watch.look()).unwrap_or_default();
+        let look = |watch: &Watches| serde_json::to_value(watch.look()).unwrap_or_default();
         let directions: Map<String, Value> = self
             .directions
             .iter()
@@ -88,6 +88,15 @@ impl State {
                     );
                 }
             }
+        }
+        let (name, about) = (
+            "quell_queue_failed",
+            "1 where a queue that another crate brought works no more: packets pass.",
+        );
+        text += &format!("# HELP {name} {about}\n# TYPE {name} gauge\n");
+        for (direction, _) in &self.directions {
+            let failed = u8::from(!state["directions"][direction]["failure"].is_null());
+            text += &format!("{name}{{dev=\"{dev}\",direction=\"{direction}\"}} {failed}\n");
         }
         let name = "quell_rules_restored_total";
         let about = "Rules that somebody else removed and that were put back.";
@@ -346,7 +355,7 @@ mod tests {
     fn state(dev: &str) -> State {
         State {
             dev: dev.to_owned(),
-            directions: vec![("egress", Watch::default())],
+            directions: vec![("egress", Watches::new(1))],
             restored: Arc::default(),
         }
     }

@@ -10,11 +10,14 @@ use serde::Deserialize;
 
 use super::host;
 use super::shell::random_key;
+use super::sys;
 use crate::header::Parser;
 use crate::link::{self, Params};
 
 /// Most bytes of a configuration file.
 const MOST_BYTES: u64 = 1 << 20;
+/// Most loops of a direction.
+const MOST_LOOPS: usize = 32;
 /// Most bytes that count with a packet.
 const MOST_OVERHEAD: u32 = 1000;
 
@@ -36,6 +39,7 @@ pub struct Settings {
     pub backend: Option<String>,
     pub no_fail_open: Option<bool>,
     pub tunnels: Option<bool>,
+    pub cpu: Option<String>,
 }
 
 /// What is asked for at the command line.
@@ -84,12 +88,19 @@ impl Settings {
             backend: self.backend.or(file.backend),
             no_fail_open: self.no_fail_open.or(file.no_fail_open),
             tunnels: self.tunnels.or(file.tunnels),
+            cpu: self.cpu.or(file.cpu),
         }
     }
 
     /// Whether frames go from interface to interface with AF_XDP.
     pub fn xdp(&self) -> bool {
         self.backend.as_deref() == Some("af_xdp")
+    }
+
+    /// The processor of each loop of a direction; without `--cpu` there is one loop, on any.
+    pub fn loops(&self) -> Vec<Option<usize>> {
+        let named = self.cpu.as_deref().and_then(|text| processors(text).ok());
+        named.map_or_else(|| vec![None], |cpus| cpus.into_iter().map(Some).collect())
     }
 
     /// What reads packets' headers, with a new key.
@@ -225,6 +236,16 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
         let error = Error::new(format!("{to}: {what}")).remedy(remedy);
         return Err(blame(error, "to", given.to.is_some()));
     }
+    if let Some(text) = &all.cpu {
+        let cpus = processors(text).map_err(|e| blame(e, "cpu", given.cpu.is_some()))?;
+        let here = sys::processors();
+        if let Some(absent) = cpus.iter().find(|cpu| !here.contains(cpu)) {
+            let list: Vec<_> = here.iter().map(usize::to_string).collect();
+            let error = Error::new(format!("there is no processor {absent} for it"))
+                .remedy(format!("it may use {}", list.join(", ")));
+            return Err(blame(error, "cpu", given.cpu.is_some()));
+        }
+    }
     let directions = all.directions();
     if directions.is_empty() {
         let remedy = "give --rate for what leaves, --ingress for what arrives";
@@ -261,6 +282,30 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
     Ok(all)
 }
 
+/// The processors of a list such as `0,2-3`, in its order.
+fn processors(text: &str) -> Result<Vec<usize>, Error> {
+    let wrong = |what: String| Error::new(what).remedy("write numbers and ranges, as in 0,2-3");
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let ends = first.trim().parse::<usize>().ok();
+        let range = ends.zip(last.trim().parse().ok());
+        let Some((first, last)) = range.filter(|(first, last)| first <= last) else {
+            return Err(wrong(format!("\"{}\" is no processor", part.trim())));
+        };
+        for cpu in first..=last {
+            if cpus.contains(&cpu) {
+                return Err(wrong(format!("names processor {cpu} twice")));
+            }
+            if cpus.len() == MOST_LOOPS {
+                return Err(wrong(format!("names more than {MOST_LOOPS} processors")));
+            }
+            cpus.push(cpu);
+        }
+    }
+    Ok(cpus)
+}
+
 /// The interfaces that are named, in the options or in the file.
 pub fn named(options: &Options) -> Result<Vec<String>, Error> {
     let config = options.config.as_deref();
@@ -288,6 +333,7 @@ pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings
         ("to", old.to == new.to),
         ("backend", old.backend == new.backend),
         ("tunnels", old.tunnels == new.tunnels),
+        ("cpu", old.cpu == new.cpu),
         ("rate", old.rate.is_some() == new.rate.is_some()),
         ("ingress", old.ingress.is_some() == new.ingress.is_some()),
     ];
@@ -300,6 +346,31 @@ pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings
             };
             let error = Error::new(what).key(*key).remedy("start it again");
             Err(error.at(&path.display().to_string(), None))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_processors_has_numbers_and_ranges_and_each_once() {
+        assert_eq!(processors("0").unwrap(), [0]);
+        assert_eq!(processors("3, 0-1,5").unwrap(), [3, 0, 1, 5]);
+        for wrong in [
+            "",
+            "0,",
+            "a",
+            "-1",
+            "2-1",
+            "0,0",
+            "0-2,1",
+            "0-99",
+            "0-99999999999",
+        ] {
+            let error = processors(wrong).unwrap_err().to_string();
+            assert!(error.contains("0,2-3"), "{wrong}: {error}");
         }
     }
 }

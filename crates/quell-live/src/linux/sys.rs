@@ -413,6 +413,27 @@ pub fn be_punctual(priority: c_int) -> bool {
     }
 }
 
+/// The processors that this process may use, by their numbers.
+pub fn processors() -> Vec<usize> {
+    // SAFETY: zero is a valid set, filled by the kernel for its size; numbers below CPU_SETSIZE lie within it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &mut set);
+        let all = 0..libc::CPU_SETSIZE as usize;
+        all.filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
+    }
+}
+
+/// Keeps this thread on one processor. One that is gone by now leaves it where it is.
+pub fn pin(cpu: usize) {
+    // SAFETY: zero is a valid set, which outlives the call; the number comes from `processors`.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+    }
+}
+
 /// CLOCK_MONOTONIC, nanoseconds.
 pub fn monotonic() -> u64 {
     // SAFETY: zero is a valid timespec to be filled; it outlives the call.

@@ -8,7 +8,7 @@ use super::firewall::Changes;
 use super::host;
 use super::live::tell;
 use super::notice::Notices;
-use super::worker::Worker;
+use super::worker::{Watches, Worker};
 
 /// An interface as it was when it was taken.
 #[derive(Clone, Debug)]
@@ -137,6 +137,7 @@ impl Rules {
 pub struct Progress {
     turns: Vec<u32>,
     stalls: u64,
+    failures: Vec<(&'static str, String)>,
 }
 
 impl Progress {
@@ -148,6 +149,21 @@ impl Progress {
             .iter()
             .zip(&before)
             .all(|(now, then)| now != then)
+    }
+
+    /// Says why a queue works no more that another crate brought: once.
+    pub fn tell_failures(&mut self, dev: &str, watches: &[(&'static str, Watches)]) {
+        let failures = watches
+            .iter()
+            .filter_map(|(name, watches)| Some((*name, watches.look().failure?)))
+            .collect();
+        let before = std::mem::replace(&mut self.failures, failures);
+        for failure in self.failures.iter().filter(|now| !before.contains(now)) {
+            let (direction, why) = failure;
+            tell(&format!(
+                "{dev}: the queue of {direction} has failed and packets pass: {why}"
+            ));
+        }
     }
 
     /// Says that loops stood still meanwhile, where they did.

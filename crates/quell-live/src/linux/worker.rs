@@ -1,4 +1,7 @@
-//! One direction of an interface: the kernel holds its packets, and the link says when each goes on, or that it does not.
+//! A loop of one direction of an interface: the kernel holds its packets, and the link says when each goes on, or that it does not.
+//!
+//! A direction has one loop, or one per processor that was named. Each flow stays at one of them, each has a queue of its own, and all
+//! send on one line, whose rate they share exactly.
 //!
 //! Whatever happens to this process, packets go on: its rule passes them when nobody reads the queue, and the queue itself passes what
 //! finds no room. Only the packets that the kernel holds at that moment are lost.
@@ -9,6 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use quell_link::Error;
+use quell_link::line::{Line, Share};
+use quell_link::server::Rate;
 use quell_qdisc::{Ecn, Nanos, Packet};
 use serde::Serialize;
 
@@ -23,8 +28,8 @@ use crate::report::LATE;
 /// The kernel keeps at least so many packets for us; the discipline, not the kernel's queue, is what limits.
 const LEAST: u32 = 65_536;
 
-/// A look at a direction while it runs.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+/// A look at a loop or at all loops of a direction while they run.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Snapshot {
     /// The link's last 100 ms and its totals since the last change of its parameters.
     #[serde(flatten)]
@@ -49,6 +54,12 @@ pub struct Snapshot {
     pub stalls: u64,
     /// Whether the loop has real-time priority.
     pub realtime: bool,
+    /// Why the queue works no more, where another crate brought it: packets pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Packets that came to each loop, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read_by_loop: Vec<u64>,
     /// What became of a learned controller's decisions since the last change of the link's parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Decisions>,
@@ -67,26 +78,143 @@ pub struct Decisions {
     pub fallbacks: u64,
 }
 
+impl Snapshot {
+    /// This one and that of another loop.
+    fn and(self, other: &Self) -> Self {
+        Self {
+            link: self.link.and(other.link),
+            read: self.read + other.read,
+            sent: self.sent + other.sent,
+            dropped: self.dropped + other.dropped,
+            marked: self.marked + other.marked,
+            passed: self.passed + other.passed,
+            held: self.held + other.held,
+            refused: self.refused + other.refused,
+            unsent: self.unsent + other.unsent,
+            stalls: self.stalls + other.stalls,
+            realtime: self.realtime && other.realtime,
+            failure: self.failure.or_else(|| other.failure.clone()),
+            read_by_loop: self.read_by_loop,
+            decisions: match (self.decisions, other.decisions) {
+                (Some(one), Some(two)) => Some(one.and(two)),
+                (one, two) => one.or(two),
+            },
+        }
+    }
+}
+
+impl Decisions {
+    fn and(self, other: Self) -> Self {
+        Self {
+            asked: self.asked + other.asked,
+            taken: self.taken + other.taken,
+            late: self.late + other.late,
+            fallbacks: self.fallbacks + other.fallbacks,
+        }
+    }
+}
+
+/// What a loop works on.
+#[derive(Clone)]
+pub struct Task {
+    params: Params,
+    /// The line that all loops of the direction send on, and when its time began; None where there is one loop only.
+    line: Option<(Arc<Line>, Instant)>,
+}
+
+impl Task {
+    /// For each of so many loops of a direction.
+    pub fn new(params: Params, loops: usize) -> Self {
+        let line = match params.rate {
+            Rate::Constant(bps) if loops > 1 => Some((Arc::new(Line::new(bps)), Instant::now())),
+            _ => None,
+        };
+        Self { params, line }
+    }
+
+    /// An idle link whose time begins with `pace`, for a backend that holds so many packets.
+    fn link(&self, pace: &Pace, capacity: u32) -> LiveLink {
+        let mut params = self.params.clone();
+        let began = pace.began();
+        if let Some((line, since)) = &self.line {
+            let since = began.saturating_duration_since(*since).as_nanos() as Nanos;
+            params.rate = Rate::Shared(Share::new(line.clone(), since));
+        }
+        let mut link = LiveLink::new(params);
+        link.hold_at_most(0, capacity);
+        link.time_decisions(Arc::new(move || began.elapsed().as_nanos() as Nanos));
+        link
+    }
+}
+
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     open: AtomicBool,
-    change: Mutex<Option<Params>>,
+    change: Mutex<Option<Task>>,
     look: Mutex<Snapshot>,
 }
 
-/// Looks at a direction, also after its end. A loop that takes the place of an earlier one goes on with its counts.
+/// Looks at a loop, also after its end. A loop that takes the place of an earlier one goes on with its counts.
 #[derive(Clone, Default)]
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
     /// A look at it.
     pub fn look(&self) -> Snapshot {
-        *lock(&self.0.look)
+        lock(&self.0.look).clone()
     }
 }
 
-/// A running direction.
+/// Looks at all loops of a direction.
+#[derive(Clone, Default)]
+pub struct Watches(Vec<Watch>);
+
+impl Watches {
+    /// For so many loops.
+    pub fn new(loops: usize) -> Self {
+        Self((0..loops).map(|_| Watch::default()).collect())
+    }
+
+    /// That at one of its loops.
+    pub fn of(&self, number: usize) -> Watch {
+        self.0.get(number).cloned().unwrap_or_default()
+    }
+
+    /// A look at all of them together.
+    pub fn look(&self) -> Snapshot {
+        let mut looks = self.0.iter().map(Watch::look);
+        let first = looks.next().unwrap_or_default();
+        if self.0.len() < 2 {
+            return first;
+        }
+        let mut read = vec![first.read];
+        let all = looks.fold(first, |all, look| {
+            read.push(look.read);
+            // A loop that does not run has no rate and no priority.
+            match look.link.capacity_mbps > 0.0 || look.read > 0 {
+                true => all.and(&look),
+                false => all,
+            }
+        });
+        Snapshot {
+            read_by_loop: read,
+            ..all
+        }
+    }
+}
+
+/// Where a loop runs and is seen from.
+pub struct Seat {
+    /// Its place at the watchdog.
+    pub post: Post,
+    /// Where looks at it come from.
+    pub watch: Watch,
+    /// The processor that it stays on.
+    pub cpu: Option<usize>,
+}
+
+/// A running loop.
 pub struct Worker {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
@@ -97,17 +225,18 @@ impl Worker {
     /// Starts to decide on the packets of a backend. One that is `free` lets every packet go on at once.
     pub fn start(
         backend: impl InterfaceBackend,
-        params: Params,
+        task: Task,
         parser: Parser,
         free: bool,
-        post: Post,
-        watch: Watch,
+        seat: Seat,
     ) -> Result<Self, Error> {
+        let Seat { post, watch, cpu } = seat;
         let shared = watch.0;
         shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
-        let before = *lock(&shared.look);
-        let link = link(params, backend.capacity());
+        let before = lock(&shared.look).clone();
+        let pace = Pace::new();
+        let link = task.link(&pace, backend.capacity());
         let parser = Parser {
             wants: link.wants(),
             ..parser
@@ -115,20 +244,26 @@ impl Worker {
         let mut run = Loop {
             post: post.clone(),
             link,
+            task,
             backend,
-            pace: Pace::new(),
+            pace,
             parser,
             slots: Vec::new(),
             arrived: Vec::new(),
-            look: before,
             refused: before.refused,
             unsent: before.unsent,
             missed: before.link.missed,
+            look: before,
         };
         let seen = shared.clone();
         let thread = std::thread::Builder::new()
             .name("quell-loop".into())
-            .spawn(move || run.run(&seen))
+            .spawn(move || {
+                if let Some(cpu) = cpu {
+                    sys::pin(cpu);
+                }
+                run.run(&seen);
+            })
             .map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
         Ok(Self {
             shared,
@@ -143,8 +278,8 @@ impl Worker {
     }
 
     /// Gives it a new link; the packets that are held go into the new queue, in the order in which they came.
-    pub fn change(&self, params: Params) {
-        *lock(&self.shared.change) = Some(params);
+    pub fn change(&self, task: Task) {
+        *lock(&self.shared.change) = Some(task);
     }
 
     /// Lets all packets that are held go on, in the order in which they arrived, and from now on every packet that comes.
@@ -162,10 +297,15 @@ impl Worker {
         !self.thread.is_finished()
     }
 
-    /// Opens and ends it.
-    pub fn finish(self) {
+    /// Opens it and has it end.
+    pub fn stop(&self) {
         self.open();
         self.shared.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops it and waits for its end.
+    pub fn finish(self) {
+        self.stop();
         let _ = self.thread.join();
     }
 }
@@ -184,18 +324,10 @@ pub fn most_packets(params: &Params) -> u32 {
     LiveLink::new(params.clone()).most_packets()
 }
 
-/// An idle link whose time begins now, for a backend that holds so many packets.
-fn link(params: Params, capacity: u32) -> LiveLink {
-    let mut link = LiveLink::new(params);
-    link.hold_at_most(0, capacity);
-    let began = Instant::now();
-    link.time_decisions(Arc::new(move || began.elapsed().as_nanos() as Nanos));
-    link
-}
-
 struct Loop<D> {
     post: Post,
     backend: D,
+    task: Task,
     link: LiveLink,
     pace: Pace,
     parser: Parser,
@@ -227,8 +359,8 @@ impl<D: InterfaceBackend> Loop<D> {
                 self.release();
             }
             let change = lock(&shared.change).take();
-            if let Some(params) = change.filter(|_| !open) {
-                self.change(params);
+            if let Some(task) = change.filter(|_| !open) {
+                self.change(task);
                 next_look = 0;
             }
             let more = self.backend.read(&self.parser, &mut self.arrived);
@@ -252,7 +384,10 @@ impl<D: InterfaceBackend> Loop<D> {
                     late: stats.late + stats.stale,
                     fallbacks: stats.fallbacks,
                 });
-                *lock(&shared.look) = self.look;
+                if self.look.failure.as_deref() != self.link.failure() {
+                    self.look.failure = self.link.failure().map(str::to_owned);
+                }
+                lock(&shared.look).clone_from(&self.look);
             }
             // What the kernel holds when a queue's socket closes is lost: everything is read first.
             if stop && !more {
@@ -345,16 +480,21 @@ impl<D: InterfaceBackend> Loop<D> {
             let_go(&mut self.backend, packet.place);
             self.slots[packet.place as usize] = None;
         }
-        self.link = link(self.link.params().clone(), self.backend.capacity());
+        self.begin();
+    }
+
+    /// A link for the present task; its time begins now.
+    fn begin(&mut self) {
         self.pace = Pace::new();
+        self.link = self.task.link(&self.pace, self.backend.capacity());
+        self.parser.wants = self.link.wants();
     }
 
     /// Another link; its time begins now.
-    fn change(&mut self, params: Params) {
-        self.backend.keep(kernel_length(&params));
-        self.link = link(params, self.backend.capacity());
-        self.parser.wants = self.link.wants();
-        self.pace = Pace::new();
+    fn change(&mut self, task: Task) {
+        self.backend.keep(kernel_length(&task.params));
+        self.task = task;
+        self.begin();
         for (_, packet) in self.held() {
             self.link.arrive(0, packet);
         }
