@@ -180,11 +180,15 @@ def built(kind: type[N]) -> Iterator[N]:
 class Bump(Net):
     """Host a - bump r - host b, all on one Ethernet."""
 
+    queues = 1
+    """Of each interface, for receiving and for sending."""
+
     def make(self) -> None:
         for space in (self.a, self.r, self.b):
             self.ip(f"netns add {space}")
+        many = f"numtxqueues {self.queues} numrxqueues {self.queues}"
         for host, dev, end in ((self.a, "ra", 1), (self.b, "rb", 2)):
-            self.ip(f"link add v0 netns {host} type veth peer name {dev} netns {self.r}")
+            self.ip(f"link add v0 {many} netns {host} type veth peer name {dev} {many} netns {self.r}")
             self.ip(f"-n {host} addr add 10.9.2.{end}/24 dev v0")
             for space, name in ((host, "v0"), (host, "lo"), (self.r, dev)):
                 self.ip(f"-n {space} link set {name} up")
