@@ -15,7 +15,7 @@ from test_shell import missing
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")
 
 # This machine between a stranger (10.9.9.2) and a server (10.8.8.2), each in a namespace of its own. An address of the
-# shells' usual block is in use.
+# shells' usual block is in use, and one of the next block is that of a peer in a private network.
 SCRIPT = """
 set -e
 ip link set lo up
@@ -33,6 +33,8 @@ neighbour stranger v0 9
 neighbour far w0 8
 nsenter --net=/proc/$stranger/ns/net ip addr add 100.100.6.6/32 dev e0
 ip route add 100.100.6.6/32 dev v0
+# As Tailscale has them: in a table of their own.
+ip route add 100.64.65.7/32 dev v0 table 52
 nsenter --net=/proc/$far/ns/net {python} -m http.server 8000 --bind 10.8.8.2 >/dev/null 2>requests & server=$!
 reaches() {{ nsenter --net=/proc/$stranger/ns/net curl --silent --max-time 2 --output /dev/null "$@"; }}
 echo {forwarding} >/proc/sys/net/ipv4/ip_forward
@@ -50,7 +52,7 @@ while ! [ -e up ]; do kill -0 $quell; sleep 0.1; done
 try() {{ if "$@"; then echo yes; else echo no; fi; }}
 try reaches http://10.8.8.2:8000/stranger
 try reaches --interface 100.100.6.6 http://10.8.8.2:8000/spoofed
-try reaches http://100.64.64.2:8001/
+try reaches http://100.64.128.2:8001/
 touch tried
 wait $quell
 iptables-save | grep quell || true
@@ -76,6 +78,6 @@ def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) 
     command = ["unshare", "-n", "sh", "-c", script]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
     requests = (tmp_path / "requests").read_text()
-    assert done.stdout.split("\n") == ["100.64.64.1", "from afar", "no", "no", "no", "yes", ""], done.stderr + requests
+    assert done.stdout.split("\n") == ["100.64.128.1", "from afar", "no", "no", "no", "yes", ""], done.stderr + requests
     assert "10.8.8.1 " in requests, "the command has this machine's address out there"
     assert "spoofed" not in requests

@@ -515,7 +515,7 @@ impl LiveLink {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::header::Class;
     use proptest::prelude::*;
@@ -594,10 +594,14 @@ mod tests {
         }
     }
 
+    /// A queue of another crate that fails with its third packet.
+    pub fn leaky() -> Queue {
+        Queue::outside("leaky", |_| Leaky::default()).unwrap()
+    }
+
     #[test]
     fn packets_pass_a_queue_from_outside_that_has_failed() {
-        let leaky = Queue::outside("leaky", |_| Leaky::default()).unwrap();
-        let mut link = LiveLink::new(Params::line(8_000_000, leaky));
+        let mut link = LiveLink::new(Params::line(8_000_000, leaky()));
         let mut out = Vec::new();
         for place in 0..6 {
             link.arrive(10, live(place, 986, 0, Ecn::NotEct));

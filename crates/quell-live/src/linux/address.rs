@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// 100.64.0.0/10.
 const POOL: u32 = 100 << 24 | 64 << 16;
+const POOL_MASK: u32 = u32::MAX << 22;
 /// 256 blocks of the first level.
 const FIRST_PREFIX: u8 = 18;
 /// Blocks 1 to 7 of a block are for shells within; 0 has its own two addresses.
@@ -22,23 +23,79 @@ pub struct Route {
     gateway: u32,
 }
 
+// linux/rtnetlink.h: a message's kind, a route's kind, attributes.
+const NEW_ROUTE: u16 = 24;
+const BROADCAST: u8 = 3;
+const DESTINATION: u16 = 1;
+const GATEWAY: u16 = 5;
+const MULTIPATH: u16 = 9;
+/// Headers of a message (struct nlmsghdr, struct rtmsg) and of one of several next hops (struct rtnexthop).
+const HEADERS: usize = 28;
+const HOP: usize = 8;
+
 impl Route {
-    /// Reads `/proc/net/route`: a heading, then columns, addresses as hexadecimal numbers of the machine's byte order.
-    pub fn parse_all(text: &[u8]) -> Vec<Route> {
-        let number = |word: &[u8]| {
-            let word = std::str::from_utf8(word).ok()?;
-            u32::from_str_radix(word, 16).ok().map(u32::from_be)
+    /// Reads a message of the kernel's list of routes (RTM_NEWROUTE): a route for each of its gateways, or one without. A broadcast address
+    /// belongs to the network that has it and is none.
+    pub fn parse(message: &[u8]) -> Vec<Route> {
+        let Some([family, length, _, _, _, _, _, kind]) = message.get(16..24) else {
+            return Vec::new();
         };
-        let line = |line: &[u8]| {
-            let mut columns = line.split(|b| *b == b'\t');
-            Some(Route {
-                to: number(columns.nth(1)?)?,
-                gateway: number(columns.next()?)?,
-                mask: number(columns.nth(4)?)?,
-            })
-        };
-        text.split(|b| *b == b'\n').filter_map(line).collect()
+        let ours = message[4..6] == NEW_ROUTE.to_ne_bytes();
+        if !ours || i32::from(*family) != libc::AF_INET || *kind == BROADCAST || *length > 32 {
+            return Vec::new();
+        }
+        let mask = u32::MAX.checked_shl(32 - u32::from(*length)).unwrap_or(0);
+        let (mut to, mut gateways) = (0, Vec::new());
+        for (kind, value) in attributes(message.get(HEADERS..).unwrap_or_default()) {
+            match kind {
+                DESTINATION => to = address(value).unwrap_or(0),
+                GATEWAY => gateways.extend(address(value)),
+                MULTIPATH => gateways.extend(hops(value)),
+                _ => {}
+            }
+        }
+        if gateways.is_empty() {
+            gateways.push(0);
+        }
+        let route = |gateway| Route { to, mask, gateway };
+        gateways.into_iter().map(route).collect()
     }
+
+    /// Whether it could keep a block from being free.
+    pub fn concerns_pool(&self) -> bool {
+        let inside = |address| address & POOL_MASK == POOL;
+        inside(self.to) || inside(self.gateway)
+    }
+}
+
+fn address(value: &[u8]) -> Option<u32> {
+    value.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Kinds and values of attributes (struct rtattr). One that is cut short ends them.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let [a, b, c, d] = *bytes.first_chunk()?;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([c, d]), value))
+    })
+}
+
+/// The gateways of several next hops.
+fn hops(mut bytes: &[u8]) -> Vec<u32> {
+    let mut found = Vec::new();
+    while let Some([a, b]) = bytes.first_chunk() {
+        let length = usize::from(u16::from_ne_bytes([*a, *b]));
+        let Some(hop) = bytes.get(HOP..length) else {
+            break;
+        };
+        let gateways = attributes(hop).filter(|(kind, _)| *kind == GATEWAY);
+        found.extend(gateways.filter_map(|(_, value)| address(value)));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
 }
 
 /// The addresses of one shell.
@@ -185,17 +242,64 @@ mod tests {
             ("wan0".into(), POOL + 5, u32::MAX << 22),
             ("vpn0".into(), POOL + (1 << 14) + 7, u32::MAX),
         ];
-        let text = b"Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
-            wan0\t00000000\t01804064\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
-            wan0\t00004064\t00000000\t0001\t0\t0\t0\t0000C0FF\t0\t0\t0\n\
-            vpn0\t09C04064\t00000000\t0001\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n";
-        let routes = Route::parse_all(text);
-        if cfg!(target_endian = "little") {
-            assert_eq!(routes[0].gateway, POOL + (2 << 14) + 1);
-            let free = Block::candidates(&interfaces, &routes);
-            assert_eq!(free.len(), 252);
-            assert_eq!(free[0].network(), "100.65.0.0/18");
+        let routes: Vec<_> = [
+            // The default route's gateway, Tailscale's routes to a peer and to a network of a peer's.
+            route(0, 0, Some(POOL + (2 << 14) + 1), &[]),
+            route(POOL + (3 << 14) + 9, 32, None, &[]),
+            route(POOL + (5 << 14), 18, None, &[]),
+            // The carrier's network, larger than a block: no reason to leave all of it.
+            route(POOL, 10, None, &[]),
+            route(0, 0, None, &[POOL + (6 << 14) + 1, POOL + (7 << 14) + 1]),
+        ]
+        .iter()
+        .flat_map(|message| Route::parse(message))
+        .collect();
+        assert_eq!(routes[0].gateway, POOL + (2 << 14) + 1);
+        let free = Block::candidates(&interfaces, &routes);
+        assert_eq!(free.len(), 249);
+        assert_eq!(free[0].network(), "100.65.0.0/18");
+        assert_eq!(free[1].network(), "100.66.0.0/18");
+    }
+
+    fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+        out.extend(((4 + value.len()) as u16).to_ne_bytes());
+        out.extend(kind.to_ne_bytes());
+        out.extend(value);
+    }
+
+    /// A message of the kernel's about a route to this network.
+    fn route(to: u32, prefix: u8, gateway: Option<u32>, hops: &[u32]) -> Vec<u8> {
+        let mut out = vec![0; 4];
+        out.extend(NEW_ROUTE.to_ne_bytes());
+        out.extend([0; 10]);
+        out.extend([libc::AF_INET as u8, prefix, 0, 0, 52, 0, 0, 1, 0, 0, 0, 0]);
+        if prefix > 0 {
+            attribute(&mut out, DESTINATION, &to.to_be_bytes());
         }
-        assert!(Route::parse_all(b"\xff\n\n\t\t\tg\n").is_empty());
+        if let Some(gateway) = gateway {
+            attribute(&mut out, GATEWAY, &gateway.to_be_bytes());
+        }
+        let mut several = Vec::new();
+        for hop in hops {
+            several.extend(16u16.to_ne_bytes());
+            several.extend([0; 6]);
+            attribute(&mut several, GATEWAY, &hop.to_be_bytes());
+        }
+        if !hops.is_empty() {
+            attribute(&mut out, MULTIPATH, &several);
+        }
+        out
+    }
+
+    #[test]
+    fn a_message_about_a_route_may_be_cut_anywhere() {
+        let whole = route(POOL, 18, Some(POOL + 1), &[POOL + 2, POOL + 3]);
+        assert_eq!(Route::parse(&whole).len(), 3);
+        for length in 0..whole.len() {
+            assert!(Route::parse(&whole[..length]).len() <= 3);
+        }
+        let mut broadcast = route(POOL, 32, None, &[]);
+        broadcast[23] = BROADCAST;
+        assert!(Route::parse(&broadcast).is_empty());
     }
 }

@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(made[0][1..4], ["POSTROUTING", "-o", "eth0"]);
         let last = &made[made.len() - 1];
         assert_eq!(last[1..4], ["PREROUTING", "-i", "eth0"]);
-        assert_eq!(made[0][8..12], ["-j", "NFQUEUE", "--queue-num", "7"]);
-        assert_eq!(last[8..12], ["-j", "NFQUEUE", "--queue-balance", "8:11"]);
+        assert_eq!(made[0][9..13], ["-j", "NFQUEUE", "--queue-num", "7"]);
+        assert_eq!(last[9..13], ["-j", "NFQUEUE", "--queue-balance", "8:11"]);
     }
 }

@@ -356,7 +356,8 @@ impl Running {
                 systemd.tell("WATCHDOG=1");
             }
             progress.tell_stalls(&self.workers);
-            progress.tell_failures(settings.dev(), &self.watches);
+            let failures = progress.failures(settings.dev(), &self.watches);
+            failures.iter().for_each(|line| tell(line));
             if let Some(rules) = &mut self.rules {
                 let made = rules.keep(settings.dev());
                 self.restored.fetch_add(made as u64, Ordering::Relaxed);

@@ -22,8 +22,6 @@ use crate::report::Record;
 const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
 /// IPv6 needs so much (RFC 8200, section 5).
 const MTU_SIX: u32 = 1280;
-/// Most that is read of a routing table, bytes.
-const ROUTES: usize = 1 << 20;
 /// How long the first process may take to set all up (a server that does not listen takes 2 s of it).
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -371,9 +369,16 @@ fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
     check_tun()?;
     let known =
         sys::interfaces().map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
-    let mut text = vec![0; ROUTES];
-    let length = sys::read_file(c"/proc/net/route", &mut text);
-    for block in Block::candidates(&known, &Route::parse_all(&text[..length])) {
+    let mut routes = Vec::new();
+    let list = sys::routes(|message| {
+        routes.extend(
+            Route::parse(message)
+                .into_iter()
+                .filter(Route::concerns_pool),
+        );
+    });
+    list.map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
+    for block in Block::candidates(&known, &routes) {
         match device::tun(&block.device, offload) {
             Ok(device) => return Ok((block, device)),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}

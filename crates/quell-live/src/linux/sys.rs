@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// The number of the last system call's error.
@@ -65,6 +65,42 @@ pub fn netlink(message: &[u32]) {
         if let Ok(socket) = owned(libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE)) {
             let bytes = size_of_val(message);
             libc::send(socket.as_raw_fd(), message.as_ptr().cast(), bytes, 0);
+        }
+    }
+}
+
+/// Has the kernel list all IPv4 routes, of all its tables: each a message.
+pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+    // struct nlmsghdr and struct rtmsg: 28 bytes.
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    let mut request = Vec::from(28u32.to_ne_bytes());
+    request.extend(libc::RTM_GETROUTE.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
+    request.resize(28, 0);
+    request[16] = libc::AF_INET as u8;
+    send_bytes(socket.as_fd(), &request)?;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        if !readable(socket.as_fd(), Duration::from_secs(5)) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let length = receive_bytes(socket.as_fd(), &mut buffer)?;
+        let mut rest = &buffer[..length];
+        while let Some(head) = rest.first_chunk::<6>() {
+            let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            match i32::from(u16::from_ne_bytes([head[4], head[5]])) {
+                libc::NLMSG_DONE => return Ok(()),
+                libc::NLMSG_ERROR => return Err(io::ErrorKind::Unsupported.into()),
+                _ => {}
+            }
+            let Some(message) = rest.get(..length).filter(|_| length >= 16) else {
+                break;
+            };
+            each(message);
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         }
     }
 }

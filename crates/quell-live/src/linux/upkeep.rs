@@ -151,19 +151,18 @@ impl Progress {
             .all(|(now, then)| now != then)
     }
 
-    /// Says why a queue works no more that another crate brought: once.
-    pub fn tell_failures(&mut self, dev: &str, watches: &[(&'static str, Watches)]) {
+    /// What to say of queues that work no more, where another crate brought them: each once.
+    pub fn failures(&mut self, dev: &str, watches: &[(&'static str, Watches)]) -> Vec<String> {
         let failures = watches
             .iter()
             .filter_map(|(name, watches)| Some((*name, watches.look().failure?)))
             .collect();
         let before = std::mem::replace(&mut self.failures, failures);
-        for failure in self.failures.iter().filter(|now| !before.contains(now)) {
-            let (direction, why) = failure;
-            tell(&format!(
-                "{dev}: the queue of {direction} has failed and packets pass: {why}"
-            ));
-        }
+        let new = self.failures.iter().filter(|now| !before.contains(now));
+        new.map(|(direction, why)| {
+            format!("{dev}: the queue of {direction} has failed and packets pass: {why}")
+        })
+        .collect()
     }
 
     /// Says that loops stood still meanwhile, where they did.

@@ -500,3 +500,94 @@ impl<D: InterfaceBackend> Loop<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::Class;
+    use crate::link::tests::leaky;
+    use crate::linux::serve::State;
+    use crate::linux::upkeep::Progress;
+    use crate::linux::watchdog::Watchdog;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::time::Duration;
+
+    /// Packets that come from a test, and where they went.
+    struct Fake {
+        fd: OwnedFd,
+        traffic: Arc<Mutex<(Vec<u32>, Vec<u32>)>>,
+    }
+
+    impl InterfaceBackend for Fake {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.fd.as_fd()
+        }
+        fn read(&mut self, _parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+            arrived.extend(lock(&self.traffic).0.drain(..).map(|place| Arrived {
+                place,
+                bytes: 1000,
+                class: Class {
+                    hash: 0,
+                    ecn: Ecn::NotEct,
+                    payload: 960,
+                },
+            }));
+            false
+        }
+        fn accept(&mut self, place: u32, _mark: bool) -> bool {
+            lock(&self.traffic).1.push(place);
+            false
+        }
+        fn give_up(&mut self, _place: u32) {}
+        fn flush(&mut self) {}
+    }
+
+    #[test]
+    fn a_queue_of_another_crate_that_fails_is_told_of_once_and_packets_pass() {
+        let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let backend = Fake {
+            fd: sys::socket(libc::AF_INET).unwrap(),
+            traffic: traffic.clone(),
+        };
+        let watches = Watches::new(1);
+        let seat = Seat {
+            post: Watchdog::start().unwrap().post(),
+            watch: watches.of(0),
+            cpu: None,
+        };
+        let task = Task::new(Params::line(1_000_000_000, leaky()), 1);
+        let parser = Parser {
+            key: (1, 2),
+            tunnels: false,
+        };
+        let worker = Worker::start(backend, task, parser, false, seat).unwrap();
+        let named = [("egress", watches.clone())];
+        let mut progress = Progress::default();
+        assert!(progress.failures("eth0", &named).is_empty());
+        // Until the fault is seen, then packets that pass.
+        let mut place = 0;
+        while watches.look().failure.is_none() || lock(&traffic).1.len() < 100 {
+            lock(&traffic).0.push(place);
+            place += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(place < 60_000, "{:?}", watches.look());
+        }
+        let lines = progress.failures("eth0", &named);
+        assert!(lines[0].starts_with("eth0: the queue of egress has failed and packets pass: "));
+        assert!(progress.failures("eth0", &named).is_empty(), "said once");
+        let state = State {
+            dev: "eth0".to_owned(),
+            directions: named.to_vec(),
+            restored: Arc::default(),
+        };
+        let metric = "quell_queue_failed{dev=\"eth0\",direction=\"egress\"} 1\n";
+        assert!(state.metrics().contains(metric), "{}", state.metrics());
+        worker.finish();
+        let look = watches.look();
+        assert_eq!(look.read, look.sent + look.dropped + look.held);
+        assert!(
+            look.dropped < 10,
+            "what the queue held when it failed: {look:?}"
+        );
+    }
+}
