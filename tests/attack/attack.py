@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,30 +60,45 @@ gateway = open("/proc/net/arp").read().split("10.9.1.1")[1].split()[2]
 head = bytes(int(x, 16) for x in gateway.split(":")) + bytes(6)
 ends = bytes([10, 9, 1, 2, 10, 9, 2, 2])
 
-def flow(n):
-    ip = struct.pack(">BBHHHBBH", 0x45, 0, 46, n & 0xFFFF, 0, 64, 17, 0) + ends
+def header(tos, length):
+    ip = struct.pack(">BBHHHBBH", 0x45, tos, length, 0, 0, 64, 17, 0) + ends
     total = sum(struct.unpack(">10H", ip))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
-    ip = ip[:10] + struct.pack(">H", ~total & 0xFFFF) + ip[12:]
-    return head + b"\\x08\\0" + ip + struct.pack(">HHHH", n & 0xFFFF, 1024 + (n >> 16), 26, 0) + bytes(18)
+    return head + b"\\x08\\0" + ip[:10] + struct.pack(">H", ~total & 0xFFFF) + ip[12:]
+
+small, large, ports = header(0, 46), header(2, 1400), struct.Struct(">HHHH").pack
+
+def flow(n):
+    return small + ports(n & 0xFFFF, 1024 + (n >> 16), 26, 0) + bytes(18)
+
+def capable(n):
+    return large + ports(n & 0xFF, 9, 1380, 0) + bytes(1372)
 
 def noise(n):
     frame = os.urandom(2 + n % 200)
     return head + (b"\\x08\\0\\x45" + frame if n % 2 else frame)
 
-make = {"flows": flow, "bytes": noise}[sys.argv[2]]
-until, n = time.monotonic() + float(sys.argv[1]), 0
-while time.monotonic() < until:
-    for _ in range(200):
+make = {"flows": flow, "bytes": noise, "ecn": capable}[sys.argv[2]]
+# Until the time is over or, where a number is given, so many frames are sent.
+until, most, burst, n = time.monotonic() + float(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4]), 0
+while time.monotonic() < until and (n < most or not most):
+    for _ in range(burst):
         n += 1
         s.send(make(n))
     time.sleep(0.01)
 print(n)
 """
 RATE = ("--rate", "50mbit", "--aqm", "fq_codel")
+MILLION = 1_000_000
+LEAST_S = {"million": 12.0}
+"""How long traffic lasts at least."""
 SLACK_S = 1.2
 """quell-live's watchdog lets traffic pass within a second."""
+
+
+class Unable(Exception):
+    """This machine does not let an attack be made: why."""
 
 
 @dataclass(frozen=True)
@@ -168,14 +183,21 @@ def link(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
     time.sleep(1)
 
 
-def _flood(net: Net, seconds: float, kind: str) -> None:
-    done = net.run(net.a, sys.executable, "-c", FLOOD, str(seconds), kind)
+def _flood(net: Net, seconds: float, kind: str, most: int = 0, burst: int = 200) -> int:
+    done = net.run(net.a, sys.executable, "-c", FLOOD, str(seconds), kind, str(most), str(burst))
     assert done.returncode == 0 and int(done.stdout) > 1000, done.stderr
+    return int(done.stdout)
 
 
 def flows(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
     """Every packet of a flood belongs to another flow."""
     _flood(net, seconds, "flows")
+
+
+def million(net: Net, _command: subprocess.Popen[str], _seconds: float) -> None:
+    """A million flows of one packet each, 59 Mbit/s at most."""
+    sent = _flood(net, 50, "flows", most=MILLION, burst=1000)
+    assert sent >= MILLION, f"this machine sent only {sent} packets in 50 s"
 
 
 def frames(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
@@ -194,6 +216,57 @@ def descriptors(_net: Net, command: subprocess.Popen[str], seconds: float) -> No
     time.sleep(seconds / 2)
 
 
+@contextmanager
+def _memory_group(limit: int) -> Iterator[Path]:
+    """Make a cgroup whose processes have so many bytes."""
+    root = Path("/sys/fs/cgroup")
+    controllers = root / "cgroup.controllers"
+    one = not controllers.exists() or "memory" not in controllers.read_text()
+    group = root / ("memory" if one else "") / f"quell-attack-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise Unable(f"no cgroup for memory can be made here: {error}") from None
+    try:
+        name = "memory.limit_in_bytes" if one else "memory.max"
+        try:
+            (group / name).write_text(str(limit))
+        except OSError as error:
+            raise Unable(f"memory cannot be limited here: {error}") from None
+        yield group
+    finally:
+        parent = group.parent / "cgroup.procs"
+        for pid in (group / "cgroup.procs").read_text().split():
+            with suppress(OSError):
+                parent.write_text(pid)
+        with suppress(OSError):
+            group.rmdir()
+
+
+def _killed_for_memory(group: Path) -> int:
+    """How many processes of a cgroup the kernel has killed for want of memory."""
+    for name in ("memory.events", "memory.oom_control"):
+        if (group / name).exists():
+            counts = dict(line.split() for line in (group / name).read_text().splitlines())
+            return int(counts["oom_kill"])
+    return 0
+
+
+def oom(net: Net, command: subprocess.Popen[str], seconds: float) -> None:
+    """Its cgroup has no memory left when its queue grows: the kernel kills it."""
+    with _memory_group(1 << 20) as group:
+        time.sleep(seconds / 4)
+        for pid in _pids(command):
+            (group / "cgroup.procs").write_text(str(pid))
+        # Packets that may be marked: quell-live keeps their bytes.
+        _flood(net, seconds / 2, "ecn")
+        deadline = time.monotonic() + 20
+        while not _killed_for_memory(group):
+            assert time.monotonic() < deadline, "the kernel killed nobody"
+            time.sleep(0.05)
+        time.sleep(seconds / 4)
+
+
 def second(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
     """A second instance with two directions starts and ends on the other interface."""
     other = net.live("--rate", "100mbit", "--ingress", "100mbit", dev="ra")
@@ -204,7 +277,7 @@ def second(net: Net, _command: subprocess.Popen[str], seconds: float) -> None:
 
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
-    for attack in (nothing, kill, stop, reload, mtu, link, flows, frames, descriptors, second)
+    for attack in (nothing, kill, stop, reload, mtu, link, flows, million, frames, descriptors, oom, second)
 }  # fmt: skip
 
 
@@ -234,6 +307,7 @@ def run(net: Net, name: str, seconds: float) -> Outcome:
     """Attack one instance while traffic flows, end it, and restore what it left."""
     usual = lateness_s(net, 1.0)
     attack = ATTACKS[name]
+    seconds = max(seconds, LEAST_S.get(name, 0))
     command = net.live(*RATE)
     try:
         with _traffic(net, seconds + 2) as found:
@@ -270,7 +344,13 @@ def main() -> int:
         outcomes = []
         for _ in range(given.times):
             with built(Net) as net:
-                outcomes.append(run(net, name, given.seconds))
+                try:
+                    outcomes.append(run(net, name, given.seconds))
+                except Unable as why:
+                    print(f"| {name} | skipped: {why} | | | | | | |", flush=True)
+                    break
+        if not outcomes:
+            continue
         worst = max(outcomes, key=lambda o: (not o.held, o.gap_s))
         held = sum(o.held for o in outcomes)
         failed += held < len(outcomes)

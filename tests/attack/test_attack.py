@@ -19,5 +19,8 @@ def net() -> Iterator[Net]:
 
 @pytest.mark.parametrize("name", attack.ATTACKS)
 def test_an_attack_neither_stops_traffic_nor_leaves_rules(net: Net, name: str) -> None:
-    outcome = attack.run(net, name, seconds=2.0)
+    try:
+        outcome = attack.run(net, name, seconds=2.0)
+    except attack.Unable as why:
+        pytest.skip(str(why))
     assert outcome.held, outcome
