@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL, QUELL_LIVE
+from lateness import Lateness
 from live_net import SINK, SOURCE, Bump, Net, built, require, state, stop
 
 
@@ -159,22 +160,23 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
     assert sink.stdout.readline() == "ready\n"
     source = net.start(net.a, sys.executable, "-c", TICKS)
     dice, kills, ruled = random.Random(2), [], 0
-    try:
-        for _ in range(50):
-            command = net.start(net.r, *words)
-            time.sleep(2 * start * dice.random())
-            command.kill()
-            kills.append(time.monotonic())
-            command.communicate()
-            there = bool(net.rules())
-            ruled += there
-            # About half of the kills are to come after the rules were made, however slow the machine is meanwhile.
-            start *= 0.95 if there else 1.05
-            time.sleep(0.15)
-    finally:
-        source.kill()
-        source.communicate()
-        text, _ = sink.communicate(timeout=60)
+    with Lateness() as late:
+        try:
+            for _ in range(50):
+                command = net.start(net.r, *words)
+                time.sleep(2 * start * dice.random())
+                command.kill()
+                kills.append(time.monotonic())
+                command.communicate()
+                there = bool(net.rules())
+                ruled += there
+                # About half of the kills are to come after the rules were made, however slow the machine is meanwhile.
+                start *= 0.95 if there else 1.05
+                time.sleep(0.15)
+        finally:
+            source.kill()
+            source.communicate()
+            text, _ = sink.communicate(timeout=60)
     came = [float(line) for line in text.splitlines()]
     gaps = []
     for at in kills:
@@ -185,8 +187,8 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
     figures = f"median {statistics.median(gaps):.1f}, most {max(gaps):.1f}"
     print(f"\nlongest gap after each of 50 kills, ms: {figures}; {ruled} with rules")
     # A machine that does other work has gaps of its own.
-    assert statistics.median(gaps) < 100, figures
-    assert max(gaps) < 3000, figures
+    assert statistics.median(gaps) < 1e3 * late.allowed_s(0.1), figures
+    assert max(gaps) < 1e3 * late.allowed_s(0.3), (figures, late.longest_s)
     assert ruled > 5, "no kill came after the rules were made"
     done = net.run(net.r, QUELL, "live", "--restore")
     assert (done.returncode, net.rules()) == (0, []), done.stderr

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from conftest import QUELL, QUELL_LIVE
+from lateness import Lateness
 from live_net import Bump, Net, built, require, state, status, stop
 
 
@@ -140,14 +141,16 @@ def test_a_tool_that_hangs_keeps_it_neither_from_ending_nor_traffic_from_passing
     server = net.echo()
     command = tools.live(net)
     tools.write("exec /bin/sleep 600")
-    began = time.monotonic()
-    command.terminate()
-    time.sleep(1)
-    assert net.answers(), "passes while it waits"
-    _, errors = command.communicate(timeout=30)
+    with Lateness() as late:
+        began = time.monotonic()
+        command.terminate()
+        time.sleep(1)
+        assert net.answers(), "passes while it waits"
+        _, errors = command.communicate(timeout=60)
+        took = time.monotonic() - began
     assert command.returncode == 2
     assert "no answer within 5 s" in errors
-    assert time.monotonic() - began < 15
+    assert took < late.allowed_s(15)
     assert net.answers(), "passes after it"
     tools.mend()
     done = net.run(net.r, QUELL_LIVE, "--restore")
@@ -249,16 +252,17 @@ def gap(came: list[tuple[float, int]]) -> float:
 
 def stopped(net: Net, command: subprocess.Popen[str], path: Path, what: str) -> dict[str, Any]:
     """Stop it for 2 s below a stream; the state after it goes on."""
-    stream = Stream(net, 4)
-    time.sleep(0.5)
-    command.send_signal(signal.SIGSTOP)
-    time.sleep(2)
-    command.send_signal(signal.SIGCONT)
-    sent, came = stream.end()
+    with Lateness() as late:
+        stream = Stream(net, 4)
+        time.sleep(0.5)
+        command.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        command.send_signal(signal.SIGCONT)
+        sent, came = stream.end()
     look = state(path)
     figures = f"{what}: {sent} sent, {sent - len(came)} lost, longest gap {1e3 * gap(came):.0f} ms"
     print(f"\nstopped for 2 s, {figures}, passed {look['passed']}")
-    assert gap(came) < 1, figures
+    assert gap(came) < late.allowed_s(1), (figures, late.longest_s)
     assert sent - len(came) <= 5, figures
     assert look["stalls"] >= 1
     assert look["read"] == look["sent"] + look["dropped"] + look["held"]
@@ -641,10 +645,12 @@ def test_a_configuration_that_is_no_file_keeps_it_neither_from_running_nor_from_
     os.mkfifo(config)
     command.send_signal(signal.SIGHUP)
     hears(command, "is no regular file")
-    began = time.monotonic()
-    status, errors = stop(command)
+    with Lateness() as late:
+        began = time.monotonic()
+        status, errors = stop(command)
+        took = time.monotonic() - began
     assert (status, net.rules()) == (0, []), errors
-    assert time.monotonic() - began < 5
+    assert took < late.allowed_s(5)
     for path, what in ((config, "no regular file"), (Path("/dev/zero"), "no regular file"), (tmp_path, "no regular")):
         done = net.run(net.r, QUELL_LIVE, "--config", path)
         assert done.returncode == 2

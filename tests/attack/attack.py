@@ -97,7 +97,7 @@ SLACK_S = 1.2
 """quell-live's watchdog lets traffic pass within a second."""
 
 
-class Unable(Exception):
+class UnableError(Exception):
     """This machine does not let an attack be made: why."""
 
 
@@ -226,13 +226,13 @@ def _memory_group(limit: int) -> Iterator[Path]:
     try:
         group.mkdir()
     except OSError as error:
-        raise Unable(f"no cgroup for memory can be made here: {error}") from None
+        raise UnableError(f"no cgroup for memory can be made here: {error}") from None
     try:
         name = "memory.limit_in_bytes" if one else "memory.max"
         try:
             (group / name).write_text(str(limit))
         except OSError as error:
-            raise Unable(f"memory cannot be limited here: {error}") from None
+            raise UnableError(f"memory cannot be limited here: {error}") from None
         yield group
     finally:
         parent = group.parent / "cgroup.procs"
@@ -346,7 +346,7 @@ def main() -> int:
             with built(Net) as net:
                 try:
                     outcomes.append(run(net, name, given.seconds))
-                except Unable as why:
+                except UnableError as why:
                     print(f"| {name} | skipped: {why} | | | | | | |", flush=True)
                     break
         if not outcomes:

@@ -21,6 +21,6 @@ def net() -> Iterator[Net]:
 def test_an_attack_neither_stops_traffic_nor_leaves_rules(net: Net, name: str) -> None:
     try:
         outcome = attack.run(net, name, seconds=2.0)
-    except attack.Unable as why:
+    except attack.UnableError as why:
         pytest.skip(str(why))
     assert outcome.held, outcome

