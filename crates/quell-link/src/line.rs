@@ -11,7 +11,7 @@ use quell_qdisc::{MS, Nanos, SEC};
 use crate::server::SHIFT;
 
 /// Most line time that is remembered, hence the longest that the line may send faster than its rate after a queue was late.
-const MOST_UNUSED: Nanos = 10 * MS;
+const MOST_UNUSED: Nanos = 250 * MS;
 
 /// A line of constant rate.
 #[derive(Debug)]

@@ -439,13 +439,14 @@ pub fn identity() -> (u32, u32) {
 
 /// Real-time priority and exact timers for this thread, as far as allowed; whether the priority is real-time.
 pub fn be_punctual(priority: c_int) -> bool {
-    // SAFETY: zero is a valid sched_param; prctl takes numbers here.
+    // SAFETY: zero is a valid sched_param, which outlives the call; prctl takes numbers here. The system call itself: the function of musl's
+    // C library fails always.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1u64, 0, 0, 0);
         let mut param: libc::sched_param = std::mem::zeroed();
         param.sched_priority = priority;
         let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
-        libc::sched_setscheduler(0, policy, &param) == 0
+        libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const param) == 0
     }
 }
 
