@@ -95,6 +95,7 @@ impl Share {
 
     /// The queue sends `bytes` at `now` or as soon as the line is free: when they are through.
     #[cold]
+    #[inline(never)]
     pub fn finish(&self, now: Nanos, bytes: u32) -> Nanos {
         self.line.book(self.since + now, bytes) - self.since
     }
