@@ -82,7 +82,7 @@ def test_the_line_of_a_data_file_is_found_again(written: Path) -> None:
     assert "up" in scenario.toml()
     link = Measured.load(written).scenario().toml()
     rates = [float(rate) for rate in re.findall(r'^rate = "([\d.]+)mbit"$', link, re.MULTILINE)]
-    assert rates == [pytest.approx(20, rel=0.05), pytest.approx(5, rel=0.05)]
+    assert rates == [pytest.approx(20, rel=0.05), pytest.approx(5, rel=0.15)]
     rtt = re.findall(r'^rtt = "([\d.]+)ms"$', link, re.MULTILINE)[0]
     # The lowest mean of what three senders saw, queues included.
     assert 30 <= float(rtt) < 60

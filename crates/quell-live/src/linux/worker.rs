@@ -504,11 +504,13 @@ impl<D: InterfaceBackend> Loop<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::header::Class;
+    use crate::header::{Change, Class};
     use crate::link::tests::leaky;
     use crate::linux::serve::State;
     use crate::linux::upkeep::Progress;
     use crate::linux::watchdog::Watchdog;
+    use quell_qdisc::Labels;
+    use quell_qdisc::discipline::Wants;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::time::Duration;
 
@@ -530,11 +532,13 @@ mod tests {
                     hash: 0,
                     ecn: Ecn::NotEct,
                     payload: 960,
+                    labels: Labels::default(),
+                    acknowledgment: None,
                 },
             }));
             false
         }
-        fn accept(&mut self, place: u32, _mark: bool) -> bool {
+        fn accept(&mut self, place: u32, _change: Change) -> bool {
             lock(&self.traffic).1.push(place);
             false
         }
@@ -559,6 +563,7 @@ mod tests {
         let parser = Parser {
             key: (1, 2),
             tunnels: false,
+            wants: Wants::default(),
         };
         let worker = Worker::start(backend, task, parser, false, seat).unwrap();
         let named = [("egress", watches.clone())];
