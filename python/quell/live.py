@@ -48,7 +48,8 @@ def live(
         bool | None, typer.Option("--no-fail-open", help="In line: accept that traffic stops when quell stops.")
     ] = None,
     cpu: Annotated[
-        str | None, typer.Option(metavar="LIST", help="One packet loop on each of these CPUs: 0,2-3. Default: one, on any.")
+        str | None,
+        typer.Option(metavar="LIST", help="One packet loop on each of these CPUs: 0,2-3. Default: one, on any."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with these options as keys; read again on SIGHUP.")
@@ -74,7 +75,7 @@ def live(
         raise InputError("quell live needs Linux: NFQUEUE")
     _core.live(
         dev=dev, rate=rate, aqm=aqm, ingress=ingress, ingress_aqm=ingress_aqm, overhead=overhead, status=status,
-        metrics=metrics, tunnels=tunnels, to=to, backend=backend or door, no_fail_open=no_fail_open, cpu=cpu, config=config,
-        dry_run=dry_run, duration=duration, restore=restore, quiet=quiet,
+        metrics=metrics, tunnels=tunnels, to=to, backend=backend or door, no_fail_open=no_fail_open, cpu=cpu,
+        config=config, dry_run=dry_run, duration=duration, restore=restore, quiet=quiet,
     )  # fmt: skip
     return 0
