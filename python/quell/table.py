@@ -112,7 +112,7 @@ def alike(rows: Sequence[Row]) -> list[str]:
 
 def _columns(first: str, *numbers: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(first, no_wrap=True)
+    table.add_column(first, overflow="fold", max_width=26)
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
     return table

@@ -60,12 +60,12 @@ impl Capture {
         let mut sack = [(0, 0); 3];
         let mut tcp = TcpView {
             window: flow.window,
-            cwr: p.cwr,
-            push: p.push,
+            cwr: p.cwr(),
+            push: p.push(),
             timestamps: (p.tsval, 0),
             ..TcpView::default()
         };
-        match p.kind {
+        match p.kind() {
             Kind::Syn => {
                 tcp.syn = true;
                 // RFC 3168, section 6.1.1: both flags ask for ECN; with AE, for accurate feedback (RFC 9768).
@@ -93,13 +93,13 @@ impl Capture {
             }
             Kind::Udp => {}
         }
-        let transport = match p.kind {
+        let transport = match p.kind() {
             Kind::Udp => Transport::Udp,
             _ => Transport::Tcp(tcp),
         };
         let view = PacketView {
             flow: u32::from(p.flow.slot) | u32::from(p.flow.generation) << 16,
-            data: p.kind != Kind::Ack,
+            data: p.kind() != Kind::Ack,
             direction: Direction::Down,
             ecn: p.ecn(),
             payload: u32::from(p.payload),

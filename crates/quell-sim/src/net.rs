@@ -101,7 +101,7 @@ impl Net {
     /// A packet enters a port.
     #[inline]
     pub fn enter(&mut self, now: Nanos, port: usize, p: Pkt) {
-        if p.kind == Kind::Ack {
+        if p.kind() == Kind::Ack {
             self.ports[port]
                 .trace_mut()
                 .note_ack(p.seq, self.store.get(p.seq));

@@ -34,6 +34,12 @@ pub enum Kind {
     Udp,
 }
 
+/// The parts of a packet's `bits`.
+const KIND: u32 = 3;
+const ECN_SHIFT: u32 = 2;
+const CWR: u32 = 1 << 4;
+const PUSH: u32 = 1 << 5;
+
 /// The packet descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pkt {
@@ -46,16 +52,11 @@ pub struct Pkt {
     /// Whose it is.
     pub flow: FlowId,
     len: u16,
-    /// What it is.
-    pub kind: Kind,
-    /// The bits of the ECN field.
-    ecn: u8,
-    /// TCP's CWR flag.
-    pub cwr: bool,
-    /// TCP's PSH flag: it ends a burst.
-    pub push: bool,
     /// Payload bytes (datagrams and data).
     pub payload: u16,
+    /// Kind (2 bits), ECN field (2), CWR, PSH: one word. An `Option` marks its absence in a byte that cannot take all values,
+    /// and the odd bytes around that are copied by moves that overlap, which stall the processor.
+    bits: u32,
 }
 
 impl Pkt {
@@ -77,12 +78,38 @@ impl Pkt {
             hash,
             flow,
             len: len as u16,
-            kind,
-            ecn: ecn.bits(),
-            cwr: false,
-            push: false,
             payload: payload as u16,
+            bits: kind as u32 | u32::from(ecn.bits()) << ECN_SHIFT,
         }
+    }
+
+    /// What it is.
+    #[inline(always)]
+    pub fn kind(&self) -> Kind {
+        match self.bits & KIND {
+            0 => Kind::Data,
+            1 => Kind::Syn,
+            2 => Kind::Ack,
+            _ => Kind::Udp,
+        }
+    }
+
+    /// TCP's CWR flag; of a client's message: it goes to the server.
+    #[inline(always)]
+    pub fn cwr(&self) -> bool {
+        self.bits & CWR != 0
+    }
+
+    /// TCP's PSH flag: it ends a burst.
+    #[inline(always)]
+    pub fn push(&self) -> bool {
+        self.bits & PUSH != 0
+    }
+
+    /// Sets the flags CWR and PSH.
+    #[inline(always)]
+    pub fn set_flags(&mut self, cwr: bool, push: bool) {
+        self.bits |= u32::from(cwr) * CWR | u32::from(push) * PUSH;
     }
 
     /// For another link, whose overhead differs by `delta` bytes.
@@ -103,11 +130,11 @@ impl Packet for Pkt {
     }
     #[inline]
     fn ecn(&self) -> Ecn {
-        Ecn::from_bits(self.ecn)
+        Ecn::from_bits((self.bits >> ECN_SHIFT) as u8)
     }
     #[inline]
     fn set_ce(&mut self) {
-        self.ecn = Ecn::Ce.bits();
+        self.bits |= u32::from(Ecn::Ce.bits()) << ECN_SHIFT; // both bits
     }
     #[inline]
     fn enqueued(&self) -> Nanos {

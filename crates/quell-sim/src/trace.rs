@@ -56,7 +56,7 @@ impl Trace {
 
     /// Notes a packet that arrives nowhere.
     fn gone(&mut self, p: &Pkt) {
-        match p.kind {
+        match p.kind() {
             Kind::Ack => self.dropped_acks.push(p.seq),
             Kind::Syn => {}
             Kind::Data | Kind::Udp => {
@@ -94,12 +94,12 @@ impl Observer<Pkt> for Trace {
     #[inline]
     fn labels(&self, p: &Pkt) -> Labels {
         let row = self.labels.get(p.flow.index());
-        row.map_or_else(Labels::default, |r| r[usize::from(p.kind == Kind::Ack)])
+        row.map_or_else(Labels::default, |r| r[usize::from(p.kind() == Kind::Ack)])
     }
 
     /// Data flow against the ACKs, so that each ACK that meets a queue is a pure one.
     fn acknowledgment(&self, p: &Pkt) -> Option<Acknowledgment> {
-        if p.kind != Kind::Ack {
+        if p.kind() != Kind::Ack {
             return None;
         }
         let ack = self.acks.as_ref()?.get(p.seq as usize)?;

@@ -547,14 +547,14 @@ impl World {
     #[inline(always)]
     fn through(&mut self, port: usize, p: Pkt) {
         if self.generations[p.flow.index()] != p.flow.generation {
-            if p.kind == Kind::Ack {
+            if p.kind() == Kind::Ack {
                 self.net.store.take(p.seq);
             }
             return;
         }
         match &mut self.slots[p.flow.index()] {
             Slot::Tcp(c) => {
-                let last = if p.kind == Kind::Ack {
+                let last = if p.kind() == Kind::Ack {
                     c.path.acks.map_or(0, |a| a.1)
                 } else {
                     c.path.data.1
@@ -563,14 +563,11 @@ impl World {
                     let class = self.net.onward[port];
                     return forward(&mut self.net, self.now, (port, last), class, p);
                 }
-                match p.kind {
+                match p.kind() {
                     Kind::Data => {
                         c.until_sample = c.until_sample.wrapping_sub(1);
                         if c.until_sample == 0 {
-                            if c.owner.is_some() {
-                                return self.on_client_data(&p);
-                            }
-                            self.measures.sample(self.now, c, &p);
+                            return self.on_wanted(p);
                         }
                         on_data(c, &mut self.net, self.now, &p);
                     }
@@ -591,42 +588,43 @@ impl World {
                     Kind::Udp => {}
                 }
             }
-            Slot::Udp(d) => {
-                let last = d.path.data.1;
-                if port != usize::from(last) {
-                    let class = self.net.onward[port];
-                    return forward(&mut self.net, self.now, (port, last), class, p);
-                }
-                self.measures.got_datagram(self.now, d, &p);
-            }
-            Slot::Client(client) => {
-                let last = client.last_port(p.cwr);
-                if port != usize::from(last) {
-                    let class = self.net.onward[port];
-                    return forward(&mut self.net, self.now, (port, last), class, p);
-                }
-                match p.cwr {
-                    true => {
-                        let home = client.home();
-                        self.forward_message(home, p.flow, p.seq);
-                    }
-                    false => self.answered(p.flow.slot, p.seq),
-                }
-            }
-            Slot::Free | Slot::Web(_) => {}
+            _ => self.through_otherwise(port, p),
         }
     }
 
-    /// A segment of a client's connection arrives: it may end an object.
+    /// A packet of no TCP connection has reached the end of a link. Here and in [`World::on_wanted`] it is an argument by value,
+    /// because a packet whose address is taken lies in memory on the way there, too, where copying it stalls the processor.
+    #[inline(never)]
+    fn through_otherwise(&mut self, port: usize, p: Pkt) {
+        let last = match &self.slots[p.flow.index()] {
+            Slot::Udp(d) => d.path.data.1,
+            Slot::Client(client) => client.last_port(p.cwr()),
+            _ => return,
+        };
+        if port != usize::from(last) {
+            let class = self.net.onward[port];
+            return forward(&mut self.net, self.now, (port, last), class, p);
+        }
+        match &mut self.slots[p.flow.index()] {
+            Slot::Udp(d) => self.measures.got_datagram(self.now, d, &p),
+            Slot::Client(client) if p.cwr() => {
+                let home = client.home();
+                self.forward_message(home, p.flow, p.seq);
+            }
+            _ => self.answered(p.flow.slot, p.seq),
+        }
+    }
+
+    /// A segment arrives that is measured, or that may end a client's object.
     #[cold]
-    fn on_client_data(&mut self, p: &Pkt) {
+    fn on_wanted(&mut self, p: Pkt) {
         let Slot::Tcp(c) = &mut self.slots[p.flow.index()] else {
             return;
         };
-        self.measures.sample(self.now, c, p);
-        on_data(c, &mut self.net, self.now, p);
-        let next = c.receiver.next;
+        self.measures.sample(self.now, c, &p);
+        on_data(c, &mut self.net, self.now, &p);
         if let Some((client, number)) = c.owner {
+            let next = c.receiver.next;
             self.client_received(client, number, next);
         }
     }

@@ -349,7 +349,7 @@ impl World {
         let hash = client.hashes[usize::from(up)];
         let mut p = Pkt::new(Kind::Udp, client.id, hash, serial, bytes, size, Ecn::NotEct);
         p.tsval = micros(self.now);
-        p.cwr = up;
+        p.set_flags(up, false);
         p
     }
 

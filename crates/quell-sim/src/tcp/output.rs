@@ -271,8 +271,7 @@ impl Sender {
         egress.send(now, bytes, || {
             let mut p = Pkt::new(Kind::Data, flow, hash, seq as u32, bytes, payload, ecn);
             p.tsval = tsval;
-            p.cwr = cwr;
-            p.push = push;
+            p.set_flags(cwr, push);
             p
         });
     }

@@ -138,7 +138,7 @@ impl Receiver {
                 self.fill();
             }
             // The application reads all there is, which answers a pushed segment at once (`tcp_cleanup_rbuf`).
-            self.ack_now |= p.push & self.ranges.is_empty();
+            self.ack_now |= p.push() & self.ranges.is_empty();
             return before;
         }
         let seq = expand(self.next, p.seq);
@@ -170,10 +170,10 @@ impl Receiver {
         let ce = p.ecn() == Ecn::Ce;
         self.ce = self.ce.wrapping_add(ce.into());
         self.ect_seen = true;
-        self.ack_now |= p.cwr; // the sender's window may be tiny (`tcp_ecn_accept_cwr`)
+        self.ack_now |= p.cwr(); // the sender's window may be tiny (`tcp_ecn_accept_cwr`)
         match self.config.ecn {
             EcnMode::Classic => {
-                self.echo &= !p.cwr;
+                self.echo &= !p.cwr();
                 if p.ecn() == Ecn::NotEct {
                     self.quick = self.quick.max(2); // after ECT: probably a retransmission
                 }

@@ -73,7 +73,7 @@ impl Ends {
             now: 0,
         };
         ends.sender.connect(0, &mut ends.tape);
-        assert_eq!(ends.tape.0.pop().expect("a SYN").kind, Kind::Syn);
+        assert_eq!(ends.tape.0.pop().expect("a SYN").kind(), Kind::Syn);
         ends.now = RTT;
         let answer = Ack {
             syn: true,
@@ -134,14 +134,14 @@ fn classic_ecn_halves_once_per_round_and_says_so_once() {
         true
     });
     assert_eq!(ends.sender.s.ssthresh, before / 2);
-    assert_eq!(sent.iter().filter(|p| p.cwr).count(), 1, "one CWR");
+    assert_eq!(sent.iter().filter(|p| p.cwr()).count(), 1, "one CWR");
     // The marks' echo stops with it: no second reduction, and the window ends at the threshold.
     let mut reductions = 0;
     for _ in 0..4 {
         let threshold = ends.sender.s.ssthresh;
         let sent = ends.round(|_| true);
         reductions += u32::from(ends.sender.s.ssthresh != threshold);
-        assert!(sent.iter().all(|p| !p.cwr));
+        assert!(sent.iter().all(|p| !p.cwr()));
     }
     assert_eq!(reductions, 0);
     let now = ends.sender.s.cwnd;
@@ -220,7 +220,7 @@ fn new_data_are_ect_and_retransmissions_never() {
                 } else {
                     again += 1;
                     assert_eq!(p.ecn(), Ecn::NotEct, "{cc:?}: RFC 3168, section 6.1.5");
-                    assert!(!p.cwr);
+                    assert!(!p.cwr());
                 }
             }
         }
