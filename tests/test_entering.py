@@ -179,7 +179,7 @@ SAMPLES = {
             (SIM / "cc/mod.rs", "mod cubic;", "mod ten;\n"),
             (SIM / "cc/mod.rs", "    /// RFC 8257.\n    Dctcp(", "    /// Ten packets.\n    Ten(ten::Ten),\n"),
             (SIM / "cc/mod.rs", "            Cc::Bbr => ", "            Cc::Ten => Self::Ten(ten::Ten),\n"),
-            (SIM / "cc/mod.rs", "            Self::Bbr(c) => c,\n", "            Self::Ten(c) => c,\n"),
+            (SIM / "cc/mod.rs", "            Self::Bbr(c) => c.as_mut(),\n", "            Self::Ten(c) => c,\n"),
             (SIM / "cc/mod.rs", "            Self::Bbr(_) | Self::Prague(_) => {}", "            Self::Ten(_) => {}\n"),
             (SIM / "scenario/traffic.rs", "    /// `dctcp`.\n", "    /// `ten`.\n    Ten,\n"),
             (SIM / "scenario/traffic.rs", "newreno|reno", "ten|"),

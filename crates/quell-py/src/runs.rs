@@ -153,10 +153,7 @@ pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
         return Err(fail(&"the list is empty"));
     }
     for mut record in records {
-        // A data frame has null where a record lacks a key.
-        if let Value::Object(keys) = &mut record {
-            keys.retain(|_, value| !value.is_null());
-        }
+        leave_nulls_out(&mut record);
         serde_json::from_value::<Run>(record).map_err(|e| fail(&e))?;
     }
     Ok(())
@@ -269,5 +266,17 @@ impl Job {
             raised.take().unwrap_or_else(|| input_error(error))
         });
         serde_json::to_string(&run?).map_err(input_error)
+    }
+}
+
+/// A data frame has null where a record, or a part of one, lacks a key.
+fn leave_nulls_out(value: &mut Value) {
+    match value {
+        Value::Object(keys) => {
+            keys.retain(|_, value| !value.is_null());
+            keys.values_mut().for_each(leave_nulls_out);
+        }
+        Value::Array(values) => values.iter_mut().for_each(leave_nulls_out),
+        _ => {}
     }
 }

@@ -387,7 +387,7 @@ impl World {
         };
         let rtt = Rtt::new(tcp.min_rto, tcp.rto_ns3);
         let base = self.measures.reports[usize::from(report)].rtt_ns;
-        let receiver = Receiver::new(
+        let mut receiver = Receiver::new(
             id,
             receiver::Config {
                 first: 0,
@@ -400,7 +400,8 @@ impl World {
             },
         );
         let sender = Sender::new(config, rtt, &cc);
-        let (sampler, until_sample) = self.measures.sampler(report);
+        let sampler;
+        (sampler, receiver.until_sample) = self.measures.sampler(report);
         let mut c = Box::new(Connection {
             sender,
             cc,
@@ -413,7 +414,6 @@ impl World {
             report,
             ack_hash,
             sampler,
-            until_sample,
             owner: None,
         });
         arm(&mut c, &mut self.net, id.slot, End::Sender);

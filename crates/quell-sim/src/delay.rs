@@ -62,11 +62,11 @@ pub struct Sampler {
 
 impl Sampler {
     /// Looks at two in a row of every so many, and says which is the first; `None`: it looks at none (0).
-    pub fn new(every: Option<u16>) -> (Self, u16) {
-        let sampler = Self {
+    pub fn new(every: Option<u16>) -> (Box<Self>, u16) {
+        let sampler = Box::new(Self {
             every,
             before: None,
-        };
+        });
         (sampler, u16::from(every.is_some()))
     }
 

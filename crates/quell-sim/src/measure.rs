@@ -260,7 +260,7 @@ impl Measures {
     }
 
     /// Which segments of a connection with these results are measured.
-    pub fn sampler(&self, report: u16) -> (Sampler, u16) {
+    pub fn sampler(&self, report: u16) -> (Box<Sampler>, u16) {
         let delays = &self.reports[usize::from(report)].delays;
         Sampler::new(delays.as_ref().map(|_| self.spacing))
     }
@@ -274,7 +274,7 @@ impl Measures {
             true => self.reports[usize::from(c.report)].delays.as_deref_mut(),
             false => None,
         };
-        c.until_sample = c.sampler.sampled(delay, delays);
+        c.receiver.until_sample = c.sampler.sampled(delay, delays);
     }
 
     /// A datagram leaves.

@@ -109,7 +109,7 @@ impl Pkt {
     /// Sets the flags CWR and PSH.
     #[inline(always)]
     pub fn set_flags(&mut self, cwr: bool, push: bool) {
-        self.bits |= u32::from(cwr) * CWR | u32::from(push) * PUSH;
+        self.bits |= (u32::from(cwr) * CWR) | (u32::from(push) * PUSH);
     }
 
     /// For another link, whose overhead differs by `delta` bytes.

@@ -62,8 +62,6 @@ pub struct Connection {
     pub stop: Nanos,
     /// Where its results go.
     pub report: u16,
-    /// Segments up to the next one that is looked at.
-    pub until_sample: u16,
     /// Flow hash of its ACKs.
     pub ack_hash: u32,
     /// Its congestion control.
@@ -74,8 +72,8 @@ pub struct Connection {
     pub receiver: Receiver,
     /// When that was to be, for completion times.
     pub began: Nanos,
-    /// Which of its segments are measured.
-    pub sampler: Sampler,
+    /// Which of its segments are measured. Apart, because with it a connection would take another cache line.
+    pub sampler: Box<Sampler>,
     /// The client that has opened it, and which of its connections it is.
     pub owner: Option<(u16, u8)>,
 }

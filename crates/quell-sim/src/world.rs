@@ -565,8 +565,8 @@ impl World {
                 }
                 match p.kind() {
                     Kind::Data => {
-                        c.until_sample = c.until_sample.wrapping_sub(1);
-                        if c.until_sample == 0 {
+                        c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
+                        if c.receiver.until_sample == 0 {
                             return self.on_wanted(p);
                         }
                         on_data(c, &mut self.net, self.now, &p);

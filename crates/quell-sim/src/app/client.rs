@@ -252,7 +252,7 @@ impl World {
         };
         if let Slot::Tcp(c) = &mut self.slots[id.index()] {
             c.owner = Some((client.id.slot, number));
-            (c.sampler, c.until_sample) = Sampler::new(Some(2)); // every segment is looked at
+            (c.sampler, c.receiver.until_sample) = Sampler::new(Some(2)); // every segment is looked at
         }
         client.links.push(Link {
             number,

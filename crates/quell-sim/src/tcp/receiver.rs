@@ -62,6 +62,8 @@ pub struct Receiver {
     ce_state: bool,
     ect_seen: bool,
     ack_now: bool,
+    /// Segments up to the next one that is measured: here, because an arriving segment writes this cache line anyway.
+    pub until_sample: u16,
     pub(super) config: Config,
     ranges: Vec<(u64, u64)>,
     dsack: Option<(u32, u32)>,
@@ -89,6 +91,7 @@ impl Receiver {
             ce_state: false,
             ect_seen: false,
             ack_now: false,
+            until_sample: 0,
             compressed_next: config.first,
             config,
             flow,
