@@ -117,7 +117,7 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
     /// One-way delay of its packets from sender to receiver, of TCP's segments some two in a row, none of those sent
-    /// again; null in a table of more than 100 flows.
+    /// again; null in a table of more than 100 flows, and for TCP in a scenario of more.
     #[serde(default)]
     pub delay_ms: Option<Summary>,
     /// Mean difference between the delays of successive packets (D in RFC 3550, section 6.4.1).

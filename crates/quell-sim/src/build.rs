@@ -253,7 +253,10 @@ impl World {
     }
 
     /// Room for another flow's results.
-    fn report(&mut self, flow: &Flow, report: Report) -> u16 {
+    fn report(&mut self, flow: &Flow, mut report: Report) -> u16 {
+        if flow.kind.tcp().is_some() && !self.measures.is_detailed() {
+            report.delays = None; // as with round trips: what many flows note would crowd the caches
+        }
         let place = self.measures.reports.len() as u16;
         self.labels.push(self.labels_of(flow, report.down));
         self.measures.reports.push(report);

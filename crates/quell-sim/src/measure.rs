@@ -11,7 +11,7 @@ use crate::scenario::{Direction, Flow, FlowKind, Scenario};
 use crate::slot::{Connection, Datagrams, Slot};
 use crate::world::World;
 
-/// Up to this many flows get quantiles of their own RTT, up to this many of a table of their own delay.
+/// Up to this many flows get quantiles of their own RTT and TCP delay; up to this many of a table of their own delay.
 const DETAILED: u32 = 100;
 
 /// One flow's results, or one table of short transfers'.
@@ -192,6 +192,11 @@ impl Measures {
     /// When the warm-up ended.
     pub fn warm_at(&self) -> Nanos {
         self.warm_now
+    }
+
+    /// Are there so few flows that each TCP flow has quantiles of its own?
+    pub fn is_detailed(&self) -> bool {
+        self.detailed
     }
 
     /// Is the warm-up over?
