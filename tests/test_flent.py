@@ -17,7 +17,8 @@ import pytest
 
 from conftest import Quell
 from quell import InputError, experiment
-from quell.flent import Measured, quantile
+from quell.flent import Measured
+from quell.stats import quantile
 
 BOTH = """
 duration = "30s"

@@ -304,6 +304,9 @@ def quantity(text: str, kind: Literal["rate", "time", "size"]) -> int:
 def read_file(path: str | PathLike[str], kind: Literal["scenario", "model", "records"]) -> bytes:
     """Read a plain file or a pipe, if it is not longer than its kind can be. Raises InputError."""
 
+def grade(increase_ms: float) -> str:
+    """Grade a mean increase of latency under load, ms, as bufferbloat tests do (docs/metrics.md)."""
+
 def note_on_rate(text: str) -> str | None:
     """Say what is probably meant by a rate in bytes per second (`50mbps`); None for all other text."""
 

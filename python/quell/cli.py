@@ -173,8 +173,9 @@ def compare(
 ) -> int:
     """Compare queues on one bottleneck: a table, a report, result records."""
     targets = Targets(json, html, parquet, csv, flent)
+    measured = flent_file.Measured.load(file) if file is not None and flent_file.is_flent(file) else None
     scenario = experiment.load(
-        file,
+        file if measured is None else measured.scenario(),
         rate=rate,
         rtt=rtt,
         trace=trace,
@@ -199,8 +200,8 @@ def compare(
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         _heading(scenario, max((r.runs for r in rows), default=0))
-        if file is not None and flent_file.is_flent(file):
-            out.print(one_line(flent_file.Measured.load(file).summary()), style="dim", soft_wrap=True)
+        if measured is not None:
+            out.print(one_line(measured.summary()), style="dim", soft_wrap=True)
         if rows:
             out.print(table.compare(rows, out.width))
             if felt := table.felt(outcome.records):

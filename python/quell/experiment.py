@@ -41,7 +41,7 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     text, file = "", None
     if isinstance(source, Scenario):
         scenario = Scenario(source, **given) if given else source
-    elif isinstance(source, str | Path) and str(source).endswith(flent.SUFFIX):
+    elif source is not None and flent.is_flent(source):
         measured = flent.Measured.load(source).scenario()
         scenario = Scenario(measured, **given) if given else measured
     elif isinstance(source, str) and _is_toml(source):

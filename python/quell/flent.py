@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import re
-import statistics
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,12 +15,15 @@ from typing import Any
 
 from quell import _core, files
 from quell._core import InputError, Scenario
+from quell.stats import jain, mean, quantile
 
 SUFFIX = ".flent.gz"
 STEP_S = 0.2
 """Flent's own width of a bin."""
 VERSION = 4
 """Of the file format that Flent 2 writes."""
+_GZIP = 31
+"""zlib's `wbits` for gzip."""
 _READ = (2, 3, VERSION)
 """Versions whose series are the same."""
 _MARGIN_S = 5
@@ -85,7 +86,7 @@ class Measured:
     def total(self, way: str) -> list[float]:
         """Return the sum of the streams of a way while the line was loaded, Mbit/s; empty without streams."""
         streams = list(self.streams(way).values())
-        sums = _over(streams, math.fsum) if streams else []
+        sums = over(streams, math.fsum) if streams else []
         return [v for i in self.loaded() if i < len(sums) and (v := sums[i]) is not None]
 
     def round_trips(self) -> list[float]:
@@ -110,7 +111,7 @@ class Measured:
                 f"{self.path}: no pings in it, so its round trip is unknown; use a test such as rrul or tcp_8down"
             )
         rtt = f"{max(lowest, 0.1):.3f}ms"
-        rates = [f"{max(_high(total) / _PAYLOAD, 0.001):.3f}mbit" for total in (down, up) if total]
+        rates = [f"{max(quantile(total, 0.95) / _PAYLOAD, 0.001):.3f}mbit" for total in (down, up) if total]
         link: dict[str, Any] = {"rate": rates[0]}
         if up and down:
             link["up"] = {"rate": rates[1], "queue": up_queue}
@@ -127,25 +128,21 @@ class Measured:
 
     def summary(self) -> str:
         """Say what was measured, in a line."""
-        parts = [
-            f"{way} {statistics.fmean(total):.2f} Mbit/s"
-            for way in ("download", "upload")
-            if (total := self.total(way))
-        ]
+        parts = [f"{way} {mean(total):.2f} Mbit/s" for way in ("download", "upload") if (total := self.total(way))]
         if pings := self.round_trips():
-            parts.append(f"ping mean {statistics.fmean(pings):.1f} ms, p95 {_high(pings):.1f} ms")
+            parts.append(f"ping mean {mean(pings):.1f} ms, p95 {quantile(pings, 0.95):.1f} ms")
         return f"measured ({self.test}): " + "; ".join(parts)
 
 
-def is_flent(path: object) -> bool:
+def is_flent(path: str | Path) -> bool:
     """Tell a data file of Flent by its name."""
-    return isinstance(path, str | Path) and str(path).endswith(SUFFIX)
+    return str(path).endswith(SUFFIX)
 
 
 def _plain(path: Path) -> dict[str, Any]:
     """Unpack and read, in bounded memory."""
     packed = _core.read_file(path, "records")
-    unpack = zlib.decompressobj(wbits=31)
+    unpack = zlib.decompressobj(wbits=_GZIP)
     try:
         text = unpack.decompress(packed, _MOST_BYTES)
     except zlib.error:
@@ -171,16 +168,6 @@ def _values(path: Path, name: object, values: object, length: int) -> Values:
     if not isinstance(values, list) or len(values) != length:
         raise InputError(f"{path}: {name}: not a list of {length} samples; is the file whole?")
     return [float(v) if _number(v) else None for v in values]
-
-
-def quantile(values: Iterable[float], q: float) -> float:
-    """Return the smallest value that a share `q` of the values does not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
-
-
-def _high(values: Iterable[float]) -> float:
-    return quantile(values, 0.95)
 
 
 def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
@@ -211,13 +198,13 @@ def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
             continue
         name = f"TCP {way}{' BE' if both else ''}"
         results |= {f"{name}::{i}": flow for i, flow in enumerate(flows, 1)}
-        results[f"TCP {way} avg"] = _over(flows, _mean)
-        results[f"TCP {way} sum"] = _over(flows, math.fsum)
+        results[f"TCP {way} avg"] = over(flows, mean)
+        results[f"TCP {way} sum"] = over(flows, math.fsum)
         if not both:
-            results[f"TCP {way} fairness"] = _over(flows, _jain)
+            results[f"TCP {way} fairness"] = over(flows, _fairness)
     if both:
-        results["TCP totals"] = _over([*streams["download"], *streams["upload"]], math.fsum)
-    results["Ping (ms) ICMP"] = _over(round_trips, _mean)
+        results["TCP totals"] = over([*streams["download"], *streams["upload"]], math.fsum)
+    results["Ping (ms) ICMP"] = over(round_trips, mean)
     if both:
         results["Ping (ms) avg"] = results["Ping (ms) ICMP"]
     total = round(bins * step, 9)
@@ -263,7 +250,7 @@ def write(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
 
 
 def _pack(text: str, part: Path) -> None:
-    part.write_bytes(gzip.compress(text.encode(), mtime=0))
+    part.write_bytes(zlib.compress(text.encode(), wbits=_GZIP))
 
 
 def _named(path: Path, record: Mapping[str, Any]) -> Path:
@@ -275,17 +262,14 @@ def _iso(when: datetime) -> str:
     return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _over(flows: Sequence[Values], combine: Any) -> Values:
+def over(flows: Sequence[Values], combine: Callable[[Sequence[float]], float]) -> Values:
+    """Combine what is there of several series, sample by sample."""
     return [
         float(combine(there)) if (there := [v for v in column if v is not None]) else None
         for column in zip(*flows, strict=True)
     ]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _jain(values: Sequence[float]) -> float:
-    squares = math.fsum(v * v for v in values)
-    return math.fsum(values) ** 2 / (len(values) * squares) if squares else 1.0
+def _fairness(rates: Sequence[float]) -> float:
+    fair = jain(rates)
+    return 1.0 if fair is None else fair

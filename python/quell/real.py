@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import socket
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quell import _core, ends
+from quell import _core, ends, stats
 from quell._core import InputError, Scenario
 from quell.experiment import BINS, Job, Outcome, fingerprint
 
@@ -203,14 +202,13 @@ def _record(
     """Make the record of a simulated run of the bottleneck's record and of what both ends saw."""
     flows = [_flow(flow, spec, [s for s in seen if s["flow"] == flow["number"]]) for flow in spec["flows"]]
     rates = [flow["goodput_mbps"] for flow in flows if flow["kind"] == "tcp"]
-    squares = sum(rate * rate for rate in rates)
     rtts = sorted(us / 1e3 for s in seen for us in s["rtts_us"])
     record = {key: value for key, value in link.items() if key not in ("live", "trace_hash")}
     return record | {
         "scenario": scenario.name, "queue": LABEL.format(queue=link["queue"]), "flows": flows,
         "goodput_mbps": sum(flow["goodput_mbps"] for flow in flows),
         "delivered_in_order_mbps": sum(flow["delivered_in_order_mbps"] for flow in flows),
-        "jain": sum(rates) ** 2 / (len(rates) * squares) if squares else None, "rtt_ms": _summary(rtts),
+        "jain": stats.jain(rates), "rtt_ms": _summary(rtts),
     }  # fmt: skip
 
 
@@ -232,12 +230,8 @@ def _flow(flow: Mapping[str, Any], spec: Mapping[str, Any], seen: Sequence[Mappi
 def _summary(values: Sequence[float]) -> dict[str, float] | None:
     if not values:
         return None
-
-    def rank(q: float) -> float:
-        return values[max(0, math.ceil(q * len(values)) - 1)]
-
-    mean = math.fsum(values) / len(values)
-    return {"mean": mean, "p50": rank(0.5), "p95": rank(0.95), "p99": rank(0.99), "max": values[-1]}
+    quantiles = {f"p{100 * q:g}": stats.quantile(values, q) for q in (0.5, 0.95, 0.99)}
+    return {"mean": stats.mean(values), **quantiles, "max": values[-1]}
 
 
 def _seconds(text: str) -> float:

@@ -124,8 +124,8 @@ def _show_flent(measured: flent.Measured, targets: Targets) -> int:
             shown.add_column(title, justify="right", no_wrap=True)
         for name, values in loaded.items():
             if values and name.startswith(("TCP ", "Ping ")) and "::tcp_" not in name:
-                quantiles = [f"{flent.quantile(values, q):.2f}" for q in (0.05, 0.5, 0.95)]
-                shown.add_row(one_line(name), str(len(values)), f"{sum(values) / len(values):.2f}", *quantiles)
+                quantiles = [f"{stats.quantile(values, q):.2f}" for q in (0.05, 0.5, 0.95)]
+                shown.add_row(one_line(name), str(len(values)), f"{stats.mean(values):.2f}", *quantiles)
         out.print(shown)
         out.print("TCP: Mbit/s, Ping: ms, while the line was loaded", style="dim")
     targets.write_json(
@@ -169,9 +169,8 @@ def beside(measured: flent.Measured) -> str:
     return page.page(paper, Study(figures=[figure]), [], command=command(), notice="")
 
 
-def _line(name: str, x: Sequence[float], series: Sequence[Sequence[float | None] | None], group: int) -> Line:
-    columns = zip(*(s for s in series if s is not None), strict=True)
-    means = [sum(there) / len(there) if (there := [v for v in column if v is not None]) else None for column in columns]
+def _line(name: str, x: Sequence[float], series: Sequence[flent.Values | None], group: int) -> Line:
+    means = flent.over([values for values in series if values is not None], stats.mean)
     return Line(name, list(zip(x, means, strict=False)), "line", group)
 
 

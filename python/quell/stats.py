@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quell._core import grade as grade
+
 Record = Mapping[str, Any]
 
 # Student's t, 0.975 quantile, for 1 to 30 degrees of freedom (any statistics table).
@@ -47,6 +49,23 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
     return Estimate(mean, t975(n - 1) * math.sqrt(variance / n), n)
 
 
+def quantile(values: Iterable[float], q: float) -> float:
+    """Return the smallest value that a share `q` of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of at least one value."""
+    return math.fsum(values) / len(values)
+
+
+def jain(rates: Sequence[float]) -> float | None:
+    """Return Jain's index of fairness, 1 for equal rates; None where nothing was sent."""
+    squares = math.fsum(rate * rate for rate in rates)
+    return math.fsum(rates) ** 2 / (len(rates) * squares) if squares else None
+
+
 @dataclass(frozen=True)
 class Measure:
     """One column: how it is named, written and judged."""
@@ -73,14 +92,6 @@ class Measure:
                 return None
             value = value.get(part)
         return None if value is None else float(value) * self.scale
-
-
-_GRADES = ((5, "A+"), (30, "A"), (60, "B"), (200, "C"), (400, "D"))
-
-
-def grade(increase_ms: float) -> str:
-    """Grade a mean increase of latency under load as bufferbloat tests do (docs/metrics.md)."""
-    return next((letter for bound, letter in _GRADES if increase_ms < bound), "F")
 
 
 MEASURES = (

@@ -269,6 +269,12 @@ impl Job {
     }
 }
 
+/// The letter of a mean increase of latency under load, ms.
+#[pyfunction]
+pub fn grade(increase_ms: f64) -> &'static str {
+    quell_link::record::grade(increase_ms)
+}
+
 /// A data frame has null where a record, or a part of one, lacks a key.
 fn leave_nulls_out(value: &mut Value) {
     match value {

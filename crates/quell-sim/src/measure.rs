@@ -99,6 +99,11 @@ impl Totals {
 }
 
 impl Report {
+    /// The direction of its data, as records have it.
+    pub fn direction(&self) -> &'static str {
+        if self.down { "down" } else { "up" }
+    }
+
     /// Nothing measured yet.
     pub fn new(flow: &Flow, span: (Nanos, Nanos)) -> Self {
         let tcp = flow.kind.tcp();

@@ -296,7 +296,7 @@ impl World {
             record::Flow {
                 kind: r.kind.into(),
                 cc: r.cc.clone(),
-                direction: if r.down { "down" } else { "up" }.into(),
+                direction: r.direction().into(),
                 base_rtt_ms: r.rtt_ns as f64 * ms,
                 goodput_mbps: mbps(t.bytes),
                 delivered_in_order_mbps: mbps(t.in_order),
@@ -360,7 +360,7 @@ impl World {
         let mut all = [0, 0];
         for (r, t) in self.measures.reports.iter().zip(measured) {
             let Some(name) = &r.host else { continue };
-            let direction = if r.down { "down" } else { "up" };
+            let direction = r.direction();
             all[usize::from(r.down)] += t.bytes;
             let known = hosts
                 .iter()
