@@ -71,8 +71,9 @@ clean: ## removes what was built here
 	$(UV) venv --quiet --python $(PYTHON) .venv
 
 # One list installs into the other's place: the short one must not undo the long one.
+# Bytecode is compiled here, since some systems forbid Python to store it, which doubles the start of each command.
 .venv/build.installed: requirements/build.txt | $(BIN)/python
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r $<
 	@touch $@
 
 .venv/dev.installed: requirements/dev.txt .venv/build.installed
@@ -81,6 +82,7 @@ clean: ## removes what was built here
 
 .venv/quell.built: .venv/build.installed $(RUST_SOURCES)
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
+	$(BIN)/python -m compileall -q python/quell
 	@touch $@
 
 # musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -305,6 +307,31 @@ def test_a_stream_that_takes_ascii_only_gets_ascii(
     table = quell("compare", *SHORT).stdout
     assert "~: 95 % confidence" in table
     assert "* on the front" in table
+
+
+def test_the_list_of_commands_is_theirs_and_fits_the_terminal(quell: Quell) -> None:
+    import typer
+
+    from quell import cli, usage
+
+    listed = {name: about for group in usage.COMMANDS.values() for name, about in group.items()}
+    group: Any = typer.main.get_command(cli.app)
+    theirs = {name: command.help or "" for name, command in group.commands.items()}
+    assert {name: " ".join(text.split("\n\n")[0].split()) for name, text in theirs.items()} == listed
+    assert quell().stdout == quell("--help").stdout == quell("--help", "--version").stdout
+    for columns in (40, 80, 100):
+        text = usage.text(columns)
+        assert text.isascii()
+        assert max(map(len, text.splitlines())) <= max(columns, 80)
+
+
+def test_help_needs_no_library(quell: Quell) -> None:
+    seen = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "quell", "--help"], capture_output=True, text=True, check=True
+    )
+    loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
+    assert "quell.usage" in loaded
+    assert not loaded & {"typer", "rich", "quell._core", "quell.cli", "polars"}
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -12,13 +12,20 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
+    words = sys.argv[1:]
     try:
+        if words in ([], ["-h"], ["--help"]):
+            from quell import usage
+
+            sys.stdout.write(usage.text())
+            sys.stdout.flush()
+            return
         from quell.cli import call
         from quell.output import write_anywhere
 
         write_anywhere()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        status = call(sys.argv[1:])
+        status = call(words)
     except KeyboardInterrupt:
         print("quell: interrupted", file=sys.stderr)
         status = 130

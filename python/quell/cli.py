@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, doctor, experiment, files, live, names, shell, show, stats, table
+from quell import _core, doctor, experiment, files, live, names, shell, show, stats, table, usage
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.executor import executor
@@ -49,10 +49,17 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full or fails."""
 
+
+class _Commands(typer.core.TyperGroup):
+    """All commands; their list is the one that `quell --help` prints without loading them."""
+
+    def get_help(self, ctx: Any) -> str:
+        return usage.text().rstrip("\n")
+
+
 app = typer.Typer(
     name="quell",
-    help="Simulate a bottleneck with any queue discipline and find the one that suits it.",
-    epilog="Start with: quell compare",
+    cls=_Commands,
     add_completion=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -313,7 +320,7 @@ def optimum(
     json: Json = None,
     html: Html = None,
 ) -> int:
-    """Find the best constant limit or drop probability of a plain FIFO, and the Pareto front of constants."""
+    """Find the best constant limit or drop probability of a plain FIFO, and the front of constants."""
     from quell import frontier
 
     frontier.check(knob, reward, "--")
@@ -400,7 +407,7 @@ def rpm(
     seed: Seed = None,
     json: Json = None,
 ) -> int:
-    """Measure the responsiveness of a scenario's links under working conditions, in round trips per minute."""
+    """Measure responsiveness under working conditions, in round trips per minute."""
     from quell import responsiveness
 
     targets = Targets(json)

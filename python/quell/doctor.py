@@ -55,7 +55,7 @@ def doctor(
     dev: Annotated[str | None, typer.Option(metavar="NAME", help="Also check this interface.")] = None,
     json: Json = None,
 ) -> int:
-    """Check what `quell live` and `quell shell` need, and name the remedy for what is missing. Changes nothing."""
+    """Check what live and shell need, and name the remedy for what is missing. Changes nothing."""
     targets = Targets(json)
     found = [_kernel()]
     if sys.platform.startswith("linux"):

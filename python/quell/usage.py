@@ -1,0 +1,56 @@
+"""What `quell --help` prints, without the command line's libraries, whose loading would take ten times as long."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+
+COMMANDS = {
+    "Simulate": {
+        "compare": "Compare queues on one bottleneck: a table, a report, result records.",
+        "run": "Run one queue once and show its flows.",
+        "optimum": "Find the best constant limit or drop probability of a plain FIFO, and the front of constants.",
+        "sweep": "Run a scenario with all combinations of some keys' values.",
+        "rpm": "Measure responsiveness under working conditions, in round trips per minute.",
+        "queues": "List the queues with their options and defaults.",
+        "scenarios": "List the built-in scenarios, or print one as a file.",
+    },
+    "Learn and reproduce": {
+        "train": "Train a learned controller (all but learnqueue need torch: make extras EXTRAS=train).",
+        "reproduce": "Repeat a published paper's measurements and compare them with the printed numbers.",
+        "show": "Show a file: a learned policy, the card of a network, result records, what Flent measured.",
+    },
+    "Real packets": {
+        "shell": "Run a command behind an emulated link with any rate or trace, delay, loss and queue.",
+        "live": "Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.",
+        "doctor": "Check what live and shell need, and name the remedy for what is missing. Changes nothing.",
+    },
+}
+"""Each command with the first paragraph of its own help, by group."""
+
+_OPTIONS = {
+    "-h, --help": "Show this message, or a command's: quell compare --help.",
+    "--version": "Print the version.",
+    "--install-completion": "Install completion for the current shell.",
+    "--show-completion": "Show completion for the current shell.",
+}
+
+
+def text(columns: int | None = None) -> str:
+    """Return the help of the whole program, wrapped to so many columns (default: the terminal's, at most 100)."""
+    width = columns or min(shutil.get_terminal_size().columns, 100)
+    lines = [
+        "Simulate a bottleneck with any queue discipline and find the one that suits it.",
+        "",
+        "Usage: quell COMMAND [OPTIONS] [ARGUMENTS]",
+    ]
+    for group, entries in {**COMMANDS, "Options": _OPTIONS}.items():
+        lines += ["", f"{group}:"]
+        column = 2 + max(map(len, entries)) + 2
+        for name, about in entries.items():
+            head = f"  {name}".ljust(column)
+            lines += textwrap.wrap(
+                about, max(width, column + 20), initial_indent=head, subsequent_indent=" " * column,
+                break_on_hyphens=False,
+            )  # fmt: skip
+    return "\n".join([*lines, "", "Start with: quell compare", ""])
