@@ -18,7 +18,7 @@ from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.executor import executor
 from quell.experiment import Outcome
-from quell.notes import UnitWarning
+from quell.notes import Note
 from quell.options import (
     OUTPUT,
     Csv,
@@ -37,6 +37,7 @@ from quell.options import (
     Seed,
     Seeds,
     Series,
+    Tc,
     Trace,
     Warmup,
 )
@@ -141,6 +142,8 @@ def _status(outcome: Outcome) -> int:
     "  quell compare lte --aqm pfifo --aqm 'codel target 20ms' --seeds 10\n\n"
     "  quell compare --rate 50mbit --rtt 30ms --flow cubic:2 --flow bbr --json runs.json\n\n"
     "  quell compare --trace builtin:lte --rtt 40ms --flow cubic:2\n\n"
+    "  quell compare --tc 'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'\n\n"
+    "  tc qdisc show | quell compare --tc -\n\n"
     "  quell compare lte --seeds 100 --ray 10.0.0.1:6379"
 )
 def compare(
@@ -166,6 +169,7 @@ def compare(
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
+    tc: Tc = None,
     flow: Flow = None,
     ecn: Ecn = False,
     duration: Duration = None,
@@ -186,6 +190,7 @@ def compare(
         rate=rate,
         rtt=rtt,
         trace=trace,
+        tc=tc,
         flows=flow,
         ecn=ecn,
         duration=duration,
@@ -233,6 +238,7 @@ def run(
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
+    tc: Tc = None,
     flow: Flow = None,
     ecn: Ecn = False,
     duration: Duration = None,
@@ -257,7 +263,7 @@ def run(
     if aqm is not None and len(aqm) > 1:
         raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
     scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn, duration=duration, warmup=warmup, seeds="1",
+        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=flow, ecn=ecn, duration=duration, warmup=warmup, seeds="1",
         seed=seed,
     )  # fmt: skip
     # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
@@ -312,6 +318,7 @@ def optimum(
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
+    tc: Tc = None,
     flow: Flow = None,
     ecn: Ecn = False,
     duration: Duration = None,
@@ -329,8 +336,8 @@ def optimum(
     settings = frontier.values(knob, values)
     targets = Targets(json, html)
     scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, flows=[cc] if cc else flow, ecn=ecn, duration=duration, warmup=warmup,
-        seeds=seeds, seed=seed,
+        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=[cc] if cc else flow, ecn=ecn, duration=duration,
+        warmup=warmup, seeds=seeds, seed=seed,
     )  # fmt: skip
     work = experiment.plan(scenario, [frontier.words(knob, v) for v in settings], first_series=html is not None)
     outcome = _simulate(scenario, work, jobs)
@@ -360,6 +367,7 @@ def sweep(
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
+    tc: Tc = None,
     flow: Flow = None,
     ecn: Ecn = False,
     duration: Duration = None,
@@ -374,8 +382,8 @@ def sweep(
 
     targets = Targets(json, None, parquet, csv)
     scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, flows=flow, ecn=ecn, duration=duration, warmup=warmup, seeds=seeds,
-        seed=seed,
+        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=flow, ecn=ecn, duration=duration, warmup=warmup,
+        seeds=seeds, seed=seed,
     )  # fmt: skip
     values = grid.parse(over or ())
     queues = [_queue(words) for words in aqm or ()]
@@ -404,6 +412,7 @@ def rpm(
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
+    tc: Tc = None,
     seed: Seed = None,
     json: Json = None,
 ) -> int:
@@ -411,7 +420,7 @@ def rpm(
     from quell import responsiveness
 
     targets = Targets(json)
-    given = experiment.load(file, rate=rate, rtt=rtt, trace=trace, seeds=seeds, seed=seed)
+    given = experiment.load(file, rate=rate, rtt=rtt, trace=trace, tc=tc, seeds=seeds, seed=seed)
     scenario = responsiveness.working_conditions(given)
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(given)
     outcome = _simulate(scenario, experiment.plan(scenario, queues), jobs)
@@ -513,11 +522,11 @@ def _usage(error: typer.TyperException) -> str:
 def call(arguments: Sequence[str]) -> int:
     """Run the command line; errors become one line and an exit status, warnings about units one line."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UnitWarning)
+        warnings.simplefilter("always", Note)
         others = warnings.showwarning
 
         def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, UnitWarning):
+            if issubclass(category, Note):
                 err.print(f"quell: {one_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
             else:
                 others(message, category, *where, **more)

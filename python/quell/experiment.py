@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from quell import _core, flent, notes, shortcuts
+from quell import _core, flent, notes, shortcuts, tc
 from quell._core import Scenario
 from quell.executor import HERE, Executor
 from quell.names import check_keywords
@@ -31,7 +31,7 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
 
     `source` is a TOML file, the name of a built-in scenario, a data file of Flent (`*.flent.gz`: the line that it
     measured), TOML text (what has a line break, or a `=` where it is no file and no name in `.toml`), or None: the
-    built-in `home`, or a bare link where `rate` or `trace` says what it is.
+    built-in `home`, or a bare link where `rate`, `trace` or `tc` says what it is.
 
     Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
     bytes per second.
@@ -39,6 +39,10 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     check_keywords(load, Overrides, overrides)
     given = shortcuts.plain(overrides)
     text, file = "", None
+    pasted = tc.read(tc.source(given.pop("tc"))) if given.get("tc") else None
+    given.pop("tc", None)
+    if pasted is not None:
+        tc.shortcuts(pasted, given, bare=source is None)
     if isinstance(source, Scenario):
         scenario = Scenario(source, **given) if given else source
     elif source is not None and flent.is_flent(source):
@@ -50,7 +54,7 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
         file = None if source is None else str(source)
         scenario = Scenario(file, **given)
     notes.warn(text, file, given)
-    return scenario
+    return scenario if pasted is None else tc.applied(pasted, scenario)
 
 
 def _is_toml(source: str) -> bool:

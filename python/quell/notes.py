@@ -12,8 +12,16 @@ from quell import _core
 from quell._core import InputError
 
 
-class UnitWarning(UserWarning):
+class Note(UserWarning):
+    """What a user should know of how input was understood."""
+
+
+class UnitWarning(Note):
     """A quantity that probably means something else than its writer thought."""
+
+
+class LeftOutWarning(Note):
+    """Words of tc that have no effect here."""
 
 
 def warn(text: str, file: str | None, overrides: Mapping[str, Any]) -> None:

@@ -29,6 +29,13 @@ Trace = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Rate trace: a file in Mahimahi's format, or builtin:lte.", rich_help_panel=LINK),
 ]
+Tc = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LINE|FILE|-", rich_help_panel=LINK,
+        help="Lines of tc, or what `tc qdisc show` prints, read as link and queue; repeatable.",
+    ),
+]  # fmt: skip
 Flow = Annotated[
     list[str] | None,
     typer.Option(

@@ -29,13 +29,14 @@ class Shortcuts(Network, total=False):
 
 
 class Overrides(Shortcuts, total=False):
-    """And the number of runs per queue: all that there are."""
+    """And the number of runs per queue, and lines of tc: all that there are."""
 
     seeds: int | str | None
+    tc: Sequence[str] | None
 
 
 def plain(overrides: Mapping[str, object]) -> dict[str, Any]:
-    """Return the keywords as the command line has them: text, except for the list `flows` and the flag `ecn`.
+    """Return the keywords as the command line has them: text, except for the lists `flows` and `tc` and the flag `ecn`.
 
     Raises InputError.
     """
@@ -43,11 +44,12 @@ def plain(overrides: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _plain(key: str, value: object) -> Any:
-    if key == "flows":
-        flows = [value] if isinstance(value, str) else value
-        if not isinstance(flows, Sequence) or not all(isinstance(flow, str) for flow in flows):
-            raise InputError(f'flows: {value!r} is not a list of flows; write flows=["cubic:2", "bbr"]')
-        return flows
+    if key in ("flows", "tc"):
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, Sequence) or not all(isinstance(item, str) for item in items):
+            what = 'flows; write flows=["cubic:2", "bbr"]' if key == "flows" else "lines of tc"
+            raise InputError(f"{key}: {value!r} is not a list of {what}")
+        return items
     if key == "ecn":
         if value not in (True, False):
             raise InputError(f"ecn: {value!r} is neither True nor False")

@@ -1,0 +1,373 @@
+"""What pasted lines of `tc` say: commands that set up a shaper and a queue, or the output of `tc qdisc show`.
+
+Each interface becomes a link and its queue words. Two interfaces of which one is an `ifb` become both directions: a
+router shapes what it receives, the download, on an `ifb`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from quell import _core
+from quell._core import InputError, Scenario
+from quell.notes import LeftOutWarning
+
+EXAMPLE = "'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'"
+
+_IGNORED = ("noqueue", "ingress", "clsact")
+_FRAMING = {
+    "docsis", "ethernet", "ether-vlan", "pppoe-ptm", "bridged-ptm", "pppoa-vcmux", "pppoa-llc", "pppoe-vcmux",
+    "pppoe-llcsnap", "bridged-vcmux", "bridged-llcsnap", "ipoa-vcmux", "ipoa-llcsnap", "conservative",
+}  # fmt: skip
+_WITHOUT_EFFECT: dict[str, dict[str, int]] = {
+    "fq": {
+        "pacing": 0, "nopacing": 0, "maxrate": 1, "low_rate_threshold": 1, "orphan_mask": 1, "timer_slack": 1,
+        "horizon": 1, "horizon_cap": 0, "horizon_drop": 0, "offload_horizon": 1, "bands": 1, "weights": 3,
+    },
+    "dualpi2": {"split_gso": 0, "no_split_gso": 0},
+    "pfifo_fast": {"bands": 1, "priomap": 16},
+}  # fmt: skip
+"""Words of tc that quell's disciplines lack, each with the number of values after it."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One direction: a link and its queue."""
+
+    queue: str
+    """Queue words."""
+    rate: str | None = None
+    burst: int | None = None
+    """Of a token bucket, bytes."""
+    framing: str | None = None
+    delay: str | None = None
+    loss: float | None = None
+    shapes_itself: bool = False
+    """The queue has a rate of its own: the link's may be another."""
+
+    def keys(self) -> dict[str, Any]:
+        """Return the keys of a scenario's link."""
+        bucket = {} if self.burst is None else {"shaper": "htb", "burst": self.burst}
+        rest = {"framing": self.framing, "loss": self.loss}
+        return {"rate": self.rate, "queue": self.queue} | bucket | {k: v for k, v in rest.items() if v is not None}
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """What the lines say."""
+
+    down: Side
+    up: Side | None
+    left_out: list[str]
+    """Words without effect in quell."""
+
+
+@dataclass
+class _Qdisc:
+    kind: str
+    handle: str
+    words: list[str]
+
+
+@dataclass
+class _Class:
+    parent: str
+    words: list[str]
+
+
+@dataclass
+class _Device:
+    """An interface as its lines leave it."""
+
+    qdiscs: dict[str, _Qdisc] = field(default_factory=dict)
+    """By parent: `root`, or a class."""
+    classes: dict[str, _Class] = field(default_factory=dict)
+
+
+def read(text: str) -> Pasted:
+    """Read lines of tc.
+
+    Raises InputError, one line that says which words cannot be simulated and what can.
+    """
+    devices: dict[str, _Device] = {}
+    for words, shown in _lines(text):
+        _enter(devices, words, shown)
+    # `tc class show` names no interface, nor does `tc qdisc show dev NAME`.
+    trees = [device for device in devices.values() if "root" in device.qdiscs and device.qdiscs["root"].kind == "htb"]
+    if (nameless := devices.get("")) is not None and len(trees) == 1:
+        trees[0].classes |= nameless.classes
+    left_out: list[str] = []
+    sides = {name: _side(name, device, "root", left_out) for name, device in devices.items() if "root" in device.qdiscs}
+    if not sides:
+        raise _error(f"no line sets up a queue; write for example {EXAMPLE}")
+    downloads = [name for name in sides if name.startswith("ifb")]
+    if len(sides) == 1:
+        return Pasted(next(iter(sides.values())), None, left_out)
+    if len(sides) == 2 and len(downloads) == 1:
+        (up,) = (side for name, side in sides.items() if name not in downloads)
+        return Pasted(sides[downloads[0]], up, left_out)
+    raise _error(f"the lines are about {', '.join(sides)}; give those of one interface, or of one and its ifb")
+
+
+def shortcuts(pasted: Pasted, given: dict[str, Any], bare: bool) -> None:
+    """Enter rate and round trip into the short cuts that were given; `bare`: there is no scenario that has them.
+
+    Raises InputError.
+    """
+    down, up = pasted.down, pasted.up
+    asked = [key for key in ("rate", "trace") if key in given]
+    if down.rate is None and not asked and bare:
+        raise _error("the lines name no rate; add --rate RATE, the link's, or a scenario that has one")
+    if down.rate is not None and not asked:
+        given["rate"] = down.rate
+    elif down.rate is not None and not down.shapes_itself:
+        raise InputError(f"--{asked[0]} and --tc: the lines have a rate ({down.rate}); leave out one of the two")
+    delays = [side.delay for side in (down, up) if side is not None and side.delay is not None]
+    if delays and bare and "rtt" not in given:
+        given["rtt"] = f"{sum(_core.quantity(delay, 'time') for delay in delays)}ns"
+
+
+def applied(pasted: Pasted, scenario: Scenario) -> Scenario:
+    """Return the scenario with the lines' links and queues, and say which words were left out.
+
+    Raises InputError. Warns (LeftOutWarning).
+    """
+    link: Any = {key: value for key, value in pasted.down.keys().items() if key != "rate"}
+    if (up := pasted.up) is not None:
+        has_up = "up" in tomllib.loads(scenario.toml()).get("link", {})
+        if up.rate is None and not has_up:
+            pasted.left_out.append("the other direction, which has no rate")
+        else:
+            link["up"] = {key: value for key, value in up.keys().items() if value is not None}
+    if pasted.left_out:
+        warnings.warn(f"--tc: left out: {'; '.join(dict.fromkeys(pasted.left_out))}", LeftOutWarning, stacklevel=3)
+    return scenario.replace(link=link)
+
+
+def source(given: Sequence[str]) -> str:
+    """Return the lines that `--tc` was given: each is a line, the name of a file of lines, or `-` for standard input.
+
+    Raises InputError.
+    """
+    texts = []
+    for item in given:
+        file = "/dev/stdin" if item == "-" else item
+        is_file = len(item.split()) < 3 and os.path.exists(file)  # noqa: PTH110 (a name of any length)
+        texts.append(_core.read_file(file, "scenario").decode(errors="replace") if is_file else item)
+    return "\n".join(texts)
+
+
+def _lines(text: str) -> Iterator[tuple[list[str], bool]]:
+    """Yield the words of each line of tc without `tc` itself, and whether tc printed it (else it is a command)."""
+    found = False
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue  # a quotation mark in what is no line of tc
+        if words and words[0] == "sudo":
+            words = words[1:]
+        if not words:
+            continue
+        shown = words[0] in ("qdisc", "class")
+        if not shown and os.path.basename(words[0]) != "tc":  # noqa: PTH119 (no file)
+            continue
+        found = True
+        yield ([w for w in words if w != "[offloaded]"] if shown else _after_options(words[1:])), shown
+    if not found:
+        raise _error(f"these are no lines of tc; write for example {EXAMPLE}, or give what `tc -s qdisc show` prints")
+
+
+def _after_options(words: list[str]) -> list[str]:
+    while words and words[0].startswith("-"):
+        words = words[1:]
+    return words
+
+
+def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
+    """Enter a line: `qdisc VERB dev X root handle 1: KIND ...`, or as tc shows it `qdisc KIND 1: dev X root ...`."""
+    what, *rest = words or [""]
+    if what not in ("qdisc", "class") or not rest:
+        return  # filters and the like lead packets to a queue; here all packets are led to it
+    if shown:
+        kind, name, *rest = [*rest, "", ""][: max(len(rest), 2)]
+    else:
+        (verb, *rest), kind, name = rest, "", ""
+        if verb in ("show", "list", "ls", "del", "delete"):
+            if verb.startswith("del") and "dev" in rest[:-1]:
+                devices.pop(rest[rest.index("dev") + 1], None)
+            return
+    dev, parent, options = "", "root", []
+    while rest:
+        word, *rest = rest
+        if word in ("dev", "parent", "handle", "classid", "refcnt", "leaf") and rest:
+            value, *rest = rest
+            dev = value if word == "dev" else dev
+            parent = value if word == "parent" else parent
+            name = value if word in ("handle", "classid") else name
+        elif word in ("root", "ingress", "clsact") and not kind:
+            kind = "" if word == "root" else word
+        elif word == "root":
+            continue
+        elif word == "stab":
+            raise _error("`stab` is not read; write the framing as cake's words, or in a scenario as `framing`")
+        elif not kind:
+            kind, options, rest = word, rest, []
+        else:
+            options, rest = [word, *rest], []
+    if not kind or not (dev or shown):
+        raise _error(f"`{' '.join(words)}` lacks {'a kind of queue' if dev else 'its interface (dev NAME)'}")
+    device = devices.setdefault(dev, _Device())
+    if what == "class":
+        device.classes[name] = _Class(parent, options)
+    elif kind not in _IGNORED:
+        device.qdiscs[parent] = _Qdisc(kind, name.partition(":")[0] or "0", options)
+
+
+def _side(name: str, device: _Device, parent: str, left_out: list[str]) -> Side:
+    qdisc = device.qdiscs[parent]
+    values = _values(qdisc.words)
+    if qdisc.kind == "mq":
+        return _of_mq(name, device, left_out)
+    if qdisc.kind == "htb":
+        return _of_htb(name, device, qdisc, left_out)
+    if qdisc.kind in ("tbf", "netem"):
+        below = [p for p in device.qdiscs if p.partition(":")[0] == qdisc.handle and qdisc.handle != "0"]
+        inner = _side(name, device, below[0], left_out) if below else Side(_own_queue(qdisc.kind, values))
+        rate = inner.rate or _rate(values)
+        if qdisc.kind == "tbf":
+            return replace(inner, rate=rate, burst=inner.burst or _bucket(values))
+        return replace(inner, rate=rate, delay=values.get("delay", inner.delay), loss=_share(values, inner.loss))
+    words = _queue_words(qdisc, left_out)
+    framing = " ".join(w for w in qdisc.words if w in _FRAMING) or None
+    if qdisc.kind != "cake" or values.get("bandwidth", "unlimited") == "unlimited":
+        return Side(words)
+    return Side(words, rate=_rate(values, "bandwidth"), framing=framing, shapes_itself=True)
+
+
+def _of_mq(name: str, device: _Device, left_out: list[str]) -> Side:
+    """Treat the queues of a device with several rings, all alike, as one: only the busiest one counts."""
+    leaves = [p for p in device.qdiscs if p != "root"]
+    if not leaves:
+        raise _error(f"{name} has `mq` whose queues are not among the lines; give those with `parent :1`, too")
+    sides = [_side(name, device, p, left_out) for p in leaves]
+    if any(side != sides[0] for side in sides):
+        raise _error(f"the queues of {name} below `mq` differ; give one of them as root")
+    return sides[0]
+
+
+def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> Side:
+    """Read a tree with one leaf: its rate is the least ceiling on the way to the root."""
+    parents = {c.parent for c in device.classes.values()}
+    leaves = [key for key in device.classes if key not in parents and key.partition(":")[0] == qdisc.handle]
+    if len(leaves) != 1:
+        least = "no class" if not leaves else f"{len(leaves)} leaf classes ({', '.join(leaves)})"
+        raise _error(f"the htb of {name} has {least}; quell simulates one queue per link: give the lines of one class")
+    rates, at, burst = [], leaves[0], 0
+    while at in device.classes:
+        node = device.classes[at]
+        values = _values(node.words)
+        below_root = node.parent in device.classes
+        rate = _rate(values, "ceil" if below_root and "ceil" in values else "rate")
+        if rate is None:
+            raise _error(f"class {at} of {name} has no rate")
+        rates.append(rate)
+        burst = burst or ("burst" in values and _bytes(values["burst"]))
+        at = node.parent
+    below = leaves[0] if leaves[0] in device.qdiscs else None
+    inner = _side(name, device, below, left_out) if below else Side("pfifo")
+    least_rate = min(rates, key=lambda rate: _core.quantity(rate, "rate"))
+    return Side(inner.queue, rate=least_rate, burst=burst or 1600, framing=inner.framing, delay=inner.delay)
+
+
+def _own_queue(kind: str, values: dict[str, str]) -> str:
+    """Return the queue of a shaper that has none below: netem's counts packets, tbf's bytes, by limit or latency."""
+    if kind == "netem":
+        return f"pfifo limit {values.get('limit', '1000').removesuffix('p')}"
+    if "limit" in values:
+        return f"bfifo limit {_bytes(values['limit'])}"
+    latency = values.get("latency", values.get("lat"))
+    if latency is None or "rate" not in values:
+        raise _error("tbf has neither limit nor latency")
+    # tc-tbf(8): the bytes that arrive in the latency, and the bucket's.
+    waiting = _core.quantity(_rate(values) or "", "rate") * _core.quantity(latency, "time") / 8e9
+    return f"bfifo limit {round(waiting) + _bucket(values)}"
+
+
+def _bucket(values: dict[str, str]) -> int:
+    """Return the bytes of tbf's bucket."""
+    for name in ("burst", "buffer", "maxburst"):
+        if name in values:
+            return _bytes(values[name])
+    raise _error("tbf has no burst")
+
+
+def _queue_words(qdisc: _Qdisc, left_out: list[str]) -> str:
+    """Return queue words: tc's without the units that it prints after counts, and without those that have no effect."""
+    known = _WITHOUT_EFFECT.get(qdisc.kind, {})
+    kept, rest = [qdisc.kind], list(qdisc.words)
+    while rest:
+        word, *rest = rest
+        if word in known:
+            left_out.append(f"{qdisc.kind} {' '.join([word, *rest[: known[word]]])}")
+            rest = rest[known[word] :]
+        elif word == "bandwidth" and rest[:1] == ["unlimited"]:  # as tc prints it
+            continue
+        else:
+            kept.append(_plain(word))
+    return _core.queue(" ".join(kept))
+
+
+def _plain(word: str) -> str:
+    """Write as queue words have it what tc prints: `10240p`, `1514b`, `10%`, `10sec`, `50Mbit`, `autorate_ingress`."""
+    if (number := re.fullmatch(r"(\d+)(p|b|%|sec)", word)) is not None:
+        return number[1]
+    if word == "autorate_ingress":
+        return "autorate-ingress"
+    return word.lower() if re.fullmatch(r"[\d.]+[KMGT]?(bit|b)", word, re.IGNORECASE) else word
+
+
+def _values(words: Sequence[str]) -> dict[str, str]:
+    return dict(pairwise(words))
+
+
+def _rate(values: dict[str, str], key: str = "rate") -> str | None:
+    if key not in values:
+        return None
+    text = values[key].lower()
+    try:
+        _core.quantity(text, "rate")
+    except InputError as error:
+        raise _error(f"{key}: {error}") from None
+    return text
+
+
+def _share(values: dict[str, str], otherwise: float | None) -> float | None:
+    """Return netem's loss, `1%` or `random 1%`, as a share."""
+    text = values.get("loss", "")
+    text = values.get("random", "") if text == "random" else text
+    if not text:
+        return otherwise
+    if re.fullmatch(r"\d{1,3}(\.\d+)?%", text) is None:
+        raise _error(f"netem loss `{text}` is no percentage; only random loss is read")
+    return float(text[:-1]) / 100
+
+
+def _bytes(text: str) -> int:
+    """`32kb`, `1600b`, and `15Kb/8` as tc prints the bucket of a large packet size."""
+    try:
+        return _core.quantity(_plain(text.partition("/")[0]), "size")
+    except InputError as error:
+        raise _error(str(error)) from None
+
+
+def _error(message: str) -> InputError:
+    return InputError(f"--tc: {message}")

@@ -1,0 +1,171 @@
+"""Lines of tc read as link and queue; what tc prints was taken from iproute2 6.1 on Linux 7.2."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import quell
+from conftest import Quell
+from quell import tc
+from quell._core import InputError
+from quell.notes import LeftOutWarning
+
+# A command, and what `tc qdisc show dev eth0` prints after it.
+PAIRS = {
+    "cake bandwidth 50mbit docsis ack-filter": "cake 8001: root refcnt 2 bandwidth 50Mbit diffserv3 triple-isolate "
+    "nonat nowash ack-filter split-gso rtt 100ms noatm overhead 18 mpu 64",
+    "cake bandwidth 9mbit besteffort dual-srchost nat overhead 44 atm mpu 96 rtt 60ms ingress": "cake 8002: root "
+    "refcnt 2 bandwidth 9Mbit besteffort dual-srchost nat nowash ingress no-ack-filter split-gso rtt 60ms atm "
+    "overhead 44 mpu 96",
+    "cake unlimited": "cake 8003: root refcnt 2 bandwidth unlimited diffserv3 triple-isolate nonat nowash "
+    "no-ack-filter split-gso rtt 100ms raw overhead 0",
+    "fq_codel limit 600 target 12ms noecn ce_threshold 2ms": "fq_codel 8004: root refcnt 2 limit 600p flows 1024 "
+    "quantum 1514 target 12ms ce_threshold 2ms interval 100ms memory_limit 32Mb drop_batch 64",
+    "codel ecn target 20ms": "codel 8005: root refcnt 2 limit 1000p target 20ms interval 100ms ecn",
+    "pie limit 200 target 20ms ecn": "pie 8006: root refcnt 2 limit 200p target 20ms tupdate 15ms alpha 2 beta 20 ecn",
+    "fq_pie limit 5000 flows 512": "fq_pie 8007: root refcnt 2 limit 5000p flows 512 target 15ms tupdate 15ms alpha 2 "
+    "beta 20 quantum 1514b memory_limit 32Mb ecn_prob 10",
+    "fq flow_limit 50 maxrate 10mbit": "fq 8009: root refcnt 2 limit 10000p flow_limit 50p buckets 1024 orphan_mask "
+    "1023 quantum 3028b initial_quantum 15140b maxrate 10Mbit low_rate_threshold 550Kbit refill_delay 40ms timer_slack "
+    "10us horizon 10s horizon_drop",
+    "bfifo limit 60000": "bfifo 800a: root refcnt 2 limit 60000b",
+    "pfifo limit 77": "pfifo 800b: root refcnt 2 limit 77p",
+    "netem delay 20ms loss 1% rate 8mbit limit 300": "netem 800f: root refcnt 2 limit 300 delay 20ms loss 1% "
+    "rate 8Mbit",
+    "handle 1: tbf rate 10mbit burst 32kb latency 50ms": "tbf 1: root refcnt 2 rate 10Mbit burst 32Kb lat 50ms",
+}  # fmt: skip
+
+
+# tc expands keywords of framing, prints what is always so, and not that ECN is off.
+SHOWN = {
+    "cake bandwidth 50mbit docsis ack-filter": "cake bandwidth 50mbit ack-filter overhead 18 mpu 64",
+    "cake unlimited": "cake unlimited raw",
+    "fq_codel limit 600 target 12ms noecn ce_threshold 2ms": "fq_codel limit 600 target 12ms ce_threshold 2ms",
+}
+
+
+@pytest.mark.parametrize("words", PAIRS)
+def test_a_command_and_what_tc_shows_of_it_are_the_same_queue(words: str) -> None:
+    command = tc.read(f"sudo tc qdisc replace dev eth0 root {words}")
+    shown = tc.read(f"qdisc {PAIRS[words]} \n Sent 0 bytes 0 pkt (dropped 0, overlimits 0 requeues 0) \n backlog 0b 0p")
+    assert command.up is None
+    assert shown.down == replace(command.down, queue=SHOWN.get(words, command.down.queue), framing=None)
+
+
+def test_a_shaper_with_a_queue_below_is_a_link_with_that_queue() -> None:
+    read = tc.read(
+        "tc qdisc del dev eth0 root\n"
+        "modprobe sch_tbf   # other lines of a script are passed over\n"
+        "tc qdisc add dev eth0 root handle 1: \\\n  tbf rate 10mbit burst 32kb latency 50ms\n"
+        "/sbin/tc qdisc add dev eth0 parent 1:1 fq_codel limit 99\n"
+    )
+    assert read.down.keys() == {"rate": "10mbit", "queue": "fq_codel limit 99", "shaper": "htb", "burst": 32768}
+    # tc-tbf(8): 50 ms of 10 Mbit/s are 62,500 bytes, and the bucket's 32,768.
+    assert tc.read("tc qdisc add dev a root tbf rate 10mbit burst 32kb latency 50ms").down.queue == "bfifo limit 95268"
+
+
+HTB = """qdisc htb 1: dev eth0 root refcnt 2 r2q 10 default 0x10 direct_packets_stat 0 direct_qlen 1000
+qdisc codel 20: dev eth0 parent 1:10 limit 1000p target 5ms interval 100ms 
+class htb 1:10 parent 1:1 leaf 20: prio 0 rate 1Mbit ceil 12Mbit burst 1600b cburst 1597b 
+class htb 1:1 root rate 20Mbit ceil 20Mbit burst 15Kb cburst 1600b 
+"""  # noqa: W291 (as tc prints it)
+
+
+def test_a_tree_with_one_leaf_has_the_least_ceiling_on_the_way() -> None:
+    commands = (
+        "tc qdisc add dev eth0 root handle 1: htb default 10\n"
+        "tc class add dev eth0 parent 1: classid 1:1 htb rate 20mbit burst 15k\n"
+        "tc class add dev eth0 parent 1:1 classid 1:10 htb rate 1mbit ceil 12mbit\n"
+        "tc qdisc add dev eth0 parent 1:10 handle 20: codel\n"
+        "tc filter add dev eth0 parent 1: protocol ip u32 match u32 0 0 flowid 1:10\n"
+    )
+    for text in (commands, HTB):
+        side = tc.read(text).down
+        assert (side.rate, side.queue) == ("12mbit", "codel")
+    second = "tc class add dev eth0 parent 1:1 classid 1:20 htb rate 1mbit\n"
+    with pytest.raises(InputError, match=r"2 leaf classes \(1:10, 1:20\)"):
+        tc.read(commands + second)
+
+
+def test_an_interface_and_its_ifb_are_both_directions() -> None:
+    text = (
+        "qdisc noqueue 0: dev lo root refcnt 2\n"
+        "qdisc cake 8010: dev eth0 root refcnt 2 bandwidth 10Mbit nat rtt 100ms raw overhead 0\n"
+        " memory used: 0b of 4Mb\n                   Bulk  Best Effort        Voice\n  thresh        625Kbit   10Mbit\n"
+        "qdisc ingress ffff: dev eth0 parent ffff:fff1 ----------------\n"
+        "qdisc cake 8011: dev ifb4eth0 root refcnt 2 bandwidth 50Mbit ingress rtt 100ms raw overhead 0\n"
+    )
+    scenario = quell.scenario(tc=text, duration="10s")
+    written = scenario.toml()
+    assert 'rate = "50mbit"' in written
+    assert "[link.up]" in written
+    assert 'rate = "10mbit"' in written
+    assert "bandwidth 50mbit" in scenario.queue
+    assert "nat" in written.split("[link.up]")[1]
+
+
+def test_rate_and_round_trip_of_the_command_line_and_of_the_lines() -> None:
+    cake = "tc qdisc replace dev eth0 root cake bandwidth 50mbit"
+    assert 'rate = "80mbit"' in quell.scenario(tc=cake, rate="80mbit").toml()
+    assert "bandwidth 50mbit" in quell.scenario(tc=cake, rate="80mbit").queue
+    netem = quell.scenario(tc="tc qdisc add dev a root netem rate 8mbit delay 20ms loss 1%").toml()
+    assert 'rtt = "20ms"' in netem
+    assert "loss = 0.01" in netem
+    with pytest.raises(InputError, match="--rate and --tc: the lines have a rate"):
+        quell.scenario(tc="tc qdisc add dev a root tbf rate 1mbit burst 2k limit 9k", rate="2mbit")
+    with pytest.raises(InputError, match="name no rate; add --rate"):
+        quell.scenario(tc="tc qdisc add dev a root codel")
+    assert quell.scenario("home", tc="tc qdisc add dev a root codel").queue == "codel"
+
+
+def test_words_without_effect_are_named() -> None:
+    with pytest.warns(LeftOutWarning, match="fq maxrate 10mbit"):
+        quell.scenario(tc="tc qdisc add dev a root fq maxrate 10mbit flow_limit 50", rate="5mbit")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quell.scenario(tc="tc qdisc add dev a root codel", rate="5mbit")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no lines of tc"),
+        ("hello", "no lines of tc"),
+        ("tc", "no line sets up a queue"),
+        ("tc qdisc", "no line sets up a queue"),
+        ("qdisc", "no line sets up a queue"),
+        ("tc qdisc add dev", "lacks"),
+        ("tc qdisc add root codel", "lacks its interface"),
+        ("tc qdisc add dev a root", "lacks a kind"),
+        ("tc qdisc add dev a root nosuch", "unknown queue `nosuch`"),
+        ("tc qdisc add dev a root codel tarket 5ms", "tarket"),
+        ("tc qdisc add dev a root tbf rate 1mbit burst 2k", "neither limit nor latency"),
+        ("tc qdisc add dev a root tbf rate 1mbit burst x limit 3000", "not a size"),
+        ("tc qdisc add dev a root mq", "`mq`"),
+        ("tc qdisc add dev a root handle 1: htb", "no class"),
+        ("tc qdisc add dev a root stab overhead 40 linklayer atm codel", "stab"),
+        ("tc qdisc add dev a root codel\ntc qdisc add dev b root codel", "a, b"),
+        ("tc qdisc add dev a root netem loss much", "much"),
+        ("tc qdisc add dev a root cake bandwidth", "bandwidth"),
+        ("tc qdisc add dev a root 'codel", "no lines of tc"),
+    ],
+)
+def test_bad_lines_are_one_line(text: str, problem: str) -> None:
+    with pytest.raises(InputError) as error:
+        quell.scenario("home", tc=[text])
+    assert problem in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_line_reads_lines_files_and_standard_input(quell: Quell, tmp_path: Path) -> None:
+    line = "tc qdisc replace dev eth0 root cake bandwidth 20mbit besteffort"
+    (tmp_path / "sqm.txt").write_text(line + "\n")
+    for given in (line, str(tmp_path / "sqm.txt")):
+        done = quell("run", "--tc", given, "--duration", "5s", "--json", "-")
+        assert done.returncode == 0, done.stderr
+        assert '"queue": "cake bandwidth 20mbit besteffort"' in done.stdout
+    assert quell("run", "--tc", str(tmp_path / "none.txt")).returncode == 2
