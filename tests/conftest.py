@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,10 @@ from quell.experiment import Job, Outcome, load
 ROOT = Path(__file__).resolve().parent.parent
 QUELL = Path(sys.executable).parent / "quell"
 QUELL_LIVE = Path(sys.executable).parent / "quell-live"
+
+# A shell starts what runs in its background with SIGINT ignored; programs that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 
