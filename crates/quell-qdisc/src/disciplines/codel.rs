@@ -172,6 +172,8 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     drops: &mut D,
 ) -> Got<P> {
     let Some(head) = source.head() else {
+        // Linux 7.2 forgets when the delay rose, too (older ones did not): a flow that comes back has an interval again.
+        state.first_above_time = 0;
         state.dropping = false;
         return Got::Empty;
     };

@@ -1,0 +1,148 @@
+"""Feed Linux's disciplines packet by packet and note each packet's fate; run in a guest whose time is virtual.
+
+    feed.py SEQUENCES FATES
+
+A line of SEQUENCES is JSON: `tc` (words of the discipline), `rate` (of the HTB above it, bit/s), `packets`: a list of
+`[pause before it in ns, bytes with the Ethernet header, flow, ECN field]`. FATES gets what happened, in order of time:
+`+ NS BYTES FLOW ECN NUMBER` a packet arrived, `- NS NUMBER ECN` it left, after a line with the discipline.
+
+HTB calls its leaf only when it may send and the leaf holds something, so a departure is the discipline's dequeue. A
+flow's SO_PRIORITY names its class below the discipline's handle, by which flow queues choose the bucket, not by hash.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HANDLE = 0x20
+HEADERS = 42
+"""Bytes of Ethernet, IPv4 and UDP."""
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
+
+
+def run(*words: str) -> None:
+    """Run a command."""
+    subprocess.run(words, check=True)
+
+
+def within(space: str) -> None:
+    """Enter a network namespace."""
+    import ctypes
+
+    with Path(f"/run/netns/{space}").open() as handle:
+        if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0) != 0:
+            raise OSError(ctypes.get_errno(), f"namespace {space}")
+
+
+def build() -> None:
+    """Join two namespaces."""
+    for space in "ab":
+        run("ip", "netns", "add", space)
+        # No neighbour discovery: packets that nobody counts would take places in the queue.
+        run("ip", "netns", "exec", space, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+        run("ip", "netns", "exec", space, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
+    run("ip", "link", "add", "v0", "netns", "a", "type", "veth", "peer", "name", "v0", "netns", "b")
+    for space, host in (("a", 1), ("b", 2)):
+        run("ip", "-n", space, "addr", "add", f"10.0.0.{host}/24", "dev", "v0")
+        run("ip", "-n", space, "link", "set", "v0", "address", f"02:00:00:00:00:0{host}", "up")
+    run("ip", "-n", "a", "neigh", "replace", "10.0.0.2", "lladdr", "02:00:00:00:00:02", "dev", "v0", "nud", "permanent")
+
+
+def discipline(words: str, rate: int) -> None:
+    """Install a discipline anew below HTB."""
+    subprocess.run(["tc", "-n", "a", "qdisc", "del", "dev", "v0", "root"], stderr=subprocess.DEVNULL, check=False)
+    tc = ("tc", "-n", "a")
+    run(*tc, "qdisc", "add", "dev", "v0", "root", "handle", "1:", "htb", "default", "1")
+    run(
+        *tc, "class", "add", "dev", "v0", "parent", "1:", "classid", "1:1", "htb", "rate", f"{rate}bit", "burst", "1600"
+    )
+    run(*tc, "qdisc", "add", "dev", "v0", "parent", "1:1", "handle", f"{HANDLE:x}:", *words.split())
+
+
+def sender(flow: int, ecn: int) -> socket.socket:
+    """Open a socket for packets of one flow and ECN field."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ecn)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, HANDLE << 16 | flow + 1)
+    made.connect(("10.0.0.2", 5000))
+    return made
+
+
+def arrivals(sink: socket.socket) -> list[tuple[int, str]]:
+    """Read what has arrived."""
+    found = []
+    while True:
+        try:
+            data, more, _, _ = sink.recvmsg(2048, 256)
+        except BlockingIOError:
+            return found
+        at = ecn = 0
+        for level, kind, value in more:
+            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
+                seconds, ns = struct.unpack("ll", value)
+                at = seconds * 1_000_000_000 + ns
+            elif level == socket.IPPROTO_IP and kind == socket.IP_TOS:
+                ecn = value[0] & 3
+        found.append((at, f"- {{}} {struct.unpack('>I', data[:4])[0]} {ecn}"))
+
+
+def sequence(sink: socket.socket, rate: int, packets: list[list[int]]) -> list[str]:
+    """Send packets and return what happened, by the monotonic clock, which disciplines use (it advances by 256 ns)."""
+    senders: dict[tuple[int, int], socket.socket] = {}
+    for _, _, flow, ecn in packets:
+        if (flow, ecn) not in senders:
+            senders[flow, ecn] = sender(flow, ecn)
+    events: list[tuple[int, str]] = []
+    zeros, waiting, due = bytes(2048), 0, time.clock_gettime_ns(time.CLOCK_REALTIME)
+    for number, (pause, size, flow, ecn) in enumerate(packets):
+        due += pause
+        while (now := time.clock_gettime_ns(time.CLOCK_REALTIME)) < due:
+            time.sleep((due - now) / 1e9)
+        senders[flow, ecn].send(struct.pack(">I", number) + zeros[: size - HEADERS - 4])
+        events.append((now, f"+ {{}} {size} {flow} {ecn} {number}"))
+        waiting += size
+    time.sleep(waiting * 8 / rate + 0.5)
+    for each in senders.values():
+        each.close()
+    sent = {number: at for number, (at, _) in enumerate(events)}
+    # The clock moves when it is read: what left at that instant did so before the packet arrived that was sent then.
+    events += [(at, text) for at, text in arrivals(sink)]
+    boot = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return [text.format(at - boot >> 8 << 8) for at, text in sorted(events, key=lambda event: when(sent, *event))]
+
+
+def when(sent: dict[int, int], at: int, text: str) -> tuple[int, int]:
+    """Sort by time; of one instant first what left, then what arrived, then what arrived and left at once."""
+    if text.startswith("+"):
+        return at, 1
+    return at, 2 if sent[int(text.split()[2])] == at else 0
+
+
+def main() -> None:
+    """Read sequences, write fates."""
+    sequences, fates = sys.argv[1:]
+    build()
+    within("b")
+    sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
+    sink.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    sink.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    sink.bind(("10.0.0.2", 5000))
+    sink.setblocking(False)
+    within("a")
+    with Path(fates).open("w") as out:
+        for line in Path(sequences).read_text().splitlines():
+            given = json.loads(line)
+            discipline(given["tc"], given["rate"])
+            out.write(f"queue {given['tc']}\n")
+            out.writelines(f"{event}\n" for event in sequence(sink, given["rate"], given["packets"]))
+
+
+main()

@@ -1,0 +1,159 @@
+//! Each packet's fate in Linux's disciplines, and in ours after the same arrivals and dequeues.
+//!
+//! `benches/fuzz/run` makes such sequences and has Linux 7.2 write them down; those in `tests/data/fates` stay.
+//! A file has for each sequence a line `queue WORDS`, then events in order of time: `+ NS BYTES FLOW ECN NUMBER` when a packet
+//! arrived, and `- NS NUMBER ECN` when it left. A packet that never leaves was dropped.
+
+use std::path::{Path, PathBuf};
+
+use quell_link::Queue;
+use quell_qdisc::disciplines::Params;
+use quell_qdisc::packet::TestPacket;
+use quell_qdisc::{Discipline, DropCause, Ecn, Got, Nanos, Qdisc, Rng, codel};
+
+/// A hash of which a flow queue takes this bucket of so many.
+fn hash_of(bucket: u64, buckets: u64) -> u32 {
+    u32::try_from((bucket << 32).div_ceil(buckets)).expect("a bucket that there is")
+}
+
+/// Linux's CoDel counts time in units of 1024 ns, ours in nanoseconds. With such units in their place both calculate alike.
+fn in_units(params: &mut codel::Params) -> Nanos {
+    params.target >>= 10;
+    params.interval >>= 10;
+    params.ce_threshold = params.ce_threshold.map(|t| t >> 10);
+    1024
+}
+
+struct Replay {
+    words: String,
+    queue: Qdisc<TestPacket>,
+    /// Nanoseconds that the discipline takes for one.
+    unit: Nanos,
+    buckets: u64,
+    rng: Rng,
+    drops: Vec<(TestPacket, DropCause)>,
+    /// What differed first, if anything.
+    differs: Option<String>,
+}
+
+impl Replay {
+    fn new(words: &str) -> Self {
+        let queue = Queue::parse(words).unwrap_or_else(|e| panic!("{words}: {e}"));
+        let mut after_flows = words.split(' ').skip_while(|word| *word != "flows");
+        let buckets = after_flows
+            .nth(1)
+            .map_or(1024, |n| n.parse().expect("a number"));
+        let mut params = queue.build(10_000_000).queue;
+        let unit = match &mut params {
+            Params::Codel(p) => in_units(p),
+            Params::FqCodel(p) => in_units(&mut p.codel),
+            _ => 1,
+        };
+        Self {
+            words: words.to_owned(),
+            queue: Qdisc::new(params),
+            unit,
+            buckets,
+            rng: Rng::new(1, "fates"),
+            drops: Vec::new(),
+            differs: None,
+        }
+    }
+
+    fn event(&mut self, line: &str) {
+        let mut fields = line.split(' ');
+        let kind = fields.next();
+        let mut number = || {
+            fields
+                .next()
+                .and_then(|f| f.parse::<u64>().ok())
+                .expect(line)
+        };
+        let ns = number();
+        let at = ns / self.unit;
+        self.queue.run_timers(at);
+        match kind {
+            Some("+") => {
+                let (len, flow, ecn, id) = (number(), number(), number(), number());
+                let hash = hash_of(flow, self.buckets);
+                let packet = TestPacket::new(id, len as u32, hash, Ecn::from_bits(ecn as u8));
+                self.queue
+                    .enqueue(at, packet, &mut self.rng, &mut self.drops);
+            }
+            _ => {
+                let linux = Some((number(), Ecn::from_bits(number() as u8)));
+                let before = self.queue.clone();
+                let mut ours = self.dequeue(at);
+                if ours != linux && self.unit > 1 {
+                    // The stamp of a departure can lie in the unit before that of the dequeue.
+                    self.queue = before;
+                    ours = self.dequeue(at + 1);
+                }
+                if ours != linux {
+                    self.differs = Some(format!("at {ns} ns Linux sent {linux:?}, quell {ours:?}"));
+                }
+            }
+        }
+    }
+
+    fn dequeue(&mut self, at: Nanos) -> Option<(u64, Ecn)> {
+        match self.queue.dequeue(at, &mut self.rng, &mut self.drops) {
+            Got::Packet(p) => Some((p.id, p.ecn)),
+            _ => None,
+        }
+    }
+
+    fn end(&mut self) {
+        if self.differs.is_none() && !self.queue.is_empty() {
+            self.differs = Some(format!(
+                "{} packets that Linux dropped are left",
+                self.queue.len()
+            ));
+        }
+    }
+}
+
+/// The sequences of a file, how many and what differs.
+fn replay(file: &Path) -> (usize, Vec<String>) {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    let (mut count, mut differ) = (0, Vec::new());
+    for sequence in text.split("queue ").skip(1) {
+        let mut lines = sequence.lines();
+        let mut replay = Replay::new(lines.next().expect("words"));
+        for line in lines {
+            replay.event(line);
+            if replay.differs.is_some() {
+                break;
+            }
+        }
+        replay.end();
+        if let Some(what) = replay.differs {
+            differ.push(format!("sequence {count}, {}: {what}", replay.words));
+        }
+        count += 1;
+    }
+    (count, differ)
+}
+
+/// The files that stay, or the one that `QUELL_FATES` names.
+#[test]
+fn every_packet_has_the_fate_that_it_has_in_linux() {
+    let named = std::env::var_os("QUELL_FATES").map(PathBuf::from);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/fates");
+    let files = named.map_or_else(
+        || {
+            let found = std::fs::read_dir(&folder).expect("a folder").flatten();
+            found.map(|entry| entry.path()).collect()
+        },
+        |file| vec![file],
+    );
+    let (mut count, mut differ) = (0, Vec::new());
+    for file in files {
+        let (n, found) = replay(&file);
+        count += n;
+        differ.extend(found);
+    }
+    println!("{} of {count} sequences agree", count - differ.len());
+    assert!(count > 0, "no sequences");
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
