@@ -94,7 +94,10 @@ def arrivals(sink: socket.socket) -> list[tuple[int, str]]:
 
 
 def sequence(sink: socket.socket, rate: int, packets: list[list[int]]) -> list[str]:
-    """Send packets and return what happened, by the monotonic clock, which disciplines use (it advances by 256 ns)."""
+    """Send packets and return what happened, by the monotonic clock, which disciplines use (it advances by 256 ns).
+
+    Nothing where one packet arrived and another left at the same instant: which was first is not to be seen.
+    """
     senders: dict[tuple[int, int], socket.socket] = {}
     for _, _, flow, ecn in packets:
         if (flow, ecn) not in senders:
@@ -112,17 +115,12 @@ def sequence(sink: socket.socket, rate: int, packets: list[list[int]]) -> list[s
     for each in senders.values():
         each.close()
     sent = {number: at for number, (at, _) in enumerate(events)}
-    # The clock moves when it is read: what left at that instant did so before the packet arrived that was sent then.
-    events += [(at, text) for at, text in arrivals(sink)]
+    left = [(at, text) for at, text in arrivals(sink)]
+    instants = set(sent.values())
+    if any(at in instants and sent[int(text.split()[2])] != at for at, text in left):
+        return []
     boot = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    return [text.format(at - boot >> 8 << 8) for at, text in sorted(events, key=lambda event: when(sent, *event))]
-
-
-def when(sent: dict[int, int], at: int, text: str) -> tuple[int, int]:
-    """Sort by time; of one instant first what left, then what arrived, then what arrived and left at once."""
-    if text.startswith("+"):
-        return at, 1
-    return at, 2 if sent[int(text.split()[2])] == at else 0
+    return [text.format(at - boot >> 8 << 8) for at, text in sorted(events + left, key=lambda event: event[0])]
 
 
 def main() -> None:
@@ -141,8 +139,8 @@ def main() -> None:
         for line in Path(sequences).read_text().splitlines():
             given = json.loads(line)
             discipline(given["tc"], given["rate"])
-            out.write(f"queue {given['tc']}\n")
-            out.writelines(f"{event}\n" for event in sequence(sink, given["rate"], given["packets"]))
+            if events := sequence(sink, given["rate"], given["packets"]):
+                out.writelines(f"{event}\n" for event in [f"queue {given['tc']}", *events])
 
 
 main()
