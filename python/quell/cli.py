@@ -1,4 +1,4 @@
-"""The command line: `quell run | compare | optimum | reproduce | train | shell | live | doctor | queues | ...`."""
+"""The command line: `quell run | compare | optimum | evaluate | reproduce | train | shell | live | doctor | queues | ...`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from rich.text import Text
 from quell import _core, doctor, experiment, files, live, names, shell, show, stats, table, usage
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
+from quell.evaluation.cli import EXAMPLES as EVALUATE
+from quell.evaluation.cli import evaluate
 from quell.executor import executor
 from quell.experiment import Outcome
 from quell.notes import Note
@@ -490,6 +492,7 @@ app.command(
     "  quell reproduce lfq --quick --json -"
 )(reproduce)
 
+app.command(epilog=EVALUATE)(evaluate)
 app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shell.shell)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("live", epilog=live.EXAMPLES)(live.live)

@@ -210,17 +210,31 @@ def run_each(
     """
     kept: dict[int, T] = {}
 
-    def done(index: int, record: str) -> None:
-        kept[index] = reduce(json.loads(record))
+    def done(index: int, record: dict[str, Any]) -> None:
+        kept[index] = reduce(record)
         on_done(len(kept))
 
+    stream(runs, done, threads=threads, on=on)
+    return [kept[index] for index in range(len(runs))]
+
+
+def stream(
+    runs: Sequence[tuple[Scenario, Job]],
+    done: Callable[[int, dict[str, Any]], object],
+    *,
+    threads: int = 0,
+    on: Executor = HERE,
+) -> None:
+    """Run jobs as `run_each`; give `done` each job's index and record as it finishes, in no fixed order.
+
+    Raises KeyboardInterrupt on Ctrl-C, after `done` had what was finished.
+    """
     work = [(scenario, job.queue, job.seed, job.series_bin_s) for scenario, job in runs]
     if on is HERE:
-        _core.run_each(work, done, threads=threads)
+        _core.run_each(work, lambda index, record: done(index, json.loads(record)), threads=threads)
     else:
         for index, record in on.stream(run_one, work, at_once=threads):
-            done(index, record)
-    return [kept[index] for index in range(len(runs))]
+            done(index, json.loads(record))
 
 
 def run_one(work: tuple[Scenario, str | OwnQueue, int, float | None]) -> str:

@@ -1,0 +1,92 @@
+"""The link that an evaluation takes place on."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quell import _core, experiment
+from quell._core import InputError
+
+DEFAULT = "10mbit@rtt=100ms"
+PACKET = 1514
+"""Bytes of a full-size packet on the link: 1500 and an Ethernet header."""
+_SMALLEST, _LARGEST = 10, 20_000
+"""Packets of the bandwidth-delay product: below, a mild load is less than a flow; above, there are thousands."""
+_KEPT = ("shaper", "burst", "overhead", "framing", "nic")
+"""Keys of a scenario's [link] that an evaluation keeps."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A constant rate and a base round trip."""
+
+    rate_bps: int
+    rtt_s: float
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of [link]."""
+
+    @property
+    def packets(self) -> int:
+        """Bandwidth-delay product in full-size packets: the buffer of RFC 7928, section 3.2."""
+        return math.ceil(self.rate_bps * self.rtt_s / 8 / PACKET)
+
+    def table(self, share: float = 1.0) -> dict[str, Any]:
+        """Return the table [link], its rate a share of the link's."""
+        return {"rate": self.rate(share), **self.keys}
+
+    def rate(self, share: float) -> str:
+        """Write a share of the rate as scenario files have it."""
+        return f"{round(self.rate_bps * share)}bit"
+
+    def rtt(self, factor: float = 1.0) -> str:
+        """Write a multiple of the base round trip as scenario files have it."""
+        return f"{round(self.rtt_s * factor * 1e6)}us"
+
+    def at(self, seconds: float) -> str:
+        """Write a time of a scenario: as the suite has it up to a round trip of 100 ms, stretched in proportion above.
+
+        A window needs as many round trips to grow on a long path as on a short one.
+        """
+        return f"{round(self.seconds(seconds) * 1000)}ms"
+
+    def seconds(self, seconds: float) -> float:
+        """Return a time of a scenario as `at` stretches it."""
+        return seconds * max(1.0, self.rtt_s / 0.1)
+
+    def __str__(self) -> str:
+        return f"{self.rate_bps / 1e6:g} Mbit/s, {self.rtt_s * 1e3:g} ms"
+
+
+def parse(text: str | None) -> Link:
+    """Read `RATE[@rtt=TIME]`, or take the link and the first flow's round trip of a scenario. Raises InputError."""
+    given = DEFAULT if text is None else text
+    if given[:1].isdigit():
+        rate, at, rtt = given.partition("@rtt=")
+        if at and not rtt:
+            raise InputError(f"{given}: no time after @rtt=; write a link as in {DEFAULT}")
+        link = Link(_core.quantity(rate, "rate"), _core.quantity(rtt or "100ms", "time") / 1e9)
+    else:
+        link = _of_scenario(given)
+    # Compared as an exact product: no infinity, no overflow.
+    bits = link.rate_bps * link.rtt_s
+    if not _SMALLEST * PACKET * 8 <= bits <= _LARGEST * PACKET * 8:
+        raise InputError(
+            f"{given}: rate times round trip is {bits / 8 / PACKET:.3g} packets; "
+            f"scenarios of RFC 7928 need {_SMALLEST} to {_LARGEST}, as in {DEFAULT}"
+        )
+    return link
+
+
+def _of_scenario(name: str) -> Link:
+    plain = tomllib.loads(experiment.load(name).toml())
+    table = plain.get("link", {})
+    if "rate" not in table:
+        what = "a Wi-Fi cell" if "wifi" in plain else "no constant rate"
+        raise InputError(f"{name}: has {what}; RFC 7928's scenarios need a rate: write quell evaluate {DEFAULT}")
+    rtts = [flow["rtt"] for flow in plain.get("flow", ()) if "rtt" in flow]
+    rtt_s = _core.quantity(rtts[0], "time") / 1e9 if rtts else 0.1
+    return Link(_core.quantity(table["rate"], "rate"), rtt_s, {k: table[k] for k in _KEPT if k in table})

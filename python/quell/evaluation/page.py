@@ -1,0 +1,139 @@
+"""The page: a matrix of scenarios and queues that opens each cell's figures and plots, one HTML file made offline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from quell import _core, report
+from quell.evaluation import show
+from quell.evaluation.measures import MEASURES
+from quell.evaluation.run import Cell, Plan
+from quell.evaluation.suite import MAY, MUST, RECOMMENDED
+from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, VERDICTS
+from quell.output import one_line
+from quell.stats import Estimate, estimate
+
+_CLASS = {PASS: "pass", FAIL: "fail", UNCLEAR: "unclear", REPORTED: "reported", LEFT_OUT: "left"}
+_LEVEL = {MUST: "must", RECOMMENDED: "rec", MAY: "may"}
+
+
+def page(plan: Plan, cells: Sequence[Cell], command: str) -> str:
+    """Return the page as HTML; `command` is what repeats it."""
+    rows = show.rows(plan, cells)
+    seeds = f"{plan.seeds} seed{'s' if plan.seeds != 1 else ''}"
+    parts = {
+        "version": escape(_core.__version__),
+        "facts": escape(f"{plan.link} · {len(plan.candidates)} queues · {len(rows)} scenarios · {seeds} each"),
+        "finding": escape(show.tally(plan, cells)),
+        "reference": escape(plan.candidates[0].name),
+        "matrix": _matrix(plan, rows),
+        "reasons": "".join(f"<li>{escape(line.plain)}</li>" for line in show.reasons(cells)),
+        "parameters": _parameters(plan),
+        "command": escape(command),
+        "data": report.embedded(_data(plan, rows)),
+        "css": f"{report.part('page.css')}\n{_part('page.css')}",
+        "js": f"{report.part('draw.js')}\n{_part('page.js')}",
+    }
+    return Template(_part("page.html")).substitute(parts)
+
+
+def _part(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8").strip()
+
+
+def _matrix(plan: Plan, rows: Sequence[Sequence[Cell]]) -> str:
+    head = "".join(
+        f"<th>{escape(one_line(one.name))}{'<br><small>reference</small>' if k == 0 else ''}</th>"
+        for k, one in enumerate(plan.candidates)
+    )
+    body = "".join(_row(t, row) for t, row in enumerate(rows))
+    return (
+        f'<table class="rfc"><thead><tr><th>scenario</th><th>required</th>{head}</tr></thead><tbody>{body}</tbody></table>'
+    )
+
+
+def _row(t: int, row: Sequence[Cell]) -> str:
+    entry = row[0].entry
+    cells = "".join(_cell(t, q, cell) for q, cell in enumerate(row))
+    level = f'<span class="level {_LEVEL[entry.requirement]}">{entry.requirement}</span>'
+    return (
+        f'<tr><td title="{escape(entry.about)}"><i>{entry.section}</i> {escape(entry.name)}</td><td>{level}</td>{cells}</tr>'
+    )
+
+
+def _cell(t: int, q: int, cell: Cell) -> str:
+    text = show.cell_text(cell) if cell.verdict != UNCLEAR else "unclear"
+    label = escape(f"{cell.entry.section} {cell.entry.name}, {one_line(cell.candidate.name)}: {cell.verdict}")
+    button = (
+        f'<button type="button" class="{_CLASS[cell.verdict]}" data-t="{t}" data-c="{q}" aria-label="{label}">{text}</button>'
+    )
+    return f'<td data-v="{VERDICTS.index(cell.verdict)}">{button}</td>'
+
+
+def _parameters(plan: Plan) -> str:
+    """List each queue's parameters (section 12.2)."""
+    lists = []
+    for one in plan.candidates:
+        rows = "".join(
+            f"<tr><td><code>{escape(o['name'])}</code></td><td>{escape(o['default'])}</td><td>{escape(o['meaning'])}</td></tr>"
+            for o in one.options()
+        )
+        if rows:
+            table = f'<div class="table"><table class="options">{rows}</table></div>'
+            lists.append(f"<details><summary>{escape(one_line(one.name))}</summary>{table}</details>")
+    return "".join(lists)
+
+
+# What the script opens. ----------------------------------------------------------------------------------------------
+
+
+def _data(plan: Plan, rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
+    return {
+        "queues": [one_line(one.name) for one in plan.candidates],
+        "rows": [
+            {
+                "section": row[0].entry.section,
+                "name": row[0].entry.name,
+                "required": row[0].entry.requirement,
+                "about": row[0].entry.about,
+                "cells": [_details(cell, row[0]) for cell in row],
+            }
+            for row in rows
+        ],
+    }
+
+
+def _details(cell: Cell, reference: Cell) -> dict[str, Any]:
+    measures = []
+    for key, measure in MEASURES.items():
+        own, other = (estimate(one.values.get(key, ())) for one in (cell, reference))
+        if own is not None:
+            measures.append([measure.title, _text(key, own), "" if other is None else _text(key, other)])
+    plots = {name: runs[0]["plot"] for name, runs in cell.runs.items() if runs and "plot" in runs[0]}
+    return {
+        "verdict": cell.verdict,
+        "class": _CLASS[cell.verdict],
+        "reason": cell.reason,
+        "bars": [[one.text(), one.verdict, one.bar.source] for one in cell.judged],
+        "measures": measures,
+        "ellipse": _rounded(cell.ellipse()) if cell.entry.bars else None,
+        "plots": plots if cell.entry.bars else {},
+    }
+
+
+def _text(key: str, value: Estimate) -> str:
+    measure = MEASURES[key]
+    half = "" if value.half is None else f" ± {value.half * measure.scale:.{measure.digits}f}"
+    number = f"{value.mean * measure.scale:.{measure.digits}f}"
+    return f"{number}{half} {measure.unit}".strip()
+
+
+def _rounded(values: dict[str, float] | None) -> dict[str, float] | None:
+    if values is None or not all(math.isfinite(value) for value in values.values()):
+        return None
+    return {key: float(f"{value:.5g}") for key, value in values.items()}

@@ -1,0 +1,316 @@
+"""Running the suite: every scenario with every queue and seed, what has finished kept in a file until all is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from quell import _core, experiment, files
+from quell._core import InputError, Scenario
+from quell.control import run_controlled
+from quell.evaluation import suite, verdict
+from quell.evaluation.candidate import Candidate, LeftOut
+from quell.evaluation.link import Link
+from quell.evaluation.measures import compact, ellipse
+from quell.evaluation.suite import Entry
+from quell.evaluation.verdict import LEFT_OUT, Judged, Values
+from quell.executor import HERE, Executor
+from quell.names import known
+from quell.stats import estimate
+
+DEFAULT_QUEUES = ("codel", "pie", "fq_codel", "cake", "dualpi2", "hush")
+"""Beside tail drop: the AQMs that are standardised or deployed, and quell's own."""
+SEEDS, MOST_SEEDS = 5, 1000
+STATE = Path("quell-evaluate.state")
+"""Where finished runs are kept while an evaluation lasts."""
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to evaluate."""
+
+    link: Link
+    candidates: tuple[Candidate, ...]
+    """The first is tail drop, the reference."""
+    entries: tuple[Entry, ...]
+    seeds: int
+
+
+@dataclass
+class Cell:
+    """A scenario with a queue."""
+
+    entry: Entry
+    candidate: Candidate
+    verdict: str = LEFT_OUT
+    reason: str = ""
+    """Why it was not run."""
+    values: dict[str, list[float | None]] = field(default_factory=dict)
+    judged: list[Judged] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Compact records by the run's name, seed by seed."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        measures: dict[str, float | None] = {}
+        for key, values in self.values.items():
+            if (found := estimate(values)) is not None:
+                measures[key], measures[f"{key}.ci95"] = found.mean, found.half
+        return {
+            "section": self.entry.section,
+            "requirement": self.entry.requirement,
+            "scenario": self.entry.name,
+            "queue": self.candidate.name,
+            "verdict": self.verdict,
+            "measures": measures,
+            "seeds": self.seeds,
+            "bars": [one.plain() for one in self.judged],
+            "reason": self.reason or None,
+        }
+
+    def ellipse(self) -> dict[str, float] | None:
+        """Return the delay-goodput ellipse of all runs and seeds."""
+        return ellipse([run["ellipse"] for runs in self.runs.values() for run in runs]) if self.runs else None
+
+
+def plan(
+    link: Link, candidates: Sequence[Candidate], *, sections: Sequence[str] | None = None, seeds: int = SEEDS
+) -> Plan:
+    """Plan an evaluation; tail drop with a buffer of the bandwidth-delay product comes first. Raises InputError."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InputError(f"seeds: {seeds} is not 1 to {MOST_SEEDS}")
+    words = f"pfifo limit {link.packets}"
+    reference = Candidate(words, _core.queue(words))
+    others = [one for one in candidates if one.name not in (words, str(reference.queue))]
+    return Plan(link, (reference, *others), tuple(_chosen(sections)), seeds)
+
+
+def _chosen(sections: Sequence[str] | None) -> list[Entry]:
+    if sections is None:
+        return list(suite.SUITE)
+    wanted: set[str] = set()
+    for one in sections:
+        within = [s for s in suite.SECTIONS if s == one or s.startswith(f"{one}.")]
+        if not within:
+            known("section", one, suite.SECTIONS, "--sections")
+        wanted.update(within)
+    if not wanted:
+        raise InputError(f"--sections: names no section; write some of {', '.join(suite.SECTIONS)}")
+    return [entry for entry in suite.SUITE if entry.section in wanted]
+
+
+def sections_of(text: str | None) -> list[str] | None:
+    """Read `5,8.2`. None: all."""
+    return None if text is None else [part for part in re.split(r"[,\s]+", text) if part]
+
+
+# Runs. ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Task:
+    cell: int
+    run: str
+    scenario: Scenario
+    candidate: Candidate
+    job: experiment.Job
+    first: bool
+
+    @property
+    def key(self) -> str:
+        """What the state file calls it."""
+        parts = [experiment.fingerprint(self.scenario), self.candidate.name, str(self.job.queue), self.job.seed]
+        return hashlib.sha256(json.dumps([*parts, self.job.series_bin_s, self.first]).encode()).hexdigest()[:24]
+
+
+def _tasks(plan: Plan, cells: Sequence[Cell]) -> list[_Task]:
+    """List all runs, seed by seed; note at cells why they have none."""
+    tasks: list[_Task] = []
+    for index, cell in enumerate(cells):
+        try:
+            own = [task for run in cell.entry.runs for task in _tasks_of(plan, index, cell, run)]
+        except LeftOut as why:
+            cell.reason = str(why)
+            continue
+        cell.seeds = [task.job.seed for task in own if task.run == own[0].run]
+        tasks += own
+    tasks.sort(key=lambda task: not task.first)
+    return tasks
+
+
+def _tasks_of(plan: Plan, index: int, cell: Cell, run: suite.Run) -> list[_Task]:
+    candidate, entry = cell.candidate, cell.entry
+    keys = run.keys(plan.link, candidate)
+    name = f"RFC 7928 {entry.id} {run.name}".strip()
+    queue = candidate.queue if run.words is None or candidate.words == "" else _core.queue(run.words(candidate))
+    try:
+        scenario = Scenario.from_keys(**{**keys, "name": name, "seeds": plan.seeds, "seed": 1})
+    except InputError as error:
+        # A sender that the simulator lacks, as LEDBAT: nothing that the user wrote.
+        raise LeftOut(f"cannot be simulated: {error}") from None
+    bin_s = round(entry.bin * plan.link.rtt_s, 6)
+    # A series has no more than a few thousand bins, also where the round trip is short.
+    bin_s = max(bin_s, scenario.duration_s / 3000)
+    return [
+        _Task(index, run.name, scenario, candidate, experiment.Job(queue, scenario.run_seed(k), bin_s), k == 0)
+        for k in range(plan.seeds)
+    ]
+
+
+def count(plan: Plan) -> int:
+    """Count the runs of a plan."""
+    return len(_tasks(plan, _cells(plan)))
+
+
+def _cells(plan: Plan) -> list[Cell]:
+    return [Cell(entry, candidate) for entry in plan.entries for candidate in plan.candidates]
+
+
+def evaluate(
+    plan: Plan,
+    *,
+    threads: int = 0,
+    state: Path | None = None,
+    on_done: Callable[[int], object] = lambda _: None,
+    on: Executor = HERE,
+) -> list[Cell]:
+    """Run what a state file does not have yet, and judge everything; list the cells, row by row.
+
+    Finished runs are added to `state`; the file is removed when all is done. Raises InputError; KeyboardInterrupt on
+    Ctrl-C; what a queue or a controller written in Python raises.
+    """
+    cells = _cells(plan)
+    tasks = _tasks(plan, cells)
+    keys = [task.key for task in tasks]
+    with _Kept(state) as kept:
+        first_of = {key: index for index, key in reversed(list(enumerate(keys))) if key not in kept.runs}
+        missing = [tasks[index] for index in sorted(first_of.values())]
+
+        def done(task: _Task, record: Mapping[str, Any]) -> None:
+            kept.add(task.key, compact(record, plot=task.first))
+            on_done(len(tasks) - sum(key not in kept.runs for key in keys))
+
+        on_done(len(tasks) - sum(key not in kept.runs for key in keys))
+        ours = [task for task in missing if task.candidate.make is None]
+        experiment.stream(
+            [(task.scenario, task.job) for task in ours], lambda k, record: done(ours[k], record), threads=threads, on=on
+        )
+        for task in missing:
+            if task.candidate.make is not None:
+                made = task.candidate.make()
+                done(task, run_controlled(task.scenario, task.job.queue, task.job.seed, made, task.job.series_bin_s))
+        for task, key in zip(tasks, keys, strict=True):
+            cells[task.cell].runs.setdefault(task.run, []).append(kept.runs[key])
+        for row in range(0, len(cells), len(plan.candidates)):
+            _judge_row(plan, cells[row : row + len(plan.candidates)])
+        kept.finished()
+    return cells
+
+
+def _judge_row(plan: Plan, row: Sequence[Cell]) -> None:
+    for cell in row:
+        if cell.reason:
+            continue
+        try:
+            cell.values = _values(plan, cell)
+        except LeftOut as why:
+            cell.reason = str(why)
+    reference: Values = row[0].values
+    for cell in row:
+        if cell.reason:
+            continue
+        if cell.entry.least:
+            cell.values["queue_ns"] = [_difference(cell.values["cost_ns"], reference["cost_ns"])]
+        cell.judged = [verdict.judge(bar, cell.values, reference) for bar in cell.entry.bars]
+        cell.verdict = verdict.overall(cell.judged)
+
+
+def _difference(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
+    return None if a[0] is None or b[0] is None else a[0] - b[0]
+
+
+def _values(plan: Plan, cell: Cell) -> dict[str, list[float | None]]:
+    """Give each measure its value for each seed. Raises LeftOut."""
+    if not cell.entry.runs:
+        if not (options := cell.candidate.options()):
+            raise LeftOut("is written in Python: its parameters are its author's to list")
+        return {"parameters": [float(len(options))]}
+    per_seed = [
+        cell.entry.measures({name: runs[k] for name, runs in cell.runs.items()}, plan.link) for k in range(plan.seeds)
+    ]
+    values = {key: [one[key] for one in per_seed] for key in per_seed[0]}
+    if cell.entry.least:
+        values = {key: [min((v for v in each if v is not None), default=None)] for key, each in values.items()}
+    return values
+
+
+# The state file. -----------------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """Finished runs: in memory, and in a file of a line each, so that an interrupted evaluation can go on."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.runs: dict[str, dict[str, Any]] = {}
+        self._path, self._file = path, None
+
+    def __enter__(self) -> _Kept:
+        self._file: TextIO | None
+        if self._path is None:
+            return self
+        header = json.dumps({"quell evaluate": _FORMAT, "version": _core.__version__})
+        if self._path.exists():
+            self._read(self._path, header)
+        try:
+            new = not self._path.exists()
+            self._file = files.follow(self._path).open("a", encoding="utf-8")
+            if new:
+                self._file.write(header + "\n")
+                self._file.flush()
+        except OSError as error:
+            raise InputError(f"{self._path}: cannot be written: {error.strerror}; name another file: --state") from None
+        return self
+
+    def _read(self, path: Path, header: str) -> None:
+        again = "remove the file to start again, or name another: --state"
+        try:
+            lines = path.read_text("utf-8").split("\n")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}; {again}") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
+        if lines[0] != header:
+            what = "is of another version of quell" if lines[0].startswith('{"quell evaluate"') else "is no such file"
+            raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {again}")
+        if lines.pop():
+            raise InputError(f"{path}: line {len(lines) + 1}: is cut off; {again}")
+        for number, line in enumerate(lines[1:], 2):
+            try:
+                key, run = json.loads(line)
+                self.runs[str(key)] = dict(run)
+                _ = run["ellipse"], run["flows"], run["goodput_mbps"]
+            except (ValueError, TypeError, KeyError):
+                raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
+
+    def add(self, key: str, run: dict[str, Any]) -> None:
+        """Keep a run."""
+        self.runs[key] = run
+        if self._file is not None:
+            self._file.write(json.dumps([key, run], separators=(",", ":")) + "\n")
+            self._file.flush()
+
+    def finished(self) -> None:
+        """Remove the file: all is done."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
