@@ -13,7 +13,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from quell._core import InputError, Scenario, __version__
-    from quell.api import compare, flatten, optimum, queues, run, scenario, scenarios, summary, sweep
+    from quell.api import compare, evaluate, flatten, optimum, queues, run, scenario, scenarios, summary, sweep
     from quell.envs import env, vector_env
     from quell.parallel import parallel_env
     from quell.policy import Policy
@@ -25,6 +25,7 @@ __all__ = [
     "__version__",
     "compare",
     "env",
+    "evaluate",
     "flatten",
     "optimum",
     "parallel_env",

@@ -11,6 +11,11 @@ import polars as pl
 from quell import _core, experiment, files, frame, frontier, grid
 from quell._core import Scenario
 from quell.control import Controller, run_controlled
+from quell.evaluation import page as evaluation_page
+from quell.evaluation import run as evaluation
+from quell.evaluation.candidate import Evaluated
+from quell.evaluation.candidate import parse_all as parse_candidates
+from quell.evaluation.link import parse as parse_link
 from quell.names import check_keywords, known
 from quell.queue import Aqm, OwnQueue, parse, parse_all
 from quell.shortcuts import Overrides, Shortcuts
@@ -145,6 +150,38 @@ def sweep(
     queues = [] if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
     found = grid.run(checked, over or {}, queues, threads=jobs)
     return frame.swept(found)
+
+
+def evaluate(
+    aqm: list[Evaluated] | Evaluated | None = None,
+    link: str | None = None,
+    *,
+    sections: Sequence[str] | str | None = None,
+    seeds: int = evaluation.SEEDS,
+    jobs: int = 0,
+    html: str | Path | None = None,
+    state: str | Path | None = None,
+) -> list[dict[str, Any]]:
+    """Evaluate queues as RFC 7928 has it (docs/evaluate.md), beside tail drop on the same link.
+
+    `aqm` is a queue or a list of queues as `quell.run` takes them (None: the command's), or a tuple of a queue and a
+    controller: an object, or a class or function that makes one for each run. `link` is `RATE[@rtt=TIME]` or a
+    scenario. `sections` are those to run, as in `"5,8.2"` or `["5", "8.2"]`. `html` is a file for the page. `state` is
+    a file for finished runs: after an interruption the same call goes on from there.
+
+    Returns a list with a dictionary per scenario and queue: `section`, `requirement`, `scenario`, `queue`, `verdict`,
+    `measures`, `seeds`, `bars`, `reason`. Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller
+    raises.
+    """
+    given: list[Any] = list(evaluation.DEFAULT_QUEUES) if aqm is None else aqm if isinstance(aqm, list) else [aqm]
+    for option, path in (("html", html), ("state", state)):
+        files.check_target(option, None if path is None else Path(path))
+    wanted = evaluation.sections_of(sections) if isinstance(sections, str) else sections
+    plan = evaluation.plan(parse_link(link), parse_candidates(given), sections=wanted, seeds=seeds)
+    cells = evaluation.evaluate(plan, threads=jobs, state=None if state is None else Path(state))
+    if html is not None:
+        files.write_text(Path(html), evaluation_page.page(plan, cells, "quell.evaluate(...)"))
+    return [cell.plain() for cell in cells]
 
 
 def flatten(runs: pl.DataFrame, each: str | None = None) -> pl.DataFrame:

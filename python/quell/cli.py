@@ -1,4 +1,4 @@
-"""The command line: `quell run | compare | optimum | evaluate | reproduce | train | shell | live | doctor | queues | ...`."""
+"""The command line: `quell run | compare | evaluate | reproduce | train | shell | live | doctor | ...`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from quell.control import Controller
 from quell.queue import Aqm, OwnQueue, parse
 
 Evaluated: TypeAlias = Aqm | tuple[Aqm, Controller | Callable[[], Controller]]
-"""A queue as `quell.run` takes it, or such a queue and a controller: an object, or a class or function that makes one."""
+"""A queue as `quell.run` takes it, or such a queue and a controller: an object, or what makes one for each run."""
 
 _SENSITIVE = ("target", "rtt", "interval", "probability", "alpha", "delta", "limit")
 """Parameters to turn for section 8.3, the first that a queue has."""
@@ -91,10 +91,14 @@ def _parse(given: object) -> Candidate:
         queue = parse(given)
         return Candidate(str(queue), queue)
     if len(given) != 2:
-        raise InputError(f"aqm: {given!r} has {len(given)} parts; write a queue and its controller: (queue, controller)")
+        raise InputError(
+            f"aqm: {given!r} has {len(given)} parts; write a queue and its controller: (queue, controller)"
+        )
     queue, controller = parse(given[0]), given[1]
     if isinstance(queue, OwnQueue):
-        raise InputError(f"aqm: {queue} is written in Python and has no knobs; a controller needs a queue that has some")
+        raise InputError(
+            f"aqm: {queue} is written in Python and has no knobs; a controller needs a queue that has some"
+        )
     if isinstance(controller, type) or not hasattr(controller, "decide"):
         if not callable(controller):
             raise InputError(f"aqm: {controller!r} is no controller: it has no decide(); docs/extending.md shows one")

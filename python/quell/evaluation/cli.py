@@ -50,7 +50,8 @@ def evaluate(
     json: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH|-", help="The matrix as JSON, an object per cell; - prints it and nothing else.",
+            metavar="PATH|-",
+            help="The matrix as JSON, an object per cell; - prints it and nothing else.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -73,7 +74,9 @@ def evaluate(
         err.print(f"quell: interrupted: finished runs are kept in {state}; the same command goes on from there")
         return _INTERRUPTED
     if not targets.quiet:
-        out.print(f"[bold]RFC 7928[/bold]  [dim]{plan.link}; tail drop is {plan.candidates[0].name}; {seeds} seeds[/dim]")
+        out.print(
+            f"[bold]RFC 7928[/bold]  [dim]{plan.link}; tail drop is {plan.candidates[0].name}; {seeds} seeds[/dim]"
+        )
         out.print(show.matrix(plan, cells, out.width))
         out.print(show.tally(plan, cells))
         for text in (*show.failures(cells), *show.reasons(cells)):

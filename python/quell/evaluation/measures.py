@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quell.stats import Record, jain, mean
+from quell.stats import Record, mean
 
 _POINTS = 240
 """Points of a plotted series."""
@@ -108,7 +108,8 @@ def warm_bins(record: Record) -> int:
     """Count the series' bins that belong to the warm-up."""
     series = record["series"]
     bins = len(series["throughput_mbps"])
-    return max(0, bins - round(record["measured_s"] / series["bin_s"]))
+    measured: int = round(record["measured_s"] / series["bin_s"])
+    return max(0, bins - measured)
 
 
 def common(run: Record) -> dict[str, float | None]:
@@ -221,8 +222,6 @@ def ellipse(runs: Sequence[Sequence[float]]) -> dict[str, float] | None:
     r = max(-1.0, min(1.0, r))
     turn = math.copysign(math.pi / 4, r) if r else 0.0
     return {"x": x, "y": y, "sx": sx, "sy": sy, "a": math.sqrt(1 + abs(r)), "b": math.sqrt(1 - abs(r)), "turn": turn}
-
-
 
 
 def _plot(record: Record) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from quell import _core, report
 from quell.evaluation import show
+from quell.evaluation.entry import MAY, MUST, RECOMMENDED
 from quell.evaluation.measures import MEASURES
 from quell.evaluation.run import Cell, Plan
-from quell.evaluation.suite import MAY, MUST, RECOMMENDED
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, VERDICTS
 from quell.output import one_line
 from quell.stats import Estimate, estimate
@@ -52,26 +52,23 @@ def _matrix(plan: Plan, rows: Sequence[Sequence[Cell]]) -> str:
         for k, one in enumerate(plan.candidates)
     )
     body = "".join(_row(t, row) for t, row in enumerate(rows))
-    return (
-        f'<table class="rfc"><thead><tr><th>scenario</th><th>required</th>{head}</tr></thead><tbody>{body}</tbody></table>'
-    )
+    head = f"<thead><tr><th>scenario</th><th>required</th>{head}</tr></thead>"
+    return f'<table class="rfc">{head}<tbody>{body}</tbody></table>'
 
 
 def _row(t: int, row: Sequence[Cell]) -> str:
     entry = row[0].entry
     cells = "".join(_cell(t, q, cell) for q, cell in enumerate(row))
     level = f'<span class="level {_LEVEL[entry.requirement]}">{entry.requirement}</span>'
-    return (
-        f'<tr><td title="{escape(entry.about)}"><i>{entry.section}</i> {escape(entry.name)}</td><td>{level}</td>{cells}</tr>'
-    )
+    name = f'<td title="{escape(entry.about)}"><i>{entry.section}</i> {escape(entry.name)}{level}</td>'
+    return f"<tr>{name}<td>{level}</td>{cells}</tr>"
 
 
 def _cell(t: int, q: int, cell: Cell) -> str:
     text = show.cell_text(cell) if cell.verdict != UNCLEAR else "unclear"
     label = escape(f"{cell.entry.section} {cell.entry.name}, {one_line(cell.candidate.name)}: {cell.verdict}")
-    button = (
-        f'<button type="button" class="{_CLASS[cell.verdict]}" data-t="{t}" data-c="{q}" aria-label="{label}">{text}</button>'
-    )
+    where = f'class="{_CLASS[cell.verdict]}" data-t="{t}" data-c="{q}"'
+    button = f'<button type="button" {where} aria-label="{label}">{text}</button>'
     return f'<td data-v="{VERDICTS.index(cell.verdict)}">{button}</td>'
 
 

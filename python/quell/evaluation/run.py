@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from quell import _core, experiment, files
+from quell import _core, experiment
 from quell._core import InputError, Scenario
 from quell.control import run_controlled
 from quell.evaluation import suite, verdict
 from quell.evaluation.candidate import Candidate, LeftOut
+from quell.evaluation.entry import Entry, Run
 from quell.evaluation.link import Link
 from quell.evaluation.measures import compact, ellipse
-from quell.evaluation.suite import Entry
+from quell.evaluation.state import Kept
 from quell.evaluation.verdict import LEFT_OUT, Judged, Values
 from quell.executor import HERE, Executor
 from quell.names import known
@@ -28,7 +30,6 @@ DEFAULT_QUEUES = ("codel", "pie", "fq_codel", "cake", "dualpi2", "hush")
 SEEDS, MOST_SEEDS = 5, 1000
 STATE = Path("quell-evaluate.state")
 """Where finished runs are kept while an evaluation lasts."""
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,13 @@ class _Task:
     candidate: Candidate
     job: experiment.Job
     first: bool
+    key: str
+    """What the state file calls it."""
 
-    @property
-    def key(self) -> str:
-        """What the state file calls it."""
-        parts = [experiment.fingerprint(self.scenario), self.candidate.name, str(self.job.queue), self.job.seed]
-        return hashlib.sha256(json.dumps([*parts, self.job.series_bin_s, self.first]).encode()).hexdigest()[:24]
+
+def _key(scenario_hash: str, candidate: Candidate, job: experiment.Job) -> str:
+    parts = [scenario_hash, candidate.name, str(job.queue), job.seed, job.series_bin_s]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
 def _tasks(plan: Plan, cells: Sequence[Cell]) -> list[_Task]:
@@ -145,22 +147,24 @@ def _tasks(plan: Plan, cells: Sequence[Cell]) -> list[_Task]:
     return tasks
 
 
-def _tasks_of(plan: Plan, index: int, cell: Cell, run: suite.Run) -> list[_Task]:
+def _tasks_of(plan: Plan, index: int, cell: Cell, run: Run) -> list[_Task]:
     candidate, entry = cell.candidate, cell.entry
     keys = run.keys(plan.link, candidate)
     name = f"RFC 7928 {entry.id} {run.name}".strip()
-    queue = candidate.queue if run.words is None or candidate.words == "" else _core.queue(run.words(candidate))
     try:
+        queue = candidate.queue if run.words is None else _core.queue(run.words(candidate))
         scenario = Scenario.from_keys(**{**keys, "name": name, "seeds": plan.seeds, "seed": 1})
     except InputError as error:
-        # A sender that the simulator lacks, as LEDBAT: nothing that the user wrote.
+        # What the simulator lacks, as LEDBAT, or a setting that a queue does not have: nothing that the user wrote.
         raise LeftOut(f"cannot be simulated: {error}") from None
     bin_s = round(entry.bin * plan.link.rtt_s, 6)
     # A series has no more than a few thousand bins, also where the round trip is short.
     bin_s = max(bin_s, scenario.duration_s / 3000)
+    scenario_hash = experiment.fingerprint(scenario)
+    jobs = [experiment.Job(queue, scenario.run_seed(k), bin_s) for k in range(plan.seeds)]
     return [
-        _Task(index, run.name, scenario, candidate, experiment.Job(queue, scenario.run_seed(k), bin_s), k == 0)
-        for k in range(plan.seeds)
+        _Task(index, run.name, scenario, candidate, job, k == 0, _key(scenario_hash, candidate, job))
+        for k, job in enumerate(jobs)
     ]
 
 
@@ -188,26 +192,33 @@ def evaluate(
     """
     cells = _cells(plan)
     tasks = _tasks(plan, cells)
-    keys = [task.key for task in tasks]
-    with _Kept(state) as kept:
-        first_of = {key: index for index, key in reversed(list(enumerate(keys))) if key not in kept.runs}
-        missing = [tasks[index] for index in sorted(first_of.values())]
+    with Kept(state) as kept:
+        missing = list({task.key: task for task in reversed(tasks) if task.key not in kept.runs}.values())[::-1]
+        alike = Counter(task.key for task in tasks)
+        finished = sum(count for key, count in alike.items() if key in kept.runs)
+        on_done(finished)
 
         def done(task: _Task, record: Mapping[str, Any]) -> None:
-            kept.add(task.key, compact(record, plot=task.first))
-            on_done(len(tasks) - sum(key not in kept.runs for key in keys))
+            nonlocal finished
+            # What is written in Python may have changed when the evaluation goes on.
+            words = isinstance(task.candidate.queue, str) and task.candidate.make is None
+            kept.add(task.key, compact(record, plot=task.first), to_file=words)
+            finished += alike[task.key]
+            on_done(finished)
 
-        on_done(len(tasks) - sum(key not in kept.runs for key in keys))
         ours = [task for task in missing if task.candidate.make is None]
         experiment.stream(
-            [(task.scenario, task.job) for task in ours], lambda k, record: done(ours[k], record), threads=threads, on=on
+            [(task.scenario, task.job) for task in ours],
+            lambda k, record: done(ours[k], record),
+            threads=threads,
+            on=on,
         )
         for task in missing:
             if task.candidate.make is not None:
                 made = task.candidate.make()
                 done(task, run_controlled(task.scenario, task.job.queue, task.job.seed, made, task.job.series_bin_s))
-        for task, key in zip(tasks, keys, strict=True):
-            cells[task.cell].runs.setdefault(task.run, []).append(kept.runs[key])
+        for task in tasks:
+            cells[task.cell].runs.setdefault(task.run, []).append(kept.runs[task.key])
         for row in range(0, len(cells), len(plan.candidates)):
             _judge_row(plan, cells[row : row + len(plan.candidates)])
         kept.finished()
@@ -247,70 +258,6 @@ def _values(plan: Plan, cell: Cell) -> dict[str, list[float | None]]:
     ]
     values = {key: [one[key] for one in per_seed] for key in per_seed[0]}
     if cell.entry.least:
-        values = {key: [min((v for v in each if v is not None), default=None)] for key, each in values.items()}
+        costs = [value for value in values[cell.entry.shown] if value is not None]
+        return {cell.entry.shown: [min(costs, default=None)]}
     return values
-
-
-# The state file. -----------------------------------------------------------------------------------------------------
-
-
-class _Kept:
-    """Finished runs: in memory, and in a file of a line each, so that an interrupted evaluation can go on."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.runs: dict[str, dict[str, Any]] = {}
-        self._path, self._file = path, None
-
-    def __enter__(self) -> _Kept:
-        self._file: TextIO | None
-        if self._path is None:
-            return self
-        header = json.dumps({"quell evaluate": _FORMAT, "version": _core.__version__})
-        if self._path.exists():
-            self._read(self._path, header)
-        try:
-            new = not self._path.exists()
-            self._file = files.follow(self._path).open("a", encoding="utf-8")
-            if new:
-                self._file.write(header + "\n")
-                self._file.flush()
-        except OSError as error:
-            raise InputError(f"{self._path}: cannot be written: {error.strerror}; name another file: --state") from None
-        return self
-
-    def _read(self, path: Path, header: str) -> None:
-        again = "remove the file to start again, or name another: --state"
-        try:
-            lines = path.read_text("utf-8").split("\n")
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}; {again}") from None
-        except UnicodeDecodeError:
-            raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
-        if lines[0] != header:
-            what = "is of another version of quell" if lines[0].startswith('{"quell evaluate"') else "is no such file"
-            raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {again}")
-        if lines.pop():
-            raise InputError(f"{path}: line {len(lines) + 1}: is cut off; {again}")
-        for number, line in enumerate(lines[1:], 2):
-            try:
-                key, run = json.loads(line)
-                self.runs[str(key)] = dict(run)
-                _ = run["ellipse"], run["flows"], run["goodput_mbps"]
-            except (ValueError, TypeError, KeyError):
-                raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
-
-    def add(self, key: str, run: dict[str, Any]) -> None:
-        """Keep a run."""
-        self.runs[key] = run
-        if self._file is not None:
-            self._file.write(json.dumps([key, run], separators=(",", ":")) + "\n")
-            self._file.flush()
-
-    def finished(self) -> None:
-        """Remove the file: all is done."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()

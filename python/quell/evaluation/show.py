@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from quell.evaluation.entry import MAY, MUST, RECOMMENDED
 from quell.evaluation.measures import MEASURES
 from quell.evaluation.run import Cell, Plan
-from quell.evaluation.suite import MAY, MUST, RECOMMENDED
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR
 from quell.output import one_line
 from quell.stats import estimate
@@ -22,8 +22,8 @@ _SHOWN = {PASS: "pass", FAIL: "fail", UNCLEAR: "?", LEFT_OUT: "–"}
 _FAILURES = 12
 """Failed bars that are printed."""
 _NAME = 18
-_LEFT = 6 + 1 + _NAME + 1 + 4
-"""Characters left of the queues' columns, which have one between them."""
+_LEFT = 6 + 1 + _NAME + 1 + 4 + 2
+"""Characters that are no queue's: columns on the left, both edges; a queue's column has one before it."""
 
 
 def rows(plan: Plan, cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -108,7 +108,9 @@ def failures(cells: Sequence[Cell]) -> list[Text]:
     failed.sort(key=lambda found: found[0].entry.requirement != MUST)
     lines = [
         Text.assemble(
-            (f"{cell.entry.section} ", "cyan"), (f"{cell.entry.name}, {one_line(cell.candidate.name)}: ", "bold"), one.text()
+            (f"{cell.entry.section} ", "cyan"),
+            (f"{cell.entry.name}, {one_line(cell.candidate.name)}: ", "bold"),
+            one.text(),
         )
         for cell, one in failed[:_FAILURES]
     ]

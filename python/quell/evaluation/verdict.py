@@ -69,7 +69,8 @@ class Judged:
         if self.value is None or self.limit is None:
             return f"{measure.title}: not measured"
         sense = "at least" if self.bar.least else "at most"
-        times = f" ({self.bar.limit:g} × tail drop)" if self.bar.of_reference else ""
+        slack = f" + {measure.text(self.bar.slack)}" if self.bar.slack else ""
+        times = f" ({self.bar.limit:g} × tail drop{slack})" if self.bar.of_reference else ""
         return f"{measure.title} {measure.text(self.value.mean)}, {sense} {measure.text(self.limit)}{times}"
 
 

@@ -1,0 +1,127 @@
+"""An entry of the suite: a scenario of RFC 7928 with its runs, measures and bars; and what many scenarios share.
+
+Requirements are those of section 13. The RFC itself draws no line between good and bad: it asks for comparison with
+tail drop (section 4.3). So most bars are multiples of what `pfifo` with a buffer of the bandwidth-delay product has in
+the same run, and each bar says whose choice its factor is. Numbers that the RFC leaves open are quell's, at the place
+where they stand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from quell.evaluation.candidate import Candidate
+from quell.evaluation.link import Link
+from quell.evaluation.measures import common, mean_over_runs
+from quell.evaluation.verdict import Bar, at_least, at_most
+from quell.stats import Record
+
+MUST, RECOMMENDED, MAY = "MUST", "RECOMMENDED", "MAY"
+
+Keys: TypeAlias = dict[str, Any]
+Measured: TypeAlias = Mapping[str, float | None]
+Runs: TypeAlias = Mapping[str, Record]
+"""Compact records (measures.compact) of one seed, by the run's name."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation of a scenario."""
+
+    name: str
+    keys: Callable[[Link, Candidate], Keys]
+    """The scenario's keys; may raise LeftOut."""
+    words: Callable[[Candidate], str] | None = None
+    """Other words for the queue; may raise LeftOut."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the matrix."""
+
+    section: str
+    name: str
+    """Short, for the matrix."""
+    requirement: str
+    about: str
+    runs: tuple[Run, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    measure: Callable[[Runs, Link], Measured] = lambda _, __: {}
+    """Measures beside the common ones; may raise LeftOut."""
+    common: str = ""
+    """The run that the common measures are of; otherwise their mean over all runs."""
+    bin: float = 1.0
+    """Width of the series' bins in base round trips."""
+    shown: str = ""
+    """The measure that stands in the matrix where there is no bar."""
+    least: bool = False
+    """The least over the seeds is the measure, not the mean: for CPU time, to which other programs only add."""
+
+    @property
+    def id(self) -> str:
+        """What distinguishes it."""
+        return f"{self.section} {self.name}"
+
+    def measures(self, runs: Runs, link: Link) -> dict[str, float | None]:
+        """Return all measures of one seed. Raises LeftOut."""
+        of_each = {name: common(run) for name, run in runs.items()}
+        base = of_each[self.common] if self.common else mean_over_runs(list(of_each.values()))
+        return {**base, **self.measure(runs, link)}
+
+
+LONG, WARM = 120.0, 10.0
+"""Seconds of a run and of its warm-up: a thousand round trips, and past slow start."""
+LONGER = 300.0
+"""Seconds of a run where pages or several queues make for rare events."""
+
+
+def tcp(link: Link, count: int = 1, cc: str = "newreno", **more: Any) -> Keys:
+    """Return long TCP flows that start within a second."""
+    return {"kind": "tcp", "cc": cc, "count": count, "rtt": link.rtt(), "stagger": link.at(1)} | more
+
+
+def cbr(link: Link, share: float, size: int = 1500, **more: Any) -> Keys:
+    """Return datagrams at a share of the link's rate."""
+    return {"kind": "cbr", "rate": link.rate(share), "size": size, "rtt": link.rtt(), "stagger": link.at(1)} | more
+
+
+def scenario(link: Link, flows: Sequence[Keys], seconds: float = LONG, /, **more: Any) -> Keys:
+    """Return the keys of a scenario on this link."""
+    times = {"duration": link.at(seconds), "warmup": link.at(WARM)}
+    return {**times, "link": link.table(), "flow": list(flows), **more}
+
+
+def load(link: Link, loss: float) -> int:
+    """Return how many NewReno flows see such a loss ratio at tail drop (section 8.2.1).
+
+    A window of W packets goes with a loss ratio of 0.76 / W² (Morris), and N windows fill the bandwidth-delay product:
+    N is 0.036, 0.081 and 0.115 of it for 0.1, 0.5 and 1 %.
+    """
+    return max(1, round(link.packets * math.sqrt(loss / 0.76)))
+
+
+MILD, MEDIUM, HEAVY = 0.001, 0.005, 0.01
+"""Loss ratios that the congestion levels have at tail drop (section 8.2.1)."""
+
+
+def p95_beyond_path(flow: Record) -> float | None:
+    """Return the 95th percentile of a flow's delay beyond half its base round trip, ms."""
+    return None if flow["delay_ms"] is None else max(0.0, flow["delay_ms"]["p95"] - flow["base_rtt_ms"] / 2)
+
+
+def only(runs: Runs) -> Record:
+    """Return the run of a scenario that has one."""
+    return next(iter(runs.values()))
+
+
+# Bars that several scenarios share. ----------------------------------------------------------------------------------
+
+CHOICE = "the factor is quell's choice"
+GOODPUT = at_least("goodput_mbps", 0.9, f"§1.1, §2.5: reduce latency and keep goodput, beside tail drop; {CHOICE}")
+DELAY = at_most("delay_ms", 0.5, f"§1.1, §2.6: the queue must be shorter than tail drop's; {CHOICE}")
+VARIATION = at_most("delay_sd_ms", 1.0, "§2.6, §8.1: delay varies no more than at tail drop")
+FAIRNESS = at_least("jain", 0.9, f"§5: flows of one kind share as evenly as at tail drop; {CHOICE}")
+USUAL = (GOODPUT, DELAY)

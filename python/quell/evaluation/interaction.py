@@ -1,0 +1,98 @@
+"""Section 4 of RFC 7928: packet sizes, ECN and scheduling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quell.evaluation.candidate import Candidate, LeftOut
+from quell.evaluation.entry import (
+    CHOICE,
+    MUST,
+    RECOMMENDED,
+    Entry,
+    Keys,
+    Measured,
+    Run,
+    Runs,
+    cbr,
+    only,
+    p95_beyond_path,
+    scenario,
+    tcp,
+)
+from quell.evaluation.link import Link
+from quell.evaluation.verdict import Bar, at_most
+
+
+def _packet_sizes(link: Link, _: Candidate) -> Keys:
+    # As many packets of each; random times, so that neither keeps in step with the link.
+    small, large = cbr(link, 0.016, 200, kind="poisson"), cbr(link, 0.12, 1500, kind="poisson")
+    return scenario(link, [tcp(link, 3), small, large])
+
+
+def _size_bias(runs: Runs, _: Link) -> Measured:
+    small, large = (flow["loss_rate"] for flow in only(runs)["flows"][3:5])
+    # Losses below 0.1 % are a handful of packets.
+    a, b = max(large, 0.001), max(small, 0.001)
+    return {"loss_large": large, "loss_small": small, "size_bias": max(a / b, b / a)}
+
+
+def _ecn(on: bool) -> Callable[[Link, Candidate], Keys]:
+    return lambda link, _: scenario(link, [tcp(link, 4, "cubic", ecn=on)])
+
+
+def _ecn_effect(runs: Runs, _: Link) -> Measured:
+    with_, without = runs["with ECN"], runs["without ECN"]
+    if not with_["mark_rate"]:
+        raise LeftOut("marks no packet: ECN is to be discussed where it is supported")
+    loss = with_["loss_rate"] / without["loss_rate"] if without["loss_rate"] else None
+    return {
+        "ecn_loss": loss,
+        "ecn_delay": with_["sojourn_ms"]["mean"] / max(without["sojourn_ms"]["mean"], 0.1),
+        "ecn_goodput": with_["goodput_mbps"] / without["goodput_mbps"],
+    }
+
+
+def _scheduling(link: Link, _: Candidate) -> Keys:
+    return scenario(link, [tcp(link, 4, "cubic"), cbr(link, 0.01, 200)])
+
+
+def _isolation(runs: Runs, _: Link) -> Measured:
+    run = only(runs)
+    sparse = p95_beyond_path(run["flows"][4])
+    whole = run["sojourn_ms"]["p95"]
+    return {"sparse_ms": sparse, "isolation": sparse / whole if sparse is not None and whole else None}
+
+
+SECTION_4 = (
+    Entry(
+        "4.4", "packet sizes", RECOMMENDED,
+        "Three NewReno flows beside datagrams of 200 and of 1500 bytes, as many of each a second: is the chance of "
+        "a loss independent of a packet's size?",
+        (Run("", _packet_sizes),),
+        (Bar("size_bias", False, 2.0, "§4.4 and RFC 7141: losses do not depend on the size; a factor of two is "
+             "quell's choice", of_reference=False),),
+        _size_bias,
+    ),
+    Entry(
+        "4.5", "ECN", MUST,
+        "Four CUBIC flows with and without ECN. A queue that marks only with an option gets the option.",
+        (Run("with ECN", _ecn(True), Candidate.with_ecn), Run("without ECN", _ecn(False))),
+        (
+            Bar("ecn_loss", False, 0.5, "§4.5, RFC 7567 §4.2.1: marks take the place of losses; half is quell's choice",
+                of_reference=False),
+            Bar("ecn_delay", False, 1.25, f"§4.5: the same delay with ECN; {CHOICE}", of_reference=False),
+            Bar("ecn_goodput", True, 0.95, f"§4.5, RFC 8087: no less goodput with ECN; {CHOICE}", of_reference=False),
+        ),
+        _ecn_effect, "with ECN",
+    ),
+    Entry(
+        "4.6", "scheduling", MUST,
+        "Four CUBIC flows and a sparse flow of 1 % of the link. Queues that schedule flows keep the sparse flow out of "
+        "the others' queue: its delay, and what share it is of the whole queue's, show how the AQM and a scheduler "
+        "work together.",
+        (Run("", _scheduling),),
+        (at_most("sparse_ms", 0.5, f"§4.6: the combination must be feasible; {CHOICE}"),),
+        _isolation,
+    ),
+)  # fmt: skip

@@ -1,0 +1,383 @@
+"""`quell evaluate`: measures and verdicts by hand-computed examples, some sections for real, bad input, resumption."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quell
+from conftest import QUELL, Quell, make_record
+from quell import cli, experiment
+from quell.evaluation import candidate, link, measures, run, suite, verdict
+from quell.evaluation.candidate import LeftOut
+from quell.evaluation.entry import MAY, MUST, RECOMMENDED, load
+from quell.evaluation.state import Kept
+from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, Bar, at_least, at_most
+
+QUICK = ["--sections", "5.3", "--seeds", "2", "--aqm", "codel"]
+
+
+# Measures. -----------------------------------------------------------------------------------------------------------
+
+
+def test_loss_synchronisation_is_the_share_of_flows_that_cut_their_windows_together() -> None:
+    # From the first bin to the second all three fall (10 to 5, 20 to 10, 30 to 15): 3/3. To the third one of three:
+    # 1/3. To the fourth none. To the fifth two run and one falls by exactly a tenth: 1/2.
+    windows: list[list[float | None]] = [[10, 5, 6, 7, 8], [20, 10, 11, 12, None], [30, 15, 7, 10, 9]]
+    assert measures.synchronisation(windows) == pytest.approx((1 + 1 / 3 + 1 / 2) / 3)
+    assert measures.synchronisation([[10, 5, 6]]) is None
+    assert measures.synchronisation([[1, 2, 3], [1, 2, 3]]) is None
+
+
+def test_the_loss_pattern_counts_adjacent_bins_as_one_event() -> None:
+    # Events begin in bins 1, 4 and 9: 3 and 5 bins of 100 ms apart, 400 ms on average; 2 + 1 + 3 + 6 packets in three.
+    gap, packets = measures.loss_pattern([0, 2, 1, 0, 3, 0, 0, 0, 0, 6], 0.1)
+    assert (gap, packets) == (pytest.approx(400), pytest.approx(4))
+    assert measures.loss_pattern([0, 0], 0.1) == (None, None)
+    assert measures.loss_pattern([0, 5], 0.1) == (None, 5)
+
+
+def test_the_variation_of_delay_is_its_standard_deviation() -> None:
+    assert measures.deviation([2, 4, 4, 4, 5, 5, 7, 9]) == pytest.approx(math.sqrt(32 / 7))
+    assert measures.deviation([3]) is None
+
+
+def test_first_delivery_is_the_end_of_the_first_bin_with_data() -> None:
+    assert measures.first_delivery_ms([0, 0, 0.5, 1], 0.025) == pytest.approx(75)
+    assert measures.first_delivery_ms([0, 0], 0.025) is None
+
+
+def test_the_ellipse_pools_runs_and_lies_along_the_correlation() -> None:
+    # Delays 1, 2, 3 and goodputs 3, 2, 1 together: means of 2, variances of 2/3, correlation of -1.
+    pooled = measures.ellipse([measures.sums([(1, 3)]), measures.sums([(2, 2), (3, 1)])])
+    assert pooled is not None
+    assert pooled["x"] == pooled["y"] == pytest.approx(2)
+    assert pooled["sx"] == pooled["sy"] == pytest.approx(math.sqrt(2 / 3))
+    assert pooled["a"] == pytest.approx(math.sqrt(2))
+    assert pooled["b"] == pytest.approx(0, abs=1e-6)
+    assert pooled["turn"] == pytest.approx(-math.pi / 4)
+    assert measures.ellipse([measures.sums([(1, 1)])]) is None
+
+
+def test_a_compact_record_leaves_out_the_warm_up() -> None:
+    windows = {"cwnd_packets": [[10.0] * 40, [10.0] * 40]}
+    record = make_record("codel")
+    record["measured_s"] = 45.0  # of 60 s in bins of 1.5 s: ten bins of warm-up
+    record["series"] |= windows | {"drops": [7] * 10 + [0] * 29 + [2]}
+    kept = measures.compact(record, plot=True)
+    assert measures.warm_bins(record) == 10
+    assert (kept["loss_gap_ms"], kept["loss_burst"]) == (None, 2)
+    assert kept["ellipse"][0] == 30
+    assert kept["plot"]["warm"] == 15
+    assert "plot" not in measures.compact(record, plot=False)
+    assert measures.common(kept)["goodput_mbps"] == 10
+
+
+def test_as_many_flows_load_the_link_as_the_window_formula_gives() -> None:
+    # 10 Mbit/s and 100 ms hold 125,000 bytes, 82.6 packets of 1514; 0.0363, 0.0811 and 0.1147 of 83.
+    assert link.parse(None).packets == 83
+    assert [load(link.parse(None), loss) for loss in (0.001, 0.005, 0.01)] == [3, 7, 10]
+
+
+def test_tail_drop_loses_what_the_congestion_levels_are_named_after() -> None:
+    rows = quell.evaluate([], sections=["8.2.2", "8.2.3", "8.2.4"], seeds=2)
+    assert [row["queue"] for row in rows] == ["pfifo limit 83"] * 3
+    losses = [row["measures"]["loss_rate"] for row in rows]
+    assert losses == [pytest.approx(loss, rel=0.35) for loss in (0.001, 0.005, 0.01)]
+
+
+# Verdicts. -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bar", "own", "reference", "expected"),
+    [
+        # 0.9 × 10 is 9: exactly kept, missed, and missed by a value that the seeds do not settle.
+        (at_least("goodput_mbps", 0.9, ""), [9.0, 9.0], [10.0, 10.0], PASS),
+        (at_least("goodput_mbps", 0.9, ""), [8.9, 8.9], [10.0, 10.0], FAIL),
+        (at_least("goodput_mbps", 0.9, ""), [8.0, 10.1], [10.0, 10.0], UNCLEAR),
+        # Seed by seed 0.5 × 20 - 8 and 0.5 × 40 - 18 leave 2 ms each: no spread, though the values have much.
+        (at_most("delay_ms", 0.5, ""), [8.0, 18.0], [20.0, 40.0], PASS),
+        (at_most("delay_ms", 0.5, ""), [12.0, 22.0], [20.0, 40.0], FAIL),
+        (at_most("delay_ms", 1.0, "", slack=25.0), [124.0], [100.0], PASS),
+        (at_most("delay_ms", 1.0, "", slack=25.0), [126.0], [100.0], FAIL),
+        (Bar("mos", True, 3.6, "", of_reference=False), [3.6, 3.6], [], PASS),
+        (Bar("mos", True, 3.6, "", of_reference=False), [3.5, 3.5], [], FAIL),
+        # Distances of 0 and 2 have a mean of 1 and, with t = 12.706, an interval of ± 12.7.
+        (at_most("delay_ms", 1.0, ""), [10.0, 8.0], [10.0, 10.0], UNCLEAR),
+        (at_most("fct_ms", 1.0, ""), [None, None], [1.0, 1.0], UNCLEAR),
+        (at_most("fct_ms", 1.0, ""), [1.0, 1.0], [None, None], UNCLEAR),
+    ],
+)
+def test_a_bar_is_kept_or_missed_with_confidence(
+    bar: Bar, own: list[float | None], reference: list[float | None], expected: str
+) -> None:
+    assert verdict.judge(bar, {bar.measure: own}, {bar.measure: reference}).verdict == expected
+
+
+def test_the_worst_bar_decides() -> None:
+    def judged(*found: str) -> str:
+        bar = Bar("mos", True, 1.0, "")
+        return verdict.overall([verdict.Judged(bar, None, None, one) for one in found])
+
+    assert judged(PASS, UNCLEAR, FAIL) == FAIL
+    assert judged(PASS, UNCLEAR) == UNCLEAR
+    assert judged(PASS, PASS) == PASS
+    assert judged() == REPORTED
+
+
+def test_every_scenario_of_the_rfc_is_there_with_its_requirement() -> None:
+    wanted = {
+        "4.4": RECOMMENDED, "4.5": MUST, "4.6": MUST, "5.1.1": MUST, "5.1.2": MUST, "5.2": MUST, "5.3": MUST,
+        "5.4": MAY, "6.2": MUST, "7.2": MUST, "8.2.2": RECOMMENDED, "8.2.3": RECOMMENDED, "8.2.4": RECOMMENDED,
+        "8.2.5": MUST, "8.2.6": MUST, "8.3": RECOMMENDED, "9.1": RECOMMENDED, "9.2": MAY, "10.2": MAY, "11.2": MUST,
+        "12.2": MUST,
+    }  # fmt: skip
+    assert {entry.section: entry.requirement for entry in suite.SUITE} == wanted
+    cases = [entry.name for entry in suite.SUITE if entry.section == "7.2"]
+    assert cases == ["bursts, case I", "bursts, case II", "bursts, case III", "bursts, case IV"]
+    assert sum(entry.section == "10.2" for entry in suite.SUITE) == 3
+    for entry in suite.SUITE:
+        assert all(bar.source.startswith("§") and bar.measure in measures.MEASURES for bar in entry.bars), entry.id
+        assert entry.bars or entry.shown, entry.id
+        assert len(entry.name) <= 18, "the matrix has 18 columns for a name"
+
+
+# Queues. -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_parameter_is_turned_where_it_stands_or_from_its_default() -> None:
+    def turned(words: str, factor: float) -> tuple[str, str]:
+        return candidate.parse_all([words])[0].turned(factor)
+
+    assert turned("codel", 2.0) == ("codel target 10ms", "target")
+    assert turned("codel limit 50 target 20ms ecn", 0.5) == ("codel target 10ms limit 50 ecn", "target")
+    assert turned("pfifo limit 83", 0.5) == ("pfifo limit 42", "limit")
+
+
+def test_ecn_is_switched_on_where_it_is_an_option_that_nobody_gave() -> None:
+    by_words = {one.name: one.with_ecn() for one in candidate.parse_all(["codel", "codel ecn", "fq_codel", "pfifo"])}
+    assert by_words == {"codel": "codel ecn", "codel ecn": "codel ecn", "fq_codel": "fq_codel", "pfifo": "pfifo"}
+
+
+class Short:
+    """A FIFO of 20 packets."""
+
+    def __init__(self) -> None:
+        self.packets: list[Any] = []
+
+    def enqueue(self, packet: Any, now: float) -> bool:
+        if len(self.packets) >= 20:
+            return False
+        self.packets.append(packet)
+        return True
+
+    def dequeue(self, now: float) -> Any:
+        return self.packets.pop(0) if self.packets else None
+
+
+class Steady:
+    """A controller that holds the limit at ten packets."""
+
+    period = 0.1
+    knobs = ("limit",)
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+
+    def decide(self, gauges: Any) -> Any:
+        return {"limit": 10}
+
+
+def test_queues_and_controllers_in_python_are_evaluated_too() -> None:
+    rows = quell.evaluate([Short, ("fifo", Steady)], sections="5.3,8.3,9.2,12", seeds=1)
+    by_queue = {name: {r["scenario"]: r for r in rows if r["queue"] == name} for name in ("Short", "fifo + Steady")}
+    for name, most_packets in (("Short", 20), ("fifo + Steady", 10)):
+        alone = by_queue[name]["unresponsive alone"]
+        assert alone["verdict"] == PASS
+        # A full queue of 1514-byte packets at 10 Mbit/s.
+        assert alone["measures"]["delay_ms"] == pytest.approx(most_packets * 1514 * 8 / 10e6 * 1000, rel=0.1)
+        for scenario in ("sensitivity", "bidirectional"):
+            assert by_queue[name][scenario]["verdict"] == LEFT_OUT
+            assert "Python" in by_queue[name][scenario]["reason"]
+    assert by_queue["Short"]["parameters"]["verdict"] == LEFT_OUT
+    assert Steady.made >= 3, "a fresh controller for every run"
+
+
+@pytest.mark.parametrize(
+    ("aqm", "message"),
+    [
+        (("codel",), "has 1 parts"),
+        (("fifo", object()), "is no controller"),
+        ((Short, Steady), "is written in Python and has no knobs"),
+        (["codel", 7], "7"),
+        ([Short, Short()], "two queues are called Short"),
+    ],
+)
+def test_what_is_no_queue_is_refused(aqm: Any, message: str) -> None:
+    with pytest.raises(quell.InputError, match=re.escape(message)):
+        quell.evaluate(aqm, sections="12")
+
+
+# The command. --------------------------------------------------------------------------------------------------------
+
+
+def test_some_sections_run_and_say_what_they_found(quell: Quell, tmp_path: Path) -> None:
+    done = quell("evaluate", *QUICK, "--json", "cells.json", "--html", "page.html", columns=80)
+    assert done.returncode == 0, done.stderr
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert "unresponsive alone" in done.stdout and "MUST" in done.stdout
+    cells = json.loads((tmp_path / "cells.json").read_text())
+    scenarios, queues = ("unresponsive alone", "unresponsive, TCP"), ("pfifo limit 83", "codel")
+    assert [(c["scenario"], c["queue"]) for c in cells] == [(s, q) for s in scenarios for q in queues]
+    keys = {"section", "requirement", "scenario", "queue", "verdict", "measures", "seeds", "bars", "reason"}
+    assert all(set(cell) == keys and len(cell["seeds"]) == 2 for cell in cells)
+    tail_drop = cells[2]
+    assert tail_drop["verdict"] == FAIL, "tail drop does not keep the queue half as long as its own"
+    delay = next(one for one in tail_drop["bars"] if one["measure"] == "tcp_delay_ms")
+    assert delay["limit"] == pytest.approx(0.5 * tail_drop["measures"]["tcp_delay_ms"])
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<tr><td title=") == 2
+    assert not re.search(r"(?:src|href)=[\"']?https?:", page)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cells.json", "page.html"]
+
+
+def test_the_json_stands_alone_on_standard_output(quell: Quell) -> None:
+    done = quell("evaluate", "--sections", "12", "--json", "-", "20mbit@rtt=40ms")
+    assert [cell["queue"] for cell in json.loads(done.stdout)][:2] == ["pfifo limit 67", "codel"]
+
+
+def test_many_queues_stay_within_80_columns(quell: Quell) -> None:
+    done = quell("evaluate", "--all", "--sections", "12", columns=80)
+    matrix = done.stdout.split("Passed")[0]
+    assert max(len(line) for line in matrix.splitlines()) <= 80
+    assert matrix.count("scenario") == 3, "the queues that do not fit stand in a table below"
+    assert "…" not in matrix
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sections", "5.9"], "--sections: unknown section `5.9`"),
+        (["--sections", ","], "--sections: names no section"),
+        (["--aqm", "codle"], "--aqm: unknown queue `codle`"),
+        (["--aqm", "pie", "--all"], "--all and --aqm"),
+        (["10parsec"], "10parsec"),
+        (["10mbit@rtt="], "no time after @rtt="),
+        (["1kbit"], "0.00826 packets"),
+        (["100gbit"], "packets"),
+        (["99999999gbit"], "too large"),
+        (["lte"], "no constant rate"),
+        (["wifi"], "wifi"),
+        (["nowhere.toml"], "nowhere.toml"),
+        (["--state", "nowhere/state"], "--state nowhere/state: the folder nowhere does not exist"),
+        (["--html", "."], "--html .: is a folder"),
+        (["--seeds", "0"], "seeds"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.call(["evaluate", *(() if "--sections" in arguments else ("--sections", "12")), *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1 and message in said.err, said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scenario_gives_its_link() -> None:
+    found = link.parse("home")
+    assert (found.rate_bps, found.keys["overhead"]) == (15_000_000, 14)
+
+
+def test_a_sender_that_the_simulator_lacks_is_named(quell: Quell) -> None:
+    plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.4"], seeds=1)
+    cells = run.evaluate(plan)
+    for cell in cells:
+        assert (cell.verdict == LEFT_OUT) == ("ledbat" in cell.reason)
+
+
+# Resumption. ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(quell: Quell, tmp_path: Path) -> None:
+    arguments = ["evaluate", "--sections", "8.2.4", "--seeds", "30", "--aqm", "cake"]
+    process = subprocess.Popen([QUELL, *arguments, "--jobs", "1"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    state = tmp_path / "quell-evaluate.state"
+    try:
+        deadline = time.monotonic() + 60
+        while not state.exists() or state.read_text().count("\n") < 4:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "finished runs are kept in quell-evaluate.state" in err and "Traceback" not in err
+    kept = state.read_text().splitlines()
+    assert 4 <= len(kept) < 61, "not all of 60 runs"
+    done = quell(*arguments, "--json", "again.json")
+    assert done.returncode == 0, done.stderr
+    assert not state.exists(), "all is done"
+    whole = quell(*arguments, "--json", "whole.json")
+    assert whole.returncode == 0
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "whole.json").read_text()
+
+
+def test_kept_runs_are_used_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
+    state = tmp_path / "state"
+    with monkeypatch.context() as patched:
+        patched.setattr(Kept, "finished", lambda _: None)
+        first = run.evaluate(plan, state=state)
+    monkeypatch.setattr(experiment, "stream", lambda runs, *_, **__: pytest.fail("ran again") if runs else None)
+    assert [cell.plain() for cell in run.evaluate(plan, state=state)] == [cell.plain() for cell in first]
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda text: text[:-20], "is cut off"),
+        (lambda text: text.replace('"flows"', '"flown"', 1), "line 2: is no finished run"),
+        (lambda text: text.replace("\n[", "\n{", 1), "line 2: is no finished run"),
+        (lambda text: "some notes\n", "but this is no such file"),
+        (lambda text: text.replace('"version": "', '"version": "9', 1), "is of another version of quell"),
+        (lambda text: "", "but this is no such file"),
+    ],
+)
+def test_a_spoilt_state_file_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spoil: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
+    state = tmp_path / "quell-evaluate.state"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Kept, "finished", lambda _: None)
+        run.evaluate(plan, state=state)
+    state.write_text(spoil(state.read_text()))
+    before = state.read_text()
+    assert cli.call(["evaluate", *QUICK]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and message in said and "--state" in said, said
+    assert state.read_text() == before, "a file that is somebody's is left as it is"
+
+
+def test_a_queue_that_is_left_out_says_why() -> None:
+    with pytest.raises(LeftOut, match="no parameter"):
+        candidate.Candidate("none", "fixed").turned(2.0)
