@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from conftest import QUEUES
+from quell.evaluation import candidate, link, run
+from quell.evaluation import page as evaluation_page
 from quell.experiment import Outcome
 from quell.papers import page as papers_page
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, rows
@@ -252,3 +254,40 @@ def test_papers_page_shows_printed_beside_measured_and_says_why(paper_page: Page
     paper_page.js("document.querySelectorAll('.matrix th')[1].click()")
     assert paper_page.js("return document.querySelector('.matrix tbody td').textContent") == "100"
     assert paper_page.errors() == []
+
+
+@pytest.fixture(scope="module")
+def evaluation(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    queues = candidate.parse_all(["codel", "fq_codel", "pie", "dualpi2", "codel limit 50 target 20ms ecn"])
+    plan = run.plan(link.parse(None), queues, sections=["4.5", "5.4", "12"], seeds=1)
+    path = tmp_path_factory.mktemp("evaluation") / "evaluation.html"
+    path.write_text(evaluation_page.page(plan, run.evaluate(plan), "quell evaluate"), encoding="utf-8")
+    return Page(browser, path)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_evaluation_opens_every_cell_without_errors_or_sideways_scrolling(
+    evaluation: Page, width: int, dark: bool
+) -> None:
+    evaluation.open(width, dark)
+    assert evaluation.js("return document.documentElement.scrollWidth") <= width
+    assert evaluation.count("table.rfc button") == 3 * 6
+    for index in range(18):
+        evaluation.js("document.querySelectorAll('table.rfc button')[arguments[0]].click()", index)
+        assert evaluation.js("return document.getElementById('details').open")
+        assert evaluation.js("const d = document.getElementById('details'); return d.scrollWidth <= d.clientWidth")
+        drawn = evaluation.js("return [...document.querySelectorAll('dialog svg')].map(s => s.outerHTML).join()")
+        assert not any(bad in drawn for bad in ("NaN", "undefined", "Infinity"))
+        evaluation.js("document.getElementById('close').click()")
+    assert evaluation.errors() == []
+
+
+def test_a_cell_shows_its_bars_its_source_and_its_plots(evaluation: Page) -> None:
+    evaluation.open(1280)
+    evaluation.js("document.querySelectorAll('table.rfc button')[1].click()")
+    told = evaluation.js("return document.getElementById('details').innerText")
+    for text in ("4.5 ECN: codel", "Bars", "RFC 7567", "losses with ECN", "Delay and goodput", "without ECN"):
+        assert text in told
+    assert evaluation.count("dialog svg") == 1 + 2 * 4, "an ellipse, and four plots of each run"
+    assert evaluation.js("return location.hash") == "#0-1"

@@ -97,6 +97,18 @@ def test_compare_gives_the_records_of_one_process(cluster: Any, capsys: pytest.C
     assert seen[0] == seen[1]
 
 
+def test_evaluate_gives_the_cells_of_one_process(
+    cluster: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    for where in ([], ["--ray", cluster.address]):
+        assert cli.call(["evaluate", "--sections", "5.3", "--seeds", "2", "--aqm", "codel", *where, "--json", "-"]) == 0
+        seen.append(json.loads(capsys.readouterr().out))
+    assert len(seen[0]) == 4
+    assert seen[0] == seen[1]
+
+
 def weigh(item: int, weights: list[float]) -> tuple[int, float]:
     return item, item * sum(weights)
 

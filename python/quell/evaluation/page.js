@@ -132,3 +132,4 @@ dialog.addEventListener("click", event => { if (event.target === dialog) dialog.
 dialog.addEventListener("close", () => history.replaceState(null, "", location.pathname + location.search));
 const linked = /^#(\d+)-(\d+)$/.exec(location.hash);
 if (linked && data.rows[+linked[1]] && data.queues[+linked[2]] !== undefined) open(+linked[1], +linked[2]);
+document.documentElement.dataset.ready = "1";

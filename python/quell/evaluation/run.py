@@ -156,7 +156,7 @@ def _tasks_of(plan: Plan, index: int, cell: Cell, run: Run) -> list[_Task]:
         scenario = Scenario.from_keys(**{**keys, "name": name, "seeds": plan.seeds, "seed": 1})
     except InputError as error:
         # What the simulator lacks, as LEDBAT, or a setting that a queue does not have: nothing that the user wrote.
-        raise LeftOut(f"cannot be simulated: {error}") from None
+        raise LeftOut(f"cannot be simulated: {str(error).partition('; known: ')[0]}") from None
     bin_s = round(entry.bin * plan.link.rtt_s, 6)
     # A series has no more than a few thousand bins, also where the round trip is short.
     bin_s = max(bin_s, scenario.duration_s / 3000)
