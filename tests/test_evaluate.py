@@ -360,7 +360,7 @@ def test_kept_runs_are_used_and_not_run_again(tmp_path: Path, monkeypatch: pytes
         (lambda text: text.replace("\n[", "\n{", 1), "line 2: is no finished run"),
         (lambda text: "some notes\n", "but this is no such file"),
         (lambda text: text.replace('"version": "', '"version": "9', 1), "is of another version of quell"),
-        (lambda text: "", "but this is no such file"),
+        (lambda text: "\n" + text, "but this is no such file"),
     ],
 )
 def test_a_spoilt_state_file_is_refused_in_one_line(
@@ -378,6 +378,12 @@ def test_a_spoilt_state_file_is_refused_in_one_line(
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and message in said and "--state" in said, said
     assert state.read_text() == before, "a file that is somebody's is left as it is"
+
+
+def test_two_evaluations_do_not_share_a_state_file(tmp_path: Path) -> None:
+    plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
+    with Kept(tmp_path / "state"), pytest.raises(quell.InputError, match="is in use by another evaluation"):
+        run.evaluate(plan, state=tmp_path / "state")
 
 
 def test_a_queue_that_is_left_out_says_why() -> None:

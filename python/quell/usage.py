@@ -12,6 +12,7 @@ COMMANDS = {
         "optimum": "Find the best constant limit or drop probability of a plain FIFO, and the front of constants.",
         "sweep": "Run a scenario with all combinations of some keys' values.",
         "rpm": "Measure responsiveness under working conditions, in round trips per minute.",
+        "evaluate": "Evaluate queues as RFC 7928 has it: its scenarios, with a verdict and plots for each queue.",
         "queues": "List the queues with their options and defaults.",
         "scenarios": "List the built-in scenarios, or print one as a file.",
     },

@@ -40,11 +40,6 @@ class Candidate:
             raise LeftOut("needs queue words; what is written in Python works at the bottleneck, as it is given")
         return self.queue
 
-    @property
-    def anywhere(self) -> str:
-        """Return the queue's words for a second place on the path, where the link, if CAKE shapes, is its shaper."""
-        return self.words
-
     def options(self) -> list[dict[str, Any]]:
         """List the parameters: `name`, `value`, `default`, `meaning`; empty where the queue is written in Python."""
         if isinstance(self.queue, OwnQueue):

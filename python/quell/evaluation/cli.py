@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from quell import experiment, files
 from quell._core import InputError
@@ -27,7 +28,7 @@ def evaluate(
         str | None,
         typer.Argument(
             metavar="LINK",
-            help=f"RATE[@rtt=TIME], or a scenario whose link it is. Default: {link.DEFAULT}.",
+            help=escape(f"RATE[@rtt=TIME], or a scenario whose link it is. Default: {link.DEFAULT}."),
             show_default=False,
         ),
     ] = None,
@@ -57,7 +58,7 @@ def evaluate(
     ] = None,
     html: Html = None,
 ) -> int:
-    """Evaluate queues as RFC 7928 has it: a matrix of its scenarios, a verdict and plots for each queue."""
+    """Evaluate queues as RFC 7928 has it: its scenarios, with a verdict and plots for each queue."""
     if all_ and aqm:
         raise InputError("--all and --aqm: give one of the two")
     targets = Targets(json, html)

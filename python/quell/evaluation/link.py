@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quell import _core, experiment
+from quell import _core, experiment, notes
 from quell._core import InputError
 
 DEFAULT = "10mbit@rtt=100ms"
@@ -68,6 +68,7 @@ def parse(text: str | None) -> Link:
         rate, at, rtt = given.partition("@rtt=")
         if at and not rtt:
             raise InputError(f"{given}: no time after @rtt=; write a link as in {DEFAULT}")
+        notes.warn("", None, {"rate": rate})
         link = Link(_core.quantity(rate, "rate"), _core.quantity(rtt or "100ms", "time") / 1e9)
     else:
         link = _of_scenario(given)

@@ -62,7 +62,7 @@ _PLAYS = at_most("stalls", 1.0, "§9.1: video stalls no more than at tail drop; 
 
 
 def _both_ways(link: Link, candidate: Candidate) -> Keys:
-    both = link.table() | {"up": {"queue": candidate.anywhere}}
+    both = link.table() | {"up": {"queue": candidate.words}}
     return scenario(link, [tcp(link, 2), tcp(link, 2, direction="up")], link=both)
 
 
@@ -139,7 +139,7 @@ def _multi(name: str, about: str, second: Callable[[Link, Candidate], str], bars
 
 
 SECTION_10 = (
-    _multi("twice this queue", "Both have this queue.", lambda _, candidate: candidate.anywhere, _CHAIN),
+    _multi("twice this queue", "Both have this queue.", lambda _, candidate: candidate.words, _CHAIN),
     _multi("before another AQM", "The second has PIE; for PIE, CoDel.", _other_aqm, _CHAIN),
     _multi("before tail drop", "The second has tail drop.", lambda link, _: f"pfifo limit {link.packets}", _ONE_OF_TWO),
 )

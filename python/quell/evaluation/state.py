@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 from typing import Any, TextIO
@@ -10,6 +11,8 @@ from quell import _core, files
 from quell._core import InputError
 
 _FORMAT = 1
+_LONGEST = 10_000_000
+"""Characters of a line."""
 
 
 class Kept:
@@ -23,39 +26,47 @@ class Kept:
     def __enter__(self) -> Kept:
         if self._path is None:
             return self
-        header = json.dumps({"quell evaluate": _FORMAT, "version": _core.__version__})
-        if self._path.exists():
-            self._read(self._path, header)
+        header = json.dumps({"quell evaluate": _FORMAT, "version": _core.__version__}) + "\n"
+        if self._path.exists() and not self._path.is_file():
+            raise InputError(f"{self._path}: is no plain file; name another: --state")
         try:
-            new = not self._path.exists()
-            self._file = files.follow(self._path).open("a", encoding="utf-8")
-            if new:
-                self._file.write(header + "\n")
-                self._file.flush()
+            self._file = files.follow(self._path).open("a+", encoding="utf-8")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file.seek(0)
+            self._read(self._path, self._file, header)
+            self._file.flush()
+        except BlockingIOError:
+            raise InputError(f"{self._path}: is in use by another evaluation; name another file: --state") from None
         except OSError as error:
-            raise InputError(f"{self._path}: cannot be written: {error.strerror}; name another file: --state") from None
+            raise InputError(f"{self._path}: cannot be used: {error.strerror}; name another file: --state") from None
         return self
 
-    def _read(self, path: Path, header: str) -> None:
+    def _read(self, path: Path, file: TextIO, header: str) -> None:
+        """Read what is there; write the header of a new file."""
         again = "remove the file to start again, or name another: --state"
         try:
-            lines = path.read_text("utf-8").split("\n")
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}; {again}") from None
-        except UnicodeDecodeError:
-            raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
-        if lines[0] != header:
-            what = "is of another version of quell" if lines[0].startswith('{"quell evaluate"') else "is no such file"
-            raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {again}")
-        if lines.pop():
-            raise InputError(f"{path}: line {len(lines) + 1}: is cut off; {again}")
-        for number, line in enumerate(lines[1:], 2):
-            try:
+            first = file.readline(_LONGEST)
+            if not first:
+                file.write(header)
+                return
+            if first != header:
+                other = first.startswith('{"quell evaluate"')
+                what = "is of another version of quell" if other else "is no such file"
+                raise InputError(f"{path}: finished runs of quell evaluate are kept here, but this {what}; {again}")
+            number = 1
+            while line := file.readline(_LONGEST):
+                number += 1
+                if not line.endswith("\n"):
+                    raise InputError(f"{path}: line {number}: is cut off; {again}")
                 key, run = json.loads(line)
                 self.runs[str(key)] = dict(run)
                 _ = run["ellipse"], run["flows"], run["goodput_mbps"]
-            except (ValueError, TypeError, KeyError):
-                raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
+        except InputError:  # a ValueError, too
+            raise
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
+        except (ValueError, TypeError, KeyError):
+            raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
         """Keep a run."""
