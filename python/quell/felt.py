@@ -58,6 +58,7 @@ FIGURES = (
     Figure("probe", "responsiveness", "RPM", 0, +1, _part("rpm")),
     Figure("download", "download", "Mbit/s", 1, +1, _part("rate_mbps")),
     Figure("upload", "upload", "Mbit/s", 1, +1, _part("rate_mbps")),
+    Figure("backup", "backup", "Mbit/s", 1, +1, _part("rate_mbps")),
 )
 """What is shown of each kind, in this order; docs/applications.md has the bounds' sources."""
 

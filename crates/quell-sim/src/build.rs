@@ -296,7 +296,10 @@ impl World {
         }
         let report = self.report(flow, Report::new(flow, span));
         match &flow.kind {
-            FlowKind::Tcp(tcp) | FlowKind::Download(tcp) | FlowKind::Upload(tcp) => {
+            FlowKind::Tcp(tcp)
+            | FlowKind::Download(tcp)
+            | FlowKind::Upload(tcp)
+            | FlowKind::Backup(tcp) => {
                 self.connect(tcp, tcp.bytes, path, span, report)?;
             }
             FlowKind::Web(_) => {

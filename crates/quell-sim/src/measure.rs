@@ -237,7 +237,7 @@ impl Measures {
     pub fn rtt_of_transfers(&self) -> Hist {
         let mut all = self.rtt.clone();
         let of = self.reports.iter().zip(&self.acks);
-        let of = of.filter(|(r, _)| matches!(r.kind, "tcp" | "download" | "upload"));
+        let of = of.filter(|(r, _)| matches!(r.kind, "tcp" | "download" | "upload" | "backup"));
         of.filter_map(|(_, a)| a.rtt.as_ref())
             .for_each(|own| all.merge(own));
         all

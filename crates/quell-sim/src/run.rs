@@ -344,7 +344,8 @@ impl World {
         };
         let mut all: Vec<_> = self.measures.apps.iter().filter_map(result).collect();
         let transfers = self.measures.reports.iter().zip(flows);
-        let transfers = transfers.filter(|(r, _)| matches!(r.kind, "download" | "upload"));
+        let transfers =
+            transfers.filter(|(r, _)| matches!(r.kind, "download" | "upload" | "backup"));
         all.extend(transfers.map(|(r, flow)| Application {
             kind: r.kind.to_owned(),
             rate_mbps: Some(flow.goodput_mbps),

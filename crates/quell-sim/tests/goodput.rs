@@ -10,7 +10,10 @@ use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
 
 const MSS: f64 = 1448.0;
-const CCS: &[&str] = &["newreno", "cubic", "bic", "bbr", "dctcp", "prague"];
+const CCS: &[&str] = &[
+    "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",
+    "ledbat++",
+];
 /// IP and TCP headers with timestamps.
 const HEADERS: f64 = 52.0;
 

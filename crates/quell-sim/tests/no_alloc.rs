@@ -30,7 +30,10 @@ fn allocations(text: &str, queue: &str, warm: u64) -> usize {
 // One test alone: another thread's allocations would count.
 #[test]
 fn steady_state_allocates_nothing() {
-    for cc in ["newreno", "cubic", "bic", "bbr", "dctcp", "prague"] {
+    for cc in [
+        "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
+        "ledbat", "ledbat++",
+    ] {
         for queue in [
             "pfifo limit 1000",
             "pfifo limit 50",

@@ -8,11 +8,16 @@ pub mod cubic;
 pub mod dctcp;
 pub mod hystart;
 pub mod hystart_plus;
+pub mod illinois;
+pub mod ledbat;
+pub mod ledbat_plus;
 pub mod newreno;
 pub mod outside;
 pub mod prague;
 #[cfg(test)]
 mod testpath;
+pub mod vegas;
+pub mod westwood;
 
 use quell_qdisc::Nanos;
 
@@ -21,9 +26,14 @@ pub use bbr::Bbr;
 pub use bic::Bic;
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
+pub use illinois::Illinois;
+pub use ledbat::Ledbat;
+pub use ledbat_plus::LedbatPlus;
 pub use newreno::NewReno;
 pub use outside::{Congestion, Outside};
 pub use prague::Prague;
+pub use vegas::Vegas;
+pub use westwood::Westwood;
 
 /// The largest burst, bytes: 64 KiB with room for headers.
 pub const MOST_BYTES: u64 = 65_536 - 321;
@@ -294,6 +304,16 @@ pub enum CongestionControl {
     Dctcp(Dctcp),
     /// Scalable, for L4S.
     Prague(Prague),
+    /// A few packets queued, by round trips.
+    Vegas(Vegas),
+    /// Reno, with the measured bandwidth after losses.
+    Westwood(Westwood),
+    /// Reno, faster and braver while the queue is short.
+    Illinois(Illinois),
+    /// RFC 6817.
+    Ledbat(Ledbat),
+    /// Its successor.
+    LedbatPlus(LedbatPlus),
     /// What another crate brings.
     Outside(Outside),
 }
@@ -314,6 +334,11 @@ impl CongestionControl {
                 true => prague::VirtualRtt::Rate,
                 false => prague::VirtualRtt::Additive,
             })),
+            Cc::Vegas => Self::Vegas(Vegas::new(vegas::Params::default())),
+            Cc::Westwood => Self::Westwood(Westwood::default()),
+            Cc::Illinois => Self::Illinois(Illinois::default()),
+            Cc::Ledbat => Self::Ledbat(Ledbat::new()),
+            Cc::LedbatPlus => Self::LedbatPlus(LedbatPlus::new()),
             Cc::Outside(ref factory) => Self::Outside(Outside::new(factory)),
         }
     }
@@ -335,6 +360,11 @@ impl CongestionControl {
             Self::Bbr(c) => c.as_mut(),
             Self::Dctcp(c) => c,
             Self::Prague(c) => c,
+            Self::Vegas(c) => c,
+            Self::Westwood(c) => c,
+            Self::Illinois(c) => c,
+            Self::Ledbat(c) => c,
+            Self::LedbatPlus(c) => c,
             Self::Outside(c) => c,
         }
     }
@@ -357,6 +387,11 @@ impl CongestionControl {
             Self::Cubic(c) => c.cong_avoid(s, now, acked),
             Self::Bic(c) => c.cong_avoid(s, now, acked),
             Self::Dctcp(c) => c.cong_avoid(s, now, acked),
+            Self::Vegas(c) => c.cong_avoid(s, now, acked),
+            Self::Westwood(c) => c.cong_avoid(s, now, acked),
+            Self::Illinois(c) => c.cong_avoid(s, now, acked),
+            Self::Ledbat(c) => c.cong_avoid(s, now, acked),
+            Self::LedbatPlus(c) => c.cong_avoid(s, now, acked),
             Self::Outside(c) => c.cong_avoid(s, now, acked),
             Self::Bbr(_) | Self::Prague(_) => {}
         }
@@ -368,6 +403,11 @@ impl CongestionControl {
         match self {
             Self::Cubic(c) => c.pkts_acked(s, now, acked, rtt),
             Self::Bic(c) => c.pkts_acked(s, now, acked, rtt),
+            Self::Vegas(c) => c.pkts_acked(s, now, acked, rtt),
+            Self::Westwood(c) => c.pkts_acked(s, now, acked, rtt),
+            Self::Illinois(c) => c.pkts_acked(s, now, acked, rtt),
+            Self::Ledbat(c) => c.pkts_acked(s, now, acked, rtt),
+            Self::LedbatPlus(c) => c.pkts_acked(s, now, acked, rtt),
             _ => {}
         }
     }

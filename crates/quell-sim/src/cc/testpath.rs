@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
-use super::{AckEvent, CaState, CongestionControl, RateSample, Sock};
+use super::{AckEvent, CaState, CongestionControl, Event, RateSample, Sock};
 
 /// What an ACK needs to know of its packet.
 struct Sent {
@@ -121,6 +121,7 @@ impl Path {
         if s.state == CaState::Cwr && s.una > self.cwr_end {
             if !cc.full_control() {
                 s.cwnd = s.ssthresh;
+                cc.event(s, self.now, Event::CompleteCwr);
             }
             cc.set_state(s, self.now, CaState::Open);
             s.state = CaState::Open;

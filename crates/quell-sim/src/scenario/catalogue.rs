@@ -42,7 +42,8 @@ pub fn catalogue() -> Vec<TableInfo> {
     });
     // What has two names is described once, and what has TCP's keys alone not at all.
     let described = |kind: &&Kind| {
-        (kind.make)().name() == kind.name && !matches!(kind.name, "probe" | "download" | "upload")
+        (kind.make)().name() == kind.name
+            && !matches!(kind.name, "probe" | "download" | "upload" | "backup")
     };
     let kinds = KINDS.iter().filter(described).map(|kind| TableInfo {
         name: kind.name,

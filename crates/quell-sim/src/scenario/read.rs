@@ -10,7 +10,6 @@ use super::cell;
 use super::key::{Keys, Reader};
 use super::keys::{self, BETWEEN, FILE, FLOW, LINK, MOST_FLOWS, WAY, Way};
 use super::model::{Direction, Flow, Link, Scenario};
-use super::traffic::FlowKind;
 use super::tree::Table;
 use super::wifi::Ends;
 
@@ -64,9 +63,10 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
         }
         None => {
             let flows = file.tables("flow")?.unwrap_or_default();
-            let upward = flows
-                .iter()
-                .any(|t| t.text("direction") == Some("up") || t.text("kind") == Some("upload"));
+            let upward = flows.iter().any(|t| {
+                t.text("direction") == Some("up")
+                    || matches!(t.text("kind"), Some("upload" | "backup"))
+            });
             upward.then(|| scenario.link.clone())
         }
     };
@@ -122,7 +122,7 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
             let mut way = Way::new(scenario.hops.len() as u32);
             WAY.read(table, &mut way)?;
             (flow.direction, flow.hops) = (way.direction, way.hops);
-            if matches!(flow.kind, FlowKind::Upload(_)) {
+            if flow.kind.goes_up() {
                 if table.text("direction") == Some("down") {
                     let error = Error::new("an upload does not go down");
                     return Err(table.error(

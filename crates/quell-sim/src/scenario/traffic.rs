@@ -32,6 +32,8 @@ pub enum FlowKind {
     Download(Tcp),
     /// A transfer from the user.
     Upload(Tcp),
+    /// The same in the background.
+    Backup(Tcp),
 }
 
 impl FlowKind {
@@ -50,7 +52,13 @@ impl FlowKind {
             FlowKind::Probe(_) => "probe",
             FlowKind::Download(_) => "download",
             FlowKind::Upload(_) => "upload",
+            FlowKind::Backup(_) => "backup",
         }
+    }
+
+    /// Does it go from the user to the network, whatever the file says?
+    pub(super) fn goes_up(&self) -> bool {
+        matches!(self, FlowKind::Upload(_) | FlowKind::Backup(_))
     }
 
     /// Does it send datagrams both ways?
@@ -64,6 +72,7 @@ impl FlowKind {
             FlowKind::Tcp(tcp)
             | FlowKind::Download(tcp)
             | FlowKind::Upload(tcp)
+            | FlowKind::Backup(tcp)
             | FlowKind::Probe(tcp) => Some(tcp),
             FlowKind::Web(web) => Some(&web.tcp),
             FlowKind::Page(page) => Some(&page.tcp),
@@ -78,6 +87,7 @@ impl FlowKind {
             FlowKind::Tcp(tcp)
             | FlowKind::Download(tcp)
             | FlowKind::Upload(tcp)
+            | FlowKind::Backup(tcp)
             | FlowKind::Probe(tcp) => Some(tcp),
             FlowKind::Web(web) => Some(&mut web.tcp),
             FlowKind::Page(page) => Some(&mut page.tcp),
@@ -381,13 +391,24 @@ pub enum Cc {
         /// As if it were 25 ms at least, instead (`rtt_scaling = "rate"`).
         rate_scaling: bool,
     },
+    /// `vegas`.
+    Vegas,
+    /// `westwood` (Westwood+).
+    Westwood,
+    /// `illinois`.
+    Illinois,
+    /// `ledbat`.
+    Ledbat,
+    /// `ledbat++`.
+    LedbatPlus,
     /// One that another crate brings; no file can name it.
     Outside(outside::Factory),
 }
 
 impl Cc {
     /// The words for [`Cc::named`].
-    pub(super) const NAMES: &str = "newreno|reno|cubic|bic|bbr|dctcp|prague";
+    pub(super) const NAMES: &str =
+        "newreno|reno|cubic|bic|bbr|dctcp|prague|vegas|westwood|illinois|ledbat|ledbat++";
 
     /// A congestion control that another crate brings: `name` is what records call it, `make` is called for each connection.
     pub fn outside<C: outside::Congestion + 'static>(
@@ -406,6 +427,11 @@ impl Cc {
             Cc::Bbr => "bbr",
             Cc::Dctcp => "dctcp",
             Cc::Prague { .. } => "prague",
+            Cc::Vegas => "vegas",
+            Cc::Westwood => "westwood",
+            Cc::Illinois => "illinois",
+            Cc::Ledbat => "ledbat",
+            Cc::LedbatPlus => "ledbat++",
             Cc::Outside(factory) => factory.name(),
         }
     }
@@ -420,6 +446,11 @@ impl Cc {
             "prague" => Cc::Prague {
                 rate_scaling: false,
             },
+            "vegas" => Cc::Vegas,
+            "westwood" => Cc::Westwood,
+            "illinois" => Cc::Illinois,
+            "ledbat" => Cc::Ledbat,
+            "ledbat++" => Cc::LedbatPlus,
             _ => Cc::NewReno,
         }
     }

@@ -73,7 +73,10 @@ mod tests {
     #[test]
     fn a_flow_goes_on_behind_segment_2_to_the_32_as_if_nothing_were() {
         let near = (1 << 32) - 700;
-        for cc in ["newreno", "cubic", "bic", "bbr", "dctcp", "prague"] {
+        for cc in [
+            "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
+            "ledbat", "ledbat++",
+        ] {
             for ecn in [false, true] {
                 for sack in [true, false] {
                     for loss in [0.0, 0.01] {

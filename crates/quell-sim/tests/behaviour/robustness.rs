@@ -4,7 +4,10 @@ use quell_qdisc::{Knobs, MS, SEC};
 
 use crate::common::{gauges_at, measure, measure_with, near, world};
 
-const CCS: [&str; 6] = ["newreno", "cubic", "bic", "bbr", "dctcp", "prague"];
+const CCS: [&str; 11] = [
+    "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",
+    "ledbat++",
+];
 
 #[test]
 fn a_third_of_all_packets_lost_still_completes_a_transfer() {

@@ -84,7 +84,13 @@ fn link(rng: &mut Rng, text: &mut String, delay: bool) {
 }
 
 fn tcp(rng: &mut Rng, text: &mut String) {
-    let cc = one(rng, &["newreno", "cubic", "bic", "bbr", "dctcp", "prague"]);
+    let cc = one(
+        rng,
+        &[
+            "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
+            "ledbat", "ledbat++",
+        ],
+    );
     *text += &format!("cc = \"{cc}\"\n");
     if chance(rng, 0.5) {
         *text += &format!("ecn = {}\n", chance(rng, 0.7));
@@ -298,7 +304,7 @@ fn whatever_a_scenario_says_packets_are_conserved_and_clones_agree() {
 /// An application with whatever keys it can have.
 fn application(rng: &mut Rng, text: &mut String) {
     let kinds = [
-        "call", "game", "page", "video", "probe", "download", "upload",
+        "call", "game", "page", "video", "probe", "download", "upload", "backup",
     ];
     let kind = one(rng, &kinds);
     *text += &format!(
@@ -328,7 +334,7 @@ fn application(rng: &mut Rng, text: &mut String) {
             }
         }
     }
-    if kind != "upload" && chance(rng, 0.2) {
+    if !matches!(kind, "upload" | "backup") && chance(rng, 0.2) {
         *text += "direction = \"up\"\n";
     }
     if chance(rng, 0.5) {

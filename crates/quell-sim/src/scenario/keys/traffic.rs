@@ -28,7 +28,7 @@ pub(in crate::scenario) struct Kind {
 }
 
 /// Every kind, in the order of [`super::FLOW`]'s `kind`.
-pub(in crate::scenario) static KINDS: [Kind; 13] = [
+pub(in crate::scenario) static KINDS: [Kind; 14] = [
     Kind {
         name: "tcp",
         about: "TCP transfers",
@@ -94,12 +94,25 @@ pub(in crate::scenario) static KINDS: [Kind; 13] = [
         about: "a transfer from the user, with the keys of `tcp`; its direction is up",
         make: || FlowKind::Upload(Tcp::default()),
     },
+    Kind {
+        name: "backup",
+        about: "an upload in the background, with the keys of `tcp`; `cc` is `ledbat++` where it is not given",
+        make: || {
+            FlowKind::Backup(Tcp {
+                cc: Cc::LedbatPlus,
+                ..Tcp::default()
+            })
+        },
+    },
 ];
 
 /// Walks through the sections of a kind's table: the one place that says which they are.
 pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> Result<(), Error> {
     match kind {
-        FlowKind::Tcp(tcp) | FlowKind::Download(tcp) | FlowKind::Upload(tcp) => {
+        FlowKind::Tcp(tcp)
+        | FlowKind::Download(tcp)
+        | FlowKind::Upload(tcp)
+        | FlowKind::Backup(tcp) => {
             to.visit(&TCP, tcp)?;
             to.visit(&TRANSFER, tcp)
         }

@@ -1,0 +1,225 @@
+//! LEDBAT (RFC 6817): a transfer in the background, whose window aims at 100 ms of queuing delay and gives way to others.
+//!
+//! Deviations from RFC 6817: the delay is the round trip's, as LEDBAT++ measures it, because TCP's ACKs have no time of arrival in
+//! enough precision; so a queue on the way back counts too. The retransmission timeout is the sender's, in place of the RFC's
+//! congestion timeout. The key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
+
+use quell_qdisc::{MS, Nanos, SEC, US};
+
+use super::{Ops, Sock};
+
+/// Section 2.5: at most 100 ms.
+const TARGET: Nanos = 100 * MS;
+/// Packets of growth per round with no queue; section 2.5: at most 1.
+const GAIN: i64 = 1;
+/// Packets; section 2.5: 2.
+pub(super) const MIN_CWND: u32 = 2;
+const INIT_CWND: u32 = 2;
+/// Packets that the window may exceed what is in flight; section 2.5: 1.
+const ALLOWED_INCREASE: u32 = 1;
+/// Minutes that a lowest delay counts, and samples that the present one is the lowest of; section 2.5: 10, and 4 suffice.
+const BASE_HISTORY: usize = 10;
+const CURRENT_FILTER: usize = 4;
+
+/// The lowest delay of each of the last minutes and the last delays (section 2.4.2), µs.
+#[derive(Clone, Debug)]
+pub(super) struct Delays {
+    base_us: [u32; BASE_HISTORY],
+    current_us: [u32; CURRENT_FILTER],
+    minute: u32,
+    next: u8,
+}
+
+impl Delays {
+    pub(super) fn new() -> Self {
+        Self {
+            base_us: [u32::MAX; BASE_HISTORY],
+            current_us: [u32::MAX; CURRENT_FILTER],
+            minute: 0,
+            next: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, now: Nanos, delay: Nanos) {
+        let delay_us = (delay / US).min(u64::from(u32::MAX)) as u32;
+        let minute = (now / (60 * SEC)) as u32;
+        if minute != self.minute {
+            // A connection that was silent for minutes forgets as many.
+            for _ in 0..(minute - self.minute).min(BASE_HISTORY as u32) {
+                self.base_us.rotate_right(1);
+                self.base_us[0] = u32::MAX;
+            }
+            self.minute = minute;
+        }
+        self.base_us[0] = self.base_us[0].min(delay_us);
+        self.current_us[usize::from(self.next)] = delay_us;
+        self.next = (self.next + 1) % CURRENT_FILTER as u8;
+    }
+
+    /// The delay without a queue; `None` before the first sample.
+    pub(super) fn base(&self) -> Option<Nanos> {
+        let lowest = self.base_us.iter().copied().min();
+        lowest
+            .filter(|us| *us != u32::MAX)
+            .map(|us| u64::from(us) * US)
+    }
+
+    /// Queuing delay: the lowest of the last samples over the base.
+    #[inline]
+    pub(super) fn queuing(&self) -> Nanos {
+        let current = self.current_us.iter().copied().min().unwrap_or(u32::MAX);
+        let base = self.base_us.iter().copied().min().unwrap_or(u32::MAX);
+        u64::from(current.saturating_sub(base)) * US
+    }
+}
+
+/// One sender's LEDBAT.
+#[derive(Clone, Debug)]
+pub struct Ledbat {
+    delays: Delays,
+    /// Growth that is not yet a whole packet, in µs times packets acknowledged.
+    growth: i64,
+}
+
+impl Ledbat {
+    /// A fresh one.
+    pub fn new() -> Self {
+        Self {
+            delays: Delays::new(),
+            growth: 0,
+        }
+    }
+}
+
+impl Default for Ledbat {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ops for Ledbat {
+    fn init(&mut self, s: &mut Sock, _now: Nanos, _seed: u64) {
+        s.cwnd = s.cwnd.min(INIT_CWND);
+        // The RFC's procedures have no slow start.
+        s.ssthresh = s.cwnd;
+    }
+
+    /// Section 2.4.2, "on data loss".
+    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+        self.growth = 0;
+        (s.cwnd / 2).max(MIN_CWND)
+    }
+
+    /// Section 2.4.2, "on acknowledgment": cwnd += GAIN (TARGET - queuing delay) / TARGET * acked / cwnd.
+    #[inline]
+    fn cong_avoid(&mut self, s: &mut Sock, _now: Nanos, acked: u32) {
+        let off_target = (TARGET / US) as i64 - (self.delays.queuing() / US) as i64;
+        self.growth += GAIN * off_target * i64::from(acked);
+        let packet = (TARGET / US) as i64 * i64::from(s.cwnd);
+        let whole = self.growth / packet;
+        self.growth -= whole * packet;
+        let most = s.in_flight() + acked + ALLOWED_INCREASE;
+        let cwnd = (i64::from(s.cwnd) + whole).min(i64::from(most));
+        s.cwnd = cwnd.max(i64::from(MIN_CWND)) as u32;
+    }
+
+    #[inline]
+    fn pkts_acked(&mut self, _s: &mut Sock, now: Nanos, _acked: u32, rtt: Nanos) {
+        if rtt != 0 {
+            self.delays.add(now, rtt);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CongestionControl;
+    use super::super::testpath::{Path, mean, rate};
+    use super::*;
+
+    /// A full window, acknowledged one by one, with this queuing delay over a base of 20 ms.
+    fn round(cwnd: u32, queuing: Nanos) -> u32 {
+        let mut l = Ledbat::new();
+        let mut s = Sock {
+            nxt: u64::from(cwnd),
+            ..Sock::new(1448, cwnd)
+        };
+        l.pkts_acked(&mut s, 0, 1, 20 * MS);
+        for _ in 0..CURRENT_FILTER {
+            l.pkts_acked(&mut s, 0, 1, 20 * MS + queuing);
+        }
+        for _ in 0..cwnd {
+            l.cong_avoid(&mut s, 0, 1);
+        }
+        s.cwnd
+    }
+
+    #[test]
+    fn growth_is_a_packet_per_round_without_a_queue_and_none_at_the_target() {
+        // RFC 6817, section 2.4.2, with GAIN = 1 and TARGET = 100 ms.
+        assert_eq!(round(40, 0), 41);
+        assert_eq!(round(40, 100 * MS), 40);
+        assert_eq!(round(40, 205 * MS), 39);
+        assert_eq!(round(40, 350 * MS), 38); // -2.5 packets
+    }
+
+    #[test]
+    fn the_window_exceeds_what_was_in_flight_by_one_packet_at_most() {
+        let mut l = Ledbat::new();
+        let mut s = Sock {
+            nxt: 5,
+            ..Sock::new(1448, 40)
+        };
+        l.pkts_acked(&mut s, 0, 1, 20 * MS);
+        s.una = 1;
+        l.cong_avoid(&mut s, 0, 1);
+        assert_eq!(s.cwnd, 6); // ALLOWED_INCREASE
+    }
+
+    #[test]
+    fn it_begins_with_two_packets_and_a_loss_leaves_half_but_two() {
+        let mut l = Ledbat::new();
+        let mut s = Sock::new(1448, 10);
+        l.init(&mut s, 0, 0);
+        assert_eq!(s.cwnd, 2);
+        assert!(!s.in_slow_start());
+        s.cwnd = 31;
+        assert_eq!(l.ssthresh(&mut s, 0), 15);
+        s.cwnd = 3;
+        assert_eq!(l.ssthresh(&mut s, 0), 2);
+    }
+
+    #[test]
+    fn a_base_delay_counts_for_ten_minutes() {
+        let mut d = Delays::new();
+        d.add(0, 20 * MS);
+        for minute in 1..10 {
+            d.add(minute * 60 * SEC, 50 * MS);
+            assert_eq!(d.base(), Some(20 * MS), "{minute}");
+        }
+        d.add(600 * SEC, 50 * MS);
+        assert_eq!(d.base(), Some(50 * MS));
+    }
+
+    #[test]
+    fn the_queuing_delay_is_the_lowest_of_four_samples() {
+        let mut d = Delays::new();
+        for delay in [20, 90, 60, 70, 80] {
+            d.add(0, delay * MS);
+        }
+        assert_eq!(d.queuing(), 40 * MS);
+    }
+
+    #[test]
+    fn alone_it_fills_the_link_with_its_target_of_queue() {
+        let mut p = Path::new(CongestionControl::Ledbat(Ledbat::new()), rate(10), 40 * MS);
+        p.run_for(60 * SEC);
+        let before = p.s.delivered;
+        let queue = mean(&mut p, 10 * SEC, |p| p.queue() as f64);
+        let share = (p.s.delivered - before) as f64 / (10.0 * rate(10) as f64);
+        assert!(share > 0.99, "{share}");
+        // 833 packets/s: 100 ms are 83 packets.
+        assert!((75.0..92.0).contains(&queue), "{queue}");
+    }
+}

@@ -1,0 +1,267 @@
+//! LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus-06, "LEDBAT++: congestion control for background traffic"): LEDBAT with a target of
+//! 60 ms, slower growth, multiplicative decrease, and slowdowns that let it see the path without its own queue.
+//!
+//! Section 4 of the draft leaves open when in a round the decrease is applied: here once, when the round ends.
+
+use quell_qdisc::{MS, Nanos};
+
+use super::ledbat::{Delays, MIN_CWND};
+use super::{CaState, Ops, Sock};
+
+/// Queuing delay that it aims at.
+const TARGET: Nanos = 60 * MS;
+/// The first slow start ends at three quarters of it.
+const SLOW_START_LIMIT: Nanos = TARGET * 3 / 4;
+/// The least gain is 1/16 of Reno's.
+const MOST_ROUNDS: u64 = 16;
+/// Round trips from the end of slow start to the first slowdown, and that a slowdown lasts.
+const SLOWDOWN_ROUNDS: u64 = 2;
+/// From one slowdown to the next: so many times as long as it took to come back.
+const SLOWDOWN_SHARE: u64 = 9;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The first, which a delay ends.
+    FirstSlowStart,
+    /// Growth and decrease by delay; the next slowdown is due then.
+    Avoidance { slowdown_at: Nanos },
+    /// Two packets until then.
+    Slowdown { began: Nanos, until: Nanos },
+    /// Back to the window before the slowdown, or after a timeout.
+    SlowStart { began: Nanos },
+}
+
+/// One sender's LEDBAT++.
+#[derive(Clone, Debug)]
+pub struct LedbatPlus {
+    delays: Delays,
+    phase: Phase,
+    /// The ACK that passes this ends the round.
+    round_end: u64,
+}
+
+impl LedbatPlus {
+    /// A fresh one.
+    pub fn new() -> Self {
+        Self {
+            delays: Delays::new(),
+            phase: Phase::FirstSlowStart,
+            round_end: 0,
+        }
+    }
+
+    /// The inverse of the gain: min(16, ceil(2 TARGET / base)), "Slower than Reno increase".
+    fn rounds_per_packet(&self) -> u32 {
+        let base = self.delays.base().unwrap_or(TARGET).max(1);
+        (2 * TARGET).div_ceil(base).min(MOST_ROUNDS) as u32
+    }
+
+    /// One packet per `divisor` acknowledged.
+    fn grow(s: &mut Sock, divisor: u32, acked: u32) {
+        if s.is_cwnd_limited() {
+            s.additive_increase(divisor, acked);
+        }
+    }
+
+    fn end_first_slow_start(&mut self, s: &mut Sock, now: Nanos) {
+        s.ssthresh = s.ssthresh.min(s.cwnd);
+        self.phase = Phase::Avoidance {
+            slowdown_at: now + SLOWDOWN_ROUNDS * s.srtt,
+        };
+        self.round_end = s.nxt;
+    }
+
+    fn end_slow_start(&mut self, s: &Sock, now: Nanos, began: Nanos) {
+        self.phase = Phase::Avoidance {
+            slowdown_at: now + SLOWDOWN_SHARE * (now - began),
+        };
+        self.round_end = s.nxt;
+    }
+
+    fn slow_down(&mut self, s: &mut Sock, now: Nanos) {
+        s.ssthresh = s.cwnd.max(MIN_CWND);
+        s.cwnd = MIN_CWND;
+        s.cwnd_cnt = 0;
+        self.phase = Phase::Slowdown {
+            began: now,
+            until: now + SLOWDOWN_ROUNDS * s.srtt,
+        };
+    }
+
+    /// Below the target a packet per so many rounds; above it, once per round, W (delay / target - 1) less a packet's share,
+    /// half of the window at most.
+    fn avoid(&mut self, s: &mut Sock, acked: u32) {
+        let queuing = self.delays.queuing();
+        let round_ends = s.una > self.round_end;
+        if round_ends {
+            self.round_end = s.nxt;
+        }
+        if queuing <= TARGET {
+            Self::grow(s, s.cwnd * self.rounds_per_packet(), acked);
+        } else if round_ends {
+            let less = u64::from(s.cwnd) * (queuing - TARGET) / TARGET;
+            s.cwnd -= less.min(u64::from(s.cwnd / 2)) as u32;
+            s.cwnd = s.cwnd.max(MIN_CWND);
+            s.cwnd_cnt = 0;
+        }
+    }
+}
+
+impl Default for LedbatPlus {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ops for LedbatPlus {
+    fn ssthresh(&mut self, s: &mut Sock, _now: Nanos) -> u32 {
+        (s.cwnd / 2).max(MIN_CWND)
+    }
+
+    fn cong_avoid(&mut self, s: &mut Sock, now: Nanos, acked: u32) {
+        match self.phase {
+            Phase::FirstSlowStart => {
+                if self.delays.queuing() > SLOW_START_LIMIT || !s.in_slow_start() {
+                    self.end_first_slow_start(s, now);
+                } else {
+                    Self::grow(s, self.rounds_per_packet(), acked);
+                }
+            }
+            Phase::Avoidance { slowdown_at } if now >= slowdown_at => self.slow_down(s, now),
+            Phase::Avoidance { .. } => self.avoid(s, acked),
+            Phase::Slowdown { until, .. } if now < until => {}
+            Phase::Slowdown { began, .. } => self.phase = Phase::SlowStart { began },
+            Phase::SlowStart { began } => {
+                Self::grow(s, self.rounds_per_packet(), acked);
+                if s.cwnd >= s.ssthresh {
+                    s.cwnd = s.ssthresh;
+                    self.end_slow_start(s, now, began);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn pkts_acked(&mut self, _s: &mut Sock, now: Nanos, _acked: u32, rtt: Nanos) {
+        if rtt != 0 {
+            self.delays.add(now, rtt);
+        }
+    }
+
+    fn set_state(&mut self, _s: &mut Sock, now: Nanos, new: CaState) {
+        // After a timeout the window is one packet: slow start up to the threshold.
+        if new == CaState::Loss && !matches!(self.phase, Phase::SlowStart { .. }) {
+            self.phase = Phase::SlowStart { began: now };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CongestionControl;
+    use super::super::testpath::{Path, mean, rate};
+    use super::*;
+    use quell_qdisc::SEC;
+
+    fn with_base(base: Nanos) -> LedbatPlus {
+        let mut l = LedbatPlus::new();
+        l.pkts_acked(&mut Sock::new(1448, 10), 0, 1, base);
+        l
+    }
+
+    /// A round in congestion avoidance, acknowledged one by one, with this queuing delay over a base of 120 ms.
+    fn round(cwnd: u32, queuing: Nanos) -> u32 {
+        let mut l = with_base(120 * MS);
+        let mut s = Sock {
+            ssthresh: 2,
+            cwnd_limited: true,
+            ..Sock::new(1448, cwnd)
+        };
+        l.phase = Phase::Avoidance { slowdown_at: SEC };
+        for _ in 0..4 {
+            l.pkts_acked(&mut s, 0, 1, 120 * MS + queuing);
+        }
+        s.una = 1;
+        s.nxt = u64::from(cwnd) + 1;
+        for _ in 0..cwnd {
+            l.cong_avoid(&mut s, 0, 1);
+            s.una += 1;
+        }
+        s.cwnd
+    }
+
+    #[test]
+    fn the_gain_is_a_sixteenth_to_one_of_renos_as_the_base_delay_is_short_or_long() {
+        // Draft, "Slower than Reno increase": GAIN = 1 / min(16, ceil(2 * 60 ms / base)).
+        for (base, rounds) in [(5, 16), (20, 6), (50, 3), (120, 1), (200, 1)] {
+            assert_eq!(with_base(base * MS).rounds_per_packet(), rounds, "{base}");
+        }
+        assert_eq!(round(40, 0), 41);
+    }
+
+    #[test]
+    fn above_the_target_the_window_shrinks_in_proportion_and_by_half_at_most() {
+        // Draft, "Multiplicative decrease": W (delay / target - 1), at most W / 2.
+        assert_eq!(round(40, 66 * MS), 36);
+        assert_eq!(round(40, 75 * MS), 30);
+        assert_eq!(round(40, 300 * MS), 20);
+    }
+
+    #[test]
+    fn the_first_slow_start_ends_at_three_quarters_of_the_target() {
+        let mut l = with_base(120 * MS);
+        let mut s = Sock {
+            cwnd_limited: true,
+            srtt: 150 * MS,
+            ..Sock::new(1448, 20)
+        };
+        for (queuing, first) in [(45, true), (46, false)] {
+            for _ in 0..4 {
+                l.pkts_acked(&mut s, 0, 1, (120 + queuing) * MS);
+            }
+            l.cong_avoid(&mut s, SEC, 1);
+            assert_eq!(l.phase == Phase::FirstSlowStart, first, "{queuing}");
+        }
+        // The first slowdown: two round trips later.
+        let slowdown_at = SEC + 300 * MS;
+        assert_eq!(l.phase, Phase::Avoidance { slowdown_at });
+        l.cong_avoid(&mut s, slowdown_at, 1);
+        assert_eq!((s.cwnd, s.ssthresh), (2, 21));
+    }
+
+    #[test]
+    fn a_slowdown_lasts_two_round_trips_and_the_next_follows_after_nine_times_as_long() {
+        let mut l = with_base(120 * MS);
+        let mut s = Sock {
+            cwnd_limited: true,
+            srtt: 120 * MS,
+            ..Sock::new(1448, 8)
+        };
+        l.slow_down(&mut s, SEC);
+        l.cong_avoid(&mut s, SEC + 239 * MS, 2);
+        assert_eq!(s.cwnd, 2);
+        l.cong_avoid(&mut s, SEC + 240 * MS, 2);
+        for ms in [360, 480, 500] {
+            l.cong_avoid(&mut s, SEC + ms * MS, 2);
+        }
+        assert_eq!((s.cwnd, s.ssthresh), (8, 8));
+        let slowdown_at = SEC + 500 * MS + 9 * 500 * MS;
+        assert_eq!(l.phase, Phase::Avoidance { slowdown_at });
+    }
+
+    #[test]
+    fn alone_it_uses_nine_tenths_of_the_link_and_keeps_the_queue_below_its_target() {
+        let mut p = Path::new(
+            CongestionControl::LedbatPlus(LedbatPlus::new()),
+            rate(10),
+            40 * MS,
+        );
+        p.run_for(30 * SEC);
+        let before = p.s.delivered;
+        let queue = mean(&mut p, 60 * SEC, |p| p.queue() as f64);
+        let share = (p.s.delivered - before) as f64 / (60.0 * rate(10) as f64);
+        assert!(share > 0.9, "{share}");
+        // 833 packets/s: 60 ms are 50 packets.
+        assert!((30.0..55.0).contains(&queue), "{queue}");
+    }
+}
