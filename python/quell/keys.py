@@ -286,6 +286,7 @@ class Flow(_From, total=False):
             "probe",
             "download",
             "upload",
+            "backup",
         ]
         | None
     )
@@ -334,7 +335,24 @@ class Flow(_From, total=False):
     ac: Literal["be", "vi", "vo"] | None
     """In a cell: access category of data and ACKs: best effort, video or voice. Default: "be"."""
 
-    cc: Literal["newreno", "reno", "cubic", "bic", "bbr", "dctcp", "prague"] | None
+    cc: (
+        Literal[
+            "newreno",
+            "reno",
+            "cubic",
+            "bic",
+            "bbr",
+            "bbr3",
+            "dctcp",
+            "prague",
+            "vegas",
+            "westwood",
+            "illinois",
+            "ledbat",
+            "ledbat++",
+        ]
+        | None
+    )
     """Congestion control; reno is newreno. Default: "cubic"."""
 
     rfc9438: bool | None
@@ -380,7 +398,7 @@ class Flow(_From, total=False):
     """RFC 3042. Default: true."""
 
     pacing: bool | None
-    """pacing, as Linux paces with fq; BBR and Prague always pace. Default: false."""
+    """pacing, as Linux paces with fq; BBR, BBRv3 and Prague always pace. Default: false."""
 
     buffer: int | str | None
     """Receive window; at least one segment. Default: "6mb"."""

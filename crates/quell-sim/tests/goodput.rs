@@ -12,7 +12,7 @@ use quell_sim::scenario::{Overrides, Scenario};
 const MSS: f64 = 1448.0;
 const CCS: &[&str] = &[
     "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",
-    "ledbat++",
+    "ledbat++", "bbr3",
 ];
 /// IP and TCP headers with timestamps.
 const HEADERS: f64 = 52.0;

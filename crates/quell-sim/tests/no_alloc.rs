@@ -32,7 +32,7 @@ fn allocations(text: &str, queue: &str, warm: u64) -> usize {
 fn steady_state_allocates_nothing() {
     for cc in [
         "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
-        "ledbat", "ledbat++",
+        "ledbat", "ledbat++", "bbr3",
     ] {
         for queue in [
             "pfifo limit 1000",

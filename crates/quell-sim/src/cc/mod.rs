@@ -3,6 +3,7 @@
 //! Linux's, sequence numbers and counters of packets have 64 bits and are simply compared; clocks wrap.
 
 pub mod bbr;
+pub mod bbr3;
 pub mod bic;
 pub mod cubic;
 pub mod dctcp;
@@ -23,6 +24,7 @@ use quell_qdisc::Nanos;
 
 use crate::scenario::{Cc, Tcp};
 pub use bbr::Bbr;
+pub use bbr3::Bbr3;
 pub use bic::Bic;
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
@@ -225,10 +227,27 @@ pub struct RateSample {
     pub acked_sacked: u32,
     /// Segments newly marked lost by this ACK.
     pub losses: u32,
+    /// Segments that were in flight when the newest acknowledged one left, itself included (`tx_in_flight`).
+    pub tx_in_flight: u32,
+    /// Segments marked lost since then.
+    pub lost: u32,
+    /// Of the segments marked lost since the last ACK, the first that left with too much in flight.
+    pub too_much_lost: Option<Lost>,
     /// The sample is from an application-limited phase.
     pub app_limited: bool,
     /// The ACK may have been delayed by the receiver's timer.
     pub ack_delayed: bool,
+}
+
+/// A segment of whose companions more were lost than [`bbr3::LOSS_PERCENT`].
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// Segments in flight when it left, itself included.
+    pub inflight: u32,
+    /// Segments marked lost since then, itself included.
+    pub lost: u32,
+    /// It left in an application-limited phase.
+    pub app_limited: bool,
 }
 
 /// What an ACK says before the scoreboard is touched (`in_ack_event`).
@@ -314,6 +333,8 @@ pub enum CongestionControl {
     Ledbat(Ledbat),
     /// Its successor.
     LedbatPlus(LedbatPlus),
+    /// Version 3.
+    Bbr3(Box<Bbr3>),
     /// What another crate brings.
     Outside(Outside),
 }
@@ -329,6 +350,7 @@ impl CongestionControl {
             })),
             Cc::Bic { beta } => Self::Bic(Bic::new(bic::Params::with_beta(beta))),
             Cc::Bbr => Self::Bbr(Box::default()),
+            Cc::Bbr3 => Self::Bbr3(Box::default()),
             Cc::Dctcp => Self::Dctcp(Dctcp::new()),
             Cc::Prague { rate_scaling } => Self::Prague(Prague::with(match rate_scaling {
                 true => prague::VirtualRtt::Rate,
@@ -358,6 +380,7 @@ impl CongestionControl {
             Self::Cubic(c) => c,
             Self::Bic(c) => c,
             Self::Bbr(c) => c.as_mut(),
+            Self::Bbr3(c) => c.as_mut(),
             Self::Dctcp(c) => c,
             Self::Prague(c) => c,
             Self::Vegas(c) => c,
@@ -393,7 +416,7 @@ impl CongestionControl {
             Self::Ledbat(c) => c.cong_avoid(s, now, acked),
             Self::LedbatPlus(c) => c.cong_avoid(s, now, acked),
             Self::Outside(c) => c.cong_avoid(s, now, acked),
-            Self::Bbr(_) | Self::Prague(_) => {}
+            Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_) => {}
         }
     }
 
@@ -435,6 +458,7 @@ impl CongestionControl {
     pub fn cong_control(&mut self, s: &mut Sock, now: Nanos, rs: &RateSample) {
         match self {
             Self::Bbr(c) => c.cong_control(s, now, rs),
+            Self::Bbr3(c) => c.cong_control(s, now, rs),
             Self::Prague(c) => c.cong_control(s, now, rs),
             _ => {}
         }
@@ -457,20 +481,20 @@ impl CongestionControl {
     /// `tcp_end_cwnd_reduction`).
     #[inline]
     pub fn full_control(&self) -> bool {
-        matches!(self, Self::Bbr(_) | Self::Prague(_))
+        matches!(self, Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_))
     }
 
     /// Delivery rate samples are worth their cost. (Of a sample, Prague reads only `acked_sacked`.)
     #[inline]
     pub fn needs_rate_sample(&self) -> bool {
-        matches!(self, Self::Bbr(_) | Self::Outside(_))
+        matches!(self, Self::Bbr(_) | Self::Bbr3(_) | Self::Outside(_))
     }
 
     /// The sender must pace at `Sock::pacing_rate`.
     #[inline]
     pub fn needs_pacing(&self) -> bool {
         match self {
-            Self::Bbr(_) | Self::Prague(_) => true,
+            Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_) => true,
             Self::Outside(c) => c.paces(),
             _ => false,
         }

@@ -14,6 +14,7 @@ struct Sent {
     delivered: u64,
     delivered_at: Nanos,
     first_sent: Nanos,
+    inflight: u32,
     marked: bool,
 }
 
@@ -94,6 +95,7 @@ impl Path {
             delivered: self.s.delivered,
             delivered_at: self.delivered_at,
             first_sent: self.first_sent,
+            inflight: self.s.in_flight() + 1,
             marked: start - self.now > self.mark_beyond,
         });
         self.s.nxt += 1;
@@ -145,6 +147,7 @@ impl Path {
             interval,
             rtt,
             prior_in_flight,
+            tx_in_flight: p.inflight,
             acked_sacked: 1,
             ..RateSample::default()
         };

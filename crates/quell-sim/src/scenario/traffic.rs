@@ -384,6 +384,8 @@ pub enum Cc {
     },
     /// `bbr` (v1).
     Bbr,
+    /// `bbr3`.
+    Bbr3,
     /// `dctcp`.
     Dctcp,
     /// `prague`, which behaves as if its round trip were 15 ms longer.
@@ -408,7 +410,7 @@ pub enum Cc {
 impl Cc {
     /// The words for [`Cc::named`].
     pub(super) const NAMES: &str =
-        "newreno|reno|cubic|bic|bbr|dctcp|prague|vegas|westwood|illinois|ledbat|ledbat++";
+        "newreno|reno|cubic|bic|bbr|bbr3|dctcp|prague|vegas|westwood|illinois|ledbat|ledbat++";
 
     /// A congestion control that another crate brings: `name` is what records call it, `make` is called for each connection.
     pub fn outside<C: outside::Congestion + 'static>(
@@ -425,6 +427,7 @@ impl Cc {
             Cc::Cubic { .. } => "cubic",
             Cc::Bic { .. } => "bic",
             Cc::Bbr => "bbr",
+            Cc::Bbr3 => "bbr3",
             Cc::Dctcp => "dctcp",
             Cc::Prague { .. } => "prague",
             Cc::Vegas => "vegas",
@@ -442,6 +445,7 @@ impl Cc {
             "cubic" => Cc::Cubic { rfc9438: false },
             "bic" => Cc::Bic { beta: 0.8 },
             "bbr" => Cc::Bbr,
+            "bbr3" => Cc::Bbr3,
             "dctcp" => Cc::Dctcp,
             "prague" => Cc::Prague {
                 rate_scaling: false,

@@ -75,7 +75,7 @@ mod tests {
         let near = (1 << 32) - 700;
         for cc in [
             "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
-            "ledbat", "ledbat++",
+            "ledbat", "ledbat++", "bbr3",
         ] {
             for ecn in [false, true] {
                 for sack in [true, false] {

@@ -158,10 +158,12 @@ impl Sender {
             self.s.lost_out += 1;
             self.s.lost += 1;
             self.segs.set_flags(seq, flags | LOST);
+            self.rate_lost(seq);
         } else if flags & RETRANS != 0 {
             self.segs.set_flags(seq, flags & !RETRANS);
             self.s.retrans_out -= 1;
             self.s.lost += 1;
+            self.rate_lost(seq);
         }
     }
 

@@ -4,7 +4,8 @@
 use quell_qdisc::Nanos;
 
 use super::sender::Sender;
-use crate::cc::RateSample;
+use crate::cc::bbr3::LOSS_PERCENT;
+use crate::cc::{Lost, RateSample};
 
 /// What the sender knew of deliveries when it sent a segment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,7 +13,23 @@ struct Snapshot {
     first_sent: Nanos,
     delivered_at: Nanos,
     delivered: u64,
-    app_limited: bool,
+    /// In flight with it.
+    inflight: u32,
+    /// `Sock::lost`, its low 31 bits, above whether the application limited the sender: all fits half a cache line.
+    lost_limited: u32,
+}
+
+impl Snapshot {
+    #[inline]
+    fn app_limited(&self) -> bool {
+        self.lost_limited & 1 != 0
+    }
+}
+
+/// What was lost since a segment left with `lost_limited`, of `lost` in all.
+#[inline]
+fn lost_since(lost_limited: u32, lost: u64) -> u32 {
+    (((lost as u32) << 1).wrapping_sub(lost_limited & !1)) >> 1
 }
 
 /// Delivery-rate state, only for congestion controls that ask for it.
@@ -23,11 +40,15 @@ pub struct RateRing {
     delivered_at: Nanos,
     sample_at: Nanos,
     sample_end: u64,
+    sample_lost: u32,
+    too_much_lost: Option<Lost>,
 }
 
 impl Sender {
     /// `tcp_rate_skb_sent`.
     pub(super) fn rate_sent(&mut self, now: Nanos, seq: u64, was_empty: bool) {
+        let again = seq < self.s.nxt;
+        let inflight = self.s.in_flight() + u32::from(!again);
         let Some(r) = &mut self.rate else { return };
         let need = (self.s.nxt + 1 - self.s.una) as usize;
         if need > r.slots.len() {
@@ -49,7 +70,8 @@ impl Sender {
             first_sent: r.first_sent,
             delivered_at: r.delivered_at,
             delivered: self.s.delivered,
-            app_limited: self.s.app_limited != 0,
+            inflight,
+            lost_limited: (self.s.lost as u32) << 1 | u32::from(self.s.app_limited != 0),
         };
     }
 
@@ -65,11 +87,29 @@ impl Sender {
         if r.sample_at == 0 || sent > r.first_sent || sent == r.first_sent && seq + 1 > r.sample_end
         {
             rs.prior_delivered = snap.delivered;
-            rs.app_limited = snap.app_limited;
+            rs.app_limited = snap.app_limited();
+            rs.tx_in_flight = snap.inflight;
+            r.sample_lost = snap.lost_limited;
             rs.interval = sent - snap.first_sent;
             r.sample_at = snap.delivered_at;
             r.sample_end = seq + 1;
             r.first_sent = sent;
+        }
+    }
+
+    /// A segment was just counted as lost.
+    pub(super) fn rate_lost(&mut self, seq: u64) {
+        let Some(r) = &mut self.rate else { return };
+        let snap = r.slots[seq as usize & (r.slots.len() - 1)];
+        let lost = lost_since(snap.lost_limited, self.s.lost);
+        if r.too_much_lost.is_none()
+            && u64::from(lost) * 100 > u64::from(snap.inflight) * LOSS_PERCENT
+        {
+            r.too_much_lost = Some(Lost {
+                inflight: snap.inflight,
+                lost,
+                app_limited: snap.app_limited(),
+            });
         }
     }
 
@@ -78,6 +118,7 @@ impl Sender {
         rs.acked_sacked = delivered;
         rs.losses = lost;
         let Some(r) = &mut self.rate else { return };
+        rs.too_much_lost = r.too_much_lost.take();
         if self.s.app_limited != 0 && self.s.delivered > self.s.app_limited {
             self.s.app_limited = 0;
         }
@@ -89,6 +130,7 @@ impl Sender {
             rs.interval = 0;
             return;
         }
+        rs.lost = lost_since(r.sample_lost, self.s.lost);
         rs.delivered = (self.s.delivered - rs.prior_delivered) as i32;
         rs.interval = rs.interval.max(now - r.sample_at);
         r.sample_at = 0;

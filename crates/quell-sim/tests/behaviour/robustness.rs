@@ -4,9 +4,9 @@ use quell_qdisc::{Knobs, MS, SEC};
 
 use crate::common::{gauges_at, measure, measure_with, near, world};
 
-const CCS: [&str; 11] = [
+const CCS: [&str; 12] = [
     "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",
-    "ledbat++",
+    "ledbat++", "bbr3",
 ];
 
 #[test]

@@ -88,7 +88,7 @@ fn tcp(rng: &mut Rng, text: &mut String) {
         rng,
         &[
             "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois",
-            "ledbat", "ledbat++",
+            "ledbat", "ledbat++", "bbr3",
         ],
     );
     *text += &format!("cc = \"{cc}\"\n");

@@ -10,7 +10,7 @@ mod aggregation;
 mod long_term;
 mod probe_bw;
 mod probe_rtt;
-mod windowed_max;
+pub(super) mod windowed_max;
 
 use quell_qdisc::{Nanos, US};
 
@@ -21,9 +21,9 @@ use windowed_max::WindowedMax;
 
 /// Fixed point of bandwidths.
 const BW_SCALE: u32 = 24;
-const BW_UNIT: u64 = 1 << BW_SCALE;
+pub(super) const BW_UNIT: u64 = 1 << BW_SCALE;
 /// Fixed point of gains.
-const UNIT: u16 = 256;
+pub(super) const UNIT: u16 = 256;
 
 /// 2/ln 2: the smallest gain that doubles the delivery rate in each round of start-up.
 const HIGH_GAIN: u16 = (UNIT as u32 * 2885 / 1000 + 1) as u16;
@@ -35,11 +35,11 @@ const CWND_GAIN: u16 = 2 * UNIT;
 /// Rounds that a bandwidth sample counts.
 const BW_ROUNDS: u32 = probe_bw::CYCLE.len() as u32 + 2;
 /// Room for an ACK per two packets, and the window of PROBE_RTT.
-const MIN_CWND: u32 = 4;
+pub(super) const MIN_CWND: u32 = 4;
 /// The pacing rate stays 1 % below the estimate, so that queues drain.
 const PACING_MARGIN_PERCENT: u64 = 1;
 /// RFC 6928.
-const INIT_CWND: u32 = 10;
+pub(super) const INIT_CWND: u32 = 10;
 
 /// The pipe is full when bandwidth grew less than this, three rounds in a row.
 const FULL_BW_GAIN: u64 = UNIT as u64 * 5 / 4;
@@ -331,14 +331,14 @@ impl Default for Bbr {
 
 /// Bytes per second of this bandwidth with this gain, less the margin.
 #[inline]
-fn bytes_per_second(s: &Sock, bw: u32, gain: u16) -> u64 {
+pub(super) fn bytes_per_second(s: &Sock, bw: u32, gain: u16) -> u64 {
     let rate = (u64::from(bw) * u64::from(s.mss) * u64::from(gain)) >> 8;
     (rate * (10_000 * (100 - PACING_MARGIN_PERCENT))) >> BW_SCALE
 }
 
 /// Packets that the sender lets go in one burst: a millisecond's worth at the pacing rate.
 #[inline]
-fn tso_segs_goal(s: &Sock) -> u32 {
+pub(super) fn tso_segs_goal(s: &Sock) -> u32 {
     // A GSO packet of 64 KiB less the room for headers.
     const MOST: u64 = 65_536 - 1 - 320;
     let least = if s.pacing_rate < MIN_TSO_RATE { 1 } else { 2 };

@@ -277,7 +277,7 @@ static TCP: Section<Tcp> = Section {
         key(
             "pacing",
             Field::Flag(|t| &mut t.pacing, ""),
-            "pacing, as Linux paces with `fq`; BBR and Prague always pace",
+            "pacing, as Linux paces with `fq`; BBR, BBRv3 and Prague always pace",
         ),
         key(
             "buffer",

@@ -1,0 +1,198 @@
+//! "Updating the Model Upon Packet Loss": what a probe that went too far teaches in the long term, losses between probes in the short.
+
+use super::super::{CaState, RateSample, Sock};
+use super::{Bbr3, INFINITE, Sample, State, UNIT};
+
+/// LossThresh: per cent of what was in flight that may be lost in a round.
+pub const LOSS_PERCENT: u64 = 2;
+/// Beta, per cent.
+const BETA_PERCENT: u64 = 70;
+/// ACKs that bring losses, in a round of recovery, before Startup ends by them (StartupFullLossCnt).
+const STARTUP_LOSS_EVENTS: u8 = 6;
+
+/// What is restored if losses prove to have been none.
+#[derive(Clone, Debug)]
+pub(super) struct Undo {
+    state: Option<State>,
+    bw_shortterm: u32,
+    inflight_shortterm: u32,
+    inflight_longterm: u32,
+}
+
+impl Default for Undo {
+    /// "Initialization" has zeros: nothing to restore.
+    fn default() -> Self {
+        Self {
+            state: None,
+            bw_shortterm: 0,
+            inflight_shortterm: 0,
+            inflight_longterm: 0,
+        }
+    }
+}
+
+/// Beta times this.
+fn beta(x: u32) -> u32 {
+    (u64::from(x) * BETA_PERCENT / 100) as u32
+}
+
+/// InflightAtLoss: how much was in flight when losses passed the limit, of a lost packet that left with `inflight`, itself included,
+/// since when `lost` were lost, itself included.
+fn inflight_at_loss(inflight: u32, lost: u32) -> u32 {
+    let before = u64::from(inflight.saturating_sub(1));
+    let lost_before = u64::from(lost.saturating_sub(1));
+    let budget = (LOSS_PERCENT * before).saturating_sub(100 * lost_before);
+    (before + budget / (100 - LOSS_PERCENT)) as u32
+}
+
+impl Bbr3 {
+    /// SaveStateUponLoss.
+    pub(super) fn save_state(&mut self, s: &Sock) {
+        self.save_cwnd(s);
+        self.undo = Undo {
+            state: None,
+            bw_shortterm: self.bw_shortterm,
+            inflight_shortterm: self.inflight_shortterm,
+            inflight_longterm: self.inflight_longterm,
+        };
+    }
+
+    /// NoteLoss and HandleLostPacket for all that was marked lost since the last ACK; a CE mark is a loss beyond the limit.
+    pub(super) fn look_at_losses(&mut self, s: &mut Sock, now_us: u64, rs: &RateSample) {
+        let marked = std::mem::take(&mut self.marked);
+        let lost = s.lost != self.lost;
+        self.lost = s.lost;
+        if !lost && !marked {
+            return;
+        }
+        self.loss_events = self.loss_events.saturating_add(1);
+        if !self.is_loss_in_round {
+            self.loss_round_delivered = s.delivered;
+            self.save_state(s);
+        }
+        self.is_loss_in_round = true;
+        if !self.is_bw_probe_sample {
+            return;
+        }
+        if let Some(p) = rs.too_much_lost {
+            let inflight = inflight_at_loss(p.inflight, p.lost);
+            self.handle_inflight_too_high(s, now_us, inflight, p.app_limited);
+        } else if marked {
+            self.handle_inflight_too_high(s, now_us, rs.tx_in_flight, rs.app_limited);
+        }
+    }
+
+    /// HandleInflightTooHigh.
+    fn handle_inflight_too_high(
+        &mut self,
+        s: &mut Sock,
+        now_us: u64,
+        inflight: u32,
+        app_limited: bool,
+    ) {
+        self.prev_probe_too_high = true;
+        self.is_bw_probe_sample = false;
+        if !app_limited {
+            self.inflight_longterm = inflight.max(beta(self.target_inflight(s)));
+        }
+        if self.state == State::ProbeBwUp {
+            self.undo.state = Some(State::ProbeBwUp);
+            self.start_probe_bw_down(s, now_us);
+        }
+    }
+
+    /// IsInflightTooHigh, of the packet that the ACK's sample is of.
+    pub(super) fn is_inflight_too_high(rs: &RateSample) -> bool {
+        u64::from(rs.lost) * 100 > u64::from(rs.tx_in_flight) * LOSS_PERCENT
+    }
+
+    /// CheckStartupHighLoss ("Exiting Startup Based on Packet Loss").
+    pub(super) fn check_startup_high_loss(&mut self, s: &Sock, rs: &RateSample) {
+        if !self.loss_round_start {
+            return;
+        }
+        let events = std::mem::take(&mut self.loss_events);
+        if self.full_bw_reached
+            || s.state != CaState::Recovery
+            || events < STARTUP_LOSS_EVENTS
+            || !Self::is_inflight_too_high(rs)
+        {
+            return;
+        }
+        self.undo.state = Some(State::Startup);
+        self.full_bw_reached = true;
+        self.full_bw_now = true;
+        self.inflight_longterm = self.bdp(UNIT).max(self.inflight_latest);
+    }
+
+    /// UpdateLatestDeliverySignals.
+    pub(super) fn update_latest_signals(&mut self, s: &Sock, sample: &Sample) {
+        self.bw_latest = self.bw_latest.max(sample.bw);
+        self.inflight_latest = self.inflight_latest.max(sample.delivered);
+        self.loss_round_start = sample.valid && sample.prior_delivered >= self.loss_round_delivered;
+        if self.loss_round_start {
+            self.loss_round_delivered = s.delivered;
+        }
+    }
+
+    /// AdvanceLatestDeliverySignals.
+    pub(super) fn advance_latest_signals(&mut self, sample: &Sample) {
+        if self.loss_round_start {
+            self.bw_latest = sample.bw;
+            self.inflight_latest = sample.delivered;
+        }
+    }
+
+    /// ResetCongestionSignals.
+    pub(super) fn reset_congestion_signals(&mut self) {
+        self.is_loss_in_round = false;
+        self.bw_latest = 0;
+        self.inflight_latest = 0;
+    }
+
+    /// UpdateCongestionSignals after the maximum: once per round that had losses, unless they answer a probe, down by 30 % at most.
+    pub(super) fn update_congestion_signals(&mut self, s: &Sock) {
+        if !self.loss_round_start {
+            return;
+        }
+        if self.is_loss_in_round && !self.state.accelerates() {
+            if self.bw_shortterm == INFINITE {
+                self.bw_shortterm = self.highest_bw();
+            }
+            if self.inflight_shortterm == INFINITE {
+                self.inflight_shortterm = s.cwnd;
+            }
+            self.bw_shortterm = self.bw_latest.max(beta(self.bw_shortterm));
+            self.inflight_shortterm = self.inflight_latest.max(beta(self.inflight_shortterm));
+        }
+        self.is_loss_in_round = false;
+    }
+
+    /// ResetShortTermModel.
+    pub(super) fn reset_short_term(&mut self) {
+        self.bw_shortterm = INFINITE;
+        self.inflight_shortterm = INFINITE;
+    }
+
+    /// HandleSpuriousLossDetection.
+    pub(super) fn handle_spurious_loss(&mut self, s: &mut Sock) {
+        self.restore_cwnd(s);
+        self.is_loss_in_round = false;
+        self.reset_full_bw(0);
+        self.bw_shortterm = self.bw_shortterm.max(self.undo.bw_shortterm);
+        self.inflight_shortterm = self.inflight_shortterm.max(self.undo.inflight_shortterm);
+        self.inflight_longterm = self.inflight_longterm.max(self.undo.inflight_longterm);
+        match self.undo.state.take() {
+            Some(State::Startup) if self.state != State::Startup => {
+                self.full_bw_reached = false;
+                if self.state != State::ProbeRtt {
+                    self.state = State::Startup;
+                }
+            }
+            Some(State::ProbeBwUp) if !matches!(self.state, State::ProbeBwUp | State::ProbeRtt) => {
+                self.start_probe_bw_refill(s);
+            }
+            _ => {}
+        }
+    }
+}
