@@ -157,6 +157,37 @@ const SURROUNDINGS: &[(&str, &str)] = &[
         size = "exp:700"
         "#,
     ),
+    (
+        "controls",
+        r#"
+        [link]
+        rate = "12mbit"
+        [[flow]]
+        cc = "vegas"
+        count = 1
+        rtt = "20ms"
+        [[flow]]
+        cc = "westwood"
+        count = 1
+        rtt = "30ms"
+        [[flow]]
+        cc = "illinois"
+        count = 1
+        rtt = "30ms"
+        [[flow]]
+        cc = "ledbat"
+        count = 1
+        rtt = "25ms"
+        [[flow]]
+        cc = "ledbat++"
+        count = 1
+        rtt = "40ms"
+        [[flow]]
+        cc = "bbr3"
+        count = 1
+        rtt = "30ms"
+        "#,
+    ),
 ];
 
 const QUEUE_KEYS: &[&str] = &[

@@ -7,7 +7,7 @@ use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, run};
 
 fn parse(flows: &str) -> Result<Scenario, String> {
-    let text = format!("duration = \"90s\"\nwarmup = \"30s\"\n[link]\nrate = \"10mbit\"\n{flows}");
+    let text = format!("duration = \"90s\"\nwarmup = \"30s\"\n[link]\nrate = \"10mbit\"\nqueue = \"pfifo limit 1000\"\n{flows}");
     Scenario::parse(&text, "background", &Overrides::default()).map_err(|e| e.to_string())
 }
 
