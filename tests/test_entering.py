@@ -180,7 +180,11 @@ SAMPLES = {
             (SIM / "cc/mod.rs", "    /// RFC 8257.\n    Dctcp(", "    /// Ten packets.\n    Ten(ten::Ten),\n"),
             (SIM / "cc/mod.rs", "            Cc::Bbr => ", "            Cc::Ten => Self::Ten(ten::Ten),\n"),
             (SIM / "cc/mod.rs", "            Self::Bbr(c) => c.as_mut(),\n", "            Self::Ten(c) => c,\n"),
-            (SIM / "cc/mod.rs", "            Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_) => {}", "            Self::Ten(_) => {}\n"),
+            (
+                SIM / "cc/mod.rs",
+                "            Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_) => {}",
+                "            Self::Ten(_) => {}\n",
+            ),
             (SIM / "scenario/traffic.rs", "    /// `dctcp`.\n", "    /// `ten`.\n    Ten,\n"),
             (SIM / "scenario/traffic.rs", "newreno|reno", "ten|"),
             (SIM / "scenario/traffic.rs", '            Cc::Bbr => "bbr"', '            Cc::Ten => "ten",\n'),

@@ -7,7 +7,9 @@ use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, run};
 
 fn parse(flows: &str) -> Result<Scenario, String> {
-    let text = format!("duration = \"90s\"\nwarmup = \"30s\"\n[link]\nrate = \"10mbit\"\nqueue = \"pfifo limit 1000\"\n{flows}");
+    let text = format!(
+        "duration = \"90s\"\nwarmup = \"30s\"\n[link]\nrate = \"10mbit\"\nqueue = \"pfifo limit 1000\"\n{flows}"
+    );
     Scenario::parse(&text, "background", &Overrides::default()).map_err(|e| e.to_string())
 }
 
@@ -48,6 +50,19 @@ fn both_leave_the_link_to_a_transfer_that_fills_the_queue() {
         println!("{cc}: {share}");
         assert!(share < 0.1, "{cc}: {share}");
     }
+}
+
+#[test]
+fn behind_a_queue_shorter_than_its_target_ledbat_competes_as_a_standard_transfer() {
+    // RFC 6817 measures nothing there that it could give way to; LEDBAT++ still grows more slowly.
+    let share = |cc: &str| {
+        let r = measure(&(flow("newreno") + &flow(cc)), "codel");
+        r.flows[1].goodput_mbps / r.goodput_mbps
+    };
+    let (plain, plus) = (share("ledbat"), share("ledbat++"));
+    println!("behind codel {plain} {plus}");
+    assert!((0.3..0.6).contains(&plain), "{plain}");
+    assert!(plus < plain, "{plus}");
 }
 
 #[test]

@@ -50,7 +50,12 @@ fn vegas_westwood_and_illinois_are_as_in_linux() {
         let compared = compare(&cell);
         let holds = compared.iter().all(Compared::holds);
         let [goodput, mean, p95] = compared.map(|c| {
-            let (percent, sign) = (c.percent(), if c.holds() { "" } else { " ✗" });
+            let sign = match (c.close, c.in_range) {
+                (true, _) => "",
+                (false, true) => " ≈",
+                (false, false) => " ✗",
+            };
+            let percent = c.percent();
             format!("{:.2} → {:.2} ({percent:+.1} %){sign}", c.linux, c.quell)
         });
         let word = if holds { "agrees" } else { "**miss**" };

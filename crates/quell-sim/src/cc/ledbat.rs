@@ -2,7 +2,8 @@
 //!
 //! Deviations from RFC 6817: the delay is the round trip's, as LEDBAT++ measures it, because TCP's ACKs have no time of arrival in
 //! enough precision; so a queue on the way back counts too. The retransmission timeout is the sender's, in place of the RFC's
-//! congestion timeout. The key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
+//! congestion timeout. The last four samples count even where a window below eight packets makes them older than a round trip, which
+//! the RFC does not allow. The key `iw` is the initial window up to 2 packets, the RFC's INIT_CWND.
 
 use quell_qdisc::{MS, Nanos, SEC, US};
 
@@ -17,7 +18,7 @@ pub(super) const MIN_CWND: u32 = 2;
 const INIT_CWND: u32 = 2;
 /// Packets that the window may exceed what is in flight; section 2.5: 1.
 const ALLOWED_INCREASE: u32 = 1;
-/// Minutes that a lowest delay counts, and samples that the present one is the lowest of; section 2.5: 10, and 4 suffice.
+/// Minutes that a lowest delay counts, and samples that the present one is the lowest of; section 2.5: 10, and 4 at least.
 const BASE_HISTORY: usize = 10;
 const CURRENT_FILTER: usize = 4;
 

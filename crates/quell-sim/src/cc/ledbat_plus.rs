@@ -1,7 +1,10 @@
 //! LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus-06, "LEDBAT++: congestion control for background traffic"): LEDBAT with a target of
 //! 60 ms, slower growth, multiplicative decrease, and slowdowns that let it see the path without its own queue.
 //!
-//! Section 4 of the draft leaves open when in a round the decrease is applied: here once, when the round ends.
+//! Of the draft's text only the abstract could be read; the rules and constants are those that implementations of its earlier revisions
+//! quote (W += max(GAIN - Constant W (delay/target - 1), -W/2) per round trip, GAIN = 1 / min(16, ceil(2 TARGET / base))), with the
+//! draft's headings. Deviations: the decrease is applied once, when a round ends, and rounded down to whole packets in place of the
+//! GAIN of at most one packet; Constant is 1; the delay is the lowest of four samples, as in `ledbat.rs`.
 
 use quell_qdisc::{MS, Nanos};
 
@@ -88,8 +91,8 @@ impl LedbatPlus {
         };
     }
 
-    /// Below the target a packet per so many rounds; above it, once per round, W (delay / target - 1) less a packet's share,
-    /// half of the window at most.
+    /// Below the target a packet per so many rounds; above it, once per round, down by W (delay / target - 1), half of the window
+    /// at most.
     fn avoid(&mut self, s: &mut Sock, acked: u32) {
         let queuing = self.delays.queuing();
         let round_ends = s.una > self.round_end;
