@@ -366,8 +366,8 @@ class Flow(_From, total=False):
     """BIC's multiplicative decrease. Default: 0.8."""
 
     ecn: bool | None
-    """tcp, web, page, video, probe, download, upload: ECN is negotiated. Default: false; true for dctcp and prague.
-    cbr, poisson, onoff: packets are sent with ECT(0). Default: false."""
+    """tcp, web, page, video, probe, download, upload, backup: ECN is negotiated. Default: false; true for dctcp and
+    prague. cbr, poisson, onoff: packets are sent with ECT(0). Default: false."""
 
     ect: Literal[0, 1] | None
     """Packets are sent with ECT(0) or ECT(1). Default: 0; 1 for prague."""
@@ -404,8 +404,9 @@ class Flow(_From, total=False):
     """Receive window; at least one segment. Default: "6mb"."""
 
     rate: str | None
-    """tcp, web, page, video, probe, download, upload: rate at which the application sends. Default: "unlimited".
-    cbr: rate of the IP packets. Default: "1mbit". poisson: mean rate of the IP packets. Default: "1mbit"."""
+    """tcp, web, page, video, probe, download, upload, backup: rate at which the application sends. Default:
+    "unlimited". cbr: rate of the IP packets. Default: "1mbit". poisson: mean rate of the IP packets. Default:
+    "1mbit"."""
 
     bytes: int | str | None
     """Bytes to send. Default: without end."""
