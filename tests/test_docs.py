@@ -90,7 +90,7 @@ def test_the_wifi_page_has_what_its_commands_print(tmp_path: Path, monkeypatch: 
             r"\bFqPie\b|\bfq_pie\b(?=::|,)|mod fq_pie\b",
         ),
         ("a controller", 2, "crates/quell-qdisc/src/control/wqm.rs", r"\bwqm::Params\b|mod wqm\b"),
-        ("a congestion control", 2, "crates/quell-sim/src/cc/bbr/", r"\bBbr\b|\bbbr::|mod bbr\b"),
+        ("a congestion control", 2, "crates/quell-sim/src/cc/illinois.rs", r"\bIllinois\b|\billinois::|mod illinois\b"),
     ],
 )
 def test_the_map_names_the_few_files_that_something_new_is_entered_in(
