@@ -56,7 +56,7 @@ def test_less_is_better_of_times_and_a_transfer_has_no_verdict() -> None:
 
 
 def test_without_applications_there_is_no_table_and_no_card() -> None:
-    assert table.felt([make_record("a")]) is None
+    assert table.felt([make_record("a")], 80) is None
     scenario = load(rate="10mbit", duration="2s", seeds="1")
     assert "What people experience" not in page(run_jobs(scenario, plan(scenario, ["pfifo"])), "x")
 
@@ -89,10 +89,45 @@ def test_every_queue_has_its_cards_in_the_report() -> None:
     rows = cards.split("<h3>")[1:]
     assert [row.split("</h3>")[0] for row in rows] == ["pfifo", "fq_codel"]
     for row in rows:
-        for title in ("call", "page p50", "stalls", "video", "game p99", "download", "upload", "grade"):
+        titles = ("call", "frame p95", "freezes", "page p50", "stalls", "video", "game p99", "download", "upload")
+        for title in (*titles, "grade", "grade down", "grade up"):
             assert f"<span>{title}</span>" in row
     # The cards come before the engineering figures.
     assert text.index("What people experience") < text.index("Delay against throughput")
+
+
+def test_what_users_experience_fits_a_narrow_terminal() -> None:
+    applications = [
+        {"kind": "video_call", "frame_delay_ms": {"p95": 50.0}, "freezes_per_minute": 0.0},
+        {"kind": "page", "page_load_ms": {"p50": 2000.0}},
+        {"kind": "video", "rebuffer_ratio": 0.0, "rate_mbps": 5.8},
+        {"kind": "game", "round_trip_ms": {"p99": 40.0}},
+        call(4.4),
+        {"kind": "download", "rate_mbps": 12.0},
+        {"kind": "upload", "rate_mbps": 4.0},
+    ]
+    records = [make_record("fq_codel", applications=applications)]
+    for width, first, freezes in ((120, True, True), (88, False, True), (80, False, False)):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(table.felt(records, width))
+        text = captured.get()
+        assert max(map(len, text.splitlines())) <= width
+        assert ("page p50" in text, "freezes" in text) == (first, freezes)
+
+
+def test_a_video_call_has_its_results_and_each_direction_its_grade(quell: Quell) -> None:
+    arguments = ["--rate", "20mbit", "--duration", "20s", "--flow", "video_call", "--json", "-"]
+    record = json.loads(quell("run", *arguments).stdout)
+    [application] = record["applications"]
+    assert set(application) == {"kind", "frame_delay_ms", "freezes_per_minute", "below_24fps", "rate_mbps"}
+    assert [flow["kind"] for flow in record["flows"]] == ["video_call"] * 2
+    assert record["qoo"] == {"game": 100.0, "video_call": 100.0, "streaming": 100.0}
+    assert "grade_up" not in record
+    home = json.loads(quell("run", "household", "--duration", "20s", "--aqm", "pfifo", "--json", "-").stdout)
+    assert home["grade_ms"] == max(home["grade_down_ms"], home["grade_up_ms"])
+    assert home["grade"] in (home["grade_down"], home["grade_up"])
+    assert home["qoo"]["game"] < 50
 
 
 def test_frames_have_applications_as_a_column() -> None:
@@ -106,7 +141,7 @@ def test_a_household_is_better_off_with_a_fair_queue() -> None:
     records = run_jobs(scenario, plan(scenario, ["pfifo limit 1000", "fq_codel"])).records
     console = Console(width=120)
     with console.capture() as captured:
-        console.print(table.felt(records))
+        console.print(table.felt(records, 120))
     assert "fq_codel" in captured.get()
     for figure in felt.shown(records):
         fifo, fair = (felt.mean([r], figure) for r in records)

@@ -218,7 +218,7 @@ def compare(
             out.print(one_line(measured.summary()), style="dim", soft_wrap=True)
         if rows:
             out.print(table.compare(rows, out.width))
-            if felt := table.felt(outcome.records):
+            if felt := table.felt(outcome.records, out.width):
                 out.print(felt)
             out.print(table.legend(rows))
         err.print(told, style="dim")
@@ -281,7 +281,7 @@ def run(
         rows = stats.summarise(outcome.records)
         _heading(scenario, 1)
         out.print(table.compare(rows, out.width))
-        if felt := table.felt(outcome.records):
+        if felt := table.felt(outcome.records, out.width):
             out.print(felt)
         record = outcome.records[0]
         out.print(table.flows(record))
@@ -428,7 +428,7 @@ def rpm(
     outcome = _simulate(scenario, experiment.plan(scenario, queues), jobs)
     if not targets.quiet and outcome.records:
         _heading(scenario, scenario.seeds)
-        if felt := table.felt(outcome.records):
+        if felt := table.felt(outcome.records, out.width):
             out.print(felt)
     targets.write(outcome)
     return _status(outcome)

@@ -51,6 +51,8 @@ def _part(key: str, part: str = "", scale: float = 1.0) -> Callable[[Application
 
 FIGURES = (
     Figure("call", "call", "MOS", 1, +1, _part("mos"), (4.0, 3.1)),
+    Figure("video_call", "frame p95", "ms", 0, -1, _part("frame_delay_ms", "p95"), (150.0, 400.0)),
+    Figure("video_call", "freezes", "/min", 1, -1, _part("freezes_per_minute"), (0.5, 3.0)),
     Figure("page", "page p50", "s", 1, -1, _part("page_load_ms", "p50", 1e-3), (3.0, 10.0)),
     Figure("video", "stalls", "%", 1, -1, _part("rebuffer_ratio", scale=100.0), (0.1, 1.0)),
     Figure("video", "video", "Mbit/s", 1, +1, _part("rate_mbps"), (3.0, 1.0)),

@@ -78,6 +78,9 @@ _APPLICATION = pl.Struct(
         "mos": _FLOAT,
         "mouth_to_ear_ms": _SUMMARY,
         "late_loss": _FLOAT,
+        "frame_delay_ms": _SUMMARY,
+        "freezes_per_minute": _FLOAT,
+        "below_24fps": _FLOAT,
         "round_trip_ms": _SUMMARY,
         "within_50ms": _FLOAT,
         "page_load_ms": _SUMMARY,
@@ -91,6 +94,7 @@ _APPLICATION = pl.Struct(
     }
 )
 _AIM = pl.Struct(dict.fromkeys(("streaming", "gaming", "rtc"), pl.Struct({"points": _FLOAT, "score": pl.String()})))
+_QOO = pl.Struct(dict.fromkeys(("game", "video_call", "streaming"), _FLOAT))
 _GUARD = pl.Struct(
     dict.fromkeys(
         (
@@ -222,6 +226,11 @@ SCHEMA: dict[str, pl.DataType] = {
     "up": _UP,
     "grade": pl.String(),
     "grade_ms": _FLOAT,
+    "grade_down": pl.String(),
+    "grade_down_ms": _FLOAT,
+    "grade_up": pl.String(),
+    "grade_up_ms": _FLOAT,
+    "qoo": _QOO,
     "aim": _AIM,
     "rpm": _FLOAT,
     "wifi": _WIFI,

@@ -280,6 +280,7 @@ class Flow(_From, total=False):
             "web",
             "call",
             "voip",
+            "video_call",
             "game",
             "page",
             "video",
@@ -433,6 +434,12 @@ class Flow(_From, total=False):
 
     codec: Literal["g711", "g729", "opus"] | None
     """How speech is coded: 64, 8 or 32 kbit/s. Default: "g711"."""
+
+    start_rate: str | None
+    """Rate at which each end begins. Default: "300kbit"."""
+
+    max_rate: str | None
+    """Rate that neither end exceeds. Default: "2500kbit"."""
 
     states: int | None
     """States of the world per second. Default: 60."""

@@ -106,7 +106,7 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
     if not targets.quiet:
         rows = stats.summarise(outcome.records)
         out.print(table.compare(rows, out.width))
-        if felt := table.felt(outcome.records):
+        if felt := table.felt(outcome.records, out.width):
             out.print(felt)
         out.print(table.legend(rows))
     targets.write(outcome, json=_json.loads(data))

@@ -101,6 +101,8 @@ MEASURES = (
     Measure("sojourn_ms.p95", "p95", "ms", 1, -1),
     Measure("sojourn_ms.p99", "p99", "ms", 1, -1),
     Measure("grade_ms", "grade", "", 0, 0, letter=grade),
+    Measure("grade_down_ms", "grade down", "", 0, 0, letter=grade),
+    Measure("grade_up_ms", "grade up", "", 0, 0, letter=grade),
     Measure("rpm", "RPM", "", 0, +1),
     Measure("loss_rate", "loss", "%", 2, -1, 100.0),
     Measure("mark_rate", "marks", "%", 2, 0, 100.0),

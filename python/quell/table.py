@@ -23,6 +23,8 @@ _OPTION = 27
 """Width of the options' column in a list of queues."""
 # What goes first where the terminal is narrow.
 _SPARE = (
+    "grade_down_ms",
+    "grade_up_ms",
     "rtt_ms.p95",
     "mark_rate",
     "sojourn_ms.p99",
@@ -42,7 +44,7 @@ def compare(rows: Sequence[Row], width: int) -> Table:
     for spare in ("", *_SPARE):
         measures = [m for m in measures if m.key != spare]
         table = _lay_out(rows, measures)
-        if table.__rich_measure__(Console(width=1000), Console(width=1000).options).maximum <= width:
+        if _width(table) <= width:
             break
     return table
 
@@ -153,12 +155,30 @@ def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
     return table
 
 
-def felt(records: Sequence[Record]) -> Table | None:
-    """Lay out what the users of applications experienced, a row per queue; None without applications."""
+def felt(records: Sequence[Record], width: int) -> Table | None:
+    """Lay out what the users of applications experienced, a row per queue; None without applications.
+
+    Where `width` characters are too few, titles take two lines, and then freezes are left out.
+    """
     figures = _felt.shown(records)
     if not figures:
         return None
-    table = _columns("queue", *(f"{f.title}\n{f.unit}" for f in figures))
+    table = _felt_by(records, figures, [f.title for f in figures])
+    if _width(table) > width:
+        titles = [f.title.replace(" ", "\n") if " " in f.title else f"\n{f.title}" for f in figures]
+        table = _felt_by(records, figures, titles)
+        if _width(table) > width:
+            kept = [(f, t) for f, t in zip(figures, titles, strict=True) if f.title != "freezes"]
+            table = _felt_by(records, [f for f, _ in kept], [t for _, t in kept])
+    return table
+
+
+def _width(table: Table) -> int:
+    return table.__rich_measure__(Console(width=1000), Console(width=1000).options).maximum
+
+
+def _felt_by(records: Sequence[Record], figures: Sequence[_felt.Figure], titles: Sequence[str]) -> Table:
+    table = _columns("queue", *(f"{title}\n{f.unit}" for title, f in zip(titles, figures, strict=True)))
     for queue in dict.fromkeys(r["queue"] for r in records):
         runs = [r for r in records if r["queue"] == queue]
         table.add_row(Text(one_line(queue)), *(_judged(_felt.mean(runs, f), f) for f in figures))

@@ -93,6 +93,7 @@ fn of_the_queue(run: Run) -> Run {
         grade: None,
         grade_ms: None,
         aim: None,
+        qoo: None,
         rtt_ms: None,
         fct_ms: None,
         events: 0,

@@ -6,6 +6,7 @@ use quell_qdisc::{MS, Nanos, TinGauges};
 use serde::{Deserialize, Serialize};
 
 use crate::aim::Aim;
+use crate::qoo::Qoo;
 
 /// Mean, percentiles and maximum of a quantity; the unit is in the name of the field that holds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -167,7 +168,16 @@ pub struct Application {
     /// Changes of a stream's quality.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
-    /// Mean rate of a stream's segments, or goodput of a transfer, Mbit/s.
+    /// From the capture of a video call's picture to its showing, without coding, ms, of the end that sees worse, like the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_delay_ms: Option<Summary>,
+    /// Distances between pictures of three times the usual, and at least 150 ms above it, per minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freezes_per_minute: Option<f64>,
+    /// Share of the seconds in which fewer than 24 pictures were shown, 0..1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub below_24fps: Option<f64>,
+    /// Mean rate of a stream's segments or of a video call's pictures, or goodput of a transfer, Mbit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_mbps: Option<f64>,
     /// Round trips per minute under load (draft-ietf-ippm-responsiveness-09).
@@ -551,6 +561,21 @@ pub struct Run {
     /// Mean increase of latency under load, ms: the mean sojourn over all queues of a direction, of the worse direction.
     #[serde(default)]
     pub grade_ms: Option<f64>,
+    /// [`grade()`] of `grade_down_ms`; only where the scenario has `[link.up]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grade_down: Option<String>,
+    /// The mean sojourn over all queues downwards, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grade_down_ms: Option<f64>,
+    /// [`grade()`] of `grade_up_ms`; only where the scenario has `[link.up]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grade_up: Option<String>,
+    /// The mean sojourn at `[link.up]`, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grade_up_ms: Option<f64>,
+    /// Quality of Outcome by profile, 0 to 100; null where `aim` is.
+    #[serde(default)]
+    pub qoo: Option<Qoo>,
     /// Cloudflare's scores for streaming, games and calls; null without a packet, in a cell and for a live link.
     #[serde(default)]
     pub aim: Option<Aim>,

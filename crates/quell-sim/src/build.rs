@@ -10,6 +10,7 @@ use crate::app::client::{Client, Model};
 use crate::app::page::Reader;
 use crate::app::probe::Prober;
 use crate::app::video::Player;
+use crate::app::video_call::Place;
 use crate::app::{App, Way};
 use crate::cc::{CongestionControl, EcnMode};
 use crate::measure::Report;
@@ -203,7 +204,19 @@ impl World {
             report.down = down;
             self.report(flow, report);
             let rng = Rng::new(rng.u64(), "way");
-            self.send_datagrams(flow, path, span, rng, Some((number, way)))?;
+            let slot = self.send_datagrams(flow, path, span, rng.clone(), Some((number, way)))?;
+            let ends = self.measures.apps[usize::from(number)].ends();
+            if let (Some(ends), FlowKind::VideoCall(call)) = (ends, &flow.kind) {
+                // What it sends goes `way`, what it receives comes from the other.
+                let from = paths[1 - way as usize];
+                let arrives = Nanos::from(from.outside_us) * US + path.offset;
+                let place = Place {
+                    slot,
+                    reaction: arrives.saturating_sub(from.offset),
+                    skew: from.offset as i64 - path.offset as i64,
+                };
+                ends.join(call, place, span.0, rng);
+            }
         }
         Ok(())
     }
@@ -272,7 +285,7 @@ impl World {
         span: (Nanos, Nanos),
         rng: Rng,
         app: Option<(u16, Way)>,
-    ) -> Result<(), Error> {
+    ) -> Result<u16, Error> {
         let report = (self.measures.reports.len() - 1) as u16;
         let slot = self.slot(Slot::Free)?;
         self.label(slot, &path, self.labels[usize::from(report)]);
@@ -281,7 +294,7 @@ impl World {
         d.app = app;
         self.net.timers.set(d.at, source(slot.slot, End::Sender));
         self.slots[slot.index()] = Slot::Udp(Box::new(d));
-        Ok(())
+        Ok(slot.slot)
     }
 
     fn add(
@@ -312,7 +325,9 @@ impl World {
             FlowKind::Page(Page { tcp, .. })
             | FlowKind::Video(Video { tcp, .. })
             | FlowKind::Probe(tcp) => self.add_client(flow, tcp, path, span, rng, report)?,
-            _ => self.send_datagrams(flow, path, span, rng, None)?,
+            _ => {
+                self.send_datagrams(flow, path, span, rng, None)?;
+            }
         }
         Ok(())
     }

@@ -294,9 +294,9 @@ impl Measures {
         }
     }
 
-    /// A datagram has arrived.
+    /// A datagram has arrived; a source that has to be called because of it, and when.
     #[inline(never)]
-    pub fn got_datagram(&mut self, now: Nanos, d: &mut Datagrams, p: &Pkt) {
+    pub fn got_datagram(&mut self, now: Nanos, d: &mut Datagrams, p: &Pkt) -> Option<(u16, Nanos)> {
         d.received += u64::from(p.payload);
         let waited = u64::from(micros(now).wrapping_sub(p.tsval)) * US;
         let delay = waited + u64::from(d.path.outside_us) * US;
@@ -305,9 +305,10 @@ impl Measures {
         {
             delays.record(delay);
         }
-        if let Some((app, way)) = d.app {
-            self.apps[usize::from(app)].arrived(way, p.seq, delay, self.measuring);
-        }
+        let (app, way) = d.app?;
+        let app = &mut self.apps[usize::from(app)];
+        app.arrived(way, p.seq, delay, self.measuring);
+        app.ends().map(|ends| ends.delivered(now, way, p.seq))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quell_link::aim::{Aim, Measured};
 use quell_link::error::Error;
+use quell_link::qoo::{self, Qoo};
 use quell_link::record::{self, Application, Run, Summary, mbps, ratio};
 use quell_link::words::Queue;
 use quell_qdisc::{MS, Nanos, SEC};
@@ -179,7 +180,12 @@ impl World {
         let queue = self.queue_record(now);
         let down_ms: f64 = hops.iter().map(|hop| hop.sojourn_ms.mean).sum();
         let up_ms = up.as_ref().map_or(0.0, |up| up.sojourn_ms.mean);
-        let grade_ms = (queue.packets > 0).then(|| up_ms.max(queue.sojourn_ms.mean + down_ms));
+        let down_ms = queue.sojourn_ms.mean + down_ms;
+        let grade_ms = (queue.packets > 0).then(|| up_ms.max(down_ms));
+        let each = grade_ms.and(up.as_ref());
+        let (grade_down_ms, grade_up_ms) = (each.map(|_| down_ms), each.map(|_| up_ms));
+        let letter = |ms: Option<f64>| ms.map(|ms| record::grade(ms).to_owned());
+        let qoo = grade_ms.and(self.qoo(&queue, &hops, up.as_ref()));
         let aim = grade_ms.and(self.aim(&queue, &hops, up.as_ref(), mbps(down.bytes as f64, span)));
         Run {
             scenario: self.scenario.name.clone(),
@@ -197,8 +203,13 @@ impl World {
             hops,
             up,
             aim,
-            grade: grade_ms.map(|ms| record::grade(ms).to_owned()),
+            qoo,
+            grade: letter(grade_ms),
             grade_ms,
+            grade_down: letter(grade_down_ms),
+            grade_down_ms,
+            grade_up: letter(grade_up_ms),
+            grade_up_ms,
             wifi,
             series: self.measures.series.as_deref().cloned(),
             events: self.events(),
@@ -231,6 +242,35 @@ impl World {
                 jitter_ms: 0.0,
                 loss: queue.loss_rate,
                 download_mbps: mbps,
+            })
+        })
+    }
+
+    /// How far the path under load is from what applications need. Not of a cell, whose air has delays of its own.
+    fn qoo(&self, queue: &Run, hops: &[record::Hop], up: Option<&record::Up>) -> Option<Qoo> {
+        let base = self.measures.reports.iter().map(|r| r.rtt_ns).min()? as f64 / MS as f64;
+        let mut latency_ms = Summary {
+            mean: base,
+            p50: base,
+            p95: base,
+            p99: base,
+            max: base,
+        };
+        let hops = hops.iter().map(|hop| hop.sojourn_ms);
+        let all = hops.chain([queue.sojourn_ms]);
+        for waited in all.chain(up.map(|up| up.sojourn_ms)) {
+            latency_ms.mean += waited.mean;
+            latency_ms.p50 += waited.p50;
+            latency_ms.p95 += waited.p95;
+            latency_ms.p99 += waited.p99;
+            latency_ms.max += waited.max;
+        }
+        let kept = (1.0 - queue.loss_rate) * (1.0 - up.map_or(0.0, |up| up.loss_rate));
+        self.scenario.wifi.is_none().then(|| {
+            Qoo::of(&qoo::Measured {
+                latency_ms,
+                loss: 1.0 - kept,
+                mbps: queue.capacity_mbps,
             })
         })
     }
@@ -340,7 +380,7 @@ impl World {
                     ..r
                 })
             }
-            _ => app.result(app.reports.map(|r| measured[usize::from(r)].sent)),
+            _ => app.result(self.now, app.reports.map(|r| measured[usize::from(r)].sent)),
         };
         let mut all: Vec<_> = self.measures.apps.iter().filter_map(result).collect();
         let transfers = self.measures.reports.iter().zip(flows);

@@ -39,7 +39,8 @@ pub use overrides::Overrides;
 pub use schema::json_schema;
 pub use source::Source;
 pub use traffic::{
-    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video, Web,
+    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video,
+    VideoCall, Web,
 };
 pub use tree::{Node, Table};
 

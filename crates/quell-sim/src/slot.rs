@@ -199,6 +199,11 @@ impl Datagrams {
         }
     }
 
+    /// Does its application decide when it sends?
+    pub fn is_driven(&self) -> bool {
+        matches!(self.kind, FlowKind::VideoCall(_))
+    }
+
     /// ECN field of its packets.
     pub fn ecn(&self) -> Ecn {
         let ecn = match &self.kind {

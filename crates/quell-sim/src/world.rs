@@ -17,7 +17,7 @@ use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt, micros};
 use crate::port::Port;
 use crate::scenario::{Link, Scenario};
-use crate::slot::{Connection, End, NO_PORT, Slot, source};
+use crate::slot::{Connection, Datagrams, End, NO_PORT, Slot, source};
 use crate::wifi;
 
 /// Queues on the way down: 8 bits number them, the way up, and the end of each way.
@@ -606,7 +606,11 @@ impl World {
             return forward(&mut self.net, self.now, (port, last), class, p);
         }
         match &mut self.slots[p.flow.index()] {
-            Slot::Udp(d) => self.measures.got_datagram(self.now, d, &p),
+            Slot::Udp(d) => {
+                if let Some((slot, at)) = self.measures.got_datagram(self.now, d, &p) {
+                    self.net.timers.set(at, source(slot, End::Sender));
+                }
+            }
             Slot::Client(client) if p.cwr() => {
                 let home = client.home();
                 self.forward_message(home, p.flow, p.seq);
@@ -669,7 +673,9 @@ impl World {
                 Ecn::NotEct,
             );
             p.tsval = message.tsecr;
-            self.measures.got_datagram(self.now, d, &p);
+            if let Some((slot, at)) = self.measures.got_datagram(self.now, d, &p) {
+                self.net.timers.set(at, source(slot, End::Sender));
+            }
         }
     }
 
@@ -710,41 +716,19 @@ impl World {
             }
             Slot::Udp(d) => {
                 self.net.timers.clear(source(slot, end));
+                if d.is_driven() {
+                    return self.on_peer(slot);
+                }
                 if d.at >= d.stop {
                     return;
                 }
                 self.measures.sends(d);
-                let port = usize::from(d.path.data.0);
                 let size = d.size();
-                let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
-                if d.path.data.0 == NO_PORT {
-                    *self.net.acks.push(now, d.path.home) = Ack {
-                        flow: d.id,
-                        cumulative: d.sent as u32,
-                        tsecr: micros(now),
-                        ce: payload,
-                        ..Ack::default()
-                    };
-                    d.sent += 1;
-                    d.advance();
-                    return self.net.timers.set(d.at, source(slot, End::Sender));
-                }
-                let bytes = size + self.net.ports[port].overhead;
-                let mut p = Pkt::new(
-                    Kind::Udp,
-                    d.id,
-                    d.hash,
-                    d.sent as u32,
-                    bytes,
-                    payload,
-                    d.ecn(),
-                );
-                p.tsval = micros(now);
+                let serial = d.sent;
                 d.sent += 1;
                 d.advance();
-                let at = d.at;
-                self.net.timers.set(at, source(slot, End::Sender));
-                self.net.enter(now, port, p);
+                self.net.timers.set(d.at, source(slot, End::Sender));
+                depart(&mut self.net, now, d, serial, size);
             }
             Slot::Web(_) => {
                 self.net.timers.clear(source(slot, end));
@@ -754,6 +738,61 @@ impl World {
             Slot::Free => self.net.timers.clear(source(slot, end)),
         }
     }
+}
+
+impl World {
+    /// An end of a video call has something to do.
+    #[cold]
+    fn on_peer(&mut self, slot: u16) {
+        let now = self.now;
+        let measuring = self.measures.is_measuring();
+        let Slot::Udp(d) = &mut self.slots[usize::from(slot)] else {
+            return;
+        };
+        let Some((app, way)) = d.app else { return };
+        let Some(ends) = self.measures.apps[usize::from(app)].ends() else {
+            return;
+        };
+        if now >= d.stop {
+            return ends.hang_up(d.stop, way);
+        }
+        let (bytes, at) = ends.poll(now, way, measuring);
+        self.net
+            .timers
+            .set(at.min(d.stop), source(slot, End::Sender));
+        if let Some(size) = bytes {
+            let serial = d.sent;
+            d.sent += 1;
+            depart(&mut self.net, now, d, serial, size);
+        }
+    }
+}
+
+/// A datagram of so many IP bytes leaves its source.
+fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
+    let payload = size.saturating_sub(crate::slot::UDP_HEADERS);
+    if d.path.data.0 == NO_PORT {
+        *net.acks.push(now, d.path.home) = Ack {
+            flow: d.id,
+            cumulative: serial as u32,
+            tsecr: micros(now),
+            ce: payload,
+            ..Ack::default()
+        };
+        return;
+    }
+    let port = usize::from(d.path.data.0);
+    let mut p = Pkt::new(
+        Kind::Udp,
+        d.id,
+        d.hash,
+        serial as u32,
+        size + net.ports[port].overhead,
+        payload,
+        d.ecn(),
+    );
+    p.tsval = micros(now);
+    net.enter(now, port, p);
 }
 
 /// The queue words of a link, checked for its rate.

@@ -25,15 +25,17 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
             for f in figures
             if (value := mean(runs, f)) is not None
         ]
-        if (increase := estimate(r.get("grade_ms") for r in runs)) is not None:
-            letter = grade(increase.mean)
-            cards.append(_card("grade", letter, _GRADES.get(letter, "bad")))
+        for key, title in (("grade_ms", "grade"), ("grade_down_ms", "grade down"), ("grade_up_ms", "grade up")):
+            if (increase := estimate(r.get(key) for r in runs)) is not None:
+                letter = grade(increase.mean)
+                cards.append(_card(title, letter, _GRADES.get(letter, "bad")))
         rows.append(f'<h3>{escape(one_line(queue))}</h3>\n<ul class="cards">{"".join(cards)}</ul>')
     return (
         '<section id="people">\n<h2>What people experience</h2>\n'
         '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
-        "Page: median time to load. Stalls: share of the time in which a stream stands still. "
-        "Game: 99th percentile of the round trip. Grade: growth of latency under load. Green is good, red is bad.</p>\n"
+        "Frame: 95th percentile of the time from a picture's capture to its showing in a video call; freezes: of that "
+        "picture. Page: median time to load. Stalls: share of the time in which a stream stands still. "
+        "Game: 99th percentile of the round trip. Grade: growth of latency under load, the worse of both directions. Green is good, red is bad.</p>\n"
         + "\n".join(rows)
         + "\n</section>"
     )

@@ -7,6 +7,7 @@ pub mod game;
 pub mod page;
 pub mod probe;
 pub mod video;
+pub mod video_call;
 
 use quell_link::record::Application;
 use quell_qdisc::Nanos;
@@ -14,6 +15,7 @@ use quell_qdisc::Nanos;
 use crate::scenario::FlowKind;
 use call::Listener;
 use game::Match;
+use video_call::Ends;
 
 /// Which way a datagram of an application goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,7 @@ pub struct App {
 enum State {
     Call(Box<[Listener; 2]>),
     Game(Box<Match>),
+    VideoCall(Box<Ends>),
     /// Slot of the flow table in which the client is.
     Client(u16),
 }
@@ -50,6 +53,7 @@ impl App {
                 State::Call(Box::new([(); 2].map(|()| Listener::new(call.codec))))
             }
             FlowKind::Game(_) => State::Game(Box::default()),
+            FlowKind::VideoCall(_) => State::VideoCall(Box::default()),
             _ => return None,
         };
         Some(Self {
@@ -83,6 +87,14 @@ impl App {
         }
     }
 
+    /// The ends of a video call, which decide themselves when they send.
+    pub fn ends(&mut self) -> Option<&mut Ends> {
+        match &mut self.state {
+            State::VideoCall(ends) => Some(ends),
+            _ => None,
+        }
+    }
+
     /// A datagram has arrived after this delay.
     pub fn arrived(&mut self, way: Way, serial: u32, delay: Nanos, measuring: bool) {
         match (&mut self.state, way) {
@@ -91,12 +103,12 @@ impl App {
             }
             (State::Game(game), Way::There) => game.state_arrived(serial, delay, measuring),
             (State::Game(game), Way::Back) => game.command_arrived(delay),
-            (State::Client(_), _) => {}
+            (State::VideoCall(_) | State::Client(_), _) => {}
         }
     }
 
-    /// What the users experienced, given how many datagrams were sent each way; `None` if it did not run.
-    pub fn result(&self, sent: [u64; 2]) -> Option<Application> {
+    /// What the users experienced up to now, given how many datagrams were sent each way; `None` if it did not run.
+    pub fn result(&self, now: Nanos, sent: [u64; 2]) -> Option<Application> {
         let result = match &self.state {
             State::Call(listeners) => {
                 let heard = listeners.iter().zip(sent);
@@ -109,6 +121,7 @@ impl App {
                 }
             }
             State::Game(game) => game.result(sent[0])?,
+            State::VideoCall(ends) => ends.result(now)?,
             State::Client(_) => return None,
         };
         Some(Application {

@@ -22,6 +22,8 @@ pub enum FlowKind {
     Call(Call),
     /// A game.
     Game(Game),
+    /// A video call, both ways.
+    VideoCall(VideoCall),
     /// Web pages, one after another.
     Page(Page),
     /// Adaptive streaming.
@@ -47,6 +49,7 @@ impl FlowKind {
             FlowKind::Web(_) => "web",
             FlowKind::Call(_) => "call",
             FlowKind::Game(_) => "game",
+            FlowKind::VideoCall(_) => "video_call",
             FlowKind::Page(_) => "page",
             FlowKind::Video(_) => "video",
             FlowKind::Probe(_) => "probe",
@@ -63,7 +66,10 @@ impl FlowKind {
 
     /// Does it send datagrams both ways?
     pub fn is_dialogue(&self) -> bool {
-        matches!(self, FlowKind::Call(_) | FlowKind::Game(_))
+        matches!(
+            self,
+            FlowKind::Call(_) | FlowKind::Game(_) | FlowKind::VideoCall(_)
+        )
     }
 
     /// How it sends, if by TCP.
@@ -255,6 +261,25 @@ impl Default for Game {
         Self {
             states: 60,
             commands: 30,
+        }
+    }
+}
+
+/// A video call: each end sends as fast as Google Congestion Control lets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VideoCall {
+    /// bit/s with which each end begins.
+    pub start_rate: u64,
+    /// bit/s that neither end exceeds.
+    pub max_rate: u64,
+}
+
+/// libwebrtc's: `kDefaultStartBitrateBps`, and the most for pictures of 1280 x 720 (`GetMaxDefaultVideoBitrateKbps`).
+impl Default for VideoCall {
+    fn default() -> Self {
+        Self {
+            start_rate: 300_000,
+            max_rate: 2_500_000,
         }
     }
 }

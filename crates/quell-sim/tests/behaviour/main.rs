@@ -12,4 +12,5 @@ mod robustness;
 mod soak;
 mod topology;
 mod transfers;
+mod video_call;
 mod waiting;

@@ -8,7 +8,8 @@ use quell_qdisc::{MS, SEC};
 use super::LONGEST;
 use crate::scenario::key::{Section, Visitor, key};
 use crate::scenario::traffic::{
-    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video, Web,
+    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video,
+    VideoCall, Web,
 };
 
 /// With TCP's headers and every overhead, 16 bits hold it.
@@ -63,6 +64,11 @@ pub(in crate::scenario) static KINDS: [Kind; 14] = [
         name: "voip",
         about: "another name of `call`",
         make: || FlowKind::Call(Call::default()),
+    },
+    Kind {
+        name: "video_call",
+        about: "a video call, both ways, at rates that Google Congestion Control sets",
+        make: || FlowKind::VideoCall(VideoCall::default()),
     },
     Kind {
         name: "game",
@@ -121,6 +127,7 @@ pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> R
         FlowKind::OnOff(onoff) => to.visit(&ONOFF, onoff),
         FlowKind::Call(call) => to.visit(&CALL, call),
         FlowKind::Game(game) => to.visit(&GAME, game),
+        FlowKind::VideoCall(call) => to.visit(&VIDEO_CALL, call),
         FlowKind::Probe(tcp) => to.visit(&TCP, tcp),
         FlowKind::Page(page) => {
             to.visit(&PAGE, page)?;
@@ -481,6 +488,24 @@ static GAME: Section<Game> = Section {
         ),
     ],
     default: Game::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static VIDEO_CALL: Section<VideoCall> = Section {
+    keys: &[
+        key(
+            "start_rate",
+            Field::Rate(|c| &mut c.start_rate, 30_000, FASTEST),
+            "rate at which each end begins",
+        ),
+        key(
+            "max_rate",
+            Field::Rate(|c| &mut c.max_rate, 30_000, 1_000_000_000),
+            "rate that neither end exceeds",
+        ),
+    ],
+    default: VideoCall::default,
     needs: None,
     finish: |_, _| Ok(()),
 };

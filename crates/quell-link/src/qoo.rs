@@ -1,0 +1,153 @@
+//! Quality of Outcome: how far a network is from what an application needs at best, and from where it is useless.
+//!
+//! The formula is that of draft-ietf-ippm-qoo, sections "Describing Network Performance Requirements" and "Calculating QoO" (its
+//! editors' copy, which calls the two ends ROP and CPUP). The draft defines no requirements of applications: those here are our
+//! choice, but for those of `video_call`, which are the draft's example without its 99.9th percentile.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Summary;
+
+/// What a network does to packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Round trip under load, ms.
+    pub latency_ms: Summary,
+    /// Share of packets lost, 0..1.
+    pub loss: f64,
+    /// What it carries, Mbit/s.
+    pub mbps: f64,
+}
+
+/// Where the best begins and where the useless does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Range {
+    best: f64,
+    useless: f64,
+}
+
+impl Range {
+    const fn new(best: f64, useless: f64) -> Self {
+        Self { best, useless }
+    }
+
+    /// 100 at the best or better, 0 at the useless or worse, in between linear.
+    fn score(self, value: f64) -> f64 {
+        let share = (value - self.best) / (self.useless - self.best);
+        (1.0 - share).clamp(0.0, 1.0) * 100.0
+    }
+}
+
+/// What an application needs.
+struct Profile {
+    /// Round trips at percentiles, ms.
+    latency: &'static [(fn(&Summary) -> f64, Range)],
+    /// Share of packets lost.
+    loss: Range,
+    /// Mbit/s at least.
+    mbps: f64,
+}
+
+const GAME: Profile = Profile {
+    latency: &[
+        (|s| s.p50, Range::new(30.0, 100.0)),
+        (|s| s.p99, Range::new(60.0, 200.0)),
+    ],
+    loss: Range::new(0.005, 0.05),
+    mbps: 1.0,
+};
+
+const VIDEO_CALL: Profile = Profile {
+    latency: &[(|s| s.p99, Range::new(100.0, 200.0))],
+    loss: Range::new(0.001, 0.02),
+    mbps: 4.0,
+};
+
+/// Its buffer hides seconds.
+const STREAMING: Profile = Profile {
+    latency: &[(|s| s.p95, Range::new(500.0, 3000.0))],
+    loss: Range::new(0.02, 0.2),
+    mbps: 5.0,
+};
+
+impl Profile {
+    /// 0 to 100: the least of the scores of latency, loss and rate.
+    fn score(&self, m: &Measured) -> f64 {
+        if m.mbps < self.mbps {
+            return 0.0;
+        }
+        let latency = self.latency.iter();
+        let latency = latency.map(|(percentile, range)| range.score(percentile(&m.latency_ms)));
+        latency.fold(self.loss.score(m.loss), f64::min)
+    }
+}
+
+/// Scores by profile, 0 to 100; docs/metrics.md has their requirements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Qoo {
+    /// A fast game.
+    pub game: f64,
+    /// A video call.
+    pub video_call: f64,
+    /// A stream.
+    pub streaming: f64,
+}
+
+impl Qoo {
+    /// The scores of a network.
+    pub fn of(m: &Measured) -> Self {
+        Self {
+            game: GAME.score(m),
+            video_call: VIDEO_CALL.score(m),
+            streaming: STREAMING.score(m),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(p50: f64, p99: f64, loss: f64) -> Measured {
+        Measured {
+            latency_ms: Summary {
+                p50,
+                p95: p99,
+                p99,
+                ..Summary::default()
+            },
+            loss,
+            mbps: 28.0,
+        }
+    }
+
+    #[test]
+    fn the_drafts_example_scores_50() {
+        // Its 99th and 99.9th percentiles stand in the places of p50 and p99: 1 - 150/300 and 1 - 75/300; loss 1 - 1/4.
+        const PROFILE: Profile = Profile {
+            latency: &[
+                (|s| s.p50, Range::new(200.0, 500.0)),
+                (|s| s.p99, Range::new(300.0, 600.0)),
+            ],
+            loss: Range::new(0.01, 0.05),
+            mbps: 4.0,
+        };
+        assert_eq!(PROFILE.score(&measured(350.0, 375.0, 0.02)), 50.0);
+        // More loss makes it the worst: 1 - 3/4.
+        let lossy = PROFILE.score(&measured(350.0, 375.0, 0.04));
+        assert!((lossy - 25.0).abs() < 1e-9, "{lossy}");
+    }
+
+    #[test]
+    fn too_low_a_rate_is_worth_nothing_and_a_good_line_everything() {
+        let mut m = measured(20.0, 50.0, 0.0);
+        let all = Qoo::of(&m);
+        assert_eq!([all.game, all.video_call, all.streaming], [100.0; 3]);
+        m.mbps = 3.9;
+        let slow = Qoo::of(&m);
+        assert_eq!(
+            [slow.game, slow.video_call, slow.streaming],
+            [100.0, 0.0, 0.0]
+        );
+    }
+}

@@ -1,0 +1,486 @@
+//! Google Congestion Control: how fast a sender of a video call may send (draft-ietf-rmcat-gcc-02).
+//!
+//! The draft's equations hold, with four differences, all from libwebrtc, which the draft describes:
+//! - The trend of the delay is the slope of a line through the last groups (`trendline_estimator.cc`), which replaced the
+//!   draft's Kalman filter; its gain, and how the threshold adapts, belong to it.
+//! - Another decrease waits for a round trip (`aimd_rate_control.cc`).
+//! - The mean and variance of the rate at decreases are those of `link_capacity_estimator.cc`; the draft names only a
+//!   smoothing factor of 0.95.
+//! - Loss is judged over 20 packets at least, and a decrease for it waits 300 ms and a round trip
+//!   (`send_side_bandwidth_estimation.cc`).
+//!
+//! Nothing probes for bandwidth: the draft does not, libwebrtc does.
+
+use std::collections::VecDeque;
+
+use quell_qdisc::{MS, Nanos, SEC};
+
+/// Packets sent within this time are one group (draft, section 5.2 and table 1).
+const BURST: Nanos = 5 * MS;
+/// The longest that groups grow because packets arrive in a burst (`inter_arrival.cc`).
+const LONGEST_BURST: Nanos = 100 * MS;
+/// Groups that the line goes through, weight of the past in the smoothed delay, gain (`trendline_estimator.cc`).
+const WINDOW: usize = 20;
+const SMOOTHING: f64 = 0.9;
+const GAIN: f64 = 4.0;
+/// The slope counts as often as there were groups, at most so often (the same).
+const MOST_GROUPS: u32 = 60;
+/// The threshold at first, ms (draft, table 1), its range (section 5.4), and how it adapts (`trendline_estimator.cc`).
+const THRESHOLD: f64 = 12.5;
+const THRESHOLDS: (f64, f64) = (6.0, 600.0);
+const K_UP: f64 = 0.0087;
+const K_DOWN: f64 = 0.039;
+/// It does not adapt to what is so far above it, ms (section 5.4), and to at most so much time at once, ms.
+const OUTLIER: f64 = 15.0;
+const MOST_TIME: f64 = 100.0;
+/// How long over-use lasts until it is signalled, ms (draft, table 1).
+const OVERUSE_TIME: f64 = 10.0;
+/// The receive rate is measured over this time (draft, table 1: 0.5 to 1 s).
+const RATE_WINDOW: Nanos = 500 * MS;
+/// Multiplicative increase per second, and factor at a decrease (section 5.5).
+const ETA: f64 = 1.08;
+const BETA: f64 = 0.85;
+/// The estimate stays below this multiple of the receive rate (section 5.5), plus bit/s (`aimd_rate_control.cc`).
+const MOST_OVER_RECEIVED: f64 = 1.5;
+const SLACK: f64 = 10_000.0;
+/// Standard deviations around the mean rate at decreases within which increases are additive (section 5.5).
+const DEVIATIONS: f64 = 3.0;
+/// Bits of a packet, and frames per second, for an additive increase (section 5.5).
+const PACKET_BITS: f64 = 1200.0 * 8.0;
+pub const FRAMES: u64 = 30;
+/// An over-use shows so long after its cause, ms (section 5.5).
+const DETECTION: f64 = 100.0;
+/// Loss above which the rate falls, and below which it rises; that factor (section 6).
+const LOSS: (f64, f64) = (0.02, 0.1);
+const RISE: f64 = 1.05;
+/// Packets that a judgement of loss needs; a decrease for it waits this and a round trip (`send_side_bandwidth_estimation.cc`).
+const JUDGED: u32 = 20;
+const LOSS_WAIT: Nanos = 300 * MS;
+/// The least rate of video, bit/s (`media/engine/webrtc_video_engine.cc`).
+const LEAST: f64 = 30_000.0;
+
+/// What the delay says of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    Normal,
+    Over,
+    Under,
+}
+
+/// What the rate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Hold,
+    Increase,
+}
+
+/// Packets that count as one.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    first_sent: Nanos,
+    last_sent: Nanos,
+    first_arrived: Nanos,
+    last_arrived: Nanos,
+}
+
+/// Mean and variance of the rate at decreases, kbit/s (`link_capacity_estimator.cc`).
+#[derive(Clone, Copy, Debug)]
+struct Capacity {
+    mean: f64,
+    /// Variance over the mean.
+    spread: f64,
+}
+
+impl Capacity {
+    fn seen(before: Option<Self>, kbps: f64) -> Self {
+        let Some(Self { mean, spread }) = before else {
+            return Self {
+                mean: kbps,
+                spread: 0.4,
+            };
+        };
+        let mean = 0.95 * mean + 0.05 * kbps;
+        let error = mean - kbps;
+        let spread = 0.95 * spread + 0.05 * error * error / mean.max(1.0);
+        Self {
+            mean,
+            spread: spread.clamp(0.4, 2.5),
+        }
+    }
+
+    /// Is this rate where the last decreases were?
+    fn near(&self, kbps: f64) -> bool {
+        (kbps - self.mean).abs() <= DEVIATIONS * (self.spread * self.mean).sqrt()
+    }
+}
+
+/// The controller of one sender.
+#[derive(Clone, Debug)]
+pub struct Gcc {
+    most: f64,
+    present: Option<Group>,
+    previous: Option<Group>,
+    groups: u32,
+    /// Sum of all delay variations and its smoothed value, ms.
+    delay: f64,
+    smoothed: f64,
+    /// Arrival and smoothed delay of the last groups, ms.
+    line: VecDeque<(f64, f64)>,
+    slope: f64,
+    threshold: f64,
+    adapted: Nanos,
+    over_ms: Option<f64>,
+    overs: u32,
+    signal: Signal,
+    /// Arrival and bytes of the packets of the last window.
+    received: VecDeque<(Nanos, u32)>,
+    first_arrival: Option<Nanos>,
+    phase: Phase,
+    capacity: Option<Capacity>,
+    by_delay: f64,
+    changed: Nanos,
+    by_loss: f64,
+    lost: u32,
+    judged: u32,
+    decreased_for_loss: Nanos,
+    /// Smoothed round trip.
+    pub rtt: Nanos,
+}
+
+impl Gcc {
+    /// Begins at `start` bit/s and never exceeds `most`.
+    pub fn new(start: f64, most: f64) -> Self {
+        Self {
+            most,
+            present: None,
+            previous: None,
+            groups: 0,
+            delay: 0.0,
+            smoothed: 0.0,
+            line: VecDeque::with_capacity(WINDOW + 1),
+            slope: 0.0,
+            threshold: THRESHOLD,
+            adapted: 0,
+            over_ms: None,
+            overs: 0,
+            signal: Signal::Normal,
+            received: VecDeque::new(),
+            first_arrival: None,
+            phase: Phase::Increase,
+            capacity: None,
+            by_delay: start.min(most),
+            changed: 0,
+            by_loss: start.min(most),
+            lost: 0,
+            judged: 0,
+            decreased_for_loss: 0,
+            rtt: 200 * MS, // until it is known (`aimd_rate_control.cc`)
+        }
+    }
+
+    /// What may be sent, bit/s.
+    pub fn target(&self) -> f64 {
+        self.by_delay.min(self.by_loss)
+    }
+
+    /// A report says that a packet arrived. Only differences of `sent` and of `arrived` count: each end has its own clock.
+    pub fn arrived(&mut self, sent: Nanos, arrived: Nanos, bytes: u32) {
+        self.first_arrival.get_or_insert(arrived);
+        self.received.push_back((arrived, bytes));
+        while (self.received.front()).is_some_and(|(at, _)| at + RATE_WINDOW <= arrived) {
+            self.received.pop_front();
+        }
+        let fresh = Group {
+            first_sent: sent,
+            last_sent: sent,
+            first_arrived: arrived,
+            last_arrived: arrived,
+        };
+        match &mut self.present {
+            None => self.present = Some(fresh),
+            Some(group) if sent < group.first_sent => {} // out of order
+            Some(group) if group.has(sent, arrived) => {
+                group.last_sent = group.last_sent.max(sent);
+                group.last_arrived = arrived;
+            }
+            Some(group) => {
+                let done = *group;
+                *group = fresh;
+                if let Some(before) = self.previous.replace(done) {
+                    self.judge(&before, &done);
+                }
+            }
+        }
+    }
+
+    /// A group is complete (sections 5.1 to 5.4).
+    fn judge(&mut self, before: &Group, group: &Group) {
+        let ms = |later: Nanos, earlier: Nanos| (later as f64 - earlier as f64) / MS as f64;
+        let sent = ms(group.last_sent, before.last_sent);
+        self.groups += 1;
+        self.delay += ms(group.last_arrived, before.last_arrived) - sent;
+        self.smoothed = SMOOTHING * self.smoothed + (1.0 - SMOOTHING) * self.delay;
+        self.line
+            .push_back((group.last_arrived as f64 / MS as f64, self.smoothed));
+        if self.line.len() > WINDOW {
+            self.line.pop_front();
+        }
+        let before = self.slope;
+        if self.line.len() == WINDOW {
+            self.slope = slope(&self.line).unwrap_or(before);
+        }
+        if self.groups < 2 {
+            return;
+        }
+        let trend = f64::from(self.groups.min(MOST_GROUPS)) * self.slope * GAIN;
+        if trend > self.threshold {
+            // The first time, the path has been over-used half of the time.
+            let over = self.over_ms.map_or(sent / 2.0, |ms| ms + sent);
+            (self.over_ms, self.overs) = (Some(over), self.overs + 1);
+            if over > OVERUSE_TIME && self.overs > 1 && self.slope >= before {
+                (self.over_ms, self.overs) = (Some(0.0), 0);
+                self.signal = Signal::Over;
+            }
+        } else {
+            (self.over_ms, self.overs) = (None, 0);
+            self.signal = match trend < -self.threshold {
+                true => Signal::Under,
+                false => Signal::Normal,
+            };
+        }
+        self.adapt(trend.abs(), group.last_arrived);
+    }
+
+    /// A threshold that follows the trend lets the rate hold its own beside TCP (section 5.4).
+    fn adapt(&mut self, trend: f64, now: Nanos) {
+        let time = now.saturating_sub(self.adapted) as f64 / MS as f64;
+        self.adapted = now;
+        if trend > self.threshold + OUTLIER {
+            return;
+        }
+        let k = if trend < self.threshold { K_DOWN } else { K_UP };
+        self.threshold += k * (trend - self.threshold) * time.min(MOST_TIME);
+        self.threshold = self.threshold.clamp(THRESHOLDS.0, THRESHOLDS.1);
+    }
+
+    /// What was received in the last window, bit/s; `None` before there was a whole one.
+    fn receive_rate(&self) -> Option<f64> {
+        let (last, first) = (self.received.back()?.0, self.first_arrival?);
+        let bytes: u64 = self.received.iter().map(|(_, b)| u64::from(*b)).sum();
+        (last >= first + RATE_WINDOW).then(|| bytes as f64 * 8.0 * (SEC / RATE_WINDOW) as f64)
+    }
+
+    /// A report has been read: of `all` packets it tells of, `lost` did not arrive.
+    pub fn reported(&mut self, now: Nanos, lost: u32, all: u32) {
+        if let Some(received) = self.receive_rate() {
+            self.control(now, received);
+        }
+        self.by_delay = self.by_delay.clamp(LEAST, self.most);
+        self.heed_loss(now, lost, all);
+    }
+
+    /// The rate by delay (section 5.5).
+    fn control(&mut self, now: Nanos, received: f64) {
+        let kbps = received / 1e3;
+        let since = now.saturating_sub(self.changed);
+        match self.signal {
+            Signal::Over => {
+                let wait = self.rtt.clamp(10 * MS, 200 * MS);
+                if since < wait && received >= self.by_delay / 2.0 && self.phase == Phase::Hold {
+                    return;
+                }
+                if !self.capacity.is_some_and(|c| c.near(kbps)) {
+                    self.capacity = None;
+                }
+                self.by_delay = self.by_delay.min(BETA * received);
+                self.capacity = Some(Capacity::seen(self.capacity, kbps));
+                self.phase = Phase::Hold;
+                self.changed = now;
+            }
+            Signal::Under => self.phase = Phase::Hold,
+            Signal::Normal if self.phase == Phase::Hold => {
+                self.phase = Phase::Increase;
+                self.changed = now;
+            }
+            Signal::Normal => {
+                // A rate far above the last decreases' shows that there is more than there was.
+                if self
+                    .capacity
+                    .is_some_and(|c| kbps > c.mean && !c.near(kbps))
+                {
+                    self.capacity = None;
+                }
+                let seconds = (since as f64 / SEC as f64).min(1.0);
+                let more = match self.capacity {
+                    Some(_) => self.additive(since),
+                    None => self.by_delay * (libm::pow(ETA, seconds) - 1.0),
+                };
+                let most = MOST_OVER_RECEIVED * received + SLACK;
+                if self.by_delay < most {
+                    self.by_delay = (self.by_delay + more.max(1000.0)).min(most);
+                }
+                self.changed = now;
+            }
+        }
+    }
+
+    /// Half a packet per round trip and time of detection.
+    fn additive(&self, since: Nanos) -> f64 {
+        let response = DETECTION + self.rtt as f64 / MS as f64;
+        let share = (since as f64 / MS as f64 / response).min(1.0);
+        let frame = self.by_delay / FRAMES as f64;
+        0.5 * share * frame / (frame / PACKET_BITS).ceil()
+    }
+
+    /// The rate by loss (section 6); it does not run away from that by delay.
+    fn heed_loss(&mut self, now: Nanos, lost: u32, all: u32) {
+        self.lost += lost;
+        self.judged += all;
+        if self.judged < JUDGED {
+            return;
+        }
+        let loss = f64::from(self.lost) / f64::from(self.judged);
+        (self.lost, self.judged) = (0, 0);
+        self.by_loss = self.by_loss.min(self.by_delay);
+        if loss < LOSS.0 {
+            self.by_loss = RISE * self.by_loss + 1000.0;
+        } else if loss > LOSS.1 && now >= self.decreased_for_loss + LOSS_WAIT + self.rtt {
+            self.by_loss *= 1.0 - 0.5 * loss;
+            self.decreased_for_loss = now;
+        }
+        self.by_loss = self.by_loss.clamp(LEAST, self.most);
+    }
+}
+
+impl Group {
+    /// Does a packet belong to it (section 5.2)?
+    fn has(&self, sent: Nanos, arrived: Nanos) -> bool {
+        let apart = arrived.saturating_sub(self.last_arrived);
+        let caught_up = apart + self.last_sent < sent;
+        let burst = apart <= BURST
+            && caught_up
+            && arrived < self.first_arrived.saturating_add(LONGEST_BURST);
+        burst || sent - self.first_sent <= BURST
+    }
+}
+
+/// Slope of the line with the least squares; `None` if all have the same x.
+fn slope(points: &VecDeque<(f64, f64)>) -> Option<f64> {
+    let n = points.len() as f64;
+    let (x, y) = points
+        .iter()
+        .fold((0.0, 0.0), |(x, y), p| (x + p.0, y + p.1));
+    let (x, y) = (x / n, y / n);
+    let (over, under) = points.iter().fold((0.0, 0.0), |(over, under), p| {
+        let dx = p.0 - x;
+        (over + dx * (p.1 - y), under + dx * dx)
+    });
+    (under > 0.0).then(|| over / under)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends packets of 1000 bytes at the target rate for so many seconds over a link of `bps` with an endless queue, a report
+    /// each 100 ms; of `each` packets one is lost. Returns the longest queuing delay of the last half.
+    fn run(gcc: &mut Gcc, bps: f64, seconds: u64, each: u32, from: Nanos) -> Nanos {
+        let (mut sent, mut free, mut report) = (from, from, from + 100 * MS);
+        let (mut count, mut lost, mut all, mut worst) = (0u32, 0, 0, 0);
+        let end = from + seconds * SEC;
+        while sent < end {
+            free = free.max(sent) + (8000.0 / bps * SEC as f64) as Nanos;
+            (count, all) = (count + 1, all + 1);
+            if each > 0 && count % each == 0 {
+                lost += 1;
+            } else {
+                gcc.arrived(sent, free + 20 * MS, 1000);
+            }
+            if sent > from + seconds * SEC / 2 {
+                worst = worst.max(free - sent);
+            }
+            sent += (8000.0 / gcc.target() * SEC as f64) as Nanos;
+            if sent >= report {
+                gcc.reported(sent, lost, all);
+                (lost, all, report) = (0, 0, report + 100 * MS);
+            }
+        }
+        worst
+    }
+
+    #[test]
+    fn without_congestion_the_rate_rises_by_8_percent_a_second() {
+        let mut gcc = Gcc::new(300e3, 100e6);
+        run(&mut gcc, 100e6, 11, 0, 0);
+        // 300 * 1.08^11 = 699: the first increase makes up for the time before the receive rate was known.
+        assert!(
+            (gcc.target() / 699e3 - 1.0).abs() < 0.02,
+            "{}",
+            gcc.target()
+        );
+    }
+
+    #[test]
+    fn it_settles_just_below_a_constant_link_with_a_short_queue() {
+        let mut gcc = Gcc::new(300e3, 10e6);
+        let worst = run(&mut gcc, 2e6, 120, 0, 0);
+        assert!((1.5e6..2.1e6).contains(&gcc.target()), "{}", gcc.target());
+        assert!(worst < 100 * MS, "{worst}");
+        assert!(gcc.capacity.is_some_and(|c| c.near(2000.0)));
+    }
+
+    #[test]
+    fn a_drop_of_the_capacity_brings_the_rate_below_it() {
+        let mut gcc = Gcc::new(2e6, 2.5e6);
+        run(&mut gcc, 3e6, 20, 0, 0);
+        assert!(gcc.target() > 2.4e6);
+        run(&mut gcc, 1e6, 5, 0, 20 * SEC);
+        assert!(gcc.target() < 1e6, "{}", gcc.target());
+    }
+
+    #[test]
+    fn loss_counts_from_a_tenth_on() {
+        let after = |each| {
+            let mut gcc = Gcc::new(1e6, 2e6);
+            run(&mut gcc, 100e6, 5, each, 0);
+            gcc.target()
+        };
+        // 1 % rises with the delay's rate, 5 % holds the rate, 20 % takes a tenth each 0.5 s (300 ms and the round trip).
+        assert!(after(100) > 1.3e6);
+        assert_eq!(after(20), 1e6);
+        let halved = 1e6 * libm::pow(0.9, 9.0);
+        assert!((after(5) / halved - 1.0).abs() < 0.2, "{}", after(5));
+    }
+
+    #[test]
+    fn the_first_loss_takes_half_of_its_share() {
+        let mut gcc = Gcc::new(1e6, 2e6);
+        // 5 of 25 packets: 1 - 0.5 * 0.2.
+        gcc.reported(SEC, 5, 25);
+        assert_eq!(gcc.target(), 0.9e6);
+    }
+
+    #[test]
+    fn packets_of_a_burst_are_one_group() {
+        let group = Group {
+            first_sent: 0,
+            last_sent: 2 * MS,
+            first_arrived: 20 * MS,
+            last_arrived: 30 * MS,
+        };
+        assert!(group.has(5 * MS, 50 * MS), "sent within 5 ms");
+        assert!(
+            group.has(20 * MS, 33 * MS),
+            "3 ms after, though sent 18 ms apart"
+        );
+        assert!(!group.has(20 * MS, 48 * MS));
+    }
+
+    #[test]
+    fn the_slope_is_that_of_the_least_squares() {
+        // Points on y = 0.5 x with errors of +1, -2, +1: these are symmetric, and the slope stays.
+        let points = VecDeque::from([(0.0, 1.0), (10.0, 3.0), (20.0, 11.0)]);
+        assert_eq!(slope(&points), Some(0.5));
+        assert_eq!(slope(&VecDeque::from([(1.0, 1.0), (1.0, 2.0)])), None);
+    }
+}

@@ -1,0 +1,389 @@
+//! The receiving half of an end: what it asks for again, which frames it shows and when.
+
+use std::collections::VecDeque;
+
+use quell_link::hist::Hist;
+use quell_link::record::{Application, ratio};
+use quell_qdisc::{MS, NEVER, Nanos, SEC};
+
+use super::sender::Frame;
+use super::{Content, Report};
+
+/// Time between two reports (`remote_estimator_proxy.cc`).
+const REPORTS: Nanos = 100 * MS;
+/// How often a packet is asked for, and how many at once before the picture starts anew (`nack_requester.cc`).
+const RETRIES: u32 = 10;
+const MOST_MISSING: usize = 1000;
+/// The round trip before it is known (the same).
+const FIRST_RTT: Nanos = 100 * MS;
+/// A key frame is asked for again after this (`video_receive_stream2.cc`).
+const KEY_WAIT: Nanos = 200 * MS;
+/// Frames whose mean distance is the normal one; a distance of three times that and at least 150 ms above it is a freeze
+/// (W3C, Identifiers for WebRTC's Statistics API, `freezeCount`).
+const NORMAL: usize = 30;
+const FREEZE: Nanos = 150 * MS;
+/// Frames per second below which a picture no longer moves smoothly: the rate of films.
+const SMOOTH: u32 = 24;
+
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    number: u32,
+    asked: u32,
+    due: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Partial {
+    number: u32,
+    frame: Frame,
+    have: u32,
+}
+
+/// What one end receives.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    /// The next packet and the next frame that are expected.
+    next: u32,
+    frame: u32,
+    missing: Vec<Missing>,
+    partial: VecDeque<Partial>,
+    key_due: Nanos,
+    /// What the next report tells: serial numbers from `report_from` on.
+    report_from: u32,
+    arrivals: Vec<Option<Nanos>>,
+    report_due: Nanos,
+    last_arrival: Nanos,
+    watch: Watch,
+}
+
+impl Receiver {
+    /// Nothing received yet.
+    pub fn new() -> Self {
+        Self {
+            next: 0,
+            frame: 0,
+            missing: Vec::new(),
+            partial: VecDeque::new(),
+            key_due: NEVER,
+            report_from: 0,
+            arrivals: Vec::new(),
+            report_due: NEVER,
+            last_arrival: 0,
+            watch: Watch::default(),
+        }
+    }
+
+    /// A datagram has arrived, whatever it holds.
+    pub fn note(&mut self, now: Nanos, serial: u32) {
+        let place = serial.wrapping_sub(self.report_from) as usize;
+        if place > usize::from(u16::MAX) {
+            return; // from before the last report
+        }
+        if self.arrivals.len() <= place {
+            self.arrivals.resize(place + 1, None);
+        }
+        self.arrivals[place] = Some(now);
+        self.last_arrival = now;
+        if self.report_due == NEVER {
+            self.report_due = now + REPORTS;
+        }
+    }
+
+    /// A packet of a frame has arrived; `skew` is what the clock that timed its capture is behind.
+    pub fn media(&mut self, now: Nanos, number: u32, of: u32, frame: Frame, skew: i64) {
+        if number >= self.next {
+            let fresh = (self.next..number).map(|number| Missing {
+                number,
+                asked: 0,
+                due: now,
+            });
+            self.missing.extend(fresh);
+            self.next = number + 1;
+        } else if let Some(i) = self.missing.iter().position(|m| m.number == number) {
+            self.missing.remove(i);
+        } else {
+            return; // a copy, or given up
+        }
+        if self.missing.len() > MOST_MISSING {
+            self.missing.clear();
+            self.want_key(now);
+        }
+        if of < self.frame {
+            return;
+        }
+        let place = self.partial.partition_point(|p| p.number < of);
+        match self.partial.get_mut(place).filter(|p| p.number == of) {
+            Some(partial) => partial.have += 1,
+            None => self.partial.insert(
+                place,
+                Partial {
+                    number: of,
+                    frame,
+                    have: 1,
+                },
+            ),
+        }
+        self.show(now, skew);
+    }
+
+    /// Shows the frames that are complete and can be decoded: the next, or a key frame.
+    fn show(&mut self, now: Nanos, skew: i64) {
+        let whole = |p: &Partial| p.have == p.frame.packets;
+        loop {
+            while let Some(partial) = self.partial.front()
+                && partial.number == self.frame
+                && whole(partial)
+            {
+                let frame = partial.frame;
+                if frame.key {
+                    self.key_due = NEVER;
+                }
+                self.watch.show(now, &frame, skew);
+                self.frame += 1;
+                self.partial.pop_front();
+            }
+            let key = self.partial.iter().position(|p| whole(p) && p.frame.key);
+            let Some(key) = key else { return };
+            self.partial.drain(..key);
+            let Partial { number, frame, .. } = self.partial[0];
+            self.frame = number;
+            self.missing.retain(|m| m.number >= frame.first);
+        }
+    }
+
+    fn want_key(&mut self, now: Nanos) {
+        self.key_due = self.key_due.min(now);
+    }
+
+    /// When it has something to say or to note.
+    pub fn wake_at(&self) -> Nanos {
+        let due = self.missing.iter().map(|m| m.due);
+        due.fold(self.report_due.min(self.key_due), Nanos::min)
+    }
+
+    /// What it says now.
+    pub fn poll(&mut self, now: Nanos, rtt: Option<Nanos>) -> Option<Content> {
+        if self
+            .missing
+            .iter()
+            .any(|m| m.asked >= RETRIES && m.due <= now)
+        {
+            self.missing.retain(|m| m.asked < RETRIES);
+            self.want_key(now);
+        }
+        let mut wanted = Vec::new();
+        for missing in self.missing.iter_mut().filter(|m| m.due <= now) {
+            wanted.push(missing.number);
+            missing.asked += 1;
+            missing.due = now + rtt.unwrap_or(FIRST_RTT).max(MS);
+        }
+        if !wanted.is_empty() {
+            return Some(Content::Request(wanted.into()));
+        }
+        if self.key_due <= now {
+            self.key_due = now + KEY_WAIT;
+            return Some(Content::KeyRequest);
+        }
+        if self.report_due <= now {
+            let arrivals = std::mem::take(&mut self.arrivals);
+            let first = self.report_from;
+            self.report_from = first.wrapping_add(arrivals.len() as u32);
+            self.report_due = NEVER;
+            return Some(Content::Report(Report {
+                first,
+                arrivals,
+                held: now - self.last_arrival,
+            }));
+        }
+        None
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self, now: Nanos, measuring: bool) {
+        self.watch.tick(now, measuring);
+    }
+
+    /// What was seen up to now; `None` before the end of the warm-up.
+    pub fn result(&self, now: Nanos) -> Option<Application> {
+        self.watch.result(now)
+    }
+}
+
+/// What somebody sees.
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    /// When measuring began, the end of the second that runs, and frames in it.
+    from: Option<Nanos>,
+    second: Nanos,
+    in_second: u32,
+    seconds: u64,
+    slow: u64,
+    last: Option<Nanos>,
+    /// Distances of the last frames.
+    distances: VecDeque<Nanos>,
+    freezes: u64,
+    delay: Hist,
+    bytes: u64,
+}
+
+impl Watch {
+    fn tick(&mut self, now: Nanos, measuring: bool) {
+        if !measuring {
+            return;
+        }
+        if self.from.is_none() {
+            (self.from, self.second) = (Some(now), now + SEC);
+        }
+        while self.second <= now {
+            self.seconds += 1;
+            self.slow += u64::from(self.in_second < SMOOTH);
+            self.in_second = 0;
+            self.second += SEC;
+        }
+    }
+
+    /// Is this long without a new frame?
+    fn is_frozen(&self, distance: Nanos) -> bool {
+        let sum: Nanos = self.distances.iter().sum();
+        let normal = sum / self.distances.len().max(1) as u64;
+        distance >= (3 * normal).max(normal + FREEZE)
+    }
+
+    fn show(&mut self, now: Nanos, frame: &Frame, skew: i64) {
+        let measuring = self.from.is_some();
+        self.tick(now, measuring);
+        if let Some(last) = self.last {
+            let distance = now - last;
+            self.freezes += u64::from(measuring && self.is_frozen(distance));
+            if self.distances.len() == NORMAL {
+                self.distances.pop_front();
+            }
+            self.distances.push_back(distance);
+        }
+        self.last = Some(now);
+        if measuring {
+            let delay = (now - frame.captured).saturating_add_signed(skew);
+            self.delay.record(delay);
+            self.in_second += 1;
+            self.bytes += u64::from(frame.video);
+        }
+    }
+
+    fn result(&self, now: Nanos) -> Option<Application> {
+        let from = self.from?;
+        let mut end = self.clone();
+        end.tick(now, true);
+        let span = now.saturating_sub(from).max(1);
+        let still = now.saturating_sub(end.last.unwrap_or(from));
+        let freezes = end.freezes + u64::from(end.is_frozen(still));
+        Some(Application {
+            frame_delay_ms: (end.delay.count() > 0).then(|| end.delay.summary(1.0 / MS as f64)),
+            freezes_per_minute: Some(freezes as f64 * (60 * SEC) as f64 / span as f64),
+            below_24fps: (end.seconds > 0).then(|| ratio(end.slow, end.seconds)),
+            rate_mbps: Some(quell_link::record::mbps(end.bytes as f64, span)),
+            ..Application::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Nanos = 60 * SEC;
+
+    fn frame(number: u32, packets: u32, key: bool) -> Frame {
+        Frame {
+            captured: Nanos::from(number) * SEC / 30,
+            first: number * packets,
+            packets,
+            video: 1000 * packets,
+            key,
+        }
+    }
+
+    /// All packets of frames of two packets each arrive 20 ms after their capture, but those that `lost` names.
+    fn receive(r: &mut Receiver, frames: std::ops::Range<u32>, lost: &[u32]) {
+        for number in frames {
+            let f = frame(number, 2, number == 0);
+            let now = f.captured + 20 * MS;
+            r.tick(now, true);
+            for packet in f.first..f.first + 2 {
+                if !lost.contains(&packet) {
+                    r.media(now, packet, number, f, 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_still_network_shows_every_frame() {
+        let mut r = Receiver::new();
+        receive(&mut r, 0..1800, &[]);
+        let result = r.result(MINUTE).expect("a picture");
+        assert_eq!(result.freezes_per_minute, Some(0.0));
+        assert_eq!(result.below_24fps, Some(0.0));
+        assert_eq!(result.frame_delay_ms.expect("frames").max, 20.0);
+        // 30 frames of 2000 bytes a second.
+        assert!((result.rate_mbps.expect("a rate") - 0.48).abs() < 0.001);
+        assert!(r.poll(MINUTE, None).is_none());
+    }
+
+    #[test]
+    fn a_lost_packet_is_asked_for_and_holds_up_the_frames_after_it() {
+        let mut r = Receiver::new();
+        receive(&mut r, 0..60, &[]);
+        receive(&mut r, 60..69, &[120]);
+        assert_eq!((r.frame, r.partial.len()), (60, 9));
+        let now = frame(68, 2, false).captured + 20 * MS;
+        assert!(matches!(r.poll(now, None), Some(Content::Request(n)) if *n == [120]));
+        // The answer comes 300 ms after the frame before it was shown: 9 frames at once, after one freeze (150 + 33.3 ms).
+        let late = frame(59, 2, false).captured + 320 * MS;
+        r.media(late, 120, 60, frame(60, 2, false), 0);
+        assert_eq!((r.frame, r.watch.freezes), (69, 1));
+    }
+
+    #[test]
+    fn a_packet_that_never_comes_makes_it_ask_for_a_key_frame() {
+        let mut r = Receiver::new();
+        receive(&mut r, 0..10, &[4]);
+        let mut now = SEC;
+        for _ in 0..RETRIES {
+            assert!(matches!(r.poll(now, None), Some(Content::Request(_))));
+            now += FIRST_RTT;
+        }
+        assert!(matches!(r.poll(now, None), Some(Content::KeyRequest)));
+        assert_eq!(r.frame, 2);
+        let key = frame(10, 2, true);
+        r.media(now, 20, 10, key, 0);
+        r.media(now, 21, 10, key, 0);
+        assert_eq!((r.frame, r.key_due), (11, NEVER));
+    }
+
+    #[test]
+    fn a_dead_line_is_one_freeze_without_end() {
+        let mut r = Receiver::new();
+        assert!(r.result(SEC).is_none());
+        r.tick(0, true);
+        let result = r.result(MINUTE).expect("a call");
+        assert_eq!(result.freezes_per_minute, Some(1.0));
+        assert_eq!(
+            (result.below_24fps, result.rate_mbps),
+            (Some(1.0), Some(0.0))
+        );
+        assert!(result.frame_delay_ms.is_none());
+    }
+
+    #[test]
+    fn a_report_tells_of_gaps_and_how_long_the_last_packet_was_held() {
+        let mut r = Receiver::new();
+        r.note(5 * MS, 0);
+        r.note(9 * MS, 2);
+        assert_eq!(r.wake_at(), 105 * MS);
+        let Some(Content::Report(report)) = r.poll(105 * MS, None) else {
+            panic!("no report");
+        };
+        assert_eq!(report.arrivals, [Some(5 * MS), None, Some(9 * MS)]);
+        assert_eq!((report.held, r.report_from), (96 * MS, 3));
+    }
+}
