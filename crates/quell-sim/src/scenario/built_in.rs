@@ -11,9 +11,19 @@ pub struct BuiltIn {
     pub toml: &'static str,
 }
 
-const FILES: [(&str, &str); 14] = [
+const FILES: [(&str, &str); 18] = [
     ("home", include_str!("../scenarios/home.toml")),
     ("household", include_str!("../scenarios/household.toml")),
+    (
+        "student-flat",
+        include_str!("../scenarios/student-flat.toml"),
+    ),
+    ("office", include_str!("../scenarios/office.toml")),
+    (
+        "street-cabinet",
+        include_str!("../scenarios/street-cabinet.toml"),
+    ),
+    ("rrul", include_str!("../scenarios/rrul.toml")),
     ("cable", include_str!("../scenarios/cable.toml")),
     ("fibre", include_str!("../scenarios/fibre.toml")),
     ("lte", include_str!("../scenarios/lte.toml")),
