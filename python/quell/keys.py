@@ -439,7 +439,7 @@ class Flow(_From, total=False):
     """Rate at which each end begins. Default: "300kbit"."""
 
     max_rate: str | None
-    """Rate that neither end exceeds. Default: "2500kbit"."""
+    """Rate that neither end exceeds. Default: "2.5mbit"."""
 
     states: int | None
     """States of the world per second. Default: 60."""

@@ -35,9 +35,8 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
         '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
         "Frame: 95th percentile of the time from a picture's capture to its showing in a video call; freezes: of that "
         "picture. Page: median time to load. Stalls: share of the time in which a stream stands still. "
-        "Game: 99th percentile of the round trip. Grade: growth of latency under load, the worse of both directions. Green is good, red is bad.</p>\n"
-        + "\n".join(rows)
-        + "\n</section>"
+        "Game: 99th percentile of the round trip. Grade: growth of latency under load, without down or up that of the "
+        "worse direction. Green is good, red is bad.</p>\n" + "\n".join(rows) + "\n</section>"
     )
 
 
