@@ -38,10 +38,13 @@ impl Range {
     }
 }
 
+/// Reads a percentile.
+type Percentile = fn(&Summary) -> f64;
+
 /// What an application needs.
 struct Profile {
     /// Round trips at percentiles, ms.
-    latency: &'static [(fn(&Summary) -> f64, Range)],
+    latency: &'static [(Percentile, Range)],
     /// Share of packets lost.
     loss: Range,
     /// Mbit/s at least.

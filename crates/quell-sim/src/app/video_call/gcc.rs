@@ -267,7 +267,7 @@ impl Gcc {
     fn receive_rate(&self) -> Option<f64> {
         let (last, first) = (self.received.back()?.0, self.first_arrival?);
         let bytes: u64 = self.received.iter().map(|(_, b)| u64::from(*b)).sum();
-        (last >= first + RATE_WINDOW).then(|| bytes as f64 * 8.0 * (SEC / RATE_WINDOW) as f64)
+        (last >= first + RATE_WINDOW).then_some(bytes as f64 * 8.0 * (SEC / RATE_WINDOW) as f64)
     }
 
     /// A report has been read: of `all` packets it tells of, `lost` did not arrive.
