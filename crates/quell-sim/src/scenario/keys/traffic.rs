@@ -29,7 +29,7 @@ pub(in crate::scenario) struct Kind {
 }
 
 /// Every kind, in the order of [`super::FLOW`]'s `kind`.
-pub(in crate::scenario) static KINDS: [Kind; 14] = [
+pub(in crate::scenario) static KINDS: [Kind; 15] = [
     Kind {
         name: "tcp",
         about: "TCP transfers",
