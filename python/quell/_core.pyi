@@ -102,6 +102,25 @@ def live_rules(dev: str) -> list[list[str]]:
 def live_left() -> list[Path]:
     """Give the state files of `quell live` in this network namespace. Linux only."""
 
+def watch(
+    devices: Sequence[str],
+    *,
+    every: str | None = None,
+    duration: str | None = None,
+    out: str | PathLike[str] | None = None,
+    rotate: str | None = None,
+    keep: int | None = None,
+    json: bool = False,
+    flows: bool = False,
+    quiet: bool = False,
+    finished: Callable[[Path], object] | None = None,
+) -> None:
+    """Sample the kernel's queues until SIGTERM, Ctrl-C or the end of the time, as `quell watch` with these options.
+
+    `finished` receives the path of each complete file (.csv or .jsonl) of `out`. Linux only. To be called by the main
+    thread. Raises InputError.
+    """
+
 @final
 class Shell:
     """A command behind an emulated link. Linux only. Not for several threads at once."""

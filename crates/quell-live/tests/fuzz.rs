@@ -1,33 +1,13 @@
 //! Every backend's reader on packets that nobody sends: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
 //! `QUELL_FUZZ=100000000 cargo test -p quell-live --test fuzz` for more.
 
+mod random;
+
 use quell_live::header::{self, Parser};
 use quell_live::nfqueue::{self, Message};
 use quell_live::segment::{Frame, HEADER};
 use quell_qdisc::Ecn;
-
-/// xorshift64* (Marsaglia; Vigna).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, most: usize) -> usize {
-        ((self.next() >> 32) as usize * most) >> 32
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for piece in bytes.chunks_mut(8) {
-            let random = self.next().to_le_bytes();
-            piece.copy_from_slice(&random[..piece.len()]);
-        }
-    }
-}
+use random::Random;
 
 fn v4(protocol: u8, fragment: u16, rest: &[u8]) -> Vec<u8> {
     let mut p = vec![0x45, 2, 0, 0, 0, 9, 0, 0, 64, protocol, 0, 0];
@@ -102,7 +82,7 @@ fn honest() -> Vec<Vec<u8>> {
 }
 
 /// The next packet into `packet`: an honest one with a few bytes changed and an end cut off, or chance alone.
-fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], dice: &mut Dice) {
+fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], dice: &mut Random) {
     packet.clear();
     match dice.below(1000) {
         // Large, as the kernel hands them over.
@@ -133,7 +113,7 @@ fn make(packet: &mut Vec<u8>, honest: &[Vec<u8>], dice: &mut Dice) {
 fn read(
     packet: &mut [u8],
     deep: &Parser,
-    dice: &mut Dice,
+    dice: &mut Random,
     buffer: &mut [u8],
     message: &mut Vec<u8>,
 ) {
@@ -190,7 +170,7 @@ fn no_packet_makes_a_reader_panic() {
     let each = |seed: u64| {
         let honest = &honest;
         move || {
-            let mut dice = Dice(0x9e37_79b9_7f4a_7c15 + seed);
+            let mut dice = Random(0x9e37_79b9_7f4a_7c15 + seed);
             let deep = Parser {
                 key: (1, seed),
                 tunnels: true,

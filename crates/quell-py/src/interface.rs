@@ -1,12 +1,13 @@
-//! `quell._core.live` and what `quell doctor` asks about it. Linux only.
+//! `quell._core.live`, what `quell doctor` asks about it, and `quell._core.watch`. Linux only.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use quell_live::firewall::Changes;
 use quell_live::live as system;
 use quell_live::live::{Options, Settings};
 use quell_live::rules;
+use quell_live::watch as sampling;
 
 use crate::input_error;
 
@@ -77,4 +78,46 @@ pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
 #[pyfunction]
 pub fn live_left() -> Vec<PathBuf> {
     rules::left().into_iter().map(|(path, _)| path).collect()
+}
+
+/// Samples the queues of these devices until SIGTERM, Ctrl-C or the end of the time; `finished` receives the path of each file that is
+/// complete. To be called by the main thread.
+#[pyfunction]
+#[pyo3(signature = (devices, *, every = None, duration = None, out = None, rotate = None, keep = None, json = false, flows = false,
+    quiet = false, finished = None))]
+#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+pub fn watch(
+    py: Python<'_>,
+    devices: Vec<String>,
+    every: Option<String>,
+    duration: Option<String>,
+    out: Option<PathBuf>,
+    rotate: Option<String>,
+    keep: Option<usize>,
+    json: bool,
+    flows: bool,
+    quiet: bool,
+    finished: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    let options = sampling::Options {
+        devices,
+        every,
+        duration,
+        out,
+        rotate,
+        keep,
+        json,
+        flows,
+        quiet,
+    };
+    let mut failed = None;
+    let mut deliver = |path: &Path| {
+        let Some(finished) = &finished else { return };
+        if let Err(error) = Python::attach(|py| finished.call1(py, (path,)).map(drop)) {
+            failed.get_or_insert(error);
+        }
+    };
+    py.detach(|| sampling::run(&options, &mut deliver))
+        .map_err(input_error)?;
+    failed.map_or(Ok(()), Err)
 }

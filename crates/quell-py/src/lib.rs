@@ -38,7 +38,7 @@ mod _core {
     use crate::episode::{LearnQueueTable, episode, learnqueue_memory};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
-    use crate::interface::{live, live_left, live_rules};
+    use crate::interface::{live, live_left, live_rules, watch};
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
     #[pymodule_export]

@@ -19,6 +19,7 @@ mod linux {
 
     use quell_link::Error;
     use quell_live::live::{self, Options};
+    use quell_live::watch;
 
     const HELP: &str = "\
 Shapes and queues the traffic that leaves (and enters) an interface, with any queue. Fails open.
@@ -49,13 +50,34 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
   --quiet              print only errors
   --version, --help
 
+quell-live watch [DEV...] samples the kernel's own queues: quell-live watch --help
+
 SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
+";
+
+    const WATCH_HELP: &str = "\
+Samples the kernel's own queues, disciplines and classes, over rtnetlink. Changes nothing; needs no root.
+
+  quell-live watch
+  quell-live watch eth0 --every 10ms --out queues.csv --rotate 100mb --keep 10
+  quell-live watch eth0 --every 100ms --json --duration 60s
+
+  DEV...               interfaces; default: all
+  --every TIME         time between samples, 1ms to 60s; default: 1s
+  --duration TIME      stop after this time: 60s
+  --out FILE           write samples to this file: .csv or .jsonl
+  --rotate SIZE|TIME   begin a new file at this size or age: 100mb, 3600s
+  --keep N             keep the N finished files that are newest
+  --json               JSON lines on standard output
+  --flows              also the flows of fq_codel, cake and so on
+  --quiet              print only errors
 ";
 
     /// What is to be done.
     enum Asked {
         Run(Options),
         Restore(Options),
+        Watch(watch::Options),
         Print(String),
     }
 
@@ -73,6 +95,7 @@ SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP 
         match asked {
             Asked::Run(options) => live::run(&options),
             Asked::Restore(options) => live::restore(&options),
+            Asked::Watch(options) => watch::run(&options, &mut |_| {}),
             Asked::Print(text) => {
                 let _ = std::io::stdout().write_all(text.as_bytes());
                 Ok(())
@@ -86,15 +109,12 @@ SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP 
         if arguments.peek().is_none() {
             return Ok(Asked::Print(HELP.to_owned()));
         }
+        if arguments.next_if_eq("watch").is_some() {
+            return watched(arguments);
+        }
         while let Some(argument) = arguments.next() {
-            let (name, inline) = match argument.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None => (argument, None),
-            };
-            let mut value = || {
-                let value = inline.clone().or_else(|| arguments.next());
-                value.ok_or_else(|| Error::new("needs a value").key(&name))
-            };
+            let (name, inline) = split(argument);
+            let mut value = || valued(&name, &inline, &mut arguments);
             let given = &mut options.given;
             match name.as_str() {
                 "--dev" => given.dev = Some(value()?),
@@ -131,6 +151,53 @@ SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP 
             true => Asked::Restore(options),
             false => Asked::Run(options),
         })
+    }
+
+    /// `--name=value`, or the name alone.
+    fn split(argument: String) -> (String, Option<String>) {
+        match argument.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (argument, None),
+        }
+    }
+
+    /// The value behind `=`, or the next argument.
+    fn valued(
+        name: &str,
+        inline: &Option<String>,
+        arguments: &mut impl Iterator<Item = String>,
+    ) -> Result<String, Error> {
+        let value = inline.clone().or_else(|| arguments.next());
+        value.ok_or_else(|| Error::new("needs a value").key(name))
+    }
+
+    fn watched(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
+        let mut options = watch::Options::default();
+        while let Some(argument) = arguments.next() {
+            if !argument.starts_with('-') {
+                options.devices.push(argument);
+                continue;
+            }
+            let (name, inline) = split(argument);
+            let mut value = || valued(&name, &inline, &mut arguments);
+            match name.as_str() {
+                "--every" => options.every = Some(value()?),
+                "--duration" => options.duration = Some(value()?),
+                "--out" => options.out = Some(value()?.into()),
+                "--rotate" => options.rotate = Some(value()?),
+                "--keep" => options.keep = Some(number(&name, &value()?)?),
+                "--json" => options.json = true,
+                "--flows" => options.flows = true,
+                "--quiet" | "-q" => options.quiet = true,
+                "--help" | "-h" => return Ok(Asked::Print(WATCH_HELP.to_owned())),
+                _ => {
+                    return Err(Error::new("unknown option")
+                        .key(name)
+                        .remedy("see quell-live watch --help"));
+                }
+            }
+        }
+        Ok(Asked::Watch(options))
     }
 
     fn number<T: FromStr>(name: &str, text: &str) -> Result<T, Error> {

@@ -23,5 +23,6 @@ pub mod shell;
 mod sys;
 mod systemd;
 mod upkeep;
+pub mod watch;
 mod watchdog;
 mod worker;

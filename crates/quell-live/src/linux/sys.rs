@@ -69,6 +69,26 @@ pub fn netlink(message: &[u32]) {
     }
 }
 
+/// A socket for requests to the kernel's routing netlink, without blocking.
+pub fn rtnetlink() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
+}
+
+/// Columns and rows of a terminal; None for anything else.
+pub fn terminal_size(fd: BorrowedFd<'_>) -> Option<(usize, usize)> {
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: TIOCGWINSZ is defined with a winsize.
+    unsafe { ioctl(fd, libc::TIOCGWINSZ as c_ulong, &mut size) }.ok()?;
+    Some((size.ws_col.into(), size.ws_row.into()))
+}
+
 /// Has the kernel list all IPv4 routes, of all its tables: each a message.
 pub fn routes(mut each: impl FnMut(&[u8])) -> io::Result<()> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;

@@ -1,0 +1,209 @@
+//! rtnetlink messages about disciplines and classes, read from bytes: pure functions. What is cut short ends; what is
+//! unknown is skipped.
+
+use std::fmt;
+
+/// Header of a message (struct nlmsghdr) and the part that disciplines and classes share (struct tcmsg).
+const HEADER: usize = 16;
+const TCMSG: usize = 20;
+
+// linux/netlink.h, linux/rtnetlink.h.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const NEW_QDISC: u16 = 36;
+const NEW_CLASS: u16 = 40;
+// Attributes of a discipline or class (TCA_*), and those within TCA_STATS2 (linux/gen_stats.h).
+const KIND: u16 = 1;
+const STATS2: u16 = 7;
+const BASIC: u16 = 1;
+const QUEUE: u16 = 3;
+const APP: u16 = 4;
+const PACKETS64: u16 = 8;
+/// NLA_F_NESTED and NLA_F_NET_BYTEORDER are flags beside an attribute's type.
+const TYPE: u16 = 0x3FFF;
+
+/// `TC_H_ROOT`: the parent of a device's root discipline.
+const ROOT: u32 = 0xFFFF_FFFF;
+/// The parent of `ingress` and `clsact`.
+const INGRESS: u32 = 0xFFFF_FFF1;
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A discipline or class.
+    Queue(Queue<'a>),
+    /// The end of the list. A negative number is an error's.
+    Done(i32),
+    /// An error's number, 0 for none.
+    Error(i32),
+    /// Another message, or one that is cut short.
+    Other,
+}
+
+/// A discipline or a class as one message describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queue<'a> {
+    /// Where it is.
+    pub key: Key,
+    /// The discipline's kind; a class has its discipline's.
+    pub kind: &'a str,
+    /// What every kind counts.
+    pub counters: Counters,
+    /// What the kind reports besides, for [`super::xstats::each`].
+    pub xstats: &'a [u8],
+}
+
+/// Where a discipline or class is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The number of its device.
+    pub device: u32,
+    /// A class, not a discipline.
+    pub class: bool,
+    /// Its handle, or a class's number; 0 for a default discipline.
+    pub handle: u32,
+    /// Its parent's.
+    pub parent: u32,
+}
+
+/// What the kernel counts for each (struct gnet_stats_basic, gnet_stats_queue).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// That left, as this discipline counts them.
+    pub bytes: u64,
+    /// That left; of large packets their segments.
+    pub packets: u64,
+    /// Packets that wait.
+    pub backlog_packets: u32,
+    /// Bytes that wait.
+    pub backlog_bytes: u32,
+    /// Packets dropped. Wraps.
+    pub drops: u32,
+    /// Packets that the device gave back. Wraps.
+    pub requeues: u32,
+    /// How often a limit was met; its meaning is the kind's. Wraps.
+    pub overlimits: u32,
+}
+
+/// A handle, written as `tc` does: `1:`, `1:10`, `root`, `ingress`; `0:` is a default discipline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(pub u32);
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor) = (self.0 >> 16, self.0 & 0xFFFF);
+        match self.0 {
+            ROOT => f.write_str("root"),
+            INGRESS => f.write_str("ingress"),
+            _ if minor == 0 => write!(f, "{major:x}:"),
+            _ if major == 0 => write!(f, ":{minor:x}"),
+            _ => write!(f, "{major:x}:{minor:x}"),
+        }
+    }
+}
+
+/// Reads the messages that answer request `sequence`, until `each` returns false.
+pub fn messages<'a>(mut bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message<'a>) -> bool) {
+    while bytes.len() >= HEADER {
+        let length = u32_at(bytes, 0) as usize;
+        let Some(message) = bytes.get(..length).filter(|_| length >= HEADER) else {
+            return;
+        };
+        if u32_at(message, 8) == sequence && !each(read(message)) {
+            return;
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+fn read(message: &[u8]) -> Message<'_> {
+    let body = &message[HEADER..];
+    match u16_at(message, 4) {
+        ERROR => Message::Error(u32_at(body, 0) as i32),
+        DONE => Message::Done(u32_at(body, 0) as i32),
+        kind @ (NEW_QDISC | NEW_CLASS) if body.len() >= TCMSG => {
+            Message::Queue(queue(body, kind == NEW_CLASS))
+        }
+        _ => Message::Other,
+    }
+}
+
+fn queue(body: &[u8], class: bool) -> Queue<'_> {
+    let key = Key {
+        device: u32_at(body, 4),
+        class,
+        handle: u32_at(body, 8),
+        parent: u32_at(body, 12),
+    };
+    let mut queue = Queue {
+        key,
+        ..Queue::default()
+    };
+    for (kind, value) in attributes(&body[TCMSG..]) {
+        match kind {
+            KIND => queue.kind = text(value),
+            STATS2 => statistics(&mut queue, value),
+            _ => {}
+        }
+    }
+    queue
+}
+
+fn statistics<'a>(queue: &mut Queue<'a>, bytes: &'a [u8]) {
+    let counters = &mut queue.counters;
+    let mut packets = None;
+    for (kind, value) in attributes(bytes) {
+        match kind {
+            BASIC => {
+                counters.bytes = u64_at(value, 0);
+                counters.packets = u64::from(u32_at(value, 8));
+            }
+            QUEUE => {
+                counters.backlog_packets = u32_at(value, 0);
+                counters.backlog_bytes = u32_at(value, 4);
+                counters.drops = u32_at(value, 8);
+                counters.requeues = u32_at(value, 12);
+                counters.overlimits = u32_at(value, 16);
+            }
+            APP => queue.xstats = value,
+            // Present where the 32 bits of BASIC are not enough.
+            PACKETS64 => packets = Some(u64_at(value, 0)),
+            _ => {}
+        }
+    }
+    counters.packets = packets.unwrap_or(counters.packets);
+}
+
+/// A name that the kernel ends with a NUL.
+fn text(value: &[u8]) -> &str {
+    let end = value.iter().position(|byte| *byte == 0);
+    std::str::from_utf8(&value[..end.unwrap_or(value.len())]).unwrap_or("?")
+}
+
+/// Types and values of attributes (struct nlattr). One that is cut short ends them.
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let [a, b, c, d] = *bytes.first_chunk()?;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([c, d]) & TYPE, value))
+    })
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.copied().unwrap_or([0; N])
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes(field(bytes, at))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(field(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(field(bytes, at))
+}

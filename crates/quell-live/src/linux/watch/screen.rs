@@ -1,0 +1,189 @@
+//! The live view: a table of queues in the terminal, each with a line of what its backlog was.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
+
+use super::super::sys;
+use super::message::{Handle, Key};
+use super::sampler::Sample;
+
+/// Between two drawings, nanoseconds.
+const STEP: u64 = 250_000_000;
+/// The longest history, in drawings.
+const HISTORY: usize = 60;
+/// Columns of the table before the sparkline.
+const TABLE: usize = 67;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const PLAIN_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
+
+/// What is shown.
+pub struct Screen {
+    order: Vec<Key>,
+    queues: HashMap<Key, Shown>,
+    drawn: u64,
+    /// Lines of the last table.
+    lines: usize,
+    bars: [char; 8],
+}
+
+/// One queue.
+struct Shown {
+    /// Device, number, kind.
+    name: String,
+    bps: Option<f64>,
+    packets: u32,
+    sojourn_ms: Option<f64>,
+    drops: u32,
+    /// The largest backlog since the last drawing, packets.
+    most: u32,
+    history: VecDeque<u32>,
+    seen: bool,
+}
+
+impl Screen {
+    /// If standard output is a terminal.
+    pub fn new() -> Option<Self> {
+        sys::terminal_size(io::stdout().as_fd())?;
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok());
+        let locale = locale.into_iter().flatten().find(|value| !value.is_empty());
+        let utf8 = locale.is_some_and(|l| l.to_ascii_lowercase().replace('-', "").contains("utf8"));
+        Some(Self {
+            order: Vec::new(),
+            queues: HashMap::new(),
+            drawn: 0,
+            lines: 0,
+            bars: if utf8 { BARS } else { PLAIN_BARS },
+        })
+    }
+
+    /// Takes in a sample.
+    pub fn take(&mut self, sample: &Sample<'_>) {
+        let (key, counters) = (sample.queue.key, &sample.queue.counters);
+        let shown = self.queues.entry(key).or_insert_with(|| {
+            self.order.push(key);
+            Shown::new(sample)
+        });
+        shown.bps = sample.rates.bps;
+        shown.packets = counters.backlog_packets;
+        shown.sojourn_ms = sample.rates.sojourn_ms;
+        shown.drops = counters.drops;
+        shown.most = shown.most.max(counters.backlog_packets);
+        shown.seen = true;
+    }
+
+    /// Draws the table if it is time.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn turn(&mut self, now: u64) -> io::Result<()> {
+        if now.saturating_sub(self.drawn) < STEP {
+            return Ok(());
+        }
+        self.drawn = now;
+        // Queues that are gone since the last drawing.
+        self.order.retain(|key| self.queues[key].seen);
+        self.queues.retain(|_, shown| shown.seen);
+        for shown in self.queues.values_mut() {
+            shown.seen = false;
+            if shown.history.len() == HISTORY {
+                shown.history.pop_front();
+            }
+            shown.history.push_back(std::mem::take(&mut shown.most));
+        }
+        let mut out = io::stdout().lock();
+        let size = sys::terminal_size(out.as_fd()).unwrap_or((80, 24));
+        let text = self.table(size);
+        let mut whole = String::new();
+        if self.lines > 0 {
+            let _ = write!(whole, "\x1b[{}A", self.lines);
+        }
+        whole.push('\r');
+        for line in text.lines() {
+            let _ = writeln!(whole, "{line}\x1b[K");
+        }
+        // Nothing of a longer table stays.
+        whole.push_str("\x1b[J");
+        self.lines = text.lines().count();
+        out.write_all(whole.as_bytes())?;
+        out.flush()
+    }
+
+    fn table(&self, (columns, rows): (usize, usize)) -> String {
+        let mut text = String::new();
+        let fit = |line: String| line.chars().take(columns).collect::<String>();
+        let title = format!(
+            "{:<28} {:>9} {:>8} {:>9} {:>8}  backlog, last {} s",
+            "queue",
+            "Mbit/s",
+            "packets",
+            "sojourn",
+            "drops",
+            HISTORY as u64 * STEP / 1_000_000_000
+        );
+        let _ = writeln!(text, "{}", fit(title));
+        // A line for the title, one for the count of the rest, one for the cursor.
+        let room = rows.saturating_sub(3).max(1);
+        for key in self.order.iter().take(room) {
+            let shown = &self.queues[key];
+            let _ = writeln!(text, "{}", fit(shown.line(columns, &self.bars)));
+        }
+        if self.order.len() > room {
+            let _ = writeln!(text, "and {} more", self.order.len() - room);
+        }
+        text
+    }
+}
+
+impl Shown {
+    fn new(sample: &Sample<'_>) -> Self {
+        let queue = &sample.queue;
+        let class = if queue.key.class { " class" } else { "" };
+        let name = format!(
+            "{} {} {}{class}",
+            sample.device,
+            Handle(queue.key.handle),
+            queue.kind
+        );
+        Self {
+            // A device's name may have characters that control a terminal.
+            name: name.replace(char::is_control, "?"),
+            bps: None,
+            packets: 0,
+            sojourn_ms: None,
+            drops: 0,
+            most: 0,
+            history: VecDeque::new(),
+            seen: true,
+        }
+    }
+
+    fn line(&self, columns: usize, bars: &[char; 8]) -> String {
+        let number = |value: Option<f64>, decimals: usize| match value {
+            Some(value) => format!("{value:.decimals$}"),
+            None => "-".to_owned(),
+        };
+        let room = columns.saturating_sub(TABLE + 1).max(8);
+        let shown = self.history.len().saturating_sub(room);
+        let most = self.history.iter().copied().max().unwrap_or(0).max(1);
+        let line: String = self
+            .history
+            .iter()
+            .skip(shown)
+            .map(|packets| {
+                let last = bars.len() as u32 - 1;
+                bars[(u64::from(*packets) * u64::from(last)).div_ceil(most.into()) as usize]
+            })
+            .collect();
+        let name: String = self.name.chars().take(28).collect();
+        format!(
+            "{name:<28} {:>9} {:>8} {:>6} ms {:>8}  {line}",
+            number(self.bps.map(|bps| bps / 1e6), 3),
+            self.packets,
+            number(self.sojourn_ms, 1),
+            self.drops
+        )
+    }
+}
