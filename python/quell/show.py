@@ -13,7 +13,7 @@ import typer
 from rich import box
 from rich.table import Table as RichTable
 
-from quell import _core, experiment, files, flent, stats, table
+from quell import _core, experiment, files, flent, stats, table, watch
 from quell._core import InputError
 from quell.options import Html, Json
 from quell.output import Targets, command, err, one_line, out
@@ -64,16 +64,20 @@ def show(
         typer.Argument(
             metavar="FILE",
             help="Table or network, a .safetensors with a card; result records as --json writes them; "
-            "a data file of Flent.",
+            "a data file of Flent; samples of quell watch.",
         ),
     ],
     html: Html = None,
     json: Json = None,
 ) -> int:
-    """Show a file: a learned policy, the card of a network, result records, what Flent measured."""
+    """Show a file: a learned policy, the card of a network, result records, what Flent or quell watch measured."""
     targets = Targets(json, html)
     if flent.is_flent(file):
         return _show_flent(flent.Measured.load(file), targets)
+    if watch.is_watched(file):
+        from quell import watched
+
+        return watched.show(file, targets)
     data = _core.read_file(file, "records")
     if data.lstrip()[:1] in (b"[", b"{"):
         return _show_records(file, data, targets)

@@ -159,6 +159,7 @@ impl<'a> Watch<'a> {
     /// Whether there is anything to sample, before anything is written.
     fn check(&mut self) -> Result<(), Error> {
         let found = self.sampler.sample(sys::monotonic(), &mut |_| {});
+        self.sampler.forget();
         let found =
             found.map_err(|e| Error::new(format!("rtnetlink refuses: {}", host::reason(&e))))?;
         if found > 0 {

@@ -35,6 +35,8 @@ pub struct Sampler {
     /// Names of the devices; none: all.
     wanted: Vec<String>,
     flows: bool,
+    /// The number of the only device wanted, looked up again when it has no queue.
+    only: Option<u32>,
     state: State,
     classful: BTreeSet<u32>,
 }
@@ -67,9 +69,15 @@ impl Sampler {
             dump,
             wanted: devices.to_vec(),
             flows,
+            only: None,
             state: State::default(),
             classful: BTreeSet::new(),
         })
+    }
+
+    /// The next sample is the first one.
+    pub fn forget(&mut self) {
+        self.state = State::default();
     }
 
     /// Takes a sample of every queue at `now`, nanoseconds; how many there are.
@@ -81,6 +89,7 @@ impl Sampler {
             dump,
             wanted,
             flows,
+            only,
             state,
             classful,
         } = self;
@@ -88,13 +97,13 @@ impl Sampler {
         classful.clear();
         let mut count = 0;
         let device = match wanted.as_slice() {
-            [one] => match host::index(one) {
-                Some(device) => device,
+            [one] => match only.or_else(|| host::index(one)) {
+                Some(device) => *only.insert(device),
                 None => return Ok(0),
             },
             _ => 0,
         };
-        dump.disciplines(device, |queue| {
+        let listed = dump.disciplines(device, |queue| {
             let Some(sample) = state.sample(now, queue, wanted) else {
                 return;
             };
@@ -104,7 +113,15 @@ impl Sampler {
             }
             count += 1;
             each(&sample);
-        })?;
+        });
+        if count == 0 {
+            *only = None;
+        }
+        match listed {
+            // The device went since its number was looked up.
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(0),
+            listed => listed?,
+        }
         for device in classful.iter() {
             dump.classes(*device, |queue| {
                 if !(CLASSFUL.contains(&queue.kind) || *flows && FLOWS.contains(&queue.kind)) {

@@ -6,6 +6,7 @@ python3 capture.py FILE [DEV...]
 import socket
 import struct
 import sys
+from pathlib import Path
 
 GET_QDISC, GET_CLASS, REQUEST_DUMP, ERROR, DONE = 38, 42, 0x301, 2, 3
 
@@ -25,6 +26,6 @@ def answer(kind, device):
             at += (length + 3) & ~3
 
 
-with open(sys.argv[1], "wb") as out:
+with Path(sys.argv[1]).open("wb") as out:
     for kind, device in [(GET_QDISC, 0), *((GET_CLASS, socket.if_nametoindex(name)) for name in sys.argv[2:])]:
         out.writelines(answer(kind, device))
