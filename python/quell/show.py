@@ -70,7 +70,7 @@ def show(
     html: Html = None,
     json: Json = None,
 ) -> int:
-    """Show a file: a learned policy, the card of a network, result records, what Flent or quell watch measured."""
+    """Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured."""
     targets = Targets(json, html)
     if flent.is_flent(file):
         return _show_flent(flent.Measured.load(file), targets)

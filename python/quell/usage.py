@@ -19,11 +19,12 @@ COMMANDS = {
     "Learn and reproduce": {
         "train": "Train a learned controller (all but learnqueue need torch: make extras EXTRAS=train).",
         "reproduce": "Repeat a published paper's measurements and compare them with the printed numbers.",
-        "show": "Show a file: a learned policy, the card of a network, result records, what Flent measured.",
+        "show": "Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured.",
     },
     "Real packets": {
         "shell": "Run a command behind an emulated link with any rate or trace, delay, loss and queue.",
         "live": "Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.",
+        "watch": "Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing.",
         "doctor": "Check what live and shell need, and name the remedy for what is missing. Changes nothing.",
     },
 }

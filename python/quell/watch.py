@@ -46,7 +46,7 @@ def watch(
     flows: Annotated[bool, typer.Option("--flows", help="Also the flows of fq_codel, cake and so on.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> int:
-    """Sample the kernel's own queues: backlog, drops, rates, sojourn times, what each kind reports. Changes nothing."""
+    """Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing."""
     if not sys.platform.startswith("linux"):
         raise InputError("quell watch needs Linux: rtnetlink")
     options: dict[str, Any] = {
