@@ -7,13 +7,12 @@
 //! Deviations from Linux: the table is computed when needed, not stored. `gentle` (Floyd 2000, "Recommendation on using the
 //! gentle variant of RED") is an option that Linux lacks.
 
+use crate::parts::red::{Action, Idling, Law, Vars, weight};
 use crate::parts::ring::Ring;
 use crate::{Discipline, DropCause, Drops, Gauges, Got, MS, MTU, NEVER, Nanos, Packet, Rng};
 
 /// Time between steps of the adaptive variant (`HZ / 2`).
 const ADAPT: Nanos = 500 * MS;
-/// `tc`'s clock ticks per microsecond.
-const TICKS_PER_US: f64 = 15.625;
 /// One percent, in units of 2^-32.
 const ONE_PERCENT: u32 = 42_949_673;
 
@@ -91,7 +90,7 @@ impl Params {
         if !(self.probability > 0.0 && self.probability <= 1.0) {
             return Err("probability must be above 0 and at most 1");
         }
-        if ewma(self.min, self.burst, self.avpkt).is_none() {
+        if weight(self.min, self.burst, self.avpkt).is_none() {
             return Err("burst must be above min / avpkt");
         }
         if self.nodrop && !self.ecn {
@@ -105,28 +104,6 @@ impl Params {
 pub fn default_burst(min: u64, max: u64, avpkt: u32) -> u32 {
     let least = min / u64::from(avpkt) + 1;
     ((2 * min + max) / (3 * u64::from(avpkt))).max(least) as u32
-}
-
-/// The largest weight 2^-n of the average with which `burst` packets pass (Floyd and Jacobson, section 6), as n.
-fn ewma(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
-    let a = f64::from(burst) + 1.0 - min as f64 / f64::from(avpkt);
-    if a < 1.0 {
-        return None;
-    }
-    (1..32).find(|&n| {
-        let w = libm::exp2(-f64::from(n));
-        a <= (1.0 - libm::pow(1.0 - w, f64::from(burst))) / w
-    })
-}
-
-/// What the law wants of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    Pass,
-    /// By chance.
-    Early,
-    /// The average is above the greatest threshold.
-    Hard,
 }
 
 /// Counters.
@@ -145,21 +122,10 @@ pub struct Stats {
 pub struct Red<P> {
     params: Params,
     stats: Stats,
-    /// n of the weight 2^-n.
-    wlog: u32,
-    /// Shifts of the average per microsecond of idleness, and the grid of that in microseconds as a power of two.
-    idle_slope: f64,
-    idle_log: u32,
-    /// Greatest probability, in units of 2^-32; moves when adaptive.
-    max_p: u32,
-    /// `max_p` per byte between the thresholds.
-    max_p_delta: u32,
-    /// Average length, bytes shifted left by `wlog`.
-    qavg: u64,
-    /// Packets since the last drop, from -1.
-    qcount: i64,
-    /// The die thrown for the next drop.
-    draw: u32,
+    /// Its probability moves when adaptive.
+    law: Law,
+    vars: Vars,
+    idling: Idling,
     idle_since: Option<Nanos>,
     next_adapt: Nanos,
     ring: Ring<P>,
@@ -175,23 +141,15 @@ impl<P: Packet> Red<P> {
     /// An empty queue that came to be at `start`.
     pub fn starting_at(params: Params, start: Nanos) -> Self {
         // Parameters that `check` refuses get the slowest average.
-        let wlog = ewma(params.min, params.burst, params.avpkt).unwrap_or(31);
-        let bytes_per_us = params.bandwidth_bps as f64 / 8e6;
-        let ticks = libm::ceil(f64::from(params.avpkt) / bytes_per_us * TICKS_PER_US);
-        let idle_slope = -libm::log(1.0 - libm::exp2(-f64::from(wlog))) / ticks;
-        let cells = |log: u32| 31.0 / idle_slope / f64::from(1u32 << log);
-        let idle_log = (0..31).find(|&log| cells(log) < 512.0).unwrap_or(31);
-        let max_p = (params.probability * 4_294_967_296.0) as u32;
+        let wlog = weight(params.min, params.burst, params.avpkt).unwrap_or(31);
         Self {
             stats: Stats::default(),
-            wlog,
-            idle_slope,
-            idle_log,
-            max_p,
-            max_p_delta: (max_p / (params.max - params.min).max(1) as u32).max(1),
-            qavg: 0,
-            qcount: -1,
-            draw: 0,
+            law: Law {
+                gentle: params.gentle,
+                ..Law::new(params.min, params.max, wlog, params.probability)
+            },
+            vars: Vars::default(),
+            idling: Idling::new(wlog, params.avpkt, params.bandwidth_bps),
             idle_since: Some(start),
             next_adapt: if params.adaptive {
                 start + ADAPT
@@ -216,83 +174,15 @@ impl<P: Packet> Red<P> {
 
     /// The average length in bytes.
     pub fn average(&self) -> u64 {
-        self.qavg >> self.wlog
+        self.vars.qavg >> self.law.wlog
     }
 
-    /// The average after this much idleness: as many halvings as the packets that could have been sent would have caused.
-    fn after_idling(&self, since: Nanos, now: Nanos) -> u64 {
-        let us = ((now - since) / 1_000).min(255 << self.idle_log);
-        let cell = us >> self.idle_log;
-        let shift = if cell == 255 {
-            31
-        } else {
-            ((cell << self.idle_log) as f64 * self.idle_slope).min(31.0) as u32
-        };
-        if shift > 0 {
-            return self.qavg >> shift;
-        }
-        // The table is too coarse for the first part of the exponential: a line instead, down to half.
-        let fall = ((u128::from(self.qavg) * u128::from(us)) >> self.idle_log) as u64;
-        self.qavg - fall.min(self.qavg - self.qavg / 2)
-    }
-
-    /// Moves the average, seen by an arrival (Floyd and Jacobson, figure 2).
+    /// Moves the average, seen by an arrival.
     #[inline]
     fn update_average(&mut self, now: Nanos) {
-        self.qavg = match self.idle_since.take() {
-            Some(since) => self.after_idling(since, now),
-            None => self.qavg + self.bytes - (self.qavg >> self.wlog),
-        };
-    }
-
-    /// Decides on an arrival. Drops are spread evenly (Floyd and Jacobson, section 7): the die is thrown once per drop and
-    /// compared with probability times packets since.
-    #[inline]
-    fn action(&mut self, rng: &mut Rng) -> Action {
-        let (min, max) = (self.params.min << self.wlog, self.params.max << self.wlog);
-        let roof = if self.params.gentle { 2 * max } else { max };
-        if self.qavg < min {
-            self.qcount = -1;
-            return Action::Pass;
-        }
-        if self.qavg >= roof {
-            self.qcount = -1;
-            return Action::Hard;
-        }
-        self.qcount += 1;
-        if self.qcount == 0 {
-            self.draw = rng.u32();
-            return Action::Pass;
-        }
-        let count = self.qcount as u64;
-        let hit = if self.qavg < max {
-            // In bytes, as Linux divides: max_p * (avg - min) / (max - min) * count against the die.
-            ((self.qavg - min) >> self.wlog) * count >= u64::from(self.draw / self.max_p_delta)
-        } else {
-            let rise = u64::from(!self.max_p) * ((self.qavg - max) >> self.wlog) / self.params.max;
-            (u64::from(self.max_p) + rise) * count >= u64::from(self.draw)
-        };
-        if !hit {
-            return Action::Pass;
-        }
-        self.qcount = 0;
-        self.draw = rng.u32();
-        Action::Early
-    }
-
-    /// The probability at the present average, before it is spread.
-    fn probability(&self) -> f64 {
-        let p = f64::from(self.max_p) / 4_294_967_296.0;
-        let avg = (self.qavg >> self.wlog) as f64;
-        let (min, max) = (self.params.min as f64, self.params.max as f64);
-        if avg < min {
-            0.0
-        } else if avg < max {
-            p * (avg - min) / (max - min)
-        } else if self.params.gentle && avg < 2.0 * max {
-            p + (1.0 - p) * (avg - max) / max
-        } else {
-            1.0
+        match self.idle_since.take() {
+            Some(since) => self.vars.qavg = self.idling.after(self.vars.qavg, since, now),
+            None => self.vars.update(&self.law, self.bytes),
         }
     }
 }
@@ -301,7 +191,7 @@ impl<P: Packet> Discipline<P> for Red<P> {
     #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
         self.update_average(now);
-        let action = self.action(rng);
+        let action = self.law.action(&mut self.vars, rng);
         if action != Action::Pass {
             let hard = action == Action::Hard;
             let may_mark = self.params.ecn && !(hard && self.params.harddrop);
@@ -345,18 +235,20 @@ impl<P: Packet> Discipline<P> for Red<P> {
 
     /// Floyd, Gummadi and Shenker, "Adaptive RED" (2001), figure 1, with Linux's steps.
     fn on_timer(&mut self, now: Nanos) {
+        let now_avg = self.vars.qavg;
         let qavg = self
             .idle_since
-            .map_or(self.qavg, |since| self.after_idling(since, now))
-            >> self.wlog;
+            .map_or(now_avg, |since| self.idling.after(now_avg, since, now))
+            >> self.law.wlog;
+        let law = &mut self.law;
         let delta = self.params.max - self.params.min;
         let fifth = delta / 5;
-        if qavg > self.params.min + 3 * fifth && self.max_p <= 50 * ONE_PERCENT {
-            self.max_p += ONE_PERCENT.min(self.max_p / 4);
-        } else if qavg < self.params.min + 2 * fifth && self.max_p >= ONE_PERCENT {
-            self.max_p = self.max_p / 10 * 9;
+        if qavg > self.params.min + 3 * fifth && law.max_p <= 50 * ONE_PERCENT {
+            law.max_p += ONE_PERCENT.min(law.max_p / 4);
+        } else if qavg < self.params.min + 2 * fifth && law.max_p >= ONE_PERCENT {
+            law.max_p = law.max_p / 10 * 9;
         }
-        self.max_p_delta = ((u64::from(self.max_p) + delta / 2) / delta.max(1)).max(1) as u32;
+        law.max_p_delta = ((u64::from(law.max_p) + delta / 2) / delta.max(1)).max(1) as u32;
         self.next_adapt = now + ADAPT;
     }
 
@@ -377,7 +269,7 @@ impl<P: Packet> Discipline<P> for Red<P> {
     /// The limit is shown in full packets; as it is one in bytes, it is no knob.
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
         gauges.limit_packets = (self.params.limit / u64::from(MTU)) as u32;
-        gauges.probability = self.probability();
+        gauges.probability = self.law.probability(&self.vars);
         gauges.marks = self.stats.marks;
         gauges.head_age = self.ring.front().map_or(0, |p| now - p.enqueued());
     }
@@ -421,7 +313,7 @@ mod tests {
         fn offer(&mut self, avg: u64, ecn: Ecn) {
             let q = &mut self.q;
             q.idle_since = None;
-            q.qavg = avg << q.wlog;
+            q.vars.qavg = avg << q.law.wlog;
             q.bytes = avg;
             let p = TestPacket::new(0, LEN, 0, ecn);
             q.enqueue(0, p, &mut self.rng, &mut self.dropped);
@@ -456,10 +348,10 @@ mod tests {
     #[test]
     fn the_weight_of_the_average_is_that_of_tc() {
         // The example of tc-red(8): 55 + 1 - 30 = 26 packets; 16 (1 - (15/16)^55) = 15.5, 32 (1 - (31/32)^55) = 26.4.
-        assert_eq!(ewma(30_000, 55, 1000), Some(5));
+        assert_eq!(weight(30_000, 55, 1000), Some(5));
         // 101 + 1 - 32 = 70: 64 (1 - (63/64)^101) = 51, 128 (1 - (127/128)^101) = 70.1.
-        assert_eq!(ewma(32_000, 101, 1000), Some(7));
-        assert_eq!(ewma(32_000, 20, 1000), None);
+        assert_eq!(weight(32_000, 101, 1000), Some(7));
+        assert_eq!(weight(32_000, 20, 1000), None);
     }
 
     #[test]
@@ -467,7 +359,7 @@ mod tests {
         let mut bed = Bed::new(params());
         bed.q.idle_since = None;
         bed.q.bytes = 8000;
-        let w = 1.0 / f64::from(1u32 << bed.q.wlog);
+        let w = 1.0 / f64::from(1u32 << bed.q.law.wlog);
         let mut want = 0.0;
         for _ in 0..50 {
             bed.q.update_average(0);
@@ -511,12 +403,12 @@ mod tests {
         let mut bed = Bed::new(params());
         bed.offer(20_000, Ecn::NotEct);
         bed.offer(20_000, Ecn::NotEct);
-        assert_eq!(bed.q.qcount, 1);
+        assert_eq!(bed.q.vars.qcount, 1);
         bed.offer(5_000, Ecn::NotEct);
-        assert_eq!(bed.q.qcount, -1);
+        assert_eq!(bed.q.vars.qcount, -1);
         bed.offer(20_000, Ecn::NotEct);
         bed.offer(40_000, Ecn::NotEct);
-        assert_eq!(bed.q.qcount, -1);
+        assert_eq!(bed.q.vars.qcount, -1);
     }
 
     #[test]
@@ -585,7 +477,7 @@ mod tests {
             ..params()
         });
         bed.offer(5_000, Ecn::NotEct);
-        bed.q.qavg = 0;
+        bed.q.vars.qavg = 0;
         bed.q.bytes = 30_000;
         let p = TestPacket::new(1, LEN, 0, Ecn::NotEct);
         bed.q.enqueue(0, p, &mut bed.rng, &mut bed.dropped);
@@ -610,10 +502,10 @@ mod tests {
     fn the_average_decays_in_idle_periods_as_linux_has_it() {
         let mut bed = Bed::new(params());
         let q = &mut bed.q;
-        q.qavg = 20_000 << q.wlog;
+        q.vars.qavg = 20_000 << q.law.wlog;
         // In the units that tc counts in: (1 - w)^m, m packet times of 0.8 ms, 15.625 times slower.
-        let half_life = core::f64::consts::LN_2 / q.idle_slope;
-        let after = |us: f64| q.after_idling(0, (us * 1e3) as u64) >> q.wlog;
+        let half_life = core::f64::consts::LN_2 / q.idling.slope;
+        let after = |us: f64| q.idling.after(q.vars.qavg, 0, (us * 1e3) as u64) >> q.law.wlog;
         assert_eq!(after(0.0), 20_000);
         // Linux shifts by the exponent itself, not by its binary logarithm: after 1/slope it has halved.
         let once = after(1.01 * half_life / core::f64::consts::LN_2);
@@ -630,26 +522,26 @@ mod tests {
             ..params()
         });
         assert_eq!(bed.q.next_timer(), 500 * MS);
-        let p = |bed: &Bed| f64::from(bed.q.max_p) / 4_294_967_296.0;
+        let p = |bed: &Bed| f64::from(bed.q.law.max_p) / 4_294_967_296.0;
         bed.q.idle_since = None;
         // Above 60 % of the way it rises by min(1 %, a quarter) ...
-        bed.q.qavg = 23_000 << bed.q.wlog;
+        bed.q.vars.qavg = 23_000 << bed.q.law.wlog;
         bed.q.on_timer(500 * MS);
         assert!((p(&bed) - 0.025).abs() < 1e-6);
         assert_eq!(bed.q.next_timer(), SEC);
         // ... in the middle it stays ...
-        bed.q.qavg = 20_000 << bed.q.wlog;
+        bed.q.vars.qavg = 20_000 << bed.q.law.wlog;
         bed.q.on_timer(SEC);
         assert!((p(&bed) - 0.025).abs() < 1e-6);
         // ... below 40 % it falls by a tenth, never below 1 % by more than a step.
-        bed.q.qavg = 17_000 << bed.q.wlog;
+        bed.q.vars.qavg = 17_000 << bed.q.law.wlog;
         bed.q.on_timer(1500 * MS);
         assert!((p(&bed) - 0.0225).abs() < 1e-6);
         for _ in 0..100 {
             bed.q.on_timer(2 * SEC);
         }
         assert!(p(&bed) > 0.009 && p(&bed) <= 0.01);
-        bed.q.qavg = 29_000 << bed.q.wlog;
+        bed.q.vars.qavg = 29_000 << bed.q.law.wlog;
         for _ in 0..200 {
             bed.q.on_timer(3 * SEC);
         }
@@ -665,7 +557,7 @@ mod tests {
     fn the_gauge_shows_the_probability_at_the_average() {
         let mut bed = Bed::new(params());
         let mut g = Gauges::default();
-        bed.q.qavg = 20_000 << bed.q.wlog;
+        bed.q.vars.qavg = 20_000 << bed.q.law.wlog;
         bed.q.gauges(0, &mut g);
         assert!((g.probability - 0.01).abs() < 1e-9);
     }

@@ -2,4 +2,5 @@
 
 pub mod flows;
 pub mod framing;
+pub mod red;
 pub mod ring;

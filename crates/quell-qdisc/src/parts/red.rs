@@ -1,0 +1,195 @@
+//! RED's law, which `red`, `sfq` and `choke` share: an average that moves slowly, and a probability that grows with it.
+//!
+//! Sources: Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (1993); Linux
+//! `include/net/red.h`; iproute2 `tc/tc_red.c`. What is counted, bytes or packets, is up to the discipline.
+
+use crate::{Nanos, Rng};
+
+/// `tc`'s clock ticks per microsecond.
+const TICKS_PER_US: f64 = 15.625;
+
+/// The largest weight 2^-n of the average with which `burst` packets pass (Floyd and Jacobson, section 6), as n. `None` if
+/// the burst is too short. `min` is in bytes.
+pub fn weight(min: u64, burst: u32, avpkt: u32) -> Option<u32> {
+    let a = f64::from(burst) + 1.0 - min as f64 / f64::from(avpkt);
+    if a < 1.0 {
+        return None;
+    }
+    (1..32).find(|&n| {
+        let w = libm::exp2(-f64::from(n));
+        a <= (1.0 - libm::pow(1.0 - w, f64::from(burst))) / w
+    })
+}
+
+/// What the law wants of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Pass,
+    /// Mark or drop, by chance.
+    Early,
+    /// Mark or drop, because the average is above the greatest threshold.
+    Hard,
+}
+
+/// The law's constants.
+#[derive(Clone, Debug)]
+pub struct Law {
+    /// n of the weight 2^-n.
+    pub wlog: u32,
+    /// Average length at which dropping begins.
+    pub min: u64,
+    /// Average length with the greatest probability.
+    pub max: u64,
+    /// Greatest probability, in units of 2^-32.
+    pub max_p: u32,
+    /// `max_p` per unit of length between the thresholds.
+    pub max_p_delta: u32,
+    /// Between `max` and twice `max` the probability rises to 1.
+    pub gentle: bool,
+}
+
+/// What changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Vars {
+    /// Average length, shifted left by [`Law::wlog`].
+    pub qavg: u64,
+    /// Packets since the last drop, from -1.
+    pub qcount: i64,
+    /// The number drawn for the next drop.
+    draw: u32,
+}
+
+impl Default for Vars {
+    fn default() -> Self {
+        Self {
+            qavg: 0,
+            qcount: -1,
+            draw: 0,
+        }
+    }
+}
+
+impl Vars {
+    /// Moves the average, seen by an arrival (Floyd and Jacobson, figure 2).
+    #[inline]
+    pub fn update(&mut self, law: &Law, backlog: u64) {
+        self.qavg = self.qavg + backlog - (self.qavg >> law.wlog);
+    }
+}
+
+impl Law {
+    /// The law with this weight and this probability at `max`.
+    pub fn new(min: u64, max: u64, wlog: u32, probability: f64) -> Self {
+        let max_p = (probability * 4_294_967_296.0) as u32;
+        Self {
+            wlog,
+            min,
+            max,
+            max_p,
+            max_p_delta: (max_p / (max - min).max(1) as u32).max(1),
+            gentle: false,
+        }
+    }
+
+    /// Decides on an arrival.
+    #[inline]
+    pub fn action(&self, vars: &mut Vars, rng: &mut Rng) -> Action {
+        let max = self.max << self.wlog;
+        let roof = if self.gentle { 2 * max } else { max };
+        if vars.qavg < self.min << self.wlog {
+            vars.qcount = -1;
+            return Action::Pass;
+        }
+        if vars.qavg >= roof {
+            vars.qcount = -1;
+            return Action::Hard;
+        }
+        match self.by_chance(vars, rng) {
+            true => Action::Early,
+            false => Action::Pass,
+        }
+    }
+
+    /// Decides between the thresholds. Drops are spread evenly (Floyd and Jacobson, section 7): a number is drawn once per
+    /// drop and compared with probability times packets since.
+    #[inline]
+    pub fn by_chance(&self, vars: &mut Vars, rng: &mut Rng) -> bool {
+        let (min, max) = (self.min << self.wlog, self.max << self.wlog);
+        vars.qcount += 1;
+        if vars.qcount == 0 {
+            vars.draw = rng.u32();
+            return false;
+        }
+        let count = vars.qcount as u64;
+        let hit = if vars.qavg < max || !self.gentle {
+            // As Linux divides: max_p * (avg - min) / (max - min) * count against the number drawn.
+            ((vars.qavg - min) >> self.wlog) * count >= u64::from(vars.draw / self.max_p_delta)
+        } else {
+            let rise = u64::from(!self.max_p) * ((vars.qavg - max) >> self.wlog) / self.max;
+            (u64::from(self.max_p) + rise) * count >= u64::from(vars.draw)
+        };
+        if hit {
+            vars.qcount = 0;
+            vars.draw = rng.u32();
+        }
+        hit
+    }
+
+    /// The probability at an average, before it is spread.
+    pub fn probability(&self, vars: &Vars) -> f64 {
+        let p = f64::from(self.max_p) / 4_294_967_296.0;
+        let avg = (vars.qavg >> self.wlog) as f64;
+        let (min, max) = (self.min as f64, self.max as f64);
+        if avg < min {
+            0.0
+        } else if avg < max {
+            p * (avg - min) / (max - min)
+        } else if self.gentle && avg < 2.0 * max {
+            p + (1.0 - p) * (avg - max) / max
+        } else {
+            1.0
+        }
+    }
+}
+
+/// How the average falls while nothing is queued. `tc` computes a table in units of 64 ns and the kernel looks it up in
+/// microseconds, so that it falls 15.625 times slower than the paper has it.
+#[derive(Clone, Debug)]
+pub struct Idling {
+    /// Halvings per microsecond.
+    pub slope: f64,
+    /// The grid of the table in microseconds, as a power of two.
+    log: u32,
+}
+
+impl Idling {
+    /// For a link of this rate and packets of `avpkt` bytes.
+    pub fn new(wlog: u32, avpkt: u32, bandwidth_bps: u64) -> Self {
+        let bytes_per_us = bandwidth_bps as f64 / 8e6;
+        let ticks = libm::ceil(f64::from(avpkt) / bytes_per_us * TICKS_PER_US);
+        let slope = -libm::log(1.0 - libm::exp2(-f64::from(wlog))) / ticks;
+        let cells = |log: u32| 31.0 / slope / f64::from(1u32 << log);
+        Self {
+            slope,
+            log: (0..31).find(|&log| cells(log) < 512.0).unwrap_or(31),
+        }
+    }
+
+    /// An average after this much idleness: as many halvings as the packets that could have been sent would have caused.
+    pub fn after(&self, qavg: u64, since: Nanos, now: Nanos) -> u64 {
+        let us = ((now - since) / 1_000).min(255 << self.log);
+        let cell = us >> self.log;
+        let shift = if cell == 255 {
+            31
+        } else {
+            ((cell << self.log) as f64 * self.slope).min(31.0) as u32
+        };
+        if shift > 0 {
+            return qavg >> shift;
+        }
+        // The table is too coarse for the first part of the exponential: a line instead, down to half.
+        let fall = ((u128::from(qavg) * u128::from(us)) >> self.log) as u64;
+        qavg - fall.min(qavg - qavg / 2)
+    }
+}
