@@ -44,7 +44,20 @@ def test_compare_takes_every_queue_by_default_the_files_own_first(quell: Quell) 
     done = quell("compare", "--duration", "6s", "--warmup", "1s", "--seeds", "1", "--json", "-")
     queues = [record["queue"] for record in json.loads(done.stdout)]
     assert queues[0] == "fq_codel"
-    assert set(queues) == {kind["name"] for kind in experiment.known_queues()} - {"fifo", "fixed"}
+    known = {kind["name"] for kind in experiment.known_queues()}
+    assert set(queues) == known - set(experiment.BY_NAME_ONLY)
+    assert known > set(experiment.BY_NAME_ONLY)
+
+
+def test_compare_takes_linuxs_seldom_seen_queues_by_their_words(quell: Quell) -> None:
+    words = ["sfq perturb 10", "prio bands 4 priomap 3 2", "ets strict 1 quanta 4500 1500", "choke ecn", "drr"]
+    queues = [word for queue in words for word in ("--aqm", queue)]
+    done = quell("compare", *queues, "--duration", "6s", "--warmup", "1s", "--seeds", "1", "--json", "-")
+    records = json.loads(done.stdout)
+    assert records[1]["queue"] == "prio bands 4 priomap 3 2 2 2 1 2 0 0 1 1 1 1 1 1 1 1"
+    assert [tin["name"] for tin in records[2]["tins"]] == ["Band 0", "Band 1", "Band 2"]
+    shown = quell("queues", "ets").stdout
+    assert all(option in shown for option in ("bands", "strict", "quanta", "priomap"))
 
 
 def test_json_on_standard_output_stands_alone_and_has_the_contracts_keys(quell: Quell) -> None:

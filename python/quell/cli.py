@@ -153,7 +153,7 @@ def compare(
     aqm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORDS", help="Queue words as in tc; repeatable. Default: the file's queue, then every kind."
+            metavar="WORDS", help="Queue words as in tc; repeatable. Default: the file's queue, then every usual kind."
         ),
     ] = None,
     seeds: Seeds = None,

@@ -128,14 +128,19 @@ def known_queues() -> list[dict[str, Any]]:
     return kinds
 
 
-def every_queue(scenario: Scenario) -> list[str]:
-    """List the scenario's own queue, then one of every other kind with its defaults.
+BY_NAME_ONLY = (
+    *("fifo", "fixed"),  # pfifo, while nobody turns a knob
+    *("pfifo_fast", "prio", "ets"),  # pfifo, where all flows have one priority
+    *("sfq", "drr", "choke", "sfb", "hhf"),  # of the past, or of a few niches
+)
+"""Queues that a comparison has only where it names them."""
 
-    `fifo` and `fixed` stay out: while nobody turns a knob they are `pfifo`.
-    """
+
+def every_queue(scenario: Scenario) -> list[str]:
+    """List the scenario's own queue, then one of every other kind with its defaults, but for `BY_NAME_ONLY`."""
     own = _core.queue(scenario.queue)
     kinds = [kind["name"] for kind in known_queues()]
-    return [own] + [kind for kind in kinds if kind not in (own, "fifo", "fixed")]
+    return [own] + [kind for kind in kinds if kind not in (own, *BY_NAME_ONLY)]
 
 
 def plan(

@@ -209,7 +209,7 @@ def hosts(record: Mapping[str, Any], at_most: int = 20) -> Table:
 
 
 def tins(listed: Sequence[Mapping[str, Any]], title: str = "tin") -> Table:
-    """List the tins of a `cake`."""
+    """List the tins of a `cake`, or the bands of `prio` and its kin."""
     table = _columns(
         title,
         "threshold\nMbit/s",

@@ -14,6 +14,8 @@ pub enum Field<T: 'static> {
     Count64(fn(&mut T) -> &mut u64, u64, u64),
     /// The same, or none.
     MaybeCount(fn(&mut T) -> &mut Option<u32>, u32, u32),
+    /// The same in 8 bits.
+    MaybeCount8(fn(&mut T) -> &mut Option<u8>, u8, u8),
     /// Bytes, from at least to at most.
     Bytes(fn(&mut T) -> &mut u64, u64, u64),
     /// The same in 32 bits.
@@ -116,7 +118,10 @@ impl<T: Clone> Field<T> {
     /// How a value is written, as [`Field::Other`] says it.
     pub fn syntax(&self) -> &'static str {
         match self {
-            Field::Count(..) | Field::Count64(..) | Field::MaybeCount(..) => "N",
+            Field::Count(..)
+            | Field::Count64(..)
+            | Field::MaybeCount(..)
+            | Field::MaybeCount8(..) => "N",
             Field::Rate(..) | Field::MaybeRate(..) => "RATE",
             Field::Bytes(..) | Field::Bytes32(..) | Field::MaybeBytes(..) => "BYTES",
             Field::Time(..) | Field::MaybeTime(..) => "TIME",
@@ -143,6 +148,7 @@ impl<T: Clone> Field<T> {
                 whole(low.into(), high.into(), digits)
             }
             Field::Count64(_, low, high) => whole(low, high, digits),
+            Field::MaybeCount8(_, low, high) => whole(low.into(), high.into(), digits),
             Field::Bytes32(_, low, high) => whole(low.into(), high.into(), units::format_size),
             Field::Bytes(_, low, high) | Field::MaybeBytes(_, low, high) => {
                 whole(low, high, units::format_size)
@@ -174,6 +180,9 @@ impl<T: Clone> Field<T> {
             Field::Count64(at, low, high) => *at(params) = count(text, low, high)?,
             Field::MaybeCount(at, low, high) => {
                 *at(params) = Some(count(text, low.into(), high.into())? as u32);
+            }
+            Field::MaybeCount8(at, low, high) => {
+                *at(params) = Some(count(text, low.into(), high.into())? as u8);
             }
             Field::Bytes(at, low, high) => *at(params) = size(text, low, high)?,
             Field::Bytes32(at, low, high) => {
@@ -212,6 +221,7 @@ impl<T: Clone> Field<T> {
             Field::Count(at, ..) => at(&mut params).to_string(),
             Field::Count64(at, ..) => at(&mut params).to_string(),
             Field::MaybeCount(at, ..) => or_none(at(&mut params).map(|n| n.to_string())),
+            Field::MaybeCount8(at, ..) => or_none(at(&mut params).map(|n| n.to_string())),
             Field::Bytes(at, ..) => units::format_size(*at(&mut params)),
             Field::Bytes32(at, ..) => units::format_size((*at(&mut params)).into()),
             Field::MaybeBytes(at, ..) => or_none(at(&mut params).map(units::format_size)),

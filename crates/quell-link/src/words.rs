@@ -2,11 +2,14 @@
 //! `codel target 5ms interval 100ms ecn`. One table (`KINDS`) serves the parser, the canonical spelling and the catalogue.
 
 mod a3c;
+mod bands;
 mod cake;
+mod choke;
 mod controlled;
 mod dualpi2;
 mod fair;
 mod guard;
+mod hashed;
 mod hush;
 mod learnqueue;
 mod lfq;
@@ -17,6 +20,7 @@ mod pie;
 mod red;
 mod rlaqm;
 mod rows;
+mod sfq;
 mod single;
 mod spec;
 mod table;
@@ -43,7 +47,9 @@ use table::{AnyKind, Kind};
 /// Every kind, in the order of the catalogue.
 static KINDS: &[&[&dyn AnyKind]] = &[
     single::KINDS,
-    &[&red::RED, &pie::PIE],
+    bands::KINDS,
+    &[&red::RED, &choke::CHOKE, &pie::PIE, &sfq::SFQ],
+    hashed::KINDS,
     fair::KINDS,
     &[&dualpi2::DUALPI2, &a3c::A3C_L4S],
     controlled::KINDS,
@@ -61,6 +67,13 @@ const VARIANTS: &[&str] = &[
     "pie bytemode dq_rate_estimator",
     "red adaptive gentle",
     "red harddrop",
+    "sfq perturb 1 depth 20 limit 60 headdrop",
+    "sfq limit 1000 redflowlimit 100000 min 8000 max 60000 ecn headdrop",
+    "choke limit 120 ecn",
+    "sfb rehash 1000 db 500",
+    "hhf limit 100 admit_bytes 20000",
+    "prio bands 4 priomap 2 2 3 3 1 1 0 0 2 limit 50",
+    "ets strict 1 quanta 4500 3000 priomap 2 2 1 2 1 2 0 0",
     "fifo limit 40 drop 0.01",
     "fixed limit 30",
     "codel ce_threshold 2ms ecn",

@@ -117,7 +117,7 @@ pub trait Discipline<P: Packet> {
     /// Sets knobs of a sub-queue; those that it does not have are ignored.
     fn set_sub_knobs(&mut self, _sub_queue: usize, _knobs: &Knobs) {}
 
-    /// The priorities that it sorts packets into, where it does: CAKE's tins.
+    /// The priorities that it sorts packets into, where it does: CAKE's tins, the bands of `prio` and its kin.
     fn tins(&self) -> Vec<TinGauges> {
         Vec::new()
     }

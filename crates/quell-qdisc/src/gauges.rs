@@ -163,7 +163,7 @@ pub struct SubGauges {
     pub law: LawGauges,
 }
 
-/// Readings of one tin, a priority of CAKE's, as `tc -s qdisc` shows them. Counters run from the queue's creation.
+/// Readings of one priority, a tin of CAKE's or a band of `prio` and its kin, as `tc -s qdisc` shows them. Counters run from the queue's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TinGauges {
     /// Its name as `tc` prints it.

@@ -1,4 +1,4 @@
-"""The report's part on hosts and priorities: what each host and each of cake's tins got."""
+"""The report's part on hosts and priorities: what each host and each tin or band of a queue got."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 //! One option of a kind: its word and its field.
 
+use std::iter::Peekable;
+
 use crate::error::Error;
 use crate::field::Field;
 
@@ -10,12 +12,20 @@ pub(super) struct Opt<T: 'static> {
     pub meaning: &'static str,
     /// It may be given again, and what is said later counts, as `tc` has it.
     pub again: bool,
+    /// Its value is all the words after it that begin with a digit.
+    pub list: bool,
 }
 
 impl<T> Opt<T> {
     /// The option may be given again and override others: what is said later counts, as `tc` has it.
     pub const fn again(mut self) -> Self {
         self.again = true;
+        self
+    }
+
+    /// The value is a list of numbers.
+    pub const fn list(mut self) -> Self {
+        self.list = true;
         self
     }
 }
@@ -46,6 +56,32 @@ impl<T: Clone> Opt<T> {
             true => "",
             false => self.field.syntax(),
         }
+    }
+
+    /// The value behind its word, empty for a word that stands alone.
+    pub fn value_in<'a>(
+        &self,
+        words: &mut Peekable<impl Iterator<Item = &'a str>>,
+    ) -> Result<String, Error> {
+        if self.is_flag() {
+            return Ok(String::new());
+        }
+        let mut value = String::new();
+        if self.list {
+            let number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+            while let Some(word) = words.next_if(number) {
+                value.push_str(if value.is_empty() { "" } else { " " });
+                value.push_str(word);
+            }
+        } else if let Some(word) = words.next() {
+            value.push_str(word);
+        }
+        if value.is_empty() {
+            let (name, syntax) = (self.name, self.syntax());
+            return Err(Error::new(format!("`{name}` needs a value"))
+                .remedy(format!("write {name} {syntax}")));
+        }
+        Ok(value)
     }
 
     pub fn set(&self, params: &mut T, word: &str, value: &str) -> Result<(), Error> {

@@ -47,6 +47,7 @@ pub(super) const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'stati
         field,
         meaning,
         again: false,
+        list: false,
     }
 }
 

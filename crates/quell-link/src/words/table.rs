@@ -32,19 +32,20 @@ pub(super) struct Kind<T: 'static> {
 struct Given<'a, T: 'static> {
     option: &'static Opt<T>,
     word: &'a str,
-    value: &'a str,
+    /// Empty for a word that stands alone.
+    value: String,
 }
 
 impl<T: Clone> Given<'_, T> {
     fn apply(&self, params: &mut T) -> Result<(), Error> {
-        let set = self.option.set(params, self.word, self.value);
+        let set = self.option.set(params, self.word, &self.value);
         set.map_err(|e| e.key(self.option.name))
     }
 }
 
 impl<T> fmt::Display for Given<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.value {
+        match self.value.as_str() {
             "" => f.write_str(self.word),
             value => write!(f, "{} {value}", self.word),
         }
@@ -84,7 +85,7 @@ impl<T: Clone> Kind<T> {
     pub(super) fn read(&self, words: &[&str]) -> Result<T, Error> {
         let mut params = (self.default)();
         let mut given: Vec<Given<T>> = Vec::new();
-        let mut words = words.iter();
+        let mut words = words.iter().copied().peekable();
         while let Some(word) = words.next() {
             let Some(option) = self.options.iter().find(|o| o.matches(word)) else {
                 let names = self.options.iter();
@@ -93,22 +94,15 @@ impl<T: Clone> Kind<T> {
             };
             let same = |g: &&Given<T>| g.option.name == option.name;
             if let Some(earlier) = given.iter().find(same).filter(|_| !option.again) {
-                return Err(match earlier.word == *word {
-                    true => Error::new("given twice").remedy("give it once").key(*word),
+                return Err(match earlier.word == word {
+                    true => Error::new("given twice").remedy("give it once").key(word),
                     false => {
                         let what = format!("`{}` and `{word}` exclude each other", earlier.word);
                         Error::new(what).remedy("keep one of them")
                     }
                 });
             }
-            let value = if option.is_flag() {
-                ""
-            } else {
-                words.next().copied().ok_or_else(|| {
-                    Error::new(format!("`{word}` needs a value"))
-                        .remedy(format!("write {word} {}", option.syntax()))
-                })?
-            };
+            let value = option.value_in(&mut words)?;
             let now = Given {
                 option,
                 word,

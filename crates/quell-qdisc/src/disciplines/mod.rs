@@ -1,36 +1,48 @@
 //! Every discipline, one algorithm a file, and the enum that dispatches to them.
 
+pub mod bands;
 pub mod cake;
+pub mod choke;
 pub mod cobalt;
 pub mod codel;
+pub mod drr;
 pub mod dualpi2;
 pub mod fifo;
 pub mod fq;
 pub mod fq_codel;
 pub mod fq_fifo;
 pub mod fq_pie;
+pub mod hhf;
 pub mod hush;
 pub mod l4s;
 pub mod outside;
 pub mod pie;
 pub mod pie_ns3;
 pub mod red;
+pub mod sfb;
+pub mod sfq;
 
+use bands::Bands;
 use cake::Cake;
+use choke::Choke;
 use cobalt::Cobalt;
 use codel::Codel;
+use drr::Drr;
 use dualpi2::DualPi2;
 use fifo::Fifo;
 use fq::Fq;
 use fq_codel::FqCodel;
 use fq_fifo::FqFifo;
 use fq_pie::FqPie;
+use hhf::Hhf;
 use hush::Hush;
 use l4s::L4s;
 use outside::Outside;
 use pie::Pie;
 use pie_ns3::PieNs3;
 use red::Red;
+use sfb::Sfb;
+use sfq::Sfq;
 
 use crate::discipline::Wants;
 use crate::parts::flows::Flows;
@@ -68,6 +80,18 @@ pub enum Qdisc<P> {
     Red(Red<P>),
     /// `cobalt`.
     Cobalt(Cobalt<P>),
+    /// `pfifo_fast`, `prio` and `ets`.
+    Bands(Bands<P>),
+    /// `choke`.
+    Choke(Choke<P>),
+    /// `drr`.
+    Drr(Drr<P>),
+    /// `hhf`.
+    Hhf(Hhf<P>),
+    /// `sfb`.
+    Sfb(Sfb<P>),
+    /// `sfq`.
+    Sfq(Sfq<P>),
     /// Flow queues whose limits are set one by one: `lfq`'s.
     FqFifo(FqFifo<P>),
     /// One that another crate brings.
@@ -106,6 +130,18 @@ pub enum Params {
     Red(red::Params),
     /// [`Qdisc::Cobalt`].
     Cobalt(cobalt::Params),
+    /// [`Qdisc::Bands`].
+    Bands(bands::Params),
+    /// [`Qdisc::Choke`].
+    Choke(choke::Params),
+    /// [`Qdisc::Drr`].
+    Drr(drr::Params),
+    /// [`Qdisc::Hhf`].
+    Hhf(hhf::Params),
+    /// [`Qdisc::Sfb`].
+    Sfb(sfb::Params),
+    /// [`Qdisc::Sfq`].
+    Sfq(sfq::Params),
     /// [`Qdisc::Outside`].
     Outside(outside::Params),
 }
@@ -128,6 +164,12 @@ impl<P: Packet> Qdisc<P> {
             Params::L4s(p) => Qdisc::L4s(L4s::new(p)),
             Params::Red(p) => Qdisc::Red(Red::new(p)),
             Params::Cobalt(p) => Qdisc::Cobalt(Cobalt::new(p)),
+            Params::Bands(p) => Qdisc::Bands(Bands::new(p)),
+            Params::Choke(p) => Qdisc::Choke(Choke::new(p)),
+            Params::Drr(p) => Qdisc::Drr(Drr::new(p)),
+            Params::Hhf(p) => Qdisc::Hhf(Hhf::new(p)),
+            Params::Sfb(p) => Qdisc::Sfb(Sfb::new(p)),
+            Params::Sfq(p) => Qdisc::Sfq(Sfq::new(p)),
             Params::Outside(p) => Qdisc::Outside(Outside::new(p)),
         }
     }
@@ -150,6 +192,12 @@ macro_rules! each {
             Qdisc::Red($q) => $body,
             Qdisc::Cobalt($q) => $body,
             Qdisc::FqFifo($q) => $body,
+            Qdisc::Bands($q) => $body,
+            Qdisc::Choke($q) => $body,
+            Qdisc::Drr($q) => $body,
+            Qdisc::Hhf($q) => $body,
+            Qdisc::Sfb($q) => $body,
+            Qdisc::Sfq($q) => $body,
             Qdisc::Outside($q) => $body,
         }
     };

@@ -2,5 +2,6 @@
 
 pub mod flows;
 pub mod framing;
+pub mod hash;
 pub mod red;
 pub mod ring;

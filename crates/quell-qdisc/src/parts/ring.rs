@@ -98,6 +98,15 @@ impl<P: Copy> Ring<P> {
         Some(&self.slots[self.head])
     }
 
+    /// The one that has `i` before it, left in place.
+    #[inline]
+    pub fn get_mut(&mut self, i: usize) -> Option<&mut P> {
+        if i >= self.len {
+            return None;
+        }
+        Some(&mut self.slots[(self.head + i) & self.mask])
+    }
+
     /// Doubles the room and moves the head to slot 0.
     #[cold]
     fn grow(&mut self) {
@@ -134,6 +143,8 @@ mod tests {
                 "step {i}"
             );
             assert_eq!(ring.is_empty(), model.is_empty());
+            let middle = ring.len() / 2;
+            assert_eq!(ring.get_mut(middle), model.get_mut(middle));
         }
     }
 }

@@ -9,8 +9,8 @@ use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{
-    MS, Qdisc, cake, cobalt, codel, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie, hush, l4s, pie,
-    pie_ns3, red,
+    MS, Qdisc, bands, cake, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo,
+    fq_pie, hhf, hush, l4s, pie, pie_ns3, red, sfb, sfq,
 };
 
 /// How full a discipline may get.
@@ -25,7 +25,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 15;
+pub const KINDS: usize = 21;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -45,6 +45,12 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::L4s(_) => 12,
         Qdisc::Outside(_) => 13,
         Qdisc::Hush(_) => 14,
+        Qdisc::Sfq(_) => 15,
+        Qdisc::Choke(_) => 16,
+        Qdisc::Sfb(_) => 17,
+        Qdisc::Hhf(_) => 18,
+        Qdisc::Bands(_) => 19,
+        Qdisc::Drr(_) => 20,
     }
 }
 
@@ -56,6 +62,11 @@ pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
 /// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
 pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::DualPi2(_) | Qdisc::L4s(_))
+}
+
+/// Whether a flow's packets may overtake each other anyway: of a new heavy hitter's the first wait among the others'.
+pub fn reorders(q: &Qdisc<TestPacket>) -> bool {
+    matches!(q, Qdisc::Hhf(_))
 }
 
 /// Name, discipline, bound.
@@ -167,6 +178,38 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
     let hush = hush::Params {
         limit: 60,
         ..hush::Params::default()
+    };
+    let sfq = sfq::Params {
+        limit: Some(60),
+        depth: 20,
+        ..sfq::Params::default()
+    };
+    let choke = choke::Params {
+        min: 5,
+        max: 20,
+        burst: 8,
+        probability: 0.1,
+        ..choke::Params::of_limit(60, 10_000_000)
+    };
+    let sfb = sfb::Params {
+        limit: 60,
+        increment: 0.05,
+        rehash: 200,
+        db: 100,
+        ..sfb::Params::default()
+    };
+    let hhf = hhf::Params {
+        limit: 60,
+        admit_bytes: 20_000,
+        ..hhf::Params::default()
+    };
+    let bands = bands::Params {
+        limit: 60,
+        ..bands::Params::prio()
+    };
+    let drr = drr::Params {
+        limit: 15,
+        ..drr::Params::default()
     };
     vec![
         ("pfifo", Params::Fifo(fifo.clone()), Bound::Packets),
@@ -286,6 +329,48 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
             }),
             Bound::Bytes(40_000),
         ),
+        ("sfq", Params::Sfq(sfq.clone()), Bound::Packets),
+        (
+            "sfq, RED with ECN at the head, perturbed, few buckets",
+            Params::Sfq(sfq::Params {
+                limit: Some(30),
+                perturb: 50 * MS,
+                divisor: 4,
+                flows: 3,
+                headdrop: true,
+                red: Some(sfq::Red {
+                    min: 3_000,
+                    max: 15_000,
+                    avpkt: 1000,
+                    burst: 8,
+                    probability: 0.2,
+                    ecn: true,
+                    harddrop: true,
+                }),
+                ..sfq
+            }),
+            Bound::Packets,
+        ),
+        ("choke", Params::Choke(choke.clone()), Bound::Packets),
+        (
+            "choke ecn",
+            Params::Choke(choke::Params { ecn: true, ..choke }),
+            Bound::Packets,
+        ),
+        ("sfb", Params::Sfb(sfb), Bound::Packets),
+        ("hhf", Params::Hhf(hhf), Bound::Packets),
+        ("prio", Params::Bands(bands.clone()), Bound::Packets),
+        (
+            "ets",
+            Params::Bands(bands::Params {
+                strict: Some(1),
+                bands: Some(3),
+                quanta: vec![3000],
+                ..bands
+            }),
+            Bound::Packets,
+        ),
+        ("drr", Params::Drr(drr), Bound::Packets),
         ("cobalt", Params::Cobalt(cobalt.clone()), Bound::Packets),
         (
             "cobalt ecn",

@@ -1,0 +1,165 @@
+//! `choke`: like `tc`, it derives missing options from the given ones; where `tc` asks for `limit` and `bandwidth`, they follow
+//! from the link's rate.
+
+use quell_qdisc::choke::{LONGEST, Params, default_burst};
+use quell_qdisc::{disciplines, red};
+
+use super::rows::*;
+use super::{Built, Field, Kind, Spec};
+use crate::error::Error;
+
+/// What was given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Words {
+    limit: Option<u32>,
+    bandwidth: Option<u64>,
+    min: Option<u32>,
+    max: Option<u32>,
+    burst: Option<u32>,
+    avpkt: u32,
+    probability: f64,
+    ecn: bool,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            limit: None,
+            bandwidth: None,
+            min: None,
+            max: None,
+            burst: None,
+            avpkt: 1000,
+            probability: 0.02,
+            ecn: false,
+        }
+    }
+}
+
+impl Words {
+    /// The parameters on a link of this rate: `max` is a quarter of `limit`, `min` a third of `max`; `limit` is four times `max`,
+    /// and `max` the packets of 30 ms, where neither is given.
+    fn params(&self, rate_bps: u64) -> Params {
+        let avpkt = u64::from(self.avpkt.max(1));
+        let by_rate = || (red::Params::for_rate(rate_bps.max(8)).max / avpkt).max(3) as u32;
+        let max = self.max.or(self.limit.map(|limit| limit / 4));
+        let max = max.unwrap_or_else(by_rate).min(LONGEST);
+        let limit = self.limit.unwrap_or((4 * max).min(LONGEST));
+        let min = self.min.unwrap_or(max / 3);
+        Params {
+            limit,
+            min,
+            max,
+            avpkt: self.avpkt,
+            burst: self.burst.unwrap_or_else(|| default_burst(min, max)),
+            probability: self.probability,
+            bandwidth_bps: self.bandwidth.unwrap_or(rate_bps).max(8),
+            ecn: self.ecn,
+        }
+    }
+
+    /// What is wrong on any link: without `limit` and `max` the thresholds follow from the rate.
+    fn check(&self) -> Result<(), &'static str> {
+        match self.limit.or(self.max) {
+            Some(_) => self.params(10_000_000).check(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Spec for Words {
+    fn build(&self, rate_bps: u64) -> Built {
+        Built::queue(disciplines::Params::Choke(self.params(rate_bps)))
+    }
+
+    fn check_on(&self, rate_bps: u64) -> Result<(), Error> {
+        self.params(rate_bps).check().map_err(Error::new)
+    }
+}
+
+pub(super) static CHOKE: Kind<Words> = Kind {
+    name: "choke",
+    summary: "RED in packets that also drops an arrival together with a queued packet of its flow, if it meets one at random",
+    source: "Pan, Prabhakar and Psounis 2000, Linux sch_choke",
+    default: Words::default,
+    options: &[
+        opt(
+            "limit",
+            Field::MaybeCount(|p| &mut p.limit, 1, LONGEST),
+            "packets it holds (default: 4 max)",
+        ),
+        opt(
+            "bandwidth",
+            Field::MaybeRate(|p| &mut p.bandwidth, 8, 1 << 50),
+            "rate at which the average falls in idle periods (default: the link's)",
+        ),
+        opt(
+            "min",
+            Field::MaybeCount(|p| &mut p.min, 1, LONGEST),
+            "average length in packets at which dropping begins (default: max / 3)",
+        ),
+        opt(
+            "max",
+            Field::MaybeCount(|p| &mut p.max, 1, LONGEST),
+            "average length in packets with the greatest probability (default: limit / 4, or the packets of 30ms)",
+        ),
+        opt(
+            "burst",
+            Field::MaybeCount(|p| &mut p.burst, 1, MANY),
+            "packets that may arrive in a burst (default: (2 min + max) / 3)",
+        ),
+        opt(
+            "avpkt",
+            Field::Bytes32(|p| &mut p.avpkt, 1, 65_535),
+            "bytes of an average packet",
+        ),
+        opt(
+            "probability",
+            Field::Probability(|p| &mut p.probability),
+            "probability at max",
+        ),
+        opt("ecn", Field::Flag(|p| &mut p.ecn, ""), ECN),
+    ],
+    check: Words::check,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Queue;
+
+    #[test]
+    fn missing_options_follow_from_the_given_ones_or_the_rate() {
+        let params = |words: &str| {
+            let queue = Queue::parse(words).expect(words);
+            let p = queue.spec::<Words>().expect("choke").params(8_000_000);
+            (p.limit, p.max, p.min, p.burst)
+        };
+        assert_eq!(params("choke limit 1000"), (1000, 250, 83, 138));
+        assert_eq!(params("choke max 60"), (240, 60, 20, 33));
+        // 30 ms of 1 MB/s in packets of 1000 bytes.
+        assert_eq!(params("choke"), (120, 30, 10, 16));
+        assert_eq!(params("choke min 5"), (120, 30, 5, 13));
+        for rate in [1, 64_000, 10_000_000, 1_000_000_000_000] {
+            assert!(Queue::parse("choke").unwrap().check(rate).is_ok(), "{rate}");
+        }
+    }
+
+    #[test]
+    fn contradictions_are_one_line() {
+        let error = |words: &str| Queue::parse(words).expect_err(words).to_string();
+        assert_eq!(
+            error("choke limit 10 max 20"),
+            "choke: max must be at most limit"
+        );
+        assert_eq!(
+            error("choke max 20 min 20"),
+            "choke: min must be above 0 and below max"
+        );
+        let late = Queue::parse("choke min 500").unwrap().check(8_000_000);
+        assert_eq!(
+            late.unwrap_err().to_string(),
+            "choke: min must be above 0 and below max"
+        );
+    }
+}

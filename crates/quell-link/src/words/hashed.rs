@@ -1,0 +1,199 @@
+//! Kinds that distinguish flows by a hash and treat them by it: `sfb`, `hhf`, `drr`.
+
+use quell_qdisc::disciplines::Params;
+use quell_qdisc::{drr, hhf, sfb};
+
+use super::rows::*;
+use super::{AnyKind, Built, Field, Kind, Spec};
+
+pub(super) static KINDS: &[&dyn AnyKind] = &[&SFB, &HHF, &DRR];
+
+/// What was given of `sfb`: of `max` and `target` each follows from the other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SfbWords {
+    params: sfb::Params,
+    max: Option<u32>,
+    target: Option<u32>,
+}
+
+impl SfbWords {
+    fn params(&self) -> sfb::Params {
+        let by_target = |target: u32| (u64::from(target) * 5 + 1) / 4;
+        let max = self.max.unwrap_or_else(|| match self.target {
+            Some(target) => by_target(target).min(u32::MAX.into()) as u32,
+            None => self.params.max,
+        });
+        let target = (u64::from(max) * 4).div_ceil(5) as u32;
+        sfb::Params {
+            max,
+            target: self.target.unwrap_or(target),
+            ..self.params.clone()
+        }
+    }
+}
+
+impl Spec for SfbWords {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::Sfb(self.params()))
+    }
+}
+
+impl Spec for hhf::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::Hhf(self.clone()))
+    }
+}
+
+impl Spec for drr::Params {
+    fn build(&self, _: u64) -> Built {
+        Built::queue(Params::Drr(self.clone()))
+    }
+}
+
+static SFB: Kind<SfbWords> = Kind {
+    name: "sfb",
+    summary: "Stochastic Fair Blue: a marking probability per bin of flows; flows that do not respond are limited",
+    source: "Feng et al. 2001, Linux sch_sfb",
+    default: SfbWords::default,
+    options: &[
+        opt(
+            "rehash",
+            Field::Count(|p| &mut p.params.rehash, 0, MANY),
+            "milliseconds after which flows are hashed anew; 0: never",
+        ),
+        opt(
+            "db",
+            Field::Count(|p| &mut p.params.db, 0, MANY),
+            "milliseconds before that in which the next bins learn",
+        ),
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.params.limit, 1, MANY),
+            LIMIT_ALL,
+        ),
+        opt(
+            "max",
+            Field::MaybeCount(|p| &mut p.max, 1, MANY),
+            "packets of a flow's emptiest bin at which it is dropped (default: 5/4 target, or 25)",
+        ),
+        opt(
+            "target",
+            Field::MaybeCount(|p| &mut p.target, 1, MANY),
+            "packets of a bin at which its probability rises (default: 4/5 max)",
+        ),
+        opt(
+            "increment",
+            Field::Probability(|p| &mut p.params.increment),
+            "step by which a probability rises",
+        ),
+        opt(
+            "decrement",
+            Field::Probability(|p| &mut p.params.decrement),
+            "step by which it falls",
+        ),
+        opt(
+            "penalty_rate",
+            Field::Count(|p| &mut p.params.penalty_rate, 0, MANY),
+            "packets per second of all flows that do not respond",
+        ),
+        opt(
+            "penalty_burst",
+            Field::Count(|p| &mut p.params.penalty_burst, 0, MANY),
+            "packets that these may send at once",
+        ),
+    ],
+    check: |words| words.params().check(),
+};
+
+static HHF: Kind<hhf::Params> = Kind {
+    name: "hhf",
+    summary: "Heavy-Hitter Filter: flows that send much within a short time wait in a queue that gets less of the link",
+    source: "Estan and Varghese 2002, Linux sch_hhf",
+    default: hhf::Params::default,
+    options: &[
+        opt("limit", Field::Count(|p| &mut p.limit, 1, MANY), LIMIT_ALL),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
+            "bytes of the heavy hitters' queue per round",
+        ),
+        opt(
+            "hh_limit",
+            Field::Count(|p| &mut p.hh_limit, 1, MANY),
+            "heavy hitters that may be known at once",
+        ),
+        opt(
+            "reset_timeout",
+            Field::Time(|p| &mut p.reset_timeout, 1, LONG),
+            "time within which a flow's bytes are counted",
+        ),
+        opt(
+            "admit_bytes",
+            Field::Bytes32(|p| &mut p.admit_bytes, 1, u32::MAX),
+            "bytes within that time that make a flow a heavy hitter",
+        ),
+        opt(
+            "evict_timeout",
+            Field::Time(|p| &mut p.evict_timeout, 1, 100 * LONG),
+            "a heavy hitter that was idle for longer is none",
+        ),
+        opt(
+            "non_hh_weight",
+            Field::Count(|p| &mut p.non_hh_weight, 1, 2000),
+            "quanta of the other flows for one of the heavy hitters",
+        ),
+    ],
+    check: hhf::Params::check,
+};
+
+static DRR: Kind<drr::Params> = Kind {
+    name: "drr",
+    summary: "deficit round robin over classes, each a FIFO; a hash puts flows into classes, in place of tc's filters",
+    source: "Shreedhar and Varghese 1995, Linux sch_drr",
+    default: drr::Params::default,
+    options: &[
+        opt(
+            "classes",
+            Field::Count(|p| &mut p.classes, 1, 65_536),
+            "classes that the hash has (in tc: classes and filters)",
+        ),
+        opt(
+            "quantum",
+            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
+            "bytes of each class per round",
+        ),
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.limit, 1, MANY),
+            "packets of each class (in tc: the device's txqueuelen)",
+        ),
+    ],
+    check: drr::Params::check,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Queue;
+
+    #[test]
+    fn of_sfbs_max_and_target_each_follows_from_the_other() {
+        let params = |words: &str| {
+            let queue = Queue::parse(words).expect(words);
+            let p = queue.spec::<SfbWords>().expect("sfb").params();
+            (p.max, p.target)
+        };
+        // q_sfb.c.
+        assert_eq!(params("sfb"), (25, 20));
+        assert_eq!(params("sfb max 10"), (10, 8));
+        assert_eq!(params("sfb target 10"), (12, 10));
+        assert_eq!(params("sfb target 10 max 50"), (50, 10));
+    }
+
+    #[test]
+    fn rehash_is_in_milliseconds_as_in_tc() {
+        let queue = Queue::parse("sfb rehash 1000 db 500").expect("sfb");
+        let params = queue.spec::<SfbWords>().expect("sfb").params();
+        assert_eq!((params.rehash, params.db), (1000, 500));
+    }
+}

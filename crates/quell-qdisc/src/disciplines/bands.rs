@@ -1,0 +1,487 @@
+//! Bands by priority: `pfifo_fast`, `prio` and `ets`. Each band is a FIFO; the DSCP of a packet leads to its priority and that to its
+//! band. Strict bands are served first, in their order, the others in deficit round robin.
+//!
+//! Sources: Linux 7.x `net/sched/sch_generic.c` (`pfifo_fast`), `sch_prio.c`, `sch_ets.c`, tc-prio(8), tc-ets(8); IEEE 802.1Qaz;
+//! `net/ipv4/route.c` (`ip_tos2prio`), which a router applies to what it forwards. Deviations:
+//! - a band holds the FIFO that `tc` makes for it, no other discipline;
+//! - no filters and no classes given by a socket: the DSCP alone decides.
+
+use crate::discipline::Wants;
+use crate::parts::ring::Ring;
+use crate::{Discipline, DropCause, Drops, Gauges, Got, MTU, Nanos, Packet, Rng, TinGauges};
+
+/// Most bands that there may be.
+pub const MOST: u8 = 16;
+/// Priorities (`TC_PRIO_MAX` + 1).
+pub const PRIORITIES: usize = 16;
+/// Bands without any word about them.
+const DEFAULT_BANDS: usize = 3;
+
+/// The band of each priority; the last band where there is none.
+pub type Priomap = [Option<u8>; PRIORITIES];
+
+/// The map of `prio` and `pfifo_fast`.
+pub const PRIOMAP: Priomap = {
+    let bands = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+    let mut map = [None; PRIORITIES];
+    let mut priority = 0;
+    while priority < PRIORITIES {
+        map[priority] = Some(bands[priority]);
+        priority += 1;
+    }
+    map
+};
+
+/// The priority that Linux gives a forwarded packet. It knows the four bits of the old type of service (RFC 1349), of which a
+/// DSCP has three: the middle one of these and the one above decide, so that neither `EF` nor `CS6` stands out.
+pub const fn priority(dscp: u8) -> u8 {
+    match (dscp >> 1) & 3 {
+        0 => 0, // TC_PRIO_BESTEFFORT
+        1 => 2, // TC_PRIO_BULK
+        2 => 6, // TC_PRIO_INTERACTIVE
+        _ => 4, // TC_PRIO_INTERACTIVE_BULK
+    }
+}
+
+/// Parameters, named as in tc-prio(8) and tc-ets(8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Bands, 1 to 16; without it as many as there are strict ones and quanta, or three.
+    pub bands: Option<u8>,
+    /// The first so many are strict; without it all are.
+    pub strict: Option<u8>,
+    /// Bytes per round of each band behind the strict ones; of those that it leaves out 1514, one full-size packet.
+    pub quanta: Vec<u32>,
+    /// The band of each priority.
+    pub priomap: Priomap,
+    /// Packets of each band: the device's `txqueuelen` (default 1000).
+    pub limit: u32,
+}
+
+impl Params {
+    /// `prio` without options, which is `pfifo_fast`.
+    pub fn prio() -> Self {
+        Self {
+            bands: Some(3),
+            strict: None,
+            quanta: Vec::new(),
+            priomap: PRIOMAP,
+            limit: 1000,
+        }
+    }
+
+    /// `ets` without options.
+    pub fn ets() -> Self {
+        Self {
+            bands: None,
+            strict: Some(0),
+            priomap: [None; PRIORITIES],
+            ..Self::prio()
+        }
+    }
+
+    /// Bands that there are.
+    fn count(&self) -> usize {
+        let named = usize::from(self.strict.unwrap_or(0)) + self.quanta.len();
+        match (self.bands, named) {
+            (Some(bands), _) => bands.into(),
+            (None, 0) => DEFAULT_BANDS,
+            (None, named) => named,
+        }
+    }
+
+    /// What is out of range, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let count = self.count();
+        if count == 0 || count > MOST.into() {
+            return Err("there may be 1 to 16 bands");
+        }
+        if usize::from(self.strict.unwrap_or(0)) + self.quanta.len() > count {
+            return Err("bands must be at least as many as strict ones and quanta together");
+        }
+        if self.quanta.contains(&0) {
+            return Err("quanta must be at least 1 byte");
+        }
+        let beyond = |band: &Option<u8>| band.is_some_and(|band| usize::from(band) >= count);
+        if self.priomap.iter().any(beyond) {
+            return Err(
+                "priomap names a band that is not there; bands are numbered from 0, so write more bands or another priomap",
+            );
+        }
+        Ok(())
+    }
+}
+
+const NAMES: [&str; MOST as usize] = [
+    "Band 0", "Band 1", "Band 2", "Band 3", "Band 4", "Band 5", "Band 6", "Band 7", "Band 8",
+    "Band 9", "Band 10", "Band 11", "Band 12", "Band 13", "Band 14", "Band 15",
+];
+
+#[derive(Clone, Debug)]
+struct Band<P> {
+    packets: Ring<P>,
+    quantum: u32,
+    /// Bytes that it may still send in this round.
+    deficit: u32,
+    seen: TinGauges,
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Bands<P> {
+    bands: Vec<Band<P>>,
+    strict: usize,
+    /// The band of each priority.
+    map: [u8; PRIORITIES],
+    /// Packets of each band.
+    limit: u32,
+    /// The bands in the rotation that have packets.
+    round: Ring<u8>,
+    packets: usize,
+    bytes: u64,
+}
+
+impl<P: Packet> Bands<P> {
+    /// An empty queue.
+    pub fn new(params: Params) -> Self {
+        debug_assert_eq!(params.check(), Ok(()));
+        let count = params.count().clamp(1, MOST.into());
+        let strict = params.strict.map_or(count, usize::from);
+        let quantum = |band: usize| {
+            let given = band.checked_sub(strict).and_then(|i| params.quanta.get(i));
+            given.copied().unwrap_or(MTU)
+        };
+        let bands = NAMES.iter().take(count).enumerate().map(|(i, name)| Band {
+            packets: Ring::new(),
+            quantum: quantum(i),
+            deficit: 0,
+            seen: TinGauges {
+                name,
+                ..TinGauges::default()
+            },
+        });
+        Self {
+            bands: bands.collect(),
+            strict,
+            map: params.priomap.map(|band| band.unwrap_or(count as u8 - 1)),
+            limit: params.limit,
+            round: Ring::new(),
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Takes the head of a band.
+    #[inline]
+    fn pop(&mut self, now: Nanos, band: usize) -> Option<P> {
+        let band = &mut self.bands[band];
+        let packet = band.packets.pop()?;
+        let len = u64::from(packet.len());
+        // As slow as that of CAKE's tins.
+        let average = &mut band.seen.average_delay;
+        *average = *average - (*average >> 8) + ((now - packet.enqueued()) >> 8);
+        band.seen.backlog_bytes -= len;
+        band.seen.sent_packets += 1;
+        band.seen.sent_bytes += len;
+        self.packets -= 1;
+        self.bytes -= len;
+        Some(packet)
+    }
+
+    /// The band in turn: one whose credit is too small for its head gets a quantum and goes to the end.
+    #[inline]
+    fn next_in_round(&mut self) -> Option<usize> {
+        loop {
+            let at = usize::from(*self.round.front()?);
+            let band = &mut self.bands[at];
+            let head = band.packets.front().map_or(0, Packet::len);
+            if head > band.deficit {
+                band.deficit = band.deficit.saturating_add(band.quantum);
+                self.round.pop();
+                self.round.push(at as u8);
+                continue;
+            }
+            band.deficit -= head;
+            if band.packets.len() == 1 {
+                self.round.pop();
+            }
+            return Some(at);
+        }
+    }
+}
+
+impl<P: Packet> Discipline<P> for Bands<P> {
+    #[inline]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+        let priority = priority(drops.labels(&packet).dscp);
+        let at = usize::from(self.map[usize::from(priority)]);
+        let band = &mut self.bands[at];
+        let len = u64::from(packet.len());
+        band.seen.packets += 1;
+        band.seen.bytes += len;
+        if band.packets.len() >= self.limit as usize {
+            band.seen.drops += 1;
+            return drops.drop(now, packet, DropCause::Overflow);
+        }
+        if band.packets.is_empty() && at >= self.strict {
+            band.deficit = band.quantum;
+            self.round.push(at as u8);
+        }
+        band.seen.backlog_bytes += len;
+        self.packets += 1;
+        self.bytes += len;
+        band.packets.push(packet).set_enqueued(now);
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+        let mut strict = self.bands[..self.strict].iter();
+        let busy = strict.position(|band| !band.packets.is_empty());
+        let band = busy.or_else(|| self.next_in_round());
+        let packet = band.and_then(|band| self.pop(now, band));
+        packet.map_or(Got::Empty, Got::Packet)
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.packets
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The limit is that of all bands together.
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = self.limit.saturating_mul(self.bands.len() as u32);
+        let heads = self.bands.iter().filter_map(|band| band.packets.front());
+        gauges.head_age = heads.map(|p| now - p.enqueued()).max().unwrap_or(0);
+    }
+
+    fn tins(&self) -> Vec<TinGauges> {
+        self.bands.iter().map(|band| band.seen).collect()
+    }
+
+    fn wants(&self) -> Wants {
+        Wants {
+            labels: true,
+            ..Wants::NONE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::TestPacket;
+    use crate::{Ecn, Labels};
+
+    /// The owner of packets whose hashes are their DSCPs.
+    #[derive(Default)]
+    struct Owner(Vec<u64>);
+
+    impl Drops<TestPacket> for Owner {
+        fn drop(&mut self, _now: Nanos, packet: TestPacket, _cause: DropCause) {
+            self.0.push(packet.id);
+        }
+        fn labels(&self, packet: &TestPacket) -> Labels {
+            Labels {
+                dscp: packet.hash as u8,
+                ..Labels::default()
+            }
+        }
+    }
+
+    /// DSCPs of the four priorities: best effort, bulk, interactive, interactive bulk.
+    const BEST: u8 = 0;
+    const BULK: u8 = 2;
+    const INTERACTIVE: u8 = 4;
+    const INTERACTIVE_BULK: u8 = 6;
+
+    struct Bed {
+        q: Bands<TestPacket>,
+        rng: Rng,
+        owner: Owner,
+        next: u64,
+    }
+
+    impl Bed {
+        fn new(params: Params) -> Self {
+            assert_eq!(params.check(), Ok(()));
+            Self {
+                q: Bands::new(params),
+                rng: Rng::new(1, "bands"),
+                owner: Owner::default(),
+                next: 0,
+            }
+        }
+        /// Packets of 1000 bytes of these DSCPs, numbered as they come.
+        fn put(&mut self, dscps: &[u8]) {
+            for dscp in dscps {
+                let packet = TestPacket::new(self.next, 1000, (*dscp).into(), Ecn::NotEct);
+                self.next += 1;
+                self.q.enqueue(0, packet, &mut self.rng, &mut self.owner);
+            }
+        }
+        /// The DSCPs of the next so many.
+        fn take(&mut self, n: usize) -> Vec<u8> {
+            let mut next = || match self.q.dequeue(0, &mut self.rng, &mut self.owner) {
+                Got::Packet(packet) => Some(packet.hash as u8),
+                _ => None,
+            };
+            (0..n).map_while(|_| next()).collect()
+        }
+    }
+
+    /// Interactive to band 0, which is strict; then bulk, interactive bulk, and the rest to the last.
+    fn ets() -> Params {
+        let mut priomap = [None; PRIORITIES];
+        (priomap[6], priomap[2], priomap[4]) = (Some(0), Some(1), Some(2));
+        Params {
+            strict: Some(1),
+            quanta: vec![4500, 3000, 1500],
+            priomap,
+            ..Params::ets()
+        }
+    }
+
+    #[test]
+    fn dscps_have_the_priorities_of_the_old_type_of_service() {
+        // ip_tos2prio: low delay 0x10 is interactive (6), throughput 0x08 bulk (2), both interactive bulk (4).
+        let of_tos = |tos: u8| priority(tos >> 2);
+        assert_eq!([0, 0x10, 0x08, 0x18, 0x04].map(of_tos), [0, 6, 2, 4, 0]);
+        // CS1, EF, AF41, CS6.
+        assert_eq!([8, 46, 34, 48].map(priority), [0, 4, 2, 0]);
+    }
+
+    #[test]
+    fn prio_serves_low_delay_first_and_bulk_last() {
+        let mut bed = Bed::new(Params::prio());
+        bed.put(&[BULK, BEST, INTERACTIVE, 46, 48]);
+        assert_eq!(bed.take(9), [INTERACTIVE, BEST, 46, 48, BULK]);
+    }
+
+    #[test]
+    fn a_busy_band_starves_those_after_it() {
+        let mut bed = Bed::new(Params::prio());
+        bed.put(&[BULK]);
+        for _ in 0..100 {
+            bed.put(&[BEST]);
+            assert_eq!(bed.take(1), [BEST]);
+        }
+    }
+
+    #[test]
+    fn priomap_leads_priorities_to_bands() {
+        let mut priomap = PRIOMAP;
+        (priomap[0], priomap[2]) = (Some(3), Some(0));
+        let mut bed = Bed::new(Params {
+            bands: Some(4),
+            priomap,
+            ..Params::prio()
+        });
+        bed.put(&[BEST, BULK]);
+        assert_eq!(bed.take(2), [BULK, BEST]);
+    }
+
+    #[test]
+    fn each_band_has_the_limit() {
+        let mut bed = Bed::new(Params {
+            limit: 2,
+            ..Params::prio()
+        });
+        bed.put(&[BEST, BEST, BEST, INTERACTIVE, INTERACTIVE, INTERACTIVE]);
+        assert_eq!((bed.owner.0.as_slice(), bed.q.len()), (&[2, 5][..], 4));
+    }
+
+    #[test]
+    fn ets_serves_strict_bands_first_and_the_others_by_their_quanta() {
+        let mut bed = Bed::new(ets());
+        bed.put(&[BULK; 100]);
+        bed.put(&[INTERACTIVE_BULK; 100]);
+        bed.put(&[BEST; 100]);
+        bed.put(&[INTERACTIVE; 5]);
+        assert_eq!(bed.take(5), [INTERACTIVE; 5]);
+        let served = bed.take(120);
+        let of = |dscp| served.iter().filter(|d| **d == dscp).count() as i32;
+        // 4500 : 3000 : 1500.
+        assert!((of(BULK) - 60).abs() <= 4 && (of(INTERACTIVE_BULK) - 40).abs() <= 3);
+    }
+
+    #[test]
+    fn a_band_of_ets_joins_the_round_with_a_quantum_and_leaves_it_when_empty() {
+        let mut bed = Bed::new(ets());
+        bed.put(&[BULK, BULK, BEST, BEST]);
+        // 4500 bytes last for both of bulk; best effort has 1500 and needs another turn for its second.
+        assert_eq!(bed.take(3), [BULK, BULK, BEST]);
+        bed.put(&[BULK]);
+        assert_eq!(bed.take(3), [BULK, BEST]);
+        assert!(bed.q.round.is_empty() && bed.q.len() == 0);
+    }
+
+    #[test]
+    fn without_a_priomap_ets_leads_all_to_the_last_band() {
+        let mut bed = Bed::new(Params {
+            bands: Some(4),
+            ..Params::ets()
+        });
+        bed.put(&[BEST, INTERACTIVE, BULK]);
+        assert_eq!(bed.take(3), [BEST, INTERACTIVE, BULK]);
+        assert_eq!(bed.q.tins()[3].sent_packets, 3);
+    }
+
+    #[test]
+    fn without_bands_ets_has_as_many_as_strict_ones_and_quanta() {
+        assert_eq!(Bed::new(ets()).q.bands.len(), 4);
+        assert_eq!(Bed::new(Params::ets()).q.bands.len(), 3);
+        let quanta: Vec<u32> = Bed::new(Params {
+            bands: Some(6),
+            ..ets()
+        })
+        .q
+        .bands
+        .iter()
+        .map(|b| b.quantum)
+        .collect();
+        assert_eq!(quanta[1..], [4500, 3000, 1500, 1514, 1514]);
+    }
+
+    #[test]
+    fn impossible_bands_are_refused() {
+        let wrong = |params: Params| params.check().expect_err("wrong");
+        let few = wrong(Params {
+            bands: Some(3),
+            ..ets()
+        });
+        assert!(few.starts_with("bands must be at least as many"), "{few}");
+        let beyond = wrong(Params {
+            bands: Some(2),
+            ..Params::prio()
+        });
+        assert!(beyond.starts_with("priomap names a band"), "{beyond}");
+        let many = wrong(Params {
+            quanta: vec![1; 17],
+            ..Params::ets()
+        });
+        assert_eq!(many, "there may be 1 to 16 bands");
+    }
+
+    #[test]
+    fn bands_count_what_passes() {
+        let mut bed = Bed::new(Params {
+            limit: 2,
+            ..Params::prio()
+        });
+        bed.put(&[BEST, BEST, BEST, INTERACTIVE]);
+        bed.take(1);
+        let seen = |b: &TinGauges| (b.name, b.packets, b.sent_bytes, b.drops, b.backlog_bytes);
+        let tins: Vec<_> = bed.q.tins().iter().map(seen).collect();
+        assert_eq!(tins[0], ("Band 0", 1, 1000, 0, 0));
+        assert_eq!(tins[1], ("Band 1", 3, 0, 1, 2000));
+        assert_eq!(tins[2], ("Band 2", 0, 0, 0, 0));
+    }
+}
