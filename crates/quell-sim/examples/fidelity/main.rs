@@ -4,6 +4,8 @@
 //! `cargo run --release -p quell-sim --example fidelity -- [--quick] [--seeds N] [--cells PART_OF_A_NAME] [--only PART]
 //! [--markdown FILE]`
 
+#[allow(dead_code, reason = "the tests use the rest")]
+mod cake;
 mod grid;
 mod l4s;
 mod lfq;
@@ -67,7 +69,7 @@ fn options() -> Result<Options, String> {
 }
 
 /// Every cell with every seed, on all cores; the result depends on neither their number nor their order.
-fn measure<M: Copy + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> Vec<Vec<M>> {
+fn measure<M: Clone + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> Vec<Vec<M>> {
     let scenarios: Vec<_> = cells.iter().map(Cell::scenario).collect();
     let jobs: Vec<(usize, u64)> = (0..cells.len())
         .flat_map(|c| (1..=seeds).map(move |s| (c, s)))
@@ -97,7 +99,12 @@ fn measure<M: Copy + Send>(cells: &[Cell], seeds: u64, see: fn(&Run) -> M) -> Ve
     });
     let mut done = done.into_inner().expect("no thread panicked");
     done.sort_by_key(|&(c, seed, _)| (c, seed));
-    let of = |c| done.iter().filter(|d| d.0 == c).map(|d| d.2).collect();
+    let of = |c| {
+        done.iter()
+            .filter(|d| d.0 == c)
+            .map(|d| d.2.clone())
+            .collect()
+    };
     (0..cells.len()).map(of).collect()
 }
 
@@ -200,6 +207,41 @@ fn beyond_table(judged: &[Judged], seeds: u64) -> String {
         );
     }
     out
+}
+
+/// The disciplines that are seldom seen, with the shares of the groups of flows.
+fn disciplines_table(options: &Options) -> String {
+    let mut all = cake::disciplines();
+    if let Some(part) = &options.cells {
+        all.retain(|shared| shared.cell.name.contains(part));
+    }
+    let cells: Vec<Cell> = all.iter().map(|shared| shared.cell.clone()).collect();
+    let runs = measure(&cells, options.seeds, Run::clone);
+    let (mut held, mut rows) = (0, String::new());
+    for (shared, runs) in all.iter().zip(&runs) {
+        let measured: Vec<Measures> = runs.iter().map(grid::measures).collect();
+        let shares: Vec<Vec<f64>> = runs.iter().map(|run| shared.shares(run)).collect();
+        let v = Verdict::new(&shared.cell, &measured);
+        let agrees = shared.agrees(&v, &shares);
+        held += usize::from(agrees);
+        let _ = writeln!(
+            rows,
+            "| {} | {} | {} | {} | {} | {:.1} | {} |",
+            shared.cell.traffic(),
+            shared.cell.queue,
+            compared(&v.goodput, 2),
+            compared(&v.backlog, 2),
+            compared(&v.p95, 1),
+            shared.apart(&shares),
+            if agrees { "agrees" } else { "**miss**" }
+        );
+    }
+    let (all, seeds) = (all.len(), options.seeds);
+    format!(
+        "{held} of {all} cells agree ({seeds} seeds of quell's each).\n\n\
+         | traffic | queue | goodput, Mbit/s | mean backlog, ms | p95 backlog, ms | shares apart, points | |\n\
+         |---|---|---|---|---|---|---|\n{rows}"
+    )
 }
 
 /// Scalable beside classic flows.
@@ -323,11 +365,11 @@ fn try_main() -> Result<(), String> {
     let seeds = options.seeds;
     let wanted = |part: &str| match (&options.only, &options.cells) {
         (Some(only), _) => only == part,
-        (None, Some(_)) => ["linux", "beyond", "l4s"].contains(&part),
+        (None, Some(_)) => ["linux", "beyond", "l4s", "disciplines"].contains(&part),
         (None, None) => true,
     };
     type Part<'a> = (&'a str, &'a dyn Fn() -> String);
-    let all: [Part; 7] = [
+    let all: [Part; 8] = [
         ("linux", &|| {
             grid_tables(&judge(grid::cells(), &options), seeds)
         }),
@@ -335,6 +377,7 @@ fn try_main() -> Result<(), String> {
             beyond_table(&judge(grid::beyond(), &options), seeds)
         }),
         ("l4s", &|| l4s_table(&options)),
+        ("disciplines", &|| disciplines_table(&options)),
         ("theory", &|| row_table(&theory::all())),
         ("lfq", &|| row_table(&lfq::all())),
         ("wifi", &|| row_table(&wifi::all())),
