@@ -34,6 +34,14 @@ PAIRS = {
     "10us horizon 10s horizon_drop",
     "bfifo limit 60000": "bfifo 800a: root refcnt 2 limit 60000b",
     "pfifo limit 77": "pfifo 800b: root refcnt 2 limit 77p",
+    "sfq limit 200 perturb 10": "sfq 8010: root refcnt 2 limit 200p quantum 1514b depth 127 flows 128 divisor 1024 "
+    "perturb 10sec",
+    "hhf limit 200 admit_bytes 20000": "hhf 8011: root refcnt 2 limit 200p quantum 1514b hh_limit 2048 "
+    "reset_timeout 40ms admit_bytes 20000b evict_timeout 1s non_hh_weight 2",
+    "prio bands 4 priomap 2 2 3 3 1 1 0 0 2 2 2 2 2 2 2 2": "prio 8012: root refcnt 2 bands 4 priomap 2 2 3 3 1 1 0 "
+    "0 2 2 2 2 2 2 2 2",
+    "ets bands 4 strict 1 quanta 4500 3000 1500 priomap 3 3 2 3 1 3 0 0 3 3 3 3 3 3 3 3": "ets 8013: root refcnt 2 "
+    "bands 4 strict 1 quanta 4500 3000 1500 priomap 3 3 2 3 1 3 0 0 3 3 3 3 3 3 3 3",
     "netem delay 20ms loss 1% rate 8mbit limit 300": "netem 800f: root refcnt 2 limit 300 delay 20ms loss 1% "
     "rate 8Mbit",
     "handle 1: tbf rate 10mbit burst 32kb latency 50ms": "tbf 1: root refcnt 2 rate 10Mbit burst 32Kb lat 50ms",
