@@ -1,13 +1,16 @@
 //! Bottlenecks that real Linux was measured on, with the share of each group of flows: CAKE with tins, hosts and framing, and the
-//! disciplines that are seldom seen.
+//! disciplines that are seldom seen, and a wide set.
 
 use quell_link::record::Run;
+use quell_link::units;
 
 use super::grid::{self, Cell, Compared, Verdict, mean};
 
 const CAKE: &str = include_str!("../../tests/data/linux/cake.csv");
 /// SFQ, CHOKe, SFB, HHF and bands by priority, with flows of other priorities beside the rest.
 const DISCIPLINES: &str = include_str!("../../tests/data/linux/disciplines.csv");
+/// Many flows, extreme rates and round trips, BBR, datagrams, flows that come and go: `wide.list.csv`, as measured.
+const WIDE: &str = include_str!("../../tests/data/linux/wide.csv");
 
 /// A bottleneck, and what part of the goodput each group of flows had in Linux, in per cent, seed by seed.
 #[derive(Clone, Debug)]
@@ -25,6 +28,23 @@ pub fn cells() -> Vec<Shared> {
 /// The cells of the other disciplines.
 pub fn disciplines() -> Vec<Shared> {
     read(DISCIPLINES)
+}
+
+/// The wide set. Its datagrams have the rate of their payload, as Linux's sender has it; the goodput is that of all flows.
+#[allow(dead_code, reason = "other tests have other cells")]
+pub fn wide() -> Vec<Shared> {
+    let mut all = read(WIDE);
+    for shared in &mut all {
+        let flows = shared.cell.flows.split('@').map(|option| {
+            let Some(rate) = option.strip_prefix("rate=") else {
+                return option.to_owned();
+            };
+            let payload = units::parse_rate(rate).expect("a rate");
+            format!("rate={}bit", payload * 1500 / 1472)
+        });
+        shared.cell.flows = flows.collect::<Vec<_>>().join("@");
+    }
+    all
 }
 
 fn read(table: &str) -> Vec<Shared> {
@@ -66,15 +86,31 @@ impl Shared {
 
     /// The same of one run of quell's; the pings, which come first, are in no group.
     pub fn shares(&self, run: &Run) -> Vec<f64> {
-        let all: f64 = run.flows[1..].iter().map(|f| f.goodput_mbps).sum();
         let mut flows = run.flows[1..].iter();
         let groups = self.cell.flows.split('+').map(|words| {
-            let count = words.split('@').next().and_then(|w| w.split_once(':'));
+            let mut options = words.split('@');
+            let count = options.next().and_then(|w| w.split_once(':'));
             let count = count.and_then(|(_, n)| n.parse().ok()).expect("CC:COUNT");
             let sum: f64 = flows.by_ref().take(count).map(|f| f.goodput_mbps).sum();
-            sum / all * 100.0
+            sum * self.seconds(options)
         });
-        groups.collect()
+        let groups: Vec<f64> = groups.collect();
+        let all: f64 = groups.iter().sum();
+        groups.into_iter().map(|sum| sum / all * 100.0).collect()
+    }
+
+    /// How long flows with these options are there in the measured time.
+    fn seconds<'a>(&self, options: impl Iterator<Item = &'a str>) -> f64 {
+        let (end, warm) = (self.cell.span_s.0 as f64, self.cell.span_s.1 as f64);
+        let second = |word: &str| -> f64 {
+            let number = word.strip_suffix('s').expect("seconds");
+            number.parse().expect("a number")
+        };
+        let span = options
+            .filter(|o| !o.contains('='))
+            .find_map(|o| o.split_once('-'));
+        let (start, stop) = span.map_or((0.0, end), |(a, b)| (second(a), second(b)));
+        stop.min(end) - start.max(warm)
     }
 
     /// The largest difference between the means of the shares, in percentage points.

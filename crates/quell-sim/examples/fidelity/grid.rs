@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use quell_link::record::Run;
+use quell_link::units;
+use quell_qdisc::US;
 use quell_sim::scenario::{Overrides, Scenario};
 
 /// Seven disciplines, two rates, four kinds of traffic.
@@ -106,13 +108,23 @@ impl Cell {
                     Some((key @ ("host" | "dscp" | "rate"), value)) => {
                         let _ = writeln!(more, "{key} = \"{value}\"");
                     }
-                    _ => panic!("{}: unknown option {option}", self.name),
+                    _ => {
+                        let (start, stop) = option.split_once('-').expect("START-STOP");
+                        let _ = writeln!(more, "start = \"{start}\"\nstop = \"{stop}\"");
+                    }
                 }
             }
             let kind = match cc {
                 // A full-size packet, as Linux's sender of datagrams has it.
                 "udp" => "kind = \"cbr\"\nsize = 1500".to_owned(),
                 cc => format!("kind = \"tcp\"\ncc = \"{cc}\"\necn = {ecn}"),
+            };
+            // The first packets wait until the client's first ARP exchange is over, which takes as long as its delay: where that
+            // is all the time over which starts are spread, all begin together.
+            let client_us = units::parse_time(&rtt).expect("a time") / US - one_way_us;
+            let begin = match client_us {
+                100_000.. => format!("start = \"{client_us}us\"\nstagger = \"1ms\""),
+                _ => "stagger = \"100ms\"".into(),
             };
             let _ = write!(
                 text,
@@ -121,7 +133,7 @@ impl Cell {
                 {kind}
                 count = {count}
                 rtt = "{rtt}"
-                stagger = "100ms"
+                {begin}
                 {more}
                 "#
             );
@@ -144,7 +156,11 @@ pub fn beyond() -> Vec<Cell> {
 /// The cells of a table whose first eleven columns are those of the grid.
 pub fn read(table: &str) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
-    for line in table.lines().skip(1) {
+    let mut lines = table.lines();
+    let columns: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let column = |name: &str| columns.iter().position(|column| *column == name);
+    let span = column("duration_s").zip(column("warmup_s"));
+    for line in lines {
         let f: Vec<&str> = line.split(',').collect();
         let number = |i: usize| -> f64 { f[i].parse().expect("a number") };
         if cells.last().is_none_or(|cell| cell.name != f[0]) {
@@ -154,7 +170,7 @@ pub fn read(table: &str) -> Vec<Cell> {
                 rtt_ms: number(2) as u64,
                 queue: f[3].into(),
                 flows: f[4].into(),
-                span_s: (30, 5),
+                span_s: span.map_or((30, 5), |(d, w)| (number(d) as u64, number(w) as u64)),
                 linux: Vec::new(),
             });
         }
@@ -179,6 +195,15 @@ pub fn measures(run: &Run) -> Measures {
         p95_ms: run.backlog_ms.p95,
         drops: run.drops as f64,
         marks: run.marks as f64,
+    }
+}
+
+/// The same, with the goodput of all flows but the pings, which come first.
+pub fn measures_of_all(run: &Run) -> Measures {
+    let all = run.delivered_in_order_mbps.expect("a run has it");
+    Measures {
+        goodput_mbit: all - run.flows[0].goodput_mbps,
+        ..measures(run)
     }
 }
 

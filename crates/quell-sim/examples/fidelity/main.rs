@@ -209,9 +209,12 @@ fn beyond_table(judged: &[Judged], seeds: u64) -> String {
     out
 }
 
-/// The disciplines that are seldom seen, with the shares of the groups of flows.
-fn disciplines_table(options: &Options) -> String {
-    let mut all = cake::disciplines();
+/// Cells with the shares of the groups of flows.
+fn shares_table(
+    mut all: Vec<cake::Shared>,
+    see: fn(&Run) -> Measures,
+    options: &Options,
+) -> String {
     if let Some(part) = &options.cells {
         all.retain(|shared| shared.cell.name.contains(part));
     }
@@ -219,7 +222,7 @@ fn disciplines_table(options: &Options) -> String {
     let runs = measure(&cells, options.seeds, Run::clone);
     let (mut held, mut rows) = (0, String::new());
     for (shared, runs) in all.iter().zip(&runs) {
-        let measured: Vec<Measures> = runs.iter().map(grid::measures).collect();
+        let measured: Vec<Measures> = runs.iter().map(see).collect();
         let shares: Vec<Vec<f64>> = runs.iter().map(|run| shared.shares(run)).collect();
         let v = Verdict::new(&shared.cell, &measured);
         let agrees = shared.agrees(&v, &shares);
@@ -365,11 +368,11 @@ fn try_main() -> Result<(), String> {
     let seeds = options.seeds;
     let wanted = |part: &str| match (&options.only, &options.cells) {
         (Some(only), _) => only == part,
-        (None, Some(_)) => ["linux", "beyond", "l4s", "disciplines"].contains(&part),
+        (None, Some(_)) => ["linux", "beyond", "l4s", "disciplines", "wide"].contains(&part),
         (None, None) => true,
     };
     type Part<'a> = (&'a str, &'a dyn Fn() -> String);
-    let all: [Part; 8] = [
+    let all: [Part; 9] = [
         ("linux", &|| {
             grid_tables(&judge(grid::cells(), &options), seeds)
         }),
@@ -377,7 +380,12 @@ fn try_main() -> Result<(), String> {
             beyond_table(&judge(grid::beyond(), &options), seeds)
         }),
         ("l4s", &|| l4s_table(&options)),
-        ("disciplines", &|| disciplines_table(&options)),
+        ("disciplines", &|| {
+            shares_table(cake::disciplines(), grid::measures, &options)
+        }),
+        ("wide", &|| {
+            shares_table(cake::wide(), grid::measures_of_all, &options)
+        }),
         ("theory", &|| row_table(&theory::all())),
         ("lfq", &|| row_table(&lfq::all())),
         ("wifi", &|| row_table(&wifi::all())),
