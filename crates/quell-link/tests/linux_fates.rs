@@ -39,15 +39,11 @@ struct Replay {
 impl Replay {
     fn new(words: &str) -> Self {
         let queue = Queue::parse(words).unwrap_or_else(|e| panic!("{words}: {e}"));
-        let mut after_flows = words.split(' ').skip_while(|word| *word != "flows");
-        let buckets = after_flows
-            .nth(1)
-            .map_or(1024, |n| n.parse().expect("a number"));
         let mut params = queue.build(10_000_000).queue;
-        let unit = match &mut params {
-            Params::Codel(p) => in_units(p),
-            Params::FqCodel(p) => in_units(&mut p.codel),
-            _ => 1,
+        let (unit, buckets) = match &mut params {
+            Params::Codel(p) => (in_units(p), 1024),
+            Params::FqCodel(p) => (in_units(&mut p.codel), u64::from(p.flows)),
+            _ => (1, 1024),
         };
         Self {
             words: words.to_owned(),
@@ -82,12 +78,14 @@ impl Replay {
             }
             _ => {
                 let linux = Some((number(), Ecn::from_bits(number() as u8)));
+                // The stamp of a departure can lie one unit beside that of the dequeue.
                 let before = self.queue.clone();
                 let mut ours = self.dequeue(at);
-                if ours != linux && self.unit > 1 {
-                    // The stamp of a departure can lie in the unit before that of the dequeue.
-                    self.queue = before;
-                    ours = self.dequeue(at + 1);
+                for near in [at + 1, at.saturating_sub(1)] {
+                    if ours != linux && self.unit > 1 {
+                        self.queue = before.clone();
+                        ours = self.dequeue(near);
+                    }
                 }
                 if ours != linux {
                     self.differs = Some(format!("at {ns} ns Linux sent {linux:?}, quell {ours:?}"));
