@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL_LIVE
+from lateness import Lateness
 from live_net import Bump, Net, built, require, state, stop
 
 ADDRESSES = 16
@@ -153,10 +154,12 @@ def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
     server = wide.echo()
     words = ("--backend", backend, "--rate", "20mbit", *BACKLOG, "--cpu", cpus, "--status", str(tmp_path / "s"))
     command = wide.in_line(*words)
-    rate = rate_mbps(wide, offers("all"), 3.0, 2)
+    with Lateness() as late:
+        rate = rate_mbps(wide, offers("all"), 3.0, 2)
     look = state(tmp_path / "s")
     print(f"{backend}: {rate:.3f} Mbit/s, read by loop {look['read_by_loop']}, missed {look['missed']}")
-    assert rate == pytest.approx(20, rel=0.01), look
+    # The kernel's threads, of normal priority, deliver late on a busy machine what left before the 3 s that are measured.
+    assert rate == pytest.approx(20, rel=0.01 + late.longest_s / 3), look
     assert min(look["read_by_loop"]) > 100
     assert sum(look["read_by_loop"]) == look["read"] == look["sent"] + look["dropped"] + look["held"]
     assert look["refused"] == look["unsent"] == 0
