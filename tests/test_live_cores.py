@@ -158,7 +158,7 @@ def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
         rate = rate_mbps(wide, offers("all"), 3.0, 2)
     look = state(tmp_path / "s")
     print(f"{backend}: {rate:.3f} Mbit/s, read by loop {look['read_by_loop']}, missed {look['missed']}")
-    # On a busy machine the kernel's threads, of normal priority, deliver late what left before the 3 s that are measured.
+    # On a busy machine the kernel's threads, of normal priority, deliver late what left before the 3 s began.
     assert rate == pytest.approx(20, rel=0.01 + late.longest_s / 3), look
     assert min(look["read_by_loop"]) > 100
     assert sum(look["read_by_loop"]) == look["read"] == look["sent"] + look["dropped"] + look["held"]
