@@ -302,10 +302,15 @@ def test_a_watchdog_that_was_killed_is_started_again(net: Net) -> None:
             time.sleep(0.05)
         return int(found[0])
 
+    def sockets(pid: int) -> int:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+    # It has its copies of the loops' sockets once it runs.
     first = watchdog()
+    has = sockets(first)
     os.kill(first, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while watchdog() == first:
+    while (second := watchdog()) == first or sockets(second) < has:
         assert time.monotonic() < deadline
     command.send_signal(signal.SIGSTOP)
     time.sleep(0.6)
