@@ -52,6 +52,13 @@ def net() -> Iterator[Net]:
         yield made
 
 
+def assert_lost(look: dict[str, int], sent: int, came: int) -> None:
+    """Those are lost that were dropped, and these alone; packets of the kernel (MLD reports) may be among them."""
+    others = look["read"] - sent
+    assert others >= 0, look
+    assert sent - look["dropped"] <= came <= sent - look["dropped"] + others, look
+
+
 def test_a_fifo_keeps_order_drops_what_does_not_fit_and_loses_nothing_else(net: Net, tmp_path: Path) -> None:
     command = net.live("--rate", "8mbit", "--aqm", "pfifo limit 50", "--status", str(tmp_path / "s"))
     got = [n for n, _ in net.datagrams(400)]
@@ -62,7 +69,7 @@ def test_a_fifo_keeps_order_drops_what_does_not_fit_and_loses_nothing_else(net: 
     assert got == sorted(set(got)), "order"
     assert look["dropped"] > 0
     assert look["read"] == look["sent"] + look["dropped"] + look["held"]
-    assert len(got) == 400 - look["dropped"]
+    assert_lost(look, 400, len(got))
     assert not net.rules()
 
 
@@ -74,7 +81,7 @@ def test_marks_are_counted_on_the_wire_as_they_were_written(net: Net, tmp_path: 
     assert look["marked"] > 0
     assert sum(ecn == 3 for _, ecn in got) == look["marked"]
     assert all(ecn in (2, 3) for _, ecn in got)
-    assert len(got) == 300 - look["dropped"]
+    assert_lost(look, 300, len(got))
 
 
 def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
