@@ -2,12 +2,15 @@
 
     feed.py SEQUENCES FATES
 
-A line of SEQUENCES is JSON: `tc` (words of the discipline), `rate` (of the HTB above it, bit/s), `packets`: a list of
-`[pause before it in ns, bytes with the Ethernet header, flow, ECN field]`. FATES gets what happened, in order of time:
-`+ NS BYTES FLOW ECN NUMBER` a packet arrived, `- NS NUMBER ECN` it left, after a line with the discipline.
+A line of SEQUENCES is JSON: `queue` (quell's words), `tc` (words of the discipline), `below` (commands of tc after it, in
+which DEV stands for the device), `rate` (of the HTB above it, bit/s; 0: it is the root itself), `changes` (`[number of the
+packet before which it happens, words]`), `packets`: a list of `[pause before it in ns, bytes with the Ethernet header, flow,
+ECN field]`. FATES gets what happened, in order of time: `+ NS BYTES FLOW ECN NUMBER` a packet arrived, `- NS NUMBER ECN` it
+left, `! NS WORDS` the options changed, after a line with the discipline.
 
 HTB calls its leaf only when it may send and the leaf holds something, so a departure is the discipline's dequeue. A
-flow's SO_PRIORITY names its class below the discipline's handle, by which flow queues choose the bucket, not by hash.
+flow's SO_PRIORITY names its class below the discipline's handle, by which flow queues choose the bucket and disciplines
+with classes the class, not by hash or filter.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 HANDLE = 0x20
 HEADERS = 42
@@ -54,15 +58,25 @@ def build() -> None:
     run("ip", "-n", "a", "neigh", "replace", "10.0.0.2", "lladdr", "02:00:00:00:00:02", "dev", "v0", "nud", "permanent")
 
 
-def discipline(words: str, rate: int) -> None:
-    """Install a discipline anew below HTB."""
+def discipline(words: str, below: list[str], rate: int) -> None:
+    """Install a discipline anew, below HTB if there is a rate."""
     subprocess.run(["tc", "-n", "a", "qdisc", "del", "dev", "v0", "root"], stderr=subprocess.DEVNULL, check=False)
     tc = ("tc", "-n", "a")
-    run(*tc, "qdisc", "add", "dev", "v0", "root", "handle", "1:", "htb", "default", "1")
-    run(
-        *tc, "class", "add", "dev", "v0", "parent", "1:", "classid", "1:1", "htb", "rate", f"{rate}bit", "burst", "1600"
-    )
-    run(*tc, "qdisc", "add", "dev", "v0", "parent", "1:1", "handle", f"{HANDLE:x}:", *words.split())
+    parent = ["root"]
+    if rate:
+        parent = ["parent", "1:1"]
+        run(*tc, "qdisc", "add", "dev", "v0", "root", "handle", "1:", "htb", "default", "1")
+        leaf = ("parent", "1:", "classid", "1:1", "htb", "rate", f"{rate}bit", "burst", "1600")
+        run(*tc, "class", "add", "dev", "v0", *leaf)
+    run(*tc, "qdisc", "add", "dev", "v0", *parent, "handle", f"{HANDLE:x}:", *words.split())
+    for command in below:
+        run(*tc, *command.replace("DEV", "dev v0").split())
+
+
+def change(words: str, rate: int) -> None:
+    """Change a discipline's options while it works."""
+    parent = ["parent", "1:1"] if rate else ["root"]
+    run("tc", "-n", "a", "qdisc", "change", "dev", "v0", *parent, "handle", f"{HANDLE:x}:", *words.split())
 
 
 def sender(flow: int, ecn: int) -> socket.socket:
@@ -93,11 +107,12 @@ def arrivals(sink: socket.socket) -> list[tuple[int, str]]:
         found.append((at, f"- {{}} {struct.unpack('>I', data[:4])[0]} {ecn}"))
 
 
-def sequence(sink: socket.socket, rate: int, packets: list[list[int]]) -> list[str]:
+def sequence(sink: socket.socket, given: dict[str, Any]) -> list[str]:
     """Send packets and return what happened, by the monotonic clock, which disciplines use (it advances by 256 ns).
 
     Nothing where one packet arrived and another left at the same instant: which was first is not to be seen.
     """
+    rate, packets, changes = given["rate"], given["packets"], dict(given["changes"])
     senders: dict[tuple[int, int], socket.socket] = {}
     for _, _, flow, ecn in packets:
         if (flow, ecn) not in senders:
@@ -108,13 +123,18 @@ def sequence(sink: socket.socket, rate: int, packets: list[list[int]]) -> list[s
         due += pause
         while (now := time.clock_gettime_ns(time.CLOCK_REALTIME)) < due:
             time.sleep((due - now) / 1e9)
+        if number in changes:
+            change(changes[number], rate)
+            now = time.clock_gettime_ns(time.CLOCK_REALTIME)
+            events.append((now, f"! {{}} {changes[number]}"))
         senders[flow, ecn].send(struct.pack(">I", number) + zeros[: size - HEADERS - 4])
         events.append((now, f"+ {{}} {size} {flow} {ecn} {number}"))
         waiting += size
-    time.sleep(waiting * 8 / rate + 0.5)
+    time.sleep(waiting * 8 / given["slowest"] + 0.5)
     for each in senders.values():
         each.close()
-    sent = {number: at for number, (at, _) in enumerate(events)}
+    arrived = [at for at, text in events if text[0] == "+"]
+    sent = dict(enumerate(arrived))
     left = [(at, text) for at, text in arrivals(sink)]
     instants = set(sent.values())
     if any(at in instants and sent[int(text.split()[2])] != at for at, text in left):
@@ -138,9 +158,9 @@ def main() -> None:
     with Path(fates).open("w") as out:
         for line in Path(sequences).read_text().splitlines():
             given = json.loads(line)
-            discipline(given["tc"], given["rate"])
-            if events := sequence(sink, given["rate"], given["packets"]):
-                out.writelines(f"{event}\n" for event in [f"queue {given['tc']}", *events])
+            discipline(given["tc"], given["below"], given["rate"])
+            if events := sequence(sink, given):
+                out.writelines(f"{event}\n" for event in [f"queue {given['queue']}", *events])
 
 
 main()

@@ -50,6 +50,17 @@ pub struct Params {
     pub overhead: u32,
     /// What the link makes of an IP packet; `None`: it sends the packet's length.
     pub framing: Option<Framing>,
+    /// How the owner of the packets labels hosts; `None`: filters that name hosts take nothing.
+    pub hosts: Option<Hosts>,
+}
+
+/// How hosts that filters name are found in packets' labels.
+#[derive(Clone, Copy, Debug)]
+pub struct Hosts {
+    /// A key of the owner's.
+    pub key: u64,
+    /// The labels of a host's packets, as their source and as their destination.
+    pub labels: fn(u64, &str) -> [u32; 2],
 }
 
 /// A queue with its link.
@@ -86,6 +97,8 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         if let disciplines::Params::Cake(cake) = &mut built.queue {
             cake.header = params.overhead;
         }
+        let labels = |name: &str| params.hosts.map(|hosts| (hosts.labels)(hosts.key, name));
+        built.queue.name_hosts(&labels);
         Self {
             next: NEVER,
             queue: ManagedQueue::new(built, mean_bps, rng, observer),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::aim::Aim;
 use crate::qoo::Qoo;
+use crate::words::class::Id;
 
 /// Mean, percentiles and maximum of a quantity; the unit is in the name of the field that holds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -223,7 +224,7 @@ pub struct Series {
 /// measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tin {
-    /// Its name: Bulk, Best Effort, Video, Voice, or Tin and a number.
+    /// Its name: Bulk, Best Effort, Video, Voice, Tin or Band and a number, or the number of a class, as 1:10.
     pub name: String,
     /// Below this rate it has its priority; 0 without a limit. Mbit/s.
     pub threshold_mbps: f64,
@@ -273,7 +274,10 @@ impl Tin {
         let ms = |time: Nanos| time as f64 / MS as f64;
         let sent = tin.sent_bytes - earlier.sent_bytes;
         Self {
-            name: tin.name.to_owned(),
+            name: match tin.class {
+                0 => tin.name.to_owned(),
+                id => Id(id).to_string(),
+            },
             threshold_mbps: tin.threshold_bps as f64 / 1e6,
             target_ms: ms(tin.target),
             interval_ms: ms(tin.interval),

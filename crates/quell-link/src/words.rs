@@ -5,11 +5,14 @@ mod a3c;
 mod bands;
 mod cake;
 mod choke;
+pub mod class;
 mod controlled;
+mod drr;
 mod dualpi2;
 mod fair;
 mod guard;
 mod hashed;
+mod htb;
 mod hush;
 mod learnqueue;
 mod lfq;
@@ -50,6 +53,7 @@ static KINDS: &[&[&dyn AnyKind]] = &[
     bands::KINDS,
     &[&red::RED, &choke::CHOKE, &pie::PIE, &sfq::SFQ],
     hashed::KINDS,
+    &[&drr::DRR, &htb::HTB],
     fair::KINDS,
     &[&dualpi2::DUALPI2, &a3c::A3C_L4S],
     controlled::KINDS,
@@ -74,6 +78,10 @@ const VARIANTS: &[&str] = &[
     "hhf limit 100 admit_bytes 20000",
     "prio bands 4 priomap 2 2 3 3 1 1 0 0 2 limit 50",
     "ets strict 1 quanta 4500 3000 priomap 2 2 1 2 1 2 0 0",
+    "prio class 1:1 fwmark 1 queue codel class 1:3 queue fq_codel limit 50",
+    "ets quanta 3000 1500 class 1:1 dscp EF queue pie",
+    "drr class 1:1 fwmark 1 queue fq_codel class 1:2 quantum 3000 dscp CS0,EF",
+    "htb default 20 class 1:1 rate 8mbit class 1:10 parent 1:1 rate 1mbit ceil 8mbit prio 1 queue fq_codel class 1:20 parent 1:1 rate 4mbit ceil 6mbit",
     "fifo limit 40 drop 0.01",
     "fixed limit 30",
     "codel ce_threshold 2ms ecn",

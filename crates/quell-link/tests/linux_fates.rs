@@ -2,14 +2,33 @@
 //!
 //! `benches/fuzz/run` makes such sequences and has Linux 7.2 write them down; those in `tests/data/fates` stay.
 //! A file has for each sequence a line `queue WORDS`, then events in order of time: `+ NS BYTES FLOW ECN NUMBER` when a packet
-//! arrived, and `- NS NUMBER ECN` when it left. A packet that never leaves was dropped.
+//! arrived, `- NS NUMBER ECN` when it left, and `! NS WORDS` when the options changed. A packet that never leaves was dropped. What
+//! Linux sorts into classes by SO_PRIORITY, quell sorts by the mark: the flow's number and one.
 
 use std::path::{Path, PathBuf};
 
 use quell_link::Queue;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::{Discipline, DropCause, Ecn, Got, Nanos, Qdisc, Rng, codel};
+use quell_qdisc::{
+    Discipline, DropCause, Drops, Ecn, Got, Knobs, Labels, Nanos, Qdisc, Rng, codel,
+};
+
+/// The owner of the packets, who knows their flows by their numbers.
+#[derive(Default)]
+struct Owner {
+    flows: Vec<u32>,
+}
+
+impl Drops<TestPacket> for Owner {
+    fn drop(&mut self, _now: Nanos, _packet: TestPacket, _cause: DropCause) {}
+    fn labels(&self, packet: &TestPacket) -> Labels {
+        Labels {
+            mark: self.flows[packet.id as usize] + 1,
+            ..Labels::default()
+        }
+    }
+}
 
 /// A hash of which a flow queue takes this bucket of so many.
 fn hash_of(bucket: u64, buckets: u64) -> u32 {
@@ -31,7 +50,7 @@ struct Replay {
     unit: Nanos,
     buckets: u64,
     rng: Rng,
-    drops: Vec<(TestPacket, DropCause)>,
+    owner: Owner,
     /// What differed first, if anything.
     differs: Option<String>,
 }
@@ -51,12 +70,27 @@ impl Replay {
             unit,
             buckets,
             rng: Rng::new(1, "fates"),
-            drops: Vec::new(),
+            owner: Owner::default(),
             differs: None,
         }
     }
 
+    /// Linux changed the options. A queue of ours that works has its limit changed alone.
+    fn change(&mut self, words: &str) {
+        let Params::Fifo(fifo) = Queue::parse(words).expect(words).build(10_000_000).queue else {
+            panic!("{words}: only a limit in packets changes");
+        };
+        self.queue.set_knobs(&Knobs {
+            limit_packets: Some(fifo.limit_packets),
+            ..Knobs::KEEP
+        });
+    }
+
     fn event(&mut self, line: &str) {
+        let mut fields = line.splitn(3, ' ');
+        if let (Some("!"), Some(words)) = (fields.next(), fields.nth(1)) {
+            return self.change(words);
+        }
         let mut fields = line.split(' ');
         let kind = fields.next();
         let mut number = || {
@@ -73,8 +107,9 @@ impl Replay {
                 let (len, flow, ecn, id) = (number(), number(), number(), number());
                 let hash = hash_of(flow, self.buckets);
                 let packet = TestPacket::new(id, len as u32, hash, Ecn::from_bits(ecn as u8));
+                self.owner.flows.push(flow as u32);
                 self.queue
-                    .enqueue(at, packet, &mut self.rng, &mut self.drops);
+                    .enqueue(at, packet, &mut self.rng, &mut self.owner);
             }
             _ => {
                 let linux = Some((number(), Ecn::from_bits(number() as u8)));
@@ -95,7 +130,7 @@ impl Replay {
     }
 
     fn dequeue(&mut self, at: Nanos) -> Option<(u64, Ecn)> {
-        match self.queue.dequeue(at, &mut self.rng, &mut self.drops) {
+        match self.queue.dequeue(at, &mut self.rng, &mut self.owner) {
             Got::Packet(p) => Some((p.id, p.ecn)),
             _ => None,
         }
@@ -115,7 +150,8 @@ impl Replay {
 fn replay(file: &Path) -> (usize, Vec<String>) {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let (mut count, mut differ) = (0, Vec::new());
-    for sequence in text.split("queue ").skip(1) {
+    let text = format!("\n{text}");
+    for sequence in text.split("\nqueue ").skip(1) {
         let mut lines = sequence.lines();
         let mut replay = Replay::new(lines.next().expect("words"));
         for line in lines {

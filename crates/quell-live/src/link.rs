@@ -274,6 +274,7 @@ impl LiveLink {
             loss: params.loss,
             overhead: params.overhead,
             framing: None,
+            hosts: None,
         };
         let rng = Rng::new(params.seed, "link");
         Self {

@@ -163,11 +163,13 @@ pub struct SubGauges {
     pub law: LawGauges,
 }
 
-/// Readings of one priority, a tin of CAKE's or a band of `prio` and its kin, as `tc -s qdisc` shows them. Counters run from the queue's creation.
+/// Readings of one priority, a tin of CAKE's, a band of `prio` and its kin, or a class, as `tc -s qdisc` shows them. Counters run from the queue's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TinGauges {
-    /// Its name as `tc` prints it.
+    /// Its name as `tc` prints it; a class has a number.
     pub name: &'static str,
+    /// The class as `tc` has it, its major number in the upper 16 bits; 0 for what is no class.
+    pub class: u32,
     /// Below this rate it has its priority; 0 without a limit. bit/s.
     pub threshold_bps: u64,
     /// COBALT's target.

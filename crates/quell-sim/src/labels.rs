@@ -59,11 +59,8 @@ impl World {
         }
     }
 
-    /// Keyed hash of a host.
     fn host(&self, name: &str) -> u32 {
-        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
-        hasher.write(name.as_bytes());
-        hasher.finish() as u32
+        hash(self.key, name)
     }
 
     /// Notes what the packets of a new flow carry at the queues that ask.
@@ -89,6 +86,28 @@ impl World {
             }
         }
     }
+}
+
+/// The key of a world's hashes.
+pub(crate) fn key(seed: u64) -> (u64, u64) {
+    (seed, seed ^ 0x05ee_d0ff_10e5)
+}
+
+/// Keyed hash of a host.
+fn hash(key: (u64, u64), name: &str) -> u32 {
+    let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
+    hasher.write(name.as_bytes());
+    hasher.finish() as u32
+}
+
+/// The labels of the packets of a host of this name, from it and to it.
+pub(crate) fn of_host(seed: u64, name: &str) -> [u32; 2] {
+    [hash(key(seed), &format!("host {name}")); 2]
+}
+
+/// The same of a node of a cell.
+pub(crate) fn of_node(seed: u64, name: &str) -> [u32; 2] {
+    [hash(key(seed), &format!("node {name}")); 2]
 }
 
 /// Are its packets ECN-capable?

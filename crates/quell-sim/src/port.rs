@@ -2,10 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-use quell_link::bottleneck::{self, Bottleneck};
+use quell_link::bottleneck::{self, Bottleneck, Hosts};
 use quell_link::words::Queue;
 use quell_qdisc::{Nanos, Rng};
 
+use crate::labels;
 use crate::packet::Pkt;
 use crate::scenario::Link;
 use crate::trace::Trace;
@@ -39,6 +40,20 @@ impl DerefMut for Port {
 impl Port {
     /// An idle port; `name` is that of its stream of random numbers.
     pub fn new(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
+        let hosts = Hosts {
+            key: seed,
+            labels: labels::of_host,
+        };
+        Self::with_hosts(link, queue, duration, seed, (name, hosts))
+    }
+
+    fn with_hosts(
+        link: &Link,
+        queue: &Queue,
+        duration: Nanos,
+        seed: u64,
+        (name, hosts): (&str, Hosts),
+    ) -> Self {
         let params = bottleneck::Params {
             rate: link.rate.clone(),
             mean_bps: link.rate.mean_bps(duration),
@@ -47,6 +62,7 @@ impl Port {
             loss: link.loss,
             overhead: link.overhead,
             framing: link.framing.clone().map(|words| words.framing),
+            hosts: Some(hosts),
         };
         let rng = Rng::new(seed, name);
         Self {
@@ -58,7 +74,11 @@ impl Port {
 
     /// A queue whose link is a wireless cell: it sends nothing by itself, the cell takes from it.
     pub fn in_cell(link: &Link, queue: &Queue, duration: Nanos, seed: u64, name: &str) -> Self {
-        let port = Self::new(link, queue, duration, seed, name);
+        let hosts = Hosts {
+            key: seed,
+            labels: labels::of_node,
+        };
+        let port = Self::with_hosts(link, queue, duration, seed, (name, hosts));
         Self {
             bottleneck: port.bottleneck.without_line(),
             ..port

@@ -150,7 +150,7 @@ impl World {
             generations: Vec::new(),
             free: Vec::new(),
             next_id: 0,
-            key: (seed, seed ^ 0x05ee_d0ff_10e5),
+            key: crate::labels::key(seed),
             measures: Measures::new(&scenario, bin),
             labels: Vec::new(),
             warm_at: scenario.warmup,

@@ -1,8 +1,9 @@
 //! The kinds with bands by priority: `pfifo_fast`, `prio`, `ets`.
 
-use quell_qdisc::bands::{MOST, PRIORITIES, Params};
+use quell_qdisc::bands::{BandClass, MOST, PRIORITIES, Params};
 use quell_qdisc::disciplines;
 
+use super::class::{self, Class, IN_BANDS};
 use super::rows::*;
 use super::{AnyKind, Built, Field, Kind, Opt, Spec};
 use crate::error::Error;
@@ -10,20 +11,51 @@ use crate::field;
 
 pub(super) static KINDS: &[&dyn AnyKind] = &[&PFIFO_FAST, &PRIO, &ETS];
 
-impl Spec for Params {
-    fn build(&self, _: u64) -> Built {
-        Built::queue(disciplines::Params::Bands(self.clone()))
+/// What was given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Words {
+    params: Params,
+    classes: Vec<Class>,
+}
+
+impl Words {
+    fn of(params: Params) -> Self {
+        let classes = Vec::new();
+        Self { params, classes }
+    }
+
+    fn params(&self, rate_bps: u64) -> Params {
+        let band = |class: &Class| BandClass {
+            id: class.id.0,
+            band: ((class.id.0 & 0xffff) - 1).min(u8::MAX.into()) as u8,
+            filter: class.filter(),
+            queue: class.built(rate_bps),
+        };
+        Params {
+            classes: self.classes.iter().map(band).collect(),
+            ..self.params.clone()
+        }
     }
 }
 
-const BAND_LIMIT: Opt<Params> = opt(
+impl Spec for Words {
+    fn build(&self, rate_bps: u64) -> Built {
+        Built::queue(disciplines::Params::Bands(self.params(rate_bps)))
+    }
+}
+
+fn check(words: &Words) -> Result<(), &'static str> {
+    words.params(1_000_000).check()
+}
+
+const BAND_LIMIT: Opt<Words> = opt(
     "limit",
-    Field::Count(|p| &mut p.limit, 1, MANY),
+    Field::Count(|w| &mut w.params.limit, 1, MANY),
     "packets of each band (in tc: the device's txqueuelen)",
 );
 
-fn set_priomap(params: &mut Params, text: &str) -> Result<(), Error> {
-    let mut places = params.priomap.iter_mut();
+fn set_priomap(words: &mut Words, text: &str) -> Result<(), Error> {
+    let mut places = words.params.priomap.iter_mut();
     for word in text.split_whitespace() {
         let band = field::count(word, 0, u64::from(MOST) - 1)? as u8;
         let Some(place) = places.next() else {
@@ -35,10 +67,10 @@ fn set_priomap(params: &mut Params, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn set_quanta(params: &mut Params, text: &str) -> Result<(), Error> {
+fn set_quanta(words: &mut Words, text: &str) -> Result<(), Error> {
     let quanta = text.split_whitespace();
     let quanta = quanta.map(|word| Ok(field::size(word, 1, QUANTUM.into())? as u32));
-    params.quanta = quanta.collect::<Result<_, Error>>()?;
+    words.params.quanta = quanta.collect::<Result<_, Error>>()?;
     Ok(())
 }
 
@@ -47,57 +79,72 @@ fn joined<V: ToString>(values: impl Iterator<Item = V>) -> String {
     words.join(" ")
 }
 
-const PRIORITY_MAP: Opt<Params> = opt(
+const PRIORITY_MAP: Opt<Words> = opt(
     "priomap",
     Field::Other {
         syntax: "N ...",
         set: set_priomap,
-        get: |p| joined(p.priomap.iter().map_while(|band| *band)),
+        get: |w| joined(w.params.priomap.iter().map_while(|band| *band)),
     },
     "the band of each priority 0 to 15; best effort is 0, bulk (of DSCPs 2) 2, interactive (4) 6, both (6) 4",
 )
 .list();
 
-static PFIFO_FAST: Kind<Params> = Kind {
+const CLASS: Opt<Words> = opt::<Words>(
+    "class",
+    Field::Other {
+        syntax: "ID WORDS",
+        set: |w, text| {
+            w.classes = class::read(&IN_BANDS, text)?;
+            Ok(())
+        },
+        get: |w| class::write(&IN_BANDS, &w.classes),
+    },
+    class::MEANING,
+)
+.classes(&IN_BANDS);
+
+static PFIFO_FAST: Kind<Words> = Kind {
     name: "pfifo_fast",
     summary: "three bands by the old type of service, the first before the second before the third: what Linux gives an unconfigured device",
     source: "Linux sch_generic",
-    default: Params::prio,
+    default: || Words::of(Params::prio()),
     options: &[BAND_LIMIT],
-    check: Params::check,
+    check,
 };
 
-static PRIO: Kind<Params> = Kind {
+static PRIO: Kind<Words> = Kind {
     name: "prio",
     summary: "bands by priority, each before those after it",
     source: "Linux sch_prio",
-    default: Params::prio,
+    default: || Words::of(Params::prio()),
     options: &[
         opt(
             "bands",
-            Field::MaybeCount8(|p| &mut p.bands, 2, MOST),
+            Field::MaybeCount8(|w| &mut w.params.bands, 2, MOST),
             "how many there are",
         ),
         PRIORITY_MAP,
         BAND_LIMIT,
+        CLASS,
     ],
-    check: Params::check,
+    check,
 };
 
-static ETS: Kind<Params> = Kind {
+static ETS: Kind<Words> = Kind {
     name: "ets",
     summary: "Enhanced Transmission Selection: strict bands first, then deficit round robin over the others",
     source: "IEEE 802.1Qaz, Linux sch_ets",
-    default: Params::ets,
+    default: || Words::of(Params::ets()),
     options: &[
         opt(
             "bands",
-            Field::MaybeCount8(|p| &mut p.bands, 1, MOST),
+            Field::MaybeCount8(|w| &mut w.params.bands, 1, MOST),
             "how many there are (default: strict ones and quanta together, or 3)",
         ),
         opt(
             "strict",
-            Field::MaybeCount8(|p| &mut p.strict, 0, MOST),
+            Field::MaybeCount8(|w| &mut w.params.strict, 0, MOST),
             "how many of them, from the first on, are strict",
         ),
         opt(
@@ -105,15 +152,16 @@ static ETS: Kind<Params> = Kind {
             Field::Other {
                 syntax: "BYTES ...",
                 set: set_quanta,
-                get: |p| joined(p.quanta.iter()),
+                get: |w| joined(w.params.quanta.iter()),
             },
             "bytes per round of the bands behind the strict ones (default: 1514 each)",
         )
         .list(),
         PRIORITY_MAP,
         BAND_LIMIT,
+        CLASS,
     ],
-    check: Params::check,
+    check,
 };
 
 #[cfg(test)]
@@ -123,7 +171,7 @@ mod tests {
 
     fn params(words: &str) -> Params {
         let queue = Queue::parse(words).expect(words);
-        queue.spec::<Params>().expect("bands").clone()
+        queue.spec::<Words>().expect("bands").params(1_000_000)
     }
 
     fn error(words: &str) -> String {
@@ -170,7 +218,7 @@ mod tests {
         );
         assert_eq!(
             error("prio priomap 1 2 band"),
-            "prio: unknown option `band`; did you mean `bands`? Known: bands, priomap, limit"
+            "prio: unknown option `band`; did you mean `bands`? Known: bands, priomap, limit, class"
         );
         assert_eq!(
             error("prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"),

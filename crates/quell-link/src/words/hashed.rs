@@ -1,12 +1,12 @@
-//! Kinds that distinguish flows by a hash and treat them by it: `sfb`, `hhf`, `drr`.
+//! Kinds that distinguish flows by a hash and treat them by it: `sfb`, `hhf`.
 
 use quell_qdisc::disciplines::Params;
-use quell_qdisc::{drr, hhf, sfb};
+use quell_qdisc::{hhf, sfb};
 
 use super::rows::*;
 use super::{AnyKind, Built, Field, Kind, Spec};
 
-pub(super) static KINDS: &[&dyn AnyKind] = &[&SFB, &HHF, &DRR];
+pub(super) static KINDS: &[&dyn AnyKind] = &[&SFB, &HHF];
 
 /// What was given of `sfb`: of `max` and `target` each follows from the other.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,12 +41,6 @@ impl Spec for SfbWords {
 impl Spec for hhf::Params {
     fn build(&self, _: u64) -> Built {
         Built::queue(Params::Hhf(self.clone()))
-    }
-}
-
-impl Spec for drr::Params {
-    fn build(&self, _: u64) -> Built {
-        Built::queue(Params::Drr(self.clone()))
     }
 }
 
@@ -144,31 +138,6 @@ static HHF: Kind<hhf::Params> = Kind {
         ),
     ],
     check: hhf::Params::check,
-};
-
-static DRR: Kind<drr::Params> = Kind {
-    name: "drr",
-    summary: "deficit round robin over classes, each a FIFO; a hash puts flows into classes, in place of tc's filters",
-    source: "Shreedhar and Varghese 1995, Linux sch_drr",
-    default: drr::Params::default,
-    options: &[
-        opt(
-            "classes",
-            Field::Count(|p| &mut p.classes, 1, 65_536),
-            "classes that the hash has (in tc: classes and filters)",
-        ),
-        opt(
-            "quantum",
-            Field::Bytes32(|p| &mut p.quantum, 1, QUANTUM),
-            "bytes of each class per round",
-        ),
-        opt(
-            "limit",
-            Field::Count(|p| &mut p.limit, 1, MANY),
-            "packets of each class (in tc: the device's txqueuelen)",
-        ),
-    ],
-    check: drr::Params::check,
 };
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::iter::Peekable;
 
+use super::class::Class;
+use super::table::Kind;
 use crate::error::Error;
 use crate::field::Field;
 
@@ -14,6 +16,10 @@ pub(super) struct Opt<T: 'static> {
     pub again: bool,
     /// Its value is all the words after it that begin with a digit.
     pub list: bool,
+    /// Its value is all the words after it.
+    pub rest: bool,
+    /// The words of the classes that it begins.
+    pub classes: Option<&'static Kind<Class>>,
 }
 
 impl<T> Opt<T> {
@@ -27,6 +33,18 @@ impl<T> Opt<T> {
     pub const fn list(mut self) -> Self {
         self.list = true;
         self
+    }
+
+    /// The value is all that follows.
+    pub const fn rest(mut self) -> Self {
+        self.rest = true;
+        self
+    }
+
+    /// The value is a list of classes with these words.
+    pub const fn classes(mut self, kind: &'static Kind<Class>) -> Self {
+        self.classes = Some(kind);
+        self.rest()
     }
 }
 
@@ -67,8 +85,9 @@ impl<T: Clone> Opt<T> {
             return Ok(String::new());
         }
         let mut value = String::new();
-        if self.list {
-            let number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+        if self.list || self.rest {
+            let first = |c: char| self.rest || c.is_ascii_digit();
+            let number = |word: &&str| word.starts_with(first);
             while let Some(word) = words.next_if(number) {
                 value.push_str(if value.is_empty() { "" } else { " " });
                 value.push_str(word);

@@ -48,6 +48,8 @@ pub(super) const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'stati
         meaning,
         again: false,
         list: false,
+        rest: false,
+        classes: None,
     }
 }
 

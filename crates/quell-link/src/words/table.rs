@@ -129,19 +129,9 @@ impl<T: Clone> Kind<T> {
     }
 }
 
-impl<T: Spec> AnyKind for Kind<T> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn parse(&self, words: &[&str]) -> Result<Box<dyn AnySpec>, Error> {
-        Ok(Box::new(self.read(words)?))
-    }
-
-    fn differing(&self, spec: &dyn AnySpec) -> Vec<String> {
-        let Some(params) = downcast::<T>(spec) else {
-            return Vec::new();
-        };
+impl<T: Clone> Kind<T> {
+    /// The options whose values are not the defaults, as words.
+    pub(super) fn words_of(&self, params: &T) -> Vec<String> {
         let mut default = (self.default)();
         let mut words = Vec::new();
         for option in self.options {
@@ -159,21 +149,49 @@ impl<T: Spec> AnyKind for Kind<T> {
         words
     }
 
-    fn info(&self) -> KindInfo {
+    /// The options, with those of the classes that one of them begins.
+    fn infos(&self) -> Vec<OptionInfo> {
         let default = (self.default)();
-        let options = self.options.iter().map(|o| OptionInfo {
-            name: match o.off() {
-                Some(off) => format!("{}|{off}", o.name),
-                None => o.name.to_owned(),
-            },
-            value: o.syntax(),
-            default: match o.get(&default) {
-                d if !d.is_empty() => d,
-                _ if o.syntax().is_empty() => "off".to_owned(),
-                _ => "unset".to_owned(),
-            },
-            meaning: o.meaning,
-        });
+        let mut infos = Vec::new();
+        for option in self.options {
+            infos.push(OptionInfo {
+                name: match option.off() {
+                    Some(off) => format!("{}|{off}", option.name),
+                    None => option.name.to_owned(),
+                },
+                value: option.syntax(),
+                default: match option.get(&default) {
+                    d if !d.is_empty() => d,
+                    _ if option.syntax().is_empty() => "off".to_owned(),
+                    _ => "unset".to_owned(),
+                },
+                meaning: option.meaning,
+            });
+            let of_class = option.classes.map_or_else(Vec::new, Kind::infos);
+            infos.extend(of_class.into_iter().map(|info| OptionInfo {
+                name: format!("{} {}", option.name, info.name),
+                ..info
+            }));
+        }
+        infos
+    }
+}
+
+impl<T: Spec> AnyKind for Kind<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn parse(&self, words: &[&str]) -> Result<Box<dyn AnySpec>, Error> {
+        Ok(Box::new(self.read(words)?))
+    }
+
+    fn differing(&self, spec: &dyn AnySpec) -> Vec<String> {
+        downcast::<T>(spec).map_or_else(Vec::new, |params| self.words_of(params))
+    }
+
+    fn info(&self) -> KindInfo {
+        let options = self.infos().into_iter();
         KindInfo {
             name: self.name,
             summary: self.summary,

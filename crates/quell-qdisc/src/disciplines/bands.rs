@@ -1,17 +1,24 @@
-//! Bands by priority: `pfifo_fast`, `prio` and `ets`. Each band is a FIFO; the DSCP of a packet leads to its priority and that to its
-//! band. Strict bands are served first, in their order, the others in deficit round robin.
+//! Bands by priority: `pfifo_fast`, `prio` and `ets`, and the classes of `drr`. Each band is a FIFO or another discipline. A filter of a
+//! band, or else the priority that the DSCP of a packet leads to, chooses the band. Strict bands are served first, in their order, the
+//! others in deficit round robin.
 //!
 //! Sources: Linux 7.x `net/sched/sch_generic.c` (`pfifo_fast`), `sch_prio.c`, `sch_ets.c`, tc-prio(8), tc-ets(8); IEEE 802.1Qaz;
-//! `net/ipv4/route.c` (`ip_tos2prio`), which a router applies to what it forwards. Deviations:
-//! - a band holds the FIFO that `tc` makes for it, no other discipline;
-//! - no filters and no classes given by a socket: the DSCP alone decides.
+//! `net/ipv4/route.c` (`ip_tos2prio`), which a router applies to what it forwards; `sch_drr.c`, tc-drr(8), whose classes are bands of
+//! which none is strict. Deviations:
+//! - no classes given by a socket;
+//! - where a band's queue drops all that it holds instead of sending, the next band is asked, in place of an empty answer.
 
 use crate::discipline::Wants;
+use crate::parts::class::{Class, Classes, Filter, refuse};
 use crate::parts::ring::Ring;
-use crate::{Discipline, DropCause, Drops, Gauges, Got, MTU, Nanos, Packet, Rng, TinGauges};
+use crate::{
+    Discipline, Drops, Gauges, Got, Labels, MTU, Nanos, Packet, Rng, TinGauges, disciplines, fifo,
+};
 
 /// Most bands that there may be.
 pub const MOST: u8 = 16;
+/// Most classes of `drr` that there may be.
+pub const MOST_CLASSES: usize = 255;
 /// Priorities (`TC_PRIO_MAX` + 1).
 pub const PRIORITIES: usize = 16;
 /// Bands without any word about them.
@@ -54,8 +61,25 @@ pub struct Params {
     pub quanta: Vec<u32>,
     /// The band of each priority.
     pub priomap: Priomap,
-    /// Packets of each band: the device's `txqueuelen` (default 1000).
+    /// Packets of each band that has no other queue: the device's `txqueuelen` (default 1000).
     pub limit: u32,
+    /// What is said of single bands, in the order in which their filters are asked.
+    pub classes: Vec<BandClass>,
+    /// The bands are classes of `drr`: `classes` has each of them once, in their order, and what no filter takes is dropped.
+    pub drr: bool,
+}
+
+/// What is said of a band.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BandClass {
+    /// The class as `tc` has it, its major number in the upper 16 bits.
+    pub id: u32,
+    /// The band, the first being 0.
+    pub band: u8,
+    /// What leads packets to it whatever their priority; none: nothing does.
+    pub filter: Filter,
+    /// What is in it; `None`: a FIFO.
+    pub queue: Option<disciplines::Params>,
 }
 
 impl Params {
@@ -67,6 +91,8 @@ impl Params {
             quanta: Vec::new(),
             priomap: PRIOMAP,
             limit: 1000,
+            classes: Vec::new(),
+            drr: false,
         }
     }
 
@@ -96,8 +122,17 @@ impl Params {
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         let count = self.count();
-        if count == 0 || count > MOST.into() {
+        if self.drr && count > MOST_CLASSES {
+            return Err("there may be at most 255 classes");
+        }
+        if !self.drr && (count == 0 || count > MOST.into()) {
             return Err("there may be 1 to 16 bands");
+        }
+        let beyond = |class: &BandClass| usize::from(class.band) >= count;
+        if self.classes.iter().any(beyond) {
+            return Err(
+                "a class names a band that is not there; class 1:1 is the first band, so write more bands or another class",
+            );
         }
         if usize::from(self.strict.unwrap_or(0)) + self.quanta.len() > count {
             return Err("bands must be at least as many as strict ones and quanta together");
@@ -120,157 +155,217 @@ const NAMES: [&str; MOST as usize] = [
     "Band 9", "Band 10", "Band 11", "Band 12", "Band 13", "Band 14", "Band 15",
 ];
 
-#[derive(Clone, Debug)]
-struct Band<P> {
-    packets: Ring<P>,
+/// A band in the rotation.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
     quantum: u32,
     /// Bytes that it may still send in this round.
     deficit: u32,
-    seen: TinGauges,
 }
 
 /// The queue.
 #[derive(Clone, Debug)]
 pub struct Bands<P> {
-    bands: Vec<Band<P>>,
+    bands: Classes<P>,
+    credits: Vec<Credit>,
     strict: usize,
-    /// The band of each priority.
-    map: [u8; PRIORITIES],
-    /// Packets of each band.
-    limit: u32,
+    filters: Vec<(Filter, u8)>,
+    /// The band of each priority; `None`: what no filter takes is dropped.
+    map: Option<[u8; PRIORITIES]>,
     /// The bands in the rotation that have packets.
     round: Ring<u8>,
-    packets: usize,
-    bytes: u64,
 }
 
 impl<P: Packet> Bands<P> {
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         debug_assert_eq!(params.check(), Ok(()));
-        let count = params.count().clamp(1, MOST.into());
+        let count = params.count().clamp(1, MOST_CLASSES);
         let strict = params.strict.map_or(count, usize::from);
-        let quantum = |band: usize| {
+        let credit = |band: usize| {
             let given = band.checked_sub(strict).and_then(|i| params.quanta.get(i));
-            given.copied().unwrap_or(MTU)
+            Credit {
+                quantum: given.copied().unwrap_or(MTU),
+                deficit: 0,
+            }
         };
-        let bands = NAMES.iter().take(count).enumerate().map(|(i, name)| Band {
-            packets: Ring::new(),
-            quantum: quantum(i),
-            deficit: 0,
-            seen: TinGauges {
-                name,
+        let fifo = fifo::Params {
+            limit_packets: params.limit,
+            ..fifo::Params::default()
+        };
+        let band = |i: usize| {
+            let mut said = params.classes.iter().filter(|c| usize::from(c.band) == i);
+            let queue = said.clone().find_map(|class| class.queue.clone());
+            let id = said.next().map_or(0, |class| class.id);
+            let seen = TinGauges {
+                name: NAMES.get(i).copied().unwrap_or_default(),
+                class: if params.drr { id } else { 0 },
                 ..TinGauges::default()
-            },
-        });
+            };
+            Class::new(
+                queue.unwrap_or(disciplines::Params::Fifo(fifo.clone())),
+                seen,
+            )
+        };
+        let filtered = params.classes.iter().filter(|c| !c.filter.is_empty());
         Self {
-            bands: bands.collect(),
+            bands: Classes::new((0..count).map(band)),
+            credits: (0..count).map(credit).collect(),
             strict,
-            map: params.priomap.map(|band| band.unwrap_or(count as u8 - 1)),
-            limit: params.limit,
+            filters: filtered.map(|c| (c.filter.clone(), c.band)).collect(),
+            map: (!params.drr).then(|| params.priomap.map(|band| band.unwrap_or(count as u8 - 1))),
             round: Ring::new(),
-            packets: 0,
-            bytes: 0,
         }
     }
 
-    /// Takes the head of a band.
+    /// The band of a packet with these labels.
     #[inline]
-    fn pop(&mut self, now: Nanos, band: usize) -> Option<P> {
-        let band = &mut self.bands[band];
-        let packet = band.packets.pop()?;
-        let len = u64::from(packet.len());
-        // As slow as that of CAKE's tins.
-        let average = &mut band.seen.average_delay;
-        *average = *average - (*average >> 8) + ((now - packet.enqueued()) >> 8);
-        band.seen.backlog_bytes -= len;
-        band.seen.sent_packets += 1;
-        band.seen.sent_bytes += len;
-        self.packets -= 1;
-        self.bytes -= len;
-        Some(packet)
+    fn band_of(&self, labels: &Labels) -> Option<usize> {
+        let mut filters = self.filters.iter();
+        let band = match filters.find(|(filter, _)| filter.takes(labels)) {
+            Some((_, band)) => *band,
+            None => self.map.as_ref()?[usize::from(priority(labels.dscp))],
+        };
+        Some(band.into())
     }
 
-    /// The band in turn: one whose credit is too small for its head gets a quantum and goes to the end.
+    /// The first strict band that gives a packet, and when the first of those that let the link wait will.
     #[inline]
-    fn next_in_round(&mut self) -> Option<usize> {
-        loop {
-            let at = usize::from(*self.round.front()?);
-            let band = &mut self.bands[at];
-            let head = band.packets.front().map_or(0, Packet::len);
-            if head > band.deficit {
-                band.deficit = band.deficit.saturating_add(band.quantum);
-                self.round.pop();
-                self.round.push(at as u8);
+    fn next_strict<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        let mut wait = Got::Empty;
+        for at in 0..self.strict {
+            if !self.bands.get(at).is_empty() {
+                match self.bands.with(at, |band| band.dequeue(now, rng, drops)) {
+                    Got::Packet(packet) => return Got::Packet(packet),
+                    later => wait = sooner(wait, later),
+                }
+            }
+        }
+        wait
+    }
+
+    /// The packet of the band in turn: one whose credit is too small for its head gets a quantum and goes to the end.
+    #[inline]
+    fn next_in_round<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        let (mut wait, mut waiting) = (Got::Empty, 0);
+        while let Some(&band) = self.round.front() {
+            let at = usize::from(band);
+            let head = match self.bands.with(at, |band| band.peek(now, rng, drops)) {
+                Got::Packet(head) => head,
+                Got::Empty => {
+                    self.round.pop();
+                    continue;
+                }
+                Got::NotBefore(t) => {
+                    wait = sooner(wait, Got::NotBefore(t));
+                    waiting += 1;
+                    if waiting == self.round.len() {
+                        return wait;
+                    }
+                    self.turn(band);
+                    continue;
+                }
+            };
+            let credit = &mut self.credits[at];
+            if head > credit.deficit {
+                credit.deficit = credit.deficit.saturating_add(credit.quantum);
+                self.turn(band);
+                waiting = 0;
                 continue;
             }
-            band.deficit -= head;
-            if band.packets.len() == 1 {
+            credit.deficit -= head;
+            let got = self.bands.with(at, |band| band.dequeue(now, rng, drops));
+            if self.bands.get(at).is_empty() {
                 self.round.pop();
             }
-            return Some(at);
+            return got;
         }
+        wait
+    }
+
+    /// The band in turn goes to the end.
+    #[inline]
+    fn turn(&mut self, band: u8) {
+        self.round.pop();
+        self.round.push(band);
+    }
+}
+
+/// When the first of two will have something.
+fn sooner<P>(a: Got<P>, b: Got<P>) -> Got<P> {
+    match (a, b) {
+        (Got::NotBefore(a), Got::NotBefore(b)) => Got::NotBefore(a.min(b)),
+        (Got::Empty, b) => b,
+        (a, _) => a,
     }
 }
 
 impl<P: Packet> Discipline<P> for Bands<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
-        let priority = priority(drops.labels(&packet).dscp);
-        let at = usize::from(self.map[usize::from(priority)]);
-        let band = &mut self.bands[at];
-        let len = u64::from(packet.len());
-        band.seen.packets += 1;
-        band.seen.bytes += len;
-        if band.packets.len() >= self.limit as usize {
-            band.seen.drops += 1;
-            return drops.drop(now, packet, DropCause::Overflow);
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        let Some(at) = self.band_of(&drops.labels(&packet)) else {
+            return refuse(now, packet, drops);
+        };
+        let was_empty = self.bands.get(at).is_empty();
+        self.bands
+            .with(at, |band| band.enqueue(now, packet, rng, drops));
+        if was_empty && at >= self.strict && !self.bands.get(at).is_empty() {
+            // It may still be in the rotation if its queue dropped all that it held.
+            if !self.round.iter().any(|band| usize::from(*band) == at) {
+                self.round.push(at as u8);
+            }
+            self.credits[at].deficit = self.credits[at].quantum;
         }
-        if band.packets.is_empty() && at >= self.strict {
-            band.deficit = band.quantum;
-            self.round.push(at as u8);
-        }
-        band.seen.backlog_bytes += len;
-        self.packets += 1;
-        self.bytes += len;
-        band.packets.push(packet).set_enqueued(now);
     }
 
     #[inline]
-    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
-        let mut strict = self.bands[..self.strict].iter();
-        let busy = strict.position(|band| !band.packets.is_empty());
-        let band = busy.or_else(|| self.next_in_round());
-        let packet = band.and_then(|band| self.pop(now, band));
-        packet.map_or(Got::Empty, Got::Packet)
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        match self.next_strict(now, rng, drops) {
+            Got::Packet(packet) => Got::Packet(packet),
+            later => match self.next_in_round(now, rng, drops) {
+                Got::Packet(packet) => Got::Packet(packet),
+                other => sooner(later, other),
+            },
+        }
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        self.bands.next_timer()
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        self.bands.on_timer(now);
     }
 
     #[inline]
     fn len(&self) -> usize {
-        self.packets
+        self.bands.held().packets
     }
 
     #[inline]
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.bands.held().bytes
     }
 
-    /// The limit is that of all bands together.
+    fn marks(&self) -> u64 {
+        self.bands.marks()
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.bands.failure()
+    }
+
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
-        gauges.limit_packets = self.limit.saturating_mul(self.bands.len() as u32);
-        let heads = self.bands.iter().filter_map(|band| band.packets.front());
-        gauges.head_age = heads.map(|p| now - p.enqueued()).max().unwrap_or(0);
+        self.bands.gauges(now, gauges);
     }
 
     fn tins(&self) -> Vec<TinGauges> {
-        self.bands.iter().map(|band| band.seen).collect()
+        self.bands.tins()
     }
 
     fn wants(&self) -> Wants {
-        Wants {
-            labels: true,
-            ..Wants::NONE
-        }
+        self.bands.wants()
     }
 }
 
@@ -278,7 +373,7 @@ impl<P: Packet> Discipline<P> for Bands<P> {
 mod tests {
     use super::*;
     use crate::packet::TestPacket;
-    use crate::{Ecn, Labels};
+    use crate::{DropCause, Ecn};
 
     /// The owner of packets whose hashes are their DSCPs.
     #[derive(Default)]
@@ -436,14 +531,14 @@ mod tests {
 
     #[test]
     fn without_bands_ets_has_as_many_as_strict_ones_and_quanta() {
-        assert_eq!(Bed::new(ets()).q.bands.len(), 4);
-        assert_eq!(Bed::new(Params::ets()).q.bands.len(), 3);
+        assert_eq!(Bed::new(ets()).q.bands.count(), 4);
+        assert_eq!(Bed::new(Params::ets()).q.bands.count(), 3);
         let quanta: Vec<u32> = Bed::new(Params {
             bands: Some(6),
             ..ets()
         })
         .q
-        .bands
+        .credits
         .iter()
         .map(|b| b.quantum)
         .collect();

@@ -154,6 +154,12 @@ impl<P: Packet> Fifo<P> {
         }
     }
 
+    /// The packet that goes next.
+    #[inline]
+    pub fn front(&self) -> Option<&P> {
+        self.queue.front()
+    }
+
     /// The parameters in force.
     pub fn params(&self) -> &Params {
         &self.params

@@ -13,6 +13,7 @@ pub mod fq_codel;
 pub mod fq_fifo;
 pub mod fq_pie;
 pub mod hhf;
+pub mod htb;
 pub mod hush;
 pub mod l4s;
 pub mod outside;
@@ -35,6 +36,7 @@ use fq_codel::FqCodel;
 use fq_fifo::FqFifo;
 use fq_pie::FqPie;
 use hhf::Hhf;
+use htb::Htb;
 use hush::Hush;
 use l4s::L4s;
 use outside::Outside;
@@ -80,14 +82,16 @@ pub enum Qdisc<P> {
     Red(Red<P>),
     /// `cobalt`.
     Cobalt(Cobalt<P>),
-    /// `pfifo_fast`, `prio` and `ets`.
+    /// `pfifo_fast`, `prio`, `ets`, and `drr` with classes.
     Bands(Bands<P>),
     /// `choke`.
     Choke(Choke<P>),
-    /// `drr`.
+    /// `drr` without classes.
     Drr(Drr<P>),
     /// `hhf`.
     Hhf(Hhf<P>),
+    /// `htb`.
+    Htb(Htb<P>),
     /// `sfb`.
     Sfb(Sfb<P>),
     /// `sfq`.
@@ -138,12 +142,31 @@ pub enum Params {
     Drr(drr::Params),
     /// [`Qdisc::Hhf`].
     Hhf(hhf::Params),
+    /// [`Qdisc::Htb`].
+    Htb(htb::Params),
     /// [`Qdisc::Sfb`].
     Sfb(sfb::Params),
     /// [`Qdisc::Sfq`].
     Sfq(sfq::Params),
     /// [`Qdisc::Outside`].
     Outside(outside::Params),
+}
+
+impl Params {
+    /// Has the owner of the packets say by which labels it knows the hosts that filters name: those of their packets' source and
+    /// destination.
+    pub fn name_hosts(&mut self, known: &dyn Fn(&str) -> Option<[u32; 2]>) {
+        let (htb, bands): (&mut [htb::Class], &mut [bands::BandClass]) = match self {
+            Params::Htb(p) => (&mut p.classes, &mut []),
+            Params::Bands(p) => (&mut [], &mut p.classes),
+            _ => return,
+        };
+        let of_htb = htb.iter_mut().map(|class| &mut class.filter);
+        let filters = of_htb.chain(bands.iter_mut().map(|class| &mut class.filter));
+        for host in filters.filter_map(|filter| filter.host.as_mut()) {
+            host.labels = known(&host.name);
+        }
+    }
 }
 
 impl<P: Packet> Qdisc<P> {
@@ -168,6 +191,7 @@ impl<P: Packet> Qdisc<P> {
             Params::Choke(p) => Qdisc::Choke(Choke::new(p)),
             Params::Drr(p) => Qdisc::Drr(Drr::new(p)),
             Params::Hhf(p) => Qdisc::Hhf(Hhf::new(p)),
+            Params::Htb(p) => Qdisc::Htb(Htb::new(p)),
             Params::Sfb(p) => Qdisc::Sfb(Sfb::new(p)),
             Params::Sfq(p) => Qdisc::Sfq(Sfq::new(p)),
             Params::Outside(p) => Qdisc::Outside(Outside::new(p)),
@@ -196,6 +220,7 @@ macro_rules! each {
             Qdisc::Choke($q) => $body,
             Qdisc::Drr($q) => $body,
             Qdisc::Hhf($q) => $body,
+            Qdisc::Htb($q) => $body,
             Qdisc::Sfb($q) => $body,
             Qdisc::Sfq($q) => $body,
             Qdisc::Outside($q) => $body,

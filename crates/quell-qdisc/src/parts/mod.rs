@@ -1,5 +1,6 @@
 //! What disciplines are built from.
 
+pub mod class;
 pub mod flows;
 pub mod framing;
 pub mod hash;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
+use quell_qdisc::parts::class::Filter;
 use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{
     MS, Qdisc, bands, cake, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo,
-    fq_pie, hhf, hush, l4s, pie, pie_ns3, red, sfb, sfq,
+    fq_pie, hhf, htb, hush, l4s, pie, pie_ns3, red, sfb, sfq,
 };
 
 /// How full a discipline may get.
@@ -25,7 +26,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 21;
+pub const KINDS: usize = 22;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -51,12 +52,13 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::Hhf(_) => 18,
         Qdisc::Bands(_) => 19,
         Qdisc::Drr(_) => 20,
+        Qdisc::Htb(_) => 21,
     }
 }
 
 /// Whether it may make packets wait.
 pub fn shapes(q: &Qdisc<TestPacket>) -> bool {
-    matches!(q, Qdisc::Cake(_))
+    matches!(q, Qdisc::Cake(_) | Qdisc::Htb(_))
 }
 
 /// Whether packets of one flow that differ in ECN wait in different queues, so that they may overtake each other.
@@ -88,6 +90,39 @@ pub fn from_outside(params: Params) -> Params {
         rate_bps: 0,
         make: Arc::new(move |_| Box::new(Qdisc::<Handle>::new(params.clone()))),
     })
+}
+
+/// A root with two leaves, which share what it has.
+fn tree() -> htb::Params {
+    let fifo = fifo::Params {
+        limit_packets: 30,
+        ..fifo::Params::default()
+    };
+    let class = |minor: u32, rate, filter| htb::Class {
+        id: 1 << 16 | minor,
+        parent: (minor > 1).then_some(1 << 16 | 1),
+        rate,
+        ceil: Some(20_000_000),
+        burst: None,
+        cburst: None,
+        prio: (minor % 2) as u8,
+        quantum: None,
+        filter,
+        queue: (minor == 2).then(|| Params::Fifo(fifo.clone())),
+    };
+    let best_effort = Filter {
+        dscps: 1,
+        ..Filter::default()
+    };
+    htb::Params {
+        direct_qlen: 30,
+        classes: vec![
+            class(1, 20_000_000, Filter::default()),
+            class(2, 1_000_000, best_effort),
+            class(3, 5_000_000, Filter::default()),
+        ],
+        ..htb::Params::default()
+    }
 }
 
 /// Name, parameters, bound of those that quell has itself.
@@ -371,6 +406,7 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
             Bound::Packets,
         ),
         ("drr", Params::Drr(drr), Bound::Packets),
+        ("htb", Params::Htb(tree()), Bound::Packets),
         ("cobalt", Params::Cobalt(cobalt.clone()), Bound::Packets),
         (
             "cobalt ecn",

@@ -1,6 +1,7 @@
 //! Every key of a scenario file, once: the tables from which files are read and written, documents and schemas made, and
 //! misspelt keys corrected.
 
+mod class;
 mod file;
 mod flow;
 mod link;
@@ -16,6 +17,7 @@ use super::key::{Keys, Names, Row};
 use super::traffic::FlowKind;
 use super::tree::Table;
 
+pub(super) use class::{CLASS, SIDE};
 pub(super) use file::FILE;
 pub(super) use flow::{BETWEEN, Between, FLOW, MOST_FLOWS, WAY, Way, not_in_a_cell};
 pub(super) use link::{CELL_QUEUE, LINK, check_queue};
@@ -39,13 +41,13 @@ pub(super) struct TableKeys {
 }
 
 /// Every table but `[[flow]]`'s keys of single kinds.
-pub(super) static TABLES: [TableKeys; 8] = [
+pub(super) static TABLES: [TableKeys; 9] = [
     TableKeys {
         name: "",
         header: "a scenario",
         about: "what to simulate",
         sections: &[&FILE],
-        tables: &["link", "hop", "wifi", "flow"],
+        tables: &["link", "class", "hop", "wifi", "flow"],
     },
     TableKeys {
         name: "link",
@@ -59,6 +61,13 @@ pub(super) static TABLES: [TableKeys; 8] = [
         header: "[link.up]",
         about: "the other direction; it takes from `[link]` what it does not have",
         sections: &[&LINK],
+        tables: &[],
+    },
+    TableKeys {
+        name: "class",
+        header: "a [[class]]",
+        about: "a class of the link's queue, `htb`, `prio`, `ets` or `drr`",
+        sections: &[&CLASS, &SIDE],
         tables: &[],
     },
     TableKeys {

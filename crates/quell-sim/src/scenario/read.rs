@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use quell_link::Error;
 use quell_link::units::format_time;
+use quell_link::words::class::{self, Class};
+use quell_link::{Error, Queue};
 use quell_qdisc::{MS, Nanos};
 
 use super::cell;
 use super::key::{Keys, Reader};
-use super::keys::{self, BETWEEN, FILE, FLOW, LINK, MOST_FLOWS, WAY, Way};
+use super::keys::{self, BETWEEN, CLASS, FILE, FLOW, LINK, MOST_FLOWS, SIDE, WAY, Way};
 use super::model::{Direction, Flow, Link, Scenario};
 use super::tree::Table;
 use super::wifi::Ends;
@@ -24,7 +25,7 @@ pub(super) fn scenario(file: &Table) -> Result<Scenario, Error> {
     }
     match file.table("wifi")? {
         Some(table) => {
-            for key in ["link", "hop"] {
+            for key in ["link", "class", "hop"] {
                 if file.has(key) {
                     let error = Error::new(format!("`{key}` and [wifi] exclude each other"));
                     return Err(file.error(key, error.remedy("keep one of them")));
@@ -53,12 +54,19 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
         Error::new("there is no link").remedy("write [link] and below it rate = \"15mbit\"")
     })?;
     let duration = scenario.duration;
-    scenario.link = link(table, "link", duration)?;
+    let classes = classes(file)?;
+    let mut own = table.clone();
+    add_classes(&mut own, &classes, Direction::Down)?;
+    scenario.link = link(&own, "link", duration)?;
     scenario.up = match table.table("up")? {
         Some(up) => {
             let mut up = up.clone();
-            let own = keys::names(&[&LINK]);
-            up.inherit(table, |key| own.contains(&key), |key| LINK.replaces(key));
+            let names = keys::names(&[&LINK]);
+            // With classes of its own it takes over no others.
+            let has_classes = classes.iter().any(|(_, _, of)| *of == Direction::Up);
+            let base = if has_classes { table } else { &own };
+            up.inherit(base, |key| names.contains(&key), |key| LINK.replaces(key));
+            add_classes(&mut up, &classes, Direction::Up)?;
             Some(link(&up, "link.up", duration)?)
         }
         None => {
@@ -70,9 +78,55 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
             upward.then(|| scenario.link.clone())
         }
     };
+    if scenario.up.is_none() || table.table("up")?.is_none() {
+        let lost = classes.iter().find(|(_, _, to)| *to == Direction::Up);
+        if let Some((table, ..)) = lost {
+            let error = Error::new("there is no [link.up] whose queue could have the class");
+            let remedy = "write [link.up] and below it a queue, or leave `direction` out";
+            return Err(table.error("direction", error.remedy(remedy)));
+        }
+    }
     for hop in file.tables("hop")?.unwrap_or_default() {
         scenario.hops.push(link(hop, "hop", duration)?);
     }
+    Ok(())
+}
+
+/// The classes of the links' queues, with their tables.
+fn classes(file: &Table) -> Result<Vec<(&Table, Class, Direction)>, Error> {
+    let tables = file.tables("class")?.unwrap_or_default().iter();
+    let read = |table| {
+        keys::known_only(table, "class")?;
+        let class = CLASS.read_new(table)?;
+        Ok((table, class, SIDE.read_new(table)?.direction))
+    };
+    tables.map(read).collect()
+}
+
+/// Puts the classes of one direction behind the words of its queue. A queue without classes that was named in place of the file's
+/// leaves them out.
+fn add_classes(
+    link: &mut Table,
+    classes: &[(&Table, Class, Direction)],
+    direction: Direction,
+) -> Result<(), Error> {
+    let mut words = match link.text("queue") {
+        Some(words) => words.to_owned(),
+        None => Link::default().queue,
+    };
+    // Words that are wrong are found where the link is read.
+    let Ok(queue) = Queue::parse(&words) else {
+        return Ok(());
+    };
+    if link.is_override("queue") && !class::has(&queue) {
+        return Ok(());
+    }
+    for (table, class, _) in classes.iter().filter(|(_, _, of)| *of == direction) {
+        let added = class.words_in(&queue).map_err(|e| table.error("", e))?;
+        words.push(' ');
+        words.push_str(&added);
+    }
+    link.set_text("queue", &words);
     Ok(())
 }
 

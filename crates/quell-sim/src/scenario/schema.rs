@@ -13,7 +13,7 @@ use super::tree::Node;
 /// A JSON Schema of scenario files, for editors: it completes and describes keys and finds most mistakes. What depends on other
 /// files, on queue words or on a comparison of values only reading shows.
 pub fn json_schema() -> Value {
-    let [file, link, up, hop, wifi, noise, node, flow] = &TABLES;
+    let [file, link, up, class, hop, wifi, noise, node, flow] = &TABLES;
     let one = |table: &TableKeys| json!({"$ref": format!("#/$defs/{}", table.name), "description": sentence(table.about)});
     let many = |table: &TableKeys| {
         let items = json!({"$ref": format!("#/$defs/{}", table.name)});
@@ -25,6 +25,7 @@ pub fn json_schema() -> Value {
     for (key, schema) in [
         ("link", one(link)),
         ("wifi", one(wifi)),
+        ("class", many(class)),
         ("hop", many(hop)),
         ("flow", many(flow)),
     ] {
@@ -34,7 +35,7 @@ pub fn json_schema() -> Value {
         |keys: &[&str]| json!({"flow": {"items": {"propertyNames": {"not": {"enum": keys}}}}});
     root["oneOf"] = json!([
         {"required": ["link"], "not": {"required": ["wifi"]}, "properties": without(&names(&[&BETWEEN]))},
-        {"required": ["wifi"], "not": {"anyOf": [{"required": ["link"]}, {"required": ["hop"]}]},
+        {"required": ["wifi"], "not": {"anyOf": [{"required": ["link"]}, {"required": ["class"]}, {"required": ["hop"]}]},
          "properties": without(&names(&[&WAY]))},
     ]);
     let mut of_link = object(link, &rows(link.sections), true);
@@ -46,6 +47,7 @@ pub fn json_schema() -> Value {
     root["$defs"] = json!({
         "link": of_link,
         "link.up": object(up, &rows(up.sections), false),
+        "class": object(class, &rows(class.sections), true),
         "hop": object(hop, &rows(hop.sections), true),
         "wifi": of_wifi,
         "wifi.noise": object(noise, &rows(noise.sections), true),

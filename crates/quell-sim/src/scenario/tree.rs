@@ -201,6 +201,18 @@ impl Table {
         self.entries.retain(|e| e.key != key);
     }
 
+    /// Was the key's value given in the place of the file's?
+    pub(super) fn is_override(&self, key: &str) -> bool {
+        self.entry(key).is_some_and(|entry| entry.alone)
+    }
+
+    /// Puts other text in the place of a key's, whose line errors still name.
+    pub(super) fn set_text(&mut self, key: &str, text: &str) {
+        if let Some(Node::Text(own)) = self.get_mut(key) {
+            text.clone_into(own);
+        }
+    }
+
     fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.key == key)
     }

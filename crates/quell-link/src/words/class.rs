@@ -1,0 +1,366 @@
+//! Classes: what `htb`, `prio`, `ets` and `drr` have in them, with `tc`'s words. Those of a queue stand behind its other options:
+//! `htb default 20 class 1:1 rate 20mbit class 1:10 parent 1:1 rate 5mbit ceil 20mbit queue fq_codel`.
+
+use std::fmt;
+
+use quell_qdisc::htb;
+use quell_qdisc::parts::class::{Filter, Host};
+
+use super::option::Opt;
+use super::rows::{MUCH, QUANTUM, opt};
+use super::{Field, Kind, Queue};
+use crate::dscp;
+use crate::error::Error;
+
+/// Fastest rate of a class, bit/s.
+const FASTEST: u64 = 10_000_000_000_000;
+
+/// The number of a class, `MAJOR:MINOR` in hexadecimal digits as `tc` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Id(pub u32);
+
+impl Id {
+    /// Reads `1:10`.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let part = |digits: &str| match digits.starts_with('+') {
+            true => None,
+            false => u16::from_str_radix(digits, 16).ok(),
+        };
+        let parts = text.split_once(':');
+        let parts = parts.and_then(|(major, minor)| Some((part(major)?, part(minor)?)));
+        let id = parts.map(|(major, minor)| u32::from(major) << 16 | u32::from(minor));
+        id.filter(|id| id & 0xffff != 0).map(Self).ok_or_else(|| {
+            Error::new(format!("\"{text}\" is no class")).remedy("write MAJOR:MINOR, as in 1:10")
+        })
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:{:x}", self.0 >> 16, self.0 & 0xffff)
+    }
+}
+
+/// A class as it was written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Class {
+    /// Its number.
+    pub id: Id,
+    /// The class above it.
+    pub parent: Option<Id>,
+    /// What it is sure of, bit/s.
+    pub rate: Option<u64>,
+    /// What it may have with what it borrows, bit/s.
+    pub ceil: Option<u64>,
+    /// Bytes that it may send at once at its rate.
+    pub burst: Option<u64>,
+    /// The same at its ceiling.
+    pub cburst: Option<u64>,
+    /// 0 goes first.
+    pub prio: Option<u8>,
+    /// Bytes per round.
+    pub quantum: Option<u32>,
+    /// DSCPs of its packets, a bit for each.
+    pub dscps: u64,
+    /// The firewall's mark of its packets.
+    pub fwmark: Option<u32>,
+    /// The host that its packets come from or go to.
+    pub host: Option<String>,
+    /// What is in it.
+    pub queue: Option<Queue>,
+}
+
+/// A key of a class, which is also a word: its name, its value and its meaning.
+pub struct Row(
+    /// Name.
+    pub &'static str,
+    /// Value.
+    pub Field<Class>,
+    /// Meaning.
+    pub &'static str,
+);
+
+/// The number.
+pub const ID: Row = Row(
+    "id",
+    Field::Other {
+        syntax: "MAJOR:MINOR",
+        set: |c, text| {
+            c.id = Id::parse(text)?;
+            Ok(())
+        },
+        get: |c| match c.id.0 {
+            0 => String::new(),
+            _ => c.id.to_string(),
+        },
+    },
+    "number of the class as in `tc`, in hexadecimal digits; in `prio` and `ets` 1:1 is the first band",
+);
+/// The class above it.
+pub const PARENT: Row = Row(
+    "parent",
+    Field::Other {
+        syntax: "MAJOR:MINOR",
+        set: |c, text| {
+            // The queue itself, which has no minor number.
+            let is_root = text == "root" || text.ends_with(':');
+            c.parent = if is_root {
+                None
+            } else {
+                Some(Id::parse(text)?)
+            };
+            Ok(())
+        },
+        get: |c| c.parent.map_or_else(String::new, |id| id.to_string()),
+    },
+    "in `htb`: the class above it, from which it borrows",
+);
+/// What it is sure of.
+pub const RATE: Row = Row(
+    "rate",
+    Field::MaybeRate(|c| &mut c.rate, 8, FASTEST),
+    "in `htb`: the rate that it is sure of",
+);
+/// Its ceiling.
+pub const CEIL: Row = Row(
+    "ceil",
+    Field::MaybeRate(|c| &mut c.ceil, 8, FASTEST),
+    "in `htb`: the rate up to which it may borrow",
+);
+/// Its burst.
+pub const BURST: Row = Row(
+    "burst",
+    Field::MaybeBytes(|c| &mut c.burst, 1, MUCH),
+    "in `htb`: bytes that it may send at once at its rate",
+);
+/// Its burst at its ceiling.
+pub const CBURST: Row = Row(
+    "cburst",
+    Field::MaybeBytes(|c| &mut c.cburst, 1, MUCH),
+    "in `htb`: bytes that it may send at once at its ceiling",
+);
+/// Its priority.
+pub const PRIO: Row = Row(
+    "prio",
+    Field::MaybeCount8(|c| &mut c.prio, 0, 7),
+    "in `htb`: which leaves send and borrow first, 0 before 7",
+);
+/// Its share of a round.
+pub const QUANTUM_: Row = Row(
+    "quantum",
+    Field::MaybeCount(|c| &mut c.quantum, 1, QUANTUM),
+    "in `htb` and `drr`: bytes per round, among leaves of one priority",
+);
+/// The DSCPs that lead to it.
+pub const DSCP: Row = Row(
+    "dscp",
+    Field::Other {
+        syntax: "NAME,...",
+        set: |c, text| {
+            c.dscps = 0;
+            for name in text.split(',') {
+                c.dscps |= 1 << dscp::parse(name.trim())?;
+            }
+            Ok(())
+        },
+        get: |c| {
+            let names = (0..64).filter(|dscp| c.dscps >> dscp & 1 == 1);
+            names.map(dscp::format).collect::<Vec<_>>().join(",")
+        },
+    },
+    "packets with one of these DSCPs go to the class, as `EF,CS6`; a packet has to meet all of `dscp`, `fwmark` and `host` that are given",
+);
+/// The mark that leads to it.
+pub const FWMARK: Row = Row(
+    "fwmark",
+    Field::MaybeCount(|c| &mut c.fwmark, 0, u32::MAX),
+    "packets with this mark of the firewall go to the class",
+);
+/// The host whose packets it takes.
+pub const HOST: Row = Row(
+    "host",
+    Field::Other {
+        syntax: "NAME",
+        set: |c, text| {
+            if text.is_empty() || text.contains(char::is_whitespace) {
+                return Err(Error::new("no name of a host in one word").remedy("write host laptop"));
+            }
+            c.host = Some(text.to_owned());
+            Ok(())
+        },
+        get: |c| c.host.clone().unwrap_or_default(),
+    },
+    "packets from or to this host go to the class",
+);
+/// Its queue.
+pub const QUEUE: Row = Row(
+    "queue",
+    Field::Other {
+        syntax: "WORDS",
+        set: |c, text| {
+            c.queue = Some(inner(text)?);
+            Ok(())
+        },
+        get: |c| c.queue.as_ref().map_or_else(String::new, Queue::canonical),
+    },
+    "words of the queue in the class, if it has no classes below it",
+);
+
+/// A queue that may be in a class.
+fn inner(words: &str) -> Result<Queue, Error> {
+    let queue = Queue::parse(words)?;
+    // Any rate will do: whether somebody sets the knobs does not depend on it.
+    let built = queue.build(1_000_000);
+    let kind = queue.kind();
+    if built.controller.is_some() {
+        let what = format!("`{kind}` has a controller, which the queue of a class cannot have");
+        return Err(Error::new(what).remedy("write a discipline, as in queue fq_codel"));
+    }
+    if kind == "htb" {
+        let error = Error::new("an htb in a class has no classes of its own here");
+        return Err(error.remedy("write its classes into the tree above, with their parents"));
+    }
+    Ok(queue)
+}
+
+const fn word(Row(name, field, meaning): Row) -> Opt<Class> {
+    opt(name, field, meaning)
+}
+
+const fn kind(options: &'static [Opt<Class>]) -> Kind<Class> {
+    Kind {
+        name: "class",
+        summary: "",
+        source: "",
+        default: Class::default,
+        options,
+        check: |_| Ok(()),
+    }
+}
+
+/// The words of a class of `htb`.
+pub(super) static IN_HTB: Kind<Class> = kind(&[
+    word(PARENT),
+    word(RATE),
+    word(CEIL),
+    word(BURST),
+    word(CBURST),
+    word(PRIO),
+    word(QUANTUM_),
+    word(DSCP),
+    word(FWMARK),
+    word(HOST),
+    word(QUEUE).rest(),
+]);
+/// Those of a band of `prio` and `ets`.
+pub(super) static IN_BANDS: Kind<Class> =
+    kind(&[word(DSCP), word(FWMARK), word(HOST), word(QUEUE).rest()]);
+/// Those of a class of `drr`.
+pub(super) static IN_DRR: Kind<Class> = kind(&[
+    word(QUANTUM_),
+    word(DSCP),
+    word(FWMARK),
+    word(HOST),
+    word(QUEUE).rest(),
+]);
+
+/// What the option that begins them means.
+pub(super) const MEANING: &str =
+    "a class with its words, once for each; the last of the options (in a scenario: `[[class]]`)";
+
+/// Reads the classes behind the first word `class`.
+pub(super) fn read(kind: &'static Kind<Class>, text: &str) -> Result<Vec<Class>, Error> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words
+        .split(|word| *word == "class")
+        .map(|words| one(kind, words))
+        .collect()
+}
+
+fn one(kind: &'static Kind<Class>, words: &[&str]) -> Result<Class, Error> {
+    let Some((id, rest)) = words.split_first() else {
+        let error = Error::new("`class` needs a number");
+        return Err(error.remedy("write class MAJOR:MINOR, as in class 1:10"));
+    };
+    let id = Id::parse(id)?;
+    let class = kind.read(rest).map_err(|e| e.under(&id.to_string()))?;
+    Ok(Class { id, ..class })
+}
+
+/// Writes them as they are read.
+pub(super) fn write(kind: &'static Kind<Class>, classes: &[Class]) -> String {
+    let words = classes.iter().map(|class| {
+        let options = kind.words_of(class);
+        std::iter::once(class.id.to_string())
+            .chain(options)
+            .collect::<Vec<_>>()
+            .join(" ")
+    });
+    words.collect::<Vec<_>>().join(" class ")
+}
+
+/// The words of the classes of a kind of queue.
+fn kind_of(queue: &Queue) -> Option<&'static Kind<Class>> {
+    match queue.kind() {
+        "htb" => Some(&IN_HTB),
+        "prio" | "ets" => Some(&IN_BANDS),
+        "drr" => Some(&IN_DRR),
+        _ => None,
+    }
+}
+
+/// May the queue have classes?
+pub fn has(queue: &Queue) -> bool {
+    kind_of(queue).is_some()
+}
+
+impl Class {
+    /// What leads packets to it.
+    pub(super) fn filter(&self) -> Filter {
+        Filter {
+            dscps: self.dscps,
+            mark: self.fwmark,
+            host: self.host.clone().map(|name| Host { name, labels: None }),
+        }
+    }
+
+    /// The queue in it, for a link of this rate.
+    pub(super) fn built(&self, rate_bps: u64) -> Option<quell_qdisc::disciplines::Params> {
+        self.queue.as_ref().map(|queue| queue.build(rate_bps).queue)
+    }
+
+    /// It as a class of `htb`.
+    pub(super) fn htb(&self) -> htb::Class {
+        let rate = self.rate.unwrap_or_default();
+        htb::Class {
+            id: self.id.0,
+            parent: self.parent.map(|id| id.0),
+            rate,
+            ceil: self.ceil,
+            burst: self.burst,
+            cburst: self.cburst,
+            prio: self.prio.unwrap_or_default(),
+            quantum: self.quantum,
+            filter: self.filter(),
+            queue: self.built(self.ceil.unwrap_or(rate).max(1)),
+        }
+    }
+
+    /// The class as words of a queue with classes of its sort, `class 1:10 rate 5mbit`, and what is wrong with them there.
+    ///
+    /// # Errors
+    /// If such a queue has no classes, or a word is not one of its classes'.
+    pub fn words_in(&self, queue: &Queue) -> Result<String, Error> {
+        let kind = kind_of(queue).ok_or_else(|| {
+            Error::new(format!("`{}` has no classes", queue.kind())).remedy(
+                "write queue = \"htb\", \"prio\", \"ets\" or \"drr\" for the link, or leave the class out",
+            )
+        })?;
+        let text = format!("{} {}", self.id, IN_HTB.words_of(self).join(" "));
+        read(kind, &text)?;
+        Ok(format!("class {}", text.trim_end()))
+    }
+}

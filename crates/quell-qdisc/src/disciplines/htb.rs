@@ -1,0 +1,1091 @@
+//! HTB: a hierarchy of token buckets. Each class has a rate that it is sure of and a ceiling up to which it may borrow from its
+//! parent; what sends at the same level and priority takes turns by deficit round robin.
+//!
+//! Sources: Linux 7.x `net/sched/sch_htb.c`, `sch_generic.c` (`psched_ratecfg_precompute`), tc-htb(8) and `tc/q_htb.c` (bursts).
+//! Deviations:
+//! - filters belong to the whole tree, none to an inner class;
+//! - no hysteresis (a module's parameter, off by default), no limit on the events of one call, no hardware offload;
+//! - at most 128 classes.
+
+use crate::discipline::Wants;
+use crate::parts::class::{Class as Held, Classes, Filter};
+use crate::parts::ring::Ring;
+use crate::{
+    Discipline, DropCause, Drops, Gauges, Got, Nanos, Packet, Rng, SEC, TinGauges, disciplines,
+    fifo,
+};
+
+/// Most classes that there may be.
+pub const MOST: usize = 128;
+/// `TC_HTB_NUMPRIO`: priorities.
+const PRIORITIES: usize = 8;
+/// `TC_HTB_MAXDEPTH`: levels; leaves are on the lowest, roots with children on the highest.
+const LEVELS: usize = 8;
+/// Time that a bucket fills at most, and the deepest debt.
+const MOST_DEBT: i64 = 60 * SEC as i64;
+/// `tc`'s bursts without a word about them: the packet that it takes for the largest.
+const LARGEST: u64 = 1600;
+/// `tc` counts time in such units, ns.
+const TICK: u64 = 64;
+
+/// Parameters, named as in tc-htb(8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Minor number of the class of packets that no filter takes; without such a leaf they pass unshaped.
+    pub default: u16,
+    /// Bytes per second of a class's rate for each byte of its quantum (default 10).
+    pub r2q: u32,
+    /// Packets that wait to pass unshaped (default 1000, the device's `txqueuelen`).
+    pub direct_qlen: u32,
+    /// The classes; filters are asked in this order.
+    pub classes: Vec<Class>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            default: 0,
+            r2q: 10,
+            direct_qlen: 1000,
+            classes: Vec::new(),
+        }
+    }
+}
+
+/// A class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// Its number as `tc` has it, the major one in the upper 16 bits.
+    pub id: u32,
+    /// The class above it.
+    pub parent: Option<u32>,
+    /// What it is sure of, bit/s.
+    pub rate: u64,
+    /// What it may have with what it borrows, bit/s; `None`: its rate.
+    pub ceil: Option<u64>,
+    /// Bytes that it may send at once at its rate; `None`: 1600, and a nanosecond of the rate.
+    pub burst: Option<u64>,
+    /// The same at its ceiling.
+    pub cburst: Option<u64>,
+    /// Of a leaf: 0, which borrows first, to 7.
+    pub prio: u8,
+    /// Of a leaf: bytes per round among leaves of one priority; `None`: the rate in bytes over `r2q`, 1000 to 200000.
+    pub quantum: Option<u32>,
+    /// What leads packets to it; none: nothing does.
+    pub filter: Filter,
+    /// What is in a leaf; `None`: a FIFO of 1000 packets.
+    pub queue: Option<disciplines::Params>,
+}
+
+impl Params {
+    /// What is wrong, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.classes.len() > MOST {
+            return Err("there may be at most 128 classes");
+        }
+        if self.r2q == 0 {
+            return Err("r2q must be at least 1");
+        }
+        for (i, class) in self.classes.iter().enumerate() {
+            if class.rate < 8 || class.ceil.is_some_and(|ceil| ceil < 8) {
+                return Err("a class needs a rate of at least 8 bit/s");
+            }
+            if self.classes[..i].iter().any(|other| other.id == class.id) {
+                return Err("two classes have the same id; number them differently");
+            }
+            if self.classes[0].id >> 16 != class.id >> 16 || class.id & 0xffff == 0 {
+                return Err("the ids of all classes have the same major number and a minor one");
+            }
+            let mut at = class.parent;
+            for depth in 1.. {
+                let Some(id) = at else { break };
+                let Some(parent) = self.classes.iter().find(|c| c.id == id) else {
+                    return Err("a class has a parent that is not there; write its table, too");
+                };
+                if depth >= LEVELS {
+                    return Err("the tree has more than 8 levels, or goes round in a circle");
+                }
+                at = parent.parent;
+            }
+            let is_parent = self.classes.iter().any(|c| c.parent == Some(class.id));
+            if is_parent && (class.queue.is_some() || !class.filter.is_empty()) {
+                return Err(
+                    "a class with classes below it has no queue and no filter; give them to a leaf",
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Time of bytes at a rate, as Linux calculates it: a multiplication and a shift.
+#[derive(Clone, Copy, Debug)]
+struct RateCfg {
+    mult: u64,
+    shift: u32,
+}
+
+impl RateCfg {
+    fn new(bps: u64) -> Self {
+        let bytes = bps / 8;
+        let (mut factor, mut shift) = (SEC, 0);
+        loop {
+            let mult = factor / bytes.max(1);
+            if mult & (1 << 31) != 0 || factor & (1 << 63) != 0 {
+                return Self { mult, shift };
+            }
+            factor <<= 1;
+            shift += 1;
+        }
+    }
+
+    #[inline]
+    fn ns(self, bytes: u32) -> i64 {
+        ((u64::from(bytes) * self.mult) >> self.shift) as i64
+    }
+}
+
+/// What a bucket holds of a burst, in time.
+fn depth(bps: u64, burst: Option<u64>) -> i64 {
+    let bytes = bps / 8;
+    let burst = burst.unwrap_or(bytes / SEC + LARGEST);
+    let ns = u128::from(burst) * u128::from(SEC) / u128::from(bytes.max(1));
+    // The units of `tc`, of which 32 bits reach the kernel.
+    (ns as u64 / TICK).min(u32::MAX.into()) as i64 * TICK as i64
+}
+
+/// A set of classes, a bit for each.
+type Set = u128;
+
+/// The first of a set from this one on.
+#[inline]
+fn from(set: Set, at: u8) -> Option<u8> {
+    let rest = set.checked_shr(at.into()).unwrap_or(0);
+    (rest != 0).then(|| at + rest.trailing_zeros() as u8)
+}
+
+/// Classes that take turns at one priority: those of a level, or those below a class that borrow from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turns {
+    active: Set,
+    /// Whose turn it is.
+    at: Option<u8>,
+    /// Whose turn it was when it left.
+    last: Option<u8>,
+}
+
+impl Turns {
+    #[inline]
+    fn next(&mut self) {
+        self.at = self.at.and_then(|at| from(self.active, at + 1));
+    }
+}
+
+/// Whether a class may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Neither at its rate nor up to its ceiling.
+    CantSend,
+    /// If a class above it can.
+    MayBorrow,
+    CanSend,
+}
+
+/// A class at work. Classes are in the order of their ids, which is that of turns.
+#[derive(Clone, Debug)]
+struct Node {
+    parent: Option<u8>,
+    level: usize,
+    rate: RateCfg,
+    ceil: RateCfg,
+    buffer: i64,
+    cbuffer: i64,
+    tokens: i64,
+    ctokens: i64,
+    /// When the tokens were last brought up to date.
+    checked: Nanos,
+    mode: Mode,
+    /// When its mode changes by itself.
+    due: Nanos,
+    prio: u8,
+    quantum: i32,
+    deficit: [i32; LEVELS],
+    /// Priorities, a bit for each, in which it or one below it has something to send.
+    active: u8,
+    /// Of an inner class: those below that borrow, by priority.
+    feeds: [Turns; PRIORITIES],
+}
+
+/// What happens at one level.
+#[derive(Clone, Debug)]
+struct Level {
+    rows: [Turns; PRIORITIES],
+    /// Classes whose modes change, the earliest first.
+    waiting: Vec<u8>,
+    /// When the next event is to be looked for.
+    look: Nanos,
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Htb<P> {
+    /// The queues of leaves; those of inner classes stay empty.
+    queues: Classes<P>,
+    nodes: Vec<Node>,
+    levels: Vec<Level>,
+    filters: Vec<(Filter, u8)>,
+    /// The class of what no filter takes.
+    default: Option<u8>,
+    direct: Ring<P>,
+    direct_bytes: u64,
+    direct_qlen: u32,
+    now: Nanos,
+}
+
+impl<P: Packet> Htb<P> {
+    /// An empty queue.
+    pub fn new(params: Params) -> Self {
+        debug_assert_eq!(params.check(), Ok(()));
+        let mut sorted: Vec<&Class> = params.classes.iter().take(MOST).collect();
+        sorted.sort_by_key(|class| class.id);
+        let place = |id: u32| sorted.iter().position(|c| c.id == id).map(|i| i as u8);
+        let above = |class: &Class| {
+            let parent = |id: &Option<u32>| id.and_then(|id| sorted.iter().find(|c| c.id == id));
+            std::iter::successors(parent(&class.parent), |c| parent(&c.parent))
+                .take(LEVELS)
+                .count()
+        };
+        let node = |class: &&Class| {
+            let is_inner = sorted.iter().any(|c| c.parent == Some(class.id));
+            let ceil = class.ceil.unwrap_or(class.rate);
+            let by_rate = class.rate / 8 / u64::from(params.r2q.max(1));
+            let quantum = class.quantum.unwrap_or(by_rate.clamp(1000, 200_000) as u32);
+            let (buffer, cbuffer) = (depth(class.rate, class.burst), depth(ceil, class.cburst));
+            Node {
+                parent: class.parent.and_then(place),
+                level: if is_inner {
+                    (LEVELS - 1).saturating_sub(above(class))
+                } else {
+                    0
+                },
+                rate: RateCfg::new(class.rate),
+                ceil: RateCfg::new(ceil),
+                buffer,
+                cbuffer,
+                tokens: buffer,
+                ctokens: cbuffer,
+                checked: 0,
+                mode: Mode::CanSend,
+                due: 0,
+                prio: class.prio.min(PRIORITIES as u8 - 1),
+                quantum: quantum.min(i32::MAX as u32) as i32,
+                deficit: [0; LEVELS],
+                active: 0,
+                feeds: Default::default(),
+            }
+        };
+        let nodes: Vec<Node> = sorted.iter().map(node).collect();
+        let queue = |class: &&Class| {
+            let fifo = || disciplines::Params::Fifo(fifo::Params::default());
+            let seen = TinGauges {
+                class: class.id,
+                threshold_bps: class.rate,
+                ..TinGauges::default()
+            };
+            Held::new(class.queue.clone().unwrap_or_else(fifo), seen)
+        };
+        let level = |_| Level {
+            rows: Default::default(),
+            waiting: Vec::with_capacity(nodes.len()),
+            look: 0,
+        };
+        let filtered = params.classes.iter().filter(|c| !c.filter.is_empty());
+        let filters = filtered.filter_map(|c| Some((c.filter.clone(), place(c.id)?)));
+        let major = sorted.first().map_or(0, |c| c.id & 0xffff_0000);
+        let default = place(major | u32::from(params.default));
+        Self {
+            queues: Classes::new(sorted.iter().map(queue)),
+            levels: (0..LEVELS).map(level).collect(),
+            filters: filters.collect(),
+            default: default.filter(|at| nodes[usize::from(*at)].level == 0),
+            nodes,
+            direct: Ring::new(),
+            direct_bytes: 0,
+            direct_qlen: params.direct_qlen,
+            now: 0,
+        }
+    }
+
+    #[inline]
+    fn node(&mut self, at: u8) -> &mut Node {
+        &mut self.nodes[usize::from(at)]
+    }
+
+    /// The turns that a class takes part in when it borrows from its parent.
+    #[inline]
+    fn feed(&mut self, parent: u8, prio: usize) -> &mut Turns {
+        &mut self.node(parent).feeds[prio]
+    }
+
+    /// Puts a class, in the mode that it has now, where it gets turns: below its parent if it borrows, which then has something to
+    /// send itself, or into its level's row.
+    fn activate(&mut self, mut at: u8) {
+        let mut mask = self.node(at).active;
+        while let (Mode::MayBorrow, Some(parent)) = (self.node(at).mode, self.node(at).parent) {
+            if mask == 0 {
+                return;
+            }
+            for prio in bits(mask) {
+                let feed = self.feed(parent, prio);
+                // The parent has its turns already.
+                if feed.active != 0 {
+                    mask &= !(1 << prio);
+                }
+                feed.active |= 1 << at;
+            }
+            self.node(parent).active |= mask;
+            at = parent;
+        }
+        if self.node(at).mode == Mode::CanSend {
+            let level = self.node(at).level;
+            for prio in bits(mask) {
+                self.levels[level].rows[prio].active |= 1 << at;
+            }
+        }
+    }
+
+    /// Takes a class, in the mode that it had, out of all turns.
+    fn deactivate(&mut self, mut at: u8) {
+        let mut mask = self.node(at).active;
+        while let (Mode::MayBorrow, Some(parent)) = (self.node(at).mode, self.node(at).parent) {
+            if mask == 0 {
+                return;
+            }
+            let mut left = 0;
+            for prio in bits(mask) {
+                let feed = self.feed(parent, prio);
+                if feed.at == Some(at) {
+                    (feed.last, feed.at) = (Some(at), None);
+                }
+                feed.active &= !(1 << at);
+                if feed.active == 0 {
+                    left |= 1 << prio;
+                }
+            }
+            self.node(parent).active &= !left;
+            mask = left;
+            at = parent;
+        }
+        if self.node(at).mode == Mode::CanSend {
+            let level = self.node(at).level;
+            for prio in bits(mask) {
+                let row = &mut self.levels[level].rows[prio];
+                if row.at == Some(at) {
+                    row.next();
+                }
+                row.active &= !(1 << at);
+            }
+        }
+    }
+
+    /// A leaf has nothing to send any more.
+    fn rest(&mut self, at: u8) {
+        if self.node(at).active != 0 {
+            self.deactivate(at);
+            self.node(at).active = 0;
+        }
+    }
+
+    /// Changes a class's mode to what its tokens say, `since` being the time since they were brought up to date. The time until the
+    /// mode changes again.
+    fn change_mode(&mut self, at: u8, since: i64) -> i64 {
+        let node = self.node(at);
+        let (tokens, ctokens) = (node.tokens + since, node.ctokens + since);
+        let (mode, wait) = match () {
+            () if ctokens < 0 => (Mode::CantSend, -ctokens),
+            () if tokens >= 0 => (Mode::CanSend, since),
+            () => (Mode::MayBorrow, -tokens),
+        };
+        if mode != node.mode {
+            let is_active = node.active != 0;
+            if is_active && node.mode != Mode::CantSend {
+                self.deactivate(at);
+            }
+            self.node(at).mode = mode;
+            if is_active && mode != Mode::CantSend {
+                self.activate(at);
+            }
+        }
+        wait
+    }
+
+    /// A class's mode changes after this time.
+    fn wait(&mut self, at: u8, wait: i64) {
+        let due = self.now.saturating_add_signed(wait.max(1));
+        let node = self.node(at);
+        node.due = due;
+        let level = &mut self.levels[self.nodes[usize::from(at)].level];
+        level.look = level.look.min(due);
+        let nodes = &self.nodes;
+        let place = level
+            .waiting
+            .partition_point(|other| nodes[usize::from(*other)].due <= due);
+        level.waiting.insert(place, at);
+    }
+
+    /// A packet that borrowed from `level` left this leaf: charges all that is above.
+    fn charge(&mut self, leaf: u8, level: usize, bytes: u32) {
+        let mut next = Some(leaf);
+        while let Some(at) = next {
+            let now = self.now;
+            let node = self.node(at);
+            let since = node.since(now);
+            if node.level >= level {
+                node.tokens = (node.tokens + since).min(node.buffer) - node.rate.ns(bytes);
+                node.tokens = node.tokens.max(1 - MOST_DEBT);
+            } else {
+                node.tokens += since;
+            }
+            node.ctokens = (node.ctokens + since).min(node.cbuffer) - node.ceil.ns(bytes);
+            node.ctokens = node.ctokens.max(1 - MOST_DEBT);
+            node.checked = now;
+            let (old, row) = (node.mode, node.level);
+            let wait = self.change_mode(at, 0);
+            let mode = self.node(at).mode;
+            if old != mode {
+                if old != Mode::CanSend {
+                    self.levels[row].waiting.retain(|other| *other != at);
+                }
+                if mode != Mode::CanSend {
+                    self.wait(at, wait);
+                }
+            }
+            next = self.node(at).parent;
+        }
+    }
+
+    /// Changes the modes that are due at a level; when the next one is.
+    fn events(&mut self, level: usize) -> Nanos {
+        loop {
+            let Some(&at) = self.levels[level].waiting.first() else {
+                return self.now + SEC;
+            };
+            let now = self.now;
+            let node = self.node(at);
+            if node.due > now {
+                return node.due;
+            }
+            let since = node.since(now);
+            self.levels[level].waiting.remove(0);
+            let wait = self.change_mode(at, since);
+            if self.node(at).mode != Mode::CanSend {
+                self.wait(at, wait);
+            }
+        }
+    }
+
+    /// The leaf whose turn it is at a level and priority. The row is `None`, then come the inner classes on the way.
+    fn leaf(&mut self, level: usize, prio: usize) -> Option<u8> {
+        if self.levels[level].rows[prio].active == 0 {
+            return None;
+        }
+        let mut path = [None; LEVELS];
+        let mut depth = 0;
+        loop {
+            let turns = self.turns(level, prio, path[depth]);
+            if turns.at.is_none() {
+                turns.at = turns.last.and_then(|last| from(turns.active, last));
+            }
+            turns.last = None;
+            let Some(at) = turns.at else {
+                // The end of a round: back to the first, and on with the next of those above.
+                turns.at = from(turns.active, 0);
+                if depth > 0 {
+                    depth -= 1;
+                    self.turns(level, prio, path[depth]).next();
+                }
+                continue;
+            };
+            if self.node(at).level == 0 {
+                return Some(at);
+            }
+            depth += 1;
+            path[depth] = Some(at);
+        }
+    }
+
+    #[inline]
+    fn turns(&mut self, level: usize, prio: usize, of: Option<u8>) -> &mut Turns {
+        match of {
+            None => &mut self.levels[level].rows[prio],
+            Some(inner) => self.feed(inner, prio),
+        }
+    }
+
+    /// The turn of a leaf that sends at this level is over.
+    #[inline]
+    fn pass(&mut self, leaf: u8, level: usize, prio: usize) {
+        let of = self.node(leaf).parent.filter(|_| level > 0);
+        self.turns(level, prio, of).next();
+    }
+
+    /// What a level sends at a priority.
+    fn send<D: Drops<P>>(
+        &mut self,
+        (level, prio): (usize, usize),
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Got<P> {
+        let now = self.now;
+        let mut wait = Got::Empty;
+        let Some(mut at) = self.leaf(level, prio) else {
+            return Got::Empty;
+        };
+        let mut first = at;
+        loop {
+            if self.queues.get(at.into()).is_empty() {
+                self.rest(at);
+                let Some(next) = self.leaf(level, prio) else {
+                    return wait;
+                };
+                first = if at == first { next } else { first };
+                at = next;
+                continue;
+            }
+            let got = self
+                .queues
+                .with(at.into(), |queue| queue.dequeue(now, rng, drops));
+            if let Got::Packet(packet) = got {
+                self.sent(at, level, prio, packet.len());
+                return got;
+            }
+            if let Got::NotBefore(t) = got {
+                wait = match wait {
+                    Got::NotBefore(earlier) => Got::NotBefore(earlier.min(t)),
+                    _ => Got::NotBefore(t),
+                };
+            }
+            // Its queue dropped all that it held, or lets the link wait.
+            let rests = self.queues.get(at.into()).is_empty();
+            if rests {
+                self.rest(at);
+            }
+            self.pass(at, level, prio);
+            match self.leaf(level, prio) {
+                Some(next) if rests && at == first => (first, at) = (next, next),
+                Some(next) if next != first => at = next,
+                _ => return wait,
+            }
+        }
+    }
+
+    /// A leaf sent a packet.
+    #[inline]
+    fn sent(&mut self, at: u8, level: usize, prio: usize, bytes: u32) {
+        let node = self.node(at);
+        node.deficit[level] = node.deficit[level].saturating_sub_unsigned(bytes);
+        if node.deficit[level] < 0 {
+            node.deficit[level] += node.quantum;
+            self.pass(at, level, prio);
+        }
+        if self.queues.get(at.into()).is_empty() {
+            self.rest(at);
+        }
+        self.charge(at, level, bytes);
+    }
+}
+
+impl Node {
+    /// The time since its tokens were brought up to date.
+    #[inline]
+    fn since(&self, now: Nanos) -> i64 {
+        ((now - self.checked) as i64).min(MOST_DEBT)
+    }
+}
+
+/// The places of the bits that are set, the lowest first.
+#[inline]
+fn bits(mask: u8) -> impl Iterator<Item = usize> {
+    (0..PRIORITIES).filter(move |prio| mask >> prio & 1 == 1)
+}
+
+impl<P: Packet> Discipline<P> for Htb<P> {
+    #[inline]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+        let labels = drops.labels(&packet);
+        let filtered = self
+            .filters
+            .iter()
+            .find(|(filter, _)| filter.takes(&labels));
+        let Some(at) = filtered.map(|(_, at)| *at).or(self.default) else {
+            if self.direct.len() >= self.direct_qlen as usize {
+                return drops.drop(now, packet, DropCause::Overflow);
+            }
+            packet.set_enqueued(now);
+            self.direct_bytes += u64::from(packet.len());
+            self.direct.push(packet);
+            return;
+        };
+        self.queues
+            .with(at.into(), |queue| queue.enqueue(now, packet, rng, drops));
+        if self.node(at).active == 0 && !self.queues.get(at.into()).is_empty() {
+            self.node(at).active = 1 << self.node(at).prio;
+            self.activate(at);
+        }
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        if let Some(packet) = self.direct.pop() {
+            self.direct_bytes -= u64::from(packet.len());
+            return Got::Packet(packet);
+        }
+        if self.queues.held().packets == 0 {
+            return Got::Empty;
+        }
+        self.now = now;
+        let mut next = now + 5 * SEC;
+        for level in 0..LEVELS {
+            if now >= self.levels[level].look {
+                let event = self.events(level);
+                self.levels[level].look = event;
+            }
+            next = next.min(self.levels[level].look);
+            for prio in 0..PRIORITIES {
+                if self.levels[level].rows[prio].active == 0 {
+                    continue;
+                }
+                match self.send((level, prio), rng, drops) {
+                    Got::Packet(packet) => return Got::Packet(packet),
+                    Got::NotBefore(t) => next = next.min(t),
+                    Got::Empty => {}
+                }
+            }
+        }
+        match self.queues.held().packets {
+            0 => Got::Empty,
+            _ => Got::NotBefore(next),
+        }
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Nanos {
+        self.queues.next_timer()
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        self.queues.on_timer(now);
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queues.held().packets + self.direct.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.queues.held().bytes + self.direct_bytes
+    }
+
+    fn marks(&self) -> u64 {
+        self.queues.marks()
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.queues.failure()
+    }
+
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        self.queues.gauges(now, gauges);
+        let head = self.direct.front().map_or(0, |p| now - p.enqueued());
+        gauges.head_age = gauges.head_age.max(head);
+        gauges.limit_packets = gauges.limit_packets.saturating_add(self.direct_qlen);
+    }
+
+    /// Those of the leaves.
+    fn tins(&self) -> Vec<TinGauges> {
+        let tins = self.queues.tins().into_iter().zip(&self.nodes);
+        tins.filter(|(_, node)| node.level == 0)
+            .map(|(tin, _)| tin)
+            .collect()
+    }
+
+    fn wants(&self) -> Wants {
+        self.queues.wants()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::TestPacket;
+    use crate::{Ecn, Labels, MS, NEVER, cake};
+
+    /// The owner of packets whose hashes are their marks.
+    #[derive(Default)]
+    struct Owner(Vec<u64>);
+
+    impl Drops<TestPacket> for Owner {
+        fn drop(&mut self, _now: Nanos, packet: TestPacket, _cause: DropCause) {
+            self.0.push(packet.id);
+        }
+        fn labels(&self, packet: &TestPacket) -> Labels {
+            Labels {
+                mark: packet.hash,
+                ..Labels::default()
+            }
+        }
+    }
+
+    /// A tree whose leaves are kept filled, and what each has sent.
+    struct Bed {
+        q: Htb<TestPacket>,
+        rng: Rng,
+        owner: Owner,
+        now: Nanos,
+        sent: [u64; 8],
+        order: Vec<u32>,
+        next: u64,
+    }
+
+    const MBIT: u64 = 1_000_000;
+
+    fn class(minor: u32, parent: u32, rate: u64, ceil: u64) -> Class {
+        Class {
+            id: 1 << 16 | minor,
+            parent: (parent > 0).then_some(1 << 16 | parent),
+            rate: rate * MBIT,
+            ceil: Some(ceil * MBIT),
+            burst: None,
+            cburst: None,
+            prio: 0,
+            quantum: None,
+            filter: Filter {
+                mark: (parent > 0).then_some(minor),
+                ..Filter::default()
+            },
+            queue: None,
+        }
+    }
+
+    /// With quanta of a packet: large ones keep a class waiting whose ceiling lets it send little at a time.
+    fn by_turns(mut classes: Vec<Class>) -> Vec<Class> {
+        for class in &mut classes {
+            class.quantum = Some(1000);
+        }
+        classes
+    }
+
+    fn tree(classes: Vec<Class>) -> Params {
+        Params {
+            classes,
+            ..Params::default()
+        }
+    }
+
+    impl Bed {
+        fn new(params: Params) -> Self {
+            assert_eq!(params.check(), Ok(()));
+            Self {
+                q: Htb::new(params),
+                rng: Rng::new(1, "htb"),
+                owner: Owner::default(),
+                now: 0,
+                sent: [0; 8],
+                order: Vec::new(),
+                next: 0,
+            }
+        }
+
+        fn put(&mut self, mark: u32, n: u64, len: u32) {
+            for _ in 0..n {
+                let packet = TestPacket::new(self.next, len, mark, Ecn::NotEct);
+                self.next += 1;
+                self.q
+                    .enqueue(self.now, packet, &mut self.rng, &mut self.owner);
+            }
+        }
+
+        fn take(&mut self) -> Got<TestPacket> {
+            self.q.dequeue(self.now, &mut self.rng, &mut self.owner)
+        }
+
+        /// Sends until `end` as fast as the tree lets, these leaves (of these packet sizes) being filled all the time.
+        fn run(&mut self, end: Nanos, leaves: &[(u32, u32)]) {
+            self.sent = [0; 8];
+            for (mark, len) in leaves {
+                self.put(*mark, 20, *len);
+            }
+            while self.now < end {
+                match self.take() {
+                    Got::Packet(p) => {
+                        self.sent[p.hash as usize] += u64::from(p.len);
+                        self.order.push(p.hash);
+                        let size = leaves.iter().find(|(mark, _)| *mark == p.hash);
+                        if let Some((mark, len)) = size {
+                            self.put(*mark, 1, *len);
+                        }
+                    }
+                    Got::NotBefore(t) => {
+                        assert!(t > self.now);
+                        self.now = t.min(end);
+                    }
+                    Got::Empty => self.now = end,
+                }
+            }
+        }
+
+        /// What a leaf sent in this many seconds, kbit/s.
+        fn kbps(&self, mark: usize, seconds: u64) -> u64 {
+            self.sent[mark] * 8 / 1000 / seconds
+        }
+    }
+
+    #[track_caller]
+    fn near(got: u64, expected: u64) {
+        assert!(
+            got.abs_diff(expected) * 100 <= expected,
+            "{got}, not {expected}"
+        );
+    }
+
+    #[test]
+    fn a_class_has_its_rate_and_borrows_up_to_its_ceiling() {
+        let mut bed = Bed::new(tree(by_turns(vec![
+            class(1, 0, 10, 10),
+            class(2, 1, 2, 10),
+            class(3, 1, 3, 5),
+        ])));
+        bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
+        // 5 Mbit/s are left to borrow: the third stops at its ceiling, the second has the rest.
+        near(bed.kbps(2, 10) + bed.kbps(3, 10), 10_000);
+        near(bed.kbps(3, 10), 5000);
+        // Alone the second has all.
+        let mut bed = Bed::new(tree(vec![class(1, 0, 10, 10), class(2, 1, 2, 10)]));
+        bed.run(10 * SEC, &[(2, 1000)]);
+        near(bed.kbps(2, 10), 10_000);
+    }
+
+    #[test]
+    fn what_is_left_is_shared_by_quanta() {
+        let mut classes = vec![class(1, 0, 12, 12), class(2, 1, 1, 12), class(3, 1, 2, 12)];
+        (classes[1].quantum, classes[2].quantum) = (Some(1000), Some(2000));
+        let mut bed = Bed::new(tree(classes));
+        bed.run(10 * SEC, &[(2, 1000), (3, 500)]);
+        // 9 Mbit/s beyond the rates, 1 : 2.
+        near(bed.kbps(2, 10), 4000);
+        near(bed.kbps(3, 10), 8000);
+    }
+
+    #[test]
+    fn without_a_quantum_it_is_the_rate_over_r2q_from_1000_to_200000() {
+        let classes = vec![
+            class(1, 0, 10, 10),
+            class(2, 1, 1, 10),
+            class(3, 1, 400, 400),
+        ];
+        let quanta = |r2q| {
+            let params = Params {
+                r2q,
+                ..tree(classes.clone())
+            };
+            let nodes = Bed::new(params).q.nodes;
+            [nodes[1].quantum, nodes[2].quantum]
+        };
+        // 1 Mbit/s are 125000 bytes a second.
+        assert_eq!(quanta(10), [12_500, 200_000]);
+        assert_eq!(quanta(1000), [1000, 50_000]);
+    }
+
+    #[test]
+    fn the_lower_priority_borrows_only_what_the_higher_leaves() {
+        let mut classes = vec![class(1, 0, 10, 10), class(2, 1, 2, 10), class(3, 1, 2, 10)];
+        classes[2].prio = 1;
+        let mut bed = Bed::new(tree(classes));
+        bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
+        near(bed.kbps(2, 10), 8000);
+        near(bed.kbps(3, 10), 2000);
+    }
+
+    #[test]
+    fn leaves_borrow_from_their_parent_before_others_may() {
+        // 1:2 has two leaves of 1 Mbit/s and 6 Mbit/s in all, 1:3 is a leaf with 2.
+        let mut bed = Bed::new(tree(by_turns(vec![
+            class(1, 0, 10, 10),
+            Class {
+                filter: Filter::default(),
+                ..class(2, 1, 6, 10)
+            },
+            class(3, 1, 2, 10),
+            class(4, 2, 1, 10),
+            class(5, 2, 1, 2),
+        ])));
+        bed.run(10 * SEC, &[(3, 1000), (4, 1000), (5, 1000)]);
+        near(bed.kbps(5, 10), 2000);
+        let (third, fourth) = (bed.kbps(3, 10), bed.kbps(4, 10));
+        near(third + fourth, 8000);
+        // What the fifth leaves of 1:2's rate is the fourth's; beyond that both may borrow from 1:1.
+        assert!(fourth >= 3990 && third >= 1990, "{third} {fourth}");
+    }
+
+    #[test]
+    fn a_root_never_sends_more_than_its_rate() {
+        let mut bed = Bed::new(tree(vec![class(1, 0, 4, 40), class(2, 1, 1, 40)]));
+        bed.run(10 * SEC, &[(2, 1000)]);
+        near(bed.kbps(2, 10), 4000);
+    }
+
+    #[test]
+    fn bursts_pass_at_once_after_a_pause() {
+        let mut bed = Bed::new(tree(vec![Class {
+            burst: Some(10_000),
+            cburst: Some(6400),
+            filter: Filter {
+                mark: Some(1),
+                ..Filter::default()
+            },
+            ..class(1, 0, 8, 16)
+        }]));
+        bed.put(1, 30, 1000);
+        let mut at_once = 0;
+        while let Got::Packet(_) = bed.take() {
+            at_once += 1;
+        }
+        // The seventh brings the bucket of the ceiling into debt, by 600 bytes.
+        assert_eq!(at_once, 7);
+        assert_eq!(bed.take(), Got::NotBefore(MS * 3 / 10));
+    }
+
+    #[test]
+    fn a_bucket_out_of_debt_sends_and_goes_into_debt() {
+        let mut classes = vec![class(1, 0, 8, 8)];
+        classes[0].filter.mark = Some(1);
+        let mut bed = Bed::new(tree(classes));
+        bed.put(1, 3, 1000);
+        // 1600 bytes: one packet, and the second on credit.
+        assert!(matches!(bed.take(), Got::Packet(_)));
+        assert!(matches!(bed.take(), Got::Packet(_)));
+        let Got::NotBefore(t) = bed.take() else {
+            panic!("a third")
+        };
+        assert_eq!(t, 400_000, "400 bytes at a byte per microsecond");
+        bed.now = t;
+        assert!(matches!(bed.take(), Got::Packet(_)));
+        assert_eq!((bed.take(), bed.q.len()), (Got::Empty, 0));
+    }
+
+    #[test]
+    fn what_no_filter_takes_goes_to_the_default_or_past_all_buckets() {
+        let classes = vec![class(1, 0, 1, 1), class(2, 1, 1, 1), class(3, 1, 1, 1)];
+        let mut bed = Bed::new(Params {
+            default: 3,
+            ..tree(classes.clone())
+        });
+        bed.put(7, 2, 1000);
+        assert_eq!(bed.q.tins()[1].packets, 2);
+        let mut bed = Bed::new(Params {
+            direct_qlen: 50,
+            ..tree(classes.clone())
+        });
+        bed.put(2, 5, 1000);
+        bed.put(7, 51, 1000);
+        assert_eq!(bed.owner.0, [55], "the direct queue is full");
+        for _ in 0..50 {
+            assert!(matches!(bed.take(), Got::Packet(p) if p.hash == 7));
+        }
+        assert!(matches!(bed.take(), Got::Packet(p) if p.hash == 2));
+        // An inner class is no default.
+        let bed = Bed::new(Params {
+            default: 1,
+            ..tree(classes)
+        });
+        assert_eq!(bed.q.default, None);
+    }
+
+    #[test]
+    fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
+        let mut classes = vec![class(1, 0, 8, 8), class(2, 1, 4, 8), class(3, 1, 4, 8)];
+        classes[1].queue = Some(disciplines::Params::Cake(cake::Params {
+            bandwidth: cake::Bandwidth::Shaped(MBIT),
+            ..cake::Params::default()
+        }));
+        let mut bed = Bed::new(tree(classes));
+        bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
+        near(bed.kbps(2, 10), 1000);
+        near(bed.kbps(3, 10), 7000);
+    }
+
+    #[test]
+    fn leaves_that_come_and_go_leave_the_tree_whole() {
+        let mut classes = vec![class(1, 0, 9, 9)];
+        for minor in 2..8 {
+            let mut leaf = class(minor, 1, 1, 9);
+            leaf.prio = (minor % 3) as u8;
+            classes.push(leaf);
+        }
+        let mut bed = Bed::new(tree(classes));
+        let mut dice = Rng::new(3, "leaves");
+        let mut put = [0u64; 8];
+        for _ in 0..3000 {
+            let leaf = 2 + (dice.f64() * 6.0) as u32;
+            let n = 1 + (dice.f64() * 4.0) as u64;
+            bed.put(leaf, n, 100 + (dice.f64() * 1400.0) as u32);
+            put[leaf as usize] += n;
+            bed.now += (dice.f64() * 4e6) as u64;
+            while let Got::Packet(_) = bed.take() {}
+        }
+        while let Got::NotBefore(t) | Got::Packet(TestPacket { enqueued: t, .. }) = bed.take() {
+            bed.now = bed.now.max(t);
+        }
+        assert_eq!((bed.q.len(), bed.q.bytes()), (0, 0));
+        for (tin, put) in bed.q.tins().iter().zip(&put[2..]) {
+            assert_eq!(tin.sent_packets + tin.drops, *put);
+        }
+        let idle = |level: &Level| level.rows.iter().all(|row| row.active == 0);
+        assert!(bed.q.levels.iter().all(idle));
+    }
+
+    #[test]
+    fn time_at_a_rate_is_calculated_as_in_linux() {
+        // psched_ratecfg_precompute: 10 Mbit/s are 800 ns a byte; 3 Mbit/s 2666.67.
+        assert_eq!(RateCfg::new(10 * MBIT).ns(1514), 1_211_200);
+        assert_eq!(RateCfg::new(3 * MBIT).ns(1000), 2_666_666);
+        // tc counts the burst in units of 64 ns: 1600 bytes of 3 Mbit/s are 4266666.67 ns.
+        assert_eq!(depth(3 * MBIT, None), 4_266_624);
+    }
+
+    #[test]
+    fn impossible_trees_are_refused() {
+        let wrong = |classes| tree(classes).check().expect_err("wrong");
+        assert!(wrong(vec![class(2, 1, 1, 1)]).contains("parent that is not there"));
+        assert!(wrong(vec![class(1, 2, 1, 1), class(2, 1, 1, 1)]).contains("circle"));
+        let twice = vec![class(1, 0, 1, 1), class(1, 0, 1, 1)];
+        assert!(wrong(twice).contains("same id"));
+        assert!(wrong(vec![class(1, 0, 0, 1)]).contains("needs a rate"));
+        let inner = vec![class(1, 0, 1, 1), class(2, 1, 1, 1), class(3, 2, 1, 1)];
+        assert!(wrong(inner).contains("give them to a leaf"));
+        let mut deep = vec![class(1, 0, 1, 1)];
+        for minor in 2..9 {
+            deep.push(Class {
+                filter: Filter::default(),
+                ..class(minor, minor - 1, 1, 1)
+            });
+        }
+        assert_eq!(tree(deep.clone()).check(), Ok(()), "eight levels");
+        assert_eq!(Htb::<TestPacket>::new(tree(deep.clone())).nodes[6].level, 1);
+        deep.push(class(9, 8, 1, 1));
+        assert!(wrong(deep).contains("more than 8 levels"));
+    }
+
+    #[test]
+    fn without_classes_it_is_a_fifo() {
+        let mut bed = Bed::new(Params::default());
+        bed.put(0, 3, 1000);
+        assert_eq!((bed.q.len(), bed.q.next_timer()), (3, NEVER));
+        assert!((0..3).all(|_| matches!(bed.take(), Got::Packet(_))));
+        assert_eq!(bed.take(), Got::Empty);
+    }
+}

@@ -1,0 +1,340 @@
+//! A class of a discipline with classes: the queue in it, what leads packets to it, what it has counted.
+//!
+//! Source: Linux `net/sched/sch_generic.c`, `include/net/sch_generic.h` (`qdisc_peek_dequeued`). Deviation: a packet that was
+//! taken out of a queue to look at its length no longer counts in that queue's limit.
+
+use crate::discipline::{Backlog, Wants};
+use crate::{
+    Discipline, DropCause, Drops, Gauges, Got, Labels, NEVER, Nanos, Packet, Qdisc, Rng, TinGauges,
+    disciplines,
+};
+
+/// What leads packets to a class, as `tc filter` does: a packet has to meet every condition that is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// A bit for each DSCP that meets it; 0: any does.
+    pub dscps: u64,
+    /// The firewall's mark.
+    pub mark: Option<u32>,
+    /// Where the packet comes from or goes to.
+    pub host: Option<Host>,
+}
+
+/// A host as a filter names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name in a scenario, or its address.
+    pub name: String,
+    /// [`Labels::source`] and [`Labels::destination`] of its packets, which only the owner of the packets knows; without them
+    /// none is its.
+    pub labels: Option<[u32; 2]>,
+}
+
+impl Filter {
+    /// Are there no conditions?
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Does a packet with these labels go to the class?
+    #[inline]
+    pub fn takes(&self, labels: &Labels) -> bool {
+        let dscp = self.dscps == 0 || self.dscps >> (labels.dscp & 63) & 1 == 1;
+        let mark = self.mark.is_none_or(|mark| mark == labels.mark);
+        dscp && mark && self.host.as_ref().is_none_or(|host| host.has(labels))
+    }
+}
+
+impl Host {
+    fn has(&self, labels: &Labels) -> bool {
+        self.labels.is_some_and(|[source, destination]| {
+            source == labels.source || destination == labels.destination
+        })
+    }
+}
+
+/// A class and its queue.
+#[derive(Clone, Debug)]
+pub struct Class<P> {
+    queue: Qdisc<P>,
+    /// The packet that goes next, taken out of the queue to look at its length.
+    head: Option<P>,
+    seen: TinGauges,
+}
+
+impl<P: Packet> Class<P> {
+    /// A class with an empty queue; `seen` names it.
+    pub fn new(queue: disciplines::Params, seen: TinGauges) -> Self {
+        Self {
+            queue: Qdisc::new(queue),
+            head: None,
+            seen,
+        }
+    }
+
+    /// Packets in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.queue.len() + usize::from(self.head.is_some())
+    }
+
+    /// Is nothing in it?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What it holds.
+    #[inline]
+    pub fn backlog(&self) -> Backlog {
+        let head = self.head.map_or(0, |p| p.len().into());
+        Backlog {
+            packets: self.len(),
+            bytes: self.queue.bytes() + head,
+        }
+    }
+
+    /// A packet arrives.
+    #[inline]
+    pub fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        self.seen.packets += 1;
+        self.seen.bytes += u64::from(packet.len());
+        let before = self.queue.len() + 1;
+        self.queue.enqueue(now, packet, rng, drops);
+        self.seen.drops += (before - self.queue.len()) as u64;
+    }
+
+    /// Takes what its queue gives, and counts what that drops.
+    #[inline]
+    fn pull<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        let before = self.queue.len();
+        let got = self.queue.dequeue(now, rng, drops);
+        let left = self.queue.len() + usize::from(matches!(got, Got::Packet(_)));
+        self.seen.drops += (before - left) as u64;
+        got
+    }
+
+    /// Bytes of the packet that goes next.
+    #[inline]
+    pub fn peek<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<u32> {
+        if self.head.is_none() {
+            // A FIFO shows its head without giving it away: it still counts in the limit.
+            if let Qdisc::Fifo(fifo) = &self.queue {
+                return fifo.front().map_or(Got::Empty, |p| Got::Packet(p.len()));
+            }
+            match self.pull(now, rng, drops) {
+                Got::Packet(packet) => self.head = Some(packet),
+                Got::Empty => return Got::Empty,
+                Got::NotBefore(t) => return Got::NotBefore(t),
+            }
+        }
+        self.head.map_or(Got::Empty, |p| Got::Packet(p.len()))
+    }
+
+    /// The next packet.
+    #[inline]
+    pub fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
+        let got = match self.head.take() {
+            Some(packet) => Got::Packet(packet),
+            None => self.pull(now, rng, drops),
+        };
+        if let Got::Packet(packet) = &got {
+            // As slow as that of CAKE's tins.
+            let average = &mut self.seen.average_delay;
+            *average = *average - (*average >> 8) + ((now - packet.enqueued()) >> 8);
+            self.seen.sent_packets += 1;
+            self.seen.sent_bytes += u64::from(packet.len());
+        }
+        got
+    }
+
+    /// What it has counted.
+    pub fn seen(&self) -> TinGauges {
+        TinGauges {
+            backlog_bytes: self.backlog().bytes,
+            marks: self.queue.marks(),
+            ..self.seen
+        }
+    }
+
+    fn gauges(&self, now: Nanos) -> Gauges {
+        let mut gauges = Gauges::default();
+        self.queue.gauges(now, &mut gauges);
+        if let Some(head) = self.head {
+            gauges.head_age = now - head.enqueued();
+        }
+        gauges
+    }
+}
+
+/// The classes of a discipline, and what they hold together.
+#[derive(Clone, Debug)]
+pub struct Classes<P> {
+    all: Vec<Class<P>>,
+    held: Backlog,
+}
+
+impl<P: Packet> Classes<P> {
+    /// Empty ones.
+    pub fn new(classes: impl Iterator<Item = Class<P>>) -> Self {
+        Self {
+            all: classes.collect(),
+            held: Backlog::default(),
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// One of them.
+    #[inline]
+    pub fn get(&self, at: usize) -> &Class<P> {
+        &self.all[at]
+    }
+
+    /// What they hold.
+    #[inline]
+    pub fn held(&self) -> Backlog {
+        self.held
+    }
+
+    /// Does something with one of them and keeps the sum.
+    #[inline]
+    pub fn with<R>(&mut self, at: usize, act: impl FnOnce(&mut Class<P>) -> R) -> R {
+        let class = &mut self.all[at];
+        let before = class.backlog();
+        let result = act(class);
+        let after = class.backlog();
+        self.held.packets = self.held.packets + after.packets - before.packets;
+        self.held.bytes = self.held.bytes + after.bytes - before.bytes;
+        result
+    }
+
+    /// The limit is that of all classes together.
+    pub fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        for class in &self.all {
+            let of_class = class.gauges(now);
+            let limit = gauges.limit_packets.saturating_add(of_class.limit_packets);
+            gauges.limit_packets = limit;
+            gauges.head_age = gauges.head_age.max(of_class.head_age);
+        }
+    }
+
+    /// See [`Discipline::tins`].
+    pub fn tins(&self) -> Vec<TinGauges> {
+        self.all.iter().map(Class::seen).collect()
+    }
+
+    /// Packets marked CE so far.
+    pub fn marks(&self) -> u64 {
+        self.all.iter().map(|class| class.queue.marks()).sum()
+    }
+
+    /// Why one of the queues can work no more.
+    pub fn failure(&self) -> Option<&str> {
+        self.all.iter().find_map(|class| class.queue.failure())
+    }
+
+    /// When the first timer of a queue is due.
+    #[inline]
+    pub fn next_timer(&self) -> Nanos {
+        let timers = self.all.iter().map(|class| class.queue.next_timer());
+        timers.min().unwrap_or(NEVER)
+    }
+
+    /// Runs the timers that are due.
+    pub fn on_timer(&mut self, now: Nanos) {
+        let due = |class: &&mut Class<P>| class.queue.next_timer() <= now;
+        for class in self.all.iter_mut().filter(due) {
+            class.queue.on_timer(now);
+        }
+    }
+
+    /// Labels, and what the queues want.
+    pub fn wants(&self) -> Wants {
+        let mut wants = Wants {
+            labels: true,
+            ..Wants::NONE
+        };
+        for class in &self.all {
+            let of_class = class.queue.wants();
+            wants.acknowledgments |= of_class.acknowledgments;
+            wants.translated |= of_class.translated;
+            wants.washed |= of_class.washed;
+        }
+        wants
+    }
+}
+
+/// A packet that no class takes.
+#[cold]
+pub fn refuse<P, D: Drops<P>>(now: Nanos, packet: P, drops: &mut D) {
+    drops.drop(now, packet, DropCause::Early);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::TestPacket;
+    use crate::{Ecn, codel, fifo};
+
+    #[test]
+    fn a_filter_takes_what_meets_all_its_conditions() {
+        let labels = |dscp, mark, source| Labels {
+            dscp,
+            mark,
+            source,
+            destination: 9,
+        };
+        let filter = Filter {
+            dscps: 1 << 46 | 1 << 34,
+            mark: Some(6),
+            host: None,
+        };
+        assert!(filter.takes(&labels(46, 6, 0)) && filter.takes(&labels(34, 6, 0)));
+        assert!(!filter.takes(&labels(45, 6, 0)) && !filter.takes(&labels(46, 5, 0)));
+        let of = |labels| Filter {
+            host: Some(Host {
+                name: "laptop".into(),
+                labels,
+            }),
+            ..Filter::default()
+        };
+        assert!(of(Some([7, 8])).takes(&labels(0, 0, 7)), "from it");
+        assert!(of(Some([7, 9])).takes(&labels(0, 0, 1)), "to it");
+        assert!(!of(Some([7, 8])).takes(&labels(0, 0, 1)));
+        assert!(!of(None).takes(&labels(0, 0, 0)), "unknown");
+        assert!(Filter::default().takes(&labels(1, 2, 3)));
+    }
+
+    #[test]
+    fn a_look_at_the_next_packet_leaves_it_in_the_class() {
+        let mut rng = Rng::new(1, "class");
+        let mut drops = Vec::new();
+        for queue in [
+            disciplines::Params::Fifo(fifo::Params::default()),
+            disciplines::Params::Codel(codel::Params::default()),
+        ] {
+            let class = Class::new(queue, TinGauges::default());
+            let mut classes = Classes::new(std::iter::once(class));
+            for (id, len) in [(0, 700), (1, 300)] {
+                let packet = TestPacket::new(id, len, 0, Ecn::NotEct);
+                classes.with(0, |c| c.enqueue(5, packet, &mut rng, &mut drops));
+            }
+            for _ in 0..2 {
+                let next = classes.with(0, |c| c.peek(8, &mut rng, &mut drops));
+                assert_eq!(next, Got::Packet(700));
+                let held = classes.held();
+                assert_eq!((held.packets, held.bytes), (2, 1000));
+            }
+            let got = classes.with(0, |c| c.dequeue(8, &mut rng, &mut drops));
+            assert_eq!(got.map(|p| p.id), Got::Packet(0));
+            assert_eq!((classes.held().packets, classes.held().bytes), (1, 300));
+            let seen = classes.tins()[0];
+            let counted = (seen.packets, seen.sent_bytes, seen.backlog_bytes);
+            assert_eq!(counted, (2, 700, 300));
+        }
+    }
+}
