@@ -231,16 +231,27 @@ def test_a_run_that_fails_leaves_no_capture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("knobs", "error", "words"),
     [
-        ({"limt": 3}, quell.InputError, "limt.*limit"),
+        ({"limt": 3}, quell.InputError, "^controller Still: .*limt.*limit"),
         ({"drop": 1.5}, quell.InputError, "between 0 and 1"),
         ({"limit": -1}, quell.InputError, "limit is -1; .*at least 1"),
         ({"limit": 2.5}, quell.InputError, "limit is 2.5"),
-        ([1], TypeError, "dict"),
+        ([1], TypeError, "^controller Still: .*dict"),
     ],
 )
 def test_a_controllers_mistake_ends_the_run(knobs: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         quell.run(aqm="fifo", controller=Still(knobs), **LINK)
+
+
+def test_a_controller_without_a_period_or_a_method_is_named() -> None:
+    class Idle:
+        period: Any = None
+
+        def decide(self, gauges: Any) -> None: ...
+
+    for controller, words in ((Idle(), "controller Idle: its period is None"), (3, "controller int: it has no method")):
+        with pytest.raises(quell.InputError, match=words):
+            quell.run(aqm="fifo", controller=controller, **LINK)  # type: ignore[arg-type]
 
 
 class Sets(Still):
@@ -254,7 +265,7 @@ class Sets(Still):
 @pytest.mark.parametrize(
     ("aqm", "knobs", "words"),
     [
-        ("cake", ["limit"], "`cake` has no knob limit; it has none"),
+        ("cake", ["limit"], "^controller Sets: `cake` has no knob limit; it has none"),
         ("codel", ["drop"], "`codel` has no knob drop; it has limit"),
         ("fifo", ["drop", "base_probability"], "`fifo` has no knob base_probability; it has limit, drop"),
         ("fifo", ["limt"], "unknown knob `limt`; did you mean `limit`"),

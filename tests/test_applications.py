@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import quell as library
 from conftest import Quell, make_record
 from quell import felt, table
 from quell.experiment import load, plan, run_jobs
+from quell.keys import Flow
 from quell.report import page
 
 SHORT = [
@@ -76,6 +78,10 @@ def test_a_record_has_the_results_of_each_kind(quell: Quell) -> None:
     assert set(kinds) == {"call", "game", "video"}
     assert 1 <= kinds["call"]["mos"] <= 4.5
     assert set(kinds["game"]) == {"kind", "round_trip_ms", "within_50ms"}
+    ends = kinds["call"]["ends"]
+    assert [set(end) for end in ends] == [{"direction", "mos", "mouth_to_ear_ms", "late_loss"}] * 2
+    assert [end["direction"] for end in ends] == ["down", "up"]
+    assert kinds["call"]["mos"] == min(end["mos"] for end in ends)
     assert set(kinds["video"]["startup_ms"]) == {"mean", "p50", "p95", "p99", "max"}
     # A call and a game are two flows each, a stream is one.
     assert [f["kind"] for f in record["flows"]] == ["call"] * 2 + ["game"] * 2 + ["video", "tcp", "tcp"]
@@ -89,7 +95,7 @@ def test_every_queue_has_its_cards_in_the_report() -> None:
     rows = cards.split("<h3>")[1:]
     assert [row.split("</h3>")[0] for row in rows] == ["pfifo", "fq_codel"]
     for row in rows:
-        titles = ("call", "frame p95", "freezes", "page p50", "stalls", "video", "game p99", "download", "upload")
+        titles = ("call", "frame p95", "freezes", "page p50", "stalls", "video", "game p99", "download", "backup")
         for title in (*titles, "grade", "grade down", "grade up"):
             assert f"<span>{title}</span>" in row
     # The cards come before the engineering figures.
@@ -120,7 +126,12 @@ def test_a_video_call_has_its_results_and_each_direction_its_grade(quell: Quell)
     arguments = ["--rate", "20mbit", "--duration", "20s", "--flow", "video_call", "--json", "-"]
     record = json.loads(quell("run", *arguments).stdout)
     [application] = record["applications"]
-    assert set(application) == {"kind", "frame_delay_ms", "freezes_per_minute", "below_24fps", "rate_mbps"}
+    results = {"frame_delay_ms", "freezes_per_minute", "below_24fps", "rate_mbps"}
+    assert set(application) == {"kind", "ends", *results}
+    assert [set(end) for end in application["ends"]] == [{"direction", *results}] * 2
+    assert {key: application[key] for key in results} in [
+        {key: end[key] for key in results} for end in application["ends"]
+    ]
     assert [flow["kind"] for flow in record["flows"]] == ["video_call"] * 2
     assert record["qoo"] == {"game": 100.0, "video_call": 100.0, "streaming": 100.0}
     assert "grade_up" not in record
@@ -177,9 +188,58 @@ def test_rpm_is_not_for_a_cell(quell: Quell) -> None:
     assert "not for a Wi-Fi cell" in done.stderr
 
 
+def test_applications_and_flows_have_the_names_and_hosts_of_the_scenario(tmp_path: Path) -> None:
+    tables: list[Flow] = [
+        {"kind": "call", "name": "to the office", "host": "laptop"},
+        {"kind": "page", "host": "laptop"},
+        {"kind": "backup", "name": "photos", "host": "nas", "bytes": "1MB"},
+    ]
+    scenario = library.Scenario.from_keys(link={"rate": "20mbit"}, duration="15s", flow=tables)
+    runs = library.run(scenario)
+    applications = runs["applications"][0].to_list()
+    assert [(a["kind"], a["name"], a["host"]) for a in applications] == [
+        ("call", "to the office", "laptop"), ("page", None, "laptop"), ("backup", "photos", "nas"),
+    ]  # fmt: skip
+    assert [flow["name"] for flow in runs["flows"][0]] == ["to the office"] * 2 + [None, "photos"]
+    (tmp_path / "named.toml").write_text(scenario.toml(), "utf-8")
+    assert library.scenario(tmp_path / "named.toml").toml() == scenario.toml()
+    with pytest.raises(library.InputError, match=r'flow\[1\].name: not a name; write name = "backup"'):
+        scenario.replace(flow={"name": " "})
+
+
+def test_responsiveness_is_measured_of_one_seed_in_five(quell: Quell) -> None:
+    short = ["home", "--duration", "8s", "--aqm", "fq_codel", "--aqm", "pfifo limit 300"]
+    records = json.loads(quell("compare", *short, "--seeds", "6", "--json", "-").stdout)
+    by_queue = {queue: [r["rpm"] for r in records if r["queue"] == queue] for queue in ("fq_codel", "pfifo limit 300")}
+    for values in by_queue.values():
+        assert [value is not None for value in values] == [True, True, False, False, False, False]
+    # An idle path of 20 ms has 3000; 300 packets of 1514 bytes at 15 Mbit/s take 242 ms.
+    assert 1000 < by_queue["fq_codel"][0] < 3000
+    assert 60_000 / 270 < by_queue["pfifo limit 300"][0] < 1000
+    done = quell("compare", *short, "--seeds", "2", columns=80)
+    assert "RPM" in done.stdout
+    assert "grade" in done.stdout
+    assert "4 runs, 2 of them again with probes, in" in done.stderr
+    assert "RPM" not in quell("compare", *short, "--seeds", "2", "--no-rpm").stdout
+    assert json.loads(quell("run", *short[:3], "--json", "-").stdout)["rpm"] == by_queue["fq_codel"][0]
+
+
+def test_what_has_no_responsiveness_has_none_by_default(quell: Quell) -> None:
+    for arguments in (["wifi-flat", "--duration", "2s"], ["--rate", "5mbit", "--flow", "call", "--duration", "3s"]):
+        done = quell("run", *arguments, "--json", "-")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["rpm"] is None
+
+
+def test_python_measures_responsiveness_where_it_is_asked_to() -> None:
+    arguments: dict[str, Any] = {"source": "home", "aqm": "fq_codel", "duration": "8s", "seeds": 2}
+    assert library.compare(**arguments)["rpm"].to_list() == [None, None]
+    assert all(1000 < rpm < 3000 for rpm in library.compare(**arguments, rpm=True)["rpm"])
+
+
 def test_rpm_changes_no_other_number(quell: Quell) -> None:
     arguments = ["compare", "home", "--duration", "8s", "--seeds", "2", "--aqm", "fq_codel", "--json", "-"]
-    plain, probed = (json.loads(quell(*arguments, *more).stdout) for more in ([], ["--rpm"]))
+    plain, probed = (json.loads(quell(*arguments, more).stdout) for more in ("--no-rpm", "--rpm"))
     costs = {"cpu_s", "packets_per_cpu_s"}
     for without, with_rpm in zip(plain, probed, strict=True):
         rpm = with_rpm.pop("rpm")

@@ -290,6 +290,13 @@ class Truth(Fifo):
         return True
 
 
+class Hesitates(Fifo):
+    """Says for ever that its packets may leave a nanosecond later."""
+
+    def dequeue(self, now: float) -> Any:
+        return now + 1e-9
+
+
 class KeepsNumbers(Fifo):
     def enqueue(self, packet: Packet, now: float) -> Any:
         self.packets.append(packet)
@@ -326,6 +333,7 @@ _shared = deque[Packet]()
         (MarksWhatHasLeft, "mark\\(\\) of a packet that has left its queue$"),
         (Past, "dequeue\\(\\) returned the time .*, which is not after now, "),
         (Now, "dequeue\\(\\) returned the time .*, which is not after now, "),
+        (Hesitates, "^Hesitates let its packets wait 100000 times in a row, and none left; the time that it names"),
         (Nan, "dequeue\\(\\) returned the time nan, which is not after now, "),
         (Minus, "dequeue\\(\\) returned the time -inf, which is not after now, "),
         (Garbage, "dequeue\\(\\) returned \\['a', 'list'\\]; it returns a packet, None, or a time in seconds"),

@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 import quell
 from conftest import ROOT, Quell
 from quell import InputError, Scenario, _core, experiment
+from quell.keys import Flow
 
 SCHEMA = json.loads(_core.scenario_schema())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -152,6 +153,33 @@ def test_defaults_follow_what_was_replaced() -> None:
     assert "beta" not in far
     traced = toml(base.replace(link={"trace": "builtin:lte"}))["link"]
     assert (traced["trace"], traced["overhead"], "rate" in traced) == ("builtin:lte", 4, False)
+
+
+def test_a_key_of_some_kinds_changes_the_flows_of_these_kinds() -> None:
+    tables: list[Flow] = [
+        {"cc": "cubic"}, {"kind": "cbr", "size": 200}, {"kind": "download"}, {"kind": "poisson", "size": 300},
+    ]  # fmt: skip
+    base = Scenario.from_keys(link={"rate": "5mbit"}, flow=tables)
+    changed = toml(base.replace(flow={"cc": "bbr", "rtt": "30ms"}))["flow"]
+    assert [flow.get("cc") for flow in changed] == ["bbr", None, "bbr", None]
+    assert [flow["rtt"] for flow in changed] == ["30ms"] * 4
+    assert [flow.get("size") for flow in toml(base.replace(flow={"size": 99}))["flow"]] == [None, 99, None, 99]
+    # What no flow of the scenario can have is still an error, and so is what none has at all.
+    alone = Scenario.from_keys(link={"rate": "5mbit"}, flow=[{"kind": "cbr"}])
+    for scenario, keys in ((alone, {"cc": "bbr"}), (base, {"ccc": "bbr"})):
+        with pytest.raises(InputError, match="unknown key"):
+            scenario.replace(flow=keys)  # type: ignore[arg-type]
+    # A change of kind comes with that kind's keys.
+    calls = toml(Scenario.from_keys(link={"rate": "5mbit"}, flow=[{"kind": "game"}]).replace(
+        flow={"kind": "call", "codec": "opus"}))["flow"]  # fmt: skip
+    assert [flow["codec"] for flow in calls] == ["opus"]
+
+
+def test_a_scenario_is_printed_as_its_file_and_represented_in_a_line() -> None:
+    home = Scenario("home")
+    assert str(home) == home.toml()
+    assert repr(home) == f"<Scenario home: queue fq_codel, 60s, 5 seeds, {len(toml(home)['flow'])} tables of flows>"
+    assert repr(Scenario(rate="5mbit", seeds="1")).endswith("1 seed, 1 table of flows>")
 
 
 def test_a_list_replaces_tables_and_none_takes_a_key_away() -> None:

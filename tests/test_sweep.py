@@ -89,3 +89,15 @@ def test_a_flat_frame_has_numbers_and_text_alone() -> None:
     assert "fq_codel" in flows.write_csv()
     with pytest.raises(InputError, match="each"):
         library.flatten(runs, each="flow")
+
+
+def test_the_heading_names_no_rate_that_has_a_column(quell: Quell) -> None:
+    short = ("sweep", "home", "--duration", "2s", "--seeds", "1")
+    swept = quell(*short, "--over", "link.rate=5mbit,50mbit").stdout.splitlines()[0]
+    other = quell(*short, "--over", "flow.rtt=20ms,80ms").stdout.splitlines()[0]
+    assert "15mbit down" in other
+    assert "15mbit" not in swept
+    assert "2 s, the first" in swept
+    assert "1 run per queue" in swept
+    times = quell("sweep", "home", "--seeds", "1", "--over", "duration=1s,2s").stdout.splitlines()[0]
+    assert "left out" not in times

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from rich.console import Console
 
@@ -6,8 +8,8 @@ from quell import frontier, stats, table
 from quell.experiment import Outcome
 
 
-def render(what: object, width: int) -> str:
-    console = Console(width=width, color_system="truecolor", force_terminal=True)
+def render(what: object, width: int, color: bool = True) -> str:
+    console = Console(width=width, color_system="truecolor" if color else None, force_terminal=color)
     with console.capture() as captured:
         console.print(what)
     return captured.get()
@@ -73,3 +75,35 @@ def test_sweep_marks_the_best_setting() -> None:
     assert (
         next(line for line in render(table.frontier(points, "power"), 100).splitlines() if "▶" in line).count("16") >= 1
     )
+
+
+def test_without_colour_nothing_is_said_of_it() -> None:
+    rows = stats.summarise([make_record("pfifo"), make_record("pie", goodput=11.0)])
+    assert "best of its column" in table.legend(rows).plain
+    assert "best" not in table.legend(rows, color=False).plain
+
+
+def test_a_narrow_terminal_keeps_the_flows_and_leaves_out_columns() -> None:
+    for width, last in ((100, "FCT"), (80, "loss"), (60, "loss")):
+        text = render(table.flows(make_record("a"), width), width, color=False)
+        assert max(map(len, text.splitlines())) <= width
+        assert "cubic 20 ms" in text
+        assert "…" not in text
+        assert last in text
+
+
+def test_data_that_only_go_up_have_the_columns_of_the_way_up() -> None:
+    def record(queue: str) -> dict[str, Any]:
+        up = make_record("fq_codel", goodput=1.9, p95=12.0)
+        return make_record(queue, goodput=0.0, p95=0.0, up={**up, "utilisation": 0.99})
+
+    rows = stats.summarise([record("fq_codel"), record("pfifo")])
+    text = render(table.compare(rows, 100), 100, color=False)
+    assert "1.90" in text
+    assert "99.0" in text
+    assert "0.00 " not in text
+    assert "All data go up" in table.legend(rows).plain
+    assert [row.on_front for row in rows] == [True, True]
+    both = stats.summarise([make_record("pfifo", up=make_record("fq_codel"))])
+    assert [m.key for m in stats.shown_measures(both) if m.key.startswith("up.")] == ["up.sojourn_ms.p95"]
+    assert "All data go up" not in table.legend(both).plain

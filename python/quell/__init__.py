@@ -12,6 +12,7 @@ import sys
 # Importing typing costs more than all else here; type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from quell import plot as plot
     from quell._core import InputError, Scenario, __version__
     from quell.api import compare, evaluate, flatten, optimum, queues, run, scenario, scenarios, summary, sweep
     from quell.envs import env, vector_env
@@ -41,10 +42,12 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load on first use: the command line starts without data frames, and answers Ctrl-C from the start."""
-    if name not in __all__:
-        raise AttributeError(f"module 'quell' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "plot":  # needs an extra: not in __all__
+        return import_module("quell.plot")
+    if name not in __all__:
+        raise AttributeError(f"module 'quell' has no attribute {name!r}")
     core = dict.fromkeys(("InputError", "Scenario", "__version__"), "_core")
     homes = core | {"Policy": "policy", "parallel_env": "parallel", "env": "envs", "vector_env": "envs"}
     home = f"quell.{homes.get(name, 'api')}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, Unpack
 
 import polars as pl
 
-from quell import _core, experiment, files, frame, frontier, grid
+from quell import _core, experiment, files, frame, frontier, grid, responsiveness
 from quell._core import Scenario
 from quell.control import Controller, run_controlled
 from quell.evaluation import page as evaluation_page
@@ -85,13 +86,15 @@ def compare(
     seeds: int | None = None,
     jobs: int = 0,
     series: float | None = None,
+    rpm: bool = False,
     **overrides: Unpack[Shortcuts],
 ) -> pl.DataFrame:
     """Simulate one scenario with several queues, each with several seeds, on `jobs` cores (0: all).
 
     `aqm` lists queues as `quell.run` takes them, or is one (None: the scenario's own first, then every queue that quell
     has); `seeds` is the number of runs per queue (None: the scenario's). Queues written in Python run one after another
-    on the calling thread, beside all others. For the rest see `quell.run`.
+    on the calling thread, beside all others. `rpm` measures responsiveness, too, in a second run of each seed with
+    probes. For the rest see `quell.run`.
 
     Returns a frame with one row per run; `quell.summary` reduces it to one row per queue. Same input, same figures on
     any number of cores (`cpu_s` and what follows from it excepted).
@@ -100,8 +103,11 @@ def compare(
     check_keywords(compare, Shortcuts, overrides)
     checked = scenario(source, seeds=seeds, **overrides)
     queues = experiment.every_queue(checked) if aqm is None else parse_all(aqm if _is_list(aqm) else [aqm])
-    work = experiment.plan(checked, queues, series_bin_s=series)
-    return _frame(experiment.run_jobs(checked, work, threads=jobs))
+    probed = responsiveness.probed(checked) if rpm else None
+    outcome = experiment.run_jobs(checked, experiment.plan(checked, queues, series_bin_s=series), threads=jobs)
+    if probed is not None:
+        responsiveness.measure(outcome, probed, partial(experiment.run_jobs, threads=jobs), every=1)
+    return _frame(outcome)
 
 
 def optimum(

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +35,7 @@ from quell.options import (
     Parquet,
     Rate,
     Ray,
+    Rpm,
     Rtt,
     Seed,
     Seeds,
@@ -80,20 +81,23 @@ def _simulate(
         return experiment.run_jobs(scenario, jobs, threads=threads, on_record=update, pcap=pcap, on=on)
 
 
-def _probed(scenario: Scenario) -> Scenario:
+def _measure(
+    scenario: Scenario,
+    jobs: Sequence[experiment.Job],
+    threads: int,
+    rpm: bool | None,
+    pcap: Path | None = None,
+    ray: str | None = None,
+) -> Outcome:
+    """Run jobs, then all seeds (`rpm`), some (None) or none again with probes, for their responsiveness."""
     from quell import responsiveness
 
-    return responsiveness.probed(scenario)
-
-
-def _with_rpm(probed: Scenario, outcome: Outcome, threads: int) -> None:
-    """Give each record its responsiveness, measured in a second run of the same seed with probes."""
-    from quell import responsiveness
-
-    again = _simulate(probed, outcome.jobs, threads)
-    for index, record in outcome.by_job.items():
-        record["rpm"] = responsiveness.of(again.by_job[index]) if index in again.by_job else None
-    outcome.interrupted |= again.interrupted
+    probed = responsiveness.probed(scenario) if rpm else responsiveness.probed_if_possible(scenario)
+    outcome = _simulate(scenario, jobs, threads, pcap, ray)
+    if rpm is not False:
+        every = 1 if rpm else responsiveness.EVERY
+        responsiveness.measure(outcome, probed, lambda s, again: _simulate(s, again, threads, ray=ray), every=every)
+    return outcome
 
 
 def _reality(scenario: Scenario) -> dict[str, Any]:
@@ -118,10 +122,13 @@ def _queue(words: str) -> str:
         raise InputError(f"--aqm: {error}") from None
 
 
-def _heading(scenario: Scenario, runs: int) -> None:
+def _heading(scenario: Scenario, runs: int, swept: Collection[str] = ()) -> None:
+    """Print what was run; keys that are `swept` have columns of their own."""
     about = [
-        one_line(experiment.rates(scenario)),
-        f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out",
+        "" if any(key.startswith("link.") for key in swept) else one_line(experiment.rates(scenario)),
+        ""
+        if {"duration", "warmup"} & set(swept)
+        else f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out",
         f"{runs} run{'s' if runs != 1 else ''} per queue",
     ]
     text = "; ".join(part for part in about if part)
@@ -165,9 +172,7 @@ def compare(
             "--real", help="Also run real Linux TCP through each queue, once, in real time (Linux; docs/shell.md)."
         ),
     ] = False,
-    rpm: Annotated[
-        bool, typer.Option("--rpm", help="Measure responsiveness, too, with probes in a second run of each seed.")
-    ] = False,
+    rpm: Rpm = None,
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
@@ -203,12 +208,10 @@ def compare(
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(scenario)
     work = experiment.plan(scenario, queues, series_bin_s=targets.bins(series), first_series=html is not None)
     spec = _reality(scenario) if real else None
-    probes = _probed(scenario) if rpm else None
-    outcome = _simulate(scenario, work, jobs, ray=ray)
-    if probes is not None and not outcome.interrupted:
-        _with_rpm(probes, outcome, jobs)
+    outcome = _measure(scenario, work, jobs, rpm, ray=ray)
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
-    told = f"{len(outcome.by_job)} runs in {outcome.wall_s:.1f} s, {speed} packets/s"
+    again = f", {outcome.again} of them again with probes," if outcome.again else ""
+    told = f"{len(outcome.by_job)} runs{again} in {outcome.wall_s:.1f} s, {speed} packets/s"
     if spec is not None and not outcome.interrupted:
         outcome = _real(scenario, outcome, list(dict.fromkeys(queues)), spec)
     if not targets.quiet:
@@ -220,7 +223,7 @@ def compare(
             out.print(table.compare(rows, out.width))
             if felt := table.felt(outcome.records, out.width):
                 out.print(felt)
-            out.print(table.legend(rows))
+            out.print(table.legend(rows, color=out.color_system is not None))
         err.print(told, style="dim")
     targets.write(outcome, series=series is not None)
     return _status(outcome)
@@ -237,6 +240,7 @@ def run(
     aqm: Annotated[
         list[str] | None, typer.Option(metavar="WORDS", help="Queue words as in tc. Default: the file's queue.")
     ] = None,
+    rpm: Rpm = None,
     rate: Rate = None,
     rtt: Rtt = None,
     trace: Trace = None,
@@ -272,10 +276,10 @@ def run(
     queue = _queue(aqm[0]) if aqm else _core.queue(scenario.queue)
     work = experiment.plan(scenario, [queue], series_bin_s=targets.bins(series), first_series=html is not None)
     if pcap is None:
-        outcome = _simulate(scenario, work, 1)
+        outcome = _measure(scenario, work, 0, rpm)
     else:
         kept: list[Outcome] = []
-        files.write_whole(pcap, lambda part: kept.append(_simulate(scenario, work, 1, part)))
+        files.write_whole(pcap, lambda part: kept.append(_measure(scenario, work, 0, rpm, part)))
         outcome = kept[0]
     if not targets.quiet and outcome.records:
         rows = stats.summarise(outcome.records)
@@ -284,7 +288,7 @@ def run(
         if felt := table.felt(outcome.records, out.width):
             out.print(felt)
         record = outcome.records[0]
-        out.print(table.flows(record))
+        out.print(table.flows(record, out.width))
         if record.get("hosts"):
             out.print(table.hosts(record))
         for tins, title in ((record.get("tins"), "tin"), ((record.get("up") or {}).get("tins"), "tin of the up link")):
@@ -393,7 +397,7 @@ def sweep(
     with bar("Simulating", total, "runs") as update:
         found = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
     if not targets.quiet:
-        _heading(scenario, scenario.seeds)
+        _heading(scenario, len(found) // max(1, len({(*map(str, p.values()), r["queue"]) for p, r in found})), values)
         out.print(table.sweep(found))
     targets.write_json([{"over": point, **record} for point, record in found], indent=None)
     if parquet is not None or csv is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
@@ -87,31 +88,60 @@ def run_controlled(
     Raises InputError, also where the queue lacks a knob that the controller sets.
     """
     if isinstance(queue, OwnQueue):
-        raise InputError(f"controller: {queue} is written in Python and has no knobs; its class decides by itself")
+        raise InputError(
+            f"{_title(controller)}: {queue} is written in Python and has no knobs; its class decides by itself"
+        )
     world = _core.World(scenario, queue, seed, series_bin_s=series_bin_s, pcap=pcap)
     _check_knobs(controller, queue, world.knobs())
-    world.control(float(controller.period))
+    with _named(controller):
+        world.control(_period(controller))
     while (question := world.run()) is not None:
         which, sub_queue, gauges = question
-        world.set(controller.decide(gauges), which, sub_queue)
+        knobs = controller.decide(gauges)
+        with _named(controller):
+            world.set(knobs, which, sub_queue)
     named = {"scenario_hash": fingerprint(scenario), "controller": type(controller).__name__}
     record: Mapping[str, Any] = json.loads(world.finish()) | named
     return record
 
 
+@contextmanager
+def _named(controller: Controller) -> Iterator[None]:
+    """Put the class of the controller before what is wrong with its answer."""
+    try:
+        yield
+    except (InputError, TypeError) as error:
+        raise type(error)(f"{_title(controller)}: {error}") from None
+
+
+def _title(controller: Controller) -> str:
+    return f"controller {type(controller).__name__}"
+
+
+def _period(controller: Controller) -> float:
+    if not callable(getattr(controller, "decide", None)):
+        raise InputError("it has no method decide(gauges); docs/extending.md shows one")
+    period: Any = getattr(controller, "period", None)
+    try:
+        return float(period)
+    except (TypeError, ValueError):
+        remedy = "write the seconds between two decisions, as in period = 0.1"
+        raise InputError(f"its period is {period!r}; {remedy}") from None
+
+
 def _check_knobs(controller: Controller, queue: str, there: Sequence[str]) -> None:
     wanted = getattr(controller, "knobs", None)
     if isinstance(wanted, str):
-        raise InputError(f'controller: knobs = "{wanted}" is one text; write knobs = ("{wanted}",)')
+        raise InputError(f'{_title(controller)}: knobs = "{wanted}" is one text; write knobs = ("{wanted}",)')
     if not isinstance(wanted, Sequence | Set):
         if not there:
             remedy = (
                 'choose another queue, as in aqm="fifo", or write knobs = () in a controller that only reads gauges'
             )
-            raise InputError(f"controller: `{queue}` has no knobs; {remedy}")
+            raise InputError(f"{_title(controller)}: `{queue}` has no knobs; {remedy}")
         return
     for knob in wanted:
-        known("knob", str(knob), Knobs.__annotations__, "controller")
+        known("knob", str(knob), Knobs.__annotations__, _title(controller))
         if knob not in there:
             has = f"it has {', '.join(there)}" if there else "it has none"
-            raise InputError(f"controller: `{queue}` has no knob {knob}; {has}")
+            raise InputError(f"{_title(controller)}: `{queue}` has no knob {knob}; {has}")

@@ -112,6 +112,8 @@ class Outcome:
     wall_s: float = 0.0
     packets: float = 0.0
     """Bottleneck packets simulated, warm-up included."""
+    again: int = 0
+    """Runs repeated with probes, of which `by_job` has only the responsiveness."""
     real: bool = False
     """Real packets through an emulated link, nothing left out, a record per direction."""
 

@@ -21,6 +21,7 @@ _COUNTS = pl.List(pl.UInt64)
 _FLOW = pl.Struct(
     {
         "kind": pl.String(),
+        "name": pl.String(),
         "cc": pl.String(),
         "direction": pl.String(),
         "base_rtt_ms": _FLOAT,
@@ -72,9 +73,23 @@ _TIN = pl.Struct(
         "quantum": pl.UInt32(),
     }
 )
+_END = pl.Struct(
+    {
+        "direction": pl.String(),
+        "mos": _FLOAT,
+        "mouth_to_ear_ms": _SUMMARY,
+        "late_loss": _FLOAT,
+        "frame_delay_ms": _SUMMARY,
+        "freezes_per_minute": _FLOAT,
+        "below_24fps": _FLOAT,
+        "rate_mbps": _FLOAT,
+    }
+)
 _APPLICATION = pl.Struct(
     {
         "kind": pl.String(),
+        "name": pl.String(),
+        "host": pl.String(),
         "mos": _FLOAT,
         "mouth_to_ear_ms": _SUMMARY,
         "late_loss": _FLOAT,
@@ -91,6 +106,7 @@ _APPLICATION = pl.Struct(
         "switches": _COUNT,
         "rate_mbps": _FLOAT,
         "rpm": _FLOAT,
+        "ends": pl.List(_END),
     }
 )
 _AIM = pl.Struct(dict.fromkeys(("streaming", "gaming", "rtc"), pl.Struct({"points": _FLOAT, "score": pl.String()})))
@@ -126,6 +142,7 @@ _HOP = pl.Struct(
 _UP = pl.Struct(
     {
         "queue": pl.String(),
+        "goodput_mbps": _FLOAT,
         "throughput_mbps": _FLOAT,
         "capacity_mbps": _FLOAT,
         "utilisation": _FLOAT,

@@ -293,6 +293,9 @@ class Flow(_From, total=False):
     )
     """Kind of traffic; each has its own keys. Default: "tcp"."""
 
+    name: str | None
+    """What records call the flows and their application. Default: none."""
+
     count: int | None
     """Number of such flows; at most 65,535 in all tables together. Default: 4 for tcp, 1 for the others."""
 

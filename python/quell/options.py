@@ -58,6 +58,14 @@ Ray = Annotated[
     str | None,
     typer.Option(metavar="local|ADDRESS", help=f"Run on a Ray cluster (needs ray: {escape(install('ray'))})."),
 ]
+Rpm = Annotated[
+    bool | None,
+    typer.Option(
+        "--rpm/--no-rpm",
+        help="Run every seed, or none, again with probes, for responsiveness (RPM); default: one seed in five.",
+        show_default=False,
+    ),
+]
 Json = Annotated[
     str | None,
     typer.Option(

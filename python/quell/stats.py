@@ -107,7 +107,11 @@ MEASURES = (
     Measure("loss_rate", "loss", "%", 2, -1, 100.0),
     Measure("mark_rate", "marks", "%", 2, 0, 100.0),
     Measure("jain", "Jain", "0..1", 3, +1),
+    Measure("up.goodput_mbps", "up goodput", "Mbit/s", 2, +1),
+    Measure("up.utilisation", "up used", "%", 1, +1, 100.0),
+    Measure("up.sojourn_ms.mean", "up mean", "ms", 1, -1),
     Measure("up.sojourn_ms.p95", "up p95", "ms", 1, -1),
+    Measure("up.loss_rate", "up loss", "%", 2, -1, 100.0),
     Measure("rtt_ms.p95", "RTT p95", "ms", 1, -1),
     Measure("fct_ms.p95", "FCT p95", "ms", 0, -1),
 )
@@ -115,6 +119,17 @@ MEASURES = (
 
 FRONT = ("goodput_mbps", "sojourn_ms.p95")
 """What the Pareto front trades."""
+UPWARD = ("up.goodput_mbps", "up.utilisation", "up.sojourn_ms.mean", "up.loss_rate")
+"""What is shown of the other direction where no data go down, in place of `DOWNWARD`."""
+DOWNWARD = (
+    "goodput_mbps",
+    "utilisation",
+    "sojourn_ms.mean",
+    "sojourn_ms.p95",
+    "sojourn_ms.p99",
+    "loss_rate",
+    "mark_rate",
+)
 
 
 @dataclass(frozen=True)
@@ -187,16 +202,25 @@ def summarise(records: Iterable[Record]) -> list[Row]:
         Row(queue, len(runs), {m.key: estimate(m.of(r) for r in runs) for m in MEASURES}, on_front=False)
         for queue, runs in by_queue.items()
     ]
-    on_front = front([(row.values[FRONT[0]], row.values[FRONT[1]]) for row in rows])
+    gain, cost = (f"up.{key}" for key in FRONT) if upward(rows) else FRONT
+    on_front = front([(row.values[gain], row.values[cost]) for row in rows])
     return [replace(row, on_front=on) for row, on in zip(rows, on_front, strict=True)]
+
+
+def upward(rows: Sequence[Row]) -> bool:
+    """Tell whether all data go up: the bottleneck's queue then holds nothing but acknowledgments."""
+    return not any(row.mean("goodput_mbps") for row in rows) and any(row.mean("up.goodput_mbps") for row in rows)
 
 
 def shown_measures(rows: Sequence[Row]) -> list[Measure]:
     """List the measures to show: those that some run has, and marks only where packets were marked.
 
-    Their digits fit the values.
+    Of the two directions it is the one of the data. Their digits fit the values.
     """
-    present = [fitting(m, rows) for m in MEASURES if any(r.values[m.key] is not None for r in rows)]
+    left_out = DOWNWARD if upward(rows) else UPWARD
+    present = [
+        fitting(m, rows) for m in MEASURES if m.key not in left_out and any(r.values[m.key] is not None for r in rows)
+    ]
     return [m for m in present if m.key != "mark_rate" or any(r.mean(m.key) for r in rows)]
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from quell import felt as _felt
 from quell.frontier import Point
 from quell.output import one_line
-from quell.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise
+from quell.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise, upward
 
 _SWEPT = ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "grade_ms", "loss_rate")
 _BEST = "bold green"
@@ -33,6 +33,7 @@ _SPARE = (
     "jain",
     "sojourn_ms.mean",
     "utilisation",
+    "rpm",
     "grade_ms",
     "loss_rate",
 )
@@ -81,8 +82,8 @@ def _cell(value: Estimate | None, measure: Measure, is_best: bool) -> Text:
     return text
 
 
-def legend(rows: Sequence[Row]) -> Text:
-    """Explain the marks of the comparison."""
+def legend(rows: Sequence[Row], *, color: bool = True) -> Text:
+    """Explain the marks of the comparison; without `color` the best of a column has none."""
     runs = max((r.runs for r in rows), default=0)
     text = Text("sojourn: time in the queue. ", "dim")
     text.append(_FRONT, "cyan")
@@ -91,10 +92,17 @@ def legend(rows: Sequence[Row]) -> Text:
         "(differences below 1 % or within ± are ties). ",
         "dim",
     )
-    text.append("best", _BEST)
-    text.append(" of its column.", "dim")
+    if color:
+        text.append("best", _BEST)
+        text.append(" of its column. ", "dim")
+    if any(row.values["rpm"] is not None for row in rows):
+        text.append("RPM: round trips per minute under load. ", "dim")
     if runs > 1:
-        text.append(f" ±: 95 % confidence over {runs} runs.", "dim")
+        text.append(f"±: 95 % confidence over {runs} runs.", "dim")
+    if upward(rows):
+        text.append(
+            "\nAll data go up: the columns are those of [link.up], and its queue is the same in all rows.", "dim"
+        )
     if same := alike(rows):
         text.append(f"\n{', '.join(same)}: every seed gave the same run, so ± says nothing. ", "dim")
         text.append('Flows that start together differ by seed with stagger = "1s".', "dim")
@@ -120,27 +128,32 @@ def _columns(first: str, *numbers: str) -> Table:
     return table
 
 
-def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
-    """List the flows of one run."""
-    table = _columns(
-        "flow",
-        "goodput\nMbit/s",
-        "delay\nmean ms",
-        "delay\np95 ms",
-        "jitter\nms",
-        "loss\n%",
-        "RTT p95\nms",
-        "cwnd\npackets",
-        "resent\nsegments",
-        "FCT p50\nms",
-    )
+_FLOW_COLUMNS = (
+    "goodput\nMbit/s", "delay\nmean ms", "delay\np95 ms", "jitter\nms", "loss\n%", "RTT p95\nms", "cwnd\npackets",
+    "resent\nsegments", "FCT p50\nms",
+)  # fmt: skip
+_FLOW_SPARE = (8, 6, 7, 1, 5)
+"""Which of them go first where the terminal is narrow."""
+
+
+def flows(record: Mapping[str, Any], width: int = 100, at_most: int = 20) -> Table:
+    """List the flows of one run; columns that do not fit into `width` characters are left out."""
+    kept = list(range(len(_FLOW_COLUMNS)))
+    for spare in (-1, *_FLOW_SPARE):
+        kept = [k for k in kept if k != spare]
+        table = _flows(record, kept, at_most)
+        if _width(table) <= width:
+            break
+    return table
+
+
+def _flows(record: Mapping[str, Any], kept: Sequence[int], at_most: int) -> Table:
+    table = _columns("flow", *(_FLOW_COLUMNS[k] for k in kept))
     for flow in record["flows"][:at_most]:
         delay, rtt, fct = (flow.get(key) or {} for key in ("delay_ms", "rtt_ms", "fct_ms"))
         jitter, loss = flow.get("jitter_ms"), flow.get("loss_rate")
         tcp = bool(flow["cc"])
-        table.add_row(
-            f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms"
-            + (f" {flow['kind']}" if flow["cc"] and flow["kind"] != "tcp" else ""),
+        cells = (
             f"{flow['goodput_mbps']:.3f}",
             *(f"{delay[k]:.1f}" if k in delay else "–" for k in ("mean", "p95")),
             "–" if jitter is None else f"{jitter:.2f}",
@@ -150,9 +163,17 @@ def flows(record: Mapping[str, Any], at_most: int = 20) -> Table:
             f"{flow['retransmits']}" if tcp else "–",
             f"{fct['p50']:.0f}" if "p50" in fct else "–",
         )
+        table.add_row(_flow_name(flow), *(cells[k] for k in kept))
     if (more := len(record["flows"]) - at_most) > 0:
         table.add_row(f"… {more} more")
     return table
+
+
+def _flow_name(flow: Mapping[str, Any]) -> str:
+    if name := flow.get("name"):
+        return one_line(name)
+    more = f" {flow['kind']}" if flow["cc"] and flow["kind"] != "tcp" else ""
+    return f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms{more}"
 
 
 def felt(records: Sequence[Record], width: int) -> Table | None:

@@ -89,6 +89,9 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 pub struct Flow {
     /// The `kind` in a file.
     pub kind: String,
+    /// Its name, where the scenario has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Congestion control; empty for what has none.
     pub cc: String,
     /// `down`: in the bottleneck's direction, or `up`.
@@ -134,8 +137,21 @@ pub struct Flow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Application {
-    /// The `kind` of its flow.
+    /// The `kind` of its flow; empty within `ends`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// The name of its flow, where the scenario has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The host behind the bottleneck, where the scenario names it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// Of an end: the direction of what it receives, `down` or `up`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub direction: String,
+    /// The results of both ends of a call; the application's own are those of the worse one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<Application>,
     /// Mean opinion score of a call for who hears worse, 1 to 4.5 (ITU-T G.107).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mos: Option<f64>,
@@ -339,6 +355,9 @@ pub struct Hop {
 pub struct Up {
     /// Queue words.
     pub queue: String,
+    /// Application bytes that reached their receivers, all flows in this direction, Mbit/s.
+    #[serde(default)]
+    pub goodput_mbps: f64,
     /// Wire throughput, Mbit/s.
     pub throughput_mbps: f64,
     /// What the link offered on average, Mbit/s.
@@ -371,6 +390,7 @@ impl Up {
     pub fn of(queue: &str, run: Run) -> Self {
         Self {
             queue: queue.to_owned(),
+            goodput_mbps: run.goodput_mbps,
             throughput_mbps: run.throughput_mbps,
             capacity_mbps: run.capacity_mbps,
             utilisation: run.utilisation,

@@ -129,6 +129,25 @@ impl Scenario {
         self.0.to_toml()
     }
 
+    /// What `print` shows: the same.
+    fn __str__(&self) -> String {
+        self.toml()
+    }
+
+    fn __repr__(&self) -> String {
+        let s = &self.0;
+        let plural = if s.flows.len() == 1 { "" } else { "s" };
+        format!(
+            "<Scenario {}: queue {}, {}, {} seed{}, {} table{plural} of flows>",
+            s.name,
+            s.link.queue,
+            units::format_time(s.duration),
+            s.seeds,
+            if s.seeds == 1 { "" } else { "s" },
+            s.flows.len(),
+        )
+    }
+
     /// What pickle makes it from again.
     fn __getnewargs_ex__(&self) -> ((), BTreeMap<&str, String>) {
         ((), BTreeMap::from([("text", self.1.to_toml())]))

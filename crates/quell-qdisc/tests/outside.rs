@@ -119,6 +119,7 @@ enum Misdeed {
     Invents,
     NeverReturns,
     WaitsForThePast,
+    WaitsForTheNextNanosecond,
     MarksWhatIsNotCapable,
     CountsWrongBytes,
     TimerNeverMovesOn,
@@ -172,6 +173,7 @@ impl Discipline<Handle> for Rogue {
         match (self.misdeed, self.arrivals >= 4) {
             (Misdeed::NeverReturns, true) => return Got::Empty,
             (Misdeed::WaitsForThePast, true) => return Got::NotBefore(now),
+            (Misdeed::WaitsForTheNextNanosecond, true) => return Got::NotBefore(now + 1),
             (Misdeed::Invents, true) => return Got::Packet(self.foreign.lock().unwrap()[0]),
             (Misdeed::ReturnsTwice, true) => {
                 if let Some(packet) = self.last {
@@ -412,4 +414,33 @@ fn a_clone_goes_on_alike() {
         }
     }
     assert_eq!((one.q.failure(), two.q.failure()), (None, None));
+}
+
+#[test]
+fn what_waits_again_and_again_fails_but_not_what_is_asked_too_early() {
+    let mut q = rogue(
+        Misdeed::WaitsForTheNextNanosecond,
+        &Arc::new(Mutex::new(Vec::new())),
+    );
+    let (mut rng, mut drops, mut out) = (Rng::new(1, "rogue"), Vec::new(), Vec::new());
+    for id in 0..4 {
+        let packet = TestPacket::new(id, 100, 0, Ecn::NotEct);
+        q.offer(0, packet, &mut rng, &mut drops);
+    }
+    // The time that it named has not come.
+    for _ in 0..200_001 {
+        take(&mut q, 1, &mut rng, &mut drops, &mut out);
+    }
+    assert_eq!(q.failure(), None);
+    for now in 2..100_001 {
+        take(&mut q, now, &mut rng, &mut drops, &mut out);
+    }
+    assert_eq!((q.failure(), out.len(), drops.len()), (None, 0, 0));
+    take(&mut q, 100_001, &mut rng, &mut drops, &mut out);
+    let failure = q.failure().expect("a failure");
+    assert!(
+        failure.starts_with("Rogue let its packets wait 100000 times in a row, and none left; "),
+        "{failure}"
+    );
+    assert_eq!((out.len(), drops.len()), (0, 4));
 }

@@ -253,9 +253,7 @@ impl World {
         };
         let labels = self.labels_of(flow, flow.direction == Direction::Up);
         self.label(id, &requests, labels);
-        self.measures
-            .apps
-            .push(App::of_client(&flow.kind, report, id.slot));
+        self.measures.apps.push(App::of_client(report, id.slot));
         let hashes = [self.hash(0), self.hash(1)];
         let client = Client::new(id, report, model, tcp.clone(), path, hashes, span.1);
         self.net

@@ -19,6 +19,8 @@ const DETAILED: u32 = 100;
 pub struct Report {
     /// The `kind` in a file.
     pub kind: &'static str,
+    /// Its name in a file; empty without.
+    pub name: String,
     /// Congestion control; empty without.
     pub cc: String,
     /// Base round trip.
@@ -111,6 +113,7 @@ impl Report {
         let finite = web || tcp.is_some_and(|t| t.bytes.is_some());
         Self {
             kind: flow.kind.name(),
+            name: flow.name.clone(),
             cc: tcp.map_or("", |t| t.cc.name()).to_owned(),
             rtt_ns: flow.rtt,
             down: flow.direction == Direction::Down,

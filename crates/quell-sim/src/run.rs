@@ -168,15 +168,20 @@ impl World {
         let span = (now - self.measures.warm_at()).max(1);
         let flows = self.flow_records(now);
         let rtt = self.measures.rtt();
-        let mut down = Totals::default();
-        let reports = self.measures.reports.iter().zip(self.measured());
-        reports
-            .filter(|(r, _)| r.down)
-            .for_each(|(_, t)| down.add(&t));
+        let (mut down, mut upwards) = (Totals::default(), Totals::default());
+        for (report, totals) in self.measures.reports.iter().zip(self.measured()) {
+            match report.down {
+                true => down.add(&totals),
+                false => upwards.add(&totals),
+            }
+        }
         let (jain, fct_ms) = (self.jain(&flows), self.fct());
         let applications = self.application_records(&flows);
         let (hops, wifi) = (self.hop_records(now), self.wifi_record(now, span));
-        let (total, up) = (self.packets(), self.up_record(now));
+        let (total, up) = (
+            self.packets(),
+            self.up_record(now, mbps(upwards.bytes as f64, span)),
+        );
         let queue = self.queue_record(now);
         let down_ms: f64 = hops.iter().map(|hop| hop.sojourn_ms.mean).sum();
         let up_ms = up.as_ref().map_or(0.0, |up| up.sojourn_ms.mean);
@@ -335,6 +340,7 @@ impl World {
             };
             record::Flow {
                 kind: r.kind.into(),
+                name: r.name.clone(),
                 cc: r.cc.clone(),
                 direction: r.direction().into(),
                 base_rtt_ms: r.rtt_ns as f64 * ms,
@@ -370,26 +376,37 @@ impl World {
     }
 
     fn application_records(&self, flows: &[record::Flow]) -> Vec<Application> {
-        let measured = self.measured();
+        let (measured, reports) = (self.measured(), &self.measures.reports);
         let result = |app: &App| match app.client().map(|slot| &self.slots[usize::from(slot)]) {
             Some(Slot::Client(client)) => {
                 let loaded = || self.measures.rtt_of_transfers();
-                let result = client.model.result(self.now, loaded);
-                result.map(|r| Application {
-                    kind: app.kind.to_owned(),
-                    ..r
-                })
+                client.model.result(self.now, loaded)
             }
-            _ => app.result(self.now, app.reports.map(|r| measured[usize::from(r)].sent)),
+            _ => {
+                let of_way = app.reports.map(usize::from);
+                let sent = of_way.map(|i| measured[i].sent);
+                app.result(self.now, sent, of_way.map(|i| reports[i].direction()))
+            }
         };
-        let mut all: Vec<_> = self.measures.apps.iter().filter_map(result).collect();
-        let transfers = self.measures.reports.iter().zip(flows);
+        let named = |r: &Report, result: Application| Application {
+            kind: r.kind.to_owned(),
+            name: r.name.clone(),
+            host: r.host.clone().unwrap_or_default(),
+            ..result
+        };
+        let apps = self.measures.apps.iter();
+        let mut all: Vec<_> = apps
+            .filter_map(|app| Some(named(&reports[usize::from(app.reports[0])], result(app)?)))
+            .collect();
+        let transfers = reports.iter().zip(flows);
         let transfers =
             transfers.filter(|(r, _)| matches!(r.kind, "download" | "upload" | "backup"));
-        all.extend(transfers.map(|(r, flow)| Application {
-            kind: r.kind.to_owned(),
-            rate_mbps: Some(flow.goodput_mbps),
-            ..Application::default()
+        all.extend(transfers.map(|(r, flow)| {
+            let result = Application {
+                rate_mbps: Some(flow.goodput_mbps),
+                ..Application::default()
+            };
+            named(r, result)
         }));
         all
     }
@@ -457,13 +474,14 @@ impl World {
         (all.count() > 0).then(|| all.summary(1.0 / MS as f64))
     }
 
-    fn up_record(&mut self, now: Nanos) -> Option<record::Up> {
+    fn up_record(&mut self, now: Nanos, goodput_mbps: f64) -> Option<record::Up> {
         let up = self.scenario.up.as_ref()?;
         let port = self.net.ports.last_mut()?;
-        Some(record::Up::of(
-            &up.queue,
-            port.record(now, std::iter::empty()),
-        ))
+        let run = Run {
+            goodput_mbps,
+            ..port.record(now, std::iter::empty())
+        };
+        Some(record::Up::of(&up.queue, run))
     }
 
     fn hop_records(&mut self, now: Nanos) -> Vec<record::Hop> {

@@ -30,7 +30,8 @@ def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command:
         "figures": "\n".join(_figure(k, figure) for k, figure in enumerate(study.figures)),
         "tables": "\n".join(_matrix(table) for table in study.tables),
         "heading": escape(f"{paper.name}, reproduced" if rows else paper.name),
-        "measured": _measured(rows, digits) if rows else "",
+        "printed": _section("Printed and measured", _NOTE, _verdicts_first(rows), digits),
+        "others": _section("Measured, without a printed number", "", _unprinted(rows), digits),
         "command": escape(command),
         "data": report.embedded({"figures": [_plain(figure) for figure in study.figures]}),
         "css": f"{report.part('page.css')}\n{_part('page.css')}",
@@ -81,15 +82,26 @@ def _matrix(table: Table) -> str:
 
 
 _NOTE = (
-    "Mean over seeds, ± half the 95 % confidence interval (Student’s t). Better: the whole interval beats the print. "
-    "Reached: the mean is within the row’s tolerance. What a miss says under its row was measured by the same command. "
-    "Click a heading to sort."
+    "Misses first. Mean over seeds, ± half the 95 % confidence interval (Student’s t). "
+    "Better: the whole interval beats the print. Reached: the mean is within the row’s tolerance. "
+    "What a miss says under its row was measured by the same command. Click a heading to sort."
 )
 
 
-def _measured(rows: Sequence[dict[str, Any]], digits: dict[str, int]) -> str:
+def _verdicts_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """List the rows with a printed number, misses first, each part in the paper's order."""
+    return sorted((r for r in rows if r["printed"] is not None), key=lambda r: r["verdict"] != MISSED)
+
+
+def _unprinted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["printed"] is None]
+
+
+def _section(title: str, note: str, rows: Sequence[dict[str, Any]], digits: dict[str, int]) -> str:
+    if not rows:
+        return ""
     table = f'<div class="table">{_rows(rows, digits)}</div>'
-    return f'<section><h2>Printed and measured</h2><p class="note">{_NOTE}</p>{table}</section>'
+    return f'<section><h2>{title}</h2><p class="note">{note}</p>{table}</section>'
 
 
 def _rows(rows: Sequence[dict[str, Any]], digits: dict[str, int]) -> str:

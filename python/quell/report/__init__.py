@@ -84,7 +84,7 @@ def _queue(row: Row, runs: Sequence[Record], shown: Record) -> dict[str, Any]:
         "name": row.queue,
         "front": row.on_front,
         "m": measures,
-        "cdf": _pooled_cdf([r["sojourn_cdf"] for r in runs if r["sojourn_cdf"]]),
+        "cdf": pooled_cdf([r["sojourn_cdf"] for r in runs if r["sojourn_cdf"]]),
         "flows": _flows(runs),
         "series": _series(shown.get("series")),
     }
@@ -95,7 +95,7 @@ def _round(value: float | None, digits: int = 4) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 
-def _pooled_cdf(cdfs: Sequence[Sequence[Sequence[float]]]) -> list[list[float | None]] | None:
+def pooled_cdf(cdfs: Sequence[Sequence[Sequence[float]]]) -> list[list[float | None]] | None:
     """Average the runs' distributions: step functions, at times spread evenly on a logarithmic scale."""
     if not cdfs:
         return None

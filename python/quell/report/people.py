@@ -29,6 +29,8 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
             if (increase := estimate(r.get(key) for r in runs)) is not None:
                 letter = grade(increase.mean)
                 cards.append(_card(title, letter, _GRADES.get(letter, "bad")))
+        if (rpm := estimate(r.get("rpm") for r in runs)) is not None:
+            cards.append(_card("responsiveness", f"{rpm.mean:.0f} RPM", ""))
         rows.append(f'<h3>{escape(one_line(queue))}</h3>\n<ul class="cards">{"".join(cards)}</ul>')
     return (
         '<section id="people">\n<h2>What people experience</h2>\n'

@@ -221,6 +221,8 @@ enum Fault {
     Nothing,
     /// It named a time that is not in the future.
     Past,
+    /// It names one time after another, and nothing leaves or arrives.
+    Waits,
     /// Its timer stays due however often it runs.
     Timer,
 }
@@ -328,7 +330,13 @@ struct Inner<P> {
     failure: Option<String>,
     /// Packets that it had marked when it failed.
     marks: u64,
+    /// The time that it named last, and how many it named since a packet left or arrived, each after the one before had come.
+    named: Nanos,
+    waits: u32,
 }
+
+/// Times in a row that a discipline may name before it counts as stuck: one that looks again every millisecond has 100 s.
+const MOST_WAITS: u32 = 100_000;
 
 impl<P: Packet> Outside<P> {
     /// An empty queue.
@@ -343,6 +351,8 @@ impl<P: Packet> Outside<P> {
             },
             failure: None,
             marks: 0,
+            named: 0,
+            waits: 0,
         }))
     }
 }
@@ -397,6 +407,9 @@ impl<P: Packet> Inner<P> {
                 "returned no packet though it holds {held}; a time (NotBefore) lets them wait"
             ),
             Fault::Past => "let its packets wait for a time that is not in the future".into(),
+            Fault::Waits => format!(
+                "let its packets wait {MOST_WAITS} times in a row, and none left; the time that it names is to be the one at which the next may leave"
+            ),
             Fault::Timer => "has a timer that stays due after it has run".into(),
         };
         self.stop(format!("{} {what}", self.name));
@@ -426,6 +439,7 @@ impl<P: Packet> Discipline<P> for Outside<P> {
             return drops.drop(now, packet, DropCause::Overflow);
         }
         packet.set_enqueued(now);
+        inner.waits = 0;
         let handle = inner.held.put(packet);
         let mut dropped = Dropped {
             held: &mut inner.held,
@@ -454,9 +468,17 @@ impl<P: Packet> Discipline<P> for Outside<P> {
             Got::Packet(handle) => inner.held.take(&handle).map(Got::Packet),
             Got::Empty if inner.held.len() > 0 => Err(Fault::Nothing),
             Got::NotBefore(time) if time <= now => Err(Fault::Past),
+            Got::NotBefore(_) if inner.waits == MOST_WAITS => Err(Fault::Waits),
             Got::Empty => Ok(Got::Empty),
             Got::NotBefore(time) => Ok(Got::NotBefore(time)),
         };
+        match got {
+            Ok(Got::NotBefore(time)) => {
+                inner.waits += u32::from(now >= inner.named);
+                inner.named = time;
+            }
+            _ => inner.waits = 0,
+        }
         inner.check(now, fault.or(got.err()), drops);
         match got {
             Ok(Got::NotBefore(_)) if inner.failure.is_some() => Got::Empty,

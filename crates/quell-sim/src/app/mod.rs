@@ -29,8 +29,6 @@ pub enum Way {
 /// One application that runs.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// The `kind` in a file.
-    pub kind: &'static str,
     /// Places of its flows' results, one for each way.
     pub reports: [u16; 2],
     state: State,
@@ -56,17 +54,12 @@ impl App {
             FlowKind::VideoCall(_) => State::VideoCall(Box::default()),
             _ => return None,
         };
-        Some(Self {
-            kind: kind.name(),
-            reports,
-            state,
-        })
+        Some(Self { reports, state })
     }
 
     /// One whose client is in this slot of the flow table.
-    pub fn of_client(kind: &FlowKind, report: u16, slot: u16) -> Self {
+    pub fn of_client(report: u16, slot: u16) -> Self {
         Self {
-            kind: kind.name(),
             reports: [report; 2],
             state: State::Client(slot),
         }
@@ -107,26 +100,49 @@ impl App {
         }
     }
 
-    /// What the users experienced up to now, given how many datagrams were sent each way; `None` if it did not run.
-    pub fn result(&self, now: Nanos, sent: [u64; 2]) -> Option<Application> {
-        let result = match &self.state {
+    /// What the users experienced up to now, given how many datagrams were sent each way and in which direction that is; `None` if
+    /// it did not run.
+    pub fn result(
+        &self,
+        now: Nanos,
+        sent: [u64; 2],
+        directions: [&'static str; 2],
+    ) -> Option<Application> {
+        match &self.state {
             State::Call(listeners) => {
-                let heard = listeners.iter().zip(sent);
-                let mut results = heard.filter_map(|(l, sent)| l.result(sent));
-                // A call is as good as it is for who hears worse.
-                let first = results.next()?;
-                match results.next() {
-                    Some(second) if second.mos < first.mos => second,
-                    _ => first,
-                }
+                let heard = [0, 1].map(|way| listeners[way].result(sent[way]));
+                of_both(heard, directions, |end| [-end.mos.unwrap_or(1.0), 0.0, 0.0])
             }
-            State::Game(game) => game.result(sent[0])?,
-            State::VideoCall(ends) => ends.result(now)?,
-            State::Client(_) => return None,
-        };
-        Some(Application {
-            kind: self.kind.to_owned(),
-            ..result
-        })
+            State::Game(game) => game.result(sent[0]),
+            State::VideoCall(ends) => of_both(ends.results(now), directions, video_call::badness),
+            State::Client(_) => None,
+        }
     }
+}
+
+/// A call is as good as it is for the user who is worse off. Each end is at the place of the way that it receives.
+fn of_both(
+    results: [Option<Application>; 2],
+    directions: [&'static str; 2],
+    badness: impl Fn(&Application) -> [f64; 3],
+) -> Option<Application> {
+    let ends = results.into_iter().zip(directions);
+    let ends: Vec<_> = ends
+        .filter_map(|(end, direction)| {
+            Some(Application {
+                direction: direction.to_owned(),
+                ..end?
+            })
+        })
+        .collect();
+    let is_worse = |a: &Application, b: &Application| badness(a) > badness(b);
+    let mut worst = ends.first()?;
+    if let Some(other) = ends.get(1).filter(|other| is_worse(other, worst)) {
+        worst = other;
+    }
+    Some(Application {
+        direction: String::new(),
+        ends: ends.clone(),
+        ..worst.clone()
+    })
 }

@@ -124,26 +124,23 @@ impl Ends {
         self.peers[way as usize].over.get_or_insert(now);
     }
 
-    /// What the user experienced who is worse off; `None` if there was no call after the warm-up.
-    pub fn result(&self, now: Nanos) -> Option<Application> {
-        let seen = self.peers.iter().filter_map(|peer| {
-            let end = peer.over.unwrap_or(now);
-            peer.receiver.result(end)
-        });
-        let badness = |a: &Application| {
-            let delay = a.frame_delay_ms.map_or(f64::INFINITY, |d| d.p95);
-            [
-                a.below_24fps.unwrap_or(0.0),
-                a.freezes_per_minute.unwrap_or(0.0),
-                delay,
-            ]
-        };
-        seen.max_by(|a, b| {
-            badness(a)
-                .partial_cmp(&badness(b))
-                .unwrap_or(std::cmp::Ordering::Equal)
+    /// What the user experienced who receives each way; `None` if there was no call after the warm-up.
+    pub fn results(&self, now: Nanos) -> [Option<Application>; 2] {
+        // An end receives the way that the other sends.
+        [Way::Back, Way::There].map(|sent| {
+            let peer = self.peers.get(sent as usize)?;
+            peer.receiver.result(peer.over.unwrap_or(now))
         })
     }
+}
+
+/// By what an end's user is worse off, the gravest first.
+pub fn badness(end: &Application) -> [f64; 3] {
+    [
+        end.below_24fps.unwrap_or(0.0),
+        end.freezes_per_minute.unwrap_or(0.0),
+        end.frame_delay_ms.map_or(f64::INFINITY, |d| d.p95),
+    ]
 }
 
 impl Peer {

@@ -120,6 +120,16 @@ pub(super) fn keys_of(name: &str) -> Option<&'static TableKeys> {
     TABLES.iter().find(|t| t.name == name)
 }
 
+/// Can a table of this name have the key? Only flows of some kinds cannot.
+pub(super) fn takes(table: &Table, name: &str, key: &str) -> bool {
+    let kind = table.text("kind").unwrap_or("tcp");
+    let Some(kind) = KINDS.iter().find(|k| name == "flow" && k.name == kind) else {
+        return true;
+    };
+    let common = keys_of(name).is_some_and(|t| names(t.sections).contains(&key));
+    common || names(&of_kind(&(kind.make)())).contains(&key)
+}
+
 /// The names of all keys of some sections.
 pub(super) fn names(sections: &[&'static dyn Keys]) -> Vec<&'static str> {
     rows(sections).into_iter().map(|r| r.name).collect()

@@ -98,6 +98,8 @@ pub enum Direction {
 /// A table of like flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
+    /// What records call it; empty: nothing.
+    pub name: String,
     /// What it sends.
     pub kind: FlowKind,
     /// How many of them.
@@ -164,6 +166,7 @@ impl Default for Link {
 impl Default for Flow {
     fn default() -> Self {
         Self {
+            name: String::new(),
             kind: FlowKind::default(),
             count: 4,
             rtt: 20 * MS,

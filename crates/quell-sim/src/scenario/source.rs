@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// Changes keys. A table changes the keys that it names and leaves the others; where there is a list of tables, it
-    /// changes each of them. A list of tables takes the place of what was there. [`Node::Nothing`] takes a key away.
+    /// changes each of them, and a key that only some kinds of flows have those of these kinds. A list of tables takes the place of what was there. [`Node::Nothing`] takes a key away.
     pub fn replace(mut self, changes: &Table) -> Self {
         if changes.has("flow") {
             overrides::put_default_flow(&mut self.file);
@@ -138,7 +138,17 @@ fn merge(into: &mut Table, changes: &Table, name: &str) {
                 continue;
             }
             (Node::Table(changes), Some(Node::Tables(tables))) => {
-                tables.iter_mut().for_each(|t| merge(t, changes, &inner));
+                let of_some = |key: &str| tables.iter().any(|t| keys::takes(t, &inner, key));
+                let of_some: Vec<_> = changes.iter().map(|(key, _)| of_some(key)).collect();
+                for table in tables {
+                    let mut own = changes.clone();
+                    for ((key, _), of_some) in changes.iter().zip(&of_some) {
+                        if *of_some && !changes.has("kind") && !keys::takes(table, &inner, key) {
+                            own.remove(key);
+                        }
+                    }
+                    merge(table, &own, &inner);
+                }
                 continue;
             }
             (Node::Table(changes), _) => Node::Table(fresh(changes)),

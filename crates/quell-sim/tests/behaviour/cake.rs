@@ -211,7 +211,7 @@ fn wrong_names_say_where_they_are() {
     );
     assert_eq!(
         error("host = \" \""),
-        "s.toml:4: flow[1].host: no name of a host; write host = \"laptop\""
+        "s.toml:4: flow[1].host: not a name; write host = \"laptop\""
     );
     let cell = "[wifi]\nstations = 2\n[[flow]]\nhost = \"laptop\"\n";
     let read = Scenario::parse(cell, "s.toml", &Overrides::default());

@@ -35,6 +35,19 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
             "kind of traffic; each has its own keys",
         ),
         key::<Flow>(
+            "name",
+            Field::Other {
+                syntax: "NAME",
+                set: |f, text| {
+                    f.name = named(text, "name", "backup")?;
+                    Ok(())
+                },
+                get: |f| f.name.clone(),
+            },
+            "what records call the flows and their application",
+        )
+        .or("none"),
+        key::<Flow>(
             "count",
             Field::Count(|f| &mut f.count, 1, MOST_FLOWS),
             "number of such flows; at most 65,535 in all tables together",
@@ -170,7 +183,7 @@ pub(in crate::scenario) static WAY: Section<Way> = Section {
             Field::Other {
                 syntax: "NAME",
                 set: |w, text| {
-                    w.host = Some(host(text)?);
+                    w.host = Some(named(text, "host", "laptop")?);
                     Ok(())
                 },
                 get: |w| w.host.clone().unwrap_or_default(),
@@ -183,7 +196,7 @@ pub(in crate::scenario) static WAY: Section<Way> = Section {
             Field::Other {
                 syntax: "NAME",
                 set: |w, text| {
-                    w.to_host = Some(host(text)?);
+                    w.to_host = Some(named(text, "to_host", "server")?);
                     Ok(())
                 },
                 get: |w| w.to_host.clone().unwrap_or_default(),
@@ -197,11 +210,11 @@ pub(in crate::scenario) static WAY: Section<Way> = Section {
     finish: |_, _| Ok(()),
 };
 
-/// The name of a host.
-fn host(text: &str) -> Result<String, Error> {
+/// A name: `key` and an `example` are for the error.
+fn named(text: &str, key: &str, example: &str) -> Result<String, Error> {
     match text.trim() == text && !text.is_empty() && !text.contains(char::is_control) {
         true => Ok(text.to_owned()),
-        false => Err(Error::new("no name of a host").remedy("write host = \"laptop\"")),
+        false => Err(Error::new("not a name").remedy(format!("write {key} = \"{example}\""))),
     }
 }
 

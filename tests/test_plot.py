@@ -1,0 +1,124 @@
+"""Pictures for print, and tables for LaTeX."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import quell
+from conftest import make_record
+from quell import plot
+from quell.frame import runs as frame_of
+
+QUEUES = ["pfifo", "fq_codel", "cake"]
+
+
+@pytest.fixture(scope="module")
+def runs() -> pl.DataFrame:
+    return quell.compare("household", QUEUES, seeds=2, duration="20s", warmup="5s", series=0.2)
+
+
+def test_the_front_has_a_dot_for_each_queue_where_the_summary_says(runs: pl.DataFrame) -> None:
+    [axes] = plot.front(runs).axes
+    summary = quell.summary(runs)
+    dots = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if len(line.get_xdata()) == 1]  # type: ignore[arg-type, index]
+    expected = summary.select("sojourn_ms.p95", "goodput_mbps").rows()
+    assert [(pytest.approx(x), pytest.approx(y)) for x, y in expected] == dots
+    assert [text.get_text() for text in axes.texts] == QUEUES
+    assert axes.get_xscale() == "log"
+
+
+def test_distributions_end_at_100_percent_and_differ_without_color(runs: pl.DataFrame) -> None:
+    [axes] = plot.sojourn(runs).axes
+    assert [line.get_label() for line in axes.lines] == QUEUES
+    assert [line.get_ydata()[-1] for line in axes.lines] == [pytest.approx(100)] * 3  # type: ignore[index]
+    assert len({line.get_linestyle() for line in axes.lines}) == 3
+    assert len({line.get_color() for line in axes.lines}) == 3
+
+
+def test_each_flow_has_a_dot_and_each_kind_a_shape(runs: pl.DataFrame) -> None:
+    [axes] = plot.flows(runs).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == QUEUES
+    per_queue = len(runs["flows"][0])
+    drawn = [line for line in axes.lines if len(line.get_xdata())]  # type: ignore[arg-type]
+    assert len(drawn) == 3 * per_queue
+    first = [f[0]["goodput_mbps"] for q, f in runs.select("queue", "flows").rows() if q == "pfifo"]
+    assert drawn[0].get_xdata()[0] == pytest.approx(sum(first) / 2)  # type: ignore[index]
+
+
+def test_series_are_those_of_the_seed(runs: pl.DataFrame) -> None:
+    seed = runs["seed"][-1]
+    rate, backlog = plot.series(runs, seed=seed).axes
+    [of_seed] = runs.filter((pl.col("seed") == seed) & (pl.col("queue") == "pfifo"))["series"]
+    assert rate.lines[0].get_ydata() == pytest.approx(of_seed["throughput_mbps"])
+    assert rate.lines[0].get_xdata()[0] == pytest.approx(0.1)  # type: ignore[index]
+    assert backlog.get_yscale() == "log"
+    with pytest.raises(quell.InputError, match="pfifo has no run with seed 5 "):
+        plot.series(runs, seed=5)
+    with pytest.raises(quell.InputError, match="no time series; write"):
+        plot.series(runs.with_columns(series=pl.lit(None)))
+
+
+def test_a_table_is_the_terminals_with_what_latex_needs() -> None:
+    records = [make_record("pie ecn", seed, goodput=10.0 + seed, p95=20.0) for seed in (1, 2)]
+    records += [make_record("a_b & 50%", seed, goodput=5.0, p95=2.0) for seed in (1, 2)]
+    text = plot.latex(frame_of(records))
+    lines = text.splitlines()
+    assert lines[0] == r"% needs \usepackage{booktabs}"
+    assert lines[1] == r"\begin{tabular}{l" + "r" * lines[3].count("&") + "}"
+    assert r"goodput, Mbit/s & used, \% & sojourn mean, ms" in lines[3]
+    # 11 and 12: their deviation is 0.707, Student's t 12.706, over the root of 2.
+    assert r"pie ecn & \textbf{11.50} $\pm$ 6.35 &" in lines[5]
+    assert lines[6].startswith(r"a\_b \& 50\% & 5.00 $\pm$ 0.00 & ")
+    assert all(line.endswith(r"\\") for line in (lines[3], *lines[5:7]))
+    assert len({line.count(" & ") - line.count(r"\&") for line in (lines[3], *lines[5:7])}) == 1
+    assert text.endswith("\\bottomrule\n\\end{tabular}\n")
+
+
+def test_what_people_experience_is_a_table_too(runs: pl.DataFrame) -> None:
+    lines = plot.latex(runs, people=True).splitlines()
+    assert lines[3].startswith("queue & call, MOS & frame p95, ms &")
+    assert [line.split(" & ")[0] for line in lines[5:8]] == ["pfifo", r"fq\_codel", "cake"]
+    with pytest.raises(quell.InputError, match="no applications"):
+        plot.latex(frame_of([make_record("a")]), people=True)
+
+
+def test_saving_writes_every_figure_the_same_each_time(runs: pl.DataFrame, tmp_path: Path) -> None:
+    paths = plot.save(runs, tmp_path / "new" / "figures")
+    names = [f"{name}.{kind}" for name in ("front", "sojourn", "flows", "series") for kind in ("pdf", "svg")]
+    assert [path.name for path in paths] == [*names, "table.tex", "people.tex"]
+    assert paths[0].read_bytes().startswith(b"%PDF-")
+    assert b"/Type3" not in paths[0].read_bytes()
+    assert paths[1].read_text("utf-8").startswith("<?xml")
+    again = plot.save(runs, tmp_path / "again")
+    assert [p.read_bytes() for p in paths] == [p.read_bytes() for p in again]
+    fewer = plot.save(frame_of([make_record("a", series=None)]), tmp_path / "fewer", ["png"])
+    assert [path.name for path in fewer] == ["front.png", "sojourn.png", "flows.png", "table.tex"]
+
+
+def test_bad_input_is_one_line(runs: pl.DataFrame, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    cases: list[tuple[Any, str]] = [
+        (lambda: plot.save(runs, tmp_path / "file"), "folder: .*cannot be made"),
+        (lambda: plot.save(runs, tmp_path, ["pfd"]), "unknown format `pfd`; did you mean `pdf`"),
+        (lambda: plot.front(runs.clear()), "no runs"),
+        (lambda: plot.front(pl.concat([runs, runs.with_columns(scenario_hash=pl.lit("x"))])), "runs of 2 scenarios"),
+    ]
+    for call, words in cases:
+        with pytest.raises(quell.InputError, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_without_matplotlib_the_error_says_how_to_install_it() -> None:
+    code = "import sys; sys.modules['matplotlib'] = None; import quell; import quell.plot"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "quell.plot needs matplotlib: " in done.stderr.splitlines()[-1]
+    assert "plot" in done.stderr.splitlines()[-1].partition("matplotlib: ")[2]
