@@ -99,6 +99,29 @@ def test_a_tree_with_one_leaf_has_the_least_ceiling_on_the_way() -> None:
         tc.read(commands + second)
 
 
+def test_a_size_table_that_a_keyword_describes_is_the_framing() -> None:
+    def framing(stab: str) -> str | None:
+        lines = (
+            f"tc qdisc add dev eth0 root handle 1: stab {stab} htb default 10\n"
+            "tc class add dev eth0 parent 1: classid 1:10 htb rate 1mbit\n"
+            "tc qdisc add dev eth0 parent 1:10 fq_codel\n"
+        )
+        return tc.read(lines).down.framing
+
+    # A size table counts from Ethernet's header on, 14 bytes.
+    assert framing("overhead 4 mpu 64 linklayer ethernet") == "docsis"
+    assert framing("mtu 2047 tsize 512 mpu 0 overhead 26 linklayer adsl") == "pppoe-llcsnap"
+    with pytest.raises(InputError, match="stab: overhead 5 mpu 0 linklayer ethernet is no framing"):
+        framing("overhead 5")
+    with pytest.raises(InputError, match="are to be numbers"):
+        framing("overhead lots")
+
+
+def test_deleting_what_arrives_leaves_the_queue_of_what_leaves() -> None:
+    text = "tc qdisc replace dev eth0 root cake bandwidth 10mbit\ntc qdisc del dev eth0 ingress\n"
+    assert tc.read(text).down.rate == "10mbit"
+
+
 def test_an_interface_and_its_ifb_are_both_directions() -> None:
     text = (
         "qdisc noqueue 0: dev lo root refcnt 2\n"

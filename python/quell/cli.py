@@ -48,6 +48,8 @@ from quell.output import Targets, bar, err, one_line, out, progress, si
 from quell.papers.cli import reproduce
 from quell.train import Stopped
 from quell.train.cli import training
+from quell.tune.cli import EXAMPLES as TUNE
+from quell.tune.cli import tune
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -497,6 +499,7 @@ app.command(
 )(reproduce)
 
 app.command(epilog=EVALUATE)(evaluate)
+app.command(epilog=TUNE)(tune)
 app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shell.shell)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("live", epilog=live.EXAMPLES)(live.live)

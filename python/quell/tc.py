@@ -18,6 +18,7 @@ from typing import Any
 
 from quell import _core
 from quell._core import InputError, Scenario
+from quell.framing import Framing
 from quell.notes import LeftOutWarning
 
 EXAMPLE = "'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'"
@@ -75,6 +76,8 @@ class _Qdisc:
     kind: str
     handle: str
     words: list[str]
+    framing: str | None = None
+    """Of its size table, in keywords."""
 
 
 @dataclass
@@ -202,10 +205,10 @@ def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
     else:
         (verb, *rest), kind, name = rest, "", ""
         if verb in ("show", "list", "ls", "del", "delete"):
-            if verb.startswith("del") and "dev" in rest[:-1]:
+            if verb.startswith("del") and "dev" in rest[:-1] and not {"ingress", "clsact"} & set(rest):
                 devices.pop(rest[rest.index("dev") + 1], None)
             return
-    dev, parent, options = "", "root", []
+    dev, parent, options, framing = "", "root", [], None
     while rest:
         word, *rest = rest
         if word in ("dev", "parent", "handle", "classid", "refcnt", "leaf") and rest:
@@ -218,7 +221,7 @@ def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
         elif word == "root":
             continue
         elif word == "stab":
-            raise _error("`stab` is not read; write the framing as cake's words, or in a scenario as `framing`")
+            framing, rest = _stab(rest)
         elif not kind:
             kind, options, rest = word, rest, []
         else:
@@ -229,7 +232,7 @@ def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
     if what == "class":
         device.classes[name] = _Class(parent, options)
     elif kind not in _IGNORED:
-        device.qdiscs[parent] = _Qdisc(kind, name.partition(":")[0] or "0", options)
+        device.qdiscs[parent] = _Qdisc(kind, name.partition(":")[0] or "0", options, framing)
 
 
 def _side(name: str, device: _Device, parent: str, left_out: list[str]) -> Side:
@@ -285,7 +288,31 @@ def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> S
     below = leaves[0] if leaves[0] in device.qdiscs else None
     inner = _side(name, device, below, left_out) if below else Side("pfifo")
     least_rate = min(rates, key=lambda rate: _core.quantity(rate, "rate"))
-    return Side(inner.queue, rate=least_rate, burst=burst or 1600, framing=inner.framing, delay=inner.delay)
+    framing = qdisc.framing or inner.framing
+    return Side(inner.queue, rate=least_rate, burst=burst or 1600, framing=framing, delay=inner.delay)
+
+
+def _stab(words: list[str]) -> tuple[str, list[str]]:
+    """Read a size table (tc-stab(8)) as framing; return the words after it, too."""
+    given, rest = {"overhead": "0", "mpu": "0", "linklayer": "ethernet"}, list(words)
+    while rest and rest[0] in (*given, "mtu", "tsize"):
+        name, value, *rest = [*rest, ""] if len(rest) < 2 else rest
+        given[name] = value
+    try:
+        # The kernel has counted Ethernet's header, keywords count from the IP packet on.
+        overhead, mpu = int(given["overhead"]) + 14, int(given["mpu"])
+    except ValueError:
+        raise _error(f"stab: {given['overhead']} and {given['mpu']} are to be numbers") from None
+    cells = given["linklayer"].replace("adsl", "atm")
+    wanted = (overhead, mpu, cells.replace("ethernet", "none"))
+    for words_ in (*sorted(_FRAMING), *(f"{word} ether-vlan" for word in sorted(_FRAMING))):
+        framing = Framing.of(words_)
+        if (framing.overhead, framing.mpu, framing.cells) == wanted:
+            return words_, rest
+    raise _error(
+        f"stab: overhead {given['overhead']} mpu {mpu} linklayer {given['linklayer']} is no framing of tc-cake(8)'s "
+        f"keywords; write it in a scenario as `framing` or `overhead`"
+    )
 
 
 def _own_queue(kind: str, values: dict[str, str]) -> str:

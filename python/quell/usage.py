@@ -13,6 +13,7 @@ COMMANDS = {
         "sweep": "Run a scenario with all combinations of some keys' values.",
         "rpm": "Measure responsiveness under working conditions, in round trips per minute.",
         "evaluate": "Evaluate queues as RFC 7928 has it: its scenarios, with a verdict and plots for each queue.",
+        "tune": "Search the queue settings that suit a line, and print lines to paste.",
         "queues": "List the queues with their options and defaults.",
         "scenarios": "List the built-in scenarios, or print one as a file.",
     },

@@ -1,0 +1,154 @@
+"""What a user wants from a line, in words, and how well a run does it: scores from 0 to 1 (docs/tune.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from quell import felt, stats
+from quell._core import InputError
+from quell.names import known
+
+if TYPE_CHECKING:
+    from quell.tune.line import Line
+
+Record = Mapping[str, Any]
+
+DEFAULT = "calls,games,bulk,responsive,fair"
+"""The balance that is taken where nothing is asked for."""
+
+_FREEZES_PER_MINUTE, _GAME_MS, _PAGE_S = 3.0, 50.0, 3.0
+"""What halves a score: the bounds of docs/applications.md."""
+_BEST_MOS = 4.41
+"""The E-model's score of a call without delay or loss (ITU-T G.107)."""
+_LEAST = 1e-3
+"""The least score: a geometric mean forgets all others beside a zero."""
+BULK = ("tcp", "download", "upload", "backup")
+"""Kinds of flows that transfer as much as they can."""
+
+
+def goodput(record: Record, direction: str) -> float:
+    """Return the goodput of all flows of a direction, Mbit/s."""
+    return math.fsum(flow["goodput_mbps"] for flow in record["flows"] if flow["direction"] == direction)
+
+
+def application(record: Record, title: str) -> float | None:
+    """Return one of `felt`'s figures, its mean over the applications of that kind; None where there is none."""
+    figure = next(figure for figure in felt.FIGURES if figure.title == title)
+    value = felt.mean([record], figure)
+    return None if value is None else value.mean
+
+
+def _calls(record: Record, _line: Line) -> float | None:
+    mos, freezes = application(record, "call"), application(record, "freezes")
+    parts = [] if mos is None else [(mos - 1) / (_BEST_MOS - 1)]
+    if freezes is not None:
+        parts.append(1 / (1 + freezes / _FREEZES_PER_MINUTE))
+    return stats.mean(parts) if parts else None
+
+
+def _games(record: Record, line: Line) -> float | None:
+    p99 = application(record, "game p99")
+    return None if p99 is None else 1 / (1 + max(0.0, p99 - line.rtt_ms) / _GAME_MS)
+
+
+def _pages(record: Record, _line: Line) -> float | None:
+    seconds = application(record, "page p50")
+    return None if seconds is None else 1 / (1 + seconds / _PAGE_S)
+
+
+def _bulk(record: Record, line: Line) -> float | None:
+    ways = [(way, rate) for way, rate in zip(("down", "up"), line.rates, strict=True) if line.transfers[way]]
+    shares = [goodput(record, way) / rate for way, rate in ways]
+    return stats.mean(shares) if shares else None
+
+
+def _responsive(record: Record, line: Line) -> float | None:
+    rpm = application(record, "responsiveness")
+    return None if rpm is None else rpm * line.rtt_ms / 60_000
+
+
+def _fair(record: Record, line: Line) -> float | None:
+    """Jain's index over the hosts with transfers, the mean of both directions; over flows where there are none."""
+    indices = []
+    for way, hosts in line.transfers.items():
+        # A host with only a call or a game takes what it needs.
+        shares = [
+            host["goodput_mbps"]
+            for host in record.get("hosts") or ()
+            if host["direction"] == way and host["host"] in hosts
+        ]
+        if len(shares) > 1 and (index := stats.jain(shares)) is not None:
+            indices.append(index)
+    if indices:
+        return stats.mean(indices)
+    return None if record["jain"] is None else float(record["jain"])
+
+
+_SCORES: dict[str, Callable[[Record, Line], float | None]] = {
+    "calls": _calls,
+    "games": _games,
+    "pages": _pages,
+    "bulk": _bulk,
+    "responsive": _responsive,
+    "fair": _fair,
+}
+WORDS = tuple(_SCORES)
+"""Every aim."""
+
+
+class Aims:
+    """The aims with their weights: `calls,bulk:2`."""
+
+    def __init__(self, text: str | None = None) -> None:
+        """Read the words. Raises InputError."""
+        self.weights: dict[str, float] = {}
+        for word in (text or DEFAULT).split(","):
+            name, colon, weight = word.strip().partition(":")
+            known("aim", name, WORDS, "--for")
+            if name in self.weights:
+                raise InputError(f"--for {text}: {name} is there twice; give each aim once, with one weight")
+            self.weights[name] = _weight(word.strip(), weight) if colon else 1.0
+
+    @property
+    def text(self) -> str:
+        """The aims as a user writes them."""
+        return ",".join(name if weight == 1 else f"{name}:{weight:g}" for name, weight in self.weights.items())
+
+    def scores(self, record: Record, line: Line) -> dict[str, float]:
+        """Score each aim of a run on a line.
+
+        Raises InputError for an aim that the run cannot tell anything about.
+        """
+        found = {}
+        for name in self.weights:
+            value = _SCORES[name](record, line)
+            if value is None:
+                raise InputError(f"--for {name}: no flow of the scenario measures it; {_remedy(name)}")
+            found[name] = min(1.0, max(_LEAST, value))
+        return found
+
+    def objective(self, record: Record, line: Line) -> float:
+        """Return the weighted geometric mean of the scores: a percent of one aim is worth a percent of another."""
+        scores = self.scores(record, line)
+        total = math.fsum(self.weights.values())
+        return math.exp(math.fsum(w * math.log(scores[name]) for name, w in self.weights.items()) / total)
+
+
+def _weight(word: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 100:
+        raise InputError(f"--for {word}: a weight is a number above 0 and at most 100; leave out what does not matter")
+    return value
+
+
+def _remedy(name: str) -> str:
+    kinds: dict[str, Iterable[str]] = {
+        "calls": ("call", "video_call"), "games": ("game",), "pages": ("page",), "bulk": BULK,
+        "responsive": BULK, "fair": ("two transfers",),
+    }  # fmt: skip
+    return f"add a flow ({' or '.join(kinds[name])}), or leave the aim out"

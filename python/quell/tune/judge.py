@@ -1,0 +1,218 @@
+"""Honest judging: candidates, the best default and what runs today, on seeds and lines that the search did not see.
+
+Three sets of runs, none of which shares a seed with another: the search's; a second one that chooses among its
+finalists and takes out options that bring nothing, on the line and on lines much like it; a third one, again on the
+line and its neighbours, that nothing is chosen by and whose figures are shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from quell import stats
+from quell.stats import Estimate, estimate
+from quell.tune import aims as aim
+from quell.tune import space
+from quell.tune.line import Line
+from quell.tune.search import Bench, Found, Run, Shapes, shapes
+from quell.tune.space import Setting
+
+SEEDS = 5
+_CHOOSING, _JUDGING = 100, 1000
+"""The first seeds of the second and the third set."""
+_LITTLE = 0.002
+"""An option that brings less than this share of the objective is taken out."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a setting gives on a line: means over seeds with their intervals."""
+
+    values: Mapping[str, Estimate | None]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the object of `--json`."""
+        ms = self.values["grade_ms"]
+        numbers = {key: interval(value) for key, value in self.values.items()}
+        return {
+            "grade": None if ms is None else stats.grade(ms.mean),
+            **{key: numbers[key] for key in ("grade_ms", "rpm", "mos")},
+            **{key: {way: numbers[f"{key}.{way}"] for way in ("down", "up")} for key in ("goodput_mbps", "p95_ms")},
+        }
+
+
+def interval(value: Estimate | None) -> dict[str, float | None] | None:
+    """Return a number of `--json`."""
+    if value is None:
+        return None
+    low = None if value.half is None else value.mean - value.half
+    return {"mean": value.mean, "low": low, "high": None if low is None else 2 * value.mean - low}
+
+
+def figures(record: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what METRICS has of a run."""
+    # A download waits in the line's FIFO and in the router's queue: at most as long as both 95th percentiles together.
+    waits = [record["sojourn_ms"], *(hop["sojourn_ms"] for hop in record.get("hops") or ())]
+    down = [wait["p95"] for wait in waits if wait is not None and wait["p95"] is not None]
+    up = record["up"]["sojourn_ms"]
+    return {
+        "grade_ms": record["grade_ms"],
+        "rpm": aim.application(record, "responsiveness"),
+        "mos": aim.application(record, "call"),
+        "goodput_mbps.down": aim.goodput(record, "down"),
+        "goodput_mbps.up": aim.goodput(record, "up"),
+        "p95_ms.down": math.fsum(down) if down else None,
+        "p95_ms.up": None if up is None else up["p95"],
+    }
+
+
+FIGURES = ("grade_ms", "rpm", "mos", "goodput_mbps.down", "goodput_mbps.up", "p95_ms.down", "p95_ms.up", "objective")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What changes when an option is left out: the objective and the figures, each left out less kept."""
+
+    option: str
+    effect: Metrics
+    grade: str | None
+    """The grade without it."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the object of `--json`."""
+        return {"option": self.option, "effect": self.effect.plain() | {"grade": self.grade}}
+
+
+@dataclass
+class Judged:
+    """What is printed."""
+
+    setting: Setting
+    """What is offered: the tuned one, or the best default where that is no worse."""
+    default: Setting
+    tuned: bool
+    """Whether the search found something that holds elsewhere."""
+    gain: Estimate | None = None
+    """Of the objective on the line, the search's setting over the default, seed by seed."""
+    gain_elsewhere: Estimate | None = None
+    """The same over the neighbouring lines."""
+    now: Metrics | None = None
+    of_default: Metrics | None = None
+    of_setting: Metrics | None = None
+    held_out: Metrics | None = None
+    default_held_out: Metrics | None = None
+    why: list[Reason] = field(default_factory=list)
+
+
+class Judge:
+    """Runs and compares settings on the line and its neighbours."""
+
+    def __init__(self, bench: Bench, line: Line, now: Shapes, seeds: int) -> None:
+        self.bench, self.line, self.now, self.seeds = bench, line, now, seeds
+        self.neighbours = line.neighbours()
+
+    def judge(self, found: Found, on_step: Callable[[str], object]) -> Judged:
+        """Judge what was found. Raises KeyboardInterrupt."""
+        defaults = sorted({space.default(s.kind) for s in found.scores}, key=lambda s: -found.scores.get(s, 0.0))[:3]
+        on_step("choosing among the finalists")
+        ranked = self._rank([*found.finalists, *defaults])
+        default = next(s for s in ranked if s in defaults)
+        best = next(s for s in ranked if s not in defaults) if any(s not in defaults for s in ranked) else default
+        on_step("leaving out options that bring nothing")
+        best = self._plain(best)
+        on_step("judging")
+        judged = self._compare(best, default)
+        self._measure(judged)
+        return judged
+
+    def _rank(self, settings: Sequence[Setting]) -> list[Setting]:
+        """Order settings by the mean objective of the line and the mean over its neighbours."""
+        unique = list(dict.fromkeys(settings))
+        self.bench.run(run for s in unique for run in self._choosing(s))
+        return sorted(unique, key=self._merit, reverse=True)
+
+    def _choosing(self, setting: Setting) -> Iterable[Run]:
+        for line, seeds in self._lines(_CHOOSING):
+            yield from (Run(line, shapes(setting, line), seed) for seed in seeds)
+
+    def _lines(self, first: int) -> Iterable[tuple[Line, range]]:
+        """List the line and its neighbours with their seeds; each neighbour has others."""
+        yield self.line, range(first, first + self.seeds)
+        for index, line in enumerate(self.neighbours, 1):
+            start = first + 100 * index
+            yield line, range(start, start + max(1, self.seeds // 2))
+
+    def _merit(self, setting: Setting) -> float:
+        means = [self.bench.mean(line, shapes(setting, line), seeds) for line, seeds in self._lines(_CHOOSING)]
+        here, *there = (0.0 if mean is None else mean for mean in means)
+        return (here + stats.mean(there)) / 2
+
+    def _plain(self, setting: Setting) -> Setting:
+        """Take out options that bring next to nothing, the least first."""
+        while changed := [name for name in setting.changed() if name not in (space.RATE_DOWN, space.RATE_UP)]:
+            less = [setting.without(name) for name in changed]
+            self._rank([setting, *less])
+            best = max(less, key=self._merit)
+            if self._merit(best) < self._merit(setting) * (1 - _LITTLE):
+                break
+            setting = best
+        return setting
+
+    def _compare(self, best: Setting, default: Setting) -> Judged:
+        """Offer the search's setting only if it is better on the line, seed by seed, and on average elsewhere."""
+        plan = list(self._lines(_JUDGING))
+        self.bench.run(
+            Run(line, shapes(s, line), seed) for s in (best, default) for line, seeds in plan for seed in seeds
+        )
+        here, *there = (self._differences(best, default, line, seeds) for line, seeds in plan)
+        gain = estimate(here)
+        elsewhere = estimate(stats.mean(values) for values in there if values)
+        certain = gain is not None and gain.mean - (gain.half or 0.0) > 0
+        tuned = best != default and certain and elsewhere is not None and elsewhere.mean > 0
+        return Judged(best if tuned else default, default, tuned, gain, elsewhere)
+
+    def _differences(self, a: Setting, b: Setting, line: Line, seeds: Iterable[int]) -> list[float]:
+        pairs = [[self.bench.value(Run(line, shapes(s, line), seed)) for s in (a, b)] for seed in seeds]
+        return [x - y for x, y in pairs if x is not None and y is not None]
+
+    def _measure(self, judged: Judged) -> None:
+        seeds = range(_JUDGING, _JUDGING + self.seeds)
+        changed = judged.setting.changed() if judged.tuned else []
+        less = {name: judged.setting.without(name) for name in changed}
+        self.bench.run(Run(self.line, ways, seed) for ways in (self.now, *self._ways(less.values())) for seed in seeds)
+        judged.now = self._metrics([(self.line, self.now, seeds)])
+        judged.of_default = self._metrics([(self.line, shapes(judged.default, self.line), seeds)])
+        judged.of_setting = self._metrics([(self.line, shapes(judged.setting, self.line), seeds)])
+        judged.held_out = self._elsewhere(judged.setting)
+        judged.default_held_out = self._elsewhere(judged.default)
+        judged.why = [self._reason(judged.setting, name, without, seeds) for name, without in less.items()]
+
+    def _ways(self, settings: Iterable[Setting]) -> list[Shapes]:
+        return [shapes(setting, self.line) for setting in settings]
+
+    def _elsewhere(self, setting: Setting) -> Metrics:
+        _, *plan = self._lines(_JUDGING)
+        return self._metrics([(line, shapes(setting, line), seeds) for line, seeds in plan])
+
+    def _metrics(self, plan: Iterable[tuple[Line, Shapes, Iterable[int]]]) -> Metrics:
+        seen = [self._seen(Run(line, ways, seed)) for line, ways, seeds in plan for seed in seeds]
+        return Metrics({key: estimate(run[key] for run in seen if run) for key in FIGURES})
+
+    def _seen(self, run: Run) -> dict[str, float | None]:
+        record = self.bench.record(run)
+        return {} if record is None else figures(record) | {"objective": self.bench.value(run)}
+
+    def _reason(self, setting: Setting, name: str, without: Setting, seeds: Iterable[int]) -> Reason:
+        kept, left = self._ways([setting, without])
+        pairs = [(self._seen(Run(self.line, left, seed)), self._seen(Run(self.line, kept, seed))) for seed in seeds]
+        grade = estimate(a["grade_ms"] for a, _ in pairs if a)
+        values = {key: estimate(_less(a, b, key) for a, b in pairs) for key in FIGURES}
+        return Reason(setting.shown(name), Metrics(values), None if grade is None else stats.grade(grade.mean))
+
+
+def _less(a: Mapping[str, float | None], b: Mapping[str, float | None], key: str) -> float | None:
+    left, kept = a.get(key), b.get(key)
+    return None if left is None or kept is None else left - kept

@@ -1,0 +1,106 @@
+"""systemd-networkd: sections of `.network` files (systemd.network(5)) and of an ifb's `.netdev`.
+
+networkd cannot redirect what arrives; two commands of tc do that, once the interface is up.
+"""
+
+from __future__ import annotations
+
+from quell.framing import Framing
+from quell.tune.line import Line, Shaped
+
+KINDS = ("cake", "fq_codel", "codel")
+"""Disciplines whose options networkd has; its PIE and fq_pie have only a limit."""
+
+LACKS = frozenset({"ingress"})
+"""What it has no words for."""
+
+_ISOLATION = ("flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate")
+_TINS = ("besteffort", "precedence", "diffserv3", "diffserv4", "diffserv8")
+_FLAGS = {
+    "nat": "NAT=yes",
+    "ack-filter": "AckFilter=yes",
+    "ack-filter-aggressive": "AckFilter=aggressive",
+    "atm": "CompensationMode=atm",
+    "ptm": "CompensationMode=ptm",
+}
+_CODEL = {
+    "target": "TargetSec", "interval": "IntervalSec", "limit": "PacketLimit", "quantum": "QuantumBytes",
+}  # fmt: skip
+_SECTIONS = {"fq_codel": "FairQueueingControlledDelay", "codel": "ControlledDelay"}
+
+
+def files(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
+    """Return the files' lines, each file's name in a comment."""
+    inner = f"ifb4{dev}"[:15]
+    return [
+        f"# In the .network file of {dev}, or /etc/systemd/network/{dev}.network.d/queue.conf",
+        *_side(line, up),
+        "",
+        f"# /etc/systemd/network/{inner}.netdev",
+        "[NetDev]",
+        f"Name={inner}",
+        "Kind=ifb",
+        "",
+        f"# /etc/systemd/network/{inner}.network",
+        "[Match]",
+        f"Name={inner}",
+        "",
+        *_side(line, down),
+        "",
+        f"# Once {dev} is up (networkd has no words for it):",
+        f"#   tc qdisc add dev {dev} handle ffff: ingress",
+        f"#   tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
+        f"action mirred egress redirect dev {inner}",
+    ]
+
+
+def _side(line: Line, shaped: Shaped) -> list[str]:
+    kind, *words = shaped.queue.split()
+    if kind == "cake":
+        return ["[CAKE]", "Parent=root", *_cake(line, words)]
+    assert shaped.rate is not None
+    framing = Framing.of(line.framing)
+    extra = framing.beyond_ethernet if framing.given else 0
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [
+        "[HierarchyTokenBucket]",
+        "Parent=root",
+        "Handle=0001",
+        "DefaultClass=10",
+        "",
+        "[HierarchyTokenBucketClass]",
+        "Parent=root",
+        "ClassId=1:10",
+        f"Rate={shaped.rate // 1000}K",
+        *([f"OverheadBytes={extra}"] if extra > 0 else []),
+        "",
+        f"[{_SECTIONS[kind]}]",
+        "Parent=1:10",
+        *(f"{_CODEL[name]}={value}" for name, value in pairs),
+    ]
+
+
+def _cake(line: Line, words: list[str]) -> list[str]:
+    framing = Framing.of(line.framing)
+    lines = []
+    if framing.given:
+        lines = [f"OverheadBytes={framing.overhead}", *([f"MPUBytes={framing.mpu}"] if framing.mpu else [])]
+        lines += [_FLAGS[framing.cells]] if framing.cells in _FLAGS else []
+    rest = [word for word in words if word not in line.framing.split()]
+    while rest:
+        word, *rest = rest
+        if word == "bandwidth":
+            lines.insert(0, f"Bandwidth={_systemd_rate(rest.pop(0))}")
+        elif word == "rtt":
+            lines.append(f"RTTSec={rest.pop(0)}")
+        elif word in _FLAGS:
+            lines.append(_FLAGS[word])
+        elif word in _ISOLATION:
+            lines.append(f"FlowIsolationMode={word}")
+        elif word in _TINS:
+            lines.append(f"PriorityQueueingPreset={word}")
+    return lines
+
+
+def _systemd_rate(text: str) -> str:
+    return text.replace("mbit", "M").replace("kbit", "K")

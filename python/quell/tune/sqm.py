@@ -1,0 +1,82 @@
+"""sqm-scripts: OpenWrt's `/etc/config/sqm` and the plain configuration of other systems.
+
+Names of options as its `run-openwrt.sh`, `defaults.sh` and `eth0.iface.conf.example` have them. With
+`piece_of_cake.qos` and `layer_cake.qos` cake shapes itself and takes further words from `*qdisc_opts`, the last of
+contradicting ones counting. With `simplest.qos` an htb shapes and the discipline is its leaf.
+"""
+
+from __future__ import annotations
+
+import re
+
+from quell.framing import Framing
+from quell.tune.line import Line, Shaped
+
+KINDS = ("cake", "fq_codel")
+"""What OpenWrt's sqm-scripts install."""
+
+
+def openwrt(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
+    """Return a section of `/etc/config/sqm`."""
+    name = re.sub(r"\W", "_", dev)
+    options = {
+        "interface": dev,
+        "enabled": "1",
+        **{key: value for key, (value, _) in _values(line, down, up).items()},
+        "qdisc_advanced": "1",
+        "qdisc_really_really_advanced": "1",
+        "linklayer_advanced": "1",
+    }
+    return [f"config queue '{name}'", *(f"\toption {key} '{value}'" for key, value in options.items())]
+
+
+def plain(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
+    """Return `/etc/sqm/DEV.iface.conf`."""
+    values = _values(line, down, up).values()
+    return [f"# /etc/sqm/{dev}.iface.conf", *(f'{key}="{value}"' for value, key in values)]
+
+
+def _values(line: Line, down: Shaped, up: Shaped) -> dict[str, tuple[str, str]]:
+    """Return the values by UCI's name, each with the shell's name."""
+    kind = up.queue.split()[0]
+    framing = Framing.of(line.framing)
+    rates = [(side.rate or 0) // 1000 for side in (down, up)]
+    values = {
+        "download": (str(rates[0]), "DOWNLINK"),
+        "upload": (str(rates[1]), "UPLINK"),
+        "qdisc": (kind, "QDISC"),
+        "script": ("layer_cake.qos" if kind == "cake" else "simplest.qos", "SCRIPT"),
+        # The words below say what to do with DSCPs.
+        "squash_dscp": ("0", "ZERO_DSCP_INGRESS"),
+        "squash_ingress": ("0", "IGNORE_DSCP_INGRESS"),
+        "iqdisc_opts": (_options(down), "IQDISC_OPTS"),
+        "eqdisc_opts": (_options(up), "EQDISC_OPTS"),
+    }
+    if kind == "cake":
+        # Its words have the framing.
+        return values | {"linklayer": ("none", "LINKLAYER")}
+    # Without these the scripts choose a target by the rate, and a limit of 1001 packets.
+    values |= {
+        "itarget": (_value(down, "target", "5ms"), "ITARGET"),
+        "etarget": (_value(up, "target", "5ms"), "ETARGET"),
+        "ilimit": (_value(down, "limit", "10240"), "ILIMIT"),
+        "elimit": (_value(up, "limit", "10240"), "ELIMIT"),
+    }
+    if not framing.given:
+        return values | {"linklayer": ("none", "LINKLAYER")}
+    return values | {
+        "linklayer": ("atm" if framing.cells == "atm" else "ethernet", "LINKLAYER"),
+        "overhead": (str(framing.beyond_ethernet), "OVERHEAD"),
+        "tcMPU": (str(framing.mpu), "STAB_MPU"),
+        "linklayer_adaptation_mechanism": ("tc_stab", "LLAM"),
+    }
+
+
+def _options(side: Shaped) -> str:
+    """Return the queue words that no other option has."""
+    return re.sub(r" (bandwidth|target|limit) \S+", "", side.queue).partition(" ")[2]
+
+
+def _value(side: Shaped, word: str, default: str) -> str:
+    found = re.search(rf" {word} (\S+)", side.queue)
+    return found[1] if found else default

@@ -1,0 +1,148 @@
+"""The lines to paste, for each kind of system, and which disciplines and options it can be told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quell import _core, tc
+from quell._core import InputError
+from quell.framing import Framing
+from quell.names import known
+from quell.tune import networkd, sqm
+from quell.tune.line import Line, Shaped
+from quell.tune.space import rate_text
+
+_ETHERNET = 14
+
+
+@dataclass(frozen=True)
+class Target:
+    """A system that is to be configured."""
+
+    about: str
+    kinds: tuple[str, ...]
+    """What it can run, as it is shipped."""
+    lines: Callable[[str, Line, Shaped, Shaped], list[str]]
+    """What to paste, for an interface, a line and both directions."""
+    lacks: frozenset[str] = frozenset()
+    """Options of `space` that it has no words for."""
+
+
+def interface(name: str) -> str:
+    """Check the name of an interface. Raises InputError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}", name):
+        raise InputError(f"--dev {name}: is no name of an interface (at most 15 letters, digits, . _ - @)")
+    return name
+
+
+def ifb(dev: str) -> str:
+    """Return the name of the interface on which the download is shaped, as sqm-scripts call it."""
+    return f"ifb4{dev}"[:15]
+
+
+def tc_lines(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
+    """Return commands of tc and ip, both directions; running them again changes nothing."""
+    inner = ifb(dev)
+    lines = [
+        *_root(dev, up, line),
+        f"ip link show dev {inner} >/dev/null 2>&1 || ip link add name {inner} type ifb",
+        f"ip link set dev {inner} up",
+        f"tc qdisc del dev {dev} ingress 2>/dev/null",
+        f"tc qdisc add dev {dev} handle ffff: ingress",
+        f"tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
+        f"action mirred egress redirect dev {inner}",
+        *_root(inner, down, line),
+    ]
+    _read_back(lines, down, up)
+    return lines
+
+
+def _root(dev: str, shaped: Shaped, line: Line) -> list[str]:
+    if shaped.itself:
+        return [f"tc qdisc replace dev {dev} root {shaped.queue}"]
+    rate = rate_text(_bits(shaped))
+    size = Framing.of(line.framing).stab()
+    # An htb can be replaced by its like only as a whole.
+    return [
+        f"tc qdisc del dev {dev} root 2>/dev/null",
+        f"tc qdisc add dev {dev} root handle 1: {size}htb default 10",
+        f"tc class add dev {dev} parent 1: classid 1:10 htb rate {rate} ceil {rate}",
+        f"tc qdisc add dev {dev} parent 1:10 handle 110: {shaped.queue}",
+    ]
+
+
+def _bits(shaped: Shaped) -> int:
+    assert shaped.rate is not None, "only what has a rate is printed"
+    return shaped.rate
+
+
+def _read_back(lines: Sequence[str], down: Shaped, up: Shaped) -> None:
+    """Check that the lines say what was simulated, by reading them as `quell compare --tc` does."""
+    read = tc.read("\n".join(lines))
+    for side, shaped in ((read.down, down), (read.up, up)):
+        if side is None or _core.queue(side.queue) != _core.queue(shaped.queue):
+            raise RuntimeError(f"the lines say {side}, not {shaped.queue}")
+
+
+def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
+    """Return the configuration of `quell live`, which has one overhead for both directions."""
+    framing = Framing.of(line.framing)
+    overhead = framing.overhead if line.framing else _ETHERNET
+
+    def words(shaped: Shaped) -> str:
+        # quell live is the shaper, and counts the framing.
+        words = re.sub(r" bandwidth \S+", "", shaped.queue).split()
+        return " ".join(word for word in words if word not in line.framing.split())
+
+    return [
+        f'dev = "{dev}"',
+        f'rate = "{rate_text(_bits(up))}"',
+        f'aqm = "{words(up)}"',
+        f'ingress = "{rate_text(_bits(down))}"',
+        f'ingress_aqm = "{words(down)}"',
+        f"overhead = {overhead}",
+    ]
+
+
+TARGETS = {
+    "tc": Target("commands of tc and ip", ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo"), tc_lines),
+    "openwrt": Target("/etc/config/sqm of OpenWrt", sqm.KINDS, sqm.openwrt),
+    "sqm": Target("/etc/sqm/DEV.iface.conf of sqm-scripts", sqm.KINDS, sqm.plain),
+    "networkd": Target("files of systemd-networkd", networkd.KINDS, networkd.files, networkd.LACKS),
+    "live": Target(
+        "a configuration of quell live",
+        ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo", "cobalt", "hush"),
+        _live,
+    ),
+}
+
+
+def target(name: str) -> Target:
+    """Find a target. Raises InputError."""
+    return TARGETS[known("target", name, TARGETS, "--target")]
+
+
+def kinds(name: str, queues: str | None, line: Line) -> list[str]:
+    """List the disciplines to search: all that the target has, or those of them that were asked for.
+
+    Raises InputError.
+    """
+    can = list(target(name).kinds)
+    cells = Framing.of(line.framing).cells
+    if name == "live" and cells != "none":
+        raise InputError(f"--target live: quell live cannot count {cells.upper()}'s cells ({line.framing}); write tc")
+    if cells == "ptm" or (cells == "atm" and name == "networkd"):
+        # Size tables do not know PTM, and networkd has none.
+        can = ["cake"]
+    if queues is None:
+        return can
+    asked = [kind.strip() for kind in queues.split(",")]
+    everything = sorted({kind for each in TARGETS.values() for kind in each.kinds})
+    for kind in asked:
+        known("queue of quell tune", kind, everything, "--queues")
+        if kind not in can:
+            on = f" on a line with {line.framing}" if kind in target(name).kinds else ""
+            raise InputError(f"--queues {kind}: --target {name} cannot be told that{on}; it has {', '.join(can)}")
+    return list(dict.fromkeys(asked))

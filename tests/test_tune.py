@@ -1,0 +1,369 @@
+"""`quell tune`: what it searches, what it offers, and the lines that it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL, ROOT, Quell
+from quell import _core, experiment, tc
+from quell._core import InputError
+from quell.tune import aims, judge, now, search, space, targets
+from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
+from quell.tune.search import Bench, Plan, Run
+from quell.tune.space import Setting
+
+ORACLE = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle"))
+FEW = ["--trials", "12", "--seeds", "2", "--duration", "6s", "--queues", "cake,fq_codel"]
+
+
+def home(rate: str = "10mbit/2mbit", framing: str | None = "docsis", words: str | None = None) -> Line:
+    return at_home(rate, "30ms", framing, None, aims.Aims(words), "6s", 1)
+
+
+def moved(kind: str, lacks: frozenset[str] = frozenset()) -> Setting:
+    """Return a setting in which every option differs from its default."""
+    values: dict[str, Any] = {}
+    for option in space.options(kind):
+        values[option.name] = option.choices[-1] if option.choices else 88.5 if option.step else int(option.low) + 7
+        if option.name in lacks:
+            values[option.name] = option.default
+    return space.of(kind, values)
+
+
+# The command. --------------------------------------------------------------------------------------------------------
+
+
+def test_it_prints_a_table_and_lines_and_writes_what_programs_read(quell: Quell, tmp_path: Path) -> None:
+    done = quell("tune", "--rate", "10mbit/2mbit", "--framing", "docsis", *FEW, "--json", "out.json", columns=80)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.split("# commands")[0].splitlines())) <= 80 or "offered" in done.stdout
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert {
+        "target", "lines", "down", "up", "now", "default", "tuned", "held_out", "why", "evaluations", "wall_s",
+    } <= result.keys()  # fmt: skip
+    assert result["target"] == "tc"
+    assert result["evaluations"] == 12
+    for line in result["lines"]:
+        assert line in done.stdout
+    for way, rate in (("down", 10e6), ("up", 2e6)):
+        assert _core.queue(result[way]["queue"])
+        assert 0.7 * rate <= _core.quantity(result[way]["rate"], "rate") <= rate
+    for key in ("now", "default", "tuned", "held_out"):
+        metrics = result[key]
+        assert list(metrics) == ["grade", "grade_ms", "rpm", "mos", "goodput_mbps", "p95_ms"], key
+        for number in (metrics["grade_ms"], metrics["rpm"], *metrics["goodput_mbps"].values(), metrics["mos"]):
+            assert number["low"] <= number["mean"] <= number["high"]
+    # A modem's FIFO of 250 ms against any shaper: not a matter of seeds.
+    assert result["now"]["p95_ms"]["up"]["mean"] > 5 * result["tuned"]["p95_ms"]["up"]["mean"]
+
+
+def test_json_alone_on_standard_output_and_the_same_again(quell: Quell) -> None:
+    words = ["tune", "--rate", "10mbit/2mbit", *FEW, "--json", "-"]
+    first, second = (json.loads(quell(*words, "--jobs", jobs).stdout) for jobs in ("1", "2"))
+    for result in (first, second):
+        del result["wall_s"]
+    assert first == second
+
+
+def test_a_scenario_is_tuned_with_its_own_traffic(quell: Quell) -> None:
+    done = quell("tune", "home", "--for", "bulk", *FEW, "--target", "live", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["tuned"]["mos"] is None, "its call is plain packets"
+    assert result["tuned"]["rpm"] is not None
+    keys = tomllib.loads("\n".join(result["lines"]))
+    assert keys["dev"] == "eth0"
+    assert _core.quantity(keys["ingress"], "rate") <= 15_000_000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rate", "10mbit"], "both directions"),
+        ([], "name the line"),
+        (["--rate", "10mbit/fast"], "--rate: "),
+        (["--rate", "10mbit/2mbit", "--rtt", "9s"], "--rtt 9s"),
+        (["--rate", "10mbit/2mbit", "--for", "call"], "did you mean `calls`"),
+        (["--rate", "10mbit/2mbit", "--for", "bulk:2,bulk"], "bulk is there twice"),
+        (["--rate", "10mbit/2mbit", "--for", "bulk:0"], "a weight is a number above 0"),
+        (["--rate", "10mbit/2mbit", "--framing", "docsys"], "did you mean `docsis`"),
+        (["--rate", "10mbit/2mbit", "--target", "openwrt", "--queues", "pie"], "cannot be told that"),
+        (["--rate", "10mbit/2mbit", "--target", "dosbox"], "--target: "),
+        (["--rate", "10mbit/2mbit", "--queues", "pastry"], "--queues: "),
+        (["--rate", "10mbit/2mbit", "--target", "live", "--framing", "pppoe-ptm"], "PTM"),
+        (["--rate", "10mbit/2mbit", "--queues", "pie", "--framing", "pppoe-ptm"], "on a line with pppoe-ptm"),
+        (["--rate", "10mbit/2mbit", "--dev", "eth0; reboot"], "--dev eth0; reboot"),
+        (["--rate", "10mbit/2mbit", "--now", "hello"], "--now: these are no lines of tc"),
+        (["--rate", "10mbit/2mbit", "--json", "no/such/folder.json"], "--json no/such/folder.json"),
+        (["home", "--for", "calls"], "no flow of the scenario measures it"),
+        (["home", "--rate", "1mbit/1mbit"], "leave out one of the two"),
+        (["lte"], "constant rate"),
+        (["no-such"], "no-such"),
+    ],
+)
+def test_bad_input_is_one_line(quell: Quell, words: list[str], message: str) -> None:
+    done = quell("tune", *words, "--trials", "1", "--duration", "2s")
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
+
+
+def test_without_optuna_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs optuna: .*tune"):
+        search.check()
+
+
+def test_ctrl_c_gives_the_best_so_far(tmp_path: Path) -> None:
+    words = ["tune", "--rate", "10mbit/2mbit", "--trials", "100000", "--seeds", "2", "--duration", "5s", "--json", "t"]
+    for seconds in (2, 8, 30):  # a busy machine has not begun to search so soon
+        process = subprocess.Popen(
+            [QUELL, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(seconds)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        assert process.returncode == 130, err
+        assert "Traceback" not in err
+        if "judging the best so far" in err:
+            break
+    assert "tc qdisc" in out, err
+    result = json.loads((tmp_path / "t").read_text())
+    assert 0 < result["evaluations"] < 100_000
+    assert result["tuned"]["goodput_mbps"]["down"]["mean"] > 0
+
+
+# The search and its judge. -------------------------------------------------------------------------------------------
+
+
+def test_the_search_finds_what_a_grid_finds() -> None:
+    """With only the shaper's rates to choose, for bulk alone: the highest of both is the best."""
+    line, bench = home(words="bulk"), Bench(aims.Aims("bulk"))
+    lacks = frozenset(option.name for option in space.OPTIONS["fq_codel"])
+    found = search.search(bench, Plan(line, ["fq_codel"], 150, 1, lacks), lambda _: None)
+    best, score = found.best()
+    grid = {}
+    for down in (90.0, 95.0, 99.0, 100.0):
+        for up in (90.0, 95.0, 99.0, 100.0):
+            values = dict(space.default("fq_codel").values) | {space.RATE_DOWN: down, space.RATE_UP: up}
+            setting = space.of("fq_codel", values)
+            bench.run([Run(line, search.shapes(setting, line), 0)])
+            grid[down, up] = bench.value(Run(line, search.shapes(setting, line), 0)) or 0.0
+    assert len(found.scores) == 150
+    assert score >= 0.995 * max(grid.values()), (best, grid)
+
+
+def test_every_setting_sees_the_same_seeds() -> None:
+    line, bench = home(), Bench(aims.Aims())
+    search.search(bench, Plan(line, ["cake", "codel"], 30, 1), lambda _: None)
+    seeds: dict[Any, set[int]] = {}
+    for _, shapes, seed in bench.records:
+        seeds.setdefault(shapes, set()).add(seed)
+    assert {min(each) for each in seeds.values()} == {0}
+    assert {tuple(sorted(each)) for each in seeds.values()} == {(0,), tuple(range(7))}, "30 settings: 8 go on"
+
+
+def test_the_judge_uses_no_seed_of_the_search_and_other_lines() -> None:
+    line, bench = home(), Bench(aims.Aims("bulk"))
+    found = search.search(bench, Plan(line, ["fq_codel"], 10, 1), lambda _: None)
+    before = set(bench.records)
+    judged = judge.Judge(bench, line, (NOTHING, NOTHING), 2).judge(found, lambda _: None)
+    after = set(bench.records) - before
+    assert {seed for _, _, seed in before}.isdisjoint({seed for _, _, seed in after})
+    assert len({key for key, _, _ in after}) == 7, "the line and six neighbours"
+    assert judged.held_out is not None
+
+
+def test_what_wins_only_on_the_training_line_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that is ahead on the line and far behind on its neighbours."""
+    line, bench = home(), Bench(aims.Aims("bulk"))
+    good = space.default("fq_codel")
+    trap = space.of("fq_codel", dict(good.values) | {"quantum": 300})
+    monkeypatch.setattr(bench, "run", lambda runs, on_done=None: None)
+
+    def value(run: Run) -> float:
+        trapped = "quantum" in run.shapes[0].queue
+        return 0.5 + (0.1 if run.line is line else -0.3) * trapped + 0.001 * (run.seed % 7)
+
+    monkeypatch.setattr(bench, "value", value)
+    monkeypatch.setattr(bench, "record", lambda run: None)
+    found = search.Found({good: 0.5, trap: 0.6}, [trap, good])
+    judged = judge.Judge(bench, line, (NOTHING, NOTHING), 3).judge(found, lambda _: None)
+    assert (judged.tuned, judged.setting) == (False, good)
+    # The same setting, ahead everywhere, is offered.
+    monkeypatch.setattr(bench, "value", lambda run: 0.5 + 0.1 * ("quantum" in run.shapes[0].queue) + 0.001 * run.seed)
+    judged = judge.Judge(bench, line, (NOTHING, NOTHING), 3).judge(found, lambda _: None)
+    assert (judged.tuned, judged.setting) == (True, trap)
+
+
+def test_options_that_bring_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, bench = home(), Bench(aims.Aims("bulk"))
+    whole = moved("fq_codel")
+    monkeypatch.setattr(bench, "run", lambda runs, on_done=None: None)
+    # Only the target matters.
+    monkeypatch.setattr(bench, "value", lambda run: 0.5 + 0.1 * ("target" in run.shapes[0].queue))
+    monkeypatch.setattr(bench, "record", lambda run: None)
+    found = search.Found({whole: 0.6, space.default("fq_codel"): 0.5}, [whole])
+    judged = judge.Judge(bench, line, (NOTHING, NOTHING), 2).judge(found, lambda _: None)
+    assert judged.setting.changed() == [space.RATE_DOWN, space.RATE_UP, "target"]
+    assert [reason.option for reason in judged.why] == ["download rate 88.5 %", "upload rate 88.5 %", "target 8ms"]
+
+
+def test_neighbours_differ_in_one_thing() -> None:
+    line = home()
+    rates = [(each.down, each.up) for each in line.neighbours()]
+    assert rates[:2] == [(8_000_000, 1_600_000), (12_000_000, 2_400_000)]
+    assert [each.rtt_ms for each in line.neighbours()] == [30, 30, 15, 60, 30, 30]
+    counts = [sum(flow["count"] for flow in each.keys["flow"]) for each in (line, *line.neighbours()[4:])]
+    assert counts[1] < counts[0] < counts[2]
+
+
+# Aims. ---------------------------------------------------------------------------------------------------------------
+
+
+def test_aims_are_scored_as_the_documents_say() -> None:
+    line = home()
+    flows = [{"direction": "down", "goodput_mbps": 8.0}, {"direction": "up", "goodput_mbps": 1.0}]
+    applications = [
+        {"kind": "call", "mos": 1 + 3.41 / 2},
+        {"kind": "video_call", "freezes_per_minute": 3.0, "frame_delay_ms": {"p95": 1.0}},
+        {"kind": "game", "round_trip_ms": {"p99": 80.0}},
+        {"kind": "page", "page_load_ms": {"p50": 6000.0}},
+        {"kind": "probe", "rpm": 500.0},
+    ]
+    hosts = [
+        {"direction": way, "host": host, "goodput_mbps": rate}
+        for way in ("down", "up")
+        for host, rate in (("laptop", 3.0), ("tv", 1.0), ("phone", 0.1))
+    ]
+    record = {"flows": flows, "applications": applications, "hosts": hosts, "jain": None}
+    scores = aims.Aims(",".join(aims.WORDS)).scores(record, line)
+    # Half of the way to 4.41; 3 freezes a minute; 50 ms above 30; 6 s; (80 + 50 %) / 2; 500 of 2000; (3+1)^2 / 2 / 10.
+    assert scores == pytest.approx(
+        {"calls": 0.5, "games": 0.5, "pages": 1 / 3, "bulk": 0.65, "responsive": 0.25, "fair": 0.8}
+    )
+    # Geometric, with weights: (0.65^3 * 0.5)^(1/4).
+    assert aims.Aims("bulk:3,calls").objective(record, line) == pytest.approx((0.65**3 * 0.5) ** 0.25)
+
+
+# Lines to paste. -----------------------------------------------------------------------------------------------------
+
+
+def every(target: str, line: Line) -> list[Setting]:
+    lacks = targets.TARGETS[target].lacks
+    kinds = targets.kinds(target, None, line)
+    return [setting for kind in kinds for setting in (space.default(kind), moved(kind, lacks))]
+
+
+@pytest.mark.parametrize("framing", [None, "docsis", "pppoe-llcsnap", "pppoe-ptm ether-vlan", "ethernet"])
+def test_lines_of_tc_are_read_back_as_what_was_simulated(framing: str | None) -> None:
+    line = home("50mbit/10mbit", framing)
+    for setting in every("tc", line):
+        down, up = search.shapes(setting, line)
+        read = tc.read("\n".join(targets.tc_lines("eth0", line, down, up)))
+        for side, shaped in ((read.down, down), (read.up, up)):
+            assert side is not None
+            assert side.rate is not None
+            assert _core.queue(side.queue) == _core.queue(shaped.queue)
+            assert _core.quantity(side.rate, "rate") == shaped.rate
+            words = None if side.framing is None else _core.queue(f"cake {side.framing}")
+            assert words == (None if framing is None else _core.queue(f"cake {framing}"))
+
+
+def test_lines_that_run_today_are_simulated_as_they_are() -> None:
+    line = home("50mbit/10mbit")
+    for setting in every("tc", line):
+        down, up = search.shapes(setting, line)
+        today = now.read(targets.tc_lines("eth0", line, down, up))
+        assert [shaped.rate for shaped in today] == [down.rate, up.rate]
+    assert now.read(["tc qdisc replace dev eth0 root fq_codel"]) == (NOTHING, NOTHING), "no shaper"
+    only_up = now.read(["tc qdisc replace dev eth0 root cake bandwidth 9mbit"])
+    assert only_up == (NOTHING, Shaped("cake bandwidth 9mbit", 9_000_000))
+
+
+def test_networkd_has_every_word_of_what_it_is_given() -> None:
+    line = home("50mbit/10mbit", "docsis")
+    lines = targets.TARGETS["networkd"].lines("wan", line, *search.shapes(moved("cake", frozenset({"ingress"})), line))
+    up = lines[: lines.index("")]
+    assert up[1:] == [
+        "[CAKE]", "Parent=root", "Bandwidth=8850K", "OverheadBytes=18", "MPUBytes=64", "NAT=yes", "RTTSec=12ms",
+        "FlowIsolationMode=dual-srchost", "PriorityQueueingPreset=diffserv4", "AckFilter=aggressive",
+    ]  # fmt: skip
+    fq_codel = targets.TARGETS["networkd"].lines("wan", line, *search.shapes(moved("fq_codel"), line))
+    for text in ("[HierarchyTokenBucketClass]", "Rate=44250K", "OverheadBytes=4", "TargetSec=8ms", "PacketLimit=107"):
+        assert text in fq_codel
+
+
+def test_sqm_configurations() -> None:
+    line = home("50mbit/10mbit", "docsis")
+    cake = search.shapes(moved("cake"), line)
+    uci = targets.TARGETS["openwrt"].lines("eth0.2", line, *cake)
+    assert uci[0] == "config queue 'eth0_2'"
+    for text in ("interface 'eth0.2'", "download '44250'", "upload '8850'", "script 'layer_cake.qos'"):
+        assert f"\toption {text}" in uci
+    assert "\toption eqdisc_opts 'docsis nat rtt 12ms dual-srchost diffserv4 ack-filter-aggressive'" in uci
+    plain = targets.TARGETS["sqm"].lines("eth0", line, *search.shapes(moved("fq_codel"), line))
+    for text in ('QDISC="fq_codel"', 'ITARGET="8ms"', 'EQDISC_OPTS="interval 17ms quantum 307"', 'OVERHEAD="4"'):
+        assert text in plain
+
+
+def test_quell_live_takes_its_configuration(tmp_path: Path) -> None:
+    line = home("50mbit/10mbit", "docsis")
+    for setting in every("live", line):
+        file = tmp_path / "live.toml"
+        file.write_text("\n".join(targets.TARGETS["live"].lines("lo", line, *search.shapes(setting, line))))
+        keys = tomllib.loads(file.read_text())
+        for key in ("aqm", "ingress_aqm"):
+            assert _core.queue(keys[key]).split()[0] == setting.kind
+        assert (keys["rate"], keys["overhead"]) in (("9mbit", 18), ("8850kbit", 18))
+
+
+def test_linux_takes_the_lines_of_tc(tmp_path: Path) -> None:
+    """In the kernel of the oracle, every discipline with its defaults and with every option moved."""
+    if not ORACLE.exists():
+        pytest.skip("there is no oracle: QUELL_ORACLE says where it is")
+    script = ["set -x", "ip link add eth0 type veth peer name other", "ip link set eth0 up"]
+    expected = []
+    for framing in (None, "docsis", "pppoe-llcsnap"):
+        line = home("50mbit/10mbit", framing)
+        for setting in every("tc", line):
+            expected.append(setting.kind)
+            for text in targets.tc_lines("eth0", line, *search.shapes(setting, line)):
+                check = "" if "2>/dev/null" in text else f" || echo 'REFUSED {text}'"
+                script.append(text + check)
+            script += ["echo == shown", "tc qdisc show dev eth0", "tc qdisc show dev ifb4eth0"]
+    (tmp_path / "guest.sh").write_text("\n".join(script))
+    words = (ORACLE, "exec", "--wall-limit", "100", "/bin/sh", tmp_path / "guest.sh")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "REFUSED" not in done.stdout, done.stdout + done.stderr
+    shown = done.stdout.split("== shown\n")[1:]
+    assert len(shown) == len(expected)
+    for kind, text in zip(expected, shown, strict=True):
+        assert text.count(f"qdisc {kind} ") == 2, text
+        assert "qdisc ingress ffff:" in text
+
+
+def test_a_scenario_without_what_tune_needs_is_refused() -> None:
+    for source, message in (
+        ('[link]\nrate="5mbit"\n[[flow]]\n', "link.up"),
+        ('[link]\nrate="5mbit"\n[link.up]\n[[hop]]\nrate="1mbit"\n[[flow]]\n', r"\[\[hop\]\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            of_scenario(experiment.load(source), None, None)
