@@ -16,18 +16,19 @@ const UNUSED: u64 = u64::MAX;
 /// The times of all sources.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Level by level with the root at index 3, so that the four children of node i are the aligned group from 4 (i - 2) on.
-    keys: Vec<u64>,
-    /// Where the sources begin.
+    /// The least key of all: read at each event, so it lies here.
+    first: u64,
+    /// Level by level: node i is in group i / 4, and group g holds the four children of node g + 2. Group 1 is the highest level.
+    groups: Vec<[u64; 4]>,
+    /// The node of source 0.
     leaves: usize,
 }
-
-const ROOT: usize = 3;
 
 impl Default for Agenda {
     fn default() -> Self {
         Self {
-            keys: vec![UNUSED; 8],
+            first: UNUSED,
+            groups: vec![[UNUSED; 4]; 2],
             leaves: 4,
         }
     }
@@ -37,23 +38,23 @@ impl Agenda {
     /// The earliest time; `MAX_TIME` if there is none.
     #[inline]
     pub fn time(&self) -> Nanos {
-        self.keys[ROOT] >> SOURCE_BITS
+        self.first >> SOURCE_BITS
     }
 
     /// The source of the earliest time. Call only while there is one.
     #[inline]
     pub fn source(&self) -> u32 {
-        (self.keys[ROOT] & ((1 << SOURCE_BITS) - 1)) as u32
+        (self.first & ((1 << SOURCE_BITS) - 1)) as u32
     }
 
     /// Notes a source's time in place of the one it had; at or after `MAX_TIME` it never comes.
     #[inline]
     pub fn set(&mut self, time: Nanos, source: u32) {
         let key = time.min(MAX_TIME) << SOURCE_BITS | u64::from(source);
-        if self.leaves + source as usize >= self.keys.len() {
+        if !self.place(key, source) {
             self.grow(source);
+            self.place(key, source);
         }
-        self.place(key, source);
     }
 
     /// A source waits for nothing any more.
@@ -62,29 +63,35 @@ impl Agenda {
         self.place(UNUSED, source);
     }
 
+    /// Notes a key and replays its matches; false if there is no place for the source.
     #[inline]
-    fn place(&mut self, key: u64, source: u32) {
-        let mut i = self.leaves + source as usize;
-        self.keys[i] = key;
-        while i > ROOT {
-            let Some(&[a, b, c, d]) = self.keys[i & !3..].first_chunk() else {
-                return; // groups are whole
+    fn place(&mut self, mut key: u64, source: u32) -> bool {
+        let mut node = self.leaves + source as usize;
+        loop {
+            let Some(group) = self.groups.get_mut(node / 4) else {
+                return false;
             };
-            i = i / 4 + 2;
-            self.keys[i] = a.min(b).min(c.min(d));
+            group[node % 4] = key;
+            let [a, b, c, d] = *group;
+            key = a.min(b).min(c.min(d));
+            if node < 8 {
+                self.first = key;
+                return true;
+            }
+            node = node / 4 + 2;
         }
     }
 
     /// Adds levels until `source` has a place.
     #[cold]
     fn grow(&mut self, source: u32) {
-        let old = self.keys.split_off(self.leaves);
-        while self.leaves + source as usize >= self.keys.len() {
+        let old = self.groups.split_off(self.leaves / 4);
+        while self.leaves / 4 + source as usize / 4 >= self.groups.len() {
             self.leaves = 4 * (self.leaves - 2);
-            self.keys.resize(4 * (self.leaves - 2), UNUSED); // where the next level would begin
+            self.groups.resize(self.leaves - 2, [UNUSED; 4]); // where the next level would begin
         }
-        self.keys.fill(UNUSED);
-        for (source, key) in old.into_iter().enumerate() {
+        self.groups.fill([UNUSED; 4]);
+        for (source, key) in old.into_flattened().into_iter().enumerate() {
             if key != UNUSED {
                 self.place(key, source as u32);
             }
