@@ -154,12 +154,18 @@ impl Server {
     /// out of line.
     #[inline(always)]
     pub fn finish(&mut self, now: Nanos, bytes: u32) -> Nanos {
+        if let Kind::Constant { per_byte, rest, .. } = &mut self.kind {
+            let t = u64::from(bytes) * *per_byte + *rest;
+            *rest = t & ((1 << SHIFT) - 1);
+            return now + (t >> SHIFT);
+        }
+        self.finish_varying(now, bytes)
+    }
+
+    #[inline(never)]
+    fn finish_varying(&mut self, now: Nanos, bytes: u32) -> Nanos {
         match &mut self.kind {
-            Kind::Constant { per_byte, rest, .. } => {
-                let t = u64::from(bytes) * *per_byte + *rest;
-                *rest = t & ((1 << SHIFT) - 1);
-                now + (t >> SHIFT)
-            }
+            Kind::Constant { .. } => self.finish(now, bytes),
             Kind::Schedule { steps, at } => {
                 while *at + 1 < steps.len() && steps[*at + 1].0 <= now {
                     *at += 1;

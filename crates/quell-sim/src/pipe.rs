@@ -8,7 +8,9 @@ use crate::agenda::{Agenda, MAX_TIME};
 /// No item: a node that is never due, so that what comes after an item has a time in any case.
 const NIL: u32 = 0;
 
+/// An ACK's node is one cache line.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Node<T> {
     due: Nanos,
     next: u32,

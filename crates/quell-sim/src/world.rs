@@ -553,6 +553,13 @@ impl World {
             return;
         }
         match &mut self.slots[p.flow.index()] {
+            Slot::Tcp(c) if p.kind() == Kind::Data && port == usize::from(c.path.data.1) => {
+                c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
+                if c.receiver.until_sample == 0 {
+                    return self.on_wanted(p);
+                }
+                on_data(c, &mut self.net, self.now, &p);
+            }
             Slot::Tcp(c) => {
                 let last = if p.kind() == Kind::Ack {
                     c.path.acks.map_or(0, |a| a.1)
@@ -564,13 +571,6 @@ impl World {
                     return forward(&mut self.net, self.now, (port, last), class, p);
                 }
                 match p.kind() {
-                    Kind::Data => {
-                        c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
-                        if c.receiver.until_sample == 0 {
-                            return self.on_wanted(p);
-                        }
-                        on_data(c, &mut self.net, self.now, &p);
-                    }
                     Kind::Syn => {
                         let ack = Ack {
                             flow: p.flow,
@@ -585,7 +585,7 @@ impl World {
                         let ack = self.net.store.take(p.seq);
                         *self.net.acks.push(self.now, c.path.home) = ack;
                     }
-                    Kind::Udp => {}
+                    Kind::Data | Kind::Udp => {}
                 }
             }
             _ => self.through_otherwise(port, p),
