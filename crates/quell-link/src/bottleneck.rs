@@ -151,6 +151,20 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         }
     }
 
+    /// As `enqueue` of `count` packets of `len` bytes, made by their number; false, and nothing happens, where they have to come one
+    /// by one.
+    #[inline(always)]
+    pub fn enqueue_run(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+    ) -> bool {
+        let busy = self.next < TAKEN_BY_OWNER && !self.attends;
+        busy && self.queue.offer_run(now, len, count, make)
+    }
+
     /// The queue holds this much after an arrival: an idle link begins to send.
     #[inline(always)]
     fn start(&mut self, now: Nanos, backlog: Backlog) {

@@ -110,13 +110,19 @@ impl Meter {
         }
     }
 
-    /// The queue holds this much from now on.
+    /// The queue holds this much from now on, after an arrival.
     #[inline]
-    pub fn backlog(&mut self, now: Nanos, held: Backlog) {
-        self.settle(now);
-        self.held = held;
+    pub fn grown(&mut self, now: Nanos, held: Backlog) {
+        self.shrunk(now, held);
         self.max.packets = self.max.packets.max(held.packets);
         self.max.bytes = self.max.bytes.max(held.bytes);
+    }
+
+    /// As `grown`, after a departure: the maximum stays.
+    #[inline]
+    pub fn shrunk(&mut self, now: Nanos, held: Backlog) {
+        self.settle(now);
+        self.held = held;
     }
 
     /// Brings the integrals up to `now`.

@@ -207,8 +207,23 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         let backlog = self
             .qdisc
             .offer_with(now, len, make, &mut self.rng, &mut self.probe);
-        self.probe.meter.backlog(now, backlog);
+        self.probe.meter.grown(now, backlog);
         Offered::Done(backlog)
+    }
+
+    /// `count` packets of `len` bytes arrive at once, made by their number; false, and nothing happens, where they have to come one
+    /// by one.
+    #[inline(always)]
+    pub fn offer_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> P) -> bool {
+        if self.probe.watched.is_some() {
+            return false;
+        }
+        let taken = self.qdisc.offer_run(now, len, count, make);
+        if let Some(backlog) = taken {
+            self.probe.meter.counters.arrivals += u64::from(count);
+            self.probe.meter.grown(now, backlog);
+        }
+        taken.is_some()
     }
 
     #[inline(never)]
@@ -253,7 +268,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         let backlog = self
             .qdisc
             .offer(now, packet, &mut self.rng, &mut self.probe);
-        self.probe.meter.backlog(now, backlog);
+        self.probe.meter.grown(now, backlog);
         self.report_drops(now);
         Offered::Done(backlog)
     }
@@ -282,7 +297,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         if let Got::Packet(p) = &got {
             self.probe.departure(now, p);
         }
-        self.probe.meter.backlog(now, backlog);
+        self.probe.meter.shrunk(now, backlog);
         got
     }
 
@@ -306,7 +321,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             (Got::NotBefore(t), _) => Got::NotBefore(t),
             _ => Got::Empty,
         };
-        self.probe.meter.backlog(now, backlog);
+        self.probe.meter.shrunk(now, backlog);
         through
     }
 
@@ -328,7 +343,7 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
                 });
             }
         }
-        self.probe.meter.backlog(now, backlog);
+        self.probe.meter.shrunk(now, backlog);
         got
     }
 

@@ -198,6 +198,11 @@ impl Egress for Entry<'_> {
         }
         self.net.tell_cell(now, self.port);
     }
+
+    #[inline(always)]
+    fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
+        self.net.ports[self.port].enqueue_run(now, len, count, make)
+    }
 }
 
 #[cfg(test)]

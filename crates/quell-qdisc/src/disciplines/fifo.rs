@@ -87,6 +87,30 @@ impl<P: Packet> Fifo<P> {
         self.backlog()
     }
 
+    /// `offer_with` of `count` packets of `len` bytes, made by their number; `None`, and nothing happens, if one of them might be
+    /// dropped.
+    #[inline(always)]
+    pub fn offer_run(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+    ) -> Option<Backlog> {
+        let bytes = self.bytes + u64::from(len) * u64::from(count);
+        if self.queue.len() + count as usize > self.params.limit_packets as usize
+            || bytes > self.params.limit_bytes
+            || self.params.drop > 0.0
+        {
+            return None;
+        }
+        self.bytes = bytes;
+        for k in 0..count {
+            self.queue.push(make(k)).set_enqueued(now);
+        }
+        Some(self.backlog())
+    }
+
     /// There is no room for `packet`.
     #[cold]
     #[inline(never)]
@@ -313,6 +337,41 @@ mod tests {
         let share = drops.len() as f64 / 50_000.0;
         assert!((share - 0.3).abs() < 0.01, "{share}");
         assert!(drops.iter().all(|d| d.1 == DropCause::Early));
+    }
+
+    #[test]
+    fn a_run_is_as_many_single_packets_or_nothing_at_all() {
+        let packet = |k: u32| TestPacket::new(k.into(), 1000, 0, Ecn::Ect0);
+        let limits = [(5, u64::MAX), (5, 4999), (4, u64::MAX), (5, 5000)];
+        for (limit_packets, limit_bytes) in limits {
+            let params = Params {
+                limit_packets,
+                limit_bytes,
+                ..Params::default()
+            };
+            let (mut run, _) = filled(params.clone(), 2);
+            let before = run.clone();
+            let (mut single, drops) = filled(params.clone(), 2);
+            let (mut rng, mut drops) = (Rng::new(1, "fifo"), drops);
+            for k in 0..3 {
+                single.enqueue(7, packet(k), &mut rng, &mut drops);
+            }
+            let taken = run.offer_run(7, 1000, 3, packet);
+            assert_eq!(taken.is_some(), drops.is_empty());
+            let expected = if drops.is_empty() { single } else { before };
+            assert_eq!((run.len(), run.bytes()), (expected.len(), expected.bytes()));
+            assert!(run.queue.iter().eq(expected.queue.iter()));
+        }
+        let (mut random, _) = filled(Params::default(), 0);
+        random.set_knobs(&Knobs {
+            drop: Some(1e-9),
+            ..Knobs::default()
+        });
+        assert_eq!(
+            random.offer_run(0, 1000, 1, packet),
+            None,
+            "each is drawn for"
+        );
     }
 
     #[test]

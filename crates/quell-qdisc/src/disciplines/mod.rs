@@ -244,6 +244,21 @@ impl<P: Packet> Qdisc<P> {
             other => other.offer_law(now, make(), rng, drops),
         }
     }
+    /// `offer` of `count` packets of `len` bytes, made by their number, to a plain FIFO that has room for all of them; otherwise
+    /// nothing happens.
+    #[inline(always)]
+    pub fn offer_run(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+    ) -> Option<Backlog> {
+        match self {
+            Qdisc::Fifo(q) => q.offer_run(now, len, count, make),
+            _ => None,
+        }
+    }
     /// `take` of a packet that goes to `line`, copied once from where it lies.
     #[inline(always)]
     pub fn take_to<D: Drops<P>>(

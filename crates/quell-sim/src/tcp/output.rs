@@ -155,8 +155,10 @@ impl Sender {
                 self.on_pipe_empty(now, cc);
             }
             let count = quota.min((self.s.cwnd / 2).max(1)).min(burst).min(room);
-            for k in 1..=count {
-                self.send_new(now, k > 1 && k == count, egress);
+            if count == 1 || !self.send_run(now, count, egress) {
+                for k in 1..=count {
+                    self.send_new(now, k > 1 && k == count, egress);
+                }
             }
             if paced {
                 self.pace(now, count);
@@ -235,6 +237,35 @@ impl Sender {
         } else {
             NEVER
         };
+    }
+
+    /// `send_new` of a burst of several, where nothing but their numbers distinguishes them and the queue takes them all;
+    /// otherwise false, and nothing happens.
+    #[inline(always)]
+    fn send_run<E: Egress>(&mut self, now: Nanos, count: u32, egress: &mut E) -> bool {
+        let first = self.s.nxt;
+        let next = first + u64::from(count);
+        if self.rate.is_some() || self.cwr || next >= self.c.end {
+            return false;
+        }
+        let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
+        let (bytes, payload, ecn) = (self.c.wire_bytes, self.c.mss, self.c.ect);
+        let taken = egress.send_run(now, bytes, count, |k| {
+            let seq = first as u32 + k;
+            let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
+            p.tsval = tsval;
+            p.set_flags(false, k + 1 == count);
+            p
+        });
+        if taken {
+            self.segs.reserve(self.s.una, (next - self.s.una) as u32);
+            for seq in first..next {
+                self.segs.set(seq, now, 0);
+            }
+            self.s.nxt = next;
+            self.s.last_sent = now;
+        }
+        taken
     }
 
     /// `push`: it ends a burst of several (`__tcp_transmit_skb` sets PSH on these).

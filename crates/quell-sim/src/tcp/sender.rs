@@ -20,6 +20,8 @@ use crate::packet::{Ack, FlowId, Pkt, SACK_BLOCKS, expand};
 pub trait Egress {
     /// The packet of `len` bytes that `make` makes leaves the sender now.
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
+    /// `send` of `count` packets, made by their number, where all of them can go at once; otherwise false, and nothing happens.
+    fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
 }
 
 /// The parameters of a new sender.
@@ -79,6 +81,8 @@ pub struct Sender {
     pub(super) cwr: bool,
     pub(super) frto: bool,
     pub(super) tlp_again: bool,
+    /// Neither ECN nor rate samples nor a congestion control with full control: an ACK without trouble takes the short path.
+    plain: bool,
     pub(super) rate: Option<Box<super::rate::RateRing>>,
     pub(super) c: Config,
     /// Round-trip times.
@@ -150,6 +154,7 @@ impl Sender {
             rack: Rack::default(),
             again: VecDeque::new(),
             rate: cc.needs_rate_sample().then(Box::default),
+            plain: c.ect == Ecn::NotEct && !cc.needs_rate_sample() && !cc.full_control(),
             timer: Timer::None,
             timer_at: NEVER,
             pace_at: NEVER,
@@ -243,7 +248,7 @@ impl Sender {
         if cumulative < prior_una || a.syn {
             return; // from before: the paths keep order, so it says nothing new
         }
-        if self.is_plain(a, cumulative, cc) {
+        if self.is_plain(a, cumulative) {
             return self.on_plain_ack(now, cumulative, cc, egress);
         }
         let mut f = Flags {
@@ -273,7 +278,12 @@ impl Sender {
         if prior_out > 0 {
             if clean {
                 if f.acked {
-                    self.clean_fast(now, cumulative, cc, &mut rs);
+                    if self.rate.is_some() {
+                        for seq in prior_una..cumulative {
+                            self.rate_delivered(seq, false, &mut rs);
+                        }
+                    }
+                    rs.rtt = self.clean_fast(now, cumulative, cc);
                     f.set_timer = true;
                     f.orig_sacked = true;
                 }
@@ -314,16 +324,14 @@ impl Sender {
 
     /// The ACK of a connection that has no trouble: what `on_ack` would do, without asking for it at each step.
     #[inline]
-    fn is_plain(&self, a: &Ack, cumulative: u64, cc: &CongestionControl) -> bool {
+    fn is_plain(&self, a: &Ack, cumulative: u64) -> bool {
         cumulative > self.s.una
             && a.count == 0
             && self.s.state == CaState::Open
             && self.s.sacked_out == 0
             && self.s.una >= self.again_end
             && self.tlp_high == 0
-            && self.c.ect == Ecn::NotEct
-            && self.rate.is_none()
-            && !cc.full_control()
+            && self.plain
     }
 
     #[inline]
@@ -336,7 +344,7 @@ impl Sender {
     ) {
         let acked = (cumulative - self.s.una) as u32;
         self.timeouts = 0;
-        self.clean_fast(now, cumulative, cc, &mut RateSample::default());
+        self.clean_fast(now, cumulative, cc);
         cc.cong_avoid(&mut self.s, now, acked);
         let before = self.s.nxt;
         self.write_xmit(now, cc, egress, false);
@@ -346,30 +354,19 @@ impl Sender {
         }
     }
 
-    /// `tcp_clean_rtx_queue` where nothing was ever lost, SACKed or resent among what is acknowledged.
+    /// `tcp_clean_rtx_queue` where nothing was ever lost, SACKed or resent among what is acknowledged: the newest segment's RTT.
     #[inline]
-    fn clean_fast(
-        &mut self,
-        now: Nanos,
-        cumulative: u64,
-        cc: &mut CongestionControl,
-        rs: &mut RateSample,
-    ) {
+    fn clean_fast(&mut self, now: Nanos, cumulative: u64, cc: &mut CongestionControl) -> Nanos {
         let acked = (cumulative - self.s.una) as u32;
         let first = self.segs.sent(self.s.una);
         let last = self.segs.sent(cumulative - 1);
-        if self.rate.is_some() {
-            for seq in self.s.una..cumulative {
-                self.rate_delivered(seq, false, rs);
-            }
-        }
         self.s.delivered += u64::from(acked);
         self.s.una = cumulative;
         let ca_rtt = now - last;
         self.rack.advance(now, last, cumulative);
         self.update_rtt(now, now - first, ca_rtt);
-        rs.rtt = ca_rtt;
         cc.pkts_acked(&mut self.s, now, acked, ca_rtt);
+        ca_rtt
     }
 
     #[inline]

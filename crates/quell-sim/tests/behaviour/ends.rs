@@ -16,6 +16,10 @@ impl Egress for Tape {
     fn send(&mut self, _now: Nanos, _len: u32, make: impl FnOnce() -> Pkt) {
         self.0.push(make());
     }
+
+    fn send_run(&mut self, _: Nanos, _: u32, _: u32, _: impl Fn(u32) -> Pkt) -> bool {
+        false
+    }
 }
 
 struct Ends {
