@@ -21,12 +21,18 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build pgo extras quell-live demo test attack bench bench-peers bench-live fidelity clean
+.PHONY: help build wheel pgo extras quell-live demo test attack bench bench-peers bench-live fidelity clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
 
 build: .venv/quell.built ## a working quell at .venv/bin/quell
+
+# Cargo's output is that of `make build`: after it, only the archives are written.
+wheel: .venv/quell.built ## a wheel for this machine and a source distribution, in dist/
+	rm -rf dist
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin build --release --locked --out dist
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin sdist --out dist
 
 pgo: .venv/build.installed ## build as above with a profile of its own hot paths: some 10 % faster; takes minutes and needs llvm-profdata
 	tools/pgo env VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
@@ -61,7 +67,7 @@ fidelity: .venv/quell.built ## theory, Linux's reference figures and published o
 	benches/fidelity
 
 clean: ## removes what was built here
-	rm -rf .venv .cache target python/quell/*.so
+	rm -rf .venv .cache target dist python/quell/*.so
 
 .cache/uv-bin/bin/uv:
 	@$(PYTHON) -m pip --version >/dev/null || { echo "pip is missing; on Debian: apt-get install python3-pip" >&2; exit 1; }

@@ -38,6 +38,12 @@ def quell(tmp_path: Path) -> Quell:
     return call
 
 
+def run(command: list[str], folder: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run a developer's command as one types it, also where `make` runs the tests."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE") and key != "MFLAGS"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
+
+
 def make_record(queue: str, seed: int = 1, goodput: float = 10.0, p95: float = 20.0, **more: Any) -> dict[str, Any]:
     """Make up a record with every key of the contract."""
     summary = {"mean": p95 / 2, "p50": p95 / 2, "p95": p95, "p99": p95 * 1.3, "max": p95 * 2}

@@ -7,57 +7,106 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tarfile
+import time
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
-
-Installed = Callable[..., "subprocess.CompletedProcess[str]"]
+from conftest import ROOT, run
 
 
-def _uv() -> str | None:
+@dataclass
+class Place:
+    """An environment with the wheel in it, and an empty folder outside the checkout to run its programs in."""
+
+    venv: Path
+    folder: Path
+
+    def __call__(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the environment's programs."""
+        kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        return subprocess.run(
+            [str(self.venv / "bin" / program), *arguments], cwd=self.folder, env=kept | {"COLUMNS": "100"},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+
+def _uv() -> str:
     mine = ROOT / ".cache/uv-bin/bin/uv"
-    return str(mine) if mine.exists() else shutil.which("uv")
+    found = str(mine) if mine.exists() else shutil.which("uv")
+    if found is None:
+        pytest.skip("there is no uv to install the wheel with: make build puts one into .cache")
+    return found
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Build the wheel, install it, and run its `quell` in an empty folder."""
-    uv = _uv()
-    if uv is None:
-        pytest.skip("there is no uv to install the wheel with: make build puts one into .cache")
-    folder = tmp_path_factory.mktemp("wheel")
-    # As the Makefile calls it, so that nothing is compiled again.
-    environment = os.environ | {"PYO3_PYTHON": sys.executable, "UV_CACHE_DIR": str(ROOT / ".cache/uv")}
-    maturin = [str(Path(sys.executable).with_name("maturin")), "build", "--release", "--locked", "--out", str(folder)]
-    done = subprocess.run(maturin, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200)
+def archives() -> tuple[Path, Path]:
+    """Build the wheel and the source distribution as a user does."""
+    done = run(["make", "wheel"], ROOT, timeout=1200)
     assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("quell_aqm-*.whl")
-    venv = folder / "venv"
+    (wheel,) = (ROOT / "dist").glob("quell_aqm-*.whl")
+    (source,) = (ROOT / "dist").glob("quell_aqm-*.tar.gz")
+    return wheel, source
+
+
+def _install(wheel: Path, folder: Path, extra: str, pins: str) -> Place:
+    """Install the wheel into an empty environment, from what `make build` or `make test` downloaded."""
+    uv, venv = _uv(), folder / "venv"
+    environment = os.environ | {"UV_CACHE_DIR": str(ROOT / ".cache/uv")}
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], env=environment, check=True)
-    # What `make build` downloaded is in the cache.
-    install = [uv, "pip", "install", "--offline", "--python", str(venv / "bin/python"), str(wheel)]
-    install += ["--constraint", str(ROOT / "requirements/build.txt")]
+    install = [uv, "pip", "install", "--offline", "--python", str(venv / "bin/python"), f"quell-aqm{extra} @ {wheel}"]
+    install += ["--constraint", str(ROOT / "requirements" / pins)]
     done = subprocess.run(install, env=environment, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         pytest.skip(f"the wheel's dependencies are not in uv's cache: {done.stderr.strip()}")
     empty = folder / "empty"
     empty.mkdir()
-
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        program, *arguments = words
-        return subprocess.run(
-            [str(venv / "bin" / program), *arguments], cwd=empty, env=kept | {"COLUMNS": "100"},
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-
-    return call
+    return Place(venv, empty)
 
 
-def test_the_environment_has_neither_numpy_nor_torch(installed: Installed) -> None:
+@pytest.fixture(scope="module")
+def installed(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Install the wheel with what it depends on, nothing else."""
+    return _install(archives[0], tmp_path_factory.mktemp("wheel"), "", "build.txt")
+
+
+@pytest.fixture(scope="module")
+def with_envs(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Install the wheel with the extra for environments."""
+    return _install(archives[0], tmp_path_factory.mktemp("envs"), "[envs]", "dev.txt")
+
+
+def test_one_wheel_serves_every_python_from_3_11_and_holds_all_that_quell_reads(archives: tuple[Path, Path]) -> None:
+    wheel, _ = archives
+    assert "-cp311-abi3-" in wheel.name
+    held = set(zipfile.ZipFile(wheel).namelist())
+    shipped = {
+        str(path.relative_to(ROOT / "python"))
+        for path in (ROOT / "python/quell").rglob("*")
+        if path.is_file() and path.suffix not in {".pyc", ".so"}
+    }
+    assert shipped - held == set()
+    assert {"quell/py.typed", "quell/_core.pyi", "quell/_core.abi3.so"} <= held
+
+
+def test_the_source_distribution_compiles(archives: tuple[Path, Path]) -> None:
+    # Cargo tells the crates of two checkouts apart by neither path nor content: a target folder of its own, times of now.
+    folder = ROOT / "target/sdist"
+    shutil.rmtree(folder / "source", ignore_errors=True)
+    with tarfile.open(archives[1]) as archive:
+        for member in archive:
+            member.mtime = time.time()
+            archive.extract(member, folder / "source", filter="data")
+    (unpacked,) = (folder / "source").iterdir()
+    check = ["cargo", "check", "--quiet", "--locked", "--package", "quell-py", "--target-dir", str(folder / "target")]
+    done = run(check, unpacked, timeout=900)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_environment_has_neither_numpy_nor_torch(installed: Place) -> None:
     for module in ("numpy", "torch", "ray", "gymnasium"):
         assert "ModuleNotFoundError" in installed("python", "-c", f"import {module}").stderr
 
@@ -69,20 +118,21 @@ def test_the_environment_has_neither_numpy_nor_torch(installed: Installed) -> No
         (["reproduce", "--list"], "l4s-a3c"),
         (["reproduce", "l4s-a3c", "--list"], "F27.10"),
         (["compare", "home", "--seeds", "1", "--duration", "5s"], "fq_codel"),
-        (["compare", "--seeds", "1", "--duration", "5s", "--aqm", "lfq", "--html", "report.html"], "lfq"),
+        (["reproduce", "wqm", "--quick"], "goodput"),
+        (["optimum", "home", "--duration", "5s", "--seeds", "1"], "limit"),
         (["queues"], "dualpi2"),
         (["scenarios"], "wifi-house"),
         (["train", "--help"], "learnqueue"),
         (["show", str(ROOT / "models/rl-aqm.safetensors")], "trained on"),
     ],
 )
-def test_a_command_works_from_the_wheel(installed: Installed, command: list[str], said: str) -> None:
+def test_a_command_works_from_the_wheel(installed: Place, command: list[str], said: str) -> None:
     done = installed("quell", *command)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
 
 
-def test_curves_of_the_trainings_are_in_the_wheel(installed: Installed) -> None:
+def test_curves_of_the_trainings_are_in_the_wheel(installed: Place) -> None:
     code = "from quell.papers import curves; print(curves.__file__, len(curves.find('rl-aqm')['step']))"
     done = installed("python", "-c", code)
     assert done.returncode == 0, done.stderr
@@ -91,7 +141,7 @@ def test_curves_of_the_trainings_are_in_the_wheel(installed: Installed) -> None:
     assert int(rows) > 100
 
 
-def test_what_needs_an_extra_names_the_line_for_a_wheel(installed: Installed) -> None:
+def test_what_needs_an_extra_names_the_line_for_a_wheel(installed: Place) -> None:
     for command, line in (
         (["train", "rl-aqm"], "quell: training needs torch, numpy, safetensors: pip install 'quell-aqm[train]'\n"),
         (["compare", "--ray", "local"], "quell: --ray needs ray: pip install 'quell-aqm[ray]'\n"),
@@ -100,3 +150,26 @@ def test_what_needs_an_extra_names_the_line_for_a_wheel(installed: Installed) ->
         assert (done.returncode, done.stderr) == (2, line)
     done = installed("python", "-c", "import quell; quell.env('home')")
     assert re.search(r"environments need \w+: pip install 'quell-aqm\[envs\]'", done.stderr)
+
+
+def test_the_report_from_the_wheel_is_one_whole_page(installed: Place) -> None:
+    done = installed("quell", "compare", "--seeds", "1", "--duration", "5s", "--aqm", "lfq", "--html", "report.html")
+    assert done.returncode == 0, done.stderr
+    page = (installed.folder / "report.html").read_text("utf-8")
+    assert "<script>" in page and "lfq" in page
+    assert not re.findall(r"(?:src|href)=[\"']https?:", page)
+
+
+def test_an_environment_from_the_wheel_needs_no_import_of_quell(with_envs: Place) -> None:
+    code = """
+import gymnasium
+env = gymnasium.make("quell:quell/RlAqm-v0", duration="1s")
+env.reset(seed=1)
+steps = 1
+while not env.step(1)[3]:
+    steps += 1
+print(steps, gymnasium.make_vec("quell/Lfq-v0", num_envs=2).reset(seed=1)[0].shape)
+"""
+    done = with_envs("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "50 (2, 60)\n"
