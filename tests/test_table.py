@@ -51,9 +51,25 @@ def test_queues_whose_seeds_make_no_difference_are_named_under_the_table() -> No
     same[1]["goodput_mbps"] += 1e-6
     different = [make_record("pie", seed, goodput=10.0 + 0.1 * seed) for seed in (1, 2, 3)]
     once = [make_record("codel")]
-    text = table.legend(stats.summarise([*same, *different, *once])).plain
+    text = table.legend(stats.summarise([*same, *different, *once]), 100, styled=False).plain
     assert text.splitlines()[1].startswith("pfifo: every seed gave the same run, so ± says nothing.")
-    assert "stagger" not in table.legend(stats.summarise([*different, *once])).plain
+    assert "stagger" not in table.legend(stats.summarise([*different, *once]), 100, styled=False).plain
+
+
+def test_columns_without_room_are_named_below_the_table(outcome: Outcome) -> None:
+    rows = stats.summarise(outcome.records)
+    titles = {width: render(table.compare(rows, width), width) for width in (80, 1000)}
+    line = table.legend(rows, 80, styled=False).plain.splitlines()[-1]
+    assert line.startswith("No room in 80 columns for ")
+    for title in line.removeprefix("No room in 80 columns for ").split(":")[0].split(", "):
+        assert title.split()[0] in titles[1000] and title not in " ".join(titles[80].split())
+    assert "No room" not in table.legend(rows, 1000, styled=False).plain
+
+
+def test_the_legend_explains_styles_only_where_there_are_some(outcome: Outcome) -> None:
+    rows = stats.summarise(outcome.records)
+    assert "best of its column" in table.legend(rows, 100, styled=True).plain
+    assert "best of its column" not in table.legend(rows, 100, styled=False).plain
 
 
 def test_many_flows_are_cut_short() -> None:
@@ -77,12 +93,6 @@ def test_sweep_marks_the_best_setting() -> None:
     )
 
 
-def test_without_colour_nothing_is_said_of_it() -> None:
-    rows = stats.summarise([make_record("pfifo"), make_record("pie", goodput=11.0)])
-    assert "best of its column" in table.legend(rows).plain
-    assert "best" not in table.legend(rows, color=False).plain
-
-
 def test_a_narrow_terminal_keeps_the_flows_and_leaves_out_columns() -> None:
     for width, last in ((100, "FCT"), (80, "loss"), (60, "loss")):
         text = render(table.flows(make_record("a"), width), width, color=False)
@@ -102,8 +112,8 @@ def test_data_that_only_go_up_have_the_columns_of_the_way_up() -> None:
     assert "1.90" in text
     assert "99.0" in text
     assert "0.00 " not in text
-    assert "All data go up" in table.legend(rows).plain
+    assert "All data go up" in table.legend(rows, 100, styled=False).plain
     assert [row.on_front for row in rows] == [True, True]
     both = stats.summarise([make_record("pfifo", up=make_record("fq_codel"))])
     assert [m.key for m in stats.shown_measures(both) if m.key.startswith("up.")] == ["up.sojourn_ms.p95"]
-    assert "All data go up" not in table.legend(both).plain
+    assert "All data go up" not in table.legend(both, 100, styled=False).plain

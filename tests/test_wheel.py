@@ -93,7 +93,7 @@ def test_one_wheel_serves_every_python_from_3_11_and_holds_all_that_quell_reads(
 
 
 def test_the_source_distribution_compiles(archives: tuple[Path, Path]) -> None:
-    # Cargo tells the crates of two checkouts apart by neither path nor content: a target folder of its own, times of now.
+    # Cargo distinguishes the crates of two checkouts neither by path nor by content: hence a target folder of its own.
     folder = ROOT / "target/sdist"
     shutil.rmtree(folder / "source", ignore_errors=True)
     with tarfile.open(archives[1]) as archive:

@@ -14,7 +14,8 @@ def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
     words = sys.argv[1:]
     try:
-        if words in ([], ["-h"], ["--help"]):
+        # A shell that asks for completions gives no arguments; what it asks is in the environment.
+        if words in ([], ["-h"], ["--help"]) and "_QUELL_COMPLETE" not in os.environ:
             from quell import usage
 
             sys.stdout.write(usage.text())

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, doctor, experiment, files, live, names, shell, show, stats, table, usage, watch
+from quell import _core, complete, doctor, experiment, files, live, names, shell, show, stats, table, usage, watch
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.evaluation.cli import EXAMPLES as EVALUATE
@@ -162,7 +162,9 @@ def compare(
     aqm: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORDS", help="Queue words as in tc; repeatable. Default: the file's queue, then every usual kind."
+            metavar="WORDS",
+            help="Queue words as in tc; repeatable. Default: the file's queue, then every usual kind.",
+            autocompletion=complete.words,
         ),
     ] = None,
     seeds: Seeds = None,
@@ -225,7 +227,7 @@ def compare(
             out.print(table.compare(rows, out.width))
             if felt := table.felt(outcome.records, out.width):
                 out.print(felt)
-            out.print(table.legend(rows, color=out.color_system is not None))
+            out.print(table.legend(rows, out.width, styled=out.is_terminal))
         err.print(told, style="dim")
     targets.write(outcome, series=series is not None)
     return _status(outcome)
@@ -240,7 +242,10 @@ def compare(
 def run(
     file: File = None,
     aqm: Annotated[
-        list[str] | None, typer.Option(metavar="WORDS", help="Queue words as in tc. Default: the file's queue.")
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS", help="Queue words as in tc. Default: the file's queue.", autocompletion=complete.words
+        ),
     ] = None,
     rpm: Rpm = None,
     rate: Rate = None,
@@ -310,13 +315,23 @@ def run(
 def optimum(
     file: File = None,
     knob: Annotated[
-        str, typer.Option(metavar="limit|drop", help="The constant: a limit in packets, or a drop probability.")
+        str,
+        typer.Option(
+            metavar="limit|drop",
+            help="The constant: a limit in packets, or a drop probability.",
+            autocompletion=complete.one_of("limit", "drop"),
+        ),
     ] = "limit",
     values: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Settings to try instead of the built-in grid.")
     ] = None,
     reward: Annotated[
-        str, typer.Option(metavar="|".join(("power", "rlaqm", "lfq")), help="Criterion for the best setting.")
+        str,
+        typer.Option(
+            metavar="|".join(("power", "rlaqm", "lfq")),
+            help="Criterion for the best setting.",
+            autocompletion=complete.one_of("power", "rlaqm", "lfq"),
+        ),
     ] = "power",
     cc: Annotated[
         str | None, typer.Option(metavar="CC", help="Short for one --flow with this congestion control.")
@@ -368,7 +383,10 @@ def sweep(
         list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Key and its values; repeatable.")
     ] = None,
     aqm: Annotated[
-        list[str] | None, typer.Option(metavar="WORDS", help="Queue words; repeatable. Default: the file's queue.")
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS", help="Queue words; repeatable. Default: the file's queue.", autocompletion=complete.words
+        ),
     ] = None,
     seeds: Seeds = None,
     jobs: Jobs = 0,
@@ -413,7 +431,10 @@ def sweep(
 def rpm(
     file: File = None,
     aqm: Annotated[
-        list[str] | None, typer.Option(metavar="WORDS", help="Queue words; repeatable. Default: every queue.")
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS", help="Queue words; repeatable. Default: every queue.", autocompletion=complete.words
+        ),
     ] = None,
     seeds: Seeds = None,
     jobs: Jobs = 0,
@@ -443,7 +464,8 @@ def rpm(
 @app.command(epilog="Examples:\n\n  quell queues\n\n  quell queues fq_codel")
 def queues(
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="Show only this queue.", show_default=False)
+        str | None,
+        typer.Argument(metavar="KIND", help="Show only this queue.", show_default=False, autocompletion=complete.kinds),
     ] = None,
     json: Json = None,
 ) -> int:
@@ -466,7 +488,13 @@ def queues(
 )
 def scenarios(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Print the file of this scenario.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Print the file of this scenario.",
+            show_default=False,
+            autocompletion=complete.scenarios,
+        ),
     ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print a JSON Schema of scenario files, for editors.")

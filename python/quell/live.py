@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from quell import _core
+from quell import _core, complete
 from quell._core import InputError
 
 EXAMPLES = (
@@ -22,16 +22,26 @@ EXAMPLES = (
 
 
 def live(
-    dev: Annotated[str | None, typer.Option(metavar="NAME", help="The interface.")] = None,
+    dev: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The interface.", autocompletion=complete.interfaces)
+    ] = None,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="Rate of egress traffic, as in tc: 18mbit.")] = None,
     aqm: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Queue words as in tc (quell queues). Default: fq_codel.")
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="Queue words as in tc (quell queues). Default: fq_codel.",
+            autocompletion=complete.words,
+        ),
     ] = None,
     ingress: Annotated[
         str | None, typer.Option(metavar="RATE", help="Rate of ingress traffic. Default: not managed.")
     ] = None,
     ingress_aqm: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Queue of ingress traffic. Default: as --aqm.")
+        str | None,
+        typer.Option(
+            metavar="WORDS", help="Queue of ingress traffic. Default: as --aqm.", autocompletion=complete.words
+        ),
     ] = None,
     overhead: Annotated[
         int | None, typer.Option(metavar="BYTES", min=0, max=1000, help="Link-layer bytes per packet. Default: 14.")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from quell import complete
 from quell.extras import install
 
 LINK, OUTPUT = "Scenario (overrides or replaces the file)", "Output"
@@ -16,7 +17,10 @@ LINK, OUTPUT = "Scenario (overrides or replaces the file)", "Output"
 File = Annotated[
     str | None,
     typer.Argument(
-        metavar="FILE", help="Scenario file (TOML) or built-in scenario; see `quell scenarios`.", show_default=False
+        metavar="FILE",
+        help="Scenario file (TOML) or built-in scenario; see `quell scenarios`.",
+        show_default=False,
+        autocompletion=complete.files,
     ),
 ]
 Rate = Annotated[
@@ -27,7 +31,12 @@ Rtt = Annotated[
 ]
 Trace = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Rate trace: a file in Mahimahi's format, or builtin:lte.", rich_help_panel=LINK),
+    typer.Option(
+        metavar="FILE",
+        help="Rate trace: a file in Mahimahi's format, or builtin:lte.",
+        rich_help_panel=LINK,
+        autocompletion=complete.traces,
+    ),
 ]
 Tc = Annotated[
     list[str] | None,
@@ -41,6 +50,7 @@ Flow = Annotated[
     typer.Option(
         "--flow", metavar="CC[:COUNT][@rtt=][@ecn=0|1][@START-STOP]", rich_help_panel=LINK,
         help="Replaces the file's flows; repeatable: cubic:4, bbr@rtt=80ms, dctcp:2@10s-30s, call, page.",
+        autocompletion=complete.flows,
     ),
 ]  # fmt: skip
 Ecn = Annotated[bool, typer.Option("--ecn", help="Negotiate ECN on every TCP flow.", rich_help_panel=LINK)]

@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quell import _core, experiment, nat, notes
+from quell import _core, complete, experiment, nat, notes
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
 from quell.options import Html, Json, Series
@@ -64,13 +64,20 @@ def shell(
     ] = None,
     aqm: Annotated[
         str | None,
-        typer.Option(metavar="WORDS", help="Queue words as in tc (quell queues).", rich_help_panel=_DOWN),
+        typer.Option(
+            metavar="WORDS",
+            help="Queue words as in tc (quell queues).",
+            rich_help_panel=_DOWN,
+            autocompletion=complete.words,
+        ),
     ] = None,
     up_rate: Annotated[str | None, typer.Option(metavar="RATE", help="Rate.", rich_help_panel=_UP)] = None,
     up_trace: Annotated[str | None, typer.Option(metavar="FILE", help="Trace.", rich_help_panel=_UP)] = None,
     up_delay: Annotated[str | None, typer.Option(metavar="TIME", help="Delay.", rich_help_panel=_UP)] = None,
     up_loss: Annotated[str | None, typer.Option(metavar="P", help="Loss.", rich_help_panel=_UP)] = None,
-    up_aqm: Annotated[str | None, typer.Option(metavar="WORDS", help="Queue.", rich_help_panel=_UP)] = None,
+    up_aqm: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Queue.", rich_help_panel=_UP, autocompletion=complete.words)
+    ] = None,
     scenario: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Use \\[link] and \\[link.up] of a scenario file or a built-in scenario."),

@@ -112,7 +112,7 @@ def _show_records(file: Path, data: bytes, targets: Targets) -> int:
         out.print(table.compare(rows, out.width))
         if felt := table.felt(outcome.records, out.width):
             out.print(felt)
-        out.print(table.legend(rows, color=out.color_system is not None))
+        out.print(table.legend(rows, out.width, styled=out.is_terminal))
     targets.write(outcome, json=_json.loads(data))
     return 0
 

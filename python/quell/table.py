@@ -41,13 +41,16 @@ _SPARE = (
 
 def compare(rows: Sequence[Row], width: int) -> Table:
     """Lay out the comparison; columns that do not fit into `width` characters are left out, the least telling first."""
-    measures = shown_measures(rows)
+    return _lay_out(rows, _fitting(rows, width))
+
+
+def _fitting(rows: Sequence[Row], width: int) -> list[Measure]:
+    measures = list(shown_measures(rows))
     for spare in ("", *_SPARE):
         measures = [m for m in measures if m.key != spare]
-        table = _lay_out(rows, measures)
-        if _width(table) <= width:
+        if _width(_lay_out(rows, measures)) <= width:
             break
-    return table
+    return measures
 
 
 def _lay_out(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
@@ -82,8 +85,11 @@ def _cell(value: Estimate | None, measure: Measure, is_best: bool) -> Text:
     return text
 
 
-def legend(rows: Sequence[Row], *, color: bool = True) -> Text:
-    """Explain the marks of the comparison; without `color` the best of a column has none."""
+def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
+    """Explain the marks of the comparison, and name the columns that `width` characters had no room for.
+
+    What only a terminal shows, such as bold figures, is explained where the output is `styled`.
+    """
     runs = max((r.runs for r in rows), default=0)
     text = Text("sojourn: time in the queue. ", "dim")
     text.append(_FRONT, "cyan")
@@ -92,10 +98,11 @@ def legend(rows: Sequence[Row], *, color: bool = True) -> Text:
         "(differences below 1 % or within ± are ties). ",
         "dim",
     )
-    if color:
+    if styled:
         text.append("best", _BEST)
         text.append(" of its column. ", "dim")
-    if any(row.values["rpm"] is not None for row in rows):
+    kept = _fitting(rows, width)
+    if any(m.key == "rpm" for m in kept):
         text.append("RPM: round trips per minute under load. ", "dim")
     if runs > 1:
         text.append(f"±: 95 % confidence over {runs} runs.", "dim")
@@ -103,6 +110,8 @@ def legend(rows: Sequence[Row], *, color: bool = True) -> Text:
         text.append(
             "\nAll data go up: the columns are those of [link.up], and its queue is the same in all rows.", "dim"
         )
+    if left_out := [m.title for m in shown_measures(rows) if m not in kept]:
+        text.append(f"\nNo room in {width} columns for {', '.join(left_out)}: --json has all.", "dim")
     if same := alike(rows):
         text.append(f"\n{', '.join(same)}: every seed gave the same run, so ± says nothing. ", "dim")
         text.append('Flows that start together differ by seed with stagger = "1s".', "dim")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quell import _core, files
+from quell import _core, complete, files
 from quell._core import InputError
 from quell.output import one_line
 
@@ -27,7 +27,13 @@ _SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 def watch(
     dev: Annotated[
-        list[str] | None, typer.Argument(metavar="[DEV]...", help="Interfaces. Default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[DEV]...",
+            help="Interfaces. Default: all.",
+            show_default=False,
+            autocompletion=complete.interfaces,
+        ),
     ] = None,
     every: Annotated[
         str | None, typer.Option(metavar="TIME", help="Time between samples, 1ms to 60s. Default: 1s.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from quell import experiment, files
+from quell import complete, experiment, files
 from quell._core import InputError
 from quell.evaluation import candidate, link, run, show
 from quell.executor import executor
@@ -34,7 +34,11 @@ def evaluate(
     ] = None,
     aqm: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORDS", help=f"Queue words; repeatable. Default: {', '.join(run.DEFAULT_QUEUES)}."),
+        typer.Option(
+            metavar="WORDS",
+            help=f"Queue words; repeatable. Default: {', '.join(run.DEFAULT_QUEUES)}.",
+            autocompletion=complete.words,
+        ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Evaluate a queue of every kind.")] = False,
     sections: Annotated[

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from quell import files, papers
+from quell import complete, files, papers
 from quell._core import InputError
 from quell.executor import executor
 from quell.options import OUTPUT, Html, Jobs, Ray
@@ -25,7 +25,10 @@ STYLES = {BETTER: "bold green", REACHED: "green", MISSED: "yellow", UNPRINTED: "
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The paper; see --list.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="The paper; see --list.", show_default=False, autocompletion=complete.known_papers
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the papers; with NAME, the rows of a paper.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Run a small version, for tests.")] = False,

@@ -1,0 +1,89 @@
+"""Values that shells complete: queue words, scenarios, papers, congestion controls, interfaces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from quell import _core, experiment, papers
+
+Completions = list[tuple[str, str]]
+"""Each value with what a shell shows beside it."""
+
+
+def _starting(values: Iterable[tuple[str, str]], with_: str) -> Completions:
+    return [(value, about) for value, about in values if value.startswith(with_)]
+
+
+def kinds(incomplete: str) -> Completions:
+    """Complete the name of a queue."""
+    return _starting(((kind["name"], kind["summary"]) for kind in experiment.known_queues()), incomplete)
+
+
+def words(incomplete: str) -> Completions:
+    """Complete queue words: the kind, and in quotes its options."""
+    before, space, last = incomplete.rpartition(" ")
+    if not space:
+        return kinds(incomplete)
+    name = before.split(maxsplit=1)[0] if before.strip() else ""
+    options: list[dict[str, str]] = next(
+        (kind["options"] for kind in experiment.known_queues() if kind["name"] == name), []
+    )
+    return [(f"{before} {option}", about) for option, about in _starting(_named(options), last)]
+
+
+def _named(options: Iterable[dict[str, str]]) -> Iterable[tuple[str, str]]:
+    # A flag's alternatives are one option, as in `ecn|noecn`.
+    return ((name, option["meaning"]) for option in options for name in option["name"].split("|"))
+
+
+def scenarios(incomplete: str) -> Completions:
+    """Complete the name of a built-in scenario."""
+    return _starting(((name, about) for name, about, _ in _core.scenarios()), incomplete)
+
+
+def files(incomplete: str) -> Completions:
+    """Complete a scenario: a built-in one, or a file."""
+    return scenarios(incomplete) + _files(incomplete, (".toml", ".flent.gz"))
+
+
+def traces(incomplete: str) -> Completions:
+    """Complete a trace: a built-in one, or a file."""
+    built_in = (("builtin:lte", "LTE, downlink"), ("builtin:lte-up", "LTE, uplink"))
+    return _starting(built_in, incomplete) + _files(incomplete, ("",))
+
+
+def _files(incomplete: str, endings: tuple[str, ...]) -> Completions:
+    folder, slash, _ = incomplete.rpartition("/")
+    prefix = folder + slash
+    try:
+        entries = sorted(Path(prefix or ".").iterdir())
+    except OSError:
+        return []
+    found = [f"{prefix}{path.name}" + "/" * path.is_dir() for path in entries if not path.name.startswith(".")]
+    return [(name, "") for name in found if name.startswith(incomplete) and name.endswith(("/", *endings))]
+
+
+def flows(incomplete: str) -> list[str]:
+    """Complete the first word of a flow: a congestion control, or a kind of traffic."""
+    keys = json.loads(_core.scenario_schema())["$defs"]["flow"]["properties"]
+    known = [*keys["cc"]["enum"], *keys["kind"]["enum"]]
+    return [value for value in known if value.startswith(incomplete) and value != "tcp"]
+
+
+def known_papers(incomplete: str) -> Completions:
+    """Complete the name of a paper."""
+    return _starting(((name, "") for name in papers.MODULES), incomplete)
+
+
+def interfaces(incomplete: str) -> Completions:
+    """Complete the name of a network interface of this machine, where it lists them in /sys."""
+    devices = Path("/sys/class/net")
+    names = sorted(path.name for path in devices.iterdir()) if devices.is_dir() else []
+    return _starting(((name, "") for name in names), incomplete)
+
+
+def one_of(*values: str) -> Callable[[str], list[str]]:
+    """Complete one of a few words."""
+    return lambda incomplete: [value for value in values if value.startswith(incomplete)]
