@@ -21,7 +21,8 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build wheel pgo extras quell-live demo test attack bench bench-peers bench-live fidelity clean
+.PHONY: help build wheel deb pgo extras quell-live demo test msrv deny attack bench bench-peers bench-live fidelity version address \
+  clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -45,11 +46,23 @@ extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, 
 
 quell-live: $(BIN)/quell-live ## quell live without Python, one static file: .venv/bin/quell-live (Linux)
 
+deb: $(BIN)/quell-live ## a Debian package of quell-live for this architecture, in dist/
+	packaging/debian/build $(BIN)/quell-live dist
+
 demo: .venv/quell.built ## compare every queue on the home scenario; writes quell-report.html
 	$(BIN)/quell compare --html quell-report.html
 
 test: .venv/quell.built .venv/dev.installed $(LIVE) ## formatting, lints, types, Rust and Python tests, the report in a browser
 	tests/run
+
+MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+msrv: .venv/build.installed ## that quell compiles with the oldest Rust that Cargo.toml names
+	rustup toolchain install --profile minimal $(MSRV)
+	cargo +$(MSRV) check --workspace --locked --target-dir target/msrv
+
+deny: ## licences, sources and known defects of dependencies (installs cargo-deny into .cache/)
+	@[ -x .cache/cargo/bin/cargo-deny ] || cargo install --quiet --locked --root .cache/cargo cargo-deny
+	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH cargo deny --locked check $(DENY)
 
 attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
 	$(BIN)/python tests/attack/attack.py
@@ -65,6 +78,12 @@ bench-live: .venv/quell.built ## real packets through quell shell and quell live
 
 fidelity: .venv/quell.built ## theory, Linux's reference figures and published ones; writes docs/lab/fidelity.md
 	benches/fidelity
+
+version: ## writes a version into every place that has one: make version V=0.2.0
+	@$(PYTHON) tools/version.py $(V)
+
+address: ## writes the repository's address into metadata and README's links, for packages: make address URL=https://...
+	@$(PYTHON) tools/address.py $(URL)
 
 clean: ## removes what was built here
 	rm -rf .venv .cache target dist python/quell/*.so

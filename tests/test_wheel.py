@@ -93,7 +93,7 @@ def test_one_wheel_serves_every_python_from_3_11_and_holds_all_that_quell_reads(
 
 
 def test_the_source_distribution_compiles(archives: tuple[Path, Path]) -> None:
-    # Cargo distinguishes the crates of two checkouts neither by path nor by content: hence a target folder of its own.
+    # Cargo distinguishes two checkouts by neither path nor content: give this one its own target folder and new times.
     folder = ROOT / "target/sdist"
     shutil.rmtree(folder / "source", ignore_errors=True)
     with tarfile.open(archives[1]) as archive:

@@ -95,22 +95,22 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
     text.append(_FRONT, "cyan")
     text.append(
         " on the front: no other queue is better in goodput or p95 sojourn without being worse in the other "
-        "(differences below 1 % or within ± are ties). ",
+        "(differences below 1 % or within ± are ties).",
         "dim",
     )
     if styled:
-        text.append("best", _BEST)
-        text.append(" of its column. ", "dim")
+        text.append(" best", _BEST)
+        text.append(" of its column.", "dim")
     kept = _fitting(rows, width)
     if any(m.key == "rpm" for m in kept):
-        text.append("RPM: round trips per minute under load. ", "dim")
+        text.append(" RPM: round trips per minute under load.", "dim")
     if runs > 1:
-        text.append(f"±: 95 % confidence over {runs} runs.", "dim")
+        text.append(f" ±: 95 % confidence over {runs} runs.", "dim")
     if upward(rows):
         text.append(
             "\nAll data go up: the columns are those of [link.up], and its queue is the same in all rows.", "dim"
         )
-    if left_out := [m.title for m in shown_measures(rows) if m not in kept]:
+    if left_out := [" ".join(_title(m).split()) for m in shown_measures(rows) if m not in kept]:
         text.append(f"\nNo room in {width} columns for {', '.join(left_out)}: --json has all.", "dim")
     if same := alike(rows):
         text.append(f"\n{', '.join(same)}: every seed gave the same run, so ± says nothing. ", "dim")

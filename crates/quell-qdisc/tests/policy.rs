@@ -306,7 +306,7 @@ fn a_refused_file_gets_one_line_that_says_what_would_be_right() {
         (file(&both(), Some("{".into())), "model card: EOF while parsing an object at line 1 column 1".into()),
         (
             file(&both(), Some(r#"{"format":2,"nonsense":[]}"#.into())),
-            "model card: format: format 2 is not known; this quell (0.1.0) reads format 1".into(),
+            concat!("model card: format: format 2 is not known; this quell (", env!("CARGO_PKG_VERSION"), ") reads format 1").into(),
         ),
         (
             file(&both(), two_to_one(&|c| c.inputs.clear())),

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Write the repository's address into metadata, and make README's links absolute, for packages that are published.
+
+    python3 tools/address.py https://host/owner/quell
+
+No file of the repository holds its address: the release workflow calls this with the one that it runs at. README's links
+lead to the tag of Cargo.toml's version.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PICTURES = (".png", ".svg")
+
+
+def absolute(readme, url, tag):
+    """Give README with links that work wherever it is shown."""
+
+    def link(found):
+        target = found[2]
+        if re.match(r"(https?:|mailto:|#)", target):
+            return found[0]
+        view = "raw" if target.endswith(PICTURES) else "blob"
+        return f"{found[1]}({url}/{view}/{tag}/{target})"
+
+    return re.sub(r"(\[[^\]]*\])\(([^)\s]+)\)", link, readme)
+
+
+def main(words, root=ROOT):
+    """Change the files."""
+    if len(words) != 1 or not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", words[0]):
+        sys.exit("address: give one address without a slash at its end: make address URL=https://host/owner/quell")
+    url = words[0]
+    texts = {name: (root / name).read_text("utf-8") for name in ("Cargo.toml", "pyproject.toml", "CITATION.cff", "README.md")}
+    if "repository = " in texts["Cargo.toml"]:
+        sys.exit("address: Cargo.toml has a repository already; git checkout Cargo.toml pyproject.toml CITATION.cff README.md")
+    version = re.search(r'^version = "(.+)"', texts["Cargo.toml"], re.MULTILINE)[1]
+    texts["Cargo.toml"] = texts["Cargo.toml"].replace("\nlicense = ", f'\nrepository = "{url}"\nlicense = ', 1)
+    urls = {"Repository": url, "Issues": f"{url}/issues", "Changelog": f"{url}/blob/v{version}/CHANGELOG.md"}
+    table = "".join(f'{name} = "{address}"\n' for name, address in urls.items())
+    texts["pyproject.toml"] = texts["pyproject.toml"].replace("[project.scripts]", f"[project.urls]\n{table}\n[project.scripts]", 1)
+    texts["CITATION.cff"] = texts["CITATION.cff"].replace("\nlicense: ", f'\nrepository-code: "{url}"\nlicense: ', 1)
+    texts["README.md"] = absolute(texts["README.md"], url, f"v{version}")
+    for manifest in root.glob("crates/*/Cargo.toml"):
+        inherited = "license.workspace = true\n"
+        name = str(manifest.relative_to(root))
+        texts[name] = manifest.read_text("utf-8").replace(inherited, inherited + "repository.workspace = true\n", 1)
+    for name, text in texts.items():
+        (root / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
