@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import signal
@@ -83,6 +85,57 @@ def test_a_scenario_is_tuned_with_its_own_traffic(quell: Quell) -> None:
     keys = tomllib.loads("\n".join(result["lines"]))
     assert keys["dev"] == "eth0"
     assert _core.quantity(keys["ingress"], "rate") <= 15_000_000
+
+
+def test_a_file_of_flent_is_a_line_and_default_aims_are_those_that_it_measures(quell: Quell, tmp_path: Path) -> None:
+    loads = ["--flow", "cubic:2", "--flow", "cubic:1"]
+    made = quell("run", "home", *loads, "--duration", "12s", "--flent", "rrul.flent.gz")
+    assert made.returncode == 0, made.stderr
+    one_way = quell("tune", "rrul.flent.gz", *FEW)
+    assert one_way.returncode == 2, "it says nothing of the upload"
+    assert "link.up" in one_way.stderr
+    (tmp_path / "both.toml").write_text(
+        '[link]\nrate="10mbit"\n[link.up]\nrate="2mbit"\n'
+        '[[flow]]\ncount=2\nrtt="30ms"\n[[flow]]\ncount=2\nrtt="30ms"\ndirection="up"\n'
+    )
+    assert quell("run", "both.toml", "--duration", "12s", "--flent", "rrul.flent.gz").returncode == 0
+    done = quell("tune", "rrul.flent.gz", *FEW)
+    assert done.returncode == 0, done.stderr
+    assert "for bulk,responsive,fair" in done.stdout
+
+
+def test_a_fleet_gets_a_row_for_each_line(quell: Quell, tmp_path: Path) -> None:
+    (tmp_path / "lines.csv").write_text(
+        "name,rate,rtt,framing\nanna,10mbit/2mbit,20ms,docsis\n'ben, 2',5mbit/1mbit,,\n".replace("'", '"')
+    )
+    done = quell("tune", "--fleet", "lines.csv", *FEW, "--target", "openwrt")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["name"] for row in rows] == ["anna", "ben, 2"]
+    for row, rate in zip(rows, (10e6, 5e6), strict=True):
+        assert _core.queue(row["down_queue"])
+        assert 0.7 * rate <= _core.quantity(row["down_rate"], "rate") <= rate
+        assert row["offered"] in ("tuned", "default")
+        assert float(row["objective"]) >= float(row["objective_default"]) - 1e-9
+    assert "docsis" in rows[0]["up_queue"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name\nanna\n", "lines.csv:1: no column `rate`"),
+        ("rate\n", "has no rows"),
+        ("rate,rtt\n5mbit/1mbit\n", "lines.csv:2: has not 2 columns"),
+        ("rate,target\n5mbit/1mbit,tc\n", "`target` is one that is written"),
+        ("rate\n5mbit/1mbit\n5mbit\n", "lines.csv:3: --rate 5mbit: give both directions"),
+    ],
+)
+def test_a_fleet_that_is_wrong_is_one_line(quell: Quell, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "lines.csv").write_text(text)
+    done = quell("tune", "--fleet", "lines.csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(

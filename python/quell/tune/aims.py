@@ -116,6 +116,15 @@ class Aims:
         """The aims as a user writes them."""
         return ",".join(name if weight == 1 else f"{name}:{weight:g}" for name, weight in self.weights.items())
 
+    def measured(self, record: Record, line: Line) -> Aims:
+        """Leave out what the traffic cannot measure. Raises InputError if nothing is left."""
+        kept = {name: weight for name, weight in self.weights.items() if _SCORES[name](record, line) is not None}
+        if not kept:
+            raise InputError(f"--for {self.text}: no flow of the scenario measures any of it; {_remedy('bulk')}")
+        less = Aims()
+        less.weights = kept
+        return less
+
     def scores(self, record: Record, line: Line) -> dict[str, float]:
         """Score each aim of a run on a line.
 

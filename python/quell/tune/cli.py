@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from quell import experiment
 from quell._core import InputError
-from quell.executor import executor
+from quell.executor import Executor, executor
 from quell.options import OUTPUT, Duration, File, Jobs, Ray
 from quell.output import Targets, bar, err, out
 from quell.tune import aims, judge, line, now, search, show, space, targets
+from quell.tune import fleet as fleets
 from quell.tune.judge import Judged
 from quell.tune.search import Bench, Found, Plan
 
@@ -20,10 +23,11 @@ EXAMPLES = (
     "Examples:\n\n  quell tune --rate 50mbit/10mbit --rtt 30ms --framing docsis\n\n"
     "  quell tune --rate 16mbit/1mbit --framing pppoe-llcsnap --for calls,bulk:2 --target openwrt --dev wan\n\n"
     "  quell tune household --trials 300 --json -\n\n"
+    "  quell tune --fleet lines.csv --target openwrt > settings.csv\n\n"
     "  tc qdisc show | quell tune --rate 50mbit/10mbit --now -"
 )
 _INTERRUPTED = 130
-_TRIALS = 2000
+_TRIALS, _FLEET_TRIALS = 2000, 700
 _WHAT = "What to set"
 
 
@@ -82,7 +86,23 @@ def tune(
             rich_help_panel=_WHAT,
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Settings to search.")] = _TRIALS,
+    fleet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CSV",
+            rich_help_panel="The line",
+            help="Many lines: a file with the columns rate, rtt, framing; prints a row of settings for each.",
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=1_000_000,
+            help=f"Settings to search. Default: {_TRIALS}, with --fleet {_FLEET_TRIALS} a line.",
+        ),
+    ] = None,
     seeds: Annotated[
         int, typer.Option(metavar="N", min=2, max=99, help="Seeds that settings are judged with.")
     ] = judge.SEEDS,
@@ -98,49 +118,141 @@ def tune(
     ] = None,
 ) -> int:
     """Search the queue settings that suit a line, and print lines to paste."""  # fmt: skip
-    started = time.monotonic()
     output = Targets(json)
     search.check()
     wanted = aims.Aims(for_)
     chosen = targets.target(target)
     targets.interface(dev)
+    today = now.read(now_)
+    count = trials or (_TRIALS if fleet is None else _FLEET_TRIALS)
+
+    def tuned(on: line.Line, cluster: Executor) -> _Tuned | None:
+        plan = Plan(on, targets.kinds(target, queues, on), count, seed, chosen.lacks)
+        bench = Bench(wanted, jobs, cluster)
+        # A first run finds what is wrong with aims and scenario before the search begins.
+        first = search.Run(on, today, 0)
+        bench.run([first])
+        if for_ is None and (record := bench.record(first)) is not None:
+            bench.aims = wanted.measured(record, on)
+        bench.value(first)
+        return _tuned(bench, plan, today, seeds, lambda ways: chosen.lines(dev, on, *ways))
+
+    if fleet is not None:
+        if refused := _given(FILE=file, __rate=rate, __rtt=rtt, __framing=framing, __json=json):
+            raise InputError(f"--fleet {fleet}: leave out {refused}; each row has its line, and the result is a table")
+        columns, rows = fleets.read(fleet)
+        lines = []
+        for row in rows:
+            try:
+                on = line.at_home(row.rate, row.rtt, row.framing, buffer, wanted, duration, seed)
+                targets.kinds(target, queues, on)
+            except InputError as error:
+                raise InputError(f"{row.place}: {error}") from None
+            lines.append(on)
+        with executor(ray) as cluster:
+            return _fleet(columns, rows, lines, target, lambda on: tuned(on, cluster))
     if file is not None:
-        refused = next((name for name, value in (("--rate", rate), ("--rtt", rtt)) if value is not None), None)
-        if refused:
+        if refused := _given(__rate=rate, __rtt=rtt):
             raise InputError(f"{refused}: {file} has its own; leave out one of the two")
-        scenario = experiment.load(file, duration=duration, seed=seed)
-        on = line.of_scenario(scenario, framing, buffer)
+        on = line.of_scenario(experiment.load(file, duration=duration, seed=seed), framing, buffer)
     elif rate is None:
         raise InputError("name the line: --rate DOWN/UP, as in --rate 50mbit/10mbit, or a scenario")
     else:
         on = line.at_home(rate, rtt, framing, buffer, wanted, duration, seed)
-    plan = Plan(on, targets.kinds(target, queues, on), trials, seed, chosen.lacks)
-    today = now.read(now_)
     with executor(ray) as cluster:
-        bench = Bench(wanted, jobs, cluster)
-        # A first run finds what is wrong with aims and scenario before the search begins.
-        bench.run([search.Run(on, today, 0)])
-        bench.value(search.Run(on, today, 0))
-        with bar("Searching", trials, "settings") as update:
-            found = search.search(bench, plan, lambda seen: update(len(seen.scores), show.progress(seen)))
-        if found.interrupted:
-            err.print("quell: interrupted: judging the best so far; press Ctrl-C again to have it unjudged")
-        if not found.scores:
-            return _INTERRUPTED
-        judged, whole = _judged(bench, on, today, seeds, found)
-    down, up = search.shapes(judged.setting, on)
-    lines = chosen.lines(dev, on, down, up)
-    wall = time.monotonic() - started
+        result = tuned(on, cluster)
+    if result is None:
+        return _INTERRUPTED
     if not output.quiet:
-        out.print(show.heading(on, wanted.text), soft_wrap=True)
-        if whole:
-            _print(judged)
-        out.print(f"# {chosen.about}: {show.described(judged.setting)}", style="dim", soft_wrap=True)
-        for text in lines:
+        out.print(show.heading(on, result.aims), soft_wrap=True)
+        if result.whole:
+            _print(result.judged)
+        out.print(f"# {chosen.about}: {show.described(result.judged.setting)}", style="dim", soft_wrap=True)
+        for text in result.lines:
             out.print(text, markup=False, highlight=False, soft_wrap=True)
-        err.print(f"{len(found.scores)} settings, {bench.simulated} runs in {wall:.1f} s", style="dim")
-    output.write_json(_plain(target, lines, judged, (down, up), len(found.scores), wall))
-    return _INTERRUPTED if found.interrupted or not whole else 0
+        err.print(f"{result.evaluations} settings, {result.runs} runs in {result.wall_s:.1f} s", style="dim")
+    output.write_json(_plain(target, result))
+    return 0 if result.whole and not result.interrupted else _INTERRUPTED
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """What came of a line."""
+
+    judged: Judged
+    ways: search.Shapes
+    lines: list[str]
+    aims: str
+    evaluations: int
+    runs: int
+    wall_s: float
+    interrupted: bool
+    whole: bool
+    """It was judged to the end."""
+
+
+def _given(**arguments: object) -> str:
+    """Name the first argument that was given; two underscores stand for dashes."""
+    return next((name.replace("_", "-") for name, value in arguments.items() if value is not None), "")
+
+
+def _tuned(
+    bench: Bench, plan: Plan, today: search.Shapes, seeds: int, lines: Callable[[search.Shapes], list[str]]
+) -> _Tuned | None:
+    """Search and judge; None if Ctrl-C left nothing to give."""
+    started = time.monotonic()
+    with bar("Searching", plan.trials, "settings") as update:
+        found = search.search(bench, plan, lambda seen: update(len(seen.scores), show.progress(seen)))
+    if found.interrupted:
+        err.print("quell: interrupted: judging the best so far; press Ctrl-C again to have it unjudged")
+    if not found.scores:
+        return None
+    judged, whole = _judged(bench, plan.line, today, seeds, found)
+    ways = search.shapes(judged.setting, plan.line)
+    wall = time.monotonic() - started
+    return _Tuned(
+        judged, ways, lines(ways), bench.aims.text, len(found.scores), bench.simulated, wall, found.interrupted, whole
+    )
+
+
+def _fleet(
+    columns: list[str], rows: list[fleets.Row], lines: list[line.Line], target: str,
+    tuned: Callable[[line.Line], _Tuned | None],
+) -> int:  # fmt: skip
+    """Print a row of settings for each line, as soon as it is known; Ctrl-C keeps the rows that are whole."""
+    started = time.monotonic()
+    print(fleets.line(columns), end="", flush=True)
+    for number, (row, on) in enumerate(zip(rows, lines, strict=True), 1):
+        result = tuned(on)
+        if result is None or result.interrupted or not result.whole:
+            err.print(f"quell: interrupted: {number - 1} of {len(rows)} lines are done")
+            return _INTERRUPTED
+        judged, (down, up) = result.judged, result.ways
+        more = {
+            "target": target,
+            "down_queue": down.queue,
+            "down_rate": "" if down.rate is None else space.rate_text(down.rate),
+            "up_queue": up.queue,
+            "up_rate": "" if up.rate is None else space.rate_text(up.rate),
+            "offered": "tuned" if judged.tuned else "default",
+            "grade_now": _grade(judged.now),
+            "grade": _grade(judged.of_setting),
+            "objective_default": _objective(judged.of_default),
+            "objective": _objective(judged.of_setting),
+        }
+        print(fleets.line(columns, {**row.given, **more}), end="", flush=True)
+    wall = time.monotonic() - started
+    err.print(f"{len(rows)} lines in {wall:.1f} s", style="dim")
+    return 0
+
+
+def _grade(metrics: judge.Metrics | None) -> str:
+    return "" if metrics is None else str(metrics.plain()["grade"] or "")
+
+
+def _objective(metrics: judge.Metrics | None) -> str:
+    value = None if metrics is None else metrics.values["objective"]
+    return "" if value is None else f"{value.mean:.4f}"
 
 
 def _judged(bench: Bench, on: line.Line, today: search.Shapes, seeds: int, found: Found) -> tuple[Judged, bool]:
@@ -161,16 +273,17 @@ def _print(judged: Judged) -> None:
         out.print(show.brought(judged))
 
 
-def _plain(
-    target: str, lines: list[str], judged: Judged, ways: search.Shapes, evaluations: int, wall_s: float
-) -> dict[str, Any]:
+def _plain(target: str, result: _Tuned) -> dict[str, Any]:
     def plain(metrics: judge.Metrics | None) -> dict[str, Any] | None:
         return None if metrics is None else metrics.plain()
 
-    down, up = ({"queue": way.queue, "rate": None if way.rate is None else space.rate_text(way.rate)} for way in ways)
+    judged = result.judged
+    down, up = (
+        {"queue": way.queue, "rate": None if way.rate is None else space.rate_text(way.rate)} for way in result.ways
+    )
     return {
         "target": target,
-        "lines": lines,
+        "lines": result.lines,
         "down": down,
         "up": up,
         "now": plain(judged.now),
@@ -180,6 +293,6 @@ def _plain(
         "default_held_out": plain(judged.default_held_out),
         "offered": "tuned" if judged.tuned else "default",
         "why": [reason.plain() for reason in judged.why],
-        "evaluations": evaluations,
-        "wall_s": wall_s,
+        "evaluations": result.evaluations,
+        "wall_s": result.wall_s,
     }

@@ -1,0 +1,65 @@
+"""`quell tune --fleet`: a table of lines in, a table of settings out, a row for each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quell import _core
+from quell._core import InputError
+
+COLUMNS = ("rate", "rtt", "framing")
+"""What is read of a row; all other columns are carried along."""
+ADDED = (
+    "target", "down_queue", "down_rate", "up_queue", "up_rate", "offered", "grade_now", "grade", "objective_default",
+    "objective",
+)  # fmt: skip
+"""What is written beside them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A subscriber's line."""
+
+    place: str
+    """Where it stands, for errors."""
+    given: dict[str, str]
+    rate: str
+    rtt: str | None
+    framing: str | None
+
+
+def read(path: str) -> tuple[list[str], list[Row]]:
+    """Read a CSV file with a header; return its columns and rows. Raises InputError."""
+    text = _core.read_file(path, "scenario").decode("utf-8-sig", errors="replace")
+    reader = csv.DictReader(io.StringIO(text))
+    columns = list(reader.fieldnames or ())
+    if "rate" not in columns:
+        raise InputError(
+            f"--fleet {path}:1: no column `rate`; the first line names the columns: rate (50mbit/10mbit), rtt, framing"
+        )
+    if taken := [name for name in columns if name in ADDED]:
+        raise InputError(f"--fleet {path}:1: the column `{taken[0]}` is one that is written; rename it")
+    rows = []
+    for given in reader:
+        place = f"--fleet {path}:{reader.line_num}"
+        if None in given or None in given.values():
+            raise InputError(f"{place}: has not {len(columns)} columns as the first line")
+        rtt, framing = (given.get(name, "").strip() or None for name in ("rtt", "framing"))
+        rows.append(Row(place, given, given["rate"].strip(), rtt, framing))
+    if not rows:
+        raise InputError(f"--fleet {path}: has no rows")
+    return columns, rows
+
+
+def line(columns: list[str], row: Mapping[str, object] | None = None) -> str:
+    """Write a row as a line of CSV; the header without one."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, [*columns, *ADDED], lineterminator="\n")
+    if row is None:
+        writer.writeheader()
+    else:
+        writer.writerow(row)
+    return buffer.getvalue()
