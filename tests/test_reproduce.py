@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,23 @@ def test_page_stands_alone_and_names_what_repeats_it(
     assert "https://" not in text
     for row in quick[name][0]:
         assert f"<code>{row['id']}</code>" in text
+
+
+def test_a_page_opens_on_its_verdicts_and_misses(quick: dict[str, tuple[list[dict[str, Any]], Path]]) -> None:
+    text = quick["l4s-a3c"][1].read_text("utf-8")
+    rows = {row["id"]: row for row in quick["l4s-a3c"][0]}
+    listed = [rows[name] for name in re.findall(r"<tr><td><code>([^<]+)</code>", text)]
+    assert len(listed) == len(rows)
+    printed = [row for row in listed if row["printed"] is not None]
+    # Misses, the other rows with a printed number, then those without: each part in the paper's order.
+    missed = [row for row in printed if row["verdict"] == MISSED]
+    assert 0 < len(missed) < len(printed) < len(listed)
+    assert listed == missed + [row for row in rows.values() if row["printed"] is not None and row not in missed] + [
+        row for row in rows.values() if row["printed"] is None
+    ]
+    table = text.index("Printed and measured")
+    assert text.index('class="tally"') < table < text.index('class="finding"') < text.index('id="panel-0-0"')
+    assert text.index('id="panel-0-0"') < text.index("Measured, without a printed number")
 
 
 def test_rl_aqm_stands_where_its_figures_do_above_a_device_of_100_packets(

@@ -79,15 +79,21 @@ def front(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
                 "xerr": [[min(delay.half or 0.0, 0.99 * x)], [delay.half or 0.0]],
                 "yerr": goodput.half or 0.0,
             }
-            axes.errorbar(x, goodput.mean, **bars, fmt=DOTS[k % len(DOTS)], color=_color(k), elinewidth=0.7)
-            axes.annotate(row.queue, (x, goodput.mean), (3, 3), textcoords="offset points", fontsize=6.5)
+            look: dict[str, Any] = {
+                "fmt": DOTS[k % len(DOTS)],
+                "color": _color(k),
+                "elinewidth": 0.7,
+                "label": row.queue,
+            }
+            axes.errorbar(x, goodput.mean, **bars, **look)
         ahead = sorted((x, y) for x, y, row in points if row.on_front)
         axes.plot([x for x, _ in ahead], [y for _, y in ahead], ":", color="0.4", drawstyle="steps-post", zorder=0)
         axes.set_xscale("log")
         axes.set(xlabel="sojourn time, 95th percentile, ms", ylabel="goodput, Mbit/s")
         axes.margins(0.15)
+        figure.legend(loc="outside right upper", handlelength=1)
 
-    return _figure(width, 0.72, draw)
+    return _figure(width, 0.66, draw)
 
 
 def sojourn(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
@@ -129,9 +135,9 @@ def flows(runs: pl.DataFrame, width: float = WIDTH) -> Figure:
         axes.set(xlabel="goodput, Mbit/s")
         axes.set_xlim(left=0)
         if len(kinds) > 1:
-            axes.legend()
+            figure.legend(loc="outside lower center", ncols=3, handlelength=1)
 
-    return _figure(width, 0.25 + 0.06 * len(_by_queue(records)), draw)
+    return _figure(width, 0.35 + 0.06 * len(_by_queue(records)), draw)
 
 
 def series(runs: pl.DataFrame, seed: int | None = None, width: float = WIDTH) -> Figure:
@@ -270,7 +276,8 @@ def _place(names: list[str], name: str) -> int:
 
 
 def _kind(flow: Mapping[str, Any]) -> str:
-    return str(flow.get("name") or f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms")
+    what = flow["cc"] if flow["kind"] == "tcp" else flow["kind"].replace("_", " ")
+    return str(flow.get("name") or f"{what} {flow['base_rtt_ms']:g} ms")
 
 
 def _measures(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

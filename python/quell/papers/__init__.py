@@ -12,7 +12,14 @@ from importlib import import_module
 from quell.names import known
 from quell.papers.paper import Paper
 
-MODULES = {"rl-aqm": "rl_aqm", "lfq": "lfq", "l4s-a3c": "l4s_a3c", "learnqueue": "learnqueue", "wqm": "wqm"}
+MODULES = {
+    "rl-aqm": "rl_aqm",
+    "lfq": "lfq",
+    "l4s-a3c": "l4s_a3c",
+    "learnqueue": "learnqueue",
+    "wqm": "wqm",
+    "l4s-tests": "l4s_tests",
+}
 """Name on the command line: module in this package."""
 
 

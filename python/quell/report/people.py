@@ -38,7 +38,9 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
         "Frame: 95th percentile of the time from a picture's capture to its showing in a video call; freezes: of that "
         "picture. Page: median time to load. Stalls: share of the time in which a stream stands still. "
         "Game: 99th percentile of the round trip. Grade: growth of latency under load, without down or up that of the "
-        "worse direction. Green is good, red is bad.</p>\n" + "\n".join(rows) + "\n</section>"
+        "worse direction. Responsiveness: round trips per minute under load. Green is good, red is bad.</p>\n"
+        + "\n".join(rows)
+        + "\n</section>"
     )
 
 

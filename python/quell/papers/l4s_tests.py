@@ -1,0 +1,212 @@
+"""The public tests of L4S by Heist and Morton: TCP Prague beside CUBIC and NewReno.
+
+Printed are single runs of flent's `tcp_2up` over an HTB of Linux, on L4STeam's kernel of August 2020, in the tables
+"Scenario 6" and "Scenario 1" of the appendix of github.com/heistp/l4s-tests (README.md, commit e21cd91); the settings
+are those of its `l4s.batch`. Queues that quell lacks (`cnq_codel_af`) and pairs of unequal round trips are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+from quell._core import Scenario
+from quell.keys import Flow
+from quell.papers.bench import Bench, mean
+from quell.papers.paper import MISSED, Claim, Paper, Study, Table, short
+from quell.stats import Record, estimate
+
+Scaling = Literal["additive", "rate"]
+RATE_SCALING: Scaling = "rate"
+"""That of tcp_prague.c 0.7. The authors' kernel is older, and its Prague had none as it seems: at 50 Mbit/s in DualPI2
+a round trip of 160 ms beside one of 10 ms gets 1.56 of 47 Mbit/s. From 25 ms on, this is none either."""
+ADDITIVE: Scaling = "additive"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of one of the two tables: Prague's rate and the other flow's, Mbit/s."""
+
+    id: str
+    queue: str
+    other: str
+    """The other congestion control; `-noecn` after it: its packets are not ECN-capable."""
+    prague: float
+    rival: float
+    mbps: int = 50
+    rtt_ms: int = 20
+    window: tuple[int, int] = (18, 58)
+    """What is measured, seconds: of tests of 60 s the 40 s that end 2 s before the end."""
+
+
+_QUEUES = {
+    "fq_codel_1q": "fq_codel flows 1",
+    "fq_codel_1q_1ms": "fq_codel flows 1 target 1ms interval 20ms",
+    "pie": "pie ecn",
+    "pie_100p": "pie limit 100 target 5ms tupdate 32ms alpha 2 beta 20 ecn",
+    "red_150": "red limit 150000 avpkt 1000 adaptive bandwidth 50mbit ecn",
+    "red_400": "red limit 400000 avpkt 1000 adaptive bandwidth 50mbit ecn",
+}
+_SCENARIO_6 = {
+    "cubic": ((45.70, 1.94), (45.94, 1.68), (45.69, 1.98), (45.41, 2.23), (45.93, 1.69), (45.62, 2.05)),
+    "cubic-noecn": ((45.81, 1.81), (45.76, 1.83), (45.57, 2.01), (45.63, 2.00), (46.02, 1.57), (45.80, 1.81)),
+    "newreno": ((46.60, 1.10), (46.34, 1.25), (46.94, 0.78), (45.86, 1.77), (45.86, 1.73), (45.90, 1.80)),
+    "newreno-noecn": ((46.49, 1.17), (46.01, 1.59), (46.67, 0.96), (46.36, 1.32), (46.27, 1.34), (45.74, 1.87)),
+}
+"""A line of each block for each of `_QUEUES`."""
+_SCENARIO_1: dict[str, dict[tuple[int, int], tuple[float, float]]] = {
+    "dualpi2": {
+        (50, 10): (34.09, 13.04), (50, 20): (31.85, 15.51), (50, 80): (29.92, 17.48),
+        (10, 10): (6.25, 2.93), (10, 20): (6.01, 3.23), (10, 80): (5.94, 3.42),
+    },
+    "pfifo": {
+        (50, 10): (9.78, 37.77), (50, 20): (5.88, 41.63), (50, 80): (3.95, 43.59),
+        (10, 10): (2.48, 6.97), (10, 20): (2.96, 6.48), (10, 80): (1.79, 7.64),
+    },
+    "fq_codel": {
+        (50, 10): (23.83, 23.53), (50, 20): (24.03, 23.32), (50, 80): (25.29, 22.03),
+        (10, 10): (4.68, 4.64), (10, 20): (4.78, 4.53), (10, 80): (5.28, 3.95),
+    },
+}  # fmt: skip
+"""The lines `prague` against `cubic`, by Mbit/s and round trip in ms."""
+_LIMITS = {10: 200, 50: 1000}
+"""Packets of `pfifo` in scenario 1."""
+
+
+def _rows() -> list[Row]:
+    out = [
+        Row(f"S6.{name}.{other.replace('-', '_')}", words, other, *printed)
+        for other, of_queues in _SCENARIO_6.items()
+        for (name, words), printed in zip(_QUEUES.items(), of_queues, strict=True)
+    ]
+    for queue, printed_of in _SCENARIO_1.items():
+        for (mbps, rtt), printed in printed_of.items():
+            words = f"pfifo limit {_LIMITS[mbps]}" if queue == "pfifo" else queue
+            out.append(Row(f"S1.{queue}.{mbps}m.{rtt}ms", words, "cubic", *printed, mbps, rtt, (118, 178)))
+    return out
+
+
+ROWS = _rows()
+TOLERANCE = 0.05
+"""Of a flow's rate, as a share of the link's. The printed runs are single: with the two flows in the other order that
+of pfifo at 50 Mbit/s and 10 ms differs by 0.044."""
+RATIO_TOLERANCE = 0.25
+"""Of a ratio, as a share of the printed one: those of one queue with and without ECN differ by as much."""
+UNSCALED_MS = 25
+"""Round trip from which `rtt_scaling = "rate"` changes nothing."""
+
+
+def _claims() -> list[Claim]:
+    out = []
+    for row in ROWS:
+        where = f"{row.queue}, {row.mbps} Mbit/s, {row.rtt_ms} ms"
+        slack = TOLERANCE * row.mbps
+        out.append(Claim(f"{row.id}.prague", f"{where}: Prague beside {row.other}", "Mbit/s", row.prague, 0, slack))
+        if row.id.startswith("S6"):
+            ratio = row.prague / row.rival
+            what = f"{where}: Prague over {row.other}"
+            out.append(Claim(f"{row.id}.ratio", what, "", ratio, 0, RATIO_TOLERANCE * ratio, 1))
+        else:
+            what = f"{where}: {row.other} beside Prague"
+            out.append(Claim(f"{row.id}.other", what, "Mbit/s", row.rival, 0, slack))
+    return out
+
+
+CLAIMED = {claim.id: claim for claim in _claims()}
+
+
+def _scenario(row: Row, scaling: Scaling = RATE_SCALING) -> Scenario:
+    cc, _, noecn = row.other.partition("-")
+    common: Flow = {"count": 1, "rtt": f"{row.rtt_ms}ms", "stagger": "100ms"}
+    prague: Flow = {**common, "cc": "prague", "rtt_scaling": scaling}
+    rival = cast("Flow", {**common, "cc": cc, "ecn": not noecn})
+    return Scenario.from_keys(
+        name="l4s-tests",
+        warmup=f"{row.window[0]}s",
+        duration=f"{row.window[1]}s",
+        link={"rate": f"{row.mbps}mbit", "shaper": "htb", "queue": row.queue, "up": {}},
+        flow=[prague, rival],
+    )
+
+
+def _rates(record: Record) -> tuple[float, float]:
+    prague, rival = (flow["goodput_mbps"] for flow in record["flows"])
+    return prague, rival
+
+
+def measure(bench: Bench) -> Study:
+    """Measure both tables; of rows that miss, again with what may differ from the authors' kernel."""
+    rows = [row for row in ROWS if not bench.quick or row.id.startswith("S6")]
+    study = Study()
+    found = bench.seeds_of("Prague beside another", {row.id: (_scenario(row), row.queue) for row in rows}, _rates)
+    missed = {row.id: row for row in rows if _misses(row, found[row.id])}
+    again = {
+        (row.id, name): (_scenario(changed, scaling), changed.queue)
+        for row in missed.values()
+        for name, changed, scaling in _variants(row)
+    }
+    others = bench.seeds_of("With other settings", again, _rates)
+    for row in ROWS:
+        pairs = found.get(row.id)
+        why = "left out of the quick version"
+        if pairs is not None:
+            why = _why(row, {name: others[row.id, name] for name, *_ in _variants(row)}) if row.id in missed else ""
+        for part, of in _PARTS.items():
+            if f"{row.id}.{part}" in CLAIMED:
+                study.put(f"{row.id}.{part}", None if pairs is None else estimate(of(*pair) for pair in pairs), why)
+    study.tables.append(_ratios(found))
+    return study
+
+
+_PARTS: Mapping[str, Callable[[float, float], float]] = {
+    "prague": lambda prague, _: prague,
+    "other": lambda _, rival: rival,
+    "ratio": lambda prague, rival: prague / rival,
+}
+
+
+def _misses(row: Row, pairs: Sequence[tuple[float, float]]) -> bool:
+    claims = [(part, CLAIMED[f"{row.id}.{part}"]) for part in _PARTS if f"{row.id}.{part}" in CLAIMED]
+    return any(claim.verdict(estimate(_PARTS[part](*pair) for pair in pairs)) == MISSED for part, claim in claims)
+
+
+def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return mean(pair[0] for pair in pairs), mean(pair[1] for pair in pairs)
+
+
+def _variants(row: Row) -> list[tuple[str, Row, Scaling]]:
+    """List what may differ: how Prague scales its round trip, and when the step of DualPI2 marks."""
+    out: list[tuple[str, Row, Scaling]] = []
+    if row.rtt_ms < UNSCALED_MS:
+        unscaled = replace(row, rtt_ms=UNSCALED_MS)
+        out.append((f"a round trip of {UNSCALED_MS} ms, which Prague does not scale,", unscaled, RATE_SCALING))
+    if row.queue == "dualpi2":
+        words = "dualpi2 min_qlen_step 2"
+        out.append((f"`{words}`", replace(row, queue=words), RATE_SCALING))
+    return out or [(f'rtt_scaling = "{ADDITIVE}"', row, ADDITIVE)]
+
+
+def _why(row: Row, others: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    found = [f"with {name} {short(a)} and {short(b)}" for name, pairs in others.items() for a, b in [_means(pairs)]]
+    return f"Prague and {row.other}, Mbit/s, {'; '.join(found)}"
+
+
+def _ratios(found: Mapping[str, Sequence[tuple[float, float]]]) -> Table:
+    rows = []
+    for row in ROWS:
+        if row.id in found:
+            prague, rival = _means(found[row.id])
+            link = f"{row.mbps} Mbit/s, {row.rtt_ms} ms"
+            rows.append([row.queue, row.other, link, f"{row.prague / row.rival:.1f}", f"{prague / rival:.1f}"])
+    return Table("Prague's rate over the other's", ["queue", "other", "link", "printed", "measured"], rows)
+
+
+PAPER = Paper(
+    name="l4s-tests",
+    title="L4S Tests: TCP Prague beside CUBIC and NewReno",
+    source="Heist and Morton, github.com/heistp/l4s-tests, 2020 and 2021",
+    about="scenario 6 (queues of RFC 3168, 24 rows) and the equal round trips of scenario 1 (DualPI2, pfifo, FQ-CoDel)",
+    claims=list(CLAIMED.values()),
+    measure=measure,
+)
