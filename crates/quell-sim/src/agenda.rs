@@ -71,6 +71,9 @@ impl Agenda {
             let Some(group) = self.groups.get_mut(node / 4) else {
                 return false;
             };
+            if group[node % 4] == key {
+                return true; // the matches above end as before
+            }
             group[node % 4] = key;
             let [a, b, c, d] = *group;
             key = a.min(b).min(c.min(d));

@@ -1,6 +1,6 @@
 //! Everything between the endpoints: ports, wires, and the timers of the flows.
 
-use quell_qdisc::{Ecn, Gauges, Nanos, Packet};
+use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet};
 
 use crate::agenda::Agenda;
 use crate::packet::{Ack, Kind, Pkt};
@@ -73,8 +73,16 @@ impl Net {
         if let Some(cell) = &self.cell {
             return (cell.next(), 0);
         }
-        let mut best = (self.ports[0].next, 0);
-        for (i, port) in self.ports.iter().enumerate().skip(1) {
+        if let [port] = &self.ports[..] {
+            return (port.next, 0);
+        }
+        self.next_of_ports()
+    }
+
+    #[inline(never)]
+    fn next_of_ports(&self) -> (Nanos, usize) {
+        let mut best = (NEVER, 0);
+        for (i, port) in self.ports.iter().enumerate() {
             if port.next < best.0 {
                 best = (port.next, i);
             }

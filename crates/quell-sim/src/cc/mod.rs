@@ -161,30 +161,30 @@ impl Sock {
         self.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * self.max_packets_out)
     }
     /// The pacing rate, or what it would be if the sender paced (`tcp_update_pacing_rate`): two windows per round in early slow start, 1.2 later.
+    #[inline]
     pub fn rate_to_pace_at(&self) -> u64 {
         if self.pacing_rate != u64::MAX {
             return self.pacing_rate;
         }
-        let gain = if self.cwnd < self.ssthresh / 2 {
-            2_000_000
-        } else {
-            1_200_000
-        };
-        let window = u64::from(self.cwnd).max(self.nxt - self.una) * u64::from(self.mss);
-        window * gain / (self.srtt / quell_qdisc::US).max(1)
+        let (packets, round) = self.per_round();
+        packets * u64::from(self.mss) / round.max(1)
     }
-    /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find, without its divisions.
+    /// A million times the packets to send in a round (`tcp_update_pacing_rate`), and how long a round is, µs.
     #[inline]
-    fn sends_pairs(&self) -> bool {
+    fn per_round(&self) -> (u64, u64) {
         let gain = if self.cwnd < self.ssthresh / 2 {
             2_000_000
         } else {
             1_200_000
         };
         let window = u64::from(self.cwnd).max(self.nxt - self.una);
-        let ms = quell_qdisc::MS;
-        window * gain < 3 * 1024 * (self.srtt / quell_qdisc::US)
-            && self.min_rtt >= 16 * ms + 384 * quell_qdisc::US
+        (window * gain, self.srtt / quell_qdisc::US)
+    }
+    /// Slow enough on a long enough path for bursts of two segments: what `tso_segs` would find, without its divisions.
+    #[inline]
+    fn sends_pairs(&self) -> bool {
+        let (packets, round) = self.per_round();
+        packets < 3 * 1024 * round && self.min_rtt >= 16 * quell_qdisc::MS + 384 * quell_qdisc::US
     }
     /// `tcp_slow_start`: what is left of `acked` once the threshold is reached.
     #[inline]

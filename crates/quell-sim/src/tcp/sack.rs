@@ -28,9 +28,9 @@ impl Sender {
         let blocks = &a.blocks[..usize::from(a.count)];
         let mut seen = [(0, 0); SACK_BLOCKS];
         let una = self.s.una;
-        let known = self
-            .seen
-            .map(|(start, end)| (expand(una, start), expand(una, end)));
+        let whole = |(start, end)| (expand(una, start), expand(una, end));
+        let [a1, a2, a3] = self.seen;
+        let (k1, k2, k3) = (whole(a1), whole(a2), whole(a3));
         for (k, &(start, end)) in blocks.iter().enumerate() {
             if k == 0 && a.dsack {
                 self.on_dsack((expand(self.s.una, start), expand(self.s.una, end)), f);
@@ -42,8 +42,7 @@ impl Sender {
             while seq < end {
                 // Which of the known blocks it is in is a guess, so all are compared.
                 let end_of = |b: (u64, u64)| if b.0 <= seq { b.1 } else { 0 };
-                let [a, b, c] = known;
-                let after = end_of(a).max(end_of(b)).max(end_of(c));
+                let after = end_of(k1).max(end_of(k2)).max(end_of(k3));
                 if after > seq {
                     seq = after;
                     continue;
