@@ -306,8 +306,10 @@ fn main() {
         return println!("[{}]", rows.join(",\n"));
     }
     println!("{:<52} {:>8} {:<8} {:>6}", "what", "median", "", "target");
+    let mut logs = 0.0;
     for cell in &cells {
         let s = measure(cell, 0);
+        logs += s.median.ln();
         let more = format!(
             "best {:.1}, {:.2} events a packet, loss {:.2} %",
             s.best,
@@ -316,6 +318,8 @@ fn main() {
         );
         row(&cell.name(), s.median, "M pkt/s", cell.bar, true, &more);
     }
+    let mean = (logs / cells.len().max(1) as f64).exp();
+    row("geometric mean", mean, "M pkt/s", None, true, "");
     if only.is_none() && !has("--quick") {
         for name in ["wifi-house", "wifi-cafe"] {
             let what = format!("scenario {name}, fq_codel");
