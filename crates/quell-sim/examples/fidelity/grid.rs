@@ -120,10 +120,10 @@ impl Cell {
                 cc => format!("kind = \"tcp\"\ncc = \"{cc}\"\necn = {ecn}"),
             };
             // The first packets wait until the client's first ARP exchange is over, which takes as long as its delay: where that
-            // is all the time over which starts are spread, all begin together.
+            // is all the time over which starts are spread, all begin at one instant, whatever the seed.
             let client_us = units::parse_time(&rtt).expect("a time") / US - one_way_us;
             let begin = match client_us {
-                100_000.. => format!("start = \"{client_us}us\"\nstagger = \"1ms\""),
+                100_000.. => format!("start = \"{client_us}us\""),
                 _ => "stagger = \"100ms\"".into(),
             };
             let _ = write!(
