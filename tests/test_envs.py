@@ -60,8 +60,7 @@ def test_single_environments_and_the_vector_have_equal_trajectories(name: str, v
         actions: Any = draw.uniform(0, 0.6, (450, n, 1)).astype(np.float32)
     else:
         actions = draw.integers(0, single.single_action_space.n, (450, n))  # type: ignore[attr-defined]
-    for one, other in zip(single.reset(seed=7), native.reset(seed=7), strict=True):
-        np.testing.assert_equal(one, other)
+    np.testing.assert_equal(single.reset(seed=7)[0], native.reset(seed=7)[0])
     ends = 0
     for action in actions:
         one, other = single.step(action), native.step(action)
@@ -321,8 +320,12 @@ def test_actions_that_do_not_exist_are_refused() -> None:
 
 
 def test_names_are_registered_whichever_is_imported_first() -> None:
-    for line in ("import gymnasium, quell", "import quell.envs, gymnasium"):
-        code = f"{line}\nprint(gymnasium.make('quell/RlAqm-v0').unwrapped)"
+    for line, name in (
+        ("import gymnasium, quell", "quell/RlAqm-v0"),
+        ("import quell.envs, gymnasium", "quell/RlAqm-v0"),
+        ("import gymnasium", "quell:quell/RlAqm-v0"),
+    ):
+        code = f"{line}\nprint(gymnasium.make('{name}').unwrapped)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
     code = "import quell, sys; quell.scenario('home'); print('gymnasium' in sys.modules)"
@@ -332,12 +335,15 @@ def test_names_are_registered_whichever_is_imported_first() -> None:
 
 @pytest.mark.parametrize("name", ["RlAqm", "LearnQueue", "Lfq"])
 def test_a_render_mode_is_refused_with_the_modes_that_there_are(name: str) -> None:
-    refused = "render_mode: this environment has no mode 'human': there are none; leave it out"
-    for make in (gymnasium.make, gymnasium.make_vec):
+    start = "render_mode: this environment has no mode 'svg': "
+    for make, modes in (
+        (gymnasium.make, "it is one of ansi, rgb_array"),
+        (gymnasium.make_vec, "there are none; leave it out"),
+    ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Gymnasium's own
-            with pytest.raises(quell.InputError, match=refused):
-                make(f"quell/{name}-v0", render_mode="human")
+            with pytest.raises(quell.InputError, match=start + modes):
+                make(f"quell/{name}-v0", render_mode="svg")
         make(f"quell/{name}-v0", render_mode=None).close()
 
 
@@ -346,3 +352,68 @@ def test_a_wrong_option_of_a_named_environment_is_named() -> None:
         gymnasium.make("quell/RlAqm-v0", rat="5mbit")
     with pytest.raises(quell.InputError, match="unknown keyword `alpa`; did you mean `alpha`"):
         gymnasium.make("quell/Lfq-v0", alpa=3)
+
+
+def test_info_holds_every_reading_of_the_period() -> None:
+    env = small()
+    _, info = env.reset(seed=1)
+    assert set(info) == set(quell.envs.READINGS)
+    for _ in range(20):
+        seen, _, _, _, info = env.step(0)
+    assert info["delay_ms"] == pytest.approx(float(seen[0]), rel=1e-6)
+    assert info == env.readings
+
+
+def test_a_picture_follows_the_delay() -> None:
+    env = QueueEnv(quell.envs.make_task(rate="2mbit", flows=["cubic:4"], duration="3s", steps=(0.0, 0.01)), "rgb_array")
+    env.reset(seed=1)
+    empty = env.render()
+    delays = [env.step(0)[4]["delay_ms"] for _ in range(100)]
+    picture = env.render()
+    assert picture.shape == (240, 400, 3) and picture.dtype == np.uint8
+    # The line is red; where the delay is longest it touches the panel's top.
+    rows = [int(np.flatnonzero((picture[:120, 300 + k] == (200, 60, 40)).all(1)).min()) for k in range(100)]
+    assert rows[int(np.argmax(delays))] == 0
+    assert np.corrcoef(rows, delays)[0, 1] < -0.99
+    assert not (empty == (200, 60, 40)).all(2).any()
+    env.reset()
+    assert np.array_equal(env.render(), empty)
+
+
+def test_a_line_of_text_names_the_last_figures() -> None:
+    env = gymnasium.make("quell/RlAqm-v0", render_mode="ansi")
+    env.reset(seed=1)
+    assert env.render() == "no step yet"
+    info = [env.step(1)[4] for _ in range(3)][-1]
+    assert str(env.render()).endswith(f"delay {info['delay_ms']:.1f} of 20 ms, knob {info['knob']:g}")
+    assert gymnasium.make("quell/RlAqm-v0").unwrapped.render() is None
+
+
+def test_stable_baselines3_gets_the_trajectories_of_single_environments() -> None:
+    """Through the end of an episode: its last observation is in info, the next episode's first is returned."""
+    pytest.importorskip("stable_baselines3")
+    from quell.sb3 import VectorEnv
+
+    options: dict[str, Any] = {"scenario": "rl-aqm", "duration": "1s"}
+    vector = VectorEnv("quell/RlAqm-v0", num_envs=3, threads=2, **options)
+    vector.seed(5)
+    firsts = vector.reset()
+    single = gymnasium.make("quell/RlAqm-v0", **options)
+    seen, _ = single.reset(seed=6)
+    np.testing.assert_equal(firsts[1], seen)
+    actions = np.random.default_rng(1).integers(0, 5, (120, 3))
+    ends, total = 0, 0.0
+    for action in actions:
+        rows, rewards, dones, infos = vector.step(action)
+        seen, reward, _, over, _ = single.step(action[1])
+        total += float(reward)
+        assert (rewards[1], dones[1]) == (np.float32(reward), over)
+        if over:
+            np.testing.assert_equal(infos[1]["terminal_observation"], seen)
+            assert infos[1]["TimeLimit.truncated"] and infos[1]["episode"] == {"r": pytest.approx(total), "l": 50}
+            seen, total, ends = single.reset()[0], 0.0, ends + 1
+        np.testing.assert_equal(rows[1], seen)
+    assert ends == 2
+    with pytest.raises(quell.InputError, match="make another vector"):
+        vector.set_attr("task", None)
+    assert vector.env_method("readings", indices=[2])[0].keys() == quell.envs.READINGS.keys()

@@ -29,6 +29,8 @@ def test_a_trace_on_standard_output() -> None:
     ("needs", "command", "said"),
     [
         ("torch", ["examples/dqn.py", "--steps", "16000"], "reward"),
+        ("torch", ["examples/ppo.py", "--steps", "20000"], "reward"),
+        ("stable_baselines3", ["examples/sb3_vector.py", "--steps", "4096"], "PPO: return"),
         ("stable_baselines3", ["examples/sb3_dqn.py", "--steps", "300"], "PPO: reward per step"),
         ("stable_baselines3", ["examples/sb3_a2c.py", "--steps", "800"], "A2C, last 1 episodes: reward per step"),
     ],

@@ -5,7 +5,8 @@
 >>> env = gymnasium.make("quell/RlAqm-v0")
 >>> envs = gymnasium.make_vec("quell/RlAqm-v0", num_envs=32)       # steps in Rust, on all cores
 
-`import quell` after `import gymnasium`, or `import quell.envs`, registers the names.
+`import quell` after `import gymnasium`, or `import quell.envs`, registers the names. So does a name with its module:
+`gymnasium.make("quell:quell/RlAqm-v0")`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ try:
 except ImportError as error:
     raise ImportError(f"quell's environments need {error.name}: {install('envs')}") from error
 
-from quell import _core, api
+from quell import _core, api, render
 from quell._core import Environments, InputError, Scenario
 from quell.names import check_keywords
 from quell.shortcuts import Network
@@ -63,6 +64,7 @@ _KNOBS: dict[str, tuple[tuple[float, float], float, str]] = {
     "flow_limit": ((1.0, 1000.0), 1.0, "lfq"),
 }
 """Each knob's bounds, its value at an episode's start, and the queue that has it."""
+_OTHER: tuple[tuple[float, float], float, str] = ((0.0, 1.0), 0.0, "fifo")
 _SEEDS = 2**64
 
 
@@ -83,12 +85,17 @@ class Task:
     path: bool = False
     """Every queue of the path has an agent, not the bottleneck alone."""
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Least and greatest value of the knob."""
+        return self.bounds or _KNOBS.get(self.knob, _OTHER)[0]
+
     def start(self, seeds: Sequence[int], threads: int) -> Environments:
         """Build one environment per seed."""
         if self.knob == "flow_limit" and self.queue is not None:
             raise InputError("queue: the knob flow_limit is that of LFQ's own queue; leave queue out")
-        bounds, initial, queue = _KNOBS.get(self.knob, ((0.0, 1.0), 0.0, "fifo"))
-        bounds = self.bounds or bounds
+        _, initial, queue = _KNOBS.get(self.knob, _OTHER)
+        bounds = self.limits
         return Environments(
             self.scenario,
             _core.queue(self.queue or queue),
@@ -154,14 +161,22 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
 
     ## Episode End
     Truncated at the scenario's duration; never terminated.
+
+    ## Info
+    Every reading of the period (`quell.envs.READINGS`), by name.
+
+    ## Rendering
+    The delay and the knob of the last periods: `ansi` a line of text, `rgb_array` a picture.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's)
+    metadata: dict[str, Any] = {"render_modes": render.MODES, "render_fps": render.FPS}  # noqa: RUF012 (Gymnasium's)
 
     def __init__(self, task: Task, render_mode: str | None = None) -> None:
         _check_render_mode(render_mode, self.metadata["render_modes"])
         self.task = task
+        self.render_mode = render_mode
         self._core = task.start([0], threads=1)
+        self._chart = None if render_mode is None else render.Chart(task.limits)
         self.observation_space, self.action_space = task.spaces(self._core)  # type: ignore[assignment]
         self._discrete = task.steps is not None
         self._action = np.zeros(1, np.int64 if self._discrete else np.float32)
@@ -184,7 +199,9 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
             self._core.seed(0, int(self.np_random.integers(_SEEDS, dtype=np.uint64)) if seed is None else seed % _SEEDS)
         self._seeded = self._ready = True
         self._core.observe(self._observation)
-        return self._observation[0].copy(), {}
+        if self._chart is not None:
+            self._chart.clear()
+        return self._observation[0].copy(), self.readings
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Turn the knob and run on to the next decision."""
@@ -196,8 +213,17 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         over = bool(self._over[0])
         self._ready = not over
         reward = self.task.reward
-        value = float(self._reward[0]) if isinstance(reward, str) else float(reward(self.readings))
-        return self._observation[0].copy(), value, False, over, {}
+        readings = self.readings
+        value = float(self._reward[0]) if isinstance(reward, str) else float(reward(readings))
+        if self._chart is not None:
+            self._chart.add(readings)
+        return self._observation[0].copy(), value, False, over, readings
+
+    def render(self) -> Any:
+        """Draw the last periods, as `render_mode` says; nothing without one."""
+        if self._chart is None:
+            return None
+        return self._chart.text() if self.render_mode == "ansi" else self._chart.picture()
 
 
 class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
@@ -248,6 +274,18 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         observations = np.empty(self._shape, np.float32)
         self._core.observe(observations)
         return observations, {}
+
+    def begin(self, indices: Sequence[int] | NDArray[np.int64]) -> Observation:
+        """Begin the next episode of some environments at once, without the step that ignores their actions.
+
+        Returns what every environment shows now.
+        """
+        for i in indices:
+            self._core.reset(int(i))
+        self._fresh[indices] = False
+        observations = np.empty(self._shape, np.float32)
+        self._core.observe(observations)
+        return observations
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Turn every knob and run on to the next decisions; what it returns is the caller's to keep."""
