@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL_LIVE, ROOT, Quell
+from namespace import Space, space_with
 
 ORACLE = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle"))
 GUEST = ROOT / "tests/watch_guest.sh"
@@ -39,39 +40,10 @@ for k in range(40):
 """
 
 
-class Space:
-    """A network namespace with queues."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def start(self, *words: str | Path) -> subprocess.Popen[str]:
-        words = ("ip", "netns", "exec", self.name, *words)
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        words = ("ip", "netns", "exec", self.name, *words)
-        return subprocess.run(words, capture_output=True, text=True, timeout=60)
-
-    def watch(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return self.run(QUELL_LIVE, "watch", *words)
-
-
 @pytest.fixture(scope="module")
 def space() -> Iterator[Space]:
-    if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        pytest.skip("only root may make network namespaces, on Linux")
-    if absent := [name for name in ("ip", "tc") if shutil.which(name) is None]:
-        pytest.skip(f"{', '.join(absent)} missing")
-    made = Space(f"qw{os.getpid() % 100_000}")
-    subprocess.run(["ip", "netns", "add", made.name], check=True)
-    try:
-        done = made.run("sh", "-ec", QUEUES)
-        if done.returncode:
-            pytest.skip(f"this kernel has no htb, bfifo and tbf: {done.stderr.strip()}")
+    with space_with("qw", QUEUES) as made:
         yield made
-    finally:
-        subprocess.run(["ip", "netns", "del", made.name], capture_output=True)
 
 
 def test_queues_of_this_kernel_are_sampled(space: Space, tmp_path: Path) -> None:

@@ -102,6 +102,46 @@ def live_rules(dev: str) -> list[list[str]]:
 def live_left() -> list[Path]:
     """Give the state files of `quell live` in this network namespace. Linux only."""
 
+def steer_left() -> list[Path]:
+    """Give the state files of `quell steer` in this network namespace. Linux only."""
+
+def steer_kinds() -> list[tuple[str, bool, list[str], int]]:
+    """Give what `quell steer` can turn: kinds, whether it is their classes, knobs, least milliseconds between changes.
+
+    Linux only.
+    """
+
+def steer_why_not(kind: str) -> str:
+    """Say why `quell steer` turns nothing of a kind that is not among `steer_kinds`. Linux only."""
+
+def disciplines() -> list[tuple[str, str, str, str]]:
+    """Give all disciplines of this network namespace: device, kind, handle and parent as `tc` writes them. Linux only.
+
+    Raises InputError.
+    """
+
+def steer(
+    words: Sequence[str],
+    *,
+    knobs: str | None = None,
+    every: str | None = None,
+    rate: str | None = None,
+    least: str | None = None,
+    most: str | None = None,
+    valid: str | None = None,
+    duration: str | None = None,
+    dry_run: bool = False,
+    insist: bool = False,
+    json: bool = False,
+    restore: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Steer a discipline of the kernel as `quell steer` with these options; `words`: device, place, controller.
+
+    With `restore`, bring back what killed processes left on the devices that `words` names. Linux only. To be called
+    by the main thread. Raises InputError.
+    """
+
 def watch(
     devices: Sequence[str],
     *,

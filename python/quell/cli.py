@@ -13,7 +13,22 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, complete, doctor, experiment, files, live, names, shell, show, stats, table, usage, watch
+from quell import (
+    _core,
+    complete,
+    doctor,
+    experiment,
+    files,
+    live,
+    names,
+    shell,
+    show,
+    stats,
+    steer,
+    table,
+    usage,
+    watch,
+)
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.evaluation.cli import EXAMPLES as EVALUATE
@@ -532,6 +547,7 @@ app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shel
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("live", epilog=live.EXAMPLES)(live.live)
 app.command("watch", epilog=watch.EXAMPLES)(watch.watch)
+app.command("steer", epilog=steer.EXAMPLES)(steer.steer)
 app.add_typer(training, name="train")
 app.command("show", epilog=show.EXAMPLES)(show.show)
 

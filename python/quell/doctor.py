@@ -1,4 +1,4 @@
-"""`quell doctor`: checks what `quell live` and `quell shell` need on this system."""
+"""`quell doctor`: checks what `quell live`, `quell shell` and `quell steer` need on this system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,8 +21,9 @@ import typer
 from rich import box
 from rich.table import Table
 
-from quell import _core
+from quell import _core, kernel
 from quell._core import InputError
+from quell.finding import Finding
 from quell.options import Json
 from quell.output import Targets, out
 
@@ -41,26 +42,17 @@ _HOLDS = {"htb", "tbf", "hfsc", "cake", "netem", "cbs", "etf", "taprio"}
 """Disciplines that delay packets themselves."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One check: `state` is ok, warn (works, with a reservation), fail or unknown."""
-
-    check: str
-    state: str
-    found: str
-    remedy: str = ""
-
-
 def doctor(
     dev: Annotated[str | None, typer.Option(metavar="NAME", help="Also check this interface.")] = None,
     json: Json = None,
 ) -> int:
-    """Check what live and shell need, and name the remedy for what is missing. Changes nothing."""
+    """Check what live, shell and steer need, and name the remedy for what is missing. Changes nothing."""
     targets = Targets(json)
     found = [_kernel()]
     if sys.platform.startswith("linux"):
         found += [*_capabilities(), _nfqueue(), *map(_rule, ("iptables", "ip6tables")), _xdp(), _tun(), *_leftovers()]
         found += _interface(dev) if dev is not None else []
+        found += [*kernel.queues(dev), *kernel.bpf()]
     targets.write_json([asdict(f) for f in found])
     if not targets.quiet:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
@@ -88,7 +80,7 @@ def _held(*bits: int) -> bool:
 
 def _capabilities() -> list[Finding]:
     uses = {
-        "CAP_NET_ADMIN": "quell live; quell shell in this namespace",
+        "CAP_NET_ADMIN": "quell live; quell steer; quell shell in this namespace",
         "CAP_NET_RAW": "quell live --dry-run",
         "CAP_SYS_NICE": "real-time priority: packets leave on time on a busy machine",
     }
@@ -159,8 +151,9 @@ def _xdp() -> Finding:
 
 def _leftovers() -> list[Finding]:
     made = []
-    for path in _core.live_left():
-        remedy = "if no quell live runs on it: sudo quell live --restore"
+    left = [("live", path) for path in _core.live_left()] + [("steer", path) for path in _core.steer_left()]
+    for command, path in left:
+        remedy = f"if no quell {command} runs on it: sudo quell {command} --restore"
         made.append(Finding("state file", "warn", f"{path}: in use, or left by a killed process", remedy))
     return made
 

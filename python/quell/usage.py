@@ -26,7 +26,8 @@ COMMANDS = {
         "shell": "Run a command behind an emulated link with any rate or trace, delay, loss and queue.",
         "live": "Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.",
         "watch": "Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing.",
-        "doctor": "Check what live and shell need, and name the remedy for what is missing. Changes nothing.",
+        "steer": "Turn knobs of the kernel's own queues: a controller or your own program sets limit, target or rate.",
+        "doctor": "Check what live, shell and steer need, and name the remedy for what is missing. Changes nothing.",
     },
 }
 """Each command with the first paragraph of its own help, by group."""

@@ -12,4 +12,4 @@ mod tcp;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-pub use linux::{firewall, live, rules, shell, watch};
+pub use linux::{firewall, live, rules, shell, steer, watch};

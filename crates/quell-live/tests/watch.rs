@@ -6,9 +6,10 @@ mod random;
 
 use std::collections::BTreeMap;
 
+use quell_live::steer::kinds::{Kind, Knob};
 use quell_live::watch::Sample;
 use quell_live::watch::lines::Format;
-use quell_live::watch::message::{Counters, Handle, Message, Queue, messages};
+use quell_live::watch::message::{Counters, Handle, Message, Queue, answers, messages, notices};
 use quell_live::watch::meter::Rates;
 use quell_live::watch::xstats::{self, Value};
 use random::Random;
@@ -245,6 +246,63 @@ fn a_list_may_be_cut_anywhere() {
 }
 
 #[test]
+fn knobs_are_read_from_the_options_of_real_kernels() {
+    let found = queues(NEW);
+    let read = |name: &str, knob| {
+        let class = name == "htb";
+        let kind = Kind::find(name, class).expect("a kind");
+        kind.read(one(&found, name, class).options, knob)
+    };
+    // As tests/watch_guest.sh makes them; what it does not name are the kernel's defaults.
+    assert_eq!(read("cake", Knob::Rate), Some(1_000_000));
+    assert_eq!(read("htb", Knob::Rate), Some(1_000_000));
+    assert_eq!(read("fq_codel", Knob::Limit), Some(500));
+    assert_eq!(read("pie", Knob::Limit), Some(200));
+    assert_eq!(read("codel", Knob::Limit), Some(100));
+    assert_eq!(read("fq", Knob::Limit), Some(10_000));
+    assert_eq!(read("fq_pie", Knob::Limit), Some(10_240));
+    assert_eq!(read("dualpi2", Knob::Limit), Some(10_000));
+    for name in ["pie", "fq_pie", "dualpi2"] {
+        assert_eq!(read(name, Knob::Target), Some(15_000), "{name}");
+    }
+    for name in ["codel", "fq_codel"] {
+        assert_eq!(read(name, Knob::Target), Some(4999), "{name}");
+    }
+    assert_eq!(read("cake", Knob::Target), Some(5000));
+}
+
+#[test]
+fn answers_and_notices_are_read() {
+    // The kernel's answer to a change of sfq, with its explanation; then one to a request that was right.
+    let said = b"Change operation not supported\0";
+    let mut refused = Vec::new();
+    let header = |length: u32, kind: u16, flags: u16, port: u32| {
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend([kind.to_ne_bytes(), flags.to_ne_bytes()].concat());
+        bytes.extend([7u32.to_ne_bytes(), port.to_ne_bytes()].concat());
+        bytes
+    };
+    let length = 16 + 4 + 16 + 4 + said.len();
+    refused.extend(header(length as u32, 2, 0x300, 1));
+    refused.extend((-22i32).to_ne_bytes());
+    refused.extend(header(36, 36, 5, 0));
+    refused.extend([4 + said.len() as u16, 1].map(u16::to_ne_bytes).concat());
+    refused.extend(said);
+    refused.resize(refused.len().next_multiple_of(4), 0);
+    refused.extend(header(36, 2, 0x100, 1));
+    refused.extend([0; 20]);
+    let all: Vec<_> = answers(&refused).collect();
+    assert_eq!(
+        all,
+        [(7, -22, "Change operation not supported"), (7, 0, "")]
+    );
+    // Every discipline and class of a list, by the port that asked for it.
+    let listed = notices(NEW).count();
+    assert_eq!(listed, queues(NEW).len());
+    assert!(notices(NEW).all(|(_, key)| key.device > 0));
+}
+
+#[test]
 fn malformed_messages_are_read_without_harm() {
     let many = std::env::var("QUELL_FUZZ").map_or(1_000_000, |n| n.parse().expect("a number"));
     let mut random = Random(7);
@@ -274,6 +332,13 @@ fn malformed_messages_are_read_without_harm() {
             }
         }
         lines += digest(&bytes);
+        lines += notices(&bytes).count();
+        if bytes.len() >= 16 {
+            bytes[4..6].copy_from_slice(&2u16.to_ne_bytes());
+            lines += answers(&bytes)
+                .map(|(_, _, said)| said.len())
+                .sum::<usize>();
+        }
     }
     assert!(lines > 0);
 }

@@ -1,4 +1,4 @@
-//! `quell._core.live`, what `quell doctor` asks about it, and `quell._core.watch`. Linux only.
+//! `quell._core.live`, what `quell doctor` asks about it, `quell._core.watch` and `quell._core.steer`. Linux only.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ use quell_live::firewall::Changes;
 use quell_live::live as system;
 use quell_live::live::{Options, Settings};
 use quell_live::rules;
+use quell_live::steer as steering;
 use quell_live::watch as sampling;
 
 use crate::input_error;
@@ -78,6 +79,78 @@ pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
 #[pyfunction]
 pub fn live_left() -> Vec<PathBuf> {
     rules::left().into_iter().map(|(path, _)| path).collect()
+}
+
+/// State files of `quell steer` in this network namespace: their paths.
+#[pyfunction]
+pub fn steer_left() -> Vec<PathBuf> {
+    steering::left()
+}
+
+/// What `quell steer` can turn: each kind of discipline (or class) with its knobs and the least milliseconds between two changes.
+#[pyfunction]
+pub fn steer_kinds() -> Vec<(&'static str, bool, Vec<&'static str>, u64)> {
+    let kinds = steering::kinds::KINDS.iter();
+    kinds
+        .map(|kind| {
+            let knobs = kind.knobs().map(|knob| knob.name()).collect();
+            (kind.name, kind.class, knobs, kind.least / 1_000_000)
+        })
+        .collect()
+}
+
+/// Why `quell steer` turns nothing of a kind that is not among `steer_kinds`.
+#[pyfunction]
+pub fn steer_why_not(kind: &str) -> &'static str {
+    steering::kinds::why_not(kind)
+}
+
+/// All disciplines of this network namespace: the device's name, the kind, handle and parent as `tc` writes them.
+#[pyfunction]
+pub fn disciplines() -> PyResult<Vec<(String, String, String, String)>> {
+    sampling::disciplines().map_err(input_error)
+}
+
+/// Steers a discipline until SIGTERM, Ctrl-C or the end of its time or of standard input; with `restore` brings back what killed
+/// processes left on the devices that `words` names. To be called by the main thread.
+#[pyfunction]
+#[pyo3(signature = (words, *, knobs = None, every = None, rate = None, least = None, most = None, valid = None, duration = None,
+    dry_run = false, insist = false, json = false, restore = false, quiet = false))]
+#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+pub fn steer(
+    py: Python<'_>,
+    words: Vec<String>,
+    knobs: Option<String>,
+    every: Option<String>,
+    rate: Option<String>,
+    least: Option<String>,
+    most: Option<String>,
+    valid: Option<String>,
+    duration: Option<String>,
+    dry_run: bool,
+    insist: bool,
+    json: bool,
+    restore: bool,
+    quiet: bool,
+) -> PyResult<()> {
+    if restore {
+        return steering::restore(&words, quiet).map_err(input_error);
+    }
+    let options = steering::Options {
+        words,
+        with: knobs,
+        every,
+        rate,
+        min: least,
+        max: most,
+        valid,
+        duration,
+        dry_run,
+        insist,
+        json,
+        quiet,
+    };
+    py.detach(|| steering::run(&options)).map_err(input_error)
 }
 
 /// Samples the queues of these devices until SIGTERM, Ctrl-C or the end of the time; `finished` receives the path of each file that is

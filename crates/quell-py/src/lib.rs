@@ -38,7 +38,10 @@ mod _core {
     use crate::episode::{LearnQueueTable, episode, learnqueue_memory};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
-    use crate::interface::{live, live_left, live_rules, watch};
+    use crate::interface::{
+        disciplines, live, live_left, live_rules, steer, steer_kinds, steer_left, steer_why_not,
+        watch,
+    };
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
     #[pymodule_export]

@@ -19,7 +19,7 @@ mod linux {
 
     use quell_link::Error;
     use quell_live::live::{self, Options};
-    use quell_live::watch;
+    use quell_live::{steer, watch};
 
     const HELP: &str = "\
 Shapes and queues the traffic that leaves (and enters) an interface, with any queue. Fails open.
@@ -51,6 +51,7 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
   --version, --help
 
 quell-live watch [DEV...] samples the kernel's own queues: quell-live watch --help
+quell-live steer DEV CONTROLLER --with KNOB turns their knobs: quell-live steer --help
 
 SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
 ";
@@ -73,8 +74,39 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
   --quiet              print only errors
 ";
 
+    const STEER_HELP: &str = "\
+Turns the knobs of the kernel's own queues: a controller sets a limit, or a program of yours a limit, a target or a rate.
+
+  quell-live steer eth0 wqm --with limit
+  quell-live steer eth0 1:10 'learnqueue initial 20' --with limit --rate 20mbit
+  quell-live steer eth0 1:10 18mbit --with rate
+  my-program | quell-live steer eth0 - --with rate --min 1mbit --max 50mbit
+  quell-live steer eth0 wqm --with limit --dry-run --duration 10s
+  quell-live steer --restore
+
+  DEV [PARENT]         the interface, and where on it: root (default), a class as in 1:10, a handle as in 1:
+  CONTROLLER           wqm, learnqueue or fixed with options; a value that stays; or - for lines on standard input
+  --with KNOB          limit, target or rate; several for lines: limit,target
+  --every TIME         time between decisions, 1ms to 1s; default: the controller's
+  --rate RATE          rate of the line, where neither the queue nor the interface says it
+  --min VALUE          set no less: packets, a time or a rate
+  --max VALUE          set no more
+  --valid TIME         what a line on standard input sets holds for this time; default: 10s
+  --hands-off          end if somebody else changes the queue (default)
+  --insist             put back what somebody else changes
+  --dry-run            print what would be set; change nothing
+  --json               samples as JSON lines on standard output
+  --duration TIME      stop after this time: 60s
+  --restore [DEV...]   bring back what a killed quell steer left changed, and exit
+  --quiet              print only errors
+
+SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process does.
+";
+
     /// What is to be done.
     enum Asked {
+        Steer(steer::Options),
+        SteerRestore(Vec<String>, bool),
         Run(Options),
         Restore(Options),
         Watch(watch::Options),
@@ -96,6 +128,8 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
             Asked::Run(options) => live::run(&options),
             Asked::Restore(options) => live::restore(&options),
             Asked::Watch(options) => watch::run(&options, &mut |_| {}),
+            Asked::Steer(options) => steer::run(&options),
+            Asked::SteerRestore(devices, quiet) => steer::restore(&devices, quiet),
             Asked::Print(text) => {
                 let _ = std::io::stdout().write_all(text.as_bytes());
                 Ok(())
@@ -111,6 +145,9 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
         }
         if arguments.next_if_eq("watch").is_some() {
             return watched(arguments);
+        }
+        if arguments.next_if_eq("steer").is_some() {
+            return steered(arguments);
         }
         while let Some(argument) = arguments.next() {
             let (name, inline) = split(argument);
@@ -198,6 +235,49 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
             }
         }
         Ok(Asked::Watch(options))
+    }
+
+    fn steered(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
+        let mut options = steer::Options::default();
+        let (mut hands_off, mut restore) = (false, false);
+        while let Some(argument) = arguments.next() {
+            if !argument.starts_with('-') || argument == "-" {
+                let words = argument.split_whitespace();
+                options.words.extend(words.map(str::to_owned));
+                continue;
+            }
+            let (name, inline) = split(argument);
+            let mut value = || valued(&name, &inline, &mut arguments);
+            match name.as_str() {
+                "--with" => options.with = Some(value()?),
+                "--every" => options.every = Some(value()?),
+                "--rate" => options.rate = Some(value()?),
+                "--min" => options.min = Some(value()?),
+                "--max" => options.max = Some(value()?),
+                "--valid" => options.valid = Some(value()?),
+                "--duration" => options.duration = Some(value()?),
+                "--hands-off" => hands_off = true,
+                "--insist" => options.insist = true,
+                "--dry-run" => options.dry_run = true,
+                "--json" => options.json = true,
+                "--restore" => restore = true,
+                "--quiet" | "-q" => options.quiet = true,
+                "--help" | "-h" => return Ok(Asked::Print(STEER_HELP.to_owned())),
+                _ => {
+                    return Err(Error::new("unknown option")
+                        .key(name)
+                        .remedy("see quell-live steer --help"));
+                }
+            }
+        }
+        if hands_off && options.insist {
+            let error = Error::new("excludes --insist").key("--hands-off");
+            return Err(error.remedy("give one of the two"));
+        }
+        Ok(match restore {
+            true => Asked::SteerRestore(options.words, options.quiet),
+            false => Asked::Steer(options),
+        })
     }
 
     fn number<T: FromStr>(name: &str, text: &str) -> Result<T, Error> {

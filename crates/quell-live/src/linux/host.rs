@@ -80,6 +80,19 @@ pub fn index(dev: &str) -> Option<u32> {
     }
 }
 
+/// The number of an interface that is named by the user.
+///
+/// # Errors
+/// If there is none of this name.
+pub fn existing(dev: &str) -> Result<u32, Error> {
+    index(dev).ok_or_else(|| {
+        let there = format!("there are {}", names().join(", "));
+        Error::new("there is no such interface")
+            .key(dev)
+            .remedy(there)
+    })
+}
+
 /// The name of the interface with this number.
 pub fn name(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
@@ -123,6 +136,16 @@ pub fn mtu(dev: &str) -> io::Result<u32> {
         sys::ioctl(socket.as_fd(), libc::SIOCGIFMTU, &mut request)?;
         Ok(request.ifr_ifru.ifru_mtu.max(0) as u32)
     }
+}
+
+/// The rate that an interface says it has, bit/s. Where /sys is another namespace's, that is not known.
+pub fn speed(dev: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{dev}/speed")).ok()?;
+    let megabits: i64 = text.trim().parse().ok()?;
+    u64::try_from(megabits)
+        .ok()
+        .filter(|m| *m > 0)
+        .map(|m| m * 1_000_000)
 }
 
 /// Whether two interfaces are in one bridge. Where /sys is another namespace's, nobody is.

@@ -9,16 +9,21 @@ use quell_link::Error;
 use quell_link::units::parse_time;
 
 use super::host::{self, Signals};
-use super::rules::{self, Restored};
+use super::rules;
 use super::running::Running;
 use super::sandbox;
 use super::serve::{Server, State};
 use super::settings::{self, settings};
 pub use super::settings::{Options, Settings};
+use super::state;
 use super::sys;
 use super::worker::Snapshot;
 
-fn need(bit: u32) -> Result<(), Error> {
+/// Whether this thread has a right that a command needs.
+///
+/// # Errors
+/// If it has not.
+pub fn need(command: &str, bit: u32) -> Result<(), Error> {
     if sys::capable(&[bit]) {
         return Ok(());
     }
@@ -26,7 +31,7 @@ fn need(bit: u32) -> Result<(), Error> {
         host::NET_ADMIN => "CAP_NET_ADMIN",
         _ => "CAP_NET_RAW",
     };
-    Err(Error::new(format!("quell live needs root ({name})")).remedy("write sudo before it"))
+    Err(Error::new(format!("quell {command} needs root ({name})")).remedy("write sudo before it"))
 }
 
 /// Undoes what killed processes left behind, on the interfaces that are named (here or in the configuration) or on all, and says so.
@@ -35,35 +40,15 @@ fn need(bit: u32) -> Result<(), Error> {
 /// # Errors
 /// If a privilege is missing, an option is wrong, or something cannot be undone.
 pub fn restore(options: &Options) -> Result<(), Error> {
-    need(host::NET_ADMIN)?;
+    need("live", host::NET_ADMIN)?;
     let devs = settings::named(options)?;
-    let mut failed = None;
-    let done = rules::restore(&devs);
-    let nothing = done.is_empty();
-    for (dev, outcome) in done {
-        let line = match outcome {
-            Restored::Undone(count) => format!("{dev}: {count} rules removed"),
-            Restored::Runs if devs.is_empty() => {
-                format!("{dev}: quell live still runs on it; left as it is")
-            }
-            Restored::Runs => {
-                let error = Error::new(format!("quell live still runs on {dev}")).key("--restore");
-                failed.get_or_insert(error.remedy("stop it, which restores all"));
-                continue;
-            }
-            Restored::Failed(error) => {
-                failed.get_or_insert(error);
-                continue;
-            }
-        };
+    let say = |line: &str| {
         if !options.quiet {
-            tell(&line);
+            tell(line);
         }
-    }
-    if nothing && !options.quiet {
-        tell("nothing to restore");
-    }
-    failed.map_or(Ok(()), Err)
+    };
+    let done = rules::restore(&devs);
+    state::report(rules::LIVE, &devs, done, "rules removed", &say)
 }
 
 /// Runs until SIGTERM, Ctrl-C or the end of its time; then everything goes on that is held, and what was is restored.
@@ -71,11 +56,12 @@ pub fn restore(options: &Options) -> Result<(), Error> {
 /// # Errors
 /// If a privilege is missing, an option is wrong, or an interface cannot be used.
 pub fn run(options: &Options) -> Result<(), Error> {
-    need(if options.dry_run {
+    let right = if options.dry_run {
         host::NET_RAW
     } else {
         host::NET_ADMIN
-    })?;
+    };
+    need("live", right)?;
     let mut settings = settings(options)?;
     let end = match &options.duration {
         None => None,

@@ -20,6 +20,8 @@ mod sandbox;
 mod serve;
 mod settings;
 pub mod shell;
+mod state;
+pub mod steer;
 mod sys;
 mod systemd;
 mod upkeep;

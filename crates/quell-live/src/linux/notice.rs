@@ -11,6 +11,8 @@ use super::{host, sys};
 const NFTABLES: i32 = 7;
 /// RTNLGRP_LINK (linux/rtnetlink.h).
 const LINK: i32 = 1;
+/// RTNLGRP_TC.
+const TC: i32 = 4;
 
 /// Where notifications of one sort arrive.
 #[derive(Debug)]
@@ -27,6 +29,11 @@ impl Notices {
         Self::open(libc::NETLINK_ROUTE, LINK)
     }
 
+    /// Of disciplines and classes: made, changed, deleted.
+    pub fn of_queues() -> Result<Self, Error> {
+        Self::open(libc::NETLINK_ROUTE, TC)
+    }
+
     fn open(protocol: i32, group: i32) -> Result<Self, Error> {
         let fd = sys::notifications(protocol, group);
         let no =
@@ -36,11 +43,16 @@ impl Notices {
 
     /// Reads away what has come; whether anything has. Where the kernel had more to say than there was room for, it has.
     pub fn came(&self) -> bool {
+        self.came_one(|_| true)
+    }
+
+    /// As [`Self::came`], of those messages that `is` says.
+    pub fn came_one(&self, is: impl Fn(&[u8]) -> bool) -> bool {
         let mut came = false;
         let mut buffer = [0; 8192];
         loop {
             match sys::receive_bytes(self.0.as_fd(), &mut buffer) {
-                Ok(_) => came = true,
+                Ok(length) => came |= is(&buffer[..length]),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => came = true,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return came,

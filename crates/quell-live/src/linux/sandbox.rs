@@ -121,8 +121,17 @@ pub fn watchdog() {
     filter(WATCHDOG, true);
 }
 
+/// For `quell steer` once everything is open, and what it forks.
+pub fn steering() {
+    sys::bound_capabilities(&[NET_ADMIN]);
+    sys::limit_capabilities(&[NET_ADMIN]);
+    filter(NEVER, false);
+}
+
 const WATCHDOG: &[c_long] = &[
     libc::SYS_ppoll,
+    // Of a state file.
+    libc::SYS_unlinkat,
     libc::SYS_recvmsg,
     libc::SYS_sendto,
     libc::SYS_close,

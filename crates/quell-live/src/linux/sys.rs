@@ -76,6 +76,31 @@ pub fn rtnetlink() -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })
 }
 
+/// Gives a socket of netlink its port, which its requests and what they notify others of carry, and has errors explained
+/// (NETLINK_EXT_ACK) where the kernel can.
+pub fn netlink_port(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: zero is a valid sockaddr_nl, in which the kernel chooses the port; the structures outlive the calls.
+    unsafe {
+        let explain: c_int = 1;
+        let mut address: libc::sockaddr_nl = std::mem::zeroed();
+        address.nl_family = libc::AF_NETLINK as u16;
+        let mut size = size_of_val(&address) as libc::socklen_t;
+        let raw = fd.as_raw_fd();
+        let (level, name) = (libc::SOL_NETLINK, libc::NETLINK_EXT_ACK);
+        let value = (&raw const explain).cast();
+        libc::setsockopt(
+            raw,
+            level,
+            name,
+            value,
+            size_of_val(&explain) as libc::socklen_t,
+        );
+        check(libc::bind(raw, (&raw const address).cast(), size))?;
+        check(libc::getsockname(raw, (&raw mut address).cast(), &mut size))?;
+        Ok(address.nl_pid)
+    }
+}
+
 /// Columns and rows of a terminal; None for anything else.
 pub fn terminal_size(fd: BorrowedFd<'_>) -> Option<(usize, usize)> {
     let mut size = libc::winsize {
@@ -225,6 +250,19 @@ pub fn send_bytes(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Reads what a descriptor has; 0 at its end.
+pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the buffer is valid for its length.
+    let n = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Deletes a file; makes a system call only.
+pub fn unlink(path: &CStr) {
+    // SAFETY: `path` ends in a NUL.
+    unsafe { libc::unlinkat(libc::AT_FDCWD, path.as_ptr(), 0) };
+}
+
 /// Writes all of `text` to the file at `path`; false if that failed.
 pub fn write_file(path: &CStr, text: &[u8]) -> bool {
     let Ok(file) = open(path, libc::O_WRONLY) else {
@@ -335,6 +373,21 @@ pub fn readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
 /// Waits until one of them can be read or `timeout` is over; true if one can be read.
 pub fn any_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Duration) -> bool {
     poll(&mut fds.map(|fd| polled(fd, false)), timeout)
+}
+
+/// Waits until one of them can be read or `timeout` is over; which can.
+pub fn which_readable<const N: usize>(
+    fds: [Option<BorrowedFd<'_>>; N],
+    timeout: Duration,
+) -> [bool; N] {
+    // One with a negative number is passed over (poll(2)).
+    let mut polls = fds.map(|fd| libc::pollfd {
+        fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    poll(&mut polls, timeout);
+    polls.map(|polled| polled.revents != 0)
 }
 
 /// Waits until one of them can be read, or written to where it says so, or `timeout` is over.

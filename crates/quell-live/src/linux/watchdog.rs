@@ -2,13 +2,15 @@
 //!
 //! It is a process of its own, forked before there are threads: nothing that stops `quell live` stops it. Each loop counts its turns in
 //! memory that both see. Where a count stays the same for [`PATIENCE`], the watchdog writes what the loop's backend has prepared for that
-//! case to a copy of the backend's socket. It dies with the process that it watches, however that ends, so that its copies of sockets
-//! keep no packet queue open.
+//! case to a copy of the backend's socket. Of `quell live` it dies with the process that it watches, however that ends, so that its copies
+//! of sockets keep no packet queue open. Of `quell steer` it outlives it, and writes what is prepared then, too: what restores the knobs.
 #![allow(unsafe_code)]
 
-use std::ffi::c_int;
+use std::ffi::{CString, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -97,6 +99,11 @@ impl Post {
             .is_ok()
     }
 
+    /// Whether the watchdog has written since the last turn, or does so now.
+    pub fn acted(&self) -> bool {
+        self.shared.seen(self.place).state.load(Ordering::Acquire) != RUNS
+    }
+
     /// How often the loop has come round.
     pub fn turns(&self) -> u32 {
         self.shared.seen(self.place).turns.load(Ordering::Relaxed)
@@ -110,9 +117,18 @@ struct Charge {
     bytes: Vec<u8>,
 }
 
+/// What is done when the watched process has ended.
+enum Duty {
+    /// Nothing: the watchdog ends with it.
+    End,
+    /// What is prepared for all loops is written, then this file deleted.
+    Restore(CString),
+}
+
 /// The watchdog's process.
 pub struct Watchdog {
     shared: Arc<Shared>,
+    duty: Duty,
     socket: OwnedFd,
     pid: c_int,
     charges: Vec<Charge>,
@@ -122,11 +138,22 @@ pub struct Watchdog {
 impl Watchdog {
     /// Starts it.
     pub fn start() -> Result<Self, Error> {
+        Self::with(Duty::End)
+    }
+
+    /// Starts one that also writes what is prepared if this process ends without [`Self::dismiss`], and then deletes a file.
+    pub fn restoring(state: &Path) -> Result<Self, Error> {
+        let path = CString::new(state.as_os_str().as_bytes());
+        Self::with(Duty::Restore(path.unwrap_or_default()))
+    }
+
+    fn with(duty: Duty) -> Result<Self, Error> {
         let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
         let shared = Arc::new(Shared::new().map_err(no)?);
-        let (socket, pid) = fork(&shared).map_err(no)?;
+        let (socket, pid) = fork(&shared, &duty).map_err(no)?;
         Ok(Self {
             shared,
+            duty,
             socket,
             pid,
             charges: Vec::new(),
@@ -153,6 +180,7 @@ impl Watchdog {
         let fd = fd.try_clone_to_owned().map_err(no)?;
         let charge = Charge { place, fd, bytes };
         charge.send(&self.socket).map_err(no)?;
+        self.charges.retain(|other| other.place != place);
         self.charges.push(charge);
         Ok(())
     }
@@ -172,7 +200,7 @@ impl Watchdog {
         if unsafe { libc::waitpid(self.pid, &mut status, libc::WNOHANG) } == 0 {
             return false;
         }
-        if let Ok((socket, pid)) = fork(&self.shared) {
+        if let Ok((socket, pid)) = fork(&self.shared, &self.duty) {
             (self.socket, self.pid) = (socket, pid);
             for charge in &self.charges {
                 let _ = charge.send(&self.socket);
@@ -199,22 +227,22 @@ impl Charge {
 }
 
 /// Forks: the other end of its socket, and its number.
-fn fork(shared: &Shared) -> io::Result<(OwnedFd, c_int)> {
+fn fork(shared: &Shared, duty: &Duty) -> io::Result<(OwnedFd, c_int)> {
     let (ours, theirs) = sys::socket_pair()?;
     // SAFETY: no pointers.
     let parent = unsafe { libc::getpid() };
     // SAFETY: the child only makes system calls and leaves by `_exit`: other threads may have held locks when memory was copied.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => watch(theirs.as_fd(), shared, parent),
+        0 => watch(theirs.as_fd(), shared, duty, parent),
         pid => Ok((ours, pid)),
     }
 }
 
 /// What the process does.
-fn watch(socket: BorrowedFd<'_>, shared: &Shared, parent: c_int) -> ! {
-    alone(socket.as_raw_fd(), parent);
-    let mut charges = [const { None }; MOST];
+fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &Duty, parent: c_int) -> ! {
+    alone(socket.as_raw_fd(), duty, parent);
+    let mut charges: [Option<Looked>; MOST] = [const { None }; MOST];
     let mut message = [0; 1 + BYTES];
     loop {
         if sys::readable(socket, TICK) {
@@ -224,7 +252,16 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, parent: c_int) -> ! {
                         *charge = fd.map(|fd| Looked::new(fd, &message[1..n]));
                     }
                 }
-                _ => exit(),
+                _ => {
+                    if let Duty::Restore(state) = duty {
+                        let charges = charges.iter().flatten();
+                        let written = charges.filter(|charge| charge.write()).count();
+                        if written > 0 {
+                            sys::unlink(state);
+                        }
+                    }
+                    exit()
+                }
             }
             continue;
         }
@@ -272,20 +309,26 @@ impl Looked {
             if let Some(last) = self.bytes[..self.length].last_chunk_mut() {
                 *last = tail;
             }
-            let _ = sys::send_bytes(self.fd.as_fd(), &self.bytes[..self.length]);
+            self.write();
             seen.state.store(OPEN, Ordering::Release);
         }
+    }
+
+    fn write(&self) -> bool {
+        sys::send_bytes(self.fd.as_fd(), &self.bytes[..self.length]).is_ok()
     }
 }
 
 /// Leaves all behind that the fork has brought along.
-fn alone(socket: RawFd, parent: c_int) {
+fn alone(socket: RawFd, duty: &Duty, parent: c_int) {
     // SAFETY: numbers and one string with a NUL; no descriptor that is closed is used here any more.
     unsafe {
-        let kill = libc::SIGKILL as libc::c_ulong;
-        libc::prctl(libc::PR_SET_PDEATHSIG, kill, 0, 0, 0);
-        if libc::getppid() != parent {
-            exit();
+        if matches!(duty, Duty::End) {
+            let kill = libc::SIGKILL as libc::c_ulong;
+            libc::prctl(libc::PR_SET_PDEATHSIG, kill, 0, 0, 0);
+            if libc::getppid() != parent {
+                exit();
+            }
         }
         libc::prctl(libc::PR_SET_NAME, c"quell-watchdog".as_ptr());
         // Ctrl-Z and Ctrl-C at the terminal are not for it.

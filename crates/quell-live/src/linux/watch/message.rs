@@ -10,10 +10,13 @@ const TCMSG: usize = 20;
 // linux/netlink.h, linux/rtnetlink.h.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-const NEW_QDISC: u16 = 36;
-const NEW_CLASS: u16 = 40;
+pub(crate) const NEW_QDISC: u16 = 36;
+const DEL_QDISC: u16 = 37;
+pub(crate) const NEW_CLASS: u16 = 40;
+const DEL_CLASS: u16 = 41;
 // Attributes of a discipline or class (TCA_*), and those within TCA_STATS2 (linux/gen_stats.h).
-const KIND: u16 = 1;
+pub(crate) const KIND: u16 = 1;
+pub(crate) const OPTIONS: u16 = 2;
 const STATS2: u16 = 7;
 const BASIC: u16 = 1;
 const QUEUE: u16 = 3;
@@ -23,7 +26,7 @@ const PACKETS64: u16 = 8;
 const TYPE: u16 = 0x3FFF;
 
 /// `TC_H_ROOT`: the parent of a device's root discipline.
-const ROOT: u32 = 0xFFFF_FFFF;
+pub const ROOT: u32 = 0xFFFF_FFFF;
 /// The parent of `ingress` and `clsact`.
 const INGRESS: u32 = 0xFFFF_FFF1;
 
@@ -47,6 +50,8 @@ pub struct Queue<'a> {
     pub key: Key,
     /// The discipline's kind; a class has its discipline's.
     pub kind: &'a str,
+    /// Its settings, in the kind's own form.
+    pub options: &'a [u8],
     /// What every kind counts.
     pub counters: Counters,
     /// What the kind reports besides, for [`super::xstats::each`].
@@ -103,17 +108,63 @@ impl fmt::Display for Handle {
 }
 
 /// Reads the messages that answer request `sequence`, until `each` returns false.
-pub fn messages<'a>(mut bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message<'a>) -> bool) {
-    while bytes.len() >= HEADER {
-        let length = u32_at(bytes, 0) as usize;
-        let Some(message) = bytes.get(..length).filter(|_| length >= HEADER) else {
-            return;
-        };
+pub fn messages<'a>(bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message<'a>) -> bool) {
+    for message in split(bytes) {
         if u32_at(message, 8) == sequence && !each(read(message)) {
             return;
         }
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
+}
+
+/// Reads notifications of disciplines and classes that were made, changed or deleted: by whose socket (its port), and which.
+pub fn notices(bytes: &[u8]) -> impl Iterator<Item = (u32, Key)> {
+    split(bytes).filter_map(|message| {
+        let kind = u16_at(message, 4);
+        let class = matches!(kind, NEW_CLASS | DEL_CLASS);
+        let body = &message[HEADER..];
+        let is = class || matches!(kind, NEW_QDISC | DEL_QDISC);
+        (is && body.len() >= TCMSG).then(|| (u32_at(message, 12), key(body, class)))
+    })
+}
+
+/// The answers to requests: each one's number and error (0 for none), with the kernel's explanation if there is one.
+pub fn answers(bytes: &[u8]) -> impl Iterator<Item = (u32, i32, &str)> {
+    split(bytes).filter_map(|message| {
+        let body = &message[HEADER..];
+        (u16_at(message, 4) == ERROR && body.len() >= 4).then(|| {
+            let error = u32_at(body, 0) as i32;
+            (u32_at(message, 8), error, explanation(message))
+        })
+    })
+}
+
+/// NLMSGERR_ATTR_MSG: it follows the request, which comes back after an error whole, or its header alone (NLM_F_CAPPED).
+fn explanation(message: &[u8]) -> &str {
+    const CAPPED: u16 = 0x100;
+    const EXPLAINED: u16 = 0x200;
+    let flags = u16_at(message, 6);
+    let request = &message[HEADER + 4..];
+    let length = match flags & CAPPED {
+        0 => u32_at(request, 0) as usize,
+        _ => HEADER,
+    };
+    let behind = length.checked_next_multiple_of(4);
+    let behind = behind.filter(|_| flags & EXPLAINED != 0);
+    let behind = behind.and_then(|at| request.get(at..));
+    let mut found = attributes(behind.unwrap_or_default());
+    found
+        .find(|(kind, _)| *kind == 1)
+        .map_or("", |(_, value)| text(value))
+}
+
+/// Single messages, from their headers on. One that is cut short ends them.
+fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let length = u32_at(bytes.get(..HEADER)?, 0) as usize;
+        let message = bytes.get(..length).filter(|_| length >= HEADER)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
 }
 
 fn read(message: &[u8]) -> Message<'_> {
@@ -128,20 +179,24 @@ fn read(message: &[u8]) -> Message<'_> {
     }
 }
 
-fn queue(body: &[u8], class: bool) -> Queue<'_> {
-    let key = Key {
+fn key(body: &[u8], class: bool) -> Key {
+    Key {
         device: u32_at(body, 4),
         class,
         handle: u32_at(body, 8),
         parent: u32_at(body, 12),
-    };
+    }
+}
+
+fn queue(body: &[u8], class: bool) -> Queue<'_> {
     let mut queue = Queue {
-        key,
+        key: key(body, class),
         ..Queue::default()
     };
     for (kind, value) in attributes(&body[TCMSG..]) {
         match kind {
             KIND => queue.kind = text(value),
+            OPTIONS => queue.options = value,
             STATS2 => statistics(&mut queue, value),
             _ => {}
         }
@@ -200,10 +255,12 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(field(bytes, at))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+/// A number at this place; 0 behind the end.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(field(bytes, at))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+/// As [`u32_at`].
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(field(bytes, at))
 }

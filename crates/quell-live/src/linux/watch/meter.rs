@@ -65,6 +65,11 @@ impl Meter {
         }
     }
 
+    /// The rate that was seen while there was backlog, mostly in the last 100 ms, bit/s.
+    pub fn busy_bps(&self) -> Option<f64> {
+        (self.busy_bytes > 0.0).then(|| self.busy_bytes * 8.0 * SECOND / self.busy_ns)
+    }
+
     fn sojourn_ms(&self, counters: &Counters) -> Option<f64> {
         match counters.backlog_bytes {
             0 => Some(0.0),

@@ -1,6 +1,6 @@
 //! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/kernel.md). Changes nothing and needs no privileges.
 
-mod dump;
+pub(super) mod dump;
 pub mod lines;
 pub mod message;
 pub mod meter;
@@ -91,6 +91,29 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         }
     }
     watch.end()
+}
+
+/// All disciplines of this network namespace: the device's name, the kind, handle and parent as `tc` writes them.
+///
+/// # Errors
+/// If the kernel cannot be asked.
+pub fn disciplines() -> Result<Vec<(String, String, String, String)>, Error> {
+    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    let mut found = Vec::new();
+    let mut dump = dump::Dump::new().map_err(no)?;
+    let listed = dump.disciplines(0, |queue| {
+        let message::Key {
+            device,
+            handle,
+            parent,
+            ..
+        } = queue.key;
+        let name = host::name(device).unwrap_or_default();
+        let [handle, parent] = [handle, parent].map(|h| message::Handle(h).to_string());
+        found.push((name, queue.kind.to_owned(), handle, parent));
+    });
+    listed.map_err(no)?;
+    Ok(found)
 }
 
 fn time(option: &str, text: Option<&str>) -> Result<Option<u64>, Error> {

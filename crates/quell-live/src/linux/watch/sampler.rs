@@ -57,11 +57,7 @@ impl Sampler {
     /// If there is no such device, or no socket can be had.
     pub fn new(devices: &[String], flows: bool) -> Result<Self, Error> {
         for device in devices {
-            if host::index(device).is_none() {
-                return Err(Error::new("there is no such interface")
-                    .key(device)
-                    .remedy(format!("there are {}", host::names().join(", "))));
-            }
+            host::existing(device)?;
         }
         let dump = Dump::new()
             .map_err(|e| Error::new(format!("no rtnetlink socket: {}", host::reason(&e))))?;

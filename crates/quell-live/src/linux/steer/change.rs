@@ -1,0 +1,189 @@
+//! Changes of disciplines and classes, sent to the kernel: several at once, each with its answer.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use quell_link::Error;
+
+use super::super::watch::message::{KIND, Key, NEW_CLASS, NEW_QDISC, OPTIONS, answers};
+use super::super::{host, sys};
+use super::kinds::put;
+
+// linux/netlink.h.
+const REQUEST: u16 = 1;
+const ACK: u16 = 4;
+const NESTED: u16 = 0x8000;
+/// struct nlmsghdr and struct tcmsg.
+const HEADER: usize = 36;
+/// How long the kernel may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A discipline or class as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where it is.
+    pub key: Key,
+    /// Its kind; a class has its discipline's.
+    pub kind: String,
+    /// Its options.
+    pub options: Vec<u8>,
+}
+
+/// Why the kernel refuses a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The number of the error.
+    pub errno: i32,
+    /// What the kernel says beside it.
+    said: String,
+}
+
+impl Refusal {
+    /// The device, discipline or class is not there any more.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.errno, libc::ENODEV | libc::ENOENT)
+    }
+
+    /// In one line.
+    pub fn explain(&self, what: &str) -> Error {
+        let reason = host::reason(&io::Error::from_raw_os_error(self.errno));
+        let said = match self.said.as_str() {
+            "" => String::new(),
+            said => format!(" ({said})"),
+        };
+        let error =
+            Error::new(format!("the kernel refuses to change it: {reason}{said}")).key(what);
+        match self.errno {
+            libc::EPERM => error.remedy(
+                "CAP_NET_ADMIN in the device's network namespace is missing: write sudo before it",
+            ),
+            _ => error,
+        }
+    }
+}
+
+/// The socket for changes.
+#[derive(Debug)]
+pub struct Changer {
+    fd: OwnedFd,
+    port: u32,
+    sequence: u32,
+    /// Messages that are not sent yet, and how many.
+    batch: Vec<u8>,
+    count: u32,
+    buffer: Vec<u8>,
+}
+
+impl Changer {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// If the system refuses a socket.
+    pub fn new() -> io::Result<Self> {
+        let fd = sys::rtnetlink()?;
+        let port = sys::netlink_port(fd.as_fd())?;
+        Ok(Self {
+            fd,
+            port,
+            sequence: 0,
+            batch: Vec::new(),
+            count: 0,
+            buffer: vec![0; 16 << 10],
+        })
+    }
+
+    /// What notifications of these changes name.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Adds a change to the batch.
+    pub fn add(&mut self, found: &Found, options: &[u8]) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.count += 1;
+        message(&mut self.batch, found, options, ACK, self.sequence);
+    }
+
+    /// Sends the batch; what became of each change, in their order.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked or does not answer.
+    pub fn send(&mut self) -> io::Result<Vec<Result<(), Refusal>>> {
+        let count = std::mem::take(&mut self.count);
+        let first = self.sequence.wrapping_sub(count).wrapping_add(1);
+        let sent = sys::send_bytes(self.fd.as_fd(), &self.batch);
+        self.batch.clear();
+        sent?;
+        let mut outcomes = vec![None; count as usize];
+        while outcomes.iter().any(Option::is_none) {
+            let length = match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if !sys::readable(self.fd.as_fd(), PATIENCE) {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    continue;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                received => received?,
+            };
+            for (sequence, error, said) in answers(&self.buffer[..length]) {
+                let at = sequence.wrapping_sub(first) as usize;
+                if let Some(outcome) = outcomes.get_mut(at) {
+                    *outcome = Some(match error {
+                        0 => Ok(()),
+                        error => Err(Refusal {
+                            errno: error.saturating_neg(),
+                            said: said.to_owned(),
+                        }),
+                    });
+                }
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+}
+
+impl AsFd for Changer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A message that nobody waits for the answer of.
+pub fn unanswered(found: &Found, options: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    message(&mut out, found, options, 0, 0);
+    out
+}
+
+/// Appends a change (RTM_NEWQDISC, RTM_NEWTCLASS): without NLM_F_CREATE it never makes anything.
+fn message(out: &mut Vec<u8>, found: &Found, options: &[u8], flags: u16, sequence: u32) {
+    let begin = out.len();
+    let Key {
+        device,
+        class,
+        handle,
+        parent,
+    } = found.key;
+    let kind = if class { NEW_CLASS } else { NEW_QDISC };
+    out.extend([0; 4]);
+    out.extend(kind.to_ne_bytes());
+    out.extend((REQUEST | flags).to_ne_bytes());
+    out.extend(sequence.to_ne_bytes());
+    out.extend([0; 8]);
+    for word in [device, handle, parent, 0] {
+        out.extend(word.to_ne_bytes());
+    }
+    debug_assert_eq!(out.len() - begin, HEADER);
+    let name: Vec<u8> = found.kind.bytes().chain([0]).collect();
+    put(out, KIND, &name);
+    // FIFOs have a structure there, all others attributes.
+    let nested = match found.kind.as_str() {
+        "pfifo" | "bfifo" => 0,
+        _ => NESTED,
+    };
+    put(out, OPTIONS | nested, options);
+    let length = (out.len() - begin) as u32;
+    out[begin..begin + 4].copy_from_slice(&length.to_ne_bytes());
+}

@@ -1,0 +1,108 @@
+//! What disciplines had before they were steered, in a state file.
+
+use quell_link::Error;
+use serde::{Deserialize, Serialize};
+
+use super::super::state::{Command, StateFile};
+use super::super::watch::dump::Dump;
+use super::super::watch::message::Key;
+use super::change::{Changer, Found};
+use super::kinds::{Kind, Knob};
+use super::place;
+use crate::linux::host;
+
+/// Whose state files these are.
+pub const STEER: Command = Command {
+    name: "steer",
+    look: "tc qdisc show",
+};
+
+/// What a state file says.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Saved {
+    pid: u32,
+    device: u32,
+    knobs: Vec<Knob>,
+    queues: Vec<Row>,
+}
+
+/// A discipline or class.
+#[derive(Debug, Deserialize, Serialize)]
+struct Row {
+    class: bool,
+    handle: u32,
+    parent: u32,
+    kind: String,
+    /// Its options, as the kernel has them.
+    options: Vec<u8>,
+}
+
+impl Saved {
+    /// These queues of a device, whose `knobs` will be changed.
+    pub fn new<'a>(device: u32, knobs: &[Knob], queues: impl Iterator<Item = &'a Found>) -> Self {
+        let row = |found: &Found| Row {
+            class: found.key.class,
+            handle: found.key.handle,
+            parent: found.key.parent,
+            kind: found.kind.clone(),
+            options: found.options.clone(),
+        };
+        Self {
+            pid: std::process::id(),
+            device,
+            knobs: knobs.to_vec(),
+            queues: queues.map(row).collect(),
+        }
+    }
+}
+
+/// Brings back what a state file says, then deletes it; how many disciplines that concerned. Those that are gone are left out.
+///
+/// # Errors
+/// If the file cannot be read, or the kernel refuses.
+pub fn undo(file: &StateFile) -> Result<usize, Error> {
+    let Some(saved) = file.read::<Saved>()? else {
+        return Ok(0);
+    };
+    let count = put_back(&saved).map_err(|error| file.kept(error.to_string()))?;
+    file.remove()?;
+    Ok(count)
+}
+
+fn put_back(saved: &Saved) -> Result<usize, Error> {
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    let mut dump = Dump::new().map_err(no)?;
+    let there = match place::rows(&mut dump, saved.device) {
+        // The device is gone.
+        Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(0),
+        rows => rows.map_err(no)?,
+    };
+    let mut changer = Changer::new().map_err(no)?;
+    let mut names = Vec::new();
+    for row in &saved.queues {
+        let key = Key {
+            device: saved.device,
+            class: row.class,
+            handle: row.handle,
+            parent: row.parent,
+        };
+        let same = |found: &&Found| found.key == key && found.kind == row.kind;
+        let found = there.iter().find(same);
+        let kind = Kind::find(&row.kind, row.class);
+        if let (Some(found), Some(kind)) = (found, kind) {
+            let mut options = Vec::new();
+            kind.restore(&mut options, &row.options, &saved.knobs);
+            changer.add(found, &options);
+            names.push(place::describe(found));
+        }
+    }
+    let mut count = 0;
+    for (outcome, name) in changer.send().map_err(no)?.into_iter().zip(names) {
+        match outcome {
+            Ok(()) => count += 1,
+            Err(refusal) if refusal.is_gone() => {}
+            Err(refusal) => return Err(refusal.explain(&name)),
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,343 @@
+//! What decides on the knobs: a controller for each queue, lines on standard input, or a constant.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use quell_link::Error;
+use quell_link::units::{parse_count, parse_rate, parse_time};
+use quell_link::words::Queue;
+use quell_qdisc::control::Control;
+use quell_qdisc::control::guard::{Guard, Params};
+use quell_qdisc::control::wqm::Wqm;
+use quell_qdisc::{NEVER, Nanos};
+
+use super::super::{host, sys};
+use super::kinds::Knob;
+
+/// A setting as users write it: packets, nanoseconds, bit/s.
+pub type Setting = (Knob, u64);
+
+/// Bounds of what may be set, in the units of a [`Setting`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    knob: Knob,
+    least: u64,
+    most: u64,
+}
+
+impl Bounds {
+    /// Reads the bounds of a knob, where they are given.
+    ///
+    /// # Errors
+    /// If a bound is no value of this knob, or they are the wrong way round.
+    pub fn new(knob: Knob, min: Option<&str>, max: Option<&str>) -> Result<Self, Error> {
+        let (least, most) = match knob {
+            // With room for one packet a device waits after each.
+            Knob::Limit => (2, 100_000),
+            Knob::Target => (100_000, 10_000_000_000),
+            Knob::Rate => (64_000, 1_000_000_000_000),
+        };
+        let read = |option, text: Option<&str>, default| match text {
+            None => Ok(default),
+            Some(text) => parse(knob, text).map_err(|e: Error| e.key(option)),
+        };
+        let (least, most) = (read("--min", min, least)?, read("--max", max, most)?);
+        if least > most {
+            return Err(Error::new("is more than --max").key("--min"));
+        }
+        Ok(Self { knob, least, most })
+    }
+
+    /// The knob.
+    pub fn knob(&self) -> Knob {
+        self.knob
+    }
+
+    /// The nearest value within them.
+    pub fn clamp(&self, value: u64) -> u64 {
+        value.clamp(self.least, self.most)
+    }
+}
+
+/// A knob's value.
+fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
+    match knob {
+        Knob::Limit => parse_count(text),
+        Knob::Target => parse_time(text),
+        Knob::Rate => parse_rate(text),
+    }
+}
+
+/// What decides.
+#[derive(Debug)]
+pub enum Source {
+    /// A controller of this name, of which each queue has its own.
+    Words(Box<Queue>),
+    /// A controller of the caller's, for each queue a clone.
+    Own(Box<dyn Control>),
+    /// A value that stays.
+    Constant(Setting),
+    /// Lines on standard input.
+    Lines(Lines),
+}
+
+impl Source {
+    /// Reads a controller's words, a value of the only knob, or `-`.
+    ///
+    /// # Errors
+    /// If it is none of them, or the controller sets other knobs.
+    pub fn parse(words: &str, knobs: &[Knob]) -> Result<Self, Error> {
+        if words == "-" {
+            return Ok(Self::Lines(Lines::new()?));
+        }
+        let [knob] = knobs else {
+            let error = Error::new("a controller sets one knob; several come from lines alone");
+            return Err(error
+                .key("--with")
+                .remedy("name one, or write - for the controller"));
+        };
+        if let Ok(value) = parse(*knob, words) {
+            return Ok(Self::Constant((*knob, value)));
+        }
+        if *knob != Knob::Limit {
+            let error = Error::new(format!("no controller of quell sets a {}", knob.name()));
+            let remedy = match knob {
+                Knob::Rate => "write a rate as in 18mbit, or - for lines on standard input",
+                _ => "write a time as in 5ms, or - for lines on standard input",
+            };
+            return Err(error.key(words).remedy(remedy));
+        }
+        let queue = Queue::parse(words)?;
+        let controller = queue.build(1_000_000).controller;
+        check(controller.as_deref()).map_err(|e| e.under(queue.kind()))?;
+        Ok(Self::Words(Box::new(queue)))
+    }
+
+    /// Takes a controller of the caller's.
+    ///
+    /// # Errors
+    /// If it sets other knobs than a limit.
+    pub fn own(controller: Box<dyn Control>) -> Result<Self, Error> {
+        check(Some(&*controller)).map_err(|e| e.under(&controller.name()))?;
+        Ok(Self::Own(controller))
+    }
+
+    /// Whether the rate of the line has to be known.
+    pub fn needs_rate(&self) -> bool {
+        matches!(self, Self::Words(_) | Self::Own(_))
+    }
+
+    /// The controller of one queue on a line of this rate, under guard.
+    pub fn controller(&self, rate_bps: u64, bounds: &[Bounds]) -> Option<Box<dyn Control>> {
+        let (mut controller, guarded) = match self {
+            Self::Words(queue) => (queue.build(rate_bps).controller?, queue.is_guarded()),
+            Self::Own(controller) => (controller.clone(), false),
+            _ => return None,
+        };
+        // One that never decides again leaves nothing to guard.
+        if !guarded && controller.period() != NEVER {
+            let mut params = Params::default();
+            for bound in bounds.iter().filter(|b| b.knob == Knob::Limit) {
+                params.limit = (bound.least as u32, bound.most as u32);
+            }
+            let classic = Box::new(Wqm::new(Default::default(), rate_bps));
+            controller = Box::new(Guard::new(params, controller, classic));
+        }
+        controller.time_decisions(Arc::new(sys::monotonic));
+        Some(controller)
+    }
+
+    /// What wakes the loop, besides time.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Lines(lines) if !lines.ended => Some(lines.fd.as_fd()),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the kernel's disciplines have what a controller reads and sets.
+fn check(controller: Option<&dyn Control>) -> Result<(), Error> {
+    let Some(controller) = controller else {
+        let error = Error::new("is a queue discipline, not a controller");
+        return Err(error.remedy("learnqueue, wqm and fixed set a limit"));
+    };
+    let (whole, sub) = controller.knobs();
+    let other = [
+        (whole.drop, "drop probability"),
+        (whole.base_probability, "base probability"),
+    ];
+    if let Some((_, knob)) = other.iter().find(|(has, _)| *has) {
+        let error = Error::new(format!(
+            "sets a {knob}, for which no discipline here has an option"
+        ));
+        return Err(error.remedy("learnqueue, wqm and fixed set a limit"));
+    }
+    if sub.names().next().is_some() || controller.watches_packets() || controller.reads_sub_queues()
+    {
+        let error =
+            Error::new("decides on single flows or packets, which the kernel does not show");
+        return Err(error.remedy("learnqueue, wqm and fixed set a limit"));
+    }
+    if !whole.limit {
+        return Err(Error::new("sets no limit").remedy("write fixed limit 100"));
+    }
+    Ok(())
+}
+
+/// Lines like `limit 30` or `rate 18mbit target 5ms`; the last one holds.
+#[derive(Debug)]
+pub struct Lines {
+    fd: OwnedFd,
+    /// The beginning of a line whose end has not come.
+    part: Vec<u8>,
+    /// No more will come.
+    pub ended: bool,
+}
+
+/// Most bytes of a line.
+const LINE: usize = 4096;
+
+/// What came.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// What the last line sets, and those before it that it does not mention.
+    pub settings: Vec<Setting>,
+    /// What is wrong with a line.
+    pub wrong: Option<Error>,
+}
+
+impl Lines {
+    fn new() -> Result<Self, Error> {
+        let fd = io::stdin().as_fd().try_clone_to_owned();
+        Ok(Self {
+            fd: fd.map_err(|e| Error::new(format!("standard input: {}", host::reason(&e))))?,
+            part: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// Reads what has come, of these knobs. Call it where the descriptor can be read.
+    pub fn read(&mut self, knobs: &[Knob]) -> Came {
+        let mut buffer = [0; LINE];
+        let length = sys::read(self.fd.as_fd(), &mut buffer).unwrap_or(0);
+        self.ended = length == 0;
+        self.take(&buffer[..length], knobs)
+    }
+
+    fn take(&mut self, bytes: &[u8], knobs: &[Knob]) -> Came {
+        let mut came = Came::default();
+        self.part.extend(bytes);
+        while let Some(end) = self.part.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.part.drain(..=end).collect();
+            match settings(&String::from_utf8_lossy(&line), knobs) {
+                Ok(settings) => {
+                    for (knob, value) in settings {
+                        came.settings.retain(|(other, _)| *other != knob);
+                        came.settings.push((knob, value));
+                    }
+                }
+                Err(error) => came.wrong = Some(error.under("standard input")),
+            }
+        }
+        if self.part.len() > LINE {
+            self.part.clear();
+            came.wrong = Some(Error::new("a line is too long").under("standard input"));
+        }
+        came
+    }
+}
+
+/// What a line sets.
+fn settings(line: &str, knobs: &[Knob]) -> Result<Vec<Setting>, Error> {
+    let mut found = Vec::new();
+    let mut words = line.split_whitespace();
+    while let Some(word) = words.next() {
+        let names = knobs.iter().map(|knob| knob.name());
+        let knob = knobs.iter().find(|knob| knob.name() == word);
+        let knob = knob.ok_or_else(|| Error::unknown("knob", word, names))?;
+        let value = words
+            .next()
+            .ok_or_else(|| Error::new("needs a value").key(word))?;
+        let value = parse(*knob, value).map_err(|e| e.key(word))?;
+        found.push((*knob, value));
+    }
+    Ok(found)
+}
+
+/// The time between two looks that suits it: the controllers' period, within bounds.
+pub fn period(source: &Source) -> Nanos {
+    const DEFAULT: Nanos = 100_000_000;
+    let controller = match source {
+        Source::Words(queue) => queue.build(1_000_000).controller,
+        Source::Own(controller) => Some(controller.clone()),
+        _ => None,
+    };
+    match controller.map(|controller| controller.period()) {
+        None | Some(NEVER) => DEFAULT,
+        Some(period) => period.clamp(*super::EVERY.start(), *super::EVERY.end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_holds_and_a_part_waits_for_its_end() {
+        let mut lines = Lines::new().expect("a descriptor");
+        let knobs = [Knob::Limit, Knob::Target];
+        let came = lines.take(b"limit 30\nlimit 40 target 5ms\nlim", &knobs);
+        assert_eq!(
+            came.settings,
+            [(Knob::Limit, 40), (Knob::Target, 5_000_000)]
+        );
+        assert_eq!(lines.take(b"it 7\n\n", &knobs).settings, [(Knob::Limit, 7)]);
+    }
+
+    #[test]
+    fn a_wrong_line_changes_nothing_and_says_why() {
+        let mut lines = Lines::new().expect("a descriptor");
+        let wrong = |lines: &mut Lines, text: &[u8]| {
+            let came = lines.take(text, &[Knob::Rate]);
+            assert_eq!(came.settings, []);
+            came.wrong.expect("an error").to_string()
+        };
+        assert!(wrong(&mut lines, b"limit 3\n").contains("unknown knob `limit`"));
+        assert!(wrong(&mut lines, b"rate 5\n").contains("has no unit"));
+        assert!(wrong(&mut lines, b"rate\n").contains("needs a value"));
+        assert!(wrong(&mut lines, b"rate 1mbit rate x\n").contains("rate"));
+        assert!(wrong(&mut lines, &[b'x'; 5000]).contains("too long"));
+        assert!(wrong(&mut lines, b"\xff\xfe\n").contains("unknown"));
+    }
+
+    #[test]
+    fn controllers_of_other_knobs_are_refused_with_a_remedy() {
+        let refused = |words: &str| {
+            let error = Source::parse(words, &[Knob::Limit]).expect_err("refused");
+            error.to_string()
+        };
+        assert!(refused("rlaqm").contains("sets a drop probability"));
+        assert!(refused("codel").contains("is a queue discipline"));
+        assert!(refused("lfq").contains("single flows"));
+        assert!(refused("fixed").contains("sets no limit"));
+        assert!(refused("nope").contains("unknown queue"));
+        for words in [
+            "wqm target 20ms",
+            "learnqueue",
+            "learnqueue guard",
+            "fixed limit 30",
+        ] {
+            assert!(Source::parse(words, &[Knob::Limit]).is_ok(), "{words}");
+        }
+        let rate = Source::parse("wqm", &[Knob::Rate])
+            .expect_err("refused")
+            .to_string();
+        assert!(rate.contains("no controller of quell sets a rate"));
+        assert!(matches!(
+            Source::parse("18mbit", &[Knob::Rate]),
+            Ok(Source::Constant((Knob::Rate, 18_000_000)))
+        ));
+    }
+}

@@ -1,0 +1,125 @@
+"""For `quell doctor`: which queues `quell steer` can turn, and what the kernel has for BPF (docs/kernel.md)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from quell import _core
+from quell.finding import Finding
+
+_BTF = Path("/sys/kernel/btf/vmlinux")
+_JIT = Path("/proc/sys/net/core/bpf_jit_enable")
+_BPF = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
+_CLSACT_BPF, _QDISC_BPF = (5, 10), (6, 16)
+"""Linux that runs what quell attaches to clsact; that has queue disciplines in BPF (NET_SCH_BPF)."""
+_NOTHING = {"noqueue", "ingress", "clsact"}
+"""What holds no packets."""
+
+
+def queues(dev: str | None) -> list[Finding]:
+    """Say of each interface (or of one) which disciplines it has, and which of them can be steered."""
+    rows = [row for row in _core.disciplines() if dev in (None, row[0]) and row[1] not in _NOTHING]
+    kinds = {(kind, is_class): (knobs, least) for kind, is_class, knobs, least in _core.steer_kinds()}
+    found = []
+    for name in sorted({row[0] for row in rows}):
+        # Children of mq are alike mostly: one line for all of a kind.
+        mine = [row[1:] for row in rows if row[0] == name]
+        alike = Counter((kind, handle == "0:", _place(parent)) for kind, handle, parent in mine)
+        found += [_queue(name, *key, count, kinds) for key, count in alike.items()]
+    return found
+
+
+def _place(parent: str) -> str:
+    return parent if parent == "root" else re.sub(r"[0-9a-f]+$", "*", parent)
+
+
+def _queue(
+    dev: str, kind: str, default: bool, place: str, count: int, kinds: dict[tuple[str, bool], tuple[list[str], int]]
+) -> Finding:
+    check = f"{dev} {kind}"
+    where = f"at {place}" if count == 1 else f"{count} at {place}"
+    if kind == "mq":
+        return Finding(check, "ok", f"{where}: quell steer {dev} takes the queues below it")
+    if (kind, True) in kinds:
+        knobs, least = kinds[kind, True]
+        return Finding(check, "ok", f"{where}: its classes have a {' and '.join(knobs)}, every {least} ms at most")
+    if (kind, False) not in kinds:
+        return Finding(check, "warn", f"{where}: cannot be steered: {_core.steer_why_not(kind)}", _replace(dev, place))
+    knobs, least = kinds[kind, False]
+    if default:
+        what = f"{where}: a default discipline (handle 0:), which the kernel does not let one change"
+        return Finding(check, "warn", what, _replace(dev, place, kind))
+    return Finding(check, "ok", f"{where}: {' and '.join(knobs)} can be steered, every {least} ms at most")
+
+
+def _replace(dev: str, place: str, kind: str = "pfifo") -> str:
+    at = "root" if place == "root" else f"parent {place.replace('*', 'N')}"
+    return f"to steer it: tc qdisc replace dev {dev} {at} {kind}"
+
+
+def bpf() -> list[Finding]:
+    """Say what the kernel has for programs in BPF."""
+    found = [_clsact()]
+    if _BPF.exists():
+        found.append(Finding("BPF", "ok", "the kernel loads programs"))
+    else:
+        found.append(Finding("BPF", "warn", "the kernel loads no programs", "a kernel with CONFIG_BPF_SYSCALL"))
+    found.append(_jit())
+    btf = _BTF.exists()
+    remedy = "a kernel with CONFIG_DEBUG_INFO_BTF"
+    what = "the kernel describes its types" if btf else "the kernel does not describe its types"
+    found.append(Finding("BTF", "ok" if btf else "warn", what, "" if btf else remedy))
+    found.append(_disciplines(btf))
+    return found
+
+
+def _release() -> tuple[int, int]:
+    numbers = re.match(r"(\d+)\.(\d+)", platform.release())
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
+
+def _clsact() -> Finding:
+    """Test it in a temporary network namespace, where it has no effect."""
+    if _release() < _CLSACT_BPF:
+        return Finding("clsact", "warn", "needs Linux 5.10", "a newer kernel")
+    if shutil.which("unshare") is None or shutil.which("tc") is None or os.geteuid() != 0:
+        return Finding("clsact", "unknown", "can be tested as root only, with tc", "sudo quell doctor")
+    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
+        return Finding("clsact", "unknown", "no network namespace can be made to test it", "sudo quell doctor")
+    words = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "clsact"]
+    if subprocess.run(words, capture_output=True).returncode:
+        return Finding("clsact", "warn", "the kernel has none", "modprobe sch_ingress (CONFIG_NET_SCH_INGRESS)")
+    return Finding("clsact", "ok", "programs can see packets before a queue")
+
+
+def _jit() -> Finding:
+    try:
+        on = _JIT.read_text().strip() != "0"
+    except OSError:
+        return Finding("BPF JIT", "warn", "the kernel has no compiler for programs", "a kernel with CONFIG_BPF_JIT")
+    if on:
+        return Finding("BPF JIT", "ok", "programs are compiled")
+    return Finding("BPF JIT", "warn", "programs are interpreted", "sysctl -w net.core.bpf_jit_enable=1")
+
+
+def _disciplines(btf: bool) -> Finding:
+    check, needs = "struct_ops", "Linux 6.16 with CONFIG_NET_SCH_BPF"
+    if _release() < _QDISC_BPF:
+        return Finding(check, "warn", f"queue disciplines in BPF need {needs}; nothing in quell needs them")
+    if not btf:
+        return Finding(check, "warn", "queue disciplines in BPF need BTF", "a kernel with CONFIG_DEBUG_INFO_BTF")
+    try:
+        with _BTF.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as types:
+            has = types.find(b"bpf_struct_ops_Qdisc_ops\0") >= 0
+    except (OSError, ValueError):
+        has = b"bpf_struct_ops_Qdisc_ops\0" in _BTF.read_bytes()
+    if has:
+        return Finding(check, "ok", "queue disciplines in BPF can be loaded")
+    return Finding(check, "warn", f"queue disciplines in BPF need {needs}", "a kernel with CONFIG_NET_SCH_BPF")

@@ -1,0 +1,51 @@
+"""A network namespace for tests of the kernel's own queues."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL_LIVE
+
+
+class Space:
+    """A network namespace with queues."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def start(self, *words: str | Path, stdin: int | None = None) -> subprocess.Popen[str]:
+        words = ("ip", "netns", "exec", self.name, *words)
+        return subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        words = ("ip", "netns", "exec", self.name, *words)
+        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    def watch(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        return self.run(QUELL_LIVE, "watch", *words)
+
+
+@contextmanager
+def space_with(prefix: str, queues: str) -> Iterator[Space]:
+    """Give a namespace in which the shell has run `queues`; skip the test, with the reason, where that cannot be."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        pytest.skip("only root may make network namespaces, on Linux")
+    if absent := [name for name in ("ip", "tc") if shutil.which(name) is None]:
+        pytest.skip(f"{', '.join(absent)} missing")
+    made = Space(f"{prefix}{os.getpid() % 100_000}")
+    subprocess.run(["ip", "netns", "add", made.name], check=True)
+    try:
+        done = made.run("sh", "-ec", queues)
+        if done.returncode:
+            pytest.skip(f"this kernel lacks a queue: {done.stderr.strip()}")
+        yield made
+    finally:
+        subprocess.run(["ip", "netns", "del", made.name], capture_output=True)

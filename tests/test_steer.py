@@ -1,0 +1,402 @@
+"""`quell steer`: knobs of this kernel's own queues and of the oracle's, who else changes them, how they come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL_LIVE, ROOT
+from namespace import Space, space_with
+
+ORACLE = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle"))
+QUEUES = """
+ip link add v0 type veth peer name v1
+ip addr add 10.7.0.1/24 dev v0
+ip link set v0 up
+ip link set v1 up
+ip neigh replace 10.7.0.2 lladdr 02:00:00:00:00:01 dev v0 nud permanent
+tc qdisc add dev v0 root handle 1: htb default 10
+tc class add dev v0 parent 1: classid 1:10 htb rate 8mbit burst 2k
+tc qdisc add dev v0 parent 1:10 handle 10: pfifo limit 1000
+tc qdisc add dev v1 root handle 2: tbf rate 8mbit burst 10k limit 60000
+"""
+SEND = """
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+end = time.monotonic() + float(__import__("sys").argv[1])
+while time.monotonic() < end:
+    for k in range(15):
+        s.sendto(bytes(1000), ("10.7.0.2", 9))
+    time.sleep(0.01)
+"""
+
+
+class Line(Space):
+    """A namespace whose device v0 has a FIFO of 1000 packets in a class of 8 Mbit/s."""
+
+    def steer(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.run(QUELL_LIVE, "steer", *words)
+
+    def steering(self, *words: str, stdin: int | None = None) -> subprocess.Popen[str]:
+        """Start it, and wait until it steers."""
+        process = self.start(QUELL_LIVE, "steer", *words, stdin=stdin)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if "steered by" not in line:
+            process.kill()
+            pytest.fail(line + process.communicate()[1])
+        return process
+
+    def limit(self, handle: str = "10:", device: str = "v0") -> int:
+        [queue] = [q for q in self.queues(device) if q["handle"] == handle]
+        return int(queue["options"]["limit"])
+
+    def queues(self, device: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.run("tc", "-j", "qdisc", "show", "dev", device).stdout)
+        return found
+
+    def rate(self) -> str:
+        return self.run("tc", "class", "show", "dev", "v0").stdout
+
+    def becomes(self, limit: int, within: float = 5.0) -> float:
+        """Wait until the limit is this; how long that took."""
+        begin = time.monotonic()
+        while self.limit() != limit:
+            assert time.monotonic() < begin + within, self.limit()
+            time.sleep(0.01)
+        return time.monotonic() - begin
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == code, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[Line]:
+    with space_with("qs", QUEUES) as made:
+        yield Line(made.name)
+
+
+@pytest.fixture
+def line(namespace: Line) -> Iterator[Line]:
+    assert namespace.limit() == 1000, "an earlier test has left something"
+    yield namespace
+    namespace.run("tc", "qdisc", "replace", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", "1000")
+
+
+def test_wqm_keeps_the_backlog_of_a_fifo_short_and_sigterm_restores(line: Line) -> None:
+    process = line.steering("v0", "1:10", "wqm", "target", "20ms", "--with", "limit", "--every", "20ms", "--json")
+    assert line.run(sys.executable, "-c", SEND, "3").returncode == 0
+    process.send_signal(signal.SIGTERM)
+    out, said = process.communicate(timeout=20)
+    assert process.returncode == 0, said
+    assert "queues restored: 1" in said
+    assert line.limit() == 1000
+    samples = [json.loads(text) for text in out.splitlines()]
+    # 12 Mbit/s into 8: without control the backlog would be 1000 packets. 43 are WQM's least, an A-MPDU.
+    held = [sample["backlog_packets"] for sample in samples]
+    assert 20 < max(held[len(held) // 2 :]) <= 60
+
+
+def test_kill_9_restores_within_a_second_and_leaves_no_state(line: Line) -> None:
+    for _ in range(5):
+        process = line.steering("v0", "1:10", "77", "--with", "limit")
+        line.becomes(77)
+        os.kill(process.pid, signal.SIGKILL)
+        assert line.becomes(1000) < 1
+        process.communicate(timeout=20)
+    assert "nothing to restore" in line.steer("--restore").stderr
+
+
+def test_what_two_kills_left_is_restored_on_demand_and_by_the_next_start(line: Line) -> None:
+    for by_hand in (True, False):
+        process = line.steering("v0", "1:10", "77", "--with", "limit")
+        line.becomes(77)
+        pid = process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        busy = line.steer("--restore", "v0")
+        assert (busy.returncode, "still runs on v0" in busy.stderr) == (2, True)
+        for number in [*map(int, children), pid]:
+            os.kill(number, signal.SIGKILL)
+        process.communicate(timeout=20)
+        time.sleep(0.3)
+        assert line.limit() == 77
+        if by_hand:
+            done = line.steer("--restore")
+            assert (done.returncode, done.stderr) == (0, "quell: v0@1:10: 1 queues restored\n")
+        else:
+            assert line.steer("v0", "1:10", "99", "--with", "limit", "--duration", "100ms").returncode == 0
+        assert line.limit() == 1000
+
+
+def test_knobs_of_a_process_that_stands_still_go_back_and_are_set_again(line: Line) -> None:
+    process = line.steering("v0", "1:10", "77", "--with", "limit")
+    line.becomes(77)
+    os.kill(process.pid, signal.SIGSTOP)
+    line.becomes(1000)
+    os.kill(process.pid, signal.SIGCONT)
+    line.becomes(77)
+    process.terminate()
+    ended(process)
+    assert line.limit() == 1000
+
+
+def test_somebody_elses_change_ends_the_steering_and_stays(line: Line) -> None:
+    process = line.steering("v0", "1:10", "77", "--with", "limit", "--every", "1s")
+    line.becomes(77)
+    change = ("tc", "qdisc", "change", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", "500")
+    assert line.run(*change).returncode == 0
+    began = time.monotonic()
+    said = ended(process)
+    assert time.monotonic() - began < 0.9, "a notification, not the next look, has said so"
+    assert "v0 pfifo 10: at 1:10: somebody else has set limit to 500: steering has ended" in said
+    assert line.limit() == 500
+
+
+def test_insist_puts_somebody_elses_change_back_and_restores_in_the_end(line: Line) -> None:
+    process = line.steering("v0", "1:10", "77", "--with", "limit", "--insist")
+    line.becomes(77)
+    for limit in ("500", "600"):
+        line.run("tc", "qdisc", "change", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", limit)
+        line.becomes(77)
+    process.terminate()
+    assert "somebody else has set limit to 600; it is put back" in ended(process)
+    assert line.limit() == 1000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tc qdisc replace dev v0 parent 1:10 handle 11: bfifo limit 9000",
+        "tc qdisc del dev v0 parent 1:10; tc qdisc add dev v0 parent 1:10 handle 10: bfifo limit 9000",
+        "tc qdisc del dev v0 parent 1:10",
+    ],
+)
+def test_another_discipline_in_its_place_ends_the_steering(line: Line, words: str) -> None:
+    process = line.steering("v0", "1:10", "77", "--with", "limit")
+    line.becomes(77)
+    assert line.run("sh", "-ec", words).returncode == 0
+    assert "somebody else has" in ended(process)
+    for queue in line.queues("v0"):
+        assert queue["kind"] != "bfifo" or queue["options"]["limit"] == 9000
+    line.run("tc", "qdisc", "del", "dev", "v0", "parent", "1:10")
+
+
+def test_a_device_may_go_and_come_back(line: Line) -> None:
+    make = "ip link add w0 type veth peer name w1; tc qdisc add dev w0 root handle 10: pfifo limit {}"
+    assert line.run("sh", "-ec", make.format(300)).returncode == 0
+    process = line.steering("w0", "77", "--with", "limit", "--every", "20ms")
+    assert line.run("ip", "link", "del", "w0").returncode == 0
+    time.sleep(0.2)
+    assert line.run("sh", "-ec", make.format(400)).returncode == 0
+    begin = time.monotonic()
+    while line.limit(device="w0") != 77:
+        assert time.monotonic() < begin + 5
+        time.sleep(0.02)
+    process.terminate()
+    said = ended(process)
+    assert "w0 is gone; waiting until it is back" in said
+    assert "w0 pfifo 10: at root is back, with limit 400" in said
+    assert line.limit(device="w0") == 400
+    assert line.run("ip", "link", "del", "w0").returncode == 0
+
+
+def test_all_children_of_mq_are_steered_and_restored(line: Line) -> None:
+    made = "ip link add m0 numtxqueues 4 type veth peer name m1; tc qdisc add dev m0 root handle 1: mq\n"
+    made += "for i in 1 2 3 4; do tc qdisc add dev m0 parent 1:$i handle 1$i: pfifo limit $((100 * i)); done"
+    assert line.run("sh", "-ec", made).returncode == 0
+
+    def limits() -> list[int]:
+        return [q["options"]["limit"] for q in line.queues("m0") if q["kind"] == "pfifo"]
+
+    process = line.steering("m0", "77", "--with", "limit")
+    time.sleep(0.5)
+    assert limits() == [77] * 4
+    process.terminate()
+    assert "changes: 4, queues restored: 4" in ended(process)
+    assert sorted(limits()) == [100, 200, 300, 400]
+    process = line.steering("m0", "77", "--with", "limit")
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=20)
+    time.sleep(0.5)
+    assert sorted(limits()) == [100, 200, 300, 400]
+    line.run("tc", "qdisc", "replace", "dev", "m0", "root", "handle", "1:", "mq")
+    line.run("tc", "qdisc", "del", "dev", "m0", "root")
+    line.run("ip", "link", "del", "m0")
+
+
+def test_the_rate_of_a_class_and_of_tbf_follows_lines_and_goes_back_to_the_byte(line: Line) -> None:
+    before = (line.rate(), line.run("tc", "qdisc", "show", "dev", "v1").stdout)
+    assert "rate 8Mbit ceil 8Mbit burst 2Kb" in before[0]
+    process = line.steering("v0", "1:10", "-", "--with", "rate", "--max", "20mbit", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    for text, rate in (("rate 2mbit", "2Mbit"), ("rate 90mbit", "20Mbit"), ("rate 5mbit", "5Mbit")):
+        process.stdin.write(text + "\n")
+        process.stdin.flush()
+        time.sleep(0.3)
+        assert f"rate {rate} ceil {rate}" in line.rate()
+    process.stdin.write("rate 5\nlimit 7\n")
+    process.stdin.close()
+    process.stdin = None
+    said = ended(process)
+    assert 'standard input: rate: the rate "5" has no unit' in said or "unknown knob `limit`" in said
+    assert line.steer("v1", "3mbit", "--with", "rate", "--duration", "200ms").returncode == 0
+    assert (line.rate(), line.run("tc", "qdisc", "show", "dev", "v1").stdout) == before
+
+
+def test_tbf_is_changed_every_500_ms_at_most(line: Line) -> None:
+    process = line.steering("v1", "-", "--with", "rate", "--every", "10ms", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    for k in range(100):
+        process.stdin.write(f"rate {k % 7 + 1}mbit\n")
+        process.stdin.flush()
+        time.sleep(0.02)
+    process.terminate()
+    changes = re.search(r"changes: (\d+)", ended(process))
+    # Two seconds, more on a busy machine: without the least interval there would be 100.
+    assert changes is not None
+    assert 3 <= int(changes[1]) <= 15
+
+
+def test_without_lines_what_was_before_holds_until_the_next_one(line: Line) -> None:
+    process = line.steering("v0", "1:10", "-", "--with", "limit", "--valid", "300ms", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    for limit in (50, 60):
+        process.stdin.write(f"limit {limit}\n")
+        process.stdin.flush()
+        line.becomes(limit)
+        line.becomes(1000)
+    process.terminate()
+    assert "no line on standard input for 300ms" in ended(process)
+
+
+def test_a_dry_run_needs_no_rights_and_changes_nothing(line: Line) -> None:
+    words = ("v0", "1:10", "fixed", "limit", "30", "--with", "limit", "--dry-run", "--duration", "300ms")
+    done = line.steer(*words)
+    assert (done.returncode, done.stdout) == (0, "v0 pfifo 10: at 1:10: limit 1000 -> 30\n")
+    assert line.limit() == 1000
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is missing")
+    dropped = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", QUELL_LIVE, "steer")
+    assert line.run(*dropped, *words).stdout == done.stdout
+    refused = line.run(*dropped, "v0", "1:10", "30", "--with", "limit")
+    assert refused.returncode == 2
+    assert refused.stderr == "quell: quell steer needs root (CAP_NET_ADMIN); write sudo before it\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nope", "30", "--with", "limit"], "nope: there is no such interface; there are "),
+        (["lo", "30", "--with", "limit"], "lo: no queue discipline at root; there are: none"),
+        (["v0", "7:", "30", "--with", "limit"], "v0: no queue discipline at 7:; there are: htb 1: at root, pfifo 10:"),
+        (["v0", "0:", "30", "--with", "limit"], '"0:" is no place of a queue; write root, '),
+        (["v0", "30", "--with", "limit"], "v0 htb 1: at root: cannot be steered: its classes have the rates, "),
+        (["v0", "1:10", "5ms", "--with", "target"], "v0 pfifo 10: at 1:10: has no target; give --with limit"),
+        (["v0", "1:10", "rlaqm", "--with", "limit"], "rlaqm: sets a drop probability, for which no discipline here"),
+        (["v0", "1:10", "fq_codel", "--with", "limit"], "fq_codel: is a queue discipline, not a controller"),
+        (["v0", "1:10", "frob", "--with", "limit"], "unknown queue `frob`"),
+        (["v0", "1:10", "--with", "limit"], "no controller is named; "),
+        (["v0", "1:10", "30"], "--with: says which knob is turned, and is missing; "),
+        (["v0", "1:10", "30", "--with", "drop"], "--with: unknown knob `drop`; known: limit, target, rate"),
+        (["v0", "1:10", "30", "--with", "limit", "--every", "2s"], "--every: must be from 1ms to 1s"),
+        (["v0", "1:10", "30", "--with", "limit", "--min", "9", "--max", "8"], "--min: is more than --max"),
+        (["v0", "1:10", "30", "--with", "limit", "--insist", "--hands-off"], "--hands-off: excludes --insist; "),
+        (["v0", "1:10", "30", "--with", "limit", "--frob"], "--frob: unknown option; "),
+    ],
+)
+def test_bad_input_is_one_line(line: Line, words: list[str], said: str) -> None:
+    done = line.steer(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"quell: {said}"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_default_discipline_cannot_be_changed_and_the_remedy_is_named(line: Line) -> None:
+    made = "ip link add d0 numtxqueues 2 type veth peer name d1; tc qdisc add dev d0 root handle 1: mq"
+    assert line.run("sh", "-ec", made).returncode == 0
+    done = line.steer("d0", "30", "--with", "limit")
+    line.run("ip", "link", "del", "d0")
+    assert done.returncode == 2
+    assert re.search(r"d0 \w+ 0: at 1:\d: .*; tc qdisc replace dev d0 parent 1:\d \w+ puts one there", done.stderr)
+
+
+def test_two_at_one_place_are_refused(line: Line) -> None:
+    process = line.steering("v0", "1:10", "77", "--with", "limit")
+    done = line.steer("v0", "1:10", "30", "--with", "limit")
+    assert (done.returncode, done.stderr) == (2, "quell: v0@1:10: another quell steer has it; stop that one first\n")
+    # Another place of the same device is free.
+    assert line.steer("v0", "1:10", "9mbit", "--with", "rate", "--dry-run", "--duration", "1ms").returncode == 0
+    process.terminate()
+    ended(process)
+
+
+def test_the_kinds_of_a_newer_kernel_are_steered_and_restored_to_what_tc_prints(tmp_path: Path) -> None:
+    """In virtual time: each knob of each kind is set, read with tc, and restored."""
+    if not ORACLE.exists():
+        pytest.skip("there is no oracle: QUELL_ORACLE says where it is")
+    kinds = {
+        "pfifo limit 900": {"limit": "30"},
+        "bfifo limit 90000": {"limit": "30"},
+        "codel limit 900 target 7ms": {"limit": "30", "target": "9ms"},
+        "pie limit 900 target 21ms": {"limit": "30", "target": "9ms"},
+        "fq_codel limit 900 target 7ms": {"limit": "30", "target": "9ms"},
+        "fq_pie limit 900 target 21ms": {"limit": "30", "target": "9ms"},
+        "fq limit 900": {"limit": "30"},
+        "cake bandwidth 9mbit rtt 50ms": {"rate": "4mbit", "target": "9ms"},
+        "tbf rate 9mbit burst 20k limit 90000": {"limit": "30", "rate": "4mbit"},
+    }
+    script = [
+        "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "mkdir -p /run/quell",
+        "ip link add v0 type veth peer name v1", "ip link set v0 up", "ip link set v1 up",
+    ]  # fmt: skip
+    for words, knobs in kinds.items():
+        script.append(f"tc qdisc replace dev v0 root handle 1: {words}")
+        for knob, value in knobs.items():
+            script += [
+                f"echo == {words.split()[0]} {knob}",
+                "tc qdisc show dev v0 root",
+                f"{QUELL_LIVE} steer v0 {value} --with {knob} --every 10ms --duration 100ms --quiet & sleep 0.05",
+                "tc qdisc show dev v0 root",
+                "wait",
+                "tc qdisc show dev v0 root",
+            ]
+        script.append("tc qdisc del dev v0 root")
+    for kind in ("red limit 400000 min 30000 max 90000 avpkt 1000 burst 55", "sfq"):
+        script += [f"tc qdisc replace dev v0 root handle 1: {kind}", "echo == refused"]
+        script.append(f"{QUELL_LIVE} steer v0 30 --with limit 2>&1")
+    file = tmp_path / "guest.sh"
+    file.write_text("\n".join(script) + "\n")
+    command = (ORACLE, "exec", "--wall-limit", "200", "/bin/sh", file)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode in (0, 2), done.stdout[-2000:] + done.stderr
+    parts = done.stdout.split("== ")[1:]
+    shown = {"9ms": ("target 9ms", "target 8.99ms"), "4mbit": ("4Mbit",), "30": ("limit 30p", "limit 45420b")}
+    tried = 0
+    for part in parts:
+        title, *lines = [text.strip() for text in part.strip().splitlines()]
+        if title == "refused":
+            assert "cannot be steered" in lines[0]
+            continue
+        before, during, after = (text for text in lines if text.startswith("qdisc "))
+        assert before == after, title
+        value = kinds[next(words for words in kinds if words.split()[0] == title.split()[0])][title.split()[1]]
+        if not (title.startswith("tbf limit") or title == "cake target"):
+            assert any(text in during for text in shown[value]), f"{title}: {during}"
+        tried += 1
+    assert tried == sum(map(len, kinds.values()))
