@@ -94,9 +94,49 @@ def test_a_tree_with_one_leaf_has_the_least_ceiling_on_the_way() -> None:
     for text in (commands, HTB):
         side = tc.read(text).down
         assert (side.rate, side.queue) == ("12mbit", "codel")
-    second = "tc class add dev eth0 parent 1:1 classid 1:20 htb rate 1mbit\n"
-    with pytest.raises(InputError, match=r"2 leaf classes \(1:10, 1:20\)"):
-        tc.read(commands + second)
+
+
+def test_a_tree_with_several_leaves_is_a_queue_with_classes() -> None:
+    commands = (
+        "tc qdisc add dev eth0 root handle 1: htb default 20\n"
+        "tc class add dev eth0 parent 1: classid 1:1 htb rate 20mbit burst 15k\n"
+        "tc class add dev eth0 parent 1:1 classid 1:10 htb rate 1mbit ceil 12mbit prio 1\n"
+        "tc class add dev eth0 parent 1:1 classid 1:20 htb rate 5mbit ceil 20mbit quantum 1514\n"
+        "tc qdisc add dev eth0 parent 1:10 handle 20: codel limit 50\n"
+        "tc filter add dev eth0 parent 1: protocol ip prio 1 handle 6 fw flowid 1:10\n"
+        "tc filter add dev eth0 parent 1: protocol ip u32 match ip dsfield 0xb8 0xfc flowid 1:20\n"
+        "tc filter add dev eth0 parent 1: protocol ip u32 match ip dsfield 0x88 0xfc flowid 1:20\n"
+        "tc filter add dev eth0 parent 1: protocol ip u32 match ip dport 80 0xffff flowid 1:20\n"
+    )
+    read = tc.read(commands)
+    assert read.down.queue == (
+        "htb default 20 class 1:1 rate 20mbit burst 15kb "
+        "class 1:10 parent 1:1 rate 1mbit ceil 12mbit prio 1 fwmark 6 queue codel limit 50 "
+        "class 1:20 parent 1:1 rate 5mbit ceil 20mbit quantum 1514 dscp AF41,EF"
+    )
+    assert (read.down.rate, read.down.shapes_itself) == ("20000000bit", True)
+    assert read.left_out == ["filter parent 1: protocol ip u32 match ip dport 80 0xffff flowid 1:20"]
+    shown = tc.read(HTB + "class htb 1:20 parent 1:1 leaf 30: prio 0 rate 5Mbit ceil 20Mbit burst 1600b cburst 1600b\n")
+    assert "class 1:20 parent 1:1 rate 5mbit ceil 20mbit burst 1600 cburst 1600 prio 0" in shown.down.queue
+
+
+def test_classes_of_prio_ets_and_drr_have_queues_and_filters() -> None:
+    prio = (
+        "tc qdisc add dev a root handle 1: prio bands 2 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n"
+        "tc qdisc add dev a parent 1:1 pfifo limit 9\n"
+        "tc filter add dev a parent 1: flower ip_tos 0xb8/0xfc classid 1:1\n"
+    )
+    assert tc.read(prio).down.queue.endswith("class 1:1 dscp EF queue pfifo limit 9")
+    drr = (
+        "tc qdisc add dev a root handle 1: drr\n"
+        "tc class add dev a parent 1: classid 1:1 drr quantum 3000\n"
+        "tc class add dev a parent 1: classid 1:2 drr\n"
+        "tc qdisc add dev a parent 1:2 fq_codel\n"
+        "tc filter add dev a parent 1: u32 match mark 5 0xffffffff flowid 1:2\n"
+        "tc filter add dev a parent 1: u32 match ip dst 10.0.0.9/32 flowid 1:1\n"
+    )
+    words = "drr class 1:1 quantum 3000 host 10.0.0.9 class 1:2 fwmark 5 queue fq_codel"
+    assert tc.read(drr).down.queue == words
 
 
 def test_a_size_table_that_a_keyword_describes_is_the_framing() -> None:

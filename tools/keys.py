@@ -19,7 +19,7 @@ from quell import _core
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs" / "scenarios.md"
 MODULE = ROOT / "python" / "quell" / "keys.py"
-CLASSES = {"wifi.noise": "Noise", "wifi.node": "Node", "wifi": "Wifi", "link.up": "Up", "link": "Link", "hop": "Hop",
+CLASSES = {"wifi.noise": "Noise", "wifi.node": "Node", "wifi": "Wifi", "link.up": "Up", "link": "Link", "hop": "Hop", "class": "Class",
            "flow": "Flow"}
 """Of the schema's definitions, each after those that it names."""
 TABLES = {"link.up": ("link",), "hop": ("link",), "": ("file",),

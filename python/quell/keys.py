@@ -265,6 +265,51 @@ class Hop(TypedDict, total=False):
     """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
 
 
+class Class(TypedDict, total=False):
+    """A class of the link's queue, htb, prio, ets or drr."""
+
+    id: Literal["MAJOR:MINOR"] | None
+    """Number of the class as in tc, in hexadecimal digits; in prio and ets 1:1 is the first band. Required."""
+
+    parent: Literal["MAJOR:MINOR"] | None
+    """In htb: the class above it, from which it borrows. Default: none: it is at the top."""
+
+    rate: str | None
+    """In htb: the rate that it is sure of. Required in htb."""
+
+    ceil: str | None
+    """In htb: the rate up to which it may borrow. Default: rate."""
+
+    burst: int | str | None
+    """In htb: bytes that it may send at once at its rate. Default: 1600, and a nanosecond of the rate."""
+
+    cburst: int | str | None
+    """In htb: bytes that it may send at once at its ceiling. Default: 1600, and a nanosecond of the rate."""
+
+    prio: int | None
+    """In htb: which leaves send and borrow first, 0 before 7. Default: 0."""
+
+    quantum: int | None
+    """In htb and drr: bytes per round, among leaves of one priority. Default: in htb the rate in bytes over r2q,
+    1000 to 200000."""
+
+    dscp: Literal["NAME,..."] | None
+    """Packets with one of these DSCPs go to the class, as EF,CS6; a packet has to meet all of dscp, fwmark and host
+    that are given."""
+
+    fwmark: int | None
+    """Packets with this mark of the firewall go to the class."""
+
+    host: str | None
+    """Packets from or to this host go to the class."""
+
+    queue: str | None
+    """Words of the queue in the class, if it has no classes below it. Default: "pfifo"."""
+
+    direction: Literal["down", "up"] | None
+    """Whose queue has the class: that of [link] or of [link.up]. Default: "down"."""
+
+
 _From = TypedDict("_From", {"from": "str | None"}, total=False)
 
 
@@ -479,6 +524,9 @@ class Keys(TypedDict, total=False):
     seed: int | None
     """Random seed of the first run, from which the other runs' seeds derive; a record names the seed that repeats
     it. Default: 1."""
+
+    class: Sequence[Class] | Class | None
+    """A class of the link's queue, htb, prio, ets or drr."""
 
     flow: Sequence[Flow] | Flow | None
     """A table of like flows."""

@@ -93,6 +93,8 @@ class _Device:
     qdiscs: dict[str, _Qdisc] = field(default_factory=dict)
     """By parent: `root`, or a class."""
     classes: dict[str, _Class] = field(default_factory=dict)
+    filters: list[list[str]] = field(default_factory=list)
+    """The words of each behind its interface."""
 
 
 def read(text: str) -> Pasted:
@@ -198,8 +200,10 @@ def _after_options(words: list[str]) -> list[str]:
 def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
     """Enter a line: `qdisc VERB dev X root handle 1: KIND ...`, or as tc shows it `qdisc KIND 1: dev X root ...`."""
     what, *rest = words or [""]
+    if what == "filter" and "dev" in rest[:-1] and not shown:
+        devices.setdefault(rest[rest.index("dev") + 1], _Device()).filters.append(rest)
     if what not in ("qdisc", "class") or not rest:
-        return  # filters and the like lead packets to a queue; here all packets are led to it
+        return
     if shown:
         kind, name, *rest = [*rest, "", ""][: max(len(rest), 2)]
     else:
@@ -250,6 +254,8 @@ def _side(name: str, device: _Device, parent: str, left_out: list[str]) -> Side:
             return replace(inner, rate=rate, burst=inner.burst or _bucket(values))
         return replace(inner, rate=rate, delay=values.get("delay", inner.delay), loss=_share(values, inner.loss))
     words = _queue_words(qdisc, left_out)
+    if qdisc.kind in ("prio", "ets", "drr"):
+        words = _with_classes(name, device, qdisc, words, left_out)
     framing = " ".join(w for w in qdisc.words if w in _FRAMING) or None
     if qdisc.kind != "cake" or values.get("bandwidth", "unlimited") == "unlimited":
         return Side(words)
@@ -268,12 +274,18 @@ def _of_mq(name: str, device: _Device, left_out: list[str]) -> Side:
 
 
 def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> Side:
-    """Read a tree with one leaf: its rate is the least ceiling on the way to the root."""
+    """Read a tree. With one leaf it is a shaper: its rate is the least ceiling on the way to the root."""
     parents = {c.parent for c in device.classes.values()}
-    leaves = [key for key in device.classes if key not in parents and key.partition(":")[0] == qdisc.handle]
-    if len(leaves) != 1:
-        least = "no class" if not leaves else f"{len(leaves)} leaf classes ({', '.join(leaves)})"
-        raise _error(f"the htb of {name} has {least}; quell simulates one queue per link: give the lines of one class")
+    own = [key for key in device.classes if key.partition(":")[0] == qdisc.handle]
+    leaves = [key for key in own if key not in parents]
+    if not leaves:
+        raise _error(f"the htb of {name} has no class; give the lines of its classes, too")
+    if len(leaves) > 1:
+        words = _with_classes(name, device, qdisc, _head_of_htb(qdisc), left_out)
+        roots = [key for key in own if device.classes[key].parent not in device.classes]
+        # A class at the top with others below it borrows from nobody.
+        rates = [_core.quantity(_limit(name, device, key, above=key in leaves), "rate") for key in roots]
+        return Side(words, rate=f"{round(sum(rates))}bit", shapes_itself=True)
     rates, at, burst = [], leaves[0], 0
     while at in device.classes:
         node = device.classes[at]
@@ -313,6 +325,91 @@ def _stab(words: list[str]) -> tuple[str, list[str]]:
         f"stab: overhead {given['overhead']} mpu {mpu} linklayer {given['linklayer']} is no framing of tc-cake(8)'s "
         f"keywords; write it in a scenario as `framing` or `overhead`"
     )
+
+
+def _limit(name: str, device: _Device, key: str, *, above: bool) -> str:
+    """Return the rate of a class, or its ceiling."""
+    values = _values(device.classes[key].words)
+    rate = _rate(values, "ceil" if above and "ceil" in values else "rate")
+    if rate is None:
+        raise _error(f"class {key} of {name} has no rate")
+    return rate
+
+
+def _head_of_htb(qdisc: _Qdisc) -> str:
+    values = _values(qdisc.words)
+    kept = [f"{word} {values[word]}" for word in ("default", "r2q", "direct_qlen") if word in values]
+    return " ".join(["htb", *kept])
+
+
+_OF_CLASS = {"rate": True, "ceil": True, "burst": False, "cburst": False, "prio": False, "quantum": False}
+"""Words of a class of htb or drr that quell has, and whether their values are rates."""
+
+
+def _with_classes(name: str, device: _Device, qdisc: _Qdisc, head: str, left_out: list[str]) -> str:
+    """Return queue words with the classes below a discipline, their queues and their filters."""
+    below = dict.fromkeys(key for key in device.classes if key.partition(":")[0] == qdisc.handle)
+    below |= dict.fromkeys(key for key in device.qdiscs if key.partition(":")[0] == qdisc.handle != "0")
+    words = [head]
+    for key in below:
+        known = device.classes.get(key, _Class("", []))
+        words += ["class", key]
+        if qdisc.kind == "htb" and known.parent in device.classes:
+            words += ["parent", known.parent]
+        for word, value in _values(known.words).items():
+            if word in _OF_CLASS and not (word == "prio" and known.parent == ""):
+                words += [word, value.lower() if _OF_CLASS[word] else str(_count(value))]
+            elif word in ("overhead", "mpu", "linklayer", "mtu"):
+                left_out.append(f"class {key} {word} {value}")
+        words += _filter(device, key, left_out)
+        if key in device.qdiscs:
+            inner = _side(name, device, key, left_out)
+            if inner.rate is not None and not inner.shapes_itself:
+                raise _error(f"class {key} of {name} has a shaper; give its rate as the class's ceil")
+            words += ["queue", *inner.queue.split()]
+    return _core.queue(" ".join(words))
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdigit() else _bytes(text)
+
+
+def _filter(device: _Device, key: str, left_out: list[str]) -> list[str]:
+    """Return words for what leads packets to a class: marks, DSCPs and hosts."""
+    found: dict[str, list[str]] = {}
+    for words in device.filters:
+        to = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("flowid", "classid")), "")
+        if to != key:
+            continue
+        said = _conditions(words)
+        # Of several filters those by DSCP are one list; quell has one condition of each other sort.
+        if not said or (found and (set(said) | set(found) != {"dscp"})):
+            left_out.append(f"filter {' '.join(words[words.index('dev') + 2 :])}")
+            continue
+        for sort, value in said.items():
+            found.setdefault(sort, []).append(value)
+    return [word for sort, values in found.items() for word in (sort, ",".join(values))]
+
+
+def _conditions(words: list[str]) -> dict[str, str]:
+    """Return what a filter asks for, as quell's words; nothing if quell cannot ask for all of it."""
+    text = " ".join(words)
+    if (mark := re.search(r"\bhandle (\w+)(?:/0xf+)? fw\b", text)) is not None:
+        return {"fwmark": str(int(mark[1], 0))}
+    said: dict[str, str] = {}
+    asked = re.findall(r"\bmatch (\S+ \S+) (\S+)(?: (0x\w+))?", text)
+    asked += [(f"flower {key}", value, "") for key, value in re.findall(r"\b(ip_tos|src_ip|dst_ip) (\S+)", text)]
+    for what, value, mask in asked:
+        bits, _, of = value.partition("/")
+        if what in ("ip dsfield", "ip tos", "flower ip_tos") and (mask or of or "0xfc") in ("0xfc", "0xff"):
+            said["dscp"] = str(int(bits, 0) >> 2)
+        elif what in ("ip src", "ip dst", "flower src_ip", "flower dst_ip") and of in ("", "32"):
+            said["host"] = bits
+        elif what.startswith("mark ") and value == "0xffffffff":
+            said["fwmark"] = str(int(what.split()[1], 0))
+        else:
+            return {}
+    return said
 
 
 def _own_queue(kind: str, values: dict[str, str]) -> str:

@@ -48,6 +48,8 @@ struct Replay {
     queue: Qdisc<TestPacket>,
     /// Nanoseconds that the discipline takes for one.
     unit: Nanos,
+    /// How far beside a dequeue, in units, the stamp of its departure may lie.
+    slack: Nanos,
     buckets: u64,
     rng: Rng,
     owner: Owner,
@@ -59,15 +61,18 @@ impl Replay {
     fn new(words: &str) -> Self {
         let queue = Queue::parse(words).unwrap_or_else(|e| panic!("{words}: {e}"));
         let mut params = queue.build(10_000_000).queue;
-        let (unit, buckets) = match &mut params {
-            Params::Codel(p) => (in_units(p), 1024),
-            Params::FqCodel(p) => (in_units(&mut p.codel), u64::from(p.flows)),
-            _ => (1, 1024),
+        let (unit, slack, buckets) = match &mut params {
+            Params::Codel(p) => (in_units(p), 1, 1024),
+            Params::FqCodel(p) => (in_units(&mut p.codel), 1, u64::from(p.flows)),
+            // It looks at the time itself, and that of the guest advances by 256 ns.
+            Params::Htb(_) => (1, 256, 1024),
+            _ => (1, 0, 1024),
         };
         Self {
             words: words.to_owned(),
             queue: Qdisc::new(params),
             unit,
+            slack,
             buckets,
             rng: Rng::new(1, "fates"),
             owner: Owner::default(),
@@ -113,11 +118,10 @@ impl Replay {
             }
             _ => {
                 let linux = Some((number(), Ecn::from_bits(number() as u8)));
-                // The stamp of a departure can lie one unit beside that of the dequeue.
                 let before = self.queue.clone();
                 let mut ours = self.dequeue(at);
-                for near in [at + 1, at.saturating_sub(1)] {
-                    if ours != linux && self.unit > 1 {
+                for near in [at + self.slack, at.saturating_sub(self.slack)] {
+                    if ours != linux && self.slack > 0 {
                         self.queue = before.clone();
                         ours = self.dequeue(near);
                     }

@@ -269,7 +269,7 @@ pub(super) static IN_DRR: Kind<Class> = kind(&[
 
 /// What the option that begins them means.
 pub(super) const MEANING: &str =
-    "a class with its words, once for each; the last of the options (in a scenario: `[[class]]`)";
+    "a class with its words, once for each, behind the other options; in a scenario a table for each";
 
 /// Reads the classes behind the first word `class`.
 pub(super) fn read(kind: &'static Kind<Class>, text: &str) -> Result<Vec<Class>, Error> {
@@ -362,5 +362,78 @@ impl Class {
         let text = format!("{} {}", self.id, IN_HTB.words_of(self).join(" "));
         read(kind, &text)?;
         Ok(format!("class {}", text.trim_end()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(words: &str) -> String {
+        Queue::parse(words).expect_err(words).to_string()
+    }
+
+    #[test]
+    fn classes_are_written_as_they_are_read() {
+        for words in [
+            "htb default 20 class 1:1 rate 20mbit class 1:10 parent 1:1 rate 5mbit ceil 20mbit burst 3kb prio 1 dscp CS6,EF host laptop queue pie ecn class 1:20 parent 1:1 rate 1mbit quantum 1514 fwmark 6",
+            "htb class a:ffff rate 1mbit queue prio bands 2 priomap 0 0 1 1 1 1 0 0 1 1 1 1 1 1 1 1",
+            "prio class 1:1 fwmark 1 queue codel class 1:3 dscp EF",
+            "ets strict 1 quanta 3000 class 1:2 queue fq_codel limit 50",
+            "drr quantum 3000 class 1:1 quantum 600 fwmark 3 class 1:2 queue pfifo limit 5",
+        ] {
+            assert_eq!(Queue::parse(words).expect(words).canonical(), words);
+        }
+        let queue = |words| Queue::parse(words).expect(words);
+        let shown = queue("htb default 0x20 class 1:20 parent root rate 1mbit");
+        assert_eq!(shown, queue("htb default 20 class 1:20 parent 1: rate 1mbit"));
+    }
+
+    #[test]
+    fn wrong_classes_are_one_line_that_names_the_class() {
+        for (words, message) in [
+            (
+                "htb class 1:1 rate 1mbit cel 2mbit",
+                "htb: class: 1:1: unknown option `cel`; did you mean `ceil`? Known: parent, rate, ceil, burst, cburst, prio, quantum, dscp, fwmark, host, queue",
+            ),
+            (
+                "htb class 1 rate 1mbit",
+                "htb: class: \"1\" is no class; write MAJOR:MINOR, as in 1:10",
+            ),
+            (
+                "htb class 1:1 rate 1mbit class",
+                "htb: class: `class` needs a number; write class MAJOR:MINOR, as in class 1:10",
+            ),
+            (
+                "htb class 1:1 ceil 1mbit",
+                "htb: a class needs a rate of at least 8 bit/s",
+            ),
+            (
+                "htb class 1:2 parent 1:1 rate 1mbit",
+                "htb: a class has a parent that is not there; write its table, too",
+            ),
+            (
+                "prio class 1:4 fwmark 3",
+                "prio: a class names a band that is not there; class 1:1 is the first band, so write more bands or another class",
+            ),
+            (
+                "drr class 1:1 queue learnqueue",
+                "drr: class: 1:1: queue: `learnqueue` has a controller, which the queue of a class cannot have; write a discipline, as in queue fq_codel",
+            ),
+            (
+                "drr class 1:1 queue htb",
+                "drr: class: 1:1: queue: an htb in a class has no classes of its own here; write its classes into the tree above, with their parents",
+            ),
+            (
+                "drr class 1:1 class 1:1",
+                "drr: two classes have the same id; number them differently",
+            ),
+            (
+                "drr classes 8 class 1:1",
+                "drr: `classes` and `class` exclude each other: a hash chooses among so many classes, filters among named ones",
+            ),
+        ] {
+            assert_eq!(error(words), message);
+        }
     }
 }

@@ -12,6 +12,9 @@ const DISCIPLINES: &str = include_str!("../../tests/data/linux/disciplines.csv")
 /// Many flows, extreme rates and round trips, BBR, datagrams, flows that come and go: `wide.list.csv`, as measured.
 const WIDE: &str = include_str!("../../tests/data/linux/wide.csv");
 
+/// HTB with classes: `htb.list.csv`, as measured.
+const TREES: &str = include_str!("../../tests/data/linux/htb.csv");
+
 /// A bottleneck, and what part of the goodput each group of flows had in Linux, in per cent, seed by seed.
 #[derive(Clone, Debug)]
 pub struct Shared {
@@ -33,7 +36,17 @@ pub fn disciplines() -> Vec<Shared> {
 /// The wide set. Its datagrams have the rate of their payload, as Linux's sender has it; the goodput is that of all flows.
 #[allow(dead_code, reason = "other tests have other cells")]
 pub fn wide() -> Vec<Shared> {
-    let mut all = read(WIDE);
+    of_payload(WIDE)
+}
+
+/// HTB's cells, as the wide set's.
+#[allow(dead_code, reason = "other tests have other cells")]
+pub fn trees() -> Vec<Shared> {
+    of_payload(TREES)
+}
+
+fn of_payload(table: &str) -> Vec<Shared> {
+    let mut all = read(table);
     for shared in &mut all {
         let flows = shared.cell.flows.split('@').map(|option| {
             let Some(rate) = option.strip_prefix("rate=") else {

@@ -105,7 +105,7 @@ impl Cell {
                 match option.split_once('=') {
                     Some(("rtt", time)) => rtt = time.into(),
                     Some(("ecn", value)) => ecn = value == "1",
-                    Some((key @ ("host" | "dscp" | "rate"), value)) => {
+                    Some((key @ ("host" | "dscp" | "fwmark" | "rate"), value)) => {
                         let _ = writeln!(more, "{key} = \"{value}\"");
                     }
                     _ => {

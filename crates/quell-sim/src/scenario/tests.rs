@@ -135,6 +135,30 @@ fn errors_name_file_line_key_and_remedy() {
             "home.toml:3: link.queue: codel: target: the time \"5\" has no unit",
         ),
         (
+            "[link]\nrate = \"1mbit\"\n[[class]]\nid = \"1:1\"",
+            "home.toml:3: class[1]: `fq_codel` has no classes; write queue = \"htb\", \"prio\", \"ets\" or \"drr\" for the link",
+        ),
+        (
+            "[link]\nrate = \"1mbit\"\nqueue = \"prio\"\n[[class]]\nid = \"1:1\"\nrate = \"1mbit\"",
+            "home.toml:4: class[1]: 1:1: unknown option `rate`; known: dscp, fwmark, host, queue",
+        ),
+        (
+            "[link]\nrate = \"1mbit\"\nqueue = \"htb\"\n[[class]]\nid = \"1:1\"\nrate = \"1\"",
+            "home.toml:6: class[1].rate: the rate \"1\" has no unit",
+        ),
+        (
+            "[link]\nrate = \"1mbit\"\nqueue = \"htb\"\n[[class]]\nrate = \"1mbit\"",
+            "home.toml:4: class[1]: it has no number; write id = \"1:10\"",
+        ),
+        (
+            "[link]\nrate = \"1mbit\"\nqueue = \"htb\"\n[[class]]\nid = \"1:2\"\nparent = \"1:1\"\nrate = \"1mbit\"",
+            "home.toml:3: link.queue: htb: a class has a parent that is not there",
+        ),
+        (
+            "[link]\nrate = \"1mbit\"\nqueue = \"htb\"\n[[class]]\nid = \"1:2\"\nrate = \"1mbit\"\ndirection = \"up\"",
+            "home.toml:7: class[1].direction: there is no [link.up] whose queue could have the class",
+        ),
+        (
             "[link]\nrate = \"1mbit\"\nqueue = \"hfsc\"",
             "home.toml:3: link.queue: unknown queue `hfsc`; known: pfifo",
         ),
@@ -735,4 +759,33 @@ proptest! {
     fn arbitrary_short_forms_never_panic(text in "(cubic|udp|web|.{0,5})(:[0-9]{0,6}|)(@[a-z0-9=.\\-]{0,12}){0,3}") {
         let _ = Scenario::parse(RATE, "", &with(|o| o.flows = vec![text]));
     }
+}
+
+#[test]
+fn classes_become_words_of_their_links_queue() {
+    let text = "[link]\nrate = \"9mbit\"\nqueue = \"htb default 20\"\n[link.up]\nrate = \"2mbit\"\nqueue = \"prio\"\n\
+                [[class]]\nid = \"1:1\"\nrate = \"8mbit\"\n\
+                [[class]]\nid = \"1:10\"\nparent = \"1:1\"\nrate = \"1mbit\"\nceil = \"8mbit\"\ndscp = \"EF\"\nqueue = \"pie ecn\"\n\
+                [[class]]\nid = \"1:20\"\nparent = \"1:1\"\nrate = \"7mbit\"\nprio = 1\n\
+                [[class]]\nid = \"1:2\"\nqueue = \"codel\"\ndirection = \"up\"\n";
+    let scenario = parse(text).expect("a scenario");
+    let down = "htb default 20 class 1:1 rate 8mbit class 1:10 parent 1:1 rate 1mbit ceil 8mbit dscp EF queue pie ecn \
+                class 1:20 parent 1:1 rate 7mbit prio 1";
+    assert_eq!(scenario.link.queue, down);
+    assert_eq!(scenario.up.as_ref().expect("up").queue, "prio class 1:2 queue codel");
+    assert_eq!(parse(&scenario.to_toml()).as_ref(), Ok(&scenario));
+    // Another queue in place of the file's has no use for them.
+    let overrides = Overrides {
+        queue: Some("codel".to_owned()),
+        ..Overrides::default()
+    };
+    let other = Scenario::parse(text, "home.toml", &overrides).expect("a scenario");
+    assert_eq!(other.link.queue, "codel");
+}
+
+#[test]
+fn up_takes_over_the_classes_of_link_with_its_queue() {
+    let text = "[link]\nrate = \"9mbit\"\nqueue = \"drr\"\n[link.up]\nrate = \"2mbit\"\n[[class]]\nid = \"1:1\"\n";
+    let scenario = parse(text).expect("a scenario");
+    assert_eq!(scenario.up.expect("up").queue, "drr class 1:1");
 }
