@@ -336,6 +336,44 @@ def test_a_default_discipline_cannot_be_changed_and_the_remedy_is_named(line: Li
     assert re.search(r"d0 \w+ 0: at 1:\d: .*; tc qdisc replace dev d0 parent 1:\d \w+ puts one there", done.stderr)
 
 
+def test_more_queues_than_can_be_steered_are_refused(line: Line) -> None:
+    made = "ip link add b0 numtxqueues 65 type veth peer name b1; tc qdisc add dev b0 root handle 1: mq"
+    assert line.run("sh", "-ec", made).returncode == 0
+    done = line.steer("b0", "30", "--with", "limit")
+    line.run("ip", "link", "del", "b0")
+    said = "b0 mq 1: at root: has 65 queues; at most 64 can be steered; name one of them, as in 1:1"
+    assert (done.returncode, done.stderr) == (2, f"quell: {said}\n")
+
+
+FLOOD = """
+import socket, struct
+asked = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+kind, options = b"pfifo\\0", struct.pack("=HHI", 8, 2, 0)
+for n in range(3000):
+    attributes = struct.pack("=HH", 10, 1) + kind + b"\\0\\0" + struct.pack("=HHI", 8, 2, 100 + n % 2)
+    body = struct.pack("=BxxxiIII", 0, socket.if_nametoindex("f0"), 0x70000, 0xFFFFFFFF, 0) + attributes
+    asked.send(struct.pack("=IHHII", 16 + len(body), 36, 1, n, 0) + body)
+"""
+
+
+def test_a_flood_of_notifications_that_finds_no_room_does_no_harm(line: Line) -> None:
+    made = "ip link add f0 type veth peer name f1; tc qdisc add dev f0 root handle 7: pfifo limit 100"
+    assert line.run("sh", "-ec", made).returncode == 0
+    process = line.steering("v0", "1:10", "77", "--with", "limit")
+    line.becomes(77)
+    os.kill(process.pid, signal.SIGSTOP)
+    assert line.run(sys.executable, "-c", FLOOD).returncode == 0
+    rows = [row.split() for row in line.run("cat", "/proc/net/netlink").stdout.splitlines()]
+    drops = rows[0].index("Drops")
+    assert max(int(row[drops]) for row in rows[1:]) > 0, "the flood found room"
+    os.kill(process.pid, signal.SIGCONT)
+    line.becomes(77)
+    # It still hears of what follows.
+    line.run("tc", "qdisc", "change", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", "500")
+    assert "somebody else has set limit to 500" in ended(process)
+    line.run("ip", "link", "del", "f0")
+
+
 def test_two_at_one_place_are_refused(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit")
     done = line.steer("v0", "1:10", "30", "--with", "limit")

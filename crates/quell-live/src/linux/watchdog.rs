@@ -26,7 +26,7 @@ const TICKS: u32 = 5;
 /// How long a loop may stand still.
 pub const PATIENCE: Duration = TICK.saturating_mul(TICKS);
 /// Most loops.
-const MOST: usize = 64;
+pub const MOST: usize = 64;
 /// Most bytes that are prepared for a loop.
 const BYTES: usize = 128;
 

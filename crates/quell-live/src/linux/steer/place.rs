@@ -4,8 +4,8 @@ use std::io;
 
 use quell_link::Error;
 
-use super::super::host;
 use super::super::watch::message::{Handle, Key, Queue, ROOT};
+use super::super::{host, watchdog::MOST};
 use super::change::Found;
 use super::kinds::{Kind, Knob, why_not};
 use crate::linux::watch::dump::Dump;
@@ -99,6 +99,14 @@ pub fn choose(
     let child =
         |row: &&Found| row.key.parent >> 16 == found.key.handle >> 16 && row.key.parent != ROOT;
     let children: Vec<_> = disciplines().filter(child).collect();
+    if children.len() > MOST {
+        let what = format!(
+            "has {} queues; at most {MOST} can be steered",
+            children.len()
+        );
+        let error = Error::new(what).key(format!("{dev} {}", describe(found)));
+        return Err(error.remedy("name one of them, as in 1:1"));
+    }
     let checked = children
         .iter()
         .map(|row| Ok(((*row).clone(), check(row, dev, knobs)?)));

@@ -1,0 +1,81 @@
+"""What `quell doctor` says of the kernel's own queues, and what it has for BPF."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from namespace import Space, space_with
+
+QUELL = Path(sys.executable).parent / "quell"
+QUEUES = """
+ip link add v0 type veth peer name v1
+ip link add m0 numtxqueues 4 type veth peer name m1
+ip link set v0 up
+ip link set v1 up
+tc qdisc add dev v0 root handle 1: htb default 10
+tc class add dev v0 parent 1: classid 1:10 htb rate 8mbit
+tc qdisc add dev v0 parent 1:10 handle 10: pfifo limit 1000
+tc qdisc add dev v1 root handle 2: tbf rate 8mbit burst 10k limit 60000
+tc qdisc add dev m0 root handle 1: mq
+"""
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[Space]:
+    with space_with("qd", QUEUES) as made:
+        yield made
+
+
+def findings(space: Space, *words: str) -> dict[str, dict[str, str]]:
+    done = space.run(QUELL, "doctor", "--json", "-", *words)
+    assert done.returncode in (0, 1), done.stderr
+    return {finding["check"]: finding for finding in json.loads(done.stdout)}
+
+
+def test_every_queue_that_can_be_steered_is_named_with_its_knobs(space: Space) -> None:
+    found = findings(space)
+    assert found["v0 pfifo"]["found"] == "at 1:*: limit can be steered, every 2 ms at most"
+    assert found["v1 tbf"]["found"] == "at root: limit and rate can be steered, every 500 ms at most"
+    assert found["v0 htb"]["found"] == "at root: its classes have a rate, every 2 ms at most"
+    assert found["m0 mq"]["state"] == "ok"
+    # Of four queues below mq, which are default disciplines, one line with the remedy.
+    [(check, default)] = [(c, f) for c, f in found.items() if c.startswith("m0 ") and c != "m0 mq"]
+    assert default["state"] == "warn", check
+    assert default["found"].startswith("4 at 1:*: ")
+    assert default["remedy"].startswith("to steer it: tc qdisc replace dev m0 parent 1:N ")
+
+
+def test_one_interface_only_on_demand(space: Space) -> None:
+    found = findings(space, "--dev", "v1")
+    assert "v1 tbf" in found
+    assert not [check for check in found if check.startswith(("v0 ", "m0 "))]
+
+
+def test_what_a_killed_steer_left_is_named(space: Space) -> None:
+    live = QUELL.with_name("quell-live")
+    words = ("ip", "netns", "exec", space.name, live, "steer", "v0", "1:10", "77", "--with", "limit")
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "steered by" in process.stderr.readline()
+    state = findings(space)["state file"]
+    process.terminate()
+    process.communicate(timeout=20)
+    assert state["remedy"] == "if no quell steer runs on it: sudo quell steer --restore"
+
+
+def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
+    found = findings(space)
+    for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops"):
+        assert found[check]["state"] in ("ok", "warn"), check
+    btf = "ok" if Path("/sys/kernel/btf/vmlinux").exists() else "warn"
+    assert found["BTF"]["state"] == btf
+    held = subprocess.run(
+        ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "clsact"], capture_output=True
+    ).returncode
+    assert (found["clsact"]["state"] == "ok") == (held == 0)
