@@ -9,6 +9,7 @@ if one of the files is stale. Run `make build` first.
 
 import argparse
 import json
+import keyword
 import pathlib
 import re
 import sys
@@ -131,9 +132,10 @@ def of_class(name, table, schema, catalogue):
     names = [*dict.fromkeys(first), *(key for key in schema["properties"] if key not in first)]
     members = {key: schema["properties"][key] for key in names}
     bases, lines = "TypedDict", []
-    if "from" in members:
-        bases = "_From"
-        lines += [f'_From = TypedDict("_From", {{"from": "{member("from", members.pop("from"))}"}}, total=False)', "", ""]
+    for key in filter(keyword.iskeyword, list(members)):
+        bases = f"_{key.title()}"
+        kinds = member(key, members.pop(key))
+        lines += [f'{bases} = TypedDict("{bases}", {{"{key}": "{kinds}"}}, total=False)', "", ""]
     about = schema["description"]
     lines += [f"class {name}({bases}, total=False):", doc(about)]
     for key, inner in members.items():

@@ -2,11 +2,12 @@
 
     feed.py SEQUENCES FATES
 
-A line of SEQUENCES is JSON: `queue` (quell's words), `tc` (words of the discipline), `below` (commands of tc after
-it, in which DEV stands for the device), `rate` (of the HTB above it, bit/s; 0: it is the root itself), `changes`
-(`[number of the packet before which it happens, words]`), `packets`: a list of `[pause before it in ns, bytes with
-the Ethernet header, flow, ECN field]`. FATES gets what happened, in order of time: `+ NS BYTES FLOW ECN NUMBER` a
-packet arrived, `- NS NUMBER ECN` it left, `! NS WORDS` the options changed, after a line with the discipline.
+A line of SEQUENCES is JSON: `queue` (quell's words), `tc` (words of the discipline), `below` (commands of tc after it,
+in which DEV stands for the device), `rate` (of the HTB above it, bit/s; 0: it is the root itself), `slowest` (of the
+classes, bit/s), `changes` (`[number of the packet before which it happens, words]`), `packets`: a list of `[pause
+before it in ns, bytes with the Ethernet header, flow, ECN field]`. FATES gets what happened, in order of time:
+`+ NS BYTES FLOW ECN NUMBER` a packet arrived, `- NS NUMBER ECN` it left, `! NS WORDS` the options changed, after a line
+with the discipline.
 
 HTB calls its leaf only when it may send and the leaf holds something, so a departure is the discipline's dequeue. A
 flow's SO_PRIORITY names its class below the discipline's handle, by which flow queues choose the bucket and disciplines

@@ -506,7 +506,10 @@ class Flow(_From, total=False):
     "buffer"."""
 
 
-class Keys(TypedDict, total=False):
+_Class = TypedDict("_Class", {"class": "Sequence[Class] | Class | None"}, total=False)
+
+
+class Keys(_Class, total=False):
     """What to simulate."""
 
     name: str | None
@@ -524,9 +527,6 @@ class Keys(TypedDict, total=False):
     seed: int | None
     """Random seed of the first run, from which the other runs' seeds derive; a record names the seed that repeats
     it. Default: 1."""
-
-    class: Sequence[Class] | Class | None
-    """A class of the link's queue, htb, prio, ets or drr."""
 
     flow: Sequence[Flow] | Flow | None
     """A table of like flows."""

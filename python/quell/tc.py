@@ -284,8 +284,8 @@ def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> S
         words = _with_classes(name, device, qdisc, _head_of_htb(qdisc), left_out)
         roots = [key for key in own if device.classes[key].parent not in device.classes]
         # A class at the top with others below it borrows from nobody.
-        rates = [_core.quantity(_limit(name, device, key, above=key in leaves), "rate") for key in roots]
-        return Side(words, rate=f"{round(sum(rates))}bit", shapes_itself=True)
+        total = sum(_core.quantity(_limit(name, device, key, above=key in leaves), "rate") for key in roots)
+        return Side(words, rate=f"{total}bit", shapes_itself=True)
     rates, at, burst = [], leaves[0], 0
     while at in device.classes:
         node = device.classes[at]

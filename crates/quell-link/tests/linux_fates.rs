@@ -50,6 +50,9 @@ struct Replay {
     unit: Nanos,
     /// How far beside a dequeue, in units, the stamp of its departure may lie.
     slack: Nanos,
+    /// When the last dequeue was, and the last that was tried.
+    last: Nanos,
+    tried: Nanos,
     buckets: u64,
     rng: Rng,
     owner: Owner,
@@ -73,6 +76,8 @@ impl Replay {
             queue: Qdisc::new(params),
             unit,
             slack,
+            last: 0,
+            tried: 0,
             buckets,
             rng: Rng::new(1, "fates"),
             owner: Owner::default(),
@@ -105,7 +110,7 @@ impl Replay {
                 .expect(line)
         };
         let ns = number();
-        let at = ns / self.unit;
+        let at = (ns / self.unit).max(self.last);
         self.queue.run_timers(at);
         match kind {
             Some("+") => {
@@ -120,12 +125,14 @@ impl Replay {
                 let linux = Some((number(), Ecn::from_bits(number() as u8)));
                 let before = self.queue.clone();
                 let mut ours = self.dequeue(at);
-                for near in [at + self.slack, at.saturating_sub(self.slack)] {
+                let earlier = at.saturating_sub(self.slack).max(self.last);
+                for near in [at + self.slack, earlier] {
                     if ours != linux && self.slack > 0 {
                         self.queue = before.clone();
                         ours = self.dequeue(near);
                     }
                 }
+                self.last = self.tried;
                 if ours != linux {
                     self.differs = Some(format!("at {ns} ns Linux sent {linux:?}, quell {ours:?}"));
                 }
@@ -134,6 +141,7 @@ impl Replay {
     }
 
     fn dequeue(&mut self, at: Nanos) -> Option<(u64, Ecn)> {
+        self.tried = at;
         match self.queue.dequeue(at, &mut self.rng, &mut self.owner) {
             Got::Packet(p) => Some((p.id, p.ecn)),
             _ => None,

@@ -268,8 +268,7 @@ pub(super) static IN_DRR: Kind<Class> = kind(&[
 ]);
 
 /// What the option that begins them means.
-pub(super) const MEANING: &str =
-    "a class with its words, once for each, behind the other options; in a scenario a table for each";
+pub(super) const MEANING: &str = "a class with its words, once for each, behind the other options; in a scenario a table for each";
 
 /// Reads the classes behind the first word `class`.
 pub(super) fn read(kind: &'static Kind<Class>, text: &str) -> Result<Vec<Class>, Error> {
@@ -376,7 +375,7 @@ mod tests {
     #[test]
     fn classes_are_written_as_they_are_read() {
         for words in [
-            "htb default 20 class 1:1 rate 20mbit class 1:10 parent 1:1 rate 5mbit ceil 20mbit burst 3kb prio 1 dscp CS6,EF host laptop queue pie ecn class 1:20 parent 1:1 rate 1mbit quantum 1514 fwmark 6",
+            "htb default 20 class 1:1 rate 20mbit class 1:10 parent 1:1 rate 5mbit ceil 20mbit burst 3kb prio 1 dscp EF,CS6 host laptop queue pie ecn class 1:20 parent 1:1 rate 1mbit quantum 1514 fwmark 6",
             "htb class a:ffff rate 1mbit queue prio bands 2 priomap 0 0 1 1 1 1 0 0 1 1 1 1 1 1 1 1",
             "prio class 1:1 fwmark 1 queue codel class 1:3 dscp EF",
             "ets strict 1 quanta 3000 class 1:2 queue fq_codel limit 50",
@@ -386,7 +385,10 @@ mod tests {
         }
         let queue = |words| Queue::parse(words).expect(words);
         let shown = queue("htb default 0x20 class 1:20 parent root rate 1mbit");
-        assert_eq!(shown, queue("htb default 20 class 1:20 parent 1: rate 1mbit"));
+        assert_eq!(
+            shown,
+            queue("htb default 20 class 1:20 parent 1: rate 1mbit")
+        );
     }
 
     #[test]
@@ -394,7 +396,7 @@ mod tests {
         for (words, message) in [
             (
                 "htb class 1:1 rate 1mbit cel 2mbit",
-                "htb: class: 1:1: unknown option `cel`; did you mean `ceil`? Known: parent, rate, ceil, burst, cburst, prio, quantum, dscp, fwmark, host, queue",
+                "htb: 1:1: unknown option `cel`; did you mean `ceil`? Known: parent, rate, ceil, burst, cburst, prio, quantum, dscp, fwmark, host, queue",
             ),
             (
                 "htb class 1 rate 1mbit",
@@ -418,11 +420,11 @@ mod tests {
             ),
             (
                 "drr class 1:1 queue learnqueue",
-                "drr: class: 1:1: queue: `learnqueue` has a controller, which the queue of a class cannot have; write a discipline, as in queue fq_codel",
+                "drr: 1:1: queue: `learnqueue` has a controller, which the queue of a class cannot have; write a discipline, as in queue fq_codel",
             ),
             (
                 "drr class 1:1 queue htb",
-                "drr: class: 1:1: queue: an htb in a class has no classes of its own here; write its classes into the tree above, with their parents",
+                "drr: 1:1: queue: an htb in a class has no classes of its own here; write its classes into the tree above, with their parents",
             ),
             (
                 "drr class 1:1 class 1:1",

@@ -661,6 +661,7 @@ fn every_default_that_is_a_value_may_be_written_out() {
                 "wifi.node" => format!(
                     "[wifi]\n[[wifi.node]]\nname = \"a\"\n{lines}[[wifi.node]]\nname = \"b\""
                 ),
+                "class" => format!("{RATE}queue = \"drr\"\n[[class]]\nid = \"1:1\"\n{lines}"),
                 "flow" if matches!(key.name, "ac") => format!("{cell}[[flow]]\n{lines}"),
                 "flow" => format!("{RATE}[[flow]]\n{lines}"),
                 kind => format!("{RATE}[[flow]]\nkind = \"{kind}\"\n{lines}"),
@@ -772,7 +773,10 @@ fn classes_become_words_of_their_links_queue() {
     let down = "htb default 20 class 1:1 rate 8mbit class 1:10 parent 1:1 rate 1mbit ceil 8mbit dscp EF queue pie ecn \
                 class 1:20 parent 1:1 rate 7mbit prio 1";
     assert_eq!(scenario.link.queue, down);
-    assert_eq!(scenario.up.as_ref().expect("up").queue, "prio class 1:2 queue codel");
+    assert_eq!(
+        scenario.up.as_ref().expect("up").queue,
+        "prio class 1:2 queue codel"
+    );
     assert_eq!(parse(&scenario.to_toml()).as_ref(), Ok(&scenario));
     // Another queue in place of the file's has no use for them.
     let overrides = Overrides {

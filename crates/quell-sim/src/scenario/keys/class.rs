@@ -15,7 +15,7 @@ pub(in crate::scenario) static CLASS: Section<Class> = Section {
         row(class::ID).or("required"),
         row(class::PARENT).or("none: it is at the top"),
         row(class::RATE).or("required in `htb`"),
-        row(class::CEIL).or("`rate`"),
+        row(class::CEIL).or("its `rate`"),
         row(class::BURST).or("1600, and a nanosecond of the rate"),
         row(class::CBURST).or("1600, and a nanosecond of the rate"),
         row(class::PRIO).or("0"),
@@ -23,7 +23,7 @@ pub(in crate::scenario) static CLASS: Section<Class> = Section {
         row(class::DSCP),
         row(class::FWMARK),
         row(class::HOST),
-        row(class::QUEUE).or("`\"pfifo\"`"),
+        row(class::QUEUE).or("a `pfifo`"),
     ],
     default: Class::default,
     needs: Some(Needs {
