@@ -104,6 +104,21 @@ def test_a_file_of_flent_is_a_line_and_default_aims_are_those_that_it_measures(q
     assert "for bulk,responsive,fair" in done.stdout
 
 
+def test_questions_stand_for_the_options(tmp_path: Path) -> None:
+    # A wrong answer is asked again, an empty one is the default.
+    answers = ["fast", "10mbit/2mbit", "", "cabel", "cable", "bulk,bulk", "bulk", "sqm", "wan"]
+    words = [str(QUELL), "tune", "--ask", *FEW]
+    done = subprocess.run(words, input="\n".join(answers) + "\n", cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "10/2 Mbit/s, 30 ms, docsis; for bulk" in done.stdout
+    assert "# /etc/sqm/wan.iface.conf" in done.stdout
+    for text in ("give both directions", "did you mean `cable`", "bulk is there twice"):
+        assert text in done.stderr
+    # Without further answers it ends.
+    done = subprocess.run(words, input="", cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (130, "")
+
+
 def test_a_fleet_gets_a_row_for_each_line(quell: Quell, tmp_path: Path) -> None:
     (tmp_path / "lines.csv").write_text(
         "name,rate,rtt,framing\nanna,10mbit/2mbit,20ms,docsis\n'ben, 2',5mbit/1mbit,,\n".replace("'", '"')
@@ -160,6 +175,7 @@ def test_a_fleet_that_is_wrong_is_one_line(quell: Quell, tmp_path: Path, text: s
         (["home", "--for", "calls"], "no flow of the scenario measures it"),
         (["home", "--rate", "1mbit/1mbit"], "leave out one of the two"),
         (["lte"], "constant rate"),
+        (["--ask", "--rate", "10mbit/2mbit"], "leave out --rate"),
         (["no-such"], "no-such"),
     ],
 )
@@ -274,8 +290,8 @@ def test_options_that_bring_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(bench, "record", lambda run: None)
     found = search.Found({whole: 0.6, space.default("fq_codel"): 0.5}, [whole])
     judged = judge.Judge(bench, line, (NOTHING, NOTHING), 2).judge(found, lambda _: None)
-    assert judged.setting.changed() == [space.RATE_DOWN, space.RATE_UP, "target"]
-    assert [reason.option for reason in judged.why] == ["download rate 88.5 %", "upload rate 88.5 %", "target 8ms"]
+    assert judged.setting.changed() == ["target"]
+    assert [reason.option for reason in judged.why] == ["target 8ms"]
 
 
 def test_neighbours_differ_in_one_thing() -> None:

@@ -15,6 +15,7 @@ from quell.executor import Executor, executor
 from quell.options import OUTPUT, Duration, File, Jobs, Ray
 from quell.output import Targets, bar, err, out
 from quell.tune import aims, judge, line, now, search, show, space, targets
+from quell.tune import ask as questions
 from quell.tune import fleet as fleets
 from quell.tune.judge import Judged
 from quell.tune.search import Bench, Found, Plan
@@ -62,6 +63,9 @@ def tune(
             help="Lines of tc that run today, or what `tc qdisc show` prints; repeatable. Default: no shaper.",
         ),
     ] = None,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Ask for the line, the aims and the router.", rich_help_panel="The line")
+    ] = False,
     for_: Annotated[
         str | None,
         typer.Option(
@@ -120,6 +124,11 @@ def tune(
     """Search the queue settings that suit a line, and print lines to paste."""  # fmt: skip
     output = Targets(json)
     search.check()
+    if ask:
+        if refused := _given(FILE=file, __rate=rate, __rtt=rtt, __framing=framing, __for=for_, __fleet=fleet):
+            raise InputError(f"--ask: leave out {refused}; it is asked for")
+        said = questions.ask()
+        rate, rtt, framing, for_, target, dev = said.rate, said.rtt, said.framing, said.aims, said.target, said.dev
     wanted = aims.Aims(for_)
     chosen = targets.target(target)
     targets.interface(dev)

@@ -152,7 +152,7 @@ class Judge:
 
     def _plain(self, setting: Setting) -> Setting:
         """Take out options that bring next to nothing, the least first."""
-        while changed := [name for name in setting.changed() if name not in (space.RATE_DOWN, space.RATE_UP)]:
+        while changed := setting.changed():
             less = [setting.without(name) for name in changed]
             self._rank([setting, *less])
             best = max(less, key=self._merit)
