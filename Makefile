@@ -21,7 +21,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build wheel deb pgo extras quell-live demo test msrv deny attack bench bench-peers bench-live fidelity version address \
+.PHONY: help build wheel deb pgo extras quell-live demo test msrv deny docs attack bench bench-peers bench-live fidelity version address \
   clean
 
 help: ## this list
@@ -63,6 +63,10 @@ msrv: .venv/build.installed ## that quell compiles with the oldest Rust that Car
 deny: ## licences, sources and known defects of dependencies (installs cargo-deny into .cache/)
 	@[ -x .cache/cargo/bin/cargo-deny ] || cargo install --quiet --locked --root .cache/cargo cargo-deny
 	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH cargo deny --locked check $(DENY)
+
+docs: .venv/quell.built .venv/dev.installed ## the site, in target/site: open target/site/index.html
+	$(BIN)/python tools/site.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
 	$(BIN)/python tests/attack/attack.py
