@@ -1,0 +1,104 @@
+"""Commands that README and docs print: all are understood, and those that only simulate are run, shortened."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from conftest import ROOT
+from quell import _core, cli
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SIMULATING = {"compare", "run", "optimum"}
+LISTING = {"queues", "scenarios"}
+GROUP: Any = get_command(cli.app)
+
+
+def commands() -> list[tuple[str, tuple[str, ...]]]:
+    """Find the commands in code blocks, each as its page and its words."""
+    found: dict[tuple[str, ...], str] = {}
+    for page in PAGES:
+        for block in re.findall(r"^ *```\w*\n(.*?)^ *```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            # Commands that go on in the next line.
+            for line in block.replace("\\\n", " ").splitlines():
+                for part in re.split(r" (?:&&|\|) ", line):
+                    match = re.match(r"\s*(?:\$ )?(?:sudo )?(?:\S*/bin/)?quell (?=[a-z-])(.*)", part)
+                    if match:
+                        words = shlex.split(match[1], comments=True)
+                        found.setdefault(tuple(words[: words.index(">")] if ">" in words else words), page.name)
+    return [(page, words) for words, page in found.items()]
+
+
+COMMANDS = commands()
+
+
+def name_of(command: tuple[str, tuple[str, ...]]) -> str:
+    return f"{command[0]}: {' '.join(command[1])[:70]}"
+
+
+def test_there_are_many() -> None:
+    assert len(COMMANDS) > 60
+    assert {"compare", "run", "live", "shell", "train", "reproduce", "watch"} <= {words[0] for _, words in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=name_of)
+def test_a_printed_command_is_understood(command: tuple[str, tuple[str, ...]]) -> None:
+    group, words = GROUP, list(command[1])
+    while words and words[0] in getattr(group, "commands", {}):
+        group = group.commands[words.pop(0)]
+    assert group is not GROUP or words[0].startswith("--"), f"no command {words[0]}"
+    context = group.make_context(
+        "quell", words, resilient_parsing=words[0].startswith("--") if group is GROUP else False
+    )
+    queues = context.params.get("aqm") or []
+    for queue in [queues] if isinstance(queues, str) else queues:
+        # What the reader has trained is not here.
+        if " model " not in queue and " table " not in queue and queue != "NAME":
+            assert _core.queue(queue)
+
+
+def shortened(words: tuple[str, ...]) -> list[str] | None:
+    """Give a command with one short run; None if it needs what is not here: the reader's files, Ray, real packets."""
+    if words[0] in LISTING:
+        return list(words)
+    outside = {"--real", "--ray", "-"} if "--tc" in words else {"--real", "--ray"}
+    if (
+        words[0] not in SIMULATING
+        or outside & set(words)
+        or re.search(r"(mine|sqm|path)\.|lte\.down| (model|table) |NAME", " ".join(words))
+    ):
+        return None
+    if any(word.endswith((".toml", ".flent.gz", ".txt")) and not word.startswith("-") for word in words[1:2]):
+        return None
+    kept = list(words)
+    for option in ("--duration", "--warmup", "--seeds"):
+        if option in kept:
+            del kept[kept.index(option) : kept.index(option) + 2]
+    # No queue needs more than a second to show that the command works.
+    return [*kept, "--duration", "2s", "--warmup", "1s"] + ([] if words[0] == "run" else ["--seeds", "1"])
+
+
+RUN = [(page, tuple(short)) for page, words in COMMANDS if (short := shortened(words)) is not None]
+
+
+@pytest.mark.parametrize("command", RUN, ids=name_of)
+def test_a_printed_simulation_runs(
+    command: tuple[str, tuple[str, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.call(command[1]) == 0, capsys.readouterr().err
+    for option in ("--html", "--parquet", "--csv", "--json", "--flent", "--pcap"):
+        if option in command[1] and (target := command[1][command[1].index(option) + 1]) != "-":
+            assert (tmp_path / target).stat().st_size > 0
+
+
+def test_enough_are_run() -> None:
+    assert len(RUN) > 15
