@@ -14,7 +14,7 @@ import pytest
 from conftest import QUEUES
 from quell.evaluation import candidate, link, run
 from quell.evaluation import page as evaluation_page
-from quell.experiment import Outcome
+from quell.experiment import Outcome, load, plan, run_jobs
 from quell.papers import page as papers_page
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, rows
 from quell.report import page
@@ -176,6 +176,22 @@ def test_one_queue_without_flows_or_series_still_makes_a_page(report: Page, outc
     assert report.errors() == []
     assert report.count("#cdf path.mark") == 1
     assert report.count("#scatter, #flows, #ride") == 0
+
+
+def test_the_gauges_of_a_policy_have_curves_with_names(report: Page) -> None:
+    scenario = load("home", duration="8s")
+    found = run_jobs(scenario, plan(scenario, ["hush", "fq_codel"], first_series=True))
+    report.path.write_text(page(found, "quell compare"), encoding="utf-8")
+    report.open(1280)
+    assert report.errors() == []
+    names = report.js("return [...document.querySelectorAll('#ride text[data-q]')].map(t => t.textContent)")
+    assert sorted(names) == ["R", "T", "cap", "hold", "wait"]
+    # Rate and backlog of both queues; of hush five times, the idle share and the flows.
+    assert report.count("#ride path.mark") == 11
+    report.move("#ride svg", 0.9, 0.1)
+    tip = report.js("return document.getElementById('tip').textContent")
+    assert "idle" in tip
+    assert "flows" in tip
 
 
 def test_light_and_dark_differ_and_can_be_switched(report: Page) -> None:

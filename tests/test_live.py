@@ -94,6 +94,20 @@ def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
     assert decisions["taken"] + decisions["late"] > 0
 
 
+def test_with_a_model_that_cannot_be_read_the_stand_in_keeps_traffic_flowing(net: Net, tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("hush 1\npower NaN\nend\n")
+    command = net.live("--rate", "8mbit", "--aqm", f"hush model {tmp_path / 'm'}", "--status", str(tmp_path / "s"))
+    got = net.datagrams(300)
+    look = state(tmp_path / "s")
+    status, errors = stop(command)
+    assert status == 0, errors
+    [note] = [line for line in errors.splitlines() if "NaN" in line]
+    assert f"{tmp_path / 'm'}" in note
+    assert "hush dry_run" in note
+    assert len(got) == 300 - look["dropped"]
+    assert look["decisions"]["taken"] == 0
+
+
 def test_a_reload_takes_the_new_rate_and_refuses_a_malformed_file_without_losing_a_packet(
     net: Net, tmp_path: Path
 ) -> None:

@@ -52,6 +52,22 @@ def test_knobs_that_stand_still_are_left_out(outcome: Outcome) -> None:
     assert series["fq_codel"]["probability"] is None
 
 
+def test_what_a_policy_reads_and_sets_is_drawn_bin_by_bin() -> None:
+    scenario = load("home", duration="8s")
+    found = run_jobs(scenario, plan(scenario, ["hush", "fq_codel"], first_series=True))
+    series = {q["name"]: q["series"] for q in data(page(found, "x"))["queues"]}  # type: ignore[attr-defined]
+    assert "times" not in series["fq_codel"]
+    mine, bins = series["hush"], len(series["hush"]["backlog"])
+    assert list(mine["times"]) == ["T", "wait", "hold", "cap", "R"]
+    for column in (*mine["times"].values(), mine["idle"], mine["active"], mine["trusted"]):
+        assert len(column) == bins
+        assert column[0] is None or column[-1] is not None
+    assert 0 < mine["times"]["T"][-1] <= 50
+    assert 0 <= mine["idle"][-1] <= 100
+    assert mine["active"][-1] >= 1
+    assert mine["trusted"][-1] is True
+
+
 def test_pooled_distribution_is_the_mean_of_the_runs(outcome: Outcome) -> None:
     queues = {q["name"]: q for q in data(page(outcome, "x"))["queues"]}  # type: ignore[attr-defined]
     ms, share = queues["fq_codel"]["cdf"]

@@ -185,6 +185,13 @@ _WIFI = pl.Struct(
         ),
     }
 )
+_POLICY_SERIES = pl.Struct(
+    {
+        **dict.fromkeys(("target_ms", "wait_ms", "hold_ms", "cap_ms", "idle", "rtt_ms"), _FLOATS),
+        "flows": _COUNTS,
+        "trusted": pl.List(pl.Boolean()),
+    }
+)
 _SERIES = pl.Struct(
     {
         "bin_s": _FLOAT,
@@ -196,6 +203,7 @@ _SERIES = pl.Struct(
         "marks": _COUNTS,
         "limit_packets": _FLOATS,
         "probability": _FLOATS,
+        "policy": _POLICY_SERIES,
         "goodput_mbps": pl.List(_FLOATS),
         "delivered_in_order_mbps": pl.List(_FLOATS),
         "rtt_ms": pl.List(_FLOATS),

@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 
 use quell_qdisc::parts::framing::Framing;
-use quell_qdisc::{Backlog, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines};
+use quell_qdisc::{
+    Backlog, Discipline, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines,
+};
 
 use crate::hist::Hist;
 use crate::meter::Counters;
@@ -383,6 +385,10 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         series.marks.push(c.marks);
         series.limit_packets.push(f64::from(limit));
         series.probability.push(probability);
+        if let Some(policy) = self.queue.discipline().policy() {
+            let bins = series.throughput_mbps.len();
+            series.policy.get_or_insert_default().push(bins, &policy);
+        }
     }
 
     /// What a result record says of this queue since the warm-up, `others` being queues whose packets count too (those of the
@@ -436,7 +442,7 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
 
     /// What a guard did over the whole run, where there is one.
     fn guard(&self) -> Option<record::Guard> {
-        let s = self.queue.controller()?.guard()?;
+        let s = self.queue.guard()?;
         let mean = |sum: f64| sum / s.proposals.max(1) as f64;
         Some(record::Guard {
             decisions: s.decisions,

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
 use quell_qdisc::control::{Arrival, Control, Decision, Departure, Loss, SubQueue};
 use quell_qdisc::{
@@ -189,6 +190,14 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
     /// See [`ManagedQueue::controller`].
     pub fn controller_mut(&mut self) -> Option<&mut Box<dyn Control>> {
         self.controller.as_mut()
+    }
+
+    /// What a guard did, where its controller or the policy inside its discipline has one.
+    pub fn guard(&self) -> Option<&Stats> {
+        match &self.controller {
+            Some(controller) => controller.guard(),
+            None => self.qdisc.guard(),
+        }
     }
 
     /// A random number in [0, 1) from the queue's own stream.

@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-use quell_qdisc::{MS, Nanos, TinGauges};
+use quell_qdisc::{MS, NEVER, Nanos, PolicyGauges, TinGauges};
 use serde::{Deserialize, Serialize};
 
 use crate::aim::Aim;
@@ -223,6 +223,9 @@ pub struct Series {
     pub limit_packets: Vec<f64>,
     /// The probability in force at the end of the bin.
     pub probability: Vec<f64>,
+    /// What the policy inside the queue reads and sets, where there is one (`hush`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicySeries>,
     /// Application goodput of each flow, Mbit/s (outer index: flow).
     pub goodput_mbps: Vec<Vec<f64>>,
     /// What each flow delivered in order, Mbit/s (outer index: flow); empty where it is unknown.
@@ -234,6 +237,46 @@ pub struct Series {
     /// Its congestion window then, packets.
     #[serde(default)]
     pub cwnd_packets: Vec<Vec<Option<f64>>>,
+}
+
+/// What the policy inside a queue reads and sets at the end of each bin; null before its first turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PolicySeries {
+    /// The time to drain above which the law acts.
+    pub target_ms: Vec<Option<f64>>,
+    /// How long it must stay above before the first action.
+    pub wait_ms: Vec<Option<f64>>,
+    /// From the first action to the second.
+    pub hold_ms: Vec<Option<f64>>,
+    /// The time to drain above which packets are dropped at once; null without such a bound.
+    pub cap_ms: Vec<Option<f64>>,
+    /// Share of the time in which the link had nothing to send, 0..1.
+    pub idle: Vec<Option<f64>>,
+    /// The flows' usual base round trip.
+    pub rtt_ms: Vec<Option<f64>>,
+    /// Flows that sent something lately.
+    pub flows: Vec<Option<u32>>,
+    /// The policy is in charge; else its guard's stand-in.
+    pub trusted: Vec<Option<bool>>,
+}
+
+impl PolicySeries {
+    /// Sets what holds at the end of the last of so many bins.
+    pub fn push(&mut self, bins: usize, now: &PolicyGauges) {
+        fn set<T: Clone>(column: &mut Vec<Option<T>>, bins: usize, value: Option<T>) {
+            column.resize(bins.saturating_sub(1), None);
+            column.push(value);
+        }
+        let ms = |time: Nanos| (time != NEVER).then_some(time as f64 / MS as f64);
+        set(&mut self.target_ms, bins, ms(now.target));
+        set(&mut self.wait_ms, bins, ms(now.wait));
+        set(&mut self.hold_ms, bins, ms(now.hold));
+        set(&mut self.cap_ms, bins, ms(now.cap));
+        set(&mut self.idle, bins, Some(now.idle));
+        set(&mut self.rtt_ms, bins, ms(now.round_trip));
+        set(&mut self.flows, bins, Some(now.flows));
+        set(&mut self.trusted, bins, Some(now.trusted));
+    }
 }
 
 /// A tin of `cake`, as `tc -s qdisc` shows it. Delays, flows and the largest packet are those at the end; the rest counts the

@@ -13,7 +13,7 @@ mod fair;
 mod guard;
 mod hashed;
 mod htb;
-mod hush;
+pub mod hush;
 mod learnqueue;
 mod lfq;
 mod model;

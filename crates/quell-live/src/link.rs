@@ -307,7 +307,7 @@ impl LiveLink {
 
     /// What a guard did, where there is one.
     pub fn guard(&self) -> Option<&Stats> {
-        self.bottleneck.queue.controller()?.guard()
+        self.bottleneck.queue.guard()
     }
 
     /// What the queue asks of its packets' owner.
@@ -459,6 +459,7 @@ impl LiveLink {
         last(&mut s.marks);
         last(&mut s.limit_packets);
         last(&mut s.probability);
+        s.policy = None;
         s.goodput_mbps.iter_mut().for_each(last);
     }
 

@@ -1,8 +1,10 @@
 //! The interface of a discipline.
 
+use crate::control::guard::Stats;
 use crate::parts::flows::Flows;
 use crate::{
-    Admission, Drops, Gauges, Got, KnobSet, Knobs, NEVER, Nanos, Packet, Rng, SubGauges, TinGauges,
+    Admission, Drops, Gauges, Got, KnobSet, Knobs, NEVER, Nanos, Packet, PolicyGauges, Rng,
+    SubGauges, TinGauges,
 };
 
 /// What a queue holds.
@@ -120,6 +122,14 @@ pub trait Discipline<P: Packet> {
     /// The priorities that it sorts packets into, where it does: CAKE's tins, the bands of `prio` and its kin.
     fn tins(&self) -> Vec<TinGauges> {
         Vec::new()
+    }
+    /// What its policy reads and sets, where there is one inside the discipline and it had a turn.
+    fn policy(&self) -> Option<PolicyGauges> {
+        None
+    }
+    /// What the guard of that policy did.
+    fn guard(&self) -> Option<&Stats> {
+        None
     }
     /// What it asks of its packets' owner.
     fn wants(&self) -> Wants {

@@ -231,6 +231,27 @@ pub struct LawGauges {
     pub since: Nanos,
 }
 
+/// What a policy inside a discipline reads and sets ([`crate::hush`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PolicyGauges {
+    /// The time to drain above which the law acts.
+    pub target: Nanos,
+    /// How long it must stay above before the first action.
+    pub wait: Nanos,
+    /// From the first action to the second.
+    pub hold: Nanos,
+    /// The time to drain above which packets are dropped at once; [`crate::NEVER`]: none.
+    pub cap: Nanos,
+    /// Share of the time in which the link had nothing to send, 0..1.
+    pub idle: f64,
+    /// The usual base round trip of the flows.
+    pub round_trip: Nanos,
+    /// Flows that sent something lately.
+    pub flows: u32,
+    /// The policy is in charge; else its guard's stand-in.
+    pub trusted: bool,
+}
+
 /// Where an arriving packet will queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {

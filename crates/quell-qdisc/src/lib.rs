@@ -14,7 +14,9 @@ pub use disciplines::{
     Qdisc, bands, cake, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie,
     hhf, htb, hush, l4s, outside, pie, pie_ns3, red, sfb, sfq,
 };
-pub use gauges::{Admission, Gauges, KnobSet, Knobs, LawGauges, SubGauges, TinGauges};
+pub use gauges::{
+    Admission, Gauges, KnobSet, Knobs, LawGauges, PolicyGauges, SubGauges, TinGauges,
+};
 pub use packet::{Acknowledgment, DropCause, Drops, Ecn, Got, Labels, Packet};
 pub use rng::Rng;
 

@@ -50,3 +50,17 @@ fn a_dry_run_leaves_the_queue_to_the_classic_controller() {
         run.sojourn_ms
     );
 }
+
+#[test]
+fn the_policy_of_hush_is_under_guard_and_a_dry_run_is_fq_codel() {
+    let hush = run("hush");
+    let guard = hush.guard.expect("a guard's counts");
+    assert!(guard.decisions > 300, "{guard:?}");
+    assert_eq!((guard.learned, guard.fallbacks), (guard.decisions, 0));
+    assert_eq!(guard.proposed, guard.set);
+    let dry = run("hush dry_run");
+    assert_eq!(dry.trace_hash, run("fq_codel").trace_hash);
+    assert_ne!(dry.trace_hash, hush.trace_hash);
+    let guard = dry.guard.expect("a guard's counts");
+    assert_eq!((guard.learned, guard.set), (0, 5.0));
+}

@@ -134,6 +134,10 @@ def _label(flow: Mapping[str, Any]) -> str:
     return f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms{more}"
 
 
+_TIMES = {"T": "target", "wait": "wait", "hold": "hold", "cap": "cap", "R": "rtt"}
+"""What the curves of a policy's times are called, and the columns of the record that they are."""
+
+
 def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Shorten a time series; a knob that stands still all the time is left out."""
     if series is None:
@@ -146,7 +150,19 @@ def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "backlog": [_round(v) for v in series["backlog_ms"]],
         "limit": [_round(v) for v in limit] if len(set(limit)) > 1 else None,
         "probability": [_round(v * 100) for v in probability] if any(probability) else None,
-    }
+    } | _policy(series.get("policy"))
+
+
+def _policy(policy: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Name what the policy inside a queue reads and sets, for the panels of the time series."""
+    if policy is None:
+        return {}
+
+    def column(key: str, factor: float = 1.0) -> list[float | None]:
+        return [None if v is None else _round(v * factor) for v in policy[key]]
+
+    times = {name: column(f"{key}_ms") for name, key in _TIMES.items()}
+    return {"times": times, "idle": column("idle", 100.0), "active": policy["flows"], "trusted": policy["trusted"]}
 
 
 def _shown_at_first(rows: Sequence[Row]) -> list[int]:

@@ -179,14 +179,20 @@ const ride = () => {
   const list = [...shown].filter(i => Q[i].series).sort((a, b) => a - b), first = Q[withSeries[0]].series, bin = first.bin;
   const end = first.capacity.length * bin, from = zoom ? zoom[0] : 0, to = zoom ? zoom[1] : end;
   const knobs = [["limit", "limit, packets"], ["probability", "drop or mark probability, %"]].filter(([key]) => list.some(i => moves(i, key)));
-  const panels = [["throughput", "rate, Mbit/s", 170], ["backlog", `backlog, ms (${scale})`, 170], ...knobs.map(([k, t]) => [k, t, 120])];
+  const learned = [["times", "what a policy sets and R, ms (log)", 170], ["idle", "idle share, %", 90], ["active", "active flows", 90]].filter(([key]) => list.some(i => moves(i, key)));
+  const panels = [["throughput", "rate, Mbit/s", 170], ["backlog", `backlog, ms (${scale})`, 170], ...knobs.map(([k, t]) => [k, t, 120]), ...learned];
   const H = panels.reduce((s, p) => s + p[2] + 34, 0) + 44, [svg, W] = canvas("ride", H, "Time series of rate, backlog and knobs");
   const L = 50, R = W - 8, x = linear(from, to, L, R);
   svg.append(el("defs", {}, el("clipPath", { id: "plot" }, el("rect", { x: L, y: -20, width: Math.max(R - L, 1), height: H }))));
   const k0 = Math.max(0, Math.floor(from / bin)), k1 = Math.min(first.capacity.length, Math.ceil(to / bin));
   let top = 30;
   panels.forEach(([key, title, h], n) => {
-    const box = { l: L, r: R, t: top, b: top + h }, drawn = key in { limit: 1, probability: 1 } ? list.filter(i => moves(i, key)) : list;
+    const box = { l: L, r: R, t: top, b: top + h }, drawn = list.filter(i => moves(i, key));
+    if (key === "times") {
+      times(svg, box, x, drawn, bin, k0, k1, n === panels.length - 1 ? "time, s" : null, title);
+      top += h + 34;
+      return;
+    }
     let [lo, hi] = extent(drawn.flatMap(i => Q[i].series[key].slice(k0, k1)));
     if (key === "throughput") hi = Math.max(hi, extent(first.capacity.slice(k0, k1))[1]);
     const y = key === "backlog" && scale === "log" ? log(Math.max(hi / 1e4, extent(drawn.flatMap(i => Q[i].series[key].filter(v => v > 0)))[0], 1e-3), Math.max(hi, .01) * 1.2, box.b, box.t) : linear(0, (hi > 0 ? hi : 1) * 1.06, box.b, box.t);
@@ -210,7 +216,7 @@ const ride = () => {
     if (start != null) { brush.setAttribute("x", Math.min(start, mx)); brush.setAttribute("width", Math.abs(mx - start)); brush.setAttribute("visibility", "visible"); }
     const found = list.map(i => [i, Q[i].series.backlog[k], Q[i].series.throughput[k]]).sort((a, b) => a[1] - b[1]);
     say(e, html("b", {}, `${(k * bin).toFixed(bin < .1 ? 2 : 1)} s`), ` · link ${num(first.capacity[k], 2)} Mbit/s`, html("hr"),
-      rows(found.map(([i, b, t]) => [Q[i].name, `${num(b, 1)} ms · ${num(t, 2)} Mbit/s` + (moves(i, "limit") ? ` · limit ${num(Q[i].series.limit[k], 0)}` : "") + (moves(i, "probability") ? ` · ${num(Q[i].series.probability[k], 2)} %` : ""), i])));
+      rows(found.map(([i, b, t]) => [Q[i].name, `${num(b, 1)} ms · ${num(t, 2)} Mbit/s` + (moves(i, "limit") ? ` · limit ${num(Q[i].series.limit[k], 0)}` : "") + (moves(i, "probability") ? ` · ${num(Q[i].series.probability[k], 2)} %` : "") + policy(Q[i].series, k), i])));
   });
   svg.addEventListener("pointerleave", () => { hair.setAttribute("visibility", "hidden"); start = null; brush.setAttribute("visibility", "hidden"); });
   svg.addEventListener("pointerdown", e => { if (e.pointerType === "mouse") start = Math.min(R, Math.max(L, at(svg, e)[0])); });
@@ -222,6 +228,29 @@ const ride = () => {
   });
   svg.addEventListener("dblclick", () => { zoom = null; ride(); });
 };
+// The times of a policy on one scale; each curve's name stands at its end, and names that would touch give way downwards.
+const times = (svg, box, x, drawn, bin, k0, k1, xTitle, title) => {
+  const curves = drawn.flatMap(i => Object.entries(Q[i].series.times).map(([name, values]) => ({ i, name, values })));
+  const seen = curves.flatMap(c => c.values.slice(k0, k1)).filter(v => v > 0), [lo, hi] = seen.length ? extent(seen) : [1, 10];
+  const y = log(lo / 1.3, hi * 1.3, box.b, box.t);
+  frame(svg, box, x, y, xTitle, title);
+  const g = el("g", { "clip-path": "url(#plot)" }), names = [];
+  for (const c of curves) {
+    g.append(el("path", { class: "mark thin", d: line(c.values, bin, k0, k1, x, y), stroke: colour(c.i), "stroke-dasharray": dash(c.i), "data-q": c.i }));
+    const last = c.values.slice(k0, k1).findLast(v => v != null);
+    if (last != null) names.push({ ...c, at: y(last) - 4 });
+  }
+  svg.append(g);
+  let free = box.t;
+  for (const c of names.sort((a, b) => a.at - b.at)) {
+    free = Math.max(free + 12, c.at);
+    const t = el("text", { class: "over", x: box.r - 4, y: free, "text-anchor": "end", "data-q": c.i }, c.name);
+    t.style.fill = colour(c.i);
+    svg.append(t);
+  }
+};
+const policy = (s, k) => s.times && s.times.T[k] != null
+  ? ` · ${Object.entries(s.times).map(([name, v]) => `${name} ${v[k] == null ? "none" : short(v[k])}`).join(", ")} ms · idle ${num(s.idle[k], 1)} % · ${s.active[k]} flows` + (s.trusted[k] ? "" : " · stand-in") : "";
 const line = (values, bin, k0, k1, x, y) => {
   let d = "", pen = "M";
   for (let k = k0; k < k1; k++) {

@@ -29,9 +29,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it misses matplotlib, which nothing here needs
     import cma
 
-ROWS = {"target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "power": 1, "longest": 1, "window": 1}
+ROWS = {"target": 9, "wait": 9, "hold": 9, "cap": 9, "step": 9, "power": 1, "longest": 1, "window": 1, "service": 1}
 """The words of a model and how many numbers each has."""
-FIXED = {"window"}
+FIXED = {"window", "service"}
 SPREAD = {"power": 0.5, "longest": 0.01}
 """How far a step goes, in units of `sigma`, where not 1; ln would do for `longest`, but 25 ms is far from 0."""
 RANGES = {"power": (0.0, 2.0), "longest": (0.0001, 1.0)}

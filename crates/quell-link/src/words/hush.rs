@@ -6,7 +6,7 @@ use quell_qdisc::disciplines::Params;
 use quell_qdisc::hush::{self, Model, Order};
 
 use super::rows::*;
-use super::{Built, Field, Kind, Spec};
+use super::{Built, Field, Kind, Queue, Spec};
 use crate::error::Error;
 
 /// What the words say.
@@ -54,6 +54,23 @@ impl Spec for Words {
     }
 }
 
+/// What serves a link whose `hush` names a model that cannot be read: the same words without it, fq_codel's law in charge. `None`
+/// where the model is not what is wrong with the words.
+pub fn stand_in(words: &str) -> Option<Queue> {
+    let mut words: Vec<&str> = words.split_whitespace().collect();
+    let model = words.iter().position(|word| *word == "model")?;
+    if words.first() != Some(&HUSH.name) || model + 1 >= words.len() {
+        return None;
+    }
+    words.drain(model..model + 2);
+    let plain = Queue::parse(&words.join(" ")).ok()?;
+    let decided = plain.spec::<Words>()?.params.dry_run;
+    match decided {
+        true => Some(plain),
+        false => Queue::parse(&format!("{} dry_run", words.join(" "))).ok(),
+    }
+}
+
 pub(super) static HUSH: Kind<Words> = Kind {
     name: "hush",
     summary: "flow queues under one law on the whole backlog, whose settings a trained policy takes from the link",
@@ -92,6 +109,11 @@ pub(super) static HUSH: Kind<Words> = Kind {
             "packets leave in the order of arrival; the flow that takes most still pays",
         ),
         opt(
+            "dry_run",
+            Field::Flag(|w| &mut w.params.dry_run, ""),
+            "fq_codel's law decides; what the policy would have set is only counted",
+        ),
+        opt(
             "model",
             Field::Other {
                 syntax: "FILE",
@@ -107,7 +129,6 @@ pub(super) static HUSH: Kind<Words> = Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Queue;
 
     fn file(name: &str, text: &str) -> String {
         let file = std::env::temp_dir().join(format!("quell-hush-{name}-{}", std::process::id()));
@@ -153,10 +174,17 @@ mod tests {
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(&bad) && !error.contains('\n'), "{error}");
+            for rest in ["", " dry_run"] {
+                let instead = stand_in(&format!("hush limit 99 model {bad}{rest}")).unwrap();
+                assert_eq!(instead.canonical(), "hush limit 99 dry_run");
+            }
         }
         let error = Queue::parse("hush model /nonexistent")
             .unwrap_err()
             .to_string();
         assert!(error.contains("/nonexistent"), "{error}");
+        for other in ["hush model", "hush limit 0 model x", "lfq model x", ""] {
+            assert_eq!(stand_in(other), None, "{other}");
+        }
     }
 }

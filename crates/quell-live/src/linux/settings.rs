@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use quell_link::units::{format_rate, note_on_rate, parse_rate};
-use quell_link::{Error, Queue};
+use quell_link::{Error, Queue, words};
 use quell_qdisc::cake;
 use quell_qdisc::discipline::Wants;
 use serde::Deserialize;
@@ -155,9 +155,15 @@ impl Settings {
     /// What to say about rates that are probably not what was meant, and about words without effect.
     pub fn notes(&self) -> Vec<String> {
         let each = self.directions().into_iter();
-        each.flat_map(|d| [note_on_rate(&d.rate), note_on_nat(&d.aqm)])
-            .flatten()
-            .collect()
+        each.flat_map(|d| {
+            [
+                note_on_rate(&d.rate),
+                note_on_nat(&d.aqm),
+                d.note_on_model(),
+            ]
+        })
+        .flatten()
+        .collect()
     }
 }
 
@@ -175,12 +181,28 @@ impl Direction {
         parse_rate(&self.rate).map_or_else(|_| self.rate.clone(), format_rate)
     }
 
+    /// What is wrong with its queue's model, and what runs in its place.
+    fn broken_model(&self) -> Option<(Error, Queue)> {
+        let error = Queue::parse(&self.aqm).err()?;
+        Some((error, words::hush::stand_in(&self.aqm)?))
+    }
+
+    fn note_on_model(&self) -> Option<String> {
+        let (error, instead) = self.broken_model()?;
+        Some(format!(
+            "{}: aqm: {error}; until then `{instead}`, fq_codel's law on the same queues",
+            self.name
+        ))
+    }
+
     /// The link; an error's key is `rate` or `aqm`.
     pub fn params(&self) -> Result<Params, Error> {
         let bps = parse_rate(&self.rate).map_err(|e| e.key("rate"))?;
         // On a real link no learned controller is without a guard. Other queues do not know the word.
         let guarded = Queue::parse(&format!("{} guard", self.aqm));
         let queue = guarded.or_else(|_| Queue::parse(&self.aqm));
+        // Nor is a link without a queue because of a model that cannot be read.
+        let queue = queue.or_else(|e| words::hush::stand_in(&self.aqm).ok_or(e));
         let queue = queue.map_err(|e| e.under("aqm"))?;
         queue.check(bps).map_err(|e| e.under("aqm"))?;
         Ok(Params {
@@ -337,6 +359,10 @@ pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings
         ("rate", old.rate.is_some() == new.rate.is_some()),
         ("ingress", old.ingress.is_some() == new.ingress.is_some()),
     ];
+    // What runs is better than what stands in for a model that cannot be read.
+    if let Some((error, _)) = new.directions().iter().find_map(Direction::broken_model) {
+        return Err(error.under("aqm").at(&path.display().to_string(), None));
+    }
     match fixed.iter().find(|(_, same)| !same) {
         None => Ok(new),
         Some((key, _)) => {
@@ -353,6 +379,36 @@ pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_that_cannot_be_read_leaves_the_stand_in_at_the_start_and_is_refused_later() {
+        let with = |aqm: &str| Settings {
+            dev: Some("eth0".into()),
+            rate: Some("10mbit".into()),
+            aqm: Some(aqm.to_owned()),
+            ..Settings::default()
+        };
+        let file = std::env::temp_dir().join(format!("quell-truncated-{}", std::process::id()));
+        std::fs::write(&file, "hush 1\ntarget 1 2 3").expect("room");
+        let words = format!("hush limit 500 model {}", file.display());
+        let broken = with(&words);
+        let params = broken.directions()[0].params().expect("a queue");
+        assert_eq!(params.queue.canonical(), "hush limit 500 dry_run");
+        let [note] = &broken.notes()[..] else {
+            panic!("{:?}", broken.notes());
+        };
+        assert!(
+            note.contains("target has 3 numbers") && !note.contains('\n'),
+            "{note}"
+        );
+        let path = Path::new("live.toml");
+        let refused = changeable(&with("hush"), broken, path).expect_err("the old queue stays");
+        assert!(refused.to_string().starts_with("live.toml: "), "{refused}");
+        assert!(changeable(&with("hush"), with("hush limit 9"), path).is_ok());
+        // Other mistakes are refused at the start, too.
+        let words = words.replace("500", "0");
+        assert!(with(&words).directions()[0].params().is_err());
+    }
 
     #[test]
     fn a_list_of_processors_has_numbers_and_ranges_and_each_once() {

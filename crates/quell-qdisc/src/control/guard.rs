@@ -25,10 +25,10 @@ use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 const LOOK: Nanos = 15 * MS;
 
 /// Limit of the number of times that the quiet time doubles.
-const DOUBLINGS: u64 = 6;
+pub(crate) const DOUBLINGS: u64 = 6;
 
 /// Longest believable sojourn or time between two readings.
-const LONGEST: Nanos = 600 * SEC;
+pub(crate) const LONGEST: Nanos = 600 * SEC;
 /// Largest packet, bytes.
 const LARGEST: u64 = 1 << 16;
 
@@ -117,7 +117,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    fn count(&mut self, fault: Fault) {
+    pub(crate) fn count(&mut self, fault: Fault) {
         *match fault {
             Fault::NotANumber => &mut self.not_a_number,
             Fault::Late => &mut self.late,

@@ -79,9 +79,9 @@ pub struct FqCodel<P> {
 }
 
 /// One flow as its CoDel sees it.
-struct Source<'a, P> {
-    flows: &'a mut Flows<P>,
-    flow: FlowId,
+pub(super) struct Source<'a, P> {
+    pub(super) flows: &'a mut Flows<P>,
+    pub(super) flow: FlowId,
 }
 
 impl<P: Packet> codel::Source<P> for Source<'_, P> {

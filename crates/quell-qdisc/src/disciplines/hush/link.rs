@@ -12,6 +12,10 @@ pub const MEMORY: Nanos = 6 * PERIOD;
 const PRIOR: Nanos = 50 * MS;
 /// Packets up to this size may be the first half of a handshake, larger ones are data, bytes.
 const SMALL: u32 = 100;
+/// Ends of what is measured as a rate, bytes per second.
+pub const SLOWEST: u64 = 100;
+/// See [`SLOWEST`].
+pub const FASTEST: u64 = 1 << 40;
 /// A flow that was silent for longer may begin anew.
 const SILENCE: Nanos = SEC;
 
@@ -47,6 +51,8 @@ pub struct Link {
     idle_ns: Nanos,
     idle_ns_of_rate: Nanos,
     bytes: u64,
+    /// Bytes that ever left.
+    sent: u64,
     /// Bytes per second; 0 while unknown.
     rate: u64,
     /// Nanoseconds per byte, 16 bits behind the point.
@@ -70,6 +76,7 @@ impl Default for Link {
             idle_ns: 0,
             idle_ns_of_rate: 0,
             bytes: 0,
+            sent: 0,
             rate: 0,
             per_byte: 0,
             idle: (1 << 30) / 50,
@@ -96,6 +103,10 @@ impl Link {
     pub fn idle(&self) -> i64 {
         self.idle
     }
+    /// Bytes that left since the beginning.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
     /// How long so many bytes take on the link.
     #[inline]
     pub fn drain(&self, bytes: u64) -> Nanos {
@@ -108,7 +119,7 @@ impl Link {
     }
 
     pub(super) fn set_rate(&mut self, rate: u64) {
-        self.rate = rate.clamp(100, 1 << 40);
+        self.rate = rate.clamp(SLOWEST, FASTEST);
         self.per_byte = (SEC << 16) / self.rate;
     }
 
@@ -161,6 +172,7 @@ impl Link {
             f.handshake = now.max(QUEUED + 1);
         }
         self.bytes += u64::from(len);
+        self.sent += u64::from(len);
         if last {
             self.idle_since = now + self.drain(len.into());
         }

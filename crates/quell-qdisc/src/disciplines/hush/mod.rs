@@ -7,10 +7,12 @@
 //! - The policy ([`policy`]) sets the law each quarter of a round trip, from 2 to 100 ms; [`link`] measures what it reads.
 //! - ECN: the law marks where it can, but a flow whose window is small is dropped from, because it would not slow down enough.
 //!   ECT(1) packets are marked from a step of their own on as well.
+//! - A guard ([`guard`]) watches the policy. While it cannot be trusted, fq_codel's law serves the same queues.
 //!
 //! All arithmetic is in integers: every machine takes the same decisions. Source: quell's own; docs/hush.md.
 
 pub mod fixed;
+pub mod guard;
 pub mod law;
 pub mod link;
 pub mod model;
@@ -19,17 +21,20 @@ mod scores;
 
 use std::sync::Arc;
 
+use guard::{Guard, Reading};
 use law::{Law, Settings, Verdict};
 use link::Link;
 pub use model::Model;
 use policy::Policy;
 use scores::Scores;
 
+use super::fq_codel::Source;
+use crate::control::guard::Stats;
 use crate::parts::flows::{FlowId, Flows, of_flow};
 use crate::parts::ring::Ring;
 use crate::{
     Admission, Discipline, DropCause, Drops, Ecn, Gauges, Got, KnobSet, Knobs, MTU, NEVER, Nanos,
-    Packet, Rng,
+    Packet, PolicyGauges, Rng, codel,
 };
 
 /// In what order packets leave.
@@ -61,6 +66,8 @@ pub struct Params {
     pub order: Order,
     /// The policy's numbers (default: those that quell ships).
     pub model: Arc<Model>,
+    /// fq_codel's law decides; what the policy would have set is only counted (default off).
+    pub dry_run: bool,
 }
 
 impl Default for Params {
@@ -73,6 +80,7 @@ impl Default for Params {
             ecn: true,
             order: Order::Fair,
             model: Model::shipped(),
+            dry_run: false,
         }
     }
 }
@@ -101,15 +109,16 @@ impl Params {
 
 /// What a full queue drops at once, at most, packets: as fq_codel.
 const BATCH: u32 = 64;
-/// A sixteenth of the bytes that a flow was served lately counts as if it were queued.
-const SERVICE: u32 = 4;
-
-/// What decides which flow pays: bytes queued, and a share of those served lately; 0 without a packet.
+/// What decides which flow pays: bytes queued, and this share of those served lately; 0 without a packet.
 #[inline]
-fn score<P: Packet>(flows: &Flows<P>, link: &Link, flow: FlowId) -> u32 {
+fn score<P: Packet>(flows: &Flows<P>, link: &Link, service: i32, flow: FlowId) -> u32 {
     match flows.backlog(flow) {
         0 => 0,
-        queued => queued.saturating_add(link.served(flow) >> SERVICE),
+        queued => {
+            // The share is at most 1.
+            let served = u64::from(link.served(flow)) * service as u64;
+            queued.saturating_add((served >> fixed::Q) as u32)
+        }
     }
 }
 
@@ -118,6 +127,76 @@ fn score<P: Packet>(flows: &Flows<P>, link: &Link, flow: FlowId) -> u32 {
 struct Arrivals {
     turns: Ring<FlowId>,
     skips: Vec<u32>,
+}
+
+impl Arrivals {
+    /// The flow whose packet leaves next; turns that a drop made void go.
+    #[inline]
+    fn next(&mut self) -> Option<FlowId> {
+        loop {
+            let flow = *self.turns.front()?;
+            let skips = of_flow(&mut self.skips, flow);
+            if *skips == 0 {
+                return Some(flow);
+            }
+            *skips -= 1;
+            self.turns.pop();
+        }
+    }
+}
+
+/// All queues in the order of arrival, as a CoDel sees them.
+struct InTurn<'a, P> {
+    flows: &'a mut Flows<P>,
+    arrivals: &'a mut Arrivals,
+    next: Option<FlowId>,
+}
+
+impl<'a, P: Packet> InTurn<'a, P> {
+    fn new(flows: &'a mut Flows<P>, arrivals: &'a mut Arrivals) -> Self {
+        let next = arrivals.next();
+        Self {
+            flows,
+            arrivals,
+            next,
+        }
+    }
+}
+
+impl<P: Packet> codel::Source<P> for InTurn<'_, P> {
+    fn head(&self) -> Option<&P> {
+        self.flows.front(self.next?)
+    }
+    fn pop(&mut self) -> Option<P> {
+        let packet = self.flows.pop(self.next?);
+        self.arrivals.turns.pop();
+        self.next = self.arrivals.next();
+        packet
+    }
+    fn backlog_bytes(&self) -> u64 {
+        self.flows.bytes()
+    }
+}
+
+/// What serves the queues while the policy cannot be trusted: a CoDel for each, with fq_codel's defaults.
+#[derive(Clone, Debug)]
+struct StandIn {
+    codel: codel::Params,
+    laws: Vec<codel::State>,
+    stats: codel::Stats,
+}
+
+impl StandIn {
+    fn new(ecn: bool) -> Self {
+        Self {
+            codel: codel::Params {
+                ecn,
+                ..codel::Params::default()
+            },
+            laws: Vec::new(),
+            stats: codel::Stats::default(),
+        }
+    }
 }
 
 /// The queue.
@@ -134,6 +213,10 @@ pub struct Hush<P> {
     law: Law,
     policy: Box<Policy>,
     settings: Settings,
+    guard: Box<Guard>,
+    /// The guard's verdict, where each packet finds it.
+    trusted: bool,
+    stand_in: Box<StandIn>,
     marks: u64,
 }
 
@@ -157,6 +240,9 @@ impl<P: Packet> Hush<P> {
                 step: NEVER,
                 power: 0,
             },
+            guard: Box::new(Guard::new(params.dry_run)),
+            trusted: !params.dry_run,
+            stand_in: Box::new(StandIn::new(params.ecn)),
             marks: 0,
             params,
         }
@@ -185,10 +271,11 @@ impl<P: Packet> Hush<P> {
         }
         match self.params.order {
             Order::Single => Some(0),
-            _ => Some(
-                self.scores
-                    .most(|flow| score(&self.flows, &self.link, flow)),
-            ),
+            _ => {
+                let (flows, link, service) = (&self.flows, &self.link, self.params.model.service);
+                let most = |flow| score(flows, link, service, flow);
+                Some(self.scores.most(most))
+            }
         }
     }
 
@@ -251,9 +338,27 @@ impl<P: Packet> Hush<P> {
         if now >= self.policy.due {
             let (model, link) = (&self.params.model, &self.link);
             self.settings = self.policy.decide(now, model, link, &mut self.law);
+            self.supervise(now);
         }
         self.law.tune(&self.settings, self.link.rate());
         self.due = self.link.due.min(self.policy.due);
+    }
+
+    /// Lets the guard look at the policy's turn.
+    fn supervise(&mut self, now: Nanos) {
+        let reading = Reading {
+            rate: self.link.rate(),
+            round_trip: self.link.round_trip(),
+            head_age: self.flows.head_age(now),
+            queued: self.flows.bytes(),
+            sent: self.link.sent(),
+        };
+        let target = self.stand_in.codel.target;
+        if (self.guard).turn(now, &reading, &self.settings, target) {
+            // What it remembers is of the time before.
+            self.law = Law::default();
+        }
+        self.trusted = self.guard.trusts();
     }
 
     /// What the law asks for now.
@@ -305,16 +410,57 @@ impl<P: Packet> Hush<P> {
                 }
                 self.flows.found_empty(flow);
             },
-            Order::Arrival => loop {
-                let flow = self.arrivals.turns.pop()?;
-                let skips = of_flow(&mut self.arrivals.skips, flow);
-                if *skips == 0 {
-                    return Some(flow);
-                }
-                *skips -= 1;
-            },
+            Order::Arrival => {
+                let flow = self.arrivals.next()?;
+                self.arrivals.turns.pop();
+                Some(flow)
+            }
             Order::Single => (!self.flows.is_empty()).then_some(0),
         }
+    }
+
+    /// The packet that leaves as the law has it, and the queue that it lay in.
+    #[inline]
+    fn next<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
+        if !self.flows.is_empty() {
+            self.obey(now, drops);
+        }
+        let queue = self.turn()?;
+        self.step(now, queue);
+        Some((queue, self.flows.pop(queue)?))
+    }
+
+    /// The same by fq_codel's law: one CoDel for each queue, or one for all where packets leave in the order of arrival.
+    #[cold]
+    fn next_of_stand_in<D: Drops<P>>(&mut self, now: Nanos, drops: &mut D) -> Option<(FlowId, P)> {
+        let law = &mut *self.stand_in;
+        let (codel, stats, flows) = (&law.codel, &mut law.stats, &mut self.flows);
+        let got = match self.params.order {
+            Order::Fair => loop {
+                let flow = flows.next_turn(self.params.quantum)?;
+                let state = of_flow(&mut law.laws, flow);
+                let queue = &mut Source { flows, flow };
+                match codel::dequeue(codel, state, stats, now, queue, drops) {
+                    Got::Packet(packet) => return Some((flow, packet)),
+                    _ => flows.found_empty(flow),
+                }
+            },
+            Order::Arrival => {
+                let state = of_flow(&mut law.laws, 0);
+                let queue = &mut InTurn::new(flows, &mut self.arrivals);
+                codel::dequeue(codel, state, stats, now, queue, drops)
+            }
+            Order::Single => {
+                let state = of_flow(&mut law.laws, 0);
+                let queue = &mut Source { flows, flow: 0 };
+                codel::dequeue(codel, state, stats, now, queue, drops)
+            }
+        };
+        let Got::Packet(packet) = got else {
+            return None;
+        };
+        let flow = self.flows.flow_of(self.flows.scale(packet.flow_hash()));
+        Some((flow, packet))
     }
 
     /// Marks the head of a queue if it is of a scalable flow and waited for longer than the step, unless it is all there is.
@@ -349,8 +495,9 @@ impl<P: Packet> Discipline<P> for Hush<P> {
             Order::Arrival => drop(self.arrivals.turns.push(flow)),
             Order::Single => (),
         }
-        self.scores
-            .raise(queue, score(&self.flows, &self.link, queue));
+        let service = self.params.model.service;
+        let score = score(&self.flows, &self.link, service, queue);
+        self.scores.raise(queue, score);
         if self.full() {
             self.drop_batch(now, drops);
         }
@@ -358,31 +505,25 @@ impl<P: Packet> Discipline<P> for Hush<P> {
 
     #[inline]
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
-        if !self.flows.is_empty() {
-            if now >= self.due {
-                self.learn(now);
-            }
-            self.obey(now, drops);
+        if !self.flows.is_empty() && now >= self.due {
+            self.learn(now);
         }
-        let Some(queue) = self.turn() else {
+        let next = match self.trusted {
+            true => self.next(now, drops),
+            false => self.next_of_stand_in(now, drops),
+        };
+        let Some((queue, packet)) = next else {
             self.link.found_empty(now);
             return Got::Empty;
         };
-        self.step(now, queue);
-        let got = self.flows.pop(queue);
-        match &got {
-            None => Got::Empty,
-            Some(packet) => {
-                let len = packet.len();
-                let flow = match self.params.order {
-                    Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
-                    _ => queue,
-                };
-                self.flows.get_mut(queue).deficit -= len as i32;
-                self.link.departed(now, flow, len, self.flows.is_empty());
-                Got::Packet(*packet)
-            }
-        }
+        let len = packet.len();
+        let flow = match self.params.order {
+            Order::Single => (self.flows).flow_of(self.flows.scale(packet.flow_hash())),
+            _ => queue,
+        };
+        self.flows.get_mut(queue).deficit -= len as i32;
+        self.link.departed(now, flow, len, self.flows.is_empty());
+        Got::Packet(packet)
     }
 
     #[inline]
@@ -396,13 +537,13 @@ impl<P: Packet> Discipline<P> for Hush<P> {
     }
 
     fn marks(&self) -> u64 {
-        self.marks
+        self.marks + self.stand_in.stats.marks
     }
 
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit;
         gauges.head_age = self.flows.head_age(now);
-        gauges.marks = self.marks;
+        gauges.marks = self.marks();
     }
 
     fn flows(&self) -> Option<&Flows<P>> {
@@ -412,6 +553,24 @@ impl<P: Packet> Discipline<P> for Hush<P> {
     fn admit(&mut self, _now: Nanos, packet: &P) -> Option<Admission> {
         let bucket = self.flows.scale(packet.flow_hash());
         (self.params.order != Order::Single).then(|| self.flows.admit(bucket))
+    }
+
+    fn policy(&self) -> Option<PolicyGauges> {
+        let s = &self.settings;
+        (s.target != NEVER).then(|| PolicyGauges {
+            target: s.target,
+            wait: s.wait,
+            hold: s.hold,
+            cap: s.cap,
+            idle: self.link.idle() as f64 / (1 << 30) as f64,
+            round_trip: self.link.round_trip(),
+            flows: self.link.flows(),
+            trusted: self.trusted,
+        })
+    }
+
+    fn guard(&self) -> Option<&Stats> {
+        Some(self.guard.stats())
     }
 
     fn knobs(&self) -> KnobSet {

@@ -32,6 +32,8 @@ pub struct Model {
     pub longest: i32,
     /// A flow with a smaller window, packets, is dropped from where others are marked.
     pub window: i32,
+    /// Share of the bytes that a flow was served lately that counts as if it were queued, where a flow is chosen that pays.
+    pub service: i32,
 }
 
 /// The text of the model that quell ships.
@@ -39,10 +41,11 @@ pub const TEXT: &str = include_str!("shipped.txt");
 
 const ROWS: [&str; 5] = ["target", "wait", "hold", "cap", "step"];
 /// Word, least and most.
-const NUMBERS: [(&str, f64, f64); 3] = [
+const NUMBERS: [(&str, f64, f64); 4] = [
     ("power", 0.0, 2.0),
     ("longest", 0.0001, 1.0),
     ("window", 0.0, 1000.0),
+    ("service", 0.0, 1.0),
 ];
 /// No weight is larger.
 const MOST: f64 = 100.0;
@@ -108,7 +111,7 @@ impl Model {
             return Err(lacks("end"));
         }
         let [target, wait, hold, cap, step] = rows;
-        let [power, longest, window] = numbers;
+        let [power, longest, window, service] = numbers;
         Ok(Self {
             target: target.ok_or_else(|| lacks("target"))?,
             wait: wait.ok_or_else(|| lacks("wait"))?,
@@ -118,6 +121,7 @@ impl Model {
             power: power.ok_or_else(|| lacks("power"))?,
             longest: longest.ok_or_else(|| lacks("longest"))?,
             window: window.ok_or_else(|| lacks("window"))?,
+            service: service.ok_or_else(|| lacks("service"))?,
         })
     }
 }

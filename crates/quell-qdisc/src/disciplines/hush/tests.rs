@@ -215,3 +215,105 @@ fn decisions_are_the_same_bits_on_every_machine() {
         (1_491_625, 1_004_276_995, 12_330_518_679_298_913_486)
     );
 }
+
+/// A policy that does nothing: its target is a second, its waits are 20 round trips, and it has no cap.
+fn idle_policy() -> Arc<Model> {
+    let zeros = "0 0 0 0 0 0 0 0";
+    let rows = [
+        ("target", 5),
+        ("wait", 5),
+        ("hold", 5),
+        ("cap", 90),
+        ("step", 5),
+    ];
+    let rows: String = rows
+        .map(|(word, x)| format!("{word} {x} {zeros}\n"))
+        .concat();
+    let text = format!("hush 1\n{rows}power 0\nlongest 1\nwindow 4\nservice 0.0625\nend\n");
+    Arc::new(Model::parse(&text).expect("a model"))
+}
+
+#[test]
+fn a_policy_that_lets_the_backlog_grow_is_replaced_by_fq_codels_law_on_the_same_queues() {
+    for order in [Order::Fair, Order::Arrival, Order::Single] {
+        let mut bed = Bed::new(Params {
+            order,
+            model: idle_policy(),
+            ..Params::default()
+        });
+        // Three packets in two milliseconds, unresponsive.
+        let out = bed.run(20_000, Ecn::NotEct, |i| {
+            vec![(i % 3) as u32; 1 + (i % 2) as usize]
+        });
+        assert!(out.len() >= 19_990, "{order:?}: {}", out.len());
+        assert!(order == Order::Fair || out.windows(2).all(|pair| pair[0].id < pair[1].id));
+        let stats = *bed.q.guard().expect("counts");
+        assert!(
+            stats.fallbacks >= 1 && stats.stuck >= 1,
+            "{order:?}: {stats:?}"
+        );
+        assert!(!bed.drops.is_empty(), "{order:?}");
+        let mut left = 0;
+        while bed.take().is_some() {
+            left += 1;
+        }
+        assert_eq!(
+            left + out.len() + bed.drops.len(),
+            bed.id as usize,
+            "{order:?}"
+        );
+        assert!(bed.q.is_empty());
+    }
+}
+
+#[test]
+fn a_dry_run_is_fq_codel_packet_for_packet() {
+    let load = |i: u64| match i % 8 {
+        0 => vec![1, 2, 1],
+        7 => vec![],
+        _ => vec![(i % 5) as u32],
+    };
+    for ecn in [Ecn::NotEct, Ecn::Ect0] {
+        let mut bed = Bed::new(Params {
+            dry_run: true,
+            ..Params::default()
+        });
+        let out = bed.run(20_000, ecn, load);
+        let (mut q, mut now, mut id) = (crate::fq_codel::FqCodel::new(Default::default()), SEC, 0);
+        let (mut rng, mut drops) = (Rng::new(1, "hush"), Vec::new());
+        let mut theirs = Vec::new();
+        for i in 0..20_000 {
+            now += MS;
+            for flow in load(i) {
+                let packet = TestPacket::new(id, 1500, hash(flow), ecn);
+                q.enqueue(now, packet, &mut rng, &mut drops);
+                id += 1;
+            }
+            if let Got::Packet(packet) = q.dequeue(now, &mut rng, &mut drops) {
+                theirs.push(packet);
+            }
+        }
+        assert_eq!((out, &bed.drops), (theirs, &drops));
+        assert_eq!(
+            (bed.q.marks(), drops.is_empty()),
+            (q.marks(), ecn == Ecn::Ect0)
+        );
+        assert!(q.marks() + drops.len() as u64 > 100);
+        let stats = bed.q.guard().expect("counts");
+        assert!(stats.decisions > 100 && stats.learned == 0 && stats.fallbacks == 0);
+        assert!(bed.q.policy().is_some_and(|p| !p.trusted));
+    }
+}
+
+#[test]
+fn the_shipped_policy_is_trusted_on_steady_and_overloaded_links() {
+    for load in [2, 3] {
+        let mut bed = Bed::new(Params::default());
+        assert_eq!(bed.q.policy(), None);
+        bed.run(20_000, Ecn::NotEct, |i| vec![(i % 7) as u32; load]);
+        let stats = bed.q.guard().expect("counts");
+        assert_eq!((stats.fallbacks, stats.learned), (0, stats.decisions));
+        let shown = bed.q.policy().expect("readings");
+        assert!(shown.trusted && shown.flows == 7 && shown.target == bed.q.settings().target);
+    }
+}

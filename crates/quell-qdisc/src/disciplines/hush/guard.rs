@@ -1,0 +1,260 @@
+//! The guard of the policy: fq_codel's law, on the same queues, replaces law and policy while these cannot be trusted.
+//!
+//! [`crate::control::guard`] supervises controllers that turn a queue's knobs. This policy sets a law inside the queue, so it is
+//! supervised here, at each of its turns, by those of the same rules that apply:
+//! - a reading that cannot be true is `OutOfRange`;
+//! - a backlog that would take more than 250 ms (two round trips, where these are longer) to drain, all through a second (ten
+//!   round trips), is `Stuck`; the quiet time after that doubles each time, up to 64 times.
+//!
+//! The other rules have no case here. A model's file is checked when it is read; from then on all is computed in integers, each
+//! setting is brought into a range, and the driver's time only grows: nothing is infinite, late or stale. A policy that gives
+//! goodput away is not found, since a queue cannot distinguish that from traffic that has nothing to send.
+
+use super::law::Settings;
+use crate::control::guard::{DOUBLINGS, Fault, LONGEST, Params, Stats};
+use crate::{MS, Nanos};
+
+/// What the guard looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// The measured rate, bytes per second.
+    pub rate: u64,
+    /// The usual round trip.
+    pub round_trip: Nanos,
+    /// How long the head of some queue has waited.
+    pub head_age: Nanos,
+    /// Bytes queued.
+    pub queued: u64,
+    /// Bytes that left since the queue was made.
+    pub sent: u64,
+}
+
+impl Reading {
+    /// Rates at the ends of what the measurement allows are no rates, and nobody waits ten minutes.
+    fn is_impossible(&self) -> bool {
+        self.rate <= super::link::SLOWEST
+            || self.rate >= super::link::FASTEST
+            || self.head_age > LONGEST
+    }
+}
+
+/// One stretch of time, as long as the quiet time: the least backlog in it, against what left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    began: Nanos,
+    last: Nanos,
+    sent: u64,
+    least: u64,
+}
+
+/// The guard's state.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    dry_run: bool,
+    trusted: bool,
+    /// The policy decides again from then on.
+    until: Nanos,
+    doublings: u64,
+    stretch: Option<Stretch>,
+    stats: Stats,
+}
+
+impl Guard {
+    /// With `dry_run` the policy is never followed, and what it would have set is counted.
+    pub fn new(dry_run: bool) -> Self {
+        Self {
+            dry_run,
+            trusted: !dry_run,
+            until: 0,
+            doublings: 0,
+            stretch: None,
+            stats: Stats::default(),
+        }
+    }
+
+    /// The policy decides.
+    #[inline]
+    pub fn trusts(&self) -> bool {
+        self.trusted
+    }
+
+    /// What it did so far; the knob of its means is the target, milliseconds.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The policy proposes these settings on this reading; `stand_in` is the target in force where they are not taken. True if
+    /// the policy is in charge again from now on.
+    pub fn turn(
+        &mut self,
+        now: Nanos,
+        reading: &Reading,
+        proposed: &Settings,
+        stand_in: Nanos,
+    ) -> bool {
+        let quiet = Params::default().quiet.max(10 * reading.round_trip);
+        let fault = match reading.is_impossible() {
+            true => Some(Fault::OutOfRange),
+            false if self.trusted => self.without_effect(now, reading, quiet),
+            false => None,
+        };
+        if let Some(fault) = fault {
+            self.stats.count(fault);
+            if fault == Fault::Stuck {
+                self.doublings = (self.doublings + 1).min(DOUBLINGS);
+            }
+            self.until = now.saturating_add(quiet << self.doublings);
+        }
+        let trusted = !self.dry_run && now >= self.until;
+        self.stats.decisions += 1;
+        self.stats.learned += u64::from(trusted);
+        self.stats.fallbacks += u64::from(self.trusted && !trusted);
+        let back = !self.trusted && trusted;
+        self.stats.handed_back += u64::from(back);
+        if !trusted {
+            self.stretch = None;
+        }
+        self.trusted = trusted;
+        if fault.is_none() {
+            let ms = |time: Nanos| time as f64 / MS as f64;
+            let set = if trusted { proposed.target } else { stand_in };
+            self.stats.proposals += 1;
+            self.stats.proposed_sum += ms(proposed.target);
+            self.stats.set_sum += ms(set);
+        }
+        back
+    }
+
+    /// Returns `Stuck` if the backlog was too long all through a stretch. While nothing leaves, no law shortens it.
+    fn without_effect(&mut self, now: Nanos, r: &Reading, quiet: Nanos) -> Option<Fault> {
+        let here = Stretch {
+            began: now,
+            last: now,
+            sent: r.sent,
+            least: r.queued,
+        };
+        let stretch = self.stretch.get_or_insert(here);
+        if now.saturating_sub(stretch.last) > quiet / 2 {
+            *stretch = here;
+        }
+        stretch.last = now;
+        stretch.least = stretch.least.min(r.queued);
+        let span = now.saturating_sub(stretch.began);
+        if span < quiet {
+            return None;
+        }
+        let (least, left) = (stretch.least, r.sent - stretch.sent);
+        *stretch = here;
+        let longest = Params::default().delay.max(2 * r.round_trip);
+        let stuck = u128::from(least) * u128::from(span) > u128::from(left) * u128::from(longest);
+        (stuck && left > 0).then_some(Fault::Stuck)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NEVER, SEC};
+
+    const SETTINGS: Settings = Settings {
+        target: 10 * MS,
+        wait: MS,
+        hold: MS,
+        cap: NEVER,
+        step: MS,
+        power: 0,
+    };
+
+    /// A link of a megabyte per second that is busy since time 0, with so many bytes queued.
+    fn reading(now: Nanos, queued: u64) -> Reading {
+        Reading {
+            rate: 1_000_000,
+            round_trip: 20 * MS,
+            head_age: 0,
+            queued,
+            sent: now / 1000,
+        }
+    }
+
+    /// Turns each 10 ms from `from` to `to`, seconds; whether the policy is in charge after each.
+    fn turns(guard: &mut Guard, from: u64, to: u64, queued: u64) -> Vec<bool> {
+        let turn = |i: u64| {
+            let now = i * 10 * MS;
+            guard.turn(now, &reading(now, queued), &SETTINGS, 5 * MS);
+            guard.trusts()
+        };
+        (100 * from..100 * to).map(turn).collect()
+    }
+
+    #[test]
+    fn a_backlog_that_stays_long_brings_the_stand_in_for_twice_the_quiet_time_then_for_four_times()
+    {
+        let mut guard = Guard::new(false);
+        // 200 ms may stay for ever.
+        assert!(!turns(&mut guard, 0, 30, 200_000).contains(&false));
+        let looks = turns(&mut guard, 30, 39, 300_000);
+        let changes: Vec<_> = (1..looks.len())
+            .filter(|i| looks[*i] != looks[i - 1])
+            .collect();
+        // A stretch may have begun just before; 2 s and then 4 s without the policy, a second with it.
+        assert_eq!(
+            changes[1..4],
+            [changes[0] + 200, changes[0] + 301, changes[0] + 701]
+        );
+        assert!(changes[0] <= 200, "{changes:?}");
+        let s = guard.stats();
+        assert_eq!((s.stuck, s.fallbacks, s.out_of_range), (2, 2, 0));
+        assert!(s.handed_back >= 1 && s.learned < s.decisions);
+        assert!((s.proposed_sum / s.proposals as f64 - 10.0).abs() < 1e-9);
+        assert!(s.set_sum < s.proposed_sum);
+    }
+
+    #[test]
+    fn a_backlog_that_drains_once_in_a_while_a_long_round_trip_or_a_link_that_stands_are_no_fault()
+    {
+        let mut guard = Guard::new(false);
+        for i in 0..2000 {
+            let now = i * 10 * MS;
+            let queued = if i % 90 == 0 { 100_000 } else { 900_000 };
+            guard.turn(now, &reading(now, queued), &SETTINGS, 5 * MS);
+        }
+        for i in 2000..4000 {
+            let now = i * 10 * MS;
+            let far = Reading {
+                round_trip: 200 * MS,
+                ..reading(now, 350_000)
+            };
+            guard.turn(now, &far, &SETTINGS, 5 * MS);
+        }
+        for i in 4000..5000 {
+            let stands = Reading {
+                sent: 5000 * 10_000,
+                ..reading(0, 900_000)
+            };
+            guard.turn(i * 10 * MS, &stands, &SETTINGS, 5 * MS);
+        }
+        assert!(guard.trusts() && guard.stats().fallbacks == 0, "{guard:?}");
+    }
+
+    #[test]
+    fn an_impossible_reading_brings_the_stand_in_for_a_second() {
+        for bad in [
+            Reading {
+                rate: u64::MAX,
+                ..reading(SEC, 0)
+            },
+            Reading {
+                head_age: LONGEST + 1,
+                ..reading(SEC, 0)
+            },
+        ] {
+            let mut guard = Guard::new(false);
+            guard.turn(SEC, &bad, &SETTINGS, 5 * MS);
+            assert!(!guard.trusts());
+            assert!(!guard.turn(2 * SEC - 1, &reading(2 * SEC, 0), &SETTINGS, 5 * MS));
+            assert!(guard.turn(2 * SEC, &reading(2 * SEC, 0), &SETTINGS, 5 * MS));
+            let s = guard.stats();
+            assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
+        }
+    }
+}
