@@ -106,6 +106,54 @@ def test_the_cost_rises_with_delay_loss_and_unfairness_and_steeply_with_lost_goo
     assert hush.cost(run(10.0, 5.0, jain=0.49), bar) == pytest.approx(half + 1.0)
 
 
+@pytest.fixture
+def ablation(hush: Any) -> Any:
+    from quell.train import ablate
+
+    return ablate
+
+
+def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(hush: Any, ablation: Any) -> None:
+    whole, drawn = hush.shipped(), links.draw(5, 3)
+    # As if a constant were all that there is: the settings' level is the constant's, less 1 without the idle share.
+    level = dict.fromkeys(ablation.SETTINGS, 0.0)
+
+    def levels(model: Any) -> dict[str, float]:
+        return level if model["target"][4] else dict.fromkeys(level, -1.0)
+
+    found = ablation.parts(whole, drawn, levels)
+    less = found["without idle share"]
+    assert [row[4] for word, row in less.items() if len(row) > 1] == [0.0] * 5
+    assert less["target"][0] == whole["target"][0] + 1
+    assert less["hold"] == whole["hold"], "which the idle share does not enter"
+    known = whole["step"][3] * sum(math.log(link.flows) for link in drawn) / 3
+    assert found["without flows"]["step"][0] == pytest.approx(whole["step"][0] + known)
+    assert found["without all features"]["target"][1:] == [0.0] * 8
+    assert found["the flow with most bytes queued pays"] == whole | {"service": [0.0]}
+
+
+def test_numbers_vary_by_a_fifth_and_constants_by_a_fifth_of_what_they_set(hush: Any, ablation: Any) -> None:
+    whole = hush.shipped()
+    varied = ablation.numbers(whole)
+    assert len(varied) == sum(number != 0 for row in whole.values() for number in row)
+    less, more = varied["target, constant"]
+    assert math.exp(less["target"][0] - whole["target"][0]) == pytest.approx(0.8)
+    assert math.exp(more["target"][0] - whole["target"][0]) == pytest.approx(1.2)
+    assert varied["power"][1]["power"][0] == pytest.approx(1.2 * whole["power"][0])
+    assert varied["target, idle share"][0]["target"][4] == pytest.approx(0.8 * whole["target"][4])
+
+
+def test_an_ablation_prints_both_tables(hush: Any, ablation: Any) -> None:
+    [link] = [x for x in links.draw(3, 40, length=0.1) if x.rate_mbps < 20][:1]
+    text = ablation.ablate(hush.shipped(), [link])
+    first, second = text.split("\n\n")
+    assert first.splitlines()[2].startswith("| as shipped |")
+    assert "| without idle share | " in first
+    assert "| fq_codel's law on the same queues | " in first
+    assert second.startswith("| number | 20 % less | 20 % more |")
+    assert "| service | " in second
+
+
 def test_a_resumed_search_ends_with_the_same_model(hush: Any, tmp_path: Path) -> None:
     def train(name: str, generations: int, resume: bool = False) -> str:
         arguments = hush.Arguments(

@@ -336,7 +336,8 @@ def train_learnqueue(
 @training.command(
     "hush",
     epilog="Examples:\n\n  quell train hush --judge\n\n  quell train hush --generations 100 --out mine.txt\n\n"
-    "  quell train hush --judge --aqm 'hush model mine.txt' --aqm 'hush single' --links 100 --set 5",
+    "  quell train hush --judge --aqm 'hush model mine.txt' --aqm 'hush single' --links 100 --set 5\n\n"
+    "  quell train hush --judge --ablate --links 20 --seeds 1",
 )
 def train_hush(
     generations: Annotated[int, typer.Option(metavar="N", min=1, help="Of CMA-ES.")] = 30,
@@ -359,6 +360,10 @@ def train_hush(
         int, typer.Option("--set", metavar="SEED", min=0, help="Judging: the seed that links are drawn from.")
     ] = 1001,
     each: Annotated[bool, typer.Option("--each", help="Judging: a row for every link too.")] = False,
+    ablate: Annotated[
+        bool,
+        typer.Option("--ablate", help="Judging: take each part of --model away, and vary each of its numbers by 20 %."),
+    ] = False,
     resume: Resume = False,
     tensorboard: Tensorboard = None,
     ray: Ray = None,
@@ -370,6 +375,15 @@ def train_hush(
     if judge:
         from quell.train import links as random_links
 
+        if ablate:
+            train.need_torch("cma")
+            from quell.train import ablate as ablation
+            from quell.train import hush
+
+            whole = hush.shipped() if model is None else hush.read(model)
+            with executor(ray) as on:
+                print(ablation.ablate(whole, random_links.draw(which, links, seeds), on))
+            return 0
         queues = [_core.queue(words) for words in aqm or ["hush", "hush in_order", "hush single"]]
         with executor(ray) as on:
             print(random_links.judge(random_links.draw(which, links, seeds), queues, each_link=each, on=on))

@@ -1,0 +1,168 @@
+"""Hush: what each of its parts is worth, and how much each of its numbers matters.
+
+Every variant meets the same links with the same seeds as the model itself (common random numbers). A figure is the
+difference of the mean cost (`quell.train.hush.cost`) to the model's, with a 95 % interval from a bootstrap over links:
+above 0 the variant is worse. Where a feature is taken away, the constants of the settings that it entered are moved so
+that their geometric means over the links stay what they were; else a table would show a wrong operating point, not a
+missing feature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from quell.executor import HERE, Executor
+from quell.experiment import Job, run_each
+from quell.output import bar
+from quell.train.hush import Model, cost, write
+from quell.train.links import CLASSICS, Bar, Link, Run, Score, bars, geometric, interval, simulate
+
+FEATURES = (
+    "round trip", "packet time", "flows", "idle share", "actions per round trip", "trough", "peak",
+    "packets per flow",
+)  # fmt: skip
+"""Those that a row of a model has behind its constant."""
+SETTINGS = ("target", "wait", "hold", "cap")
+"""The rows whose values a record shows."""
+BY = 0.2
+"""Part of itself by which a number is varied; a constant, whose exponential is a setting, by so much of the setting."""
+BINS = 60
+Levels = Callable[[Model], Mapping[str, float]]
+"""Gives the mean of each setting's logarithm."""
+
+
+def _varied(model: Model, word: str, k: int, factor: float) -> Model:
+    """Multiply a number; of a row's constant, multiply what it sets."""
+    changed = {name: list(row) for name, row in model.items()}
+    constant = len(changed[word]) > 1 and k == 0
+    changed[word][k] = changed[word][k] + math.log(factor) if constant else changed[word][k] * factor
+    return changed
+
+
+def _with(model: Model, **rows: Sequence[float]) -> Model:
+    return model | {word: list(row) for word, row in rows.items()}
+
+
+def _without(model: Model, *features: int) -> Model:
+    return {
+        word: [0.0 if len(row) > 1 and k in features else number for k, number in enumerate(row)]
+        for word, row in model.items()
+    }
+
+
+def _levels(links: Sequence[Link], words: str, on: Executor) -> dict[str, float]:
+    """Give the mean of each setting's logarithm over the bins after the warm-up and over the links."""
+
+    def reduce(record: dict[str, Any]) -> dict[str, float | None]:
+        policy = (record["series"] or {}).get("policy") or {}
+        found: dict[str, float | None] = {}
+        for name in SETTINGS:
+            seen = [v for v in policy.get(f"{name}_ms", [])[BINS // 3 :] if v]
+            found[name] = fmean(map(math.log, seen)) if seen else None
+        return found
+
+    jobs = [(link.scenario, Job(words, link.scenario.run_seed(0), link.scenario.duration_s / BINS)) for link in links]
+    each = run_each(jobs, reduce, on=on)
+    return {name: fmean([x for one in each if (x := one[name]) is not None] or [0.0]) for name in SETTINGS}
+
+
+def _centred(model: Model, full: Model, features: Sequence[int], links: Sequence[Link], levels: Levels) -> Model:
+    """Move the constants of a model without features so that the settings keep their geometric means."""
+    changed = {word: list(row) for word, row in model.items()}
+    before, now = levels(full), levels(model)
+    for name in SETTINGS:
+        if any(full[name][k] for k in features):
+            changed[name][0] += before[name] - now[name]
+    # The step depends on what is known of the link alone.
+    known = {
+        1: fmean(math.log(x.rtt_ms / 30) for x in links), 2: fmean(math.log(12.112 / x.rate_mbps) for x in links),
+        3: fmean(math.log(x.flows) for x in links),
+    }  # fmt: skip
+    changed["step"][0] += sum(full["step"][k] * known.get(k, 0.0) for k in features)
+    return changed
+
+
+def parts(model: Model, links: Sequence[Link], levels: Levels) -> dict[str, Model]:
+    """Name the variants that lack something, or do it otherwise."""
+    found = {}
+    for k, name in enumerate(FEATURES, 1):
+        if any(row[k] for row in model.values() if len(row) > 1):
+            found[f"without {name}"] = _centred(_without(model, k), model, [k], links, levels)
+    every = range(1, len(FEATURES) + 1)
+    found["without all features"] = _centred(_without(model, *every), model, every, links, levels)
+    return found | {
+        "the flow with most bytes queued pays": _with(model, service=[0.0]),
+        "bytes served lately count in full": _with(model, service=[1.0]),
+        "small windows are marked too": _with(model, window=[0.0]),
+        "no flow is marked by the law": _with(model, window=[1000.0]),
+        "no cap": _with(model, cap=[50.0] + [0.0] * len(FEATURES)),
+    }
+
+
+def numbers(model: Model) -> dict[str, tuple[Model, Model]]:
+    """Name each number, with the models in which it is smaller and larger."""
+    return {
+        word + (f", {('constant', *FEATURES)[k]}" if len(row) > 1 else ""): (
+            _varied(model, word, k, 1 - BY), _varied(model, word, k, 1 + BY)
+        )
+        for word, row in model.items() for k, number in enumerate(row) if number
+    }  # fmt: skip
+
+
+def _compare(mine: Sequence[Run], base: Sequence[float], against: Sequence[Bar]) -> tuple[float, float, float]:
+    """Give the difference of the mean cost to the model's, and its interval."""
+    costs = [cost(run, bar) for run, bar in zip(mine, against, strict=True)]
+    return interval([a - b for a, b in zip(costs, base, strict=True)], fmean)
+
+
+def _cell(change: tuple[float, float, float]) -> str:
+    mean, low, high = change
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]" + (" *" if low > 0 or high < 0 else "")
+
+
+def ablate(model: Model, links: Sequence[Link], on: Executor = HERE) -> str:
+    """Write the two tables as Markdown: parts taken away, numbers varied. A star: the interval excludes 0."""
+    with TemporaryDirectory(prefix="quell-hush-") as folder:
+
+        def words(variant: Model) -> str:
+            text = write(variant)
+            file = Path(folder) / f"{len(list(Path(folder).iterdir()))}.txt"
+            file.write_text(text)
+            return f"hush model {file}"
+
+        def levels(variant: Model) -> Mapping[str, float]:
+            return _levels(links, words(variant), on)
+
+        whole = words(model)
+        lacking = {name: words(variant) for name, variant in parts(model, links, levels).items()}
+        lacking["fq_codel's law on the same queues"] = "hush dry_run"
+        varied = {name: (words(less), words(more)) for name, (less, more) in numbers(model).items()}
+        queues = [*CLASSICS, whole, *lacking.values(), *(w for pair in varied.values() for w in pair)]
+        with bar("Ablation", len(queues) * len(links) * links[0].scenario.seeds, "runs") as update:
+            runs = simulate(links, queues, on_done=lambda done: update(done, ""), on=on)
+    against = bars(runs)
+    base = [cost(run, bar) for run, bar in zip(runs[whole], against, strict=True)]
+
+    def row(name: str, queue: str, change: str) -> str:
+        score = Score.of(runs[queue], against)
+        loss, jain = fmean(run.loss for run in runs[queue]), fmean(run.jain for run in runs[queue])
+        return (
+            f"| {name} | {change} | {geometric(score.g):.3f} | {min(score.g):.3f} | {geometric(score.p):.2f} "
+            f"| {max(score.p):.1f} | {100 * fmean(score.wins):.0f} % | {jain:.3f} | {loss:.3f} |"
+        )
+
+    lines = ["| variant | cost | g | worst | p | worst | wins | Jain | loss |", "|" + "---|" * 9]
+    lines.append(row("as shipped", whole, f"{fmean(base):.2f}"))
+    changes = {name: _compare(runs[queue], base, against) for name, queue in lacking.items()}
+    for name in sorted(changes, key=lambda name: -changes[name][0]):
+        lines.append(row(name, lacking[name], _cell(changes[name])))
+    lines += ["", f"| number | {100 * BY:.0f} % less | {100 * BY:.0f} % more |", "|---|---|---|"]
+    for name, pair in varied.items():
+        less, more = (_cell(_compare(runs[queue], base, against)) for queue in pair)
+        lines.append(f"| {name} | {less} | {more} |")
+    return "\n".join(lines)
