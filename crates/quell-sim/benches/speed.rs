@@ -2,7 +2,8 @@
 //!
 //! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s warm-up, five repeats of at least
 //! 0.1 s of CPU time each, of which the median counts. Options: `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by
-//! congestion control, Mbit/s, flows), `--scenario wifi-house` (a built-in one alone), `--json`.
+//! congestion control, Mbit/s, flows), `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (no clock: the
+//! first cell up to so many simulated seconds, and how many packets that were, for `benches/instructions`).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -286,6 +287,14 @@ fn main() {
     if let Some(only) = &only {
         let name = |c: &Cell| format!("{}/{}/{}/{}", c.cc, c.mbps, c.flows, c.queue);
         cells.retain(|c| name(c).starts_with(only.as_str()));
+    }
+    if let Some(seconds) = after("--until").and_then(|s| s.parse::<f64>().ok()) {
+        if let Some(cell) = cells.first() {
+            let mut world = world(cell, 1);
+            world.run_until((seconds * SEC as f64) as Nanos);
+            println!("{} {:x}", world.packets(), world.trace_hash());
+        }
+        return;
     }
     if json {
         let one = |cell: &Cell| {
