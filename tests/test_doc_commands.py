@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from conftest import ROOT
+from conftest import ROOT, run
 from quell import _core, cli
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -102,3 +103,8 @@ def test_a_printed_simulation_runs(
 
 def test_enough_are_run() -> None:
     assert len(RUN) > 15
+
+
+def test_tutorials_show_what_their_commands_print() -> None:
+    done = run([sys.executable, "tools/tutorials.py", "--check"], ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
