@@ -412,7 +412,7 @@ def test_stable_baselines3_gets_the_trajectories_of_single_environments() -> Non
             np.testing.assert_equal(infos[1]["terminal_observation"], seen)
             assert infos[1]["TimeLimit.truncated"] and infos[1]["episode"] == {"r": pytest.approx(total), "l": 50}
             seen, total, ends = single.reset()[0], 0.0, ends + 1
-        np.testing.assert_equal(rows[1], seen)
+        np.testing.assert_equal(np.asarray(rows)[1], seen)
     assert ends == 2
     with pytest.raises(quell.InputError, match="make another vector"):
         vector.set_attr("task", None)

@@ -24,7 +24,7 @@ from quell._core import InputError
 from quell.envs import Observation, QueueVectorEnv
 
 
-class VectorEnv(VecEnv):  # type: ignore[misc] (stable-baselines3 may be missing)
+class VectorEnv(VecEnv):
     """A `QueueVectorEnv` with stable-baselines3's interface: episodes begin in the step that ends the one before.
 
     `info` of an ended episode has `terminal_observation`, `TimeLimit.truncated`, `episode` (return `r` and length `l`,
