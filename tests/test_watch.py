@@ -84,6 +84,25 @@ def test_lines_for_people_and_for_programs(space: Space) -> None:
     assert lines[-1]["rate_bps"] is not None
 
 
+def test_metrics_are_the_last_sample(space: Space) -> None:
+    assert space.run("ip", "link", "set", "lo", "up").returncode == 0
+    watching = space.start(QUELL_LIVE, "watch", "v0", "--every", "10ms", "--metrics", "9123", "--quiet")
+    ask = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9123/metrics', timeout=5).read().decode())"
+    for _ in range(100):
+        done = space.run(sys.executable, "-c", ask)
+        if done.returncode == 0 and "quell_queue_backlog_bytes{" in done.stdout:
+            break
+        time.sleep(0.1)
+    watching.terminate()
+    assert watching.wait(20) == 0
+    rows = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if line.startswith("quell_"))
+    name = 'quell_queue_sent_bytes_total{dev="v0",type="qdisc",handle="10:",parent="1:10",kind="bfifo"}'
+    counted = json.loads(space.run("tc", "-s", "-j", "qdisc", "show", "dev", "v0").stdout)
+    assert int(rows[name]) == next(queue["bytes"] for queue in counted if queue["kind"] == "bfifo")
+    taken = space.watch("v0", "--metrics", "0")
+    assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
+
+
 def test_no_privileges_are_needed(space: Space) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is missing")

@@ -152,6 +152,7 @@ def watch(
     keep: int | None = None,
     json: bool = False,
     flows: bool = False,
+    metrics: int | None = None,
     quiet: bool = False,
     finished: Callable[[Path], object] | None = None,
 ) -> None:

@@ -122,4 +122,4 @@ def _disciplines(btf: bool) -> Finding:
         has = b"bpf_struct_ops_Qdisc_ops\0" in _BTF.read_bytes()
     if has:
         return Finding(check, "ok", "queue disciplines in BPF can be loaded")
-    return Finding(check, "warn", f"queue disciplines in BPF need {needs}", "a kernel with CONFIG_NET_SCH_BPF")
+    return Finding(check, "warn", f"queue disciplines in BPF need {needs}; nothing in quell needs them")

@@ -49,6 +49,9 @@ def watch(
         int | None, typer.Option(metavar="N", min=0, help="Keep the N finished files that are newest.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
+    metrics: Annotated[
+        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1 for Prometheus metrics.")
+    ] = None,
     flows: Annotated[bool, typer.Option("--flows", help="Also the flows of fq_codel, cake and so on.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> int:
@@ -56,7 +59,8 @@ def watch(
     if not sys.platform.startswith("linux"):
         raise InputError("quell watch needs Linux: rtnetlink")
     options: dict[str, Any] = {
-        "every": every, "duration": duration, "rotate": rotate, "json": json, "flows": flows, "quiet": quiet,
+        "every": every, "duration": duration, "rotate": rotate, "json": json, "flows": flows,
+        "metrics": metrics, "quiet": quiet,
     }  # fmt: skip
     if to is None or to.suffix != ".parquet":
         if to is not None and to.suffix not in _SUFFIXES:

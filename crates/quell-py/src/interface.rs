@@ -157,7 +157,7 @@ pub fn steer(
 /// complete. To be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (devices, *, every = None, duration = None, out = None, rotate = None, keep = None, json = false, flows = false,
-    quiet = false, finished = None))]
+    metrics = None, quiet = false, finished = None))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn watch(
     py: Python<'_>,
@@ -169,6 +169,7 @@ pub fn watch(
     keep: Option<usize>,
     json: bool,
     flows: bool,
+    metrics: Option<u16>,
     quiet: bool,
     finished: Option<Py<PyAny>>,
 ) -> PyResult<()> {
@@ -181,6 +182,7 @@ pub fn watch(
         keep,
         json,
         flows,
+        metrics,
         quiet,
     };
     let mut failed = None;

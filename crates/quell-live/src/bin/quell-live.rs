@@ -70,6 +70,7 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
   --rotate SIZE|TIME   begin a new file at this size or age: 100mb, 3600s
   --keep N             keep the N finished files that are newest
   --json               JSON lines on standard output
+  --metrics PORT       port on 127.0.0.1 for Prometheus metrics
   --flows              also the flows of fq_codel, cake and so on
   --quiet              print only errors
 ";
@@ -224,6 +225,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--rotate" => options.rotate = Some(value()?),
                 "--keep" => options.keep = Some(number(&name, &value()?)?),
                 "--json" => options.json = true,
+                "--metrics" => options.metrics = Some(number(&name, &value()?)?),
                 "--flows" => options.flows = true,
                 "--quiet" | "-q" => options.quiet = true,
                 "--help" | "-h" => return Ok(Asked::Print(WATCH_HELP.to_owned())),

@@ -76,11 +76,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut server = Server::bind(settings.status.as_deref(), settings.metrics)?;
     let mut running = Running::start(&settings, options.dry_run)?;
     sandbox::process();
-    server.start(State {
+    server.start(Box::new(State {
         dev: settings.dev().to_owned(),
         directions: running.watches(),
         restored: running.restored.clone(),
-    });
+    }));
     let say = |line: &str| {
         if !options.quiet {
             tell(line);

@@ -1,4 +1,4 @@
-//! What `quell live` answers when asked: its state as JSON on a Unix socket, Prometheus metrics on a loopback port.
+//! What `quell live` and `quell watch` answer when asked: state as JSON on a Unix socket, Prometheus metrics on a loopback port.
 
 use std::fs;
 use std::io;
@@ -50,7 +50,15 @@ const METRICS: &[Metric] = &[
     ("probability", "gauge", "probability", "The drop or mark probability in force."),
 ];
 
-/// What is told: an interface and its directions.
+/// What those who ask are told.
+pub trait Told: Send {
+    /// As JSON.
+    fn json(&self) -> Value;
+    /// In Prometheus' text format.
+    fn metrics(&self) -> String;
+}
+
+/// What is told of `quell live`: an interface and its directions.
 pub struct State {
     /// The interface.
     pub dev: String,
@@ -60,9 +68,8 @@ pub struct State {
     pub restored: Arc<AtomicU64>,
 }
 
-impl State {
-    /// As JSON.
-    pub fn json(&self) -> Value {
+impl Told for State {
+    fn json(&self) -> Value {
         let look = |watch: &Watches| serde_json::to_value(watch.look()).unwrap_or_default();
         let directions: Map<String, Value> = self
             .directions
@@ -73,8 +80,7 @@ impl State {
         json!({"dev": self.dev, "directions": directions, "rules_restored": restored})
     }
 
-    /// In Prometheus' text format.
-    pub fn metrics(&self) -> String {
+    fn metrics(&self) -> String {
         let state = self.json();
         let dev = escaped(&self.dev);
         let mut text = String::new();
@@ -108,7 +114,7 @@ impl State {
 }
 
 /// A label's value in Prometheus' text format.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let text = text.replace('\\', r"\\").replace('"', "\\\"");
     text.replace('\n', r"\n")
 }
@@ -166,7 +172,7 @@ impl Server {
     }
 
     /// Begins to answer.
-    pub fn start(&mut self, state: State) {
+    pub fn start(&mut self, state: Box<dyn Told>) {
         let (status, metrics) = (self.status.take(), self.metrics.take());
         let (status, metrics) = (status.map(OwnedFd::from), metrics.map(OwnedFd::from));
         let fds = status.iter().chain(&metrics);
@@ -227,7 +233,7 @@ struct Client {
 /// All who ask are served by one thread, none of whom keeps another waiting.
 struct Answering {
     stop: Arc<AtomicBool>,
-    state: State,
+    state: Box<dyn Told>,
     status: Option<OwnedFd>,
     metrics: Option<OwnedFd>,
     clients: Vec<Client>,
@@ -254,7 +260,7 @@ impl Answering {
                     self.admit(fd, asks);
                 }
             }
-            let (state, now) = (&self.state, Instant::now());
+            let (state, now) = (&*self.state, Instant::now());
             self.clients
                 .retain_mut(|client| client.serve(state) && now < client.until);
         }
@@ -279,7 +285,7 @@ impl Answering {
 
 impl Client {
     /// Reads or writes what can be without waiting; false when it is done.
-    fn serve(&mut self, state: &State) -> bool {
+    fn serve(&mut self, state: &dyn Told) -> bool {
         if let Some(question) = &mut self.question {
             let mut piece = [0; QUESTION];
             match sys::receive_bytes(self.fd.as_fd(), &mut piece) {
@@ -310,7 +316,7 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
 }
 
 /// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
-fn answer(question: &[u8], state: &State) -> String {
+fn answer(question: &[u8], state: &dyn Told) -> String {
     let text = String::from_utf8_lossy(question);
     let header = |line: &str| {
         let (name, value) = line.split_once(':')?;

@@ -506,7 +506,7 @@ mod tests {
     use super::*;
     use crate::header::{Change, Class};
     use crate::link::tests::leaky;
-    use crate::linux::serve::State;
+    use crate::linux::serve::{State, Told as _};
     use crate::linux::upkeep::Progress;
     use crate::linux::watchdog::Watchdog;
     use quell_qdisc::Labels;

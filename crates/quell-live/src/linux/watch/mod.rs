@@ -4,6 +4,7 @@ pub(super) mod dump;
 pub mod lines;
 pub mod message;
 pub mod meter;
+mod metrics;
 mod output;
 mod sampler;
 mod screen;
@@ -21,8 +22,10 @@ pub use self::sampler::Sample;
 
 use super::host::{self, Signals};
 use super::live::tell;
+use super::serve::Server;
 use super::sys;
 use lines::Format;
+use metrics::Board;
 use output::{Output, Rotate};
 use sampler::Sampler;
 use screen::Screen;
@@ -44,6 +47,8 @@ pub struct Options {
     pub keep: Option<usize>,
     /// JSON lines on standard output.
     pub json: bool,
+    /// A port on 127.0.0.1 for Prometheus metrics.
+    pub metrics: Option<u16>,
     /// Also the flows of fq_codel, cake and so on, each as a class.
     pub flows: bool,
     /// Nothing on standard output, and only errors on standard error.
@@ -52,6 +57,9 @@ pub struct Options {
 
 /// The least and the most time between samples, nanoseconds.
 const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
+
+/// Metrics are renewed at most this often, nanoseconds: nobody asks more often.
+const BOARD: u64 = 500_000_000;
 
 /// Samples until SIGTERM, Ctrl-C or the end of the time. `finished` receives the path of each file that is complete.
 ///
@@ -63,8 +71,16 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
         return Err(Error::new("must be from 1ms to 60s").key("--every"));
     }
     let duration = time("--duration", options.duration.as_deref())?;
-    let mut watch = Watch::new(options, finished)?;
+    // Held back before there is another thread.
     let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
+    // Before anything is written: a port that is taken must not cost a file.
+    let mut server = Server::bind(None, options.metrics)?;
+    let mut watch = Watch::new(options, finished)?;
+    if options.metrics.is_some() {
+        let board = Board::default();
+        watch.board = Some((board.clone(), 0));
+        server.start(Box::new(board));
+    }
     let begin = sys::monotonic();
     let end = duration.map(|duration| begin.saturating_add(duration));
     let mut next = begin;
@@ -126,6 +142,8 @@ struct Watch<'a> {
     devices: String,
     output: Option<Output<'a>>,
     screen: Option<Screen>,
+    /// For Prometheus, and when it is brought up to date next.
+    board: Option<(Board, u64)>,
     quiet: bool,
     queues: usize,
     samples: u64,
@@ -158,6 +176,7 @@ impl<'a> Watch<'a> {
             devices: options.devices.join(", "),
             output: None,
             screen,
+            board: None,
             quiet: options.quiet,
             queues: 0,
             samples: 0,
@@ -202,8 +221,10 @@ impl<'a> Watch<'a> {
             sampler,
             output,
             screen,
+            board,
             ..
         } = self;
+        let mut board = board.as_mut().filter(|(_, next)| now >= *next);
         let sampled = sampler.sample(now, &mut |sample| {
             if let Some(output) = output {
                 let (format, line) = output.line();
@@ -212,7 +233,14 @@ impl<'a> Watch<'a> {
             if let Some(screen) = screen {
                 screen.take(sample);
             }
+            if let Some((board, _)) = &mut board {
+                board.take(sample);
+            }
         });
+        if let Some((board, next)) = board {
+            board.turn();
+            *next = now.saturating_add(BOARD);
+        }
         self.samples += 1;
         match sampled {
             Ok(queues) => {
