@@ -50,7 +50,7 @@ struct Replay {
     unit: Nanos,
     /// How far beside a dequeue, in units, the stamp of its departure may lie.
     slack: Nanos,
-    /// When the last dequeue was, and the last that was tried.
+    /// When the last event was, and the last dequeue that was tried.
     last: Nanos,
     tried: Nanos,
     buckets: u64,
@@ -118,6 +118,7 @@ impl Replay {
                 let hash = hash_of(flow, self.buckets);
                 let packet = TestPacket::new(id, len as u32, hash, Ecn::from_bits(ecn as u8));
                 self.owner.flows.push(flow as u32);
+                self.last = at;
                 self.queue
                     .enqueue(at, packet, &mut self.rng, &mut self.owner);
             }
