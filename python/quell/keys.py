@@ -278,7 +278,7 @@ class Class(TypedDict, total=False):
     """In htb: the rate that it is sure of. Required in htb."""
 
     ceil: str | None
-    """In htb: the rate up to which it may borrow. Default: rate."""
+    """In htb: the rate up to which it may borrow. Default: its rate."""
 
     burst: int | str | None
     """In htb: bytes that it may send at once at its rate. Default: 1600, and a nanosecond of the rate."""
@@ -304,7 +304,7 @@ class Class(TypedDict, total=False):
     """Packets from or to this host go to the class."""
 
     queue: str | None
-    """Words of the queue in the class, if it has no classes below it. Default: "pfifo"."""
+    """Words of the queue in the class, if it has no classes below it. Default: a pfifo."""
 
     direction: Literal["down", "up"] | None
     """Whose queue has the class: that of [link] or of [link.up]. Default: "down"."""
