@@ -258,7 +258,7 @@ def test_a_verb_is_a_file_and_two_lines_of_another(tmp_path: Path) -> None:
     shutil.copytree(package, tmp_path / "quell", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "quell/hello.py").write_text(VERB, "utf-8")
     cli = tmp_path / "quell/cli.py"
-    text = cli.read_text("utf-8").replace("from quell import _core,", "from quell import hello, _core,", 1)
+    text = cli.read_text("utf-8").replace("from quell import (\n", "from quell import (\n    hello,\n", 1)
     cli.write_text(
         text.replace('app.command("live"', 'app.command("hello")(hello.hello)\napp.command("live"', 1), "utf-8"
     )
