@@ -208,6 +208,51 @@ fn trees_of_htb_share_as_in_linux() {
 }
 
 #[test]
+fn cakes_ack_filter_frees_a_narrow_uplink_as_in_linux() {
+    // Linux: `oracle run --rate 20mbit --delay 15ms --qdisc fq_codel --flow cubic:2 --duration 20s --warmup 5s --stagger 100ms`, seeds 2
+    // and 3, with the uplink's queue as root of the router's device towards the client.
+    let cells = [("ack-filter", 19.09), ("ack-filter-aggressive", 19.07)];
+    let never = AtomicBool::new(false);
+    for (filter, linux) in cells {
+        let text = format!(
+            r#"
+            duration = "20s"
+            warmup = "5s"
+            [link]
+            rate = "20mbit"
+            delay = "15ms"
+            shaper = "htb"
+            overhead = 14
+            queue = "fq_codel"
+            [link.up]
+            rate = "1gbit"
+            queue = "cake bandwidth 250kbit besteffort flows {filter}"
+            [[flow]]
+            cc = "cubic"
+            count = 2
+            rtt = "30ms"
+            stagger = "100ms"
+            "#
+        );
+        let scenario = Scenario::parse(&text, "up", &Overrides::default()).expect("a scenario");
+        let goodput = |seed| {
+            let run = quell_sim::run(&scenario, "fq_codel", seed, &RunOptions::default(), &never);
+            let run = run.expect("a run");
+            println!(
+                "{filter}: {:.2} Mbit/s, {:.2} ms",
+                run.goodput_mbps, run.backlog_ms.mean
+            );
+            run.flows
+                .iter()
+                .map(|flow| flow.delivered_in_order_mbps)
+                .sum()
+        };
+        let quell = grid::mean(&(1..=4).map(goodput).collect::<Vec<f64>>());
+        assert!((quell / linux - 1.0).abs() < 0.02, "{filter}: {quell}");
+    }
+}
+
+#[test]
 fn cake_is_as_in_linux() {
     agrees("10mbit-cake-cubic4");
 }
