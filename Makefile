@@ -31,7 +31,7 @@ build: .venv/quell.built ## a working quell at .venv/bin/quell
 
 # Cargo's output is that of `make build`: after it, only the archives are written.
 wheel: .venv/quell.built ## a wheel for this machine and a source distribution, in dist/
-	rm -rf dist
+	rm -f dist/*.whl dist/*.tar.gz
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin build --release --locked --out dist
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin sdist --out dist
 
