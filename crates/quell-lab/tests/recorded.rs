@@ -444,13 +444,14 @@ fn every_queue_does_in_all_surroundings_what_it_did() {
         return;
     }
     let was = std::fs::read_to_string(data()).expect("recorded.csv");
-    let name = |row: &str| row.splitn(4, ',').take(3).collect::<Vec<_>>().join(",");
-    let before: BTreeMap<String, &str> = was.lines().map(|row| (name(row), row)).collect();
+    // All but the four measures; a queue's words may have commas.
+    let name = |row| str::rsplitn(row, 5, ',').last().expect("a row");
+    let before: BTreeMap<&str, &str> = was.lines().map(|row| (name(row), row)).collect();
     let differing: Vec<String> = now
         .lines()
-        .filter(|row| before.get(&name(row)) != Some(row))
+        .filter(|row| before.get(name(row)) != Some(row))
         .map(|row| {
-            let before = before.get(&name(row)).unwrap_or(&"(new)");
+            let before = before.get(name(row)).unwrap_or(&"(new)");
             format!("  was {before}\n  is  {row}")
         })
         .collect();
