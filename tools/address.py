@@ -7,6 +7,7 @@ No file of the repository holds its address: the release workflow calls this wit
 lead to the tag of Cargo.toml's version.
 """
 
+import json
 import pathlib
 import re
 import sys
@@ -33,14 +34,20 @@ def main(words, root=ROOT):
     if len(words) != 1 or not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", words[0]):
         sys.exit("address: give one address without a slash at its end: make address URL=https://host/owner/quell")
     url = words[0]
-    texts = {name: (root / name).read_text("utf-8") for name in ("Cargo.toml", "pyproject.toml", "CITATION.cff", "README.md")}
+    texts = {
+        name: (root / name).read_text("utf-8") for name in ("Cargo.toml", "pyproject.toml", "CITATION.cff", "README.md")
+    }
     if "repository = " in texts["Cargo.toml"]:
-        sys.exit("address: Cargo.toml has a repository already; git checkout Cargo.toml pyproject.toml CITATION.cff README.md")
+        sys.exit(
+            "address: Cargo.toml has a repository already; git checkout Cargo.toml pyproject.toml CITATION.cff README.md"
+        )
     version = re.search(r'^version = "(.+)"', texts["Cargo.toml"], re.MULTILINE)[1]
-    texts["Cargo.toml"] = texts["Cargo.toml"].replace("\nlicense = ", f'\nrepository = "{url}"\nlicense = ', 1)
+    # TOML and YAML write texts as JSON does.
+    line = "\nrepository = " + json.dumps(url)
+    texts["Cargo.toml"] = texts["Cargo.toml"].replace("\nlicense = ", line + "\nlicense = ", 1)
     urls = {"Repository": url, "Issues": f"{url}/issues", "Changelog": f"{url}/blob/v{version}/CHANGELOG.md"}
-    table = "".join(f'{name} = "{address}"\n' for name, address in urls.items())
-    texts["pyproject.toml"] = texts["pyproject.toml"].replace("[project.scripts]", f"[project.urls]\n{table}\n[project.scripts]", 1)
+    table = "\n".join(["[project.urls]", *(f"{name} = {json.dumps(address)}" for name, address in urls.items())])
+    texts["pyproject.toml"] = texts["pyproject.toml"].replace("[project.scripts]", table + "\n\n[project.scripts]", 1)
     texts["CITATION.cff"] = texts["CITATION.cff"].replace("\nlicense: ", f'\nrepository-code: "{url}"\nlicense: ', 1)
     texts["README.md"] = absolute(texts["README.md"], url, f"v{version}")
     for manifest in root.glob("crates/*/Cargo.toml"):

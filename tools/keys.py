@@ -57,7 +57,7 @@ def value(syntax):
     def one(piece):
         if piece.startswith("["):
             return f"`{piece}`"
-        if re.fullmatch(r"[A-Z]+", piece):
+        if re.fullmatch(r"[A-Z]+(:[A-Z]+|,\.\.\.)?", piece):
             return piece
         return f"`{piece}`" if piece in ("true", "false") or piece.isdigit() else f'`"{piece}"`'
 

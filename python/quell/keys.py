@@ -268,10 +268,10 @@ class Hop(TypedDict, total=False):
 class Class(TypedDict, total=False):
     """A class of the link's queue, htb, prio, ets or drr."""
 
-    id: Literal["MAJOR:MINOR"] | None
+    id: str | None
     """Number of the class as in tc, in hexadecimal digits; in prio and ets 1:1 is the first band. Required."""
 
-    parent: Literal["MAJOR:MINOR"] | None
+    parent: str | None
     """In htb: the class above it, from which it borrows. Default: none: it is at the top."""
 
     rate: str | None
@@ -293,7 +293,7 @@ class Class(TypedDict, total=False):
     """In htb and drr: bytes per round, among leaves of one priority. Default: in htb the rate in bytes over r2q,
     1000 to 200000."""
 
-    dscp: Literal["NAME,..."] | None
+    dscp: str | None
     """Packets with one of these DSCPs go to the class, as EF,CS6; a packet has to meet all of dscp, fwmark and host
     that are given."""
 

@@ -184,7 +184,7 @@ def _variants(row: Row) -> list[tuple[str, Row, Scaling]]:
     if row.queue == "dualpi2":
         words = "dualpi2 min_qlen_step 2"
         out.append((f"`{words}`", replace(row, queue=words), RATE_SCALING))
-    return out or [(f'rtt_scaling = "{ADDITIVE}"', row, ADDITIVE)]
+    return out or [(f"`rtt_scaling` {ADDITIVE}", row, ADDITIVE)]
 
 
 def _why(row: Row, others: Mapping[str, Sequence[tuple[float, float]]]) -> str:

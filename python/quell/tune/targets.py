@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -96,14 +97,16 @@ def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
         words = re.sub(r" bandwidth \S+", "", shaped.queue).split()
         return " ".join(word for word in words if word not in line.framing.split())
 
-    return [
-        f'dev = "{dev}"',
-        f'rate = "{rate_text(_bits(up))}"',
-        f'aqm = "{words(up)}"',
-        f'ingress = "{rate_text(_bits(down))}"',
-        f'ingress_aqm = "{words(down)}"',
-        f"overhead = {overhead}",
-    ]
+    keys = {
+        "dev": dev,
+        "rate": rate_text(_bits(up)),
+        "aqm": words(up),
+        "ingress": rate_text(_bits(down)),
+        "ingress_aqm": words(down),
+        "overhead": overhead,
+    }
+    # TOML writes texts and numbers as JSON does.
+    return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
 
 
 TARGETS = {

@@ -60,7 +60,10 @@ fn sort_schema(sort: &str, range: Option<&Range>) -> Option<Value> {
         "BYTES" => json!({"anyOf": [number("integer"), text(quantity(&units::sizes()))]}),
         "TIME" => text(quantity(&units::times())),
         "RATE" => text(quantity(&units::rates())),
-        "TEXT" | "WORDS" | "FILE" | "NAME" => json!({"type": "string", "minLength": 1}),
+        "MAJOR:MINOR" => text("(root|[0-9a-fA-F]{1,4}:[0-9a-fA-F]{0,4})".to_owned()),
+        "TEXT" | "WORDS" | "FILE" | "NAME" | "NAME,..." => {
+            json!({"type": "string", "minLength": 1})
+        }
         sort => match sort.split_once(':') {
             Some((prefix, "BYTES")) => text(format!("{prefix}:{}", quantity(&units::sizes()))),
             _ => return None,
