@@ -173,6 +173,16 @@ impl<P> Got<P> {
             Got::NotBefore(t) => Got::NotBefore(t),
         }
     }
+
+    /// Of two that gave no packet, what holds for both together: the earlier time.
+    #[inline]
+    pub fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Got::NotBefore(a), Got::NotBefore(b)) => Got::NotBefore(a.min(b)),
+            (Got::Empty, other) => other,
+            (this, _) => this,
+        }
+    }
 }
 
 /// A plain packet for tests and benchmarks.

@@ -9,10 +9,11 @@
 //! - where a band's queue drops all that it holds instead of sending, the next band is asked, in place of an empty answer.
 
 use crate::discipline::Wants;
-use crate::parts::class::{Class, Classes, Filter, refuse};
+use crate::parts::class::{Class, Classes, Filter, Filters};
 use crate::parts::ring::Ring;
 use crate::{
-    Discipline, Drops, Gauges, Got, Labels, MTU, Nanos, Packet, Rng, TinGauges, disciplines, fifo,
+    Discipline, DropCause, Drops, Gauges, Got, Labels, MTU, Nanos, Packet, Rng, TinGauges,
+    disciplines, fifo,
 };
 
 /// Most bands that there may be.
@@ -169,7 +170,7 @@ pub struct Bands<P> {
     bands: Classes<P>,
     credits: Vec<Credit>,
     strict: usize,
-    filters: Vec<(Filter, u8)>,
+    filters: Filters,
     /// The band of each priority; `None`: what no filter takes is dropped.
     map: Option<[u8; PRIORITIES]>,
     /// The bands in the rotation that have packets.
@@ -207,12 +208,11 @@ impl<P: Packet> Bands<P> {
                 seen,
             )
         };
-        let filtered = params.classes.iter().filter(|c| !c.filter.is_empty());
         Self {
             bands: Classes::new((0..count).map(band)),
             credits: (0..count).map(credit).collect(),
             strict,
-            filters: filtered.map(|c| (c.filter.clone(), c.band)).collect(),
+            filters: Filters::new(params.classes.iter().map(|c| (&c.filter, c.band))),
             map: (!params.drr).then(|| params.priomap.map(|band| band.unwrap_or(count as u8 - 1))),
             round: Ring::new(),
         }
@@ -221,9 +221,8 @@ impl<P: Packet> Bands<P> {
     /// The band of a packet with these labels.
     #[inline]
     fn band_of(&self, labels: &Labels) -> Option<usize> {
-        let mut filters = self.filters.iter();
-        let band = match filters.find(|(filter, _)| filter.takes(labels)) {
-            Some((_, band)) => *band,
+        let band = match self.filters.find(labels) {
+            Some(band) => band,
             None => self.map.as_ref()?[usize::from(priority(labels.dscp))],
         };
         Some(band.into())
@@ -237,7 +236,7 @@ impl<P: Packet> Bands<P> {
             if !self.bands.get(at).is_empty() {
                 match self.bands.with(at, |band| band.dequeue(now, rng, drops)) {
                     Got::Packet(packet) => return Got::Packet(packet),
-                    later => wait = sooner(wait, later),
+                    later => wait = wait.sooner(later),
                 }
             }
         }
@@ -257,7 +256,7 @@ impl<P: Packet> Bands<P> {
                     continue;
                 }
                 Got::NotBefore(t) => {
-                    wait = sooner(wait, Got::NotBefore(t));
+                    wait = wait.sooner(Got::NotBefore(t));
                     waiting += 1;
                     if waiting == self.round.len() {
                         return wait;
@@ -291,20 +290,11 @@ impl<P: Packet> Bands<P> {
     }
 }
 
-/// When the first of two will have something.
-fn sooner<P>(a: Got<P>, b: Got<P>) -> Got<P> {
-    match (a, b) {
-        (Got::NotBefore(a), Got::NotBefore(b)) => Got::NotBefore(a.min(b)),
-        (Got::Empty, b) => b,
-        (a, _) => a,
-    }
-}
-
 impl<P: Packet> Discipline<P> for Bands<P> {
     #[inline]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
         let Some(at) = self.band_of(&drops.labels(&packet)) else {
-            return refuse(now, packet, drops);
+            return drops.drop(now, packet, DropCause::Early);
         };
         let was_empty = self.bands.get(at).is_empty();
         self.bands
@@ -324,7 +314,7 @@ impl<P: Packet> Discipline<P> for Bands<P> {
             Got::Packet(packet) => Got::Packet(packet),
             later => match self.next_in_round(now, rng, drops) {
                 Got::Packet(packet) => Got::Packet(packet),
-                other => sooner(later, other),
+                other => later.sooner(other),
             },
         }
     }
@@ -372,24 +362,9 @@ impl<P: Packet> Discipline<P> for Bands<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ecn;
     use crate::packet::TestPacket;
-    use crate::{DropCause, Ecn};
-
-    /// The owner of packets whose hashes are their DSCPs.
-    #[derive(Default)]
-    struct Owner(Vec<u64>);
-
-    impl Drops<TestPacket> for Owner {
-        fn drop(&mut self, _now: Nanos, packet: TestPacket, _cause: DropCause) {
-            self.0.push(packet.id);
-        }
-        fn labels(&self, packet: &TestPacket) -> Labels {
-            Labels {
-                dscp: packet.hash as u8,
-                ..Labels::default()
-            }
-        }
-    }
+    use crate::parts::class::Owner;
 
     /// DSCPs of the four priorities: best effort, bulk, interactive, interactive bulk.
     const BEST: u8 = 0;

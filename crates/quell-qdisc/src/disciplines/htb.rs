@@ -8,11 +8,10 @@
 //! - at most 128 classes.
 
 use crate::discipline::Wants;
-use crate::parts::class::{Class as Held, Classes, Filter};
-use crate::parts::ring::Ring;
+use crate::disciplines::Fifo;
+use crate::parts::class::{Class as Held, Classes, Filter, Filters};
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, Nanos, Packet, Rng, SEC, TinGauges, disciplines,
-    fifo,
+    Discipline, Drops, Gauges, Got, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
 };
 
 /// Most classes that there may be.
@@ -236,12 +235,11 @@ pub struct Htb<P> {
     queues: Classes<P>,
     nodes: Vec<Node>,
     levels: Vec<Level>,
-    filters: Vec<(Filter, u8)>,
+    filters: Filters,
     /// The class of what no filter takes.
     default: Option<u8>,
-    direct: Ring<P>,
-    direct_bytes: u64,
-    direct_qlen: u32,
+    /// What passes unshaped.
+    direct: Fifo<P>,
     now: Nanos,
 }
 
@@ -302,19 +300,21 @@ impl<P: Packet> Htb<P> {
             waiting: Vec::with_capacity(nodes.len()),
             look: 0,
         };
-        let filtered = params.classes.iter().filter(|c| !c.filter.is_empty());
-        let filters = filtered.filter_map(|c| Some((c.filter.clone(), place(c.id)?)));
+        let filters = params.classes.iter();
+        let filters = filters.filter_map(|c| Some((&c.filter, place(c.id)?)));
+        let direct = fifo::Params {
+            limit_packets: params.direct_qlen,
+            ..fifo::Params::default()
+        };
         let major = sorted.first().map_or(0, |c| c.id & 0xffff_0000);
         let default = place(major | u32::from(params.default));
         Self {
             queues: Classes::new(sorted.iter().map(queue)),
             levels: (0..LEVELS).map(level).collect(),
-            filters: filters.collect(),
+            filters: Filters::new(filters),
             default: default.filter(|at| nodes[usize::from(*at)].level == 0),
             nodes,
-            direct: Ring::new(),
-            direct_bytes: 0,
-            direct_qlen: params.direct_qlen,
+            direct: Fifo::new(direct),
             now: 0,
         }
     }
@@ -562,12 +562,7 @@ impl<P: Packet> Htb<P> {
                 self.sent(at, level, prio, packet.len());
                 return got;
             }
-            if let Got::NotBefore(t) = got {
-                wait = match wait {
-                    Got::NotBefore(earlier) => Got::NotBefore(earlier.min(t)),
-                    _ => Got::NotBefore(t),
-                };
-            }
+            wait = wait.sooner(got);
             // Its queue dropped all that it held, or lets the link wait.
             let rests = self.queues.get(at.into()).is_empty();
             if rests {
@@ -614,20 +609,10 @@ fn bits(mask: u8) -> impl Iterator<Item = usize> {
 
 impl<P: Packet> Discipline<P> for Htb<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
-        let labels = drops.labels(&packet);
-        let filtered = self
-            .filters
-            .iter()
-            .find(|(filter, _)| filter.takes(&labels));
-        let Some(at) = filtered.map(|(_, at)| *at).or(self.default) else {
-            if self.direct.len() >= self.direct_qlen as usize {
-                return drops.drop(now, packet, DropCause::Overflow);
-            }
-            packet.set_enqueued(now);
-            self.direct_bytes += u64::from(packet.len());
-            self.direct.push(packet);
-            return;
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        let filtered = self.filters.find(&drops.labels(&packet));
+        let Some(at) = filtered.or(self.default) else {
+            return self.direct.enqueue(now, packet, rng, drops);
         };
         self.queues
             .with(at.into(), |queue| queue.enqueue(now, packet, rng, drops));
@@ -639,8 +624,7 @@ impl<P: Packet> Discipline<P> for Htb<P> {
 
     #[inline]
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
-        if let Some(packet) = self.direct.pop() {
-            self.direct_bytes -= u64::from(packet.len());
+        if let Got::Packet(packet) = self.direct.dequeue(now, rng, drops) {
             return Got::Packet(packet);
         }
         if self.queues.held().packets == 0 {
@@ -687,7 +671,7 @@ impl<P: Packet> Discipline<P> for Htb<P> {
 
     #[inline]
     fn bytes(&self) -> u64 {
-        self.queues.held().bytes + self.direct_bytes
+        self.queues.held().bytes + self.direct.bytes()
     }
 
     fn marks(&self) -> u64 {
@@ -699,10 +683,11 @@ impl<P: Packet> Discipline<P> for Htb<P> {
     }
 
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        let mut direct = Gauges::default();
+        self.direct.gauges(now, &mut direct);
         self.queues.gauges(now, gauges);
-        let head = self.direct.front().map_or(0, |p| now - p.enqueued());
-        gauges.head_age = gauges.head_age.max(head);
-        gauges.limit_packets = gauges.limit_packets.saturating_add(self.direct_qlen);
+        gauges.head_age = gauges.head_age.max(direct.head_age);
+        gauges.limit_packets = gauges.limit_packets.saturating_add(direct.limit_packets);
     }
 
     /// Those of the leaves.
@@ -722,23 +707,8 @@ impl<P: Packet> Discipline<P> for Htb<P> {
 mod tests {
     use super::*;
     use crate::packet::TestPacket;
-    use crate::{Ecn, Labels, MS, NEVER, cake};
-
-    /// The owner of packets whose hashes are their marks.
-    #[derive(Default)]
-    struct Owner(Vec<u64>);
-
-    impl Drops<TestPacket> for Owner {
-        fn drop(&mut self, _now: Nanos, packet: TestPacket, _cause: DropCause) {
-            self.0.push(packet.id);
-        }
-        fn labels(&self, packet: &TestPacket) -> Labels {
-            Labels {
-                mark: packet.hash,
-                ..Labels::default()
-            }
-        }
-    }
+    use crate::parts::class::Owner;
+    use crate::{Ecn, MS, NEVER, cake};
 
     /// A tree whose leaves are kept filled, and what each has sent.
     struct Bed {

@@ -5,7 +5,7 @@
 
 use crate::discipline::{Backlog, Wants};
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, Labels, NEVER, Nanos, Packet, Qdisc, Rng, TinGauges,
+    Discipline, Drops, Gauges, Got, Labels, NEVER, Nanos, Packet, Qdisc, Rng, TinGauges,
     disciplines,
 };
 
@@ -42,6 +42,27 @@ impl Filter {
         let dscp = self.dscps == 0 || self.dscps >> (labels.dscp & 63) & 1 == 1;
         let mark = self.mark.is_none_or(|mark| mark == labels.mark);
         dscp && mark && self.host.as_ref().is_none_or(|host| host.has(labels))
+    }
+}
+
+/// Filters in the order in which they are asked, each with the place of the class that it leads to.
+#[derive(Clone, Debug)]
+pub struct Filters(Vec<(Filter, u8)>);
+
+impl Filters {
+    /// Those of them that have conditions.
+    pub fn new<'a>(all: impl Iterator<Item = (&'a Filter, u8)>) -> Self {
+        let some = all.filter(|(filter, _)| !filter.is_empty());
+        Self(some.map(|(filter, at)| (filter.clone(), at)).collect())
+    }
+
+    /// Where the first leads that takes a packet with these labels.
+    #[inline]
+    pub fn find(&self, labels: &Labels) -> Option<u8> {
+        let mut filters = self.0.iter();
+        filters
+            .find(|(filter, _)| filter.takes(labels))
+            .map(|(_, at)| *at)
     }
 }
 
@@ -268,10 +289,23 @@ impl<P: Packet> Classes<P> {
     }
 }
 
-/// A packet that no class takes.
-#[cold]
-pub fn refuse<P, D: Drops<P>>(now: Nanos, packet: P, drops: &mut D) {
-    drops.drop(now, packet, DropCause::Early);
+/// The owner of packets whose hashes are their marks and their DSCPs; it keeps the numbers of what was dropped.
+#[cfg(test)]
+#[derive(Default)]
+pub struct Owner(pub Vec<u64>);
+
+#[cfg(test)]
+impl Drops<crate::packet::TestPacket> for Owner {
+    fn drop(&mut self, _now: Nanos, packet: crate::packet::TestPacket, _cause: crate::DropCause) {
+        self.0.push(packet.id);
+    }
+    fn labels(&self, packet: &crate::packet::TestPacket) -> Labels {
+        Labels {
+            dscp: packet.hash as u8,
+            mark: packet.hash,
+            ..Labels::default()
+        }
+    }
 }
 
 #[cfg(test)]
