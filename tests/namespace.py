@@ -14,6 +14,15 @@ import pytest
 
 from conftest import QUELL_LIVE
 
+VETH = """
+ip link add v0 type veth peer name v1
+ip addr add 10.7.0.1/24 dev v0
+ip link set v0 up
+ip link set v1 up
+ip neigh replace 10.7.0.2 lladdr 02:00:00:00:00:01 dev v0 nud permanent
+"""
+"""A pair of devices; what is sent to 10.7.0.2 leaves v0 and is not answered."""
+
 
 class Space:
     """A network namespace with queues."""

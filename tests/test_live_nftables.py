@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from conftest import QUELL_LIVE, ROOT
-
-ORACLE = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle"))
+from conftest import QUELL_LIVE
+from oracle import in_guest
 
 GUEST = """
 set -e
@@ -57,14 +54,11 @@ cat /run/errors
 
 
 def test_one_table_of_its_own_is_made_kept_and_removed_whole(tmp_path: Path) -> None:
-    if not ORACLE.exists():
-        pytest.skip("there is no oracle: QUELL_ORACLE says where it is")
     if shutil.which("nft") is None:
         pytest.skip("there is no nft")
     script = tmp_path / "guest.sh"
     script.write_text(GUEST)
-    words = (ORACLE, "exec", "--wall-limit", "100", "/bin/sh", script, QUELL_LIVE)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=150)
+    done = in_guest(script, QUELL_LIVE)
     said = done.stdout + done.stderr
     parts = dict(re.findall(r"^== (\w+)\n(.*?)(?=^== |\Z)", done.stdout, re.MULTILINE | re.DOTALL))
     assert done.returncode == 0, said

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import signal
 import subprocess
 import time
@@ -15,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from conftest import QUELL, ROOT, Quell
+from conftest import QUELL, Quell
+from oracle import in_guest
 from quell import _core, experiment, tc
 from quell._core import InputError
 from quell.tune import aims, judge, now, search, space, targets
@@ -23,7 +23,6 @@ from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run
 from quell.tune.space import Setting
 
-ORACLE = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle"))
 FEW = ["--trials", "12", "--seeds", "2", "--duration", "6s", "--queues", "cake,fq_codel"]
 
 
@@ -405,8 +404,6 @@ def test_quell_live_takes_its_configuration(tmp_path: Path) -> None:
 
 def test_linux_takes_the_lines_of_tc(tmp_path: Path) -> None:
     """In the kernel of the oracle, every discipline with its defaults and with every option moved."""
-    if not ORACLE.exists():
-        pytest.skip("there is no oracle: QUELL_ORACLE says where it is")
     script = ["set -x", "ip link add eth0 type veth peer name other", "ip link set eth0 up"]
     expected = []
     for framing in (None, "docsis", "pppoe-llcsnap"):
@@ -418,8 +415,7 @@ def test_linux_takes_the_lines_of_tc(tmp_path: Path) -> None:
                 script.append(text + check)
             script += ["echo == shown", "tc qdisc show dev eth0", "tc qdisc show dev ifb4eth0"]
     (tmp_path / "guest.sh").write_text("\n".join(script))
-    words = (ORACLE, "exec", "--wall-limit", "100", "/bin/sh", tmp_path / "guest.sh")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=150)
+    done = in_guest(tmp_path / "guest.sh")
     assert done.returncode == 0, done.stderr[-2000:]
     assert "REFUSED" not in done.stdout, done.stdout + done.stderr
     shown = done.stdout.split("== shown\n")[1:]

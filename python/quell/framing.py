@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from quell import _core
 
 _ETHERNET = 14
-"""Bytes of header that the kernel counts already (stab, htb)."""
+"""Bytes of header that the kernel counts already (stab, htb), and that a packet has where no framing is given."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Framing:
         numbers = {key: int(values[values.index(key) + 1]) for key in ("overhead", "mpu") if key in values}
         cells = next((word for word in ("atm", "ptm") if word in values), "none")
         return cls(numbers.get("overhead", 0), numbers.get("mpu", 0), cells, bool(words))
+
+    @property
+    def counted(self) -> int:
+        """Bytes on top of an IP packet: the overhead, or Ethernet's header where nothing is known of the line."""
+        return self.overhead if self.given else _ETHERNET
 
     @property
     def beyond_ethernet(self) -> int:

@@ -15,8 +15,6 @@ from quell.tune import networkd, sqm
 from quell.tune.line import Line, Shaped
 from quell.tune.space import rate_text
 
-_ETHERNET = 14
-
 
 @dataclass(frozen=True)
 class Target:
@@ -90,7 +88,6 @@ def _read_back(lines: Sequence[str], down: Shaped, up: Shaped) -> None:
 def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     """Return the configuration of `quell live`, which has one overhead for both directions."""
     framing = Framing.of(line.framing)
-    overhead = framing.overhead if line.framing else _ETHERNET
 
     def words(shaped: Shaped) -> str:
         # quell live is the shaper, and counts the framing.
@@ -103,7 +100,7 @@ def _live(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
         "aqm": words(up),
         "ingress": rate_text(_bits(down)),
         "ingress_aqm": words(down),
-        "overhead": overhead,
+        "overhead": framing.counted,
     }
     # TOML writes texts and numbers as JSON does.
     return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]

@@ -144,6 +144,26 @@ impl Changer {
     }
 }
 
+/// How many changes were made. What is gone needs none.
+///
+/// # Errors
+///
+/// The first refusal, with the name of its queue.
+pub fn made<'a>(
+    outcomes: Vec<Result<(), Refusal>>,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<usize, Error> {
+    let mut count = 0;
+    for (outcome, name) in outcomes.into_iter().zip(names) {
+        match outcome {
+            Ok(()) => count += 1,
+            Err(refusal) if refusal.is_gone() => {}
+            Err(refusal) => return Err(refusal.explain(name)),
+        }
+    }
+    Ok(count)
+}
+
 impl AsFd for Changer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::super::state::{Command, StateFile};
 use super::super::watch::dump::Dump;
 use super::super::watch::message::Key;
-use super::change::{Changer, Found};
+use super::change::{self, Changer, Found};
 use super::kinds::{Kind, Knob};
 use super::place;
 use crate::linux::host;
@@ -96,13 +96,8 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
             names.push(place::describe(found));
         }
     }
-    let mut count = 0;
-    for (outcome, name) in changer.send().map_err(no)?.into_iter().zip(names) {
-        match outcome {
-            Ok(()) => count += 1,
-            Err(refusal) if refusal.is_gone() => {}
-            Err(refusal) => return Err(refusal.explain(&name)),
-        }
-    }
-    Ok(count)
+    change::made(
+        changer.send().map_err(no)?,
+        names.iter().map(String::as_str),
+    )
 }

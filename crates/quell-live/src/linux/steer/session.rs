@@ -18,7 +18,7 @@ use super::super::watch::lines::Format;
 use super::super::watch::message::{Queue, notices};
 use super::super::watchdog::{Post, Watchdog};
 use super::super::{sandbox, sys};
-use super::change::{Changer, unanswered};
+use super::change::{self, Changer, unanswered};
 use super::saved::{STEER, Saved, undo};
 use super::source::{Came, Source};
 use super::steered::{Look, Steered};
@@ -537,20 +537,14 @@ impl Session {
         for queue in self.queues.iter().filter(|queue| queue.seen) {
             if let Some(options) = queue.restoring() {
                 hand.changer.add(&queue.found, &options);
-                names.push(&queue.name);
+                names.push(queue.name.as_str());
             }
         }
         let mut count = 0;
         if !names.is_empty() {
             let outcomes = hand.changer.send();
             let no = |e: io::Error| hand.file.kept(format!("rtnetlink: {}", host::reason(&e)));
-            for (outcome, name) in outcomes.map_err(no)?.into_iter().zip(names) {
-                match outcome {
-                    Ok(()) => count += 1,
-                    Err(refusal) if refusal.is_gone() => {}
-                    Err(refusal) => return Err(refusal.explain(name)),
-                }
-            }
+            count = change::made(outcomes.map_err(no)?, names)?;
         }
         hand.watchdog.dismiss();
         hand.file.remove()?;
