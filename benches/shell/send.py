@@ -1,6 +1,8 @@
 """Keeps TCP connections to the other side of the link busy.
 
-Usage: send.py CONGESTION_CONTROL CONNECTIONS SECONDS.
+Usage: send.py CONGESTION_CONTROL CONNECTIONS SECONDS [SPREAD].
+
+SPREAD: the seconds within which they begin, one after the other (0).
 """
 
 import contextlib
@@ -11,16 +13,28 @@ import sys
 import time
 
 control, connections, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+spread = float(sys.argv[4]) if len(sys.argv) > 4 else 0.0
 selector = selectors.DefaultSelector()
-for _ in range(connections):
+data = bytes(1 << 18)
+
+
+def connect():
+    """Open a connection more."""
     sender = socket.socket()
     sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
     sender.setblocking(False)
     sender.connect_ex((os.environ["QUELL_SERVER"], 5001))
     selector.register(sender, selectors.EVENT_WRITE)
-data = bytes(1 << 18)
-until = time.monotonic() + seconds + 0.2
-while time.monotonic() < until:
-    for key, _ in selector.select(0.05):
+
+
+begin = time.monotonic()
+until = begin + seconds + 0.2
+opened = 0
+while (now := time.monotonic()) < until:
+    while opened < connections and now >= begin + spread * opened / connections:
+        connect()
+        opened += 1
+    due = begin + spread * opened / connections - now if opened < connections else 0.05
+    for key, _ in selector.select(min(max(due, 0.0), 0.05)):
         with contextlib.suppress(BlockingIOError):
             key.fileobj.send(data)

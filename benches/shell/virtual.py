@@ -1,10 +1,12 @@
-"""One measurement of benches/shell/fidelity, in virtual time: CUBIC flows at 10 Mbit/s and 20 ms for 30 s.
+"""One measurement of benches/shell/fidelity or benches/shell/held-out, in virtual time.
 
-    virtual.py shell|linux QUEUE SEED FLOWS
+    virtual.py shell|linux QUEUE SEED LINE
+
+LINE is what line.py writes.
 
 `shell`: through quell shell. `linux`: client, router and server joined by veth pairs, netem's delay at both ends, HTB
 and Linux's own discipline at the router. Prints JSON: goodput, and the backlog's mean and 95th percentile, without the
-first 5 s.
+warm-up.
 """
 
 from __future__ import annotations
@@ -21,54 +23,55 @@ import threading
 import time
 from pathlib import Path
 
+from line import Line
+
 from quell import Scenario
 
 HERE = Path(__file__).resolve().parent
 QUELL = HERE.parent.parent / ".venv" / "bin" / "quell"
-WARM_S, UNTIL_S = 5, 30
-RATE = 10_000_000
 STEP_S = 0.001
 BUFFERS = "net.ipv4.tcp_rmem=4096 131072 6291456", "net.ipv4.tcp_wmem=4096 16384 4194304"
 
 
 def main() -> None:
     """Measure and print."""
-    kind, queue, seed, flows = sys.argv[1:]
+    kind, queue, seed, text = sys.argv[1:]
+    line = Line.of(text)
     os.chdir(subprocess.run(["mktemp", "-d", "-p", "/run"], check=True, capture_output=True, text=True).stdout.strip())
-    backlog = shell(queue, seed, flows) if kind == "shell" else linux(queue, flows)
+    backlog = shell(queue, seed, line) if kind == "shell" else linux(queue, line)
     sink = json.loads(Path("sink.json").read_text())
-    measured = sorted(ms for at, ms in backlog if WARM_S <= at <= sink["until_s"])
+    measured = sorted(ms for at, ms in backlog if line.warm_s <= at <= sink["until_s"])
     print(json.dumps({
         "goodput_mbps": sink["goodput_mbps"], "mean_ms": sum(measured) / len(measured),
         "p95_ms": measured[int(0.95 * len(measured))],
     }))  # fmt: skip
 
 
-def shell(queue: str, seed: str, flows: str) -> list[tuple[float, float]]:
+def shell(queue: str, seed: str, line: Line) -> list[tuple[float, float]]:
     """Time and backlog in ms, through quell shell."""
-    run("sysctl", "-qw", *BUFFERS)
+    run("sysctl", "-qw", *settings(line))
     link = Scenario.from_keys(
         link={
-            "rate": "1gbit", "delay": "10ms", "queue": "pfifo limit 10000",
-            "up": {"rate": f"{RATE}bit", "shaper": "htb", "queue": queue},
+            "rate": "1gbit", "delay": f"{line.rtt_ms * 500:.0f}us", "queue": "pfifo limit 10000",
+            "up": {"rate": f"{line.rate}bit", "shaper": "htb", "queue": queue},
         },
     )  # fmt: skip
     Path("link.toml").write_text(link.toml())
-    serve = f"{sys.executable} {HERE / 'sink.py'} {WARM_S} {UNTIL_S} sink.json"
+    serve = f"{sys.executable} {HERE / 'sink.py'} {line.warm_s} {line.until_s} sink.json"
     options = ["--scenario", "link.toml", "--no-offload", "--series", str(STEP_S), "--json", "run.json", "--seed", seed]
-    send = [sys.executable, HERE / "send.py", "cubic", flows, str(UNTIL_S)]
-    run(QUELL, "shell", *options, "--quiet", "--server", serve, "--", *send)
+    run(QUELL, "shell", *options, "--quiet", "--server", serve, "--", *sender(line))
     up = json.loads(Path("run.json").read_text())[1]
     if up["live"]["missed"]:
         sys.exit(f"{queue}: {up['live']['missed']} packets were late, in virtual time")
     return [(i * STEP_S, ms) for i, ms in enumerate(up["series"]["backlog_ms"])]
 
 
-def linux(queue: str, flows: str) -> list[tuple[float, float]]:
+def linux(queue: str, line: Line) -> list[tuple[float, float]]:
     """Time and backlog in ms, of Linux's own discipline."""
     for space in "crs":
         run("ip", "netns", "add", space)
         run("ip", "-n", space, "link", "set", "lo", "up")
+    delay = ["netem", "delay", f"{line.rtt_ms * 500:.0f}us"]
     for space, net in (("c", 1), ("s", 2)):
         run("ip", "link", "add", "v0", "netns", space, "type", "veth", "peer", "name", f"r{space}", "netns", "r")
         for where, dev, host in ((space, "v0", 2), ("r", f"r{space}", 1)):
@@ -76,12 +79,17 @@ def linux(queue: str, flows: str) -> list[tuple[float, float]]:
             run("ip", "-n", where, "link", "set", dev, "up")
             within(where, lambda d=dev: plain(d))
         run("ip", "-n", space, "route", "add", "default", "via", f"10.0.{net}.1")
-        run("tc", "-n", space, *["qdisc", "add", "dev", "v0", "root", "netem", "delay", "10ms", "limit", "100000"])
+        run(
+            "tc",
+            "-n",
+            space,
+            *["qdisc", "add", "dev", "v0", "root", *delay, "limit", "100000"],
+        )
     within("r", lambda: Path("/proc/sys/net/ipv4/ip_forward").write_text("1"))
     for space in "cs":
-        run("ip", "netns", "exec", space, "sysctl", "-qw", *BUFFERS)
+        run("ip", "netns", "exec", space, "sysctl", "-qw", *settings(line))
     run("tc", "-n", "r", *["qdisc", "add", "dev", "rs", "root", "handle", "1:", "htb", "default", "1"])
-    shape = f"htb rate {RATE}bit ceil {RATE}bit burst 1600 cburst 1600 quantum 1514"
+    shape = f"htb rate {line.rate}bit ceil {line.rate}bit burst 1600 cburst 1600 quantum 1514"
     run("tc", "-n", "r", *f"class add dev rs parent 1: classid 1:1 {shape}".split())
     if queue == "dualpi2":
         # Debian 12's tc does not know it.
@@ -89,17 +97,27 @@ def linux(queue: str, flows: str) -> list[tuple[float, float]]:
     else:
         run("tc", "-n", "r", *f"qdisc add dev rs parent 1:1 handle 10: {queue}".split())
     samples: list[tuple[float, float]] = []
-    words = [sys.executable, str(HERE / "sink.py"), str(WARM_S), str(UNTIL_S), "sink.json"]
+    words = [sys.executable, str(HERE / "sink.py"), str(line.warm_s), str(line.until_s), "sink.json"]
     with subprocess.Popen(["ip", "netns", "exec", "s", *words]) as sink:
         time.sleep(1)
-        sampler = threading.Thread(target=lambda: within("r", lambda: sample("rs", samples)))
+        sampler = threading.Thread(target=lambda: within("r", lambda: sample("rs", line, samples)))
         sampler.start()
         environment = os.environ | {"QUELL_SERVER": "10.0.2.2"}
-        send = [sys.executable, str(HERE / "send.py"), "cubic", flows, str(UNTIL_S)]
-        subprocess.run(["ip", "netns", "exec", "c", *send], check=True, env=environment)
+        subprocess.run(["ip", "netns", "exec", "c", *sender(line)], check=True, env=environment)
         sampler.join()
         sink.terminate()
     return samples
+
+
+def sender(line: Line) -> list[str]:
+    """Give the command that keeps the line busy."""
+    words = [line.cc, str(line.flows), str(line.until_s), str(line.spread_s)]
+    return [sys.executable, str(HERE / "send.py"), *words]
+
+
+def settings(line: Line) -> list[str]:
+    """Give what sysctl sets at both ends."""
+    return [*BUFFERS, f"net.ipv4.tcp_ecn={int(line.ecn)}"]
 
 
 def run(*words: object) -> None:
@@ -146,14 +164,14 @@ def add_qdisc(dev: str, kind: str) -> None:
         sys.exit(f"{kind}: {os.strerror(-error)}")
 
 
-def sample(dev: str, into: list[tuple[float, float]]) -> None:
+def sample(dev: str, line: Line, into: list[tuple[float, float]]) -> None:
     """Note the backlog of the discipline below class 1:1, from the first packet on, until the flows are over."""
     index = socket.if_nametoindex(dev)
     tcm = struct.pack("BxxxiIII", 0, index, 0, 0, 0)
     began = None
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as s:
         start = time.monotonic()
-        for k in range(int((UNTIL_S + 2) / STEP_S)):
+        for k in range(int((line.until_s + 2) / STEP_S)):
             time.sleep(max(0.0, start + k * STEP_S - time.monotonic()))
             s.send(struct.pack("IHHII", 16 + len(tcm), 38, 0x301, 1, 0) + tcm)  # RTM_GETQDISC, dump
             found, over = 0, False
@@ -167,7 +185,7 @@ def sample(dev: str, into: list[tuple[float, float]]) -> None:
                     data = data[length + 3 & ~3 :]
             began = began if began is not None or not found else time.monotonic()
             if began is not None:
-                into.append((time.monotonic() - began, found * 8e3 / RATE))
+                into.append((time.monotonic() - began, found * 8e3 / line.rate))
 
 
 def backlog(attributes: bytes) -> int:

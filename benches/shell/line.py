@@ -1,0 +1,97 @@
+"""A line with bulk TCP flows, the same one for real Linux in virtual time and for simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BIN = ROOT / ".venv" / "bin"
+MEASURES = {"goodput_mbps": "goodput, Mbit/s", "mean_ms": "mean backlog, ms", "p95_ms": "p95 backlog, ms"}
+SEEDS = 20
+"""Of the simulation."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Flows of one congestion control that share a bottleneck shaped by HTB."""
+
+    rate: int = 10_000_000
+    """Bits per second."""
+    rtt_ms: float = 20.0
+    cc: str = "cubic"
+    """As Linux names it."""
+    flows: int = 4
+    ecn: bool = False
+    spread_s: float = 0.1
+    """Within which the flows begin."""
+    warm_s: float = 5.0
+    until_s: float = 30.0
+
+    def scenario(self) -> str:
+        """Write it for quell."""
+        cc = {"reno": "newreno"}.get(self.cc, self.cc)
+        return f"""
+duration = "{self.until_s * 1e3:.0f}ms"
+warmup = "{self.warm_s * 1e3:.0f}ms"
+seeds = 1
+[link]
+rate = "{self.rate}bit"
+shaper = "htb"
+[[flow]]
+cc = "{cc}"
+count = {self.flows}
+ecn = {str(self.ecn).lower()}
+rtt = "{self.rtt_ms * 1e3:.0f}us"
+stagger = "{self.spread_s * 1e3:.0f}ms"
+"""
+
+    def text(self) -> str:
+        """Write it for another process."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def of(text: str) -> Line:
+        """Read what `text` wrote."""
+        return Line(**json.loads(text))
+
+
+def guest(kernel: Path, kind: str, queue: str, seed: int, line: Line) -> dict[str, float]:
+    """Measure real TCP in virtual time: `shell` through quell shell, `linux` through Linux's own discipline."""
+    words = [str(BIN / "python"), str(HERE / "virtual.py"), kind, queue, str(seed), line.text()]
+    command = [ROOT / "tools" / "oracle" / "guest", "--kernel", kernel, "--", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{kind} {queue}: {done.stderr.strip()}")
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
+
+
+def simulated(queue: str, line: Line) -> dict[str, float]:
+    """Simulate the line: means over the seeds."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(line.scenario())
+        file.flush()
+        command = [BIN / "quell", "run", file.name, "--aqm", queue, "--json", "-", "--seed"]
+
+        def run(seed: int) -> dict[str, float]:
+            done = subprocess.run([*command, str(seed)], check=True, capture_output=True)
+            record = json.loads(done.stdout)
+            mean, p95 = record["backlog_ms"]["mean"], record["backlog_ms"]["p95"]
+            return {"goodput_mbps": record["delivered_in_order_mbps"], "mean_ms": mean, "p95_ms": p95}
+
+        with ThreadPoolExecutor(2) as pool:
+            return averaged(list(pool.map(run, range(1, SEEDS + 1))))
+
+
+def averaged(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Give the means of some runs."""
+    return {key: fmean(run[key] for run in runs) for key in MEASURES}
