@@ -10,7 +10,7 @@ import pytest
 
 import quell
 from conftest import Quell
-from quell import tc
+from quell import _core, tc
 from quell._core import InputError
 from quell.notes import LeftOutWarning
 
@@ -230,6 +230,36 @@ def test_bad_lines_are_one_line(text: str, problem: str) -> None:
         quell.scenario("home", tc=[text])
     assert problem in str(error.value)
     assert "\n" not in str(error.value)
+
+
+# tc takes these values for another than was written: 0 for the default, what is too large modulo something, a number
+# without a unit for the smallest one.
+NO_SUCH_VALUE = (
+    "bandwidth -1mbit", "bandwidth 1bit", "bandwidth 10", "bandwidth 99999tbit", "rtt 0", "rtt 100", "rtt -1ms", "rtt 5000s",
+)  # fmt: skip
+OWN_WORD = "target 5ms"
+
+
+def test_cakes_words_mean_to_quell_what_they_mean_to_tc() -> None:
+    table = Path(__file__).parent.parent / "crates" / "quell-link" / "tests" / "data" / "cake-words.txt"
+    lines = [line.split("\t") for line in table.read_text().splitlines()]
+    assert len(lines) > 1000
+
+    def plain(queue: str) -> list[str]:
+        # Without a rate tc's CAKE does not shape, in quell the link does; without overhead `raw` changes nothing.
+        words = queue.removeprefix("cake").split()
+        return [w for w in words if w != "unlimited" and (w != "raw" or "overhead" in words)]
+
+    for words, shown in lines:
+        if words == OWN_WORD:
+            continue
+        if shown.startswith("!") or words in NO_SUCH_VALUE:
+            with pytest.raises(InputError) as error:
+                _core.queue(f"cake {words}")
+            assert "\n" not in str(error.value)
+        else:
+            here = plain(_core.queue(f"cake {words}"))
+            assert here == plain(tc.read(shown.replace("root", "dev eth0 root", 1)).down.queue), words
 
 
 def test_the_command_line_reads_lines_files_and_standard_input(quell: Quell, tmp_path: Path) -> None:

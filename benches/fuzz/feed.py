@@ -5,9 +5,11 @@
 A line of SEQUENCES is JSON: `queue` (quell's words), `tc` (words of the discipline), `below` (commands of tc after it,
 in which DEV stands for the device), `rate` (of the HTB above it, bit/s; 0: it is the root itself), `slowest` (of the
 classes, bit/s), `changes` (`[number of the packet before which it happens, words]`), `packets`: a list of `[pause
-before it in ns, bytes with the Ethernet header, flow, ECN field]`. FATES gets what happened, in order of time:
-`+ NS BYTES FLOW ECN NUMBER` a packet arrived, `- NS NUMBER ECN` it left, `! NS WORDS` the options changed, after a line
-with the discipline.
+before it in ns, bytes with the Ethernet header, flow, ECN field]`, with a fifth number in TCP segments, what they
+acknowledge (and 2^32 for ECE). `labels`, by the flow's number, is `[source, destination, DSCP, mark]`; with labels the
+discipline sorts by those. FATES gets what happened, in order of time: `+ NS BYTES FLOW ECN NUMBER` a packet arrived
+(with labels ` SOURCE DESTINATION DSCP MARK` behind that, and the fifth number), `- NS NUMBER ECN` it left, `! NS WORDS`
+the options changed, after a line with the discipline.
 
 HTB calls its leaf only when it may send and the leaf holds something, so a departure is the discipline's dequeue. A
 flow's SO_PRIORITY names its class below the discipline's handle, by which flow queues choose the bucket and disciplines
@@ -26,8 +28,11 @@ from pathlib import Path
 from typing import Any
 
 HANDLE = 0x20
-HEADERS = 42
-"""Bytes of Ethernet, IPv4 and UDP."""
+ETHERNET = 14
+UDP, TCP = 17, 6
+ETH_P_IP = 0x800
+ECE = 1 << 32
+"""In what a packet acknowledges: with this flag."""
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
 
 
@@ -57,6 +62,8 @@ def build() -> None:
         run("ip", "-n", space, "addr", "add", f"10.0.0.{host}/24", "dev", "v0")
         run("ip", "-n", space, "link", "set", "v0", "address", f"02:00:00:00:00:0{host}", "up")
     run("ip", "-n", "a", "neigh", "replace", "10.0.0.2", "lladdr", "02:00:00:00:00:02", "dev", "v0", "nud", "permanent")
+    # The other end has no such address, so that nothing answers.
+    run("ip", "-n", "a", "route", "add", "10.0.1.0/24", "via", "10.0.0.2")
 
 
 def discipline(words: str, below: list[str], rate: int) -> None:
@@ -80,32 +87,48 @@ def change(words: str, rate: int) -> None:
     run("tc", "-n", "a", "qdisc", "change", "dev", "v0", *parent, "handle", f"{HANDLE:x}:", *words.split())
 
 
-def sender(flow: int, ecn: int) -> socket.socket:
-    """Open a socket for packets of one flow and ECN field."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def sender(flow: int, label: list[int] | None) -> socket.socket:
+    """Open a socket for packets of one flow, whose headers we write."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
     made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
-    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ecn)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, HANDLE << 16 | flow + 1)
-    made.connect(("10.0.0.2", 5000))
+    if label is None:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, HANDLE << 16 | flow + 1)
+    else:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, label[3])
     return made
+
+
+def packet(number: int, given: list[int], label: list[int]) -> bytes:
+    """Write an IP packet, whose identification is its number and one."""
+    _, size, flow, ecn, *ack = given
+    source, destination, dscp, _ = label
+    length = size - ETHERNET
+    ip = struct.pack(
+        ">BBHHHBBH4B4B", 0x45, dscp << 2 | ecn, length, number + 1, 0, 64, TCP if ack else UDP, 0,
+        10, 0, 2, source + 1, 10, 0, 1, destination + 1,
+    )  # fmt: skip
+    if ack:
+        flags = 0x50 if ack[0] & ECE else 0x10
+        tcp = struct.pack(">HHIIBBHHH", 1000 + flow, 5000, 1, ack[0] & 0xFFFFFFFF, 5 << 4, flags, 65535, 0, 0)
+        return ip + tcp + bytes(length - len(ip) - len(tcp))
+    return ip + struct.pack(">HHHH", 1000 + flow, 5000, length - len(ip), 0) + bytes(length - len(ip) - 8)
 
 
 def arrivals(sink: socket.socket) -> list[tuple[int, str]]:
     """Read what has arrived."""
-    found = []
+    found: list[tuple[int, str]] = []
     while True:
         try:
             data, more, _, _ = sink.recvmsg(2048, 256)
         except BlockingIOError:
             return found
-        at = ecn = 0
+        at = 0
         for level, kind, value in more:
             if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
                 seconds, ns = struct.unpack("ll", value)
                 at = seconds * 1_000_000_000 + ns
-            elif level == socket.IPPROTO_IP and kind == socket.IP_TOS:
-                ecn = value[0] & 3
-        found.append((at, f"- {{}} {struct.unpack('>I', data[:4])[0]} {ecn}"))
+        ip = data[ETHERNET:]
+        found.append((at, f"- {{}} {struct.unpack('>H', ip[4:6])[0] - 1} {ip[1] & 3}"))
 
 
 def sequence(sink: socket.socket, given: dict[str, Any]) -> list[str]:
@@ -114,13 +137,12 @@ def sequence(sink: socket.socket, given: dict[str, Any]) -> list[str]:
     Nothing where one packet arrived and another left at the same instant: which was first is not to be seen.
     """
     rate, packets, changes = given["rate"], given["packets"], dict(given["changes"])
-    senders: dict[tuple[int, int], socket.socket] = {}
-    for _, _, flow, ecn in packets:
-        if (flow, ecn) not in senders:
-            senders[flow, ecn] = sender(flow, ecn)
+    labels = {int(flow): label for flow, label in given["labels"].items()}
+    senders = {flow: sender(flow, labels.get(flow)) for _, _, flow, *_ in packets}
     events: list[tuple[int, str]] = []
-    zeros, waiting, due = bytes(2048), 0, time.clock_gettime_ns(time.CLOCK_REALTIME)
-    for number, (pause, size, flow, ecn) in enumerate(packets):
+    waiting, due = 0, time.clock_gettime_ns(time.CLOCK_REALTIME)
+    for number, (pause, size, flow, ecn, *ack) in enumerate(packets):
+        sent = packet(number, packets[number], labels.get(flow, [0, 0, 0, 0]))
         due += pause
         while (now := time.clock_gettime_ns(time.CLOCK_REALTIME)) < due:
             time.sleep((due - now) / 1e9)
@@ -128,17 +150,17 @@ def sequence(sink: socket.socket, given: dict[str, Any]) -> list[str]:
             change(changes[number], rate)
             now = time.clock_gettime_ns(time.CLOCK_REALTIME)
             events.append((now, f"! {{}} {changes[number]}"))
-        senders[flow, ecn].send(struct.pack(">I", number) + zeros[: size - HEADERS - 4])
-        events.append((now, f"+ {{}} {size} {flow} {ecn} {number}"))
+        senders[flow].sendto(sent, (socket.inet_ntoa(sent[16:20]), 0))
+        more = "".join(f" {value}" for value in [*labels.get(flow, []), *ack])
+        events.append((now, f"+ {{}} {size} {flow} {ecn} {number}{more}"))
         waiting += size
     time.sleep(waiting * 8 / given["slowest"] + 0.5)
     for each in senders.values():
         each.close()
     arrived = [at for at, text in events if text[0] == "+"]
-    sent = dict(enumerate(arrived))
-    left = [(at, text) for at, text in arrivals(sink)]
-    instants = set(sent.values())
-    if any(at in instants and sent[int(text.split()[2])] != at for at, text in left):
+    left = arrivals(sink)
+    instants = set(arrived)
+    if any(at in instants and arrived[int(text.split()[2])] != at for at, text in left):
         return []
     boot = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return [text.format(at - boot >> 8 << 8) for at, text in sorted(events + left, key=lambda event: event[0])]
@@ -149,11 +171,10 @@ def main() -> None:
     sequences, fates = sys.argv[1:]
     build()
     within("b")
-    sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_IP))
     sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
     sink.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    sink.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-    sink.bind(("10.0.0.2", 5000))
+    sink.bind(("v0", ETH_P_IP))
     sink.setblocking(False)
     within("a")
     with Path(fates).open("w") as out:

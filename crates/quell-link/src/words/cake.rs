@@ -103,6 +103,17 @@ const fn flag(
     free(name, Field::Flag(at, off), meaning)
 }
 
+/// A mask in the notations that `tc` reads: hexadecimal behind `0x`, octal behind `0`.
+fn mask(text: &str) -> Option<u32> {
+    let (digits, radix) = match (text.strip_prefix("0x"), text.strip_prefix('0')) {
+        (Some(digits), _) => (digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => (digits, 8),
+        _ => (text, 10),
+    };
+    let plain = digits.bytes().all(|b| b.is_ascii_alphanumeric());
+    u32::from_str_radix(digits, radix).ok().filter(|_| plain)
+}
+
 pub(super) static CAKE: Kind<Params> = Kind {
     name: "cake",
     summary: "Common Applications Kept Enhanced: shaper, tins by DSCP, fair hosts and flows with cobalt each; of words that contradict each other the last counts, as in tc",
@@ -114,8 +125,12 @@ pub(super) static CAKE: Kind<Params> = Kind {
             Field::Other {
                 syntax: "RATE",
                 set: |p, text| {
-                    let bps = field::rate(text, 512, 1 << 50)?;
-                    (p.bandwidth, p.autorate_ingress) = (Bandwidth::Shaped(bps), false);
+                    let zero = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) == "0";
+                    p.bandwidth = match zero {
+                        true => Bandwidth::Unlimited,
+                        false => Bandwidth::Shaped(field::rate(text, 512, 1 << 50)?),
+                    };
+                    p.autorate_ingress = false;
                     Ok(())
                 },
                 get: |p| match p.bandwidth {
@@ -123,7 +138,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
                     _ => String::new(),
                 },
             },
-            "rate of its own shaper (default: the link is its shaper, and its rate tunes what this would)",
+            "rate of its own shaper; 0 is unlimited (default: the link is its shaper, and its rate tunes what this would)",
         ),
         free(
             "unlimited",
@@ -154,11 +169,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
             Field::Other {
                 syntax: "MASK",
                 set: |p, text| {
-                    let parsed = match text.strip_prefix("0x") {
-                        Some(digits) => u32::from_str_radix(digits, 16),
-                        None => text.parse(),
-                    };
-                    p.fwmark = parsed.map_err(|_| {
+                    p.fwmark = mask(text).ok_or_else(|| {
                         Error::new(format!("\"{text}\" is no mask"))
                             .remedy("write a number up to 4294967295, or a hexadecimal one as 0xff")
                     })?;
@@ -181,7 +192,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
             "nat",
             |p| &mut p.nat,
             "nonat",
-            "hosts are those before address translation; simulated hosts have none",
+            "hosts are those before address translation, on real interfaces; simulated hosts have none",
         ),
         flag(
             "wash",
@@ -234,7 +245,7 @@ pub(super) static CAKE: Kind<Params> = Kind {
                     _ => "",
                 },
             },
-            "rtt 100us, 1ms, 10ms, 30ms, 100ms, 300ms, 1s, 1000s",
+            "rtt 100us, 1ms, 10ms, 30ms, 100ms, 300ms, 1s, 1000s; only one of these words, as in tc",
         ),
         free(
             "target",
@@ -352,6 +363,8 @@ mod tests {
             ("cake ack-filter no-ack-filter", "cake"),
             ("cake bandwidth 10mbit unlimited", "cake unlimited"),
             ("cake unlimited bandwidth 10mbit", "cake bandwidth 10mbit"),
+            ("cake bandwidth 0", "cake unlimited"),
+            ("cake bandwidth 0mbit", "cake unlimited"),
             (
                 "cake autorate-ingress bandwidth 10mbit",
                 "cake bandwidth 10mbit",
@@ -435,8 +448,13 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_read_in_both_notations() {
+    fn marks_are_read_in_every_notation_of_tc() {
         assert_eq!(params("cake fwmark 0xf0").fwmark, 240);
+        assert_eq!(params("cake fwmark 010").fwmark, 8);
+        assert_eq!(params("cake fwmark 0").fwmark, 0);
+        for text in ["0x", "08", "+1", "0x+1"] {
+            assert!(error(&format!("cake fwmark {text}")).contains("is no mask"));
+        }
         assert_eq!(params("cake fwmark 240"), params("cake fwmark 0xf0"));
         assert_eq!(canonical("cake fwmark 240"), "cake fwmark 0xf0");
     }
