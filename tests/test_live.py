@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import signal
@@ -261,6 +262,34 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
     server.kill()
     server.communicate()
     assert sent >= 1
+
+
+def test_the_firewalls_mark_names_the_class(net: Net) -> None:
+    # What no class takes is dropped.
+    command = net.live("--rate", "8mbit", "--aqm", "drr class 1:1 fwmark 6")
+    assert not net.datagrams(20)
+    done = net.run(net.r, *"iptables -t mangle -I POSTROUTING -o rb -p udp -j MARK --set-mark 6".split())
+    assert done.returncode == 0, done.stderr
+    assert len(net.datagrams(20)) == 20
+    stop(command)
+
+
+def test_hosts_within_translation_are_asked_for_and_a_kernel_without_them_is_told_of(net: Net) -> None:
+    done = net.run(net.r, *"iptables -t nat -A POSTROUTING -o rb -j MASQUERADE".split())
+    assert done.returncode == 0, done.stderr
+    words = ("--rate", "8mbit", "--aqm", "cake dual-srchost nat", "--ingress", "8mbit", "--ingress-aqm")
+    command = net.live(*words, "cake dual-dsthost nat")
+    server = net.echo()
+    assert net.answers()
+    status, errors = stop(command)
+    server.kill()
+    server.communicate()
+    assert status == 0, errors
+    notes = [line for line in errors.splitlines() if "cake nat" in line]
+    config = Path("/proc/config.gz")
+    if config.exists():
+        has = b"CONFIG_NETFILTER_NETLINK_GLUE_CT=y" in gzip.decompress(config.read_bytes())
+        assert len(notes) == (0 if has else 1), errors
 
 
 @pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["quell live", "quell-live"])

@@ -167,6 +167,21 @@ impl Parser {
         }
     }
 
+    /// Replaces the hosts of a packet by those within address translation.
+    pub fn translate(&self, labels: &mut Labels, (source, destination): ([u8; 16], [u8; 16])) {
+        let tuple = Tuple {
+            source,
+            destination,
+            ..Tuple::default()
+        };
+        let Labels {
+            source,
+            destination,
+            ..
+        } = self.labels(&tuple, labels.dscp);
+        (labels.source, labels.destination) = (source, destination);
+    }
+
     /// What is said of a packet that is not IP.
     pub fn unknown(&self) -> Class {
         Class {

@@ -14,8 +14,21 @@ const ACK: u16 = 4;
 // Attributes of packets and verdicts.
 const PACKET_HDR: u16 = 1;
 const VERDICT_HDR: u16 = 2;
+const MARK: u16 = 3;
 const PAYLOAD: u16 = 10;
-const CAP_LEN: u16 = 15;
+const CT: u16 = 11;
+const CT_INFO: u16 = 12;
+const CAP_LEN: u16 = 13;
+// Attributes of connections (linux/netfilter/nfnetlink_conntrack.h), each within the one before.
+const TUPLE_ORIG: u16 = 1;
+const TUPLE_REPLY: u16 = 2;
+const TUPLE_IP: u16 = 1;
+const V4_SRC: u16 = 1;
+const V4_DST: u16 = 2;
+const V6_SRC: u16 = 3;
+const V6_DST: u16 = 4;
+/// IP_CT_IS_REPLY: from here on a packet goes against the direction of its connection's first.
+const IS_REPLY: u32 = 3;
 // Attributes of configurations.
 const CFG_CMD: u16 = 1;
 const CFG_PARAMS: u16 = 2;
@@ -28,6 +41,8 @@ const BIND: u8 = 1;
 const COPY_PACKET: u8 = 2;
 /// NFQA_CFG_F_FAIL_OPEN: packets that find no room pass.
 const FAIL_OPEN: u32 = 1;
+/// NFQA_CFG_F_CONNTRACK: packets come with their connections.
+const CONNECTIONS: u32 = 2;
 // NF_DROP and NF_ACCEPT.
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
@@ -43,7 +58,14 @@ pub struct Held<'a> {
     pub bytes: &'a [u8],
     /// All its bytes.
     pub length: u32,
+    /// The firewall's mark.
+    pub mark: u32,
+    /// Source and destination within translation, if it arrives and its connection is known.
+    pub within: Option<(Address, Address)>,
 }
+
+/// An address, IPv4 in the first four bytes.
+pub type Address = [u8; 16];
 
 /// What the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,25 +103,61 @@ fn message_of(message: &[u8]) -> Option<Message<'_>> {
         return None;
     }
     let (mut id, mut payload, mut length) = (None, &[][..], None);
-    let mut rest = message.get(HEADERS..)?;
-    while let (Some(size), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
-        let size = usize::from(size);
-        let Some(value) = rest.get(4..size) else {
-            break;
-        };
-        match kind & 0x3fff {
+    let (mut mark, mut connection, mut info) = (0, None, None);
+    for (kind, value) in attributes(message.get(HEADERS..)?) {
+        match kind {
             PACKET_HDR => id = be32_at(value, 0),
+            MARK => mark = be32_at(value, 0).unwrap_or(0),
             PAYLOAD => payload = value,
+            CT => connection = Some(value),
+            CT_INFO => info = be32_at(value, 0),
             CAP_LEN => length = be32_at(value, 0),
             _ => {}
         }
-        rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(Message::Packet(Held {
         id: id?,
         bytes: payload,
         length: length.unwrap_or(0).max(payload.len() as u32),
+        mark,
+        within: connection.zip(info).and_then(|(ct, info)| within(ct, info)),
     }))
+}
+
+/// The kinds and values of attributes; what is cut short ends them.
+fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (size, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)?);
+        let value = rest.get(4..size)?;
+        rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
+        // Without the flags for nested attributes and byte order.
+        Some((kind & 0x3fff, value))
+    })
+}
+
+/// Source and destination of an arriving packet after translation: the reverse of what its connection's other direction has.
+fn within(connection: &[u8], info: u32) -> Option<(Address, Address)> {
+    let other = if info >= IS_REPLY {
+        TUPLE_ORIG
+    } else {
+        TUPLE_REPLY
+    };
+    let inner = |of, wanted| {
+        attributes(of)
+            .find(|(kind, _)| *kind == wanted)
+            .map(|a| a.1)
+    };
+    let (mut source, mut destination) = (None, None);
+    for (kind, value) in attributes(inner(inner(connection, other)?, TUPLE_IP)?) {
+        let mut address = Address::default();
+        address.get_mut(..value.len())?.copy_from_slice(value);
+        match (kind, value.len()) {
+            (V4_SRC, 4) | (V6_SRC, 16) => source = Some(address),
+            (V4_DST, 4) | (V6_DST, 16) => destination = Some(address),
+            _ => {}
+        }
+    }
+    destination.zip(source)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -132,6 +190,14 @@ pub fn bind(out: &mut Vec<u8>, queue: u16, length: u32, sequence: u32) {
     attribute(out, CFG_QUEUE_MAXLEN, &length.to_be_bytes());
     attribute(out, CFG_MASK, &FAIL_OPEN.to_be_bytes());
     attribute(out, CFG_FLAGS, &FAIL_OPEN.to_be_bytes());
+    finish(out, message);
+}
+
+/// Asks for packets of a queue of ours with their connections; answered.
+pub fn with_connections(out: &mut Vec<u8>, queue: u16, sequence: u32) {
+    let message = begin(out, CONFIG, ACK, queue, sequence);
+    attribute(out, CFG_MASK, &CONNECTIONS.to_be_bytes());
+    attribute(out, CFG_FLAGS, &CONNECTIONS.to_be_bytes());
     finish(out, message);
 }
 
@@ -246,6 +312,49 @@ mod tests {
             ids,
             [(5, b"first".to_vec(), 5), (6, b"second one".to_vec(), 10)]
         );
+    }
+
+    /// A connection from 192.168.1.7 to 8.8.8.8 that leaves under 1.2.3.4, as the kernel describes it.
+    fn translated(info: u32) -> Option<(Address, Address)> {
+        let tuple = |out: &mut Vec<u8>, kind, source: [u8; 4], destination: [u8; 4]| {
+            let (mut ip, mut inner) = (Vec::new(), Vec::new());
+            attribute(&mut ip, V4_SRC, &source);
+            attribute(&mut ip, V4_DST, &destination);
+            // NLA_F_NESTED.
+            attribute(&mut inner, TUPLE_IP | 0x8000, &ip);
+            attribute(out, kind | 0x8000, &inner);
+        };
+        let mut connection = Vec::new();
+        tuple(&mut connection, TUPLE_ORIG, [192, 168, 1, 7], [8; 4]);
+        tuple(&mut connection, TUPLE_REPLY, [8; 4], [1, 2, 3, 4]);
+        let mut out = Vec::new();
+        let message = begin(&mut out, PACKET, 0, 7, 0);
+        attribute(&mut out, PACKET_HDR, &[0, 0, 0, 5, 8, 0, 1]);
+        attribute(&mut out, MARK, &9_u32.to_be_bytes());
+        attribute(&mut out, CT | 0x8000, &connection);
+        attribute(&mut out, CT_INFO, &info.to_be_bytes());
+        finish(&mut out, message);
+        match messages(&out).next() {
+            Some(Message::Packet(held)) => {
+                assert_eq!(held.mark, 9);
+                held.within
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_answer_that_arrives_goes_to_the_host_within() {
+        let ip = |bytes: [u8; 4]| {
+            let mut address = Address::default();
+            address[..4].copy_from_slice(&bytes);
+            address
+        };
+        // IP_CT_ESTABLISHED_REPLY: the header has 1.2.3.4.
+        let answer = Some((ip([8; 4]), ip([192, 168, 1, 7])));
+        assert_eq!(translated(IS_REPLY), answer);
+        // IP_CT_ESTABLISHED, as of a port that is forwarded: what the answers come from is what this goes to.
+        assert_eq!(translated(0), Some((ip([1, 2, 3, 4]), ip([8; 4]))));
     }
 
     #[test]

@@ -101,6 +101,10 @@ pub struct PacketQueue {
     length: u32,
     /// The kernel's number for the packet that came last.
     newest: u32,
+    /// Packets here arrive at the interface: their addresses are not yet translated back.
+    arriving: bool,
+    /// The kernel was asked for their connections.
+    asked: bool,
 }
 
 /// A packet that the kernel holds.
@@ -113,11 +117,17 @@ struct Slot {
 
 impl PacketQueue {
     /// Opens so many queues with numbers in a row, from this one on or the next that are free; each keeps at least `length` packets.
-    pub fn row(first: u16, count: usize, length: u32, mtu: u32) -> Result<Vec<Self>, Error> {
+    pub fn row(
+        first: u16,
+        count: usize,
+        length: u32,
+        mtu: u32,
+        arriving: bool,
+    ) -> Result<Vec<Self>, Error> {
         let mut row = Vec::new();
         for number in first..first.saturating_add(TRIES) {
             match Self::open(number, length, mtu)? {
-                Some(queue) => row.push(queue),
+                Some(queue) => row.push(Self { arriving, ..queue }),
                 None => row.clear(),
             }
             if row.len() == count {
@@ -151,6 +161,8 @@ impl PacketQueue {
             out: Vec::new(),
             length,
             newest: 0,
+            arriving: false,
+            asked: false,
         }))
     }
 
@@ -174,13 +186,31 @@ pub fn no_socket(what: &str, error: &io::Error) -> Error {
     Error::new(format!("cannot open {what}: {error}")).remedy(remedy)
 }
 
-/// Makes us the owner of a packet queue. Both requests are answered, and both answers are waited for.
+/// Makes us the owner of a packet queue.
 fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     let (mut out, sequence) = (Vec::new(), 1);
     nfqueue::bind(&mut out, queue, length, sequence);
-    sys::send_bytes(fd.as_fd(), &out)?;
+    ask::<2>(fd, &out, sequence)
+}
+
+/// Whether this kernel tells the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT).
+pub fn tells_connections() -> bool {
+    let Ok(fd) = sys::netfilter(ROOM) else {
+        return false;
+    };
+    let free = (u16::MAX - TRIES..u16::MAX).find(|number| bind(&fd, *number, 0).is_ok());
+    free.is_some_and(|number| {
+        let mut out = Vec::new();
+        nfqueue::with_connections(&mut out, number, 1);
+        ask::<1>(&fd, &out, 1).is_ok()
+    })
+}
+
+/// Sends this many requests, the first of which has this number, and waits for all answers.
+fn ask<const N: usize>(fd: &OwnedFd, requests: &[u8], sequence: u32) -> io::Result<()> {
+    sys::send_bytes(fd.as_fd(), requests)?;
     let mut buffer = [0; 1024];
-    let mut answers = [None; 2];
+    let mut answers = [None; N];
     while answers.contains(&None) {
         if !sys::readable(fd.as_fd(), PATIENCE) {
             return Err(ErrorKind::TimedOut.into());
@@ -206,6 +236,12 @@ impl InterfaceBackend for PacketQueue {
     }
 
     fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+        if parser.wants.translated && self.arriving && !self.asked {
+            // A kernel that cannot says so in a message that nobody needs: `tells_connections` has asked it.
+            nfqueue::with_connections(&mut self.out, self.number, 0);
+            self.asked = true;
+            self.flush();
+        }
         while arrived.len() < BATCH {
             let n = match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
                 Ok(n) => n,
@@ -218,6 +254,12 @@ impl InterfaceBackend for PacketQueue {
                 };
                 self.newest = held.id;
                 let mut class = parser.classify(held.bytes);
+                if parser.wants.labels {
+                    class.labels.mark = held.mark;
+                }
+                if let (true, Some(hosts)) = (parser.wants.translated, held.within) {
+                    parser.translate(&mut class.labels, hosts);
+                }
                 let mut kept = None;
                 let marks = matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1);
                 let washes = parser.wants.washed && class.labels.dscp != 0;

@@ -118,7 +118,8 @@ impl Running {
         for direction in settings.directions() {
             let params = direction.params()?;
             let (loops, length) = (settings.loops().len(), worker::kernel_length(&params));
-            let backends = PacketQueue::row(first, loops, length, dev.mtu)?;
+            let arriving = direction.name == "ingress";
+            let backends = PacketQueue::row(first, loops, length, dev.mtu, arriving)?;
             let queues: &mut Option<Queues> = match direction.name {
                 "egress" => &mut egress,
                 _ => &mut ingress,

@@ -8,6 +8,7 @@ use quell_qdisc::cake;
 use quell_qdisc::discipline::Wants;
 use serde::Deserialize;
 
+use super::backend;
 use super::host;
 use super::shell::random_key;
 use super::sys;
@@ -152,27 +153,42 @@ impl Settings {
         )
     }
 
+    /// What to say where CAKE asks for what its packets come without: addresses within translation, or marks.
+    fn note_on_cake(&self, direction: &Direction) -> Option<String> {
+        let words = Queue::parse(&direction.aqm).ok()?;
+        let params = words.spec::<cake::Params>()?;
+        let (nat, fwmark) = (params.nat, params.fwmark != 0);
+        if self.to.is_some() {
+            let word = match (nat, fwmark) {
+                (false, false) => return None,
+                (true, false) => "nat",
+                (false, true) => "fwmark",
+                (true, true) => "nat and fwmark",
+            };
+            return Some(format!(
+                "cake {word}: the kernel has no connections and no marks of what passes between two interfaces; without effect"
+            ));
+        }
+        // What leaves is looked at before its addresses are translated.
+        let lacks = nat && direction.name == "ingress" && !backend::tells_connections();
+        lacks.then(|| {
+            "cake nat: this kernel does not tell the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT); of what arrives, hosts are the addresses in the packets".to_owned()
+        })
+    }
+
     /// What to say about rates that are probably not what was meant, and about words without effect.
     pub fn notes(&self) -> Vec<String> {
         let each = self.directions().into_iter();
         each.flat_map(|d| {
             [
                 note_on_rate(&d.rate),
-                note_on_nat(&d.aqm),
+                self.note_on_cake(&d),
                 d.note_on_model(),
             ]
         })
         .flatten()
         .collect()
     }
-}
-
-/// What to say where a queue asks for addresses before translation, which no backend learns.
-fn note_on_nat(aqm: &str) -> Option<String> {
-    let words = Queue::parse(aqm).ok()?;
-    let nat = words.spec::<cake::Params>()?.nat;
-    let note = "cake nat: quell does not read the kernel's table of translated connections; hosts are the addresses in the packets";
-    nat.then(|| note.to_owned())
 }
 
 impl Direction {
