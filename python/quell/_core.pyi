@@ -367,6 +367,12 @@ def read_file(path: str | PathLike[str], kind: Literal["scenario", "model", "rec
 def grade(increase_ms: float) -> str:
     """Grade a mean increase of latency under load, ms, as bufferbloat tests do (docs/metrics.md)."""
 
+def heard(arrivals: Sequence[tuple[int, int, bool]], sent: int) -> str | None:
+    """Judge one end of a real call with G.711: the JSON of an application (docs/applications.md).
+
+    None if nothing was said. Of each packet that came: its serial number, one-way delay in ns, and whether it counts; `sent` packets count.
+    """
+
 def note_on_rate(text: str) -> str | None:
     """Say what is probably meant by a rate in bytes per second (`50mbps`); None for all other text."""
 

@@ -49,7 +49,7 @@ mod _core {
     #[pymodule_export]
     use crate::queue::Packet;
     #[pymodule_export]
-    use crate::runs::{check_records, grade, run_each, run_many};
+    use crate::runs::{check_records, grade, heard, run_each, run_many};
     #[pymodule_export]
     use crate::scenario::{
         Scenario, hush_model, note_on_rate, quantity, queue, queues, read_file, scenario_keys,

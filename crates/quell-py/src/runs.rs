@@ -275,6 +275,15 @@ pub fn grade(increase_ms: f64) -> &'static str {
     quell_link::record::grade(increase_ms)
 }
 
+/// What the listener of a real call experienced, as the JSON of an application; `None` if nothing was said.
+#[pyfunction]
+pub fn heard(arrivals: Vec<(u32, u64, bool)>, sent: u64) -> PyResult<Option<String>> {
+    let result = quell_sim::heard(&arrivals, sent);
+    result
+        .map(|call| serde_json::to_string(&call).map_err(input_error))
+        .transpose()
+}
+
 /// A data frame has null where a record, or a part of one, lacks a key.
 fn leave_nulls_out(value: &mut Value) {
     match value {

@@ -22,5 +22,6 @@ mod port;
 mod slot;
 mod trace;
 
+pub use app::call::heard;
 pub use run::{RunOptions, Session, run};
 pub use world::{Status, World};

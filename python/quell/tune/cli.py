@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +14,7 @@ from quell._core import InputError
 from quell.executor import Executor, executor
 from quell.options import OUTPUT, Duration, File, Jobs, Ray
 from quell.output import Targets, bar, err, out
-from quell.tune import aims, judge, line, now, search, show, space, targets
+from quell.tune import aims, judge, line, now, search, show, space, targets, verify
 from quell.tune import ask as questions
 from quell.tune import fleet as fleets
 from quell.tune.judge import Judged
@@ -24,6 +24,7 @@ EXAMPLES = (
     "Examples:\n\n  quell tune --rate 50mbit/10mbit --rtt 30ms --framing docsis\n\n"
     "  quell tune --rate 16mbit/1mbit --framing pppoe-llcsnap --for calls,bulk:2 --target openwrt --dev wan\n\n"
     "  quell tune household --trials 300 --json -\n\n"
+    "  sudo quell tune --rate 50mbit/10mbit --for calls,bulk --verify\n\n"
     "  quell tune --fleet lines.csv --target openwrt > settings.csv\n\n"
     "  tc qdisc show | quell tune --rate 50mbit/10mbit --now -"
 )
@@ -110,6 +111,13 @@ def tune(
     seeds: Annotated[
         int, typer.Option(metavar="N", min=2, max=99, help="Seeds that settings are judged with.")
     ] = judge.SEEDS,
+    verify_: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Replay now, default and tuned on real Linux TCP, in network namespaces (root).",
+        ),
+    ] = False,
     duration: Duration = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of traffic and search.")] = 1,
     jobs: Jobs = 0,
@@ -129,6 +137,10 @@ def tune(
             raise InputError(f"--ask: leave out {refused}; it is asked for")
         said = questions.ask()
         rate, rtt, framing, for_, target, dev = said.rate, said.rtt, said.framing, said.aims, said.target, said.dev
+    if verify_:
+        if fleet is not None:
+            raise InputError("--verify: leave out --fleet; one line is replayed at a time")
+        verify.check()
     wanted = aims.Aims(for_)
     chosen = targets.target(target)
     targets.interface(dev)
@@ -144,7 +156,10 @@ def tune(
         if for_ is None and (record := bench.record(first)) is not None:
             bench.aims = wanted.measured(record, on)
         bench.value(first)
-        return _tuned(bench, plan, today, seeds, lambda ways: chosen.lines(dev, on, *ways))
+        result = _tuned(bench, plan, today, seeds, lambda ways: chosen.lines(dev, on, *ways))
+        if verify_ and result is not None and result.whole:
+            result.verified = _verified(bench, on, dev, today, result.judged)
+        return result
 
     if fleet is not None:
         if refused := _given(FILE=file, __rate=rate, __rtt=rtt, __framing=framing, __json=json):
@@ -168,6 +183,8 @@ def tune(
         raise InputError("name the line: --rate DOWN/UP, as in --rate 50mbit/10mbit, or a scenario")
     else:
         on = line.at_home(rate, rtt, framing, buffer, wanted, duration, seed)
+    if verify_:
+        verify.traffic(on)
     with executor(ray) as cluster:
         result = tuned(on, cluster)
     if result is None:
@@ -176,6 +193,9 @@ def tune(
         out.print(show.heading(on, result.aims), soft_wrap=True)
         if result.whole:
             _print(result.judged)
+        if result.verified:
+            out.print(show.verified(result.verified))
+            out.print(verify.agreement(result.verified), soft_wrap=True)
         out.print(f"# {chosen.about}: {show.described(result.judged.setting)}", style="dim", soft_wrap=True)
         for text in result.lines:
             out.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -184,11 +204,13 @@ def tune(
     return 0 if result.whole and not result.interrupted else _INTERRUPTED
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Tuned:
     """What came of a line."""
 
     judged: Judged
+    now: search.Shapes
+    default: search.Shapes
     ways: search.Shapes
     lines: list[str]
     aims: str
@@ -198,6 +220,7 @@ class _Tuned:
     interrupted: bool
     whole: bool
     """It was judged to the end."""
+    verified: list[verify.Verified] = field(default_factory=list)
 
 
 def _given(**arguments: object) -> str:
@@ -218,10 +241,21 @@ def _tuned(
         return None
     judged, whole = _judged(bench, plan.line, today, seeds, found)
     ways = search.shapes(judged.setting, plan.line)
+    default = search.shapes(judged.default, plan.line)
     wall = time.monotonic() - started
     return _Tuned(
-        judged, ways, lines(ways), bench.aims.text, len(found.scores), bench.simulated, wall, found.interrupted, whole
-    )
+        judged, today, default, ways, lines(ways), bench.aims.text, len(found.scores), bench.simulated, wall,
+        found.interrupted, whole,
+    )  # fmt: skip
+
+
+def _verified(bench: Bench, on: line.Line, dev: str, today: search.Shapes, judged: Judged) -> list[verify.Verified]:
+    """Replay what is compared on real Linux TCP."""
+    settings = [("now", today), ("default", search.shapes(judged.default, on))]
+    if judged.tuned:
+        settings.append(("tuned", search.shapes(judged.setting, on)))
+    with bar("Replaying", 1, "") as update:
+        return verify.verify(bench, on, dev, settings, on_run=lambda name: update(0, name))
 
 
 def _fleet(
@@ -287,20 +321,26 @@ def _plain(target: str, result: _Tuned) -> dict[str, Any]:
         return None if metrics is None else metrics.plain()
 
     judged = result.judged
-    down, up = (
-        {"queue": way.queue, "rate": None if way.rate is None else space.rate_text(way.rate)} for way in result.ways
-    )
+
+    def queues(ways: search.Shapes) -> dict[str, Any]:
+        rates = [None if way.rate is None else space.rate_text(way.rate) for way in ways]
+        return {
+            name: {"queue": way.queue, "rate": rate}
+            for name, way, rate in zip(("down", "up"), ways, rates, strict=True)
+        }
+
     return {
         "target": target,
         "lines": result.lines,
-        "down": down,
-        "up": up,
+        **queues(result.ways),
         "now": plain(judged.now),
         "default": plain(judged.of_default),
         "tuned": plain(judged.of_setting),
         "held_out": plain(judged.held_out),
         "default_held_out": plain(judged.default_held_out),
         "offered": "tuned" if judged.tuned else "default",
+        "queues": {"now": queues(result.now), "default": queues(result.default)},
+        "verified": {one.name: one.plain() for one in result.verified} or None,
         "why": [reason.plain() for reason in judged.why],
         "evaluations": result.evaluations,
         "wall_s": result.wall_s,

@@ -83,8 +83,8 @@ class Line:
     @cached_property
     def _base(self) -> Scenario:
         """The line without a shaper."""
-        link = {"rate": _rate(self.down), "queue": self._fifo(self.down)}
-        way_up = {"rate": _rate(self.up), "queue": self._fifo(self.up)}
+        link = {"rate": _rate(self.down), "queue": self._bfifo(self.down)}
+        way_up = {"rate": _rate(self.up), "queue": self._bfifo(self.up)}
         framing = {"framing": self.framing} if self.framing else {}
         keys: Any = copy.deepcopy(self.keys)
         keys["link"] = keys.get("link", {}) | link | framing | {"up": way_up}
@@ -104,8 +104,12 @@ class Line:
             changes["hop"] = [hop]
         return self._base.replace(**changes), self._base.queue
 
-    def _fifo(self, rate: int) -> str:
-        return f"bfifo limit {max(_LEAST_FIFO, round(rate * self.buffer_s / 8))}"
+    def fifo(self, rate: int) -> int:
+        """Return what a FIFO of the line holds at a rate, bytes."""
+        return max(_LEAST_FIFO, round(rate * self.buffer_s / 8))
+
+    def _bfifo(self, rate: int) -> str:
+        return f"bfifo limit {self.fifo(rate)}"
 
     def neighbours(self) -> list[Line]:
         """List lines much like this one, on which a setting has to prove itself, too."""

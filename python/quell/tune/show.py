@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +14,7 @@ from quell.tune.judge import Judged, Metrics
 from quell.tune.line import Line
 from quell.tune.search import Found
 from quell.tune.space import Setting
+from quell.tune.verify import Verified
 
 _ROWS = (
     ("grade_ms", "grade", "", 0),
@@ -22,6 +25,13 @@ _ROWS = (
     ("p95_ms.down", "waits down, p95", "ms", 1),
     ("p95_ms.up", "waits up, p95", "ms", 1),
     ("objective", "objective", "0..1", 3),
+)
+_VERIFIED = (
+    ("goodput_mbps.down", "download Mbit/s", 2),
+    ("goodput_mbps.up", "upload Mbit/s", 2),
+    ("mos", "call MOS", 2),
+    ("game_p99_ms", "game, p99 ms", 1),
+    ("objective", "objective 0..1", 3),
 )
 _SHORT = {
     "rpm": "RPM", "goodput_mbps.down": "down\nMbit/s", "goodput_mbps.up": "up\nMbit/s",
@@ -65,6 +75,21 @@ def _with_half(value: Estimate, digits: int, sign: str = "") -> Text:
     if value.half is not None:
         text.append(f" ±{value.half:.{digits}f}", "dim")
     return text
+
+
+def verified(found: Sequence[Verified]) -> Table:
+    """Lay out the same traffic in the simulation and on Linux."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("simulated → real Linux TCP")
+    for one in found:
+        table.add_column(one.name, justify="right", no_wrap=True)
+    for key, name, digits in _VERIFIED:
+        cells = []
+        for one in found:
+            ways = (one.simulated[key], one.linux[key])
+            cells.append(" → ".join("–" if e is None else f"{e.mean:.{digits}f}" for e in ways))
+        table.add_row(name, *cells)
+    return table
 
 
 def brought(judged: Judged) -> Table:

@@ -29,10 +29,10 @@ class Target:
     """Options of `space` that it has no words for."""
 
 
-def interface(name: str) -> str:
+def interface(name: str, option: str = "--dev") -> str:
     """Check the name of an interface. Raises InputError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}", name):
-        raise InputError(f"--dev {name}: is no name of an interface (at most 15 letters, digits, . _ - @)")
+        raise InputError(f"{option} {name}: is no name of an interface (at most 15 letters, digits, . _ - @)")
     return name
 
 
@@ -43,22 +43,34 @@ def ifb(dev: str) -> str:
 
 def tc_lines(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
     """Return commands of tc and ip, both directions; running them again changes nothing."""
-    inner = ifb(dev)
-    lines = [
-        *_root(dev, up, line),
-        f"ip link show dev {inner} >/dev/null 2>&1 || ip link add name {inner} type ifb",
-        f"ip link set dev {inner} up",
-        f"tc qdisc del dev {dev} ingress 2>/dev/null",
-        f"tc qdisc add dev {dev} handle ffff: ingress",
-        f"tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
-        f"action mirred egress redirect dev {inner}",
-        *_root(inner, down, line),
-    ]
+    lines = [*root_lines(dev, up, line), *ingress_lines(dev, down, line)]
     _read_back(lines, down, up)
     return lines
 
 
-def _root(dev: str, shaped: Shaped, line: Line) -> list[str]:
+def ingress_lines(dev: str, down: Shaped, line: Line) -> list[str]:
+    """Return the commands that shape what arrives, on an ifb."""
+    inner = ifb(dev)
+    return [
+        f"ip link show dev {inner} >/dev/null 2>&1 || ip link add name {inner} type ifb",
+        f"ip link set dev {inner} up",
+        f"tc qdisc del dev {dev} ingress 2>/dev/null",
+        f"tc qdisc add dev {dev} handle ffff: ingress",
+        redirect(dev, inner),
+        *root_lines(inner, down, line),
+    ]
+
+
+def redirect(dev: str, inner: str) -> str:
+    """Return the command that sends all that arrives to another interface."""
+    return (
+        f"tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
+        f"action mirred egress redirect dev {inner}"
+    )
+
+
+def root_lines(dev: str, shaped: Shaped, line: Line) -> list[str]:
+    """Return the commands that shape what leaves an interface."""
     if shaped.itself:
         return [f"tc qdisc replace dev {dev} root {shaped.queue}"]
     rate = rate_text(_bits(shaped))

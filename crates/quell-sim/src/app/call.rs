@@ -149,6 +149,21 @@ impl Listener {
     }
 }
 
+/// What the listener of a real call with G.711 experienced. Of each packet that came, in order: its serial number (the
+/// first sent has 0), its one-way delay, and whether it counts. `sent` packets count. `None` if nothing was said.
+pub fn heard(arrivals: &[(u32, Nanos, bool)], sent: u64) -> Option<Application> {
+    let mut listener = Listener::new(Codec::G711);
+    let mut next = 0;
+    for &(serial, delay, measuring) in arrivals {
+        // One that was overtaken has been counted as lost.
+        if serial >= next {
+            listener.arrived(serial, delay, measuring);
+            next = serial.saturating_add(1);
+        }
+    }
+    listener.result(sent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +193,18 @@ mod tests {
         // 10 late and 9 * 2 lost of 998 (what is lost at the end nobody knows yet).
         assert_eq!((l.late, l.lost, l.bursts), (10, 18, 19));
         assert!((r.late_loss.expect("packets") - 28.0 / 998.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_real_call_is_heard_as_a_simulated_one_and_what_was_overtaken_is_lost() {
+        let mut arrivals: Vec<_> = (0..500).map(|serial| (serial, 30 * MS, true)).collect();
+        let still = heard(&arrivals, 500).expect("packets");
+        assert_eq!(still.late_loss, Some(0.0));
+        assert!((still.mouth_to_ear_ms.expect("speech").mean - 70.0).abs() < 0.1);
+        arrivals.swap(100, 101);
+        assert_eq!(heard(&arrivals, 500).expect("packets").late_loss, Some(1.0 / 500.0));
+        assert_eq!(heard(&[], 100).expect("a call").mos, Some(1.0));
+        assert!(heard(&[], 0).is_none());
     }
 
     #[test]

@@ -1,0 +1,302 @@
+"""A line made of network namespaces, with real Linux TCP over it: what `quell tune --verify` runs as root.
+
+    python -m quell.tune.replay SPEC
+
+SPEC is JSON, as `quell.tune.verify` writes it. Namespaces: the home's hosts - the router - the provider - the servers.
+The router runs the lines of tc that `quell tune` prints. At the provider's two interfaces htb and bfifo are the line:
+its rates, and the FIFOs of modem and provider. netem delays packets at both ends. The namespaces belong to processes
+of this one, and end with it. Prints the record as JSON, in the keys of a simulated one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import heapq
+import json
+import random
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quell import _core, stats
+from quell._core import InputError
+from quell.tune.spaces import Space
+
+_OFFLOADS = (0x1F, 0x24, 0x2C)
+"""TSO, GSO and GRO off (linux/ethtool.h): a packet is a packet on each link."""
+_PORT = 5001
+_CHUNK = bytes(1 << 16)
+_STAMP = struct.Struct("!IQQ")
+_SPEECH, _COMMAND, _STATE = 172, 48, 141
+"""UDP payloads: 20 ms of G.711 with RTP's header; a game's mean command and state (docs/applications.md)."""
+_GAPS = {"call": (0.02, 0.02), "game": (1 / 30, 1 / 60)}
+"""Seconds between packets from the home and from the server."""
+
+
+def main() -> None:
+    """Replay a line and print its record."""
+    spec = json.loads(sys.argv[1])
+    try:
+        print(json.dumps(_probe() if "probe" in spec else _replay(spec)))
+    except InputError as error:
+        sys.exit(str(error))
+
+
+# The line. ------------------------------------------------------------------------------------------------------------
+
+
+def _join(a: Space, dev_a: str, b: Space, dev_b: str, net: str) -> None:
+    """Connect two namespaces; the first has address 1 of the network, the second 2."""
+    a.run(f"ip link add {dev_a} type veth peer name {dev_b} netns {b.pid}")
+    for space, dev, host in ((a, dev_a, 1), (b, dev_b, 2)):
+        space.run(f"ip addr add {net}.{host}/24 dev {dev}", f"ip link set {dev} up")
+        space.enter()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as at:
+            for command in _OFFLOADS:
+                value = ctypes.create_string_buffer(struct.pack("II", command, 0))
+                fcntl.ioctl(at, 0x8946, struct.pack("16sP", dev.encode(), ctypes.addressof(value)))
+
+
+def _build(spec: dict[str, Any]) -> tuple[Space, Space]:
+    """Make the line; return the home's and the servers' namespaces."""
+    home, router, provider, servers = spaces = [Space() for _ in range(4)]
+    _join(home, "lan", router, "quell-lan", "10.97.0")
+    _join(router, spec["dev"], provider, "modem", "10.97.1")
+    _join(provider, "net", servers, "net", "10.97.2")
+    for space in spaces:
+        space.run("ip link set lo up")
+        space.enter()
+        for name, value in spec["sysctl"].items():
+            Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
+    for space in (router, provider):
+        space.enter()
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    home.run("ip route add default via 10.97.0.2")
+    router.run("ip route add 10.98.0.0/16 via 10.97.0.1", "ip route add default via 10.97.1.2")
+    provider.run("ip route add 10.98.0.0/16 via 10.97.1.1", "ip route add 10.99.0.0/16 via 10.97.2.2")
+    servers.run("ip route add default via 10.97.2.1")
+    for flow in spec["flows"]:
+        home.run(f"ip addr add {flow['client']}/32 dev lo 2>/dev/null")
+        servers.run(f"ip addr add {flow['server']}/32 dev lo 2>/dev/null")
+    # Servers of one distance are a network: 10.99.N.0/24.
+    for space, dev, end in ((home, "lan", "dst"), (servers, "net", "src")):
+        bands = len(spec["rtts_ms"])
+        space.run(f"tc qdisc add dev {dev} root handle 1: prio bands {max(3, bands)}")
+        for number, ms in enumerate(spec["rtts_ms"]):
+            space.run(
+                f"tc qdisc add dev {dev} parent 1:{number + 1} netem delay {ms / 2:.6f}ms limit 100000",
+                f"tc filter add dev {dev} parent 1: protocol ip u32 match ip {end} 10.99.{number}.0/24 "
+                f"flowid 1:{number + 1}",
+            )
+    for dev, way in (("modem", spec["down"]), ("net", spec["up"])):
+        provider.run(
+            f"tc qdisc add dev {dev} root handle 1: {spec['stab']}htb default 1",
+            f"tc class add dev {dev} parent 1: classid 1:1 htb rate {way['rate']}bit burst 1600 cburst 1600 "
+            "quantum 1514",
+            f"tc qdisc add dev {dev} parent 1:1 bfifo limit {way['fifo']}",
+        )
+    router.run(*spec["lines"])
+    return home, servers
+
+
+def _probe() -> dict[str, Any]:
+    """Look whether this kernel has what a line is made of."""
+    space = Space()
+    space.run(
+        "ip link add lan type veth peer name other",
+        "ip link add ifb4lan type ifb",
+        "tc qdisc add dev lan root handle 1: prio",
+        "tc qdisc add dev lan parent 1:1 netem delay 1ms",
+        "tc qdisc add dev other root handle 1: htb default 1",
+        "tc qdisc replace dev ifb4lan root cake bandwidth 1mbit",
+        "tc qdisc add dev lan handle ffff: ingress",
+    )
+    return {}
+
+
+# The traffic. ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Heard:
+    """What one end of a call or a game received: serial number, delay in ns, when."""
+
+    flow: dict[str, Any]
+    way: str
+    arrivals: list[tuple[int, int, float]] = field(default_factory=list)
+    newest: int = 0
+    """Delay of the newest packet, ns: a game's state reflects it."""
+    round_trips: list[tuple[float, float]] = field(default_factory=list)
+    """When a state came, and its round trip, ms."""
+
+
+@dataclass
+class _Traffic:
+    """All flows of both ends, in one loop with one clock."""
+
+    spec: dict[str, Any]
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    due: list[tuple[float, int, Callable[[float], None]]] = field(default_factory=list)
+    bytes: dict[int, int] = field(default_factory=dict)
+    before: dict[int, int] = field(default_factory=dict)
+    heard: list[_Heard] = field(default_factory=list)
+    serial: int = 0
+
+    def at(self, when: float, do: Callable[[float], None]) -> None:
+        """Do something at a time of the run."""
+        self.serial += 1
+        heapq.heappush(self.due, (when, self.serial, do))
+
+    def run(self, home: Space, servers: Space) -> None:
+        """Run all flows."""
+        draws = random.Random(self.spec["seed"])
+        servers.enter()
+        listener = socket.create_server(("", _PORT), backlog=512)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        listener.setblocking(False)
+        self.selector.register(listener, selectors.EVENT_READ, lambda now: self._accept(listener))
+        pairs = [(flow, self._datagrams(flow["server"])) for flow in self.spec["flows"] if flow["kind"] in _GAPS]
+        home.enter()
+        for flow, far in pairs:
+            self._talk(flow, self._datagrams(flow["client"]), far)
+        for number, flow in enumerate(self.spec["flows"]):
+            if flow["kind"] not in _GAPS:
+                self.bytes[number] = 0
+                start = flow["start_s"] + draws.random() * flow["stagger_s"]
+                self.at(start, lambda now, n=number, f=flow: self._connect(n, f))  # type: ignore[misc]
+        self.at(self.spec["warmup_s"], lambda now: self.before.update(self.bytes))
+        begin = time.monotonic()
+        while (now := time.monotonic() - begin) < self.spec["duration_s"]:
+            while self.due and self.due[0][0] <= now:
+                heapq.heappop(self.due)[2](now)
+            wait = min(self.due[0][0] if self.due else now + 1, self.spec["duration_s"]) - now
+            for key, _ in self.selector.select(max(0.0, wait)):
+                key.data(time.monotonic() - begin)
+
+    def _connect(self, number: int, flow: dict[str, Any]) -> None:
+        at = socket.socket()
+        at.bind((flow["client"], 0))
+        at.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, flow["cc"].encode())
+        at.setblocking(False)
+        at.connect_ex((flow["server"], _PORT))
+        hello = struct.pack("!BI", flow["direction"] == "up", number)
+
+        def connected(now: float) -> None:
+            at.send(hello)
+            self._transfer(at, number, sends=flow["direction"] == "up")
+
+        self.selector.register(at, selectors.EVENT_WRITE, connected)
+
+    def _accept(self, listener: socket.socket) -> None:
+        at, _ = listener.accept()
+        at.setblocking(False)
+
+        def hello(now: float) -> None:
+            up, number = struct.unpack("!BI", at.recv(5))
+            self._transfer(at, number, sends=not up)
+
+        self.selector.register(at, selectors.EVENT_READ, hello)
+
+    def _transfer(self, at: socket.socket, number: int, *, sends: bool) -> None:
+        def send(now: float) -> None:
+            try:
+                at.send(_CHUNK)
+            except BlockingIOError:
+                return
+
+        def receive(now: float) -> None:
+            self.bytes[number] += len(at.recv(1 << 18))
+
+        events = selectors.EVENT_WRITE if sends else selectors.EVENT_READ
+        self.selector.modify(at, events, send if sends else receive)
+
+    @staticmethod
+    def _datagrams(address: str) -> socket.socket:
+        at = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        at.bind((address, 0))
+        at.setblocking(False)
+        return at
+
+    def _talk(self, flow: dict[str, Any], near: socket.socket, far: socket.socket) -> None:
+        """Send packets both ways at the pace of a call or a game, and note what comes."""
+        up, down = _Heard(flow, "up"), _Heard(flow, "down")
+        self.heard += [up, down]
+        sizes = (_COMMAND, _STATE) if flow["kind"] == "game" else (_SPEECH, _SPEECH)
+        ways = ((near, far, up, down), (far, near, down, up))
+        for (source, sink, there, back), gap, size in zip(ways, _GAPS[flow["kind"]], sizes, strict=True):
+            self._pace(source, sink.getsockname(), gap, size, back)
+            self.selector.register(sink, selectors.EVENT_READ, self._listen(sink, there))
+
+    def _pace(self, at: socket.socket, to: Any, gap: float, size: int, back: _Heard) -> None:
+        serial = 0
+
+        def send(now: float) -> None:
+            nonlocal serial
+            # What the kernel refuses is lost, as the queue's losses are.
+            with contextlib.suppress(OSError):
+                at.sendto(_STAMP.pack(serial, time.monotonic_ns(), back.newest).ljust(size, b"\0"), to)
+            serial += 1
+            self.at(serial * gap, send)
+
+        self.at(0.0, send)
+
+    @staticmethod
+    def _listen(at: socket.socket, there: _Heard) -> Callable[[float], None]:
+        def hear(now: float) -> None:
+            serial, sent, newest = _STAMP.unpack_from(at.recv(2048))
+            there.newest = time.monotonic_ns() - sent
+            there.arrivals.append((serial, there.newest, now))
+            if newest:
+                there.round_trips.append((now, (newest + there.newest) / 1e6))
+
+        return hear
+
+
+def _replay(spec: dict[str, Any]) -> dict[str, Any]:
+    home, servers = _build(spec)
+    traffic = _Traffic(spec)
+    traffic.run(home, servers)
+    warmup, span = spec["warmup_s"], spec["duration_s"] - spec["warmup_s"]
+    flows = [
+        {
+            "kind": "tcp", "direction": flow["direction"], "host": flow["host"],
+            "goodput_mbps": (traffic.bytes[n] - traffic.before.get(n, 0)) * 8e-6 / span,
+        }
+        for n, flow in enumerate(spec["flows"]) if n in traffic.bytes
+    ]  # fmt: skip
+    applications = []
+    for up, down in zip(traffic.heard[::2], traffic.heard[1::2], strict=True):
+        if up.flow["kind"] == "call":
+            applications.append(_call([up, down], warmup, round(span / _GAPS["call"][0])))
+        else:
+            trips = sorted(ms for now, ms in down.round_trips if now >= warmup)
+            summary = {"p99": stats.quantile(trips, 0.99)} if trips else None
+            applications.append({"kind": "game", "round_trip_ms": summary})
+    hosts = [
+        {"host": host, "direction": way, "goodput_mbps": sum(
+            flow["goodput_mbps"] for flow in flows if (flow["host"], flow["direction"]) == (host, way))}
+        for host, way in dict.fromkeys((flow["host"], flow["direction"]) for flow in flows)
+    ]  # fmt: skip
+    jain = stats.jain([flow["goodput_mbps"] for flow in flows])
+    return {"flows": flows, "applications": applications, "hosts": hosts, "jain": jain}
+
+
+def _call(ends: list[_Heard], warmup: float, sent: int) -> dict[str, Any]:
+    """Judge both ends of a call; the call is what its worse end hears."""
+    heard = []
+    for end in ends:
+        text = _core.heard([(serial, delay, now >= warmup) for serial, delay, now in end.arrivals], sent)
+        heard.append(json.loads(text) if text else {"mos": 1.0})
+    return {"kind": "call", **min(heard, key=lambda end: float(end["mos"]))}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""`quell tune` and Linux's own queues: `--verify`, `--apply` and `--undo`, in the kernel of tools/oracle."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, Quell
+from quell import experiment
+from quell._core import InputError
+from quell.tune import verify
+from quell.tune.aims import Aims
+from quell.tune.line import NOTHING, Shaped, at_home, of_scenario
+from quell.tune.search import Bench
+
+KERNEL = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle")).with_name("linux")
+GUEST = [str(ROOT / "tools/oracle/guest"), "--kernel", str(KERNEL), "--limit", "280", "--"]
+
+
+def require() -> None:
+    if not KERNEL.exists():
+        pytest.skip("there is no kernel of the oracle: QUELL_ORACLE says where it is")
+
+
+# Replays. -------------------------------------------------------------------------------------------------------------
+
+
+def test_linux_sees_what_the_simulation_sees() -> None:
+    require()
+    wanted = Aims("calls,games,bulk")
+    line = at_home("10mbit/2mbit", "40ms", "pppoe-llcsnap", None, wanted, "8s", 1)
+    cake = "cake bandwidth {} pppoe-llcsnap nat"
+    ways = (Shaped(cake.format("9mbit"), 9_000_000), Shaped(cake.format("1800kbit"), 1_800_000))
+    settings = [("now", (NOTHING, NOTHING)), ("default", ways)]
+    now, shaped = verify.verify(Bench(wanted), line, "wan", settings, seeds=1, command=GUEST)
+    for one in (now, shaped):
+        for key, share in (("goodput_mbps.down", 0.10), ("goodput_mbps.up", 0.15)):
+            simulated, linux = one.simulated[key], one.linux[key]
+            assert simulated is not None
+            assert linux is not None
+            # 4 to 8 s of a few flows that have just begun; benches/tune has whole runs.
+            assert linux.mean == pytest.approx(simulated.mean, rel=share)
+    for way in ("simulated", "linux"):
+        figures = [getattr(one, way) for one in (now, shaped)]
+        # A FIFO of 250 ms against a shaper: a bad call against a good one.
+        assert figures[0]["mos"].mean < 2.5 < 4.2 < figures[1]["mos"].mean
+        assert figures[0]["game_p99_ms"].mean > 2 * figures[1]["game_p99_ms"].mean
+    assert "as the simulation does" in verify.agreement([now, shaped])
+
+
+def test_what_linux_does_not_have_is_one_line() -> None:
+    require()
+    line = at_home("10mbit/2mbit", None, None, None, Aims("bulk"), "2s", 1)
+    hush = (Shaped("hush", 9_000_000), Shaped("hush", 1_800_000))
+    with pytest.raises(InputError, match=r"^--verify: this kernel refuses `tc qdisc add .* hush`: [^\n]*$"):
+        verify.verify(Bench(Aims("bulk")), line, "eth0", [("tuned", hush)], seeds=1, command=GUEST)
+
+
+def test_only_traffic_that_can_be_real_is_replayed() -> None:
+    text = '[link]\nrate="5mbit"\n[link.up]\nrate="1mbit"\n[[flow]]\nkind="page"\n'
+    with pytest.raises(InputError, match="has no transfers that can be real"):
+        verify.traffic(of_scenario(experiment.load(text), None, None))
+    real, left = verify.traffic(of_scenario(experiment.load(text + "[[flow]]\n"), None, None))
+    assert [flow["kind"] for flow in real.keys["flow"]] == ["tcp"]
+    assert left == ["page", "probe"]
+
+
+def test_verify_needs_rights_programs_and_one_line(
+    quell: Quell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = quell("tune", "--rate", "10mbit/2mbit", "--verify")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert ("ip is missing" if os.geteuid() == 0 else "needs root") in done.stderr
+    done = quell("tune", "--fleet", "lines.csv", "--verify")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "leave out --fleet" in done.stderr
