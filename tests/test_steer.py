@@ -303,7 +303,7 @@ def test_a_dry_run_needs_no_rights_and_changes_nothing(line: Line) -> None:
         (["v0", "0:", "30", "--with", "limit"], '"0:" is no place of a queue; write root, '),
         (["v0", "30", "--with", "limit"], "v0 htb 1: at root: cannot be steered: its classes have the rates, "),
         (["v0", "1:10", "5ms", "--with", "target"], "v0 pfifo 10: at 1:10: has no target; give --with limit"),
-        (["v0", "1:10", "rlaqm", "--with", "limit"], "rlaqm: sets a drop probability, for which no discipline here"),
+        (["v0", "1:10", "rlaqm", "--with", "limit"], "rlaqm: sets a drop probability, for which no discipline has an"),
         (["v0", "1:10", "fq_codel", "--with", "limit"], "fq_codel: is a queue discipline, not a controller"),
         (["v0", "1:10", "frob", "--with", "limit"], "unknown queue `frob`"),
         (["v0", "1:10", "--with", "limit"], "no controller is named; "),

@@ -124,6 +124,7 @@ def steer(
     words: Sequence[str],
     *,
     knobs: str | None = None,
+    ecn: bool = False,
     every: str | None = None,
     rate: str | None = None,
     least: str | None = None,

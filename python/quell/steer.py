@@ -13,6 +13,7 @@ from quell._core import InputError
 EXAMPLES = (
     "Examples:\n\n"
     "  sudo quell steer eth0 wqm --with limit\n\n"
+    "  sudo quell steer eth0 rlaqm --with clsact --rate 20mbit\n\n"
     "  sudo quell steer eth0 1:10 'learnqueue initial 20' --with limit --rate 20mbit\n\n"
     "  sudo quell steer eth0 1:10 18mbit --with rate\n\n"
     "  my-program | sudo quell steer eth0 - --with rate --min 1mbit --max 50mbit\n\n"
@@ -27,14 +28,22 @@ def steer(
         typer.Argument(
             metavar="DEV [PARENT] CONTROLLER",
             help="The interface; root (default), a class as in 1:10 or a handle as in 1:; "
-            "wqm, learnqueue or fixed with options, a value that stays, or - for lines on standard input.",
+            "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), with options; a value that stays; "
+            "or - for lines on standard input.",
             show_default=False,
         ),
     ] = None,
     knobs: Annotated[
         str | None,
-        typer.Option("--with", metavar="KNOB", help="limit, target or rate; several for lines: limit,target."),
+        typer.Option(
+            "--with",
+            metavar="KNOB",
+            help="limit, target or rate; clsact: a drop probability, by a BPF program; several for lines: limit,rate.",
+        ),
     ] = None,
+    ecn: Annotated[
+        bool, typer.Option("--ecn", help="With clsact: mark packets of flows that use ECN instead of dropping them.")
+    ] = False,
     every: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Time between decisions, 1ms to 1s. Default: the controller's."),
@@ -44,7 +53,8 @@ def steer(
         typer.Option(metavar="RATE", help="Rate of the line, where neither the queue nor the interface says it."),
     ] = None,
     least: Annotated[
-        str | None, typer.Option("--min", metavar="VALUE", help="Set no less: packets, a time or a rate.")
+        str | None,
+        typer.Option("--min", metavar="VALUE", help="Set no less: packets, a time, a rate or a probability."),
     ] = None,
     most: Annotated[str | None, typer.Option("--max", metavar="VALUE", help="Set no more.")] = None,
     valid: Annotated[
@@ -65,7 +75,7 @@ def steer(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> int:
-    """Turn knobs of the kernel's own queues: a controller or your own program sets limit, target or rate.
+    """Turn knobs of the kernel's own queues: a controller or your own program sets limit, target, rate or drops.
 
     SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process does.
     """
@@ -73,7 +83,7 @@ def steer(
         raise InputError("quell steer needs Linux: rtnetlink")
     given = [word for text in words or [] for word in text.split()]
     _core.steer(
-        given, knobs=knobs, every=every, rate=rate, least=least, most=most, valid=valid, duration=duration,
+        given, knobs=knobs, ecn=ecn, every=every, rate=rate, least=least, most=most, valid=valid, duration=duration,
         dry_run=dry_run, insist=insist, json=json, restore=restore, quiet=quiet,
     )  # fmt: skip
     return 0

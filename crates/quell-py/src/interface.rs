@@ -114,13 +114,14 @@ pub fn disciplines() -> PyResult<Vec<(String, String, String, String)>> {
 /// Steers a discipline until SIGTERM, Ctrl-C or the end of its time or of standard input; with `restore` brings back what killed
 /// processes left on the devices that `words` names. To be called by the main thread.
 #[pyfunction]
-#[pyo3(signature = (words, *, knobs = None, every = None, rate = None, least = None, most = None, valid = None, duration = None,
+#[pyo3(signature = (words, *, knobs = None, ecn = false, every = None, rate = None, least = None, most = None, valid = None, duration = None,
     dry_run = false, insist = false, json = false, restore = false, quiet = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn steer(
     py: Python<'_>,
     words: Vec<String>,
     knobs: Option<String>,
+    ecn: bool,
     every: Option<String>,
     rate: Option<String>,
     least: Option<String>,
@@ -139,6 +140,7 @@ pub fn steer(
     let options = steering::Options {
         words,
         with: knobs,
+        ecn,
         every,
         rate,
         min: least,

@@ -76,9 +76,11 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
 ";
 
     const STEER_HELP: &str = "\
-Turns the knobs of the kernel's own queues: a controller sets a limit, or a program of yours a limit, a target or a rate.
+Turns the knobs of the kernel's own queues: a controller sets a limit or a drop probability, or a program of yours these, a target or
+a rate.
 
   quell-live steer eth0 wqm --with limit
+  quell-live steer eth0 rlaqm --with clsact --rate 20mbit
   quell-live steer eth0 1:10 'learnqueue initial 20' --with limit --rate 20mbit
   quell-live steer eth0 1:10 18mbit --with rate
   my-program | quell-live steer eth0 - --with rate --min 1mbit --max 50mbit
@@ -86,11 +88,13 @@ Turns the knobs of the kernel's own queues: a controller sets a limit, or a prog
   quell-live steer --restore
 
   DEV [PARENT]         the interface, and where on it: root (default), a class as in 1:10, a handle as in 1:
-  CONTROLLER           wqm, learnqueue or fixed with options; a value that stays; or - for lines on standard input
-  --with KNOB          limit, target or rate; several for lines: limit,target
+  CONTROLLER           wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), with options; a value that stays; or - for
+                       lines on standard input
+  --with KNOB          limit, target or rate; clsact: a drop probability, by a BPF program; several for lines: limit,target
+  --ecn                with clsact: mark packets of flows that use ECN instead of dropping them
   --every TIME         time between decisions, 1ms to 1s; default: the controller's
   --rate RATE          rate of the line, where neither the queue nor the interface says it
-  --min VALUE          set no less: packets, a time or a rate
+  --min VALUE          set no less: packets, a time, a rate or a probability
   --max VALUE          set no more
   --valid TIME         what a line on standard input sets holds for this time; default: 10s
   --hands-off          end if somebody else changes the queue (default)
@@ -259,6 +263,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--valid" => options.valid = Some(value()?),
                 "--duration" => options.duration = Some(value()?),
                 "--hands-off" => hands_off = true,
+                "--ecn" => options.ecn = true,
                 "--insist" => options.insist = true,
                 "--dry-run" => options.dry_run = true,
                 "--json" => options.json = true,

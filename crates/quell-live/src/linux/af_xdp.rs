@@ -18,6 +18,7 @@ use libc::{c_int, c_void};
 use quell_link::Error;
 
 use super::backend::{Arrived, BATCH, InterfaceBackend, no_socket};
+use super::bpf::{self, Map, instruction};
 use super::{sys, watchdog};
 use crate::header::{self, Change, Parser};
 
@@ -46,15 +47,8 @@ const FILL_RING: c_int = 5;
 const COMPLETION_RING: c_int = 6;
 const SHARED_UMEM: u16 = 1;
 const COPY: u16 = 2;
-// linux/bpf.h: commands, kinds.
-const MAP_CREATE: c_int = 0;
-const MAP_UPDATE: c_int = 2;
-const PROG_LOAD: c_int = 5;
-const LINK_CREATE: c_int = 28;
-const ARRAY: u32 = 2;
+// linux/bpf.h: kinds.
 const XSKMAP: u32 = 17;
-/// BPF_F_MMAPABLE.
-const MAPPED: u32 = 1 << 10;
 const PROG_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// XDP_FLAGS_SKB_MODE: every device can.
@@ -98,46 +92,6 @@ struct Address {
     index: u32,
     queue: u32,
     shared: u32,
-}
-
-/// Memory that is mapped.
-struct Map {
-    at: *mut u8,
-    length: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread.
-unsafe impl Send for Map {}
-// SAFETY: `at` is only handed out; who writes where is up to the rings.
-unsafe impl Sync for Map {}
-
-impl Map {
-    fn new(length: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Self> {
-        let (flags, fd, offset) = match fd {
-            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
-            Some((fd, offset)) => (
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                fd.as_raw_fd(),
-                offset,
-            ),
-        };
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, wherever the kernel likes.
-        match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, fd, offset as _) } {
-            libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            at => Ok(Self {
-                at: at.cast(),
-                length,
-            }),
-        }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody has a reference into it.
-        unsafe { libc::munmap(self.at.cast(), self.length) };
-    }
 }
 
 /// A ring shared with the kernel, `T` in each entry. One side writes entries and moves the producer, the other the consumer.
@@ -223,9 +177,8 @@ struct Beats {
 
 impl Beats {
     fn new(queues: u32) -> io::Result<Self> {
-        // Keys of 4 bytes, one entry, of two numbers for each queue: when its loop last came round, frames that passed.
-        let fd = owned(bpf(MAP_CREATE, &[ARRAY, 4, 16 * queues, 1, MAPPED])?)?;
-        let map = Map::new(16 * queues as usize, Some((&fd, 0)))?;
+        // Two numbers for each queue: when its loop last came round, frames that passed.
+        let (fd, map) = bpf::page(16 * queues as usize)?;
         Ok(Self { fd, map, queues })
     }
 
@@ -694,26 +647,6 @@ fn ring<T>(fd: &OwnedFd, offsets: Offsets, page: i64) -> io::Result<Ring<T>> {
     })
 }
 
-/// The system call bpf(2), its attributes as words of 32 bits.
-fn bpf(command: c_int, words: &[u32]) -> io::Result<i64> {
-    // SAFETY: the attributes outlive the call, as does all that addresses in them lead to; the kernel only reads them.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, words.as_ptr(), size_of_val(words)) };
-    match done {
-        ..0 => Err(io::Error::last_os_error()),
-        done => Ok(done),
-    }
-}
-
-fn halves<T: ?Sized>(of: *const T) -> [u32; 2] {
-    let address = of.cast::<u8>() as u64;
-    let pair = [address as u32, (address >> 32) as u32];
-    if cfg!(target_endian = "big") {
-        [pair[1], pair[0]]
-    } else {
-        pair
-    }
-}
-
 /// Has an interface's frames handed to the sockets of their queues; those that find none take the kernel's way.
 fn hook(
     Hooked {
@@ -722,13 +655,10 @@ fn hook(
         beats,
     }: &Hooked,
 ) -> io::Result<Hook> {
-    // Keys and values of 4 bytes, a socket for each queue.
-    let map = owned(bpf(MAP_CREATE, &[XSKMAP, 4, 4, beats.queues, 0])?)?;
-    for (key, socket) in (0u32..).zip(sockets) {
-        let value = socket.as_raw_fd() as u32;
-        let ([k0, k1], [v0, v1]) = (halves(&raw const key), halves(&raw const value));
-        let update = [map.as_raw_fd() as u32, 0, k0, k1, v0, v1, 0, 0];
-        bpf(MAP_UPDATE, &update)?;
+    // A socket for each queue.
+    let map = bpf::table(XSKMAP, beats.queues)?;
+    for (queue, socket) in (0..).zip(sockets) {
+        bpf::enter(&map, queue, socket.as_raw_fd() as u32)?;
     }
     // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7 = its two numbers in the map of
     // beats; r0 = the time (bpf_ktime_get_ns) since the last beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map
@@ -757,39 +687,9 @@ fn hook(
         instruction(0xb7, 0, 0, 0, 2),
         instruction(0x95, 0, 0, 0, 0),
     ];
-    let ([p0, p1], [l0, l1]) = (halves(program.as_ptr()), halves(c"Apache-2.0".as_ptr()));
-    let load = [
-        PROG_XDP,
-        program.len() as u32,
-        p0,
-        p1,
-        l0,
-        l1,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ];
-    let program = owned(bpf(PROG_LOAD, &load)?)?;
-    let attach = [program.as_raw_fd() as u32, *index, ATTACH_XDP, GENERIC];
+    let program = bpf::load(PROG_XDP, &program)?;
     Ok(Hook {
-        _link: owned(bpf(LINK_CREATE, &attach)?)?,
+        _link: bpf::link(&program, *index, ATTACH_XDP, GENERIC)?,
         _map: map,
     })
-}
-
-/// struct bpf_insn.
-fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
-    let (offset, value) = (offset.to_ne_bytes(), value.to_ne_bytes());
-    let registers = if cfg!(target_endian = "big") {
-        to << 4 | from
-    } else {
-        from << 4 | to
-    };
-    let mut bytes = [code, registers, 0, 0, 0, 0, 0, 0];
-    bytes[2..4].copy_from_slice(&offset);
-    bytes[4..].copy_from_slice(&value);
-    u64::from_ne_bytes(bytes)
 }

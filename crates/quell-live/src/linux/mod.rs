@@ -4,6 +4,7 @@ mod address;
 mod af_packet;
 mod af_xdp;
 mod backend;
+mod bpf;
 mod command;
 mod device;
 mod engine;

@@ -125,7 +125,9 @@ pub fn watchdog() {
 pub fn steering() {
     sys::bound_capabilities(&[NET_ADMIN]);
     sys::limit_capabilities(&[NET_ADMIN]);
-    filter(NEVER, false);
+    let mut calls = [libc::SYS_bpf; NEVER.len() + 1];
+    calls[1..].copy_from_slice(NEVER);
+    filter(&calls, false);
 }
 
 const WATCHDOG: &[c_long] = &[

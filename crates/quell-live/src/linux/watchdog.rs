@@ -110,9 +110,12 @@ impl Post {
     }
 }
 
+/// In the place of a charge: it is written at the end of the process only.
+const AT_END: u8 = 0x80;
+
 /// What is written, and where, when a loop stands still.
 struct Charge {
-    place: usize,
+    place: u8,
     fd: OwnedFd,
     bytes: Vec<u8>,
 }
@@ -172,9 +175,22 @@ impl Watchdog {
 
     /// Writes `bytes` to a copy of `fd` when the loop of this post stands still.
     pub fn guard(&mut self, post: &Post, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
+        self.charge(post.place as u8, fd, bytes)
+    }
+
+    /// Writes `bytes` to a copy of `fd` when the process has ended, not when its loop stands still.
+    pub fn guard_at_end(
+        &mut self,
+        post: &Post,
+        fd: BorrowedFd<'_>,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
+        self.charge(post.place as u8 | AT_END, fd, bytes)
+    }
+
+    fn charge(&mut self, place: u8, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
         let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
-        let place = post.place;
-        if place >= MOST || bytes.len() > BYTES {
+        if usize::from(place & !AT_END) >= MOST || bytes.len() > BYTES {
             return Err(Error::new("no watchdog: too many loops"));
         }
         let fd = fd.try_clone_to_owned().map_err(no)?;
@@ -189,7 +205,7 @@ impl Watchdog {
     pub fn dismiss(&mut self) {
         self.posts = 0;
         for charge in self.charges.drain(..) {
-            let _ = sys::send(self.socket.as_fd(), &[charge.place as u8], None);
+            let _ = sys::send(self.socket.as_fd(), &[charge.place], None);
         }
     }
 
@@ -220,7 +236,7 @@ impl Drop for Watchdog {
 
 impl Charge {
     fn send(&self, socket: &OwnedFd) -> io::Result<()> {
-        let mut message = vec![self.place as u8];
+        let mut message = vec![self.place];
         message.extend_from_slice(&self.bytes);
         sys::send(socket.as_fd(), &message, Some(self.fd.as_raw_fd()))
     }
@@ -248,8 +264,10 @@ fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &Duty, parent: c_int) ->
         if sys::readable(socket, TICK) {
             match sys::receive(socket, &mut message) {
                 Ok((n, fd)) if n > 0 => {
-                    if let Some(charge) = charges.get_mut(usize::from(message[0])) {
-                        *charge = fd.map(|fd| Looked::new(fd, &message[1..n]));
+                    let place = usize::from(message[0] & !AT_END);
+                    let at_end = message[0] & AT_END != 0;
+                    if let Some(charge) = charges.get_mut(place) {
+                        *charge = fd.map(|fd| Looked::new(fd, &message[1..n], at_end));
                     }
                 }
                 _ => {
@@ -278,18 +296,20 @@ struct Looked {
     fd: OwnedFd,
     bytes: [u8; BYTES],
     length: usize,
+    at_end: bool,
     turns: u32,
     ticks: u32,
 }
 
 impl Looked {
-    fn new(fd: OwnedFd, prepared: &[u8]) -> Self {
+    fn new(fd: OwnedFd, prepared: &[u8], at_end: bool) -> Self {
         let mut bytes = [0; BYTES];
         bytes[..prepared.len()].copy_from_slice(prepared);
         Self {
             fd,
             bytes,
             length: prepared.len(),
+            at_end,
             turns: 0,
             ticks: 0,
         }
@@ -298,7 +318,7 @@ impl Looked {
     /// Looks are counted, not seconds: a machine that was suspended is no loop that stands still.
     fn look(&mut self, seen: &Seen) {
         let turns = seen.turns.load(Ordering::Relaxed);
-        if turns != self.turns {
+        if self.at_end || turns != self.turns {
             (self.turns, self.ticks) = (turns, 0);
             return;
         }

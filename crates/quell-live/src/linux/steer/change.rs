@@ -1,4 +1,4 @@
-//! Changes of disciplines and classes, sent to the kernel: several at once, each with its answer.
+//! Changes of disciplines, classes and filters, sent to the kernel: several at once, each with its answer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use super::kinds::put;
 // linux/netlink.h.
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
-const NESTED: u16 = 0x8000;
+pub const NESTED: u16 = 0x8000;
 /// struct nlmsghdr and struct tcmsg.
 const HEADER: usize = 36;
 /// How long the kernel may take to answer.
@@ -100,9 +100,14 @@ impl Changer {
 
     /// Adds a change to the batch.
     pub fn add(&mut self, found: &Found, options: &[u8]) {
+        self.request(&change(found, options));
+    }
+
+    /// Adds a request to the batch.
+    pub fn request(&mut self, request: &Request<'_>) {
         self.sequence = self.sequence.wrapping_add(1);
         self.count += 1;
-        message(&mut self.batch, found, options, ACK, self.sequence);
+        message(&mut self.batch, request, ACK, self.sequence);
     }
 
     /// Sends the batch; what became of each change, in their order.
@@ -111,6 +116,9 @@ impl Changer {
     /// If the kernel cannot be asked or does not answer.
     pub fn send(&mut self) -> io::Result<Vec<Result<(), Refusal>>> {
         let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         let first = self.sequence.wrapping_sub(count).wrapping_add(1);
         let sent = sys::send_bytes(self.fd.as_fd(), &self.batch);
         self.batch.clear();
@@ -170,40 +178,68 @@ impl AsFd for Changer {
     }
 }
 
-/// A message that nobody waits for the answer of.
-pub fn unanswered(found: &Found, options: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    message(&mut out, found, options, 0, 0);
-    out
+/// A message about a discipline, a class or a filter.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What is to be done (RTM_*).
+    pub what: u16,
+    /// Flags beside those that every request has.
+    pub flags: u16,
+    /// Device, handle, parent and what struct tcmsg has behind it.
+    pub place: [u32; 4],
+    /// The kind of discipline or filter.
+    pub kind: &'a str,
+    /// The type of the attribute with its options, and these.
+    pub options: Option<(u16, &'a [u8])>,
 }
 
-/// Appends a change (RTM_NEWQDISC, RTM_NEWTCLASS): without NLM_F_CREATE it never makes anything.
-fn message(out: &mut Vec<u8>, found: &Found, options: &[u8], flags: u16, sequence: u32) {
-    let begin = out.len();
+/// The change of a discipline or class: without NLM_F_CREATE it never makes anything.
+pub fn change<'a>(found: &'a Found, options: &'a [u8]) -> Request<'a> {
     let Key {
         device,
         class,
         handle,
         parent,
     } = found.key;
-    let kind = if class { NEW_CLASS } else { NEW_QDISC };
-    out.extend([0; 4]);
-    out.extend(kind.to_ne_bytes());
-    out.extend((REQUEST | flags).to_ne_bytes());
-    out.extend(sequence.to_ne_bytes());
-    out.extend([0; 8]);
-    for word in [device, handle, parent, 0] {
-        out.extend(word.to_ne_bytes());
-    }
-    debug_assert_eq!(out.len() - begin, HEADER);
-    let name: Vec<u8> = found.kind.bytes().chain([0]).collect();
-    put(out, KIND, &name);
     // FIFOs have a structure there, all others attributes.
     let nested = match found.kind.as_str() {
         "pfifo" | "bfifo" => 0,
         _ => NESTED,
     };
-    put(out, OPTIONS | nested, options);
+    Request {
+        what: if class { NEW_CLASS } else { NEW_QDISC },
+        flags: 0,
+        place: [device, handle, parent, 0],
+        kind: &found.kind,
+        options: Some((OPTIONS | nested, options)),
+    }
+}
+
+/// Messages that nobody waits for the answers of.
+pub fn unanswered<'a>(requests: impl IntoIterator<Item = Request<'a>>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for request in requests {
+        message(&mut out, &request, 0, 0);
+    }
+    out
+}
+
+fn message(out: &mut Vec<u8>, request: &Request<'_>, flags: u16, sequence: u32) {
+    let begin = out.len();
+    out.extend([0; 4]);
+    out.extend(request.what.to_ne_bytes());
+    out.extend((REQUEST | request.flags | flags).to_ne_bytes());
+    out.extend(sequence.to_ne_bytes());
+    out.extend([0; 8]);
+    for word in request.place {
+        out.extend(word.to_ne_bytes());
+    }
+    debug_assert_eq!(out.len() - begin, HEADER);
+    let name: Vec<u8> = request.kind.bytes().chain([0]).collect();
+    put(out, KIND, &name);
+    if let Some((kind, options)) = request.options {
+        put(out, kind, options);
+    }
     let length = (out.len() - begin) as u32;
     out[begin..begin + 4].copy_from_slice(&length.to_ne_bytes());
 }

@@ -17,11 +17,13 @@ pub enum Knob {
     Target,
     /// The shaper's rate.
     Rate,
+    /// With which probability packets are dropped before they reach the queue: no discipline's option, but quell's program at clsact.
+    Drop,
 }
 
 impl Knob {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Limit, Self::Target, Self::Rate];
+    pub const ALL: [Self; 4] = [Self::Limit, Self::Target, Self::Rate, Self::Drop];
 
     /// As users write it.
     pub fn name(self) -> &'static str {
@@ -29,14 +31,15 @@ impl Knob {
             Knob::Limit => "limit",
             Knob::Target => "target",
             Knob::Rate => "rate",
+            Knob::Drop => "drop",
         }
     }
 }
 
 /// Values of knobs in the kernel's units: a limit in packets or bytes ([`Kind::limits_bytes`]), a target in microseconds, a rate in bytes
-/// per second.
+/// per second, a probability in parts of 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Values([Option<u64>; 3]);
+pub struct Values([Option<u64>; 4]);
 
 impl Values {
     /// The value of a knob, if there is one.
@@ -47,6 +50,19 @@ impl Values {
     /// Sets a knob's value.
     pub fn set(&mut self, knob: Knob, value: u64) {
         self.0[knob as usize] = Some(value);
+    }
+
+    /// One knob.
+    pub fn of(knob: Knob, value: u64) -> Self {
+        let mut values = Self::default();
+        values.set(knob, value);
+        values
+    }
+
+    /// The same without a knob.
+    pub fn without(mut self, knob: Knob) -> Self {
+        self.0[knob as usize] = None;
+        self
     }
 
     /// The knobs that have a value.
@@ -146,6 +162,9 @@ pub const KINDS: &[Kind] = &[
         knobs: &[(Knob::Limit, Form::TbfLimit), (Knob::Rate, Form::TbfRate)],
     },
 ];
+
+/// A discipline of any kind, none of whose options are changed.
+pub static ANY: Kind = row("", &[]);
 
 /// Why kinds that users would expect here are not.
 pub fn why_not(kind: &str) -> &'static str {

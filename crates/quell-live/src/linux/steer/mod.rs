@@ -1,6 +1,9 @@
 //! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/kernel.md).
 
 mod change;
+mod clsact;
+mod dropper;
+mod hand;
 pub mod kinds;
 mod place;
 mod saved;
@@ -32,8 +35,10 @@ const VALID: Nanos = 10_000_000_000;
 pub struct Options {
     /// The device, a place on it if there is one, and a controller's words.
     pub words: Vec<String>,
-    /// Names of knobs, with commas.
+    /// Names of knobs, with commas: `limit`, `target`, `rate`; `clsact` for a drop probability.
     pub with: Option<String>,
+    /// With `clsact`: packets of flows that understand it are marked CE instead of dropped.
+    pub ecn: bool,
     /// Time between looks, 1 ms to 1 s; the controller's own if not given.
     pub every: Option<String>,
     /// The line's rate, where neither the queue nor the device says it.
@@ -63,6 +68,7 @@ struct Wanted {
     place: Place,
     knobs: Vec<Knob>,
     bounds: Vec<Bounds>,
+    ecn: bool,
     source: Source,
     /// What decides, for people.
     by: String,
@@ -87,18 +93,21 @@ impl Wanted {
             None => Place::parse("root")?,
         };
         let knobs = knobs(options.with.as_deref())?;
+        if options.ecn && !knobs.contains(&Knob::Drop) {
+            return Err(Error::new("needs --with clsact").key("--ecn"));
+        }
         let by = words.collect::<Vec<_>>().join(" ");
         let (source, by) = match own {
             Some(controller) => {
                 let name = controller.name();
-                (Source::own(controller)?, name)
+                (Source::own(controller, &knobs)?, name)
             }
             None if by.is_empty() => return Err(missing("controller")),
             None => (Source::parse(&by, &knobs)?, by),
         };
         let bounds = bounds(options, &knobs)?;
         let every = time("--every", options.every.as_deref())?;
-        let every = every.unwrap_or_else(|| source::period(&source));
+        let every = every.unwrap_or_else(|| source::period(&source, &knobs));
         if !EVERY.contains(&every) {
             return Err(Error::new("must be from 1ms to 1s").key("--every"));
         }
@@ -109,6 +118,7 @@ impl Wanted {
             place,
             knobs,
             bounds,
+            ecn: options.ecn,
             source,
             by,
             every,
@@ -129,15 +139,23 @@ impl Wanted {
     }
 }
 
+/// As users write it after `--with`: by what turns it.
+fn actuator(knob: Knob) -> &'static str {
+    match knob {
+        Knob::Drop => "clsact",
+        other => other.name(),
+    }
+}
+
 fn knobs(with: Option<&str>) -> Result<Vec<Knob>, Error> {
-    let names = || Knob::ALL.iter().map(|knob| knob.name());
+    let names = || Knob::ALL.into_iter().map(actuator);
     let Some(with) = with else {
         let error = Error::new("says which knob is turned, and is missing").key("--with");
-        return Err(error.remedy("give --with limit, --with target or --with rate"));
+        return Err(error.remedy("give --with limit, target, rate or clsact"));
     };
     let mut knobs = Vec::new();
     for name in with.split(',') {
-        let found = Knob::ALL.into_iter().find(|knob| knob.name() == name);
+        let found = Knob::ALL.into_iter().find(|knob| actuator(*knob) == name);
         let knob = found.ok_or_else(|| Error::unknown("knob", name, names()).key("--with"))?;
         if !knobs.contains(&knob) {
             knobs.push(knob);
@@ -170,7 +188,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     start(Wanted::new(options, None)?)
 }
 
-/// As [`run`], with a controller of the caller's that sets a limit. `options.words` are the device and a place.
+/// As [`run`], with a controller of the caller's that sets what `options.with` names: a limit, or a drop probability. `options.words` are the device and a place.
 ///
 /// # Errors
 /// As [`run`].

@@ -7,7 +7,7 @@ use quell_link::Error;
 use super::super::watch::message::{Handle, Key, Queue, ROOT};
 use super::super::{host, watchdog::MOST};
 use super::change::Found;
-use super::kinds::{Kind, Knob, why_not};
+use super::kinds::{ANY, Kind, Knob, why_not};
 use crate::linux::watch::dump::Dump;
 
 /// A place on a device, as `tc` writes it.
@@ -93,7 +93,10 @@ pub fn choose(
             .key(dev)
             .remedy(format!("there are: {there}")));
     };
-    if found.kind != "mq" {
+    if knobs.contains(&Knob::Drop) {
+        alone(rows, found, dev)?;
+    }
+    if found.kind != "mq" || knobs.contains(&Knob::Drop) {
         return Ok(vec![(found.clone(), check(found, dev, knobs)?)]);
     }
     let child =
@@ -113,6 +116,38 @@ pub fn choose(
     checked.collect()
 }
 
+/// What holds no packets.
+const NOTHING: [&str; 3] = ["noqueue", "ingress", "clsact"];
+/// Kinds whose classes are queues, or have queues below them.
+const CLASSFUL: [&str; 8] = ["htb", "hfsc", "drr", "qfq", "ets", "prio", "mq", "mqprio"];
+
+/// Whether all packets of a device pass through this queue: clsact does not know to which queue a packet will go.
+fn alone(rows: &[Found], found: &Found, dev: &str) -> Result<(), Error> {
+    let is_leaf = |row: &&Found| {
+        let (key, class) = (row.key, row.key.class);
+        let below = |other: &Found| match class {
+            true => other.key.parent == key.handle,
+            false => other.key.parent != ROOT && other.key.parent >> 16 == key.handle >> 16,
+        };
+        let kind = row.kind.as_str();
+        let holds = !NOTHING.contains(&kind) && (!class || CLASSFUL.contains(&kind));
+        holds && !rows.iter().any(|other| other.key != key && below(other))
+    };
+    if found.key.parent == ROOT {
+        return Ok(());
+    }
+    let other = rows.iter().filter(is_leaf).find(|row| row.key != found.key);
+    let Some(other) = other else {
+        return Ok(());
+    };
+    let what = format!(
+        "there is also {}, and packets are dropped before they reach either",
+        describe(other)
+    );
+    let error = Error::new(what).key(format!("{dev} {}", describe(found)));
+    Err(error.remedy("leave the place out: all queues of the interface are then one"))
+}
+
 /// As in `pfifo 10: at 1:10`.
 pub fn describe(row: &Found) -> String {
     let Key { handle, parent, .. } = row.key;
@@ -125,6 +160,10 @@ pub fn describe(row: &Found) -> String {
 fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error> {
     let name = &row.kind;
     let error = |what: String| Error::new(what).key(format!("{dev} {}", describe(row)));
+    let options = || knobs.iter().filter(|knob| **knob != Knob::Drop);
+    if options().next().is_none() && !NOTHING.contains(&name.as_str()) {
+        return Ok(Kind::find(name, row.key.class).unwrap_or(&ANY));
+    }
     let Some(kind) = Kind::find(name, row.key.class) else {
         let classes = Kind::find(name, true).is_some();
         let remedy = match classes {
@@ -137,10 +176,7 @@ fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error>
         let what = "is a default discipline, which the kernel does not let one change".to_owned();
         return Err(error(what).remedy(replace(row, dev)));
     }
-    if let Some(lacks) = knobs
-        .iter()
-        .find(|knob| !kind.knobs().any(|has| has == **knob))
-    {
+    if let Some(lacks) = options().find(|knob| !kind.knobs().any(|has| has == **knob)) {
         let has: Vec<_> = kind.knobs().map(Knob::name).collect();
         let what = format!("has no {}", lacks.name());
         return Err(error(what).remedy(format!("give --with {}", has.join(" or --with "))));

@@ -7,6 +7,7 @@ use super::super::state::{Command, StateFile};
 use super::super::watch::dump::Dump;
 use super::super::watch::message::Key;
 use super::change::{self, Changer, Found};
+use super::clsact::Hook;
 use super::kinds::{Kind, Knob};
 use super::place;
 use crate::linux::host;
@@ -24,6 +25,9 @@ pub struct Saved {
     device: u32,
     knobs: Vec<Knob>,
     queues: Vec<Row>,
+    /// A filter that is attached.
+    #[serde(default)]
+    pub hook: Option<Hook>,
 }
 
 /// A discipline or class.
@@ -52,6 +56,7 @@ impl Saved {
             device,
             knobs: knobs.to_vec(),
             queues: queues.map(row).collect(),
+            hook: None,
         }
     }
 }
@@ -78,6 +83,10 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
         rows => rows.map_err(no)?,
     };
     let mut changer = Changer::new().map_err(no)?;
+    let removed = match &saved.hook {
+        Some(hook) => usize::from(hook.remove(&mut dump, &mut changer)?),
+        None => 0,
+    };
     let mut names = Vec::new();
     for row in &saved.queues {
         let key = Key {
@@ -96,8 +105,9 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
             names.push(place::describe(found));
         }
     }
-    change::made(
+    let made = change::made(
         changer.send().map_err(no)?,
         names.iter().map(String::as_str),
-    )
+    );
+    Ok(removed + made?)
 }

@@ -10,16 +10,15 @@ use quell_qdisc::Nanos;
 
 use super::super::host::{self, Signals};
 use super::super::live::tell;
-use super::super::notice::Notices;
-use super::super::state::StateFile;
 use super::super::watch::Sample;
 use super::super::watch::dump::Dump;
 use super::super::watch::lines::Format;
-use super::super::watch::message::{Queue, notices};
-use super::super::watchdog::{Post, Watchdog};
+use super::super::watch::message::{CLSACT_EGRESS, INGRESS, Queue, notices};
+use super::super::watchdog::{PATIENCE, Post};
 use super::super::{sandbox, sys};
-use super::change::{self, Changer, unanswered};
-use super::saved::{STEER, Saved, undo};
+use super::change;
+use super::hand::{Dropping, Hand};
+use super::kinds::{Knob, Values};
 use super::source::{Came, Source};
 use super::steered::{Look, Steered};
 use super::{Wanted, place};
@@ -30,15 +29,6 @@ const TURN: Nanos = 100_000_000;
 const LOOK: Nanos = 1_000_000_000;
 /// The header of Ethernet, which limits in bytes count.
 const HEADER: u64 = 14;
-
-/// What makes changes and takes them back.
-struct Hand {
-    changer: Changer,
-    notices: Notices,
-    watchdog: Watchdog,
-    posts: Vec<Post>,
-    file: StateFile,
-}
 
 /// How a look ended.
 enum Seen {
@@ -68,6 +58,8 @@ pub struct Session {
     fallbacks: u64,
     /// Somebody else has changed something of ours, which is to be looked at.
     again: bool,
+    /// Filters are to be looked at, too.
+    filters: bool,
 }
 
 impl Session {
@@ -92,6 +84,7 @@ impl Session {
             left_out: 0,
             fallbacks: 0,
             again: false,
+            filters: false,
             wanted,
         };
         session.take()?;
@@ -135,7 +128,7 @@ impl Session {
             queues.push(queue);
         }
         if let Some(hand) = &mut self.hand {
-            hand.keep(device, &self.wanted, &queues)?;
+            hand.keep(device, &self.wanted, &queues, &rows, &mut self.dump)?;
         }
         (self.device, self.queues) = (device, queues);
         Ok(())
@@ -161,8 +154,11 @@ impl Session {
         if let Ok(count) = &restored {
             let (changes, late) = (self.changes, self.left_out);
             let mut line = format!("changes: {changes}");
-            if self.hand.is_some() {
-                line += &format!(", queues restored: {count}");
+            if let Some(hand) = &self.hand {
+                line += &match &hand.dropping {
+                    None => format!(", queues restored: {count}"),
+                    Some(dropping) => dropping.describe(),
+                };
             }
             if late > 0 {
                 line += &format!(", samples left out because their time had passed: {late}");
@@ -191,7 +187,10 @@ impl Session {
                 return Ok(());
             }
             self.turn();
-            let woken = std::mem::take(&mut self.again) | (noticed && self.noticed());
+            if noticed {
+                self.notice();
+            }
+            let woken = std::mem::take(&mut self.again);
             if self.lines(now, line) {
                 return Ok(());
             }
@@ -248,19 +247,24 @@ impl Session {
         }
     }
 
-    /// Reads notifications; whether somebody else has changed something of ours.
-    fn noticed(&self) -> bool {
+    /// Reads notifications: whether somebody else has changed something of ours.
+    fn notice(&mut self) {
         let Some(hand) = &self.hand else {
-            return false;
+            return;
         };
         let (port, device) = (hand.changer.port(), self.device);
         let queues = &self.queues;
-        hand.notices.came_one(|bytes| {
+        // Where the kernel had more to say than there was room for, it may have been anything.
+        let came = hand.notices.came_one(|bytes| {
             notices(bytes).any(|(by, key)| {
+                let clsact =
+                    || hand.dropping.is_some() && (INGRESS..=CLSACT_EGRESS).contains(&key.parent);
                 let ours = |queue: &Steered| queue.found.key == key;
-                by != port && key.device == device && queues.iter().any(ours)
+                by != port && key.device == device && (clsact() || queues.iter().any(ours))
             })
-        })
+        });
+        self.again |= came;
+        self.filters |= came;
     }
 
     /// Reads standard input where that decides and has something; whether it has ended.
@@ -333,7 +337,17 @@ impl Session {
                 .for_each(|queue| queue.decide(bounds));
         }
         self.change(now)?;
+        if let Some(dropping) = self.dropping().filter(|_| due) {
+            // Late by as much as the watchdog puts up with, packets pass.
+            let late = PATIENCE.as_nanos() as Nanos;
+            let until = now.saturating_add(self.wanted.every).saturating_add(late);
+            dropping.dropper.valid_until(until);
+        }
         Ok(None)
+    }
+
+    fn dropping(&self) -> Option<&Dropping> {
+        self.hand.as_ref().and_then(|hand| hand.dropping.as_ref())
     }
 
     /// Samples the queues.
@@ -341,6 +355,13 @@ impl Session {
         let (device, dev) = (self.device, self.wanted.dev.as_str());
         let mut looks = Vec::new();
         let mut out = Vec::new();
+        let dropping = self.hand.as_ref().and_then(|hand| hand.dropping.as_ref());
+        if let Some(dropping) = dropping {
+            let counts = dropping.dropper.counts();
+            self.queues
+                .iter_mut()
+                .for_each(|queue| queue.dropped_before(counts));
+        }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = since.map_or(0, |since| since.as_nanos() as u64);
         let json = self.wanted.json;
@@ -366,6 +387,9 @@ impl Session {
                     rates,
                 };
                 Format::Json.write(&mut out, time, &sample);
+                if let Some(dropping) = dropping {
+                    dropping.sample(&mut out, time, dev, queues[at].probability());
+                }
             }
         };
         let listed = match classes {
@@ -392,7 +416,31 @@ impl Session {
         if self.queues.iter().any(|queue| !queue.seen) {
             return Ok(self.missing());
         }
-        Ok(self.others(looks))
+        let seen = self.others(looks);
+        if std::mem::take(&mut self.filters) && matches!(seen, Seen::All) {
+            return self.look_at_filters();
+        }
+        Ok(seen)
+    }
+
+    /// What others have done at clsact.
+    fn look_at_filters(&mut self) -> Result<Seen, Error> {
+        let Some(hand) = &mut self.hand else {
+            return Ok(Seen::All);
+        };
+        if hand.dropping.is_none() || hand.look_at_hook(&mut self.dump)?.ours {
+            return Ok(Seen::All);
+        }
+        if self.wanted.insist {
+            let (dev, device) = (&self.wanted.dev, self.device);
+            let rows = place::rows(&mut self.dump, device);
+            let rows = rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?;
+            hand.keep(device, &self.wanted, &self.queues, &rows, &mut self.dump)?;
+        }
+        Ok(Seen::Theirs(format!(
+            "somebody else has taken away quell's filter at clsact of {}",
+            self.wanted.dev
+        )))
     }
 
     /// What became of queues that are not there any more.
@@ -459,6 +507,15 @@ impl Session {
                 self.changes += 1;
                 continue;
             };
+            if let (Some(drop), Some(dropping)) = (values.get(Knob::Drop), &hand.dropping) {
+                dropping.dropper.set(drop);
+                queue.made(now, &Values::of(Knob::Drop, drop));
+                self.changes += 1;
+            }
+            let values = values.without(Knob::Drop);
+            if values == Values::default() {
+                continue;
+            }
             let mut options = Vec::new();
             queue.options(&values, &mut options);
             hand.changer.add(&queue.found, &options);
@@ -483,7 +540,7 @@ impl Session {
             }
         }
         // Our own change is notified to us, too: read now, it wakes nobody.
-        self.again |= self.noticed();
+        self.notice();
         Ok(())
     }
 
@@ -492,6 +549,8 @@ impl Session {
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
         self.queues.clear();
         if let Some(hand) = &mut self.hand {
+            // Where the device is there, the filter is, too.
+            let _ = hand.unhook(&mut self.dump);
             hand.watchdog.dismiss();
             hand.posts.clear();
             let _ = hand.file.remove();
@@ -533,6 +592,8 @@ impl Session {
         let Some(hand) = &mut self.hand else {
             return Ok(0);
         };
+        hand.unhook(&mut self.dump)
+            .map_err(|e| hand.file.kept(e.to_string()))?;
         let mut names = Vec::new();
         for queue in self.queues.iter().filter(|queue| queue.seen) {
             if let Some(options) = queue.restoring() {
@@ -549,49 +610,5 @@ impl Session {
         hand.watchdog.dismiss();
         hand.file.remove()?;
         Ok(count)
-    }
-}
-
-impl Hand {
-    fn new(wanted: &Wanted) -> Result<Self, Error> {
-        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
-        let place = super::super::watch::message::Handle(wanted.place.0).to_string();
-        let name = match place.as_str() {
-            "root" => wanted.dev.clone(),
-            place => format!("{}@{place}", wanted.dev),
-        };
-        let Some(file) = STEER.hold(&name)? else {
-            let error = Error::new("another quell steer has it").key(name);
-            return Err(error.remedy("stop that one first"));
-        };
-        let left = undo(&file)?;
-        if left > 0 {
-            wanted.say(&format!(
-                "{name}: {left} queues restored that a killed quell steer left"
-            ));
-        }
-        Ok(Self {
-            changer: Changer::new().map_err(no)?,
-            // Before anything is changed: what changes from then on is heard of.
-            notices: Notices::of_queues()?,
-            watchdog: Watchdog::restoring(file.path())?,
-            posts: Vec::new(),
-            file,
-        })
-    }
-
-    /// Writes down what queues have, and prepares what restores them.
-    fn keep(&mut self, device: u32, wanted: &Wanted, queues: &[Steered]) -> Result<(), Error> {
-        let found = queues.iter().map(|queue| &queue.found);
-        self.file.write(&Saved::new(device, &wanted.knobs, found))?;
-        for queue in queues {
-            let post = self.watchdog.post();
-            let mut bytes = unanswered(&queue.found, &queue.before());
-            // In place of these the watchdog writes a word, which the kernel does not read: no message begins there.
-            bytes.extend([0; 4]);
-            self.watchdog.guard(&post, self.changer.as_fd(), bytes)?;
-            self.posts.push(post);
-        }
-        Ok(())
     }
 }

@@ -5,17 +5,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use quell_link::Error;
-use quell_link::units::{parse_count, parse_rate, parse_time};
+use quell_link::units::{parse_count, parse_probability, parse_rate, parse_time};
 use quell_link::words::Queue;
 use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
+use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::Wqm;
-use quell_qdisc::{NEVER, Nanos};
+use quell_qdisc::{NEVER, Nanos, disciplines, pie};
 
 use super::super::{host, sys};
+use super::dropper::CERTAIN;
 use super::kinds::Knob;
 
-/// A setting as users write it: packets, nanoseconds, bit/s.
+/// A setting as users write it: packets, nanoseconds, bit/s; a probability in parts of [`CERTAIN`].
 pub type Setting = (Knob, u64);
 
 /// Bounds of what may be set, in the units of a [`Setting`].
@@ -37,6 +39,7 @@ impl Bounds {
             Knob::Limit => (2, 100_000),
             Knob::Target => (100_000, 10_000_000_000),
             Knob::Rate => (64_000, 1_000_000_000_000),
+            Knob::Drop => (0, CERTAIN),
         };
         let read = |option, text: Option<&str>, default| match text {
             None => Ok(default),
@@ -66,6 +69,7 @@ fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
         Knob::Limit => parse_count(text),
         Knob::Target => parse_time(text),
         Knob::Rate => parse_rate(text),
+        Knob::Drop => Ok((parse_probability(text)? * CERTAIN as f64) as u64),
     }
 }
 
@@ -100,7 +104,7 @@ impl Source {
         if let Ok(value) = parse(*knob, words) {
             return Ok(Self::Constant((*knob, value)));
         }
-        if *knob != Knob::Limit {
+        if !matches!(knob, Knob::Limit | Knob::Drop) {
             let error = Error::new(format!("no controller of quell sets a {}", knob.name()));
             let remedy = match knob {
                 Knob::Rate => "write a rate as in 18mbit, or - for lines on standard input",
@@ -109,17 +113,18 @@ impl Source {
             return Err(error.key(words).remedy(remedy));
         }
         let queue = Queue::parse(words)?;
-        let controller = queue.build(1_000_000).controller;
-        check(controller.as_deref()).map_err(|e| e.under(queue.kind()))?;
+        let controller = built(&queue, 1_000_000, *knob);
+        check(controller.as_deref(), *knob).map_err(|e| e.under(queue.kind()))?;
         Ok(Self::Words(Box::new(queue)))
     }
 
     /// Takes a controller of the caller's.
     ///
     /// # Errors
-    /// If it sets other knobs than a limit.
-    pub fn own(controller: Box<dyn Control>) -> Result<Self, Error> {
-        check(Some(&*controller)).map_err(|e| e.under(&controller.name()))?;
+    /// If it sets other knobs than the one that is turned.
+    pub fn own(controller: Box<dyn Control>, knobs: &[Knob]) -> Result<Self, Error> {
+        let knob = knobs.first().copied().unwrap_or(Knob::Limit);
+        check(Some(&*controller), knob).map_err(|e| e.under(&controller.name()))?;
         Ok(Self::Own(controller))
     }
 
@@ -130,18 +135,26 @@ impl Source {
 
     /// The controller of one queue on a line of this rate, under guard.
     pub fn controller(&self, rate_bps: u64, bounds: &[Bounds]) -> Option<Box<dyn Control>> {
+        let knob = bounds.first().map_or(Knob::Limit, Bounds::knob);
         let (mut controller, guarded) = match self {
-            Self::Words(queue) => (queue.build(rate_bps).controller?, queue.is_guarded()),
+            Self::Words(queue) => (built(queue, rate_bps, knob)?, queue.is_guarded()),
             Self::Own(controller) => (controller.clone(), false),
             _ => return None,
         };
         // One that never decides again leaves nothing to guard.
         if !guarded && controller.period() != NEVER {
             let mut params = Params::default();
-            for bound in bounds.iter().filter(|b| b.knob == Knob::Limit) {
-                params.limit = (bound.least as u32, bound.most as u32);
+            for Bounds { knob, least, most } in bounds {
+                match knob {
+                    Knob::Limit => params.limit = (*least as u32, *most as u32),
+                    Knob::Drop => params.drop = (share(*least), share(*most)),
+                    Knob::Target | Knob::Rate => {}
+                }
             }
-            let classic = Box::new(Wqm::new(Default::default(), rate_bps));
+            let classic: Box<dyn Control> = match knob {
+                Knob::Drop => Box::new(Pie::new(pie::Params::default())),
+                _ => Box::new(Wqm::new(Default::default(), rate_bps)),
+            };
             controller = Box::new(Guard::new(params, controller, classic));
         }
         controller.time_decisions(Arc::new(sys::monotonic));
@@ -157,30 +170,50 @@ impl Source {
     }
 }
 
-/// Whether the kernel's disciplines have what a controller reads and sets.
-fn check(controller: Option<&dyn Control>) -> Result<(), Error> {
+fn share(value: u64) -> f64 {
+    value as f64 / CERTAIN as f64
+}
+
+/// The controller that words name. PIE as a queue decides on packets; its law decides on a probability as well.
+fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
+    let built = queue.build(rate_bps);
+    match (built.controller, built.queue) {
+        (None, disciplines::Params::Pie(params)) if knob == Knob::Drop => {
+            Some(Box::new(Pie::new(params)))
+        }
+        (controller, _) => controller,
+    }
+}
+
+/// Whether the kernel has what a controller reads and sets, where `knob` is turned.
+fn check(controller: Option<&dyn Control>, knob: Knob) -> Result<(), Error> {
+    let those = match knob {
+        Knob::Drop => "rlaqm, pie and fixed set a drop probability",
+        _ => "learnqueue, wqm and fixed set a limit",
+    };
     let Some(controller) = controller else {
         let error = Error::new("is a queue discipline, not a controller");
-        return Err(error.remedy("learnqueue, wqm and fixed set a limit"));
+        return Err(error.remedy(those));
     };
     let (whole, sub) = controller.knobs();
-    let other = [
-        (whole.drop, "drop probability"),
-        (whole.base_probability, "base probability"),
-    ];
-    if let Some((_, knob)) = other.iter().find(|(has, _)| *has) {
-        let error = Error::new(format!(
-            "sets a {knob}, for which no discipline here has an option"
-        ));
-        return Err(error.remedy("learnqueue, wqm and fixed set a limit"));
+    if whole.drop && knob != Knob::Drop {
+        let error = Error::new("sets a drop probability, for which no discipline has an option");
+        return Err(error.remedy("give --with clsact"));
+    }
+    if whole.base_probability {
+        let what = "sets a base probability, for which no discipline here has an option";
+        return Err(Error::new(what).remedy(those));
     }
     if sub.names().next().is_some() || controller.watches_packets() || controller.reads_sub_queues()
     {
         let error =
             Error::new("decides on single flows or packets, which the kernel does not show");
-        return Err(error.remedy("learnqueue, wqm and fixed set a limit"));
+        return Err(error.remedy(those));
     }
-    if !whole.limit {
+    if knob == Knob::Drop && !whole.drop {
+        return Err(Error::new("sets no drop probability").remedy(those));
+    }
+    if knob == Knob::Limit && !whole.limit {
         return Err(Error::new("sets no limit").remedy("write fixed limit 100"));
     }
     Ok(())
@@ -267,10 +300,12 @@ fn settings(line: &str, knobs: &[Knob]) -> Result<Vec<Setting>, Error> {
 }
 
 /// The time between two looks that suits it: the controllers' period, within bounds.
-pub fn period(source: &Source) -> Nanos {
+pub fn period(source: &Source, knobs: &[Knob]) -> Nanos {
     const DEFAULT: Nanos = 100_000_000;
     let controller = match source {
-        Source::Words(queue) => queue.build(1_000_000).controller,
+        Source::Words(queue) => knobs
+            .first()
+            .and_then(|knob| built(queue, 1_000_000, *knob)),
         Source::Own(controller) => Some(controller.clone()),
         _ => None,
     };
@@ -318,7 +353,7 @@ mod tests {
             let error = Source::parse(words, &[Knob::Limit]).expect_err("refused");
             error.to_string()
         };
-        assert!(refused("rlaqm").contains("sets a drop probability"));
+        assert!(refused("rlaqm").contains("give --with clsact"));
         assert!(refused("codel").contains("is a queue discipline"));
         assert!(refused("lfq").contains("single flows"));
         assert!(refused("fixed").contains("sets no limit"));
@@ -331,6 +366,21 @@ mod tests {
         ] {
             assert!(Source::parse(words, &[Knob::Limit]).is_ok(), "{words}");
         }
+        let refused = |words: &str| {
+            let error = Source::parse(words, &[Knob::Drop]).expect_err("refused");
+            error.to_string()
+        };
+        assert!(refused("wqm").contains("sets no drop probability; rlaqm, pie and fixed"));
+        assert!(refused("codel").contains("is a queue discipline"));
+        assert!(refused("a3c_l4s").contains("sets a base probability"));
+        assert!(refused("110%").contains("unknown queue"));
+        for words in ["rlaqm", "rlaqm guard", "pie target 20ms", "fixed drop 0.1"] {
+            assert!(Source::parse(words, &[Knob::Drop]).is_ok(), "{words}");
+        }
+        assert!(matches!(
+            Source::parse("25%", &[Knob::Drop]),
+            Ok(Source::Constant((Knob::Drop, 1_073_741_824)))
+        ));
         let rate = Source::parse("wqm", &[Knob::Rate])
             .expect_err("refused")
             .to_string();

@@ -2,11 +2,12 @@
 
 use quell_link::units::{format_rate, format_time};
 use quell_qdisc::control::Control;
-use quell_qdisc::{Gauges, Nanos, Rng};
+use quell_qdisc::{Gauges, Knobs, Nanos, Rng};
 
 use super::super::watch::message::{Counters, Queue};
 use super::super::watch::meter::{Meter, Rates};
 use super::change::Found;
+use super::dropper::{CERTAIN, Counts};
 use super::kinds::{Kind, Knob, Values};
 use super::source::{Bounds, Setting};
 
@@ -61,7 +62,10 @@ impl Steered {
         knobs: &[Knob],
         packet: u64,
     ) -> Self {
-        let was = kind.values(&found.options, knobs);
+        let mut was = kind.values(&found.options, knobs);
+        if knobs.contains(&Knob::Drop) {
+            was.set(Knob::Drop, 0);
+        }
         Self {
             found,
             kind,
@@ -84,14 +88,33 @@ impl Steered {
         }
     }
 
+    /// Options of the discipline itself are changed.
+    pub fn has_options(&self) -> bool {
+        self.was.without(Knob::Drop) != Values::default()
+    }
+
     /// Gives it a controller, which sets its first knobs.
     pub fn employ(&mut self, mut controller: Box<dyn Control>, line_bps: u64, bounds: &[Bounds]) {
         self.line_bps = line_bps;
         let knobs = controller.initial();
         self.controller = Some(controller);
+        self.wish(&knobs, bounds);
+    }
+
+    /// Takes what a controller sets.
+    fn wish(&mut self, knobs: &Knobs, bounds: &[Bounds]) {
         if let Some(limit) = knobs.limit_packets {
             self.want((Knob::Limit, limit.into()), bounds);
         }
+        if let Some(drop) = knobs.drop {
+            self.want((Knob::Drop, (drop * CERTAIN as f64) as u64), bounds);
+        }
+    }
+
+    /// Takes what the program at clsact has done to packets on their way to it.
+    pub fn dropped_before(&mut self, counts: Counts) {
+        self.gauges.drops_early = counts.dropped;
+        self.gauges.marks = counts.marked;
     }
 
     /// Takes a sample: what it shows of the knobs, and rates.
@@ -127,7 +150,8 @@ impl Steered {
         g.now = now;
         g.backlog_packets = counters.backlog_packets;
         g.backlog_bytes = counters.backlog_bytes.into();
-        let arrived = g.departures + g.drops_overflow + u64::from(counters.backlog_packets);
+        let dropped = g.drops_overflow + g.drops_early;
+        let arrived = g.departures + dropped + u64::from(counters.backlog_packets);
         // The counters of one sample need not be of the same instant.
         g.arrivals = g.arrivals.max(arrived);
         let sojourn = rates.sojourn_ms.unwrap_or(0.0) * 1e6;
@@ -149,17 +173,24 @@ impl Steered {
             .get(Knob::Limit)
             .map(|limit| self.shown(Knob::Limit, limit));
         self.gauges.limit_packets = limit.unwrap_or(0).min(u32::MAX.into()) as u32;
+        self.gauges.probability = self.probability();
         let Some(controller) = &mut self.controller else {
             return;
         };
         let knobs = controller.decide(&self.gauges, &mut [], &mut self.rng);
-        if let Some(limit) = knobs.limit_packets {
-            self.want((Knob::Limit, limit.into()), bounds);
-        }
+        self.wish(&knobs, bounds);
     }
 
-    /// Takes a wish, brought within bounds.
+    /// The drop probability in force, 0..1.
+    pub fn probability(&self) -> f64 {
+        self.set.get(Knob::Drop).unwrap_or(0) as f64 / CERTAIN as f64
+    }
+
+    /// Takes a wish, brought within bounds. One for a knob that is not turned is left out.
     pub fn want(&mut self, (knob, value): Setting, bounds: &[Bounds]) {
+        if !self.knobs.contains(&knob) {
+            return;
+        }
         let bound = bounds.iter().find(|bound| bound.knob() == knob);
         let value = bound.map_or(value, |bound| bound.clamp(value));
         self.wanted.set(knob, self.kernel(knob, value));
@@ -172,15 +203,13 @@ impl Steered {
 
     /// What there is to change now.
     pub fn due(&self, now: Nanos) -> Option<Values> {
-        if self
-            .changed_at
-            .is_some_and(|then| now.saturating_sub(then) < self.kind.least)
-        {
-            return None;
-        }
+        let early = |then: Nanos| now.saturating_sub(then) < self.kind.least;
+        let early = self.changed_at.is_some_and(early);
         let mut values = Values::default();
         for (knob, value) in self.wanted.each() {
-            if self.set.get(knob) != Some(self.kind.stored(knob, value)) {
+            // A probability is a store to memory.
+            let wait = early && knob != Knob::Drop;
+            if !wait && self.set.get(knob) != Some(self.kind.stored(knob, value)) {
                 values.set(knob, value);
             }
         }
@@ -201,7 +230,8 @@ impl Steered {
 
     /// The options that bring back what was; `None` if nothing was changed, or what there is now is somebody else's.
     pub fn restoring(&self) -> Option<Vec<u8>> {
-        (self.ours && self.set != self.was).then(|| self.before())
+        let changed = self.set.without(Knob::Drop) != self.was.without(Knob::Drop);
+        (self.ours && changed).then(|| self.before())
     }
 
     /// The options that bring back what was.
@@ -217,13 +247,19 @@ impl Steered {
         for (knob, value) in values.each() {
             self.set.set(knob, self.kind.stored(knob, value));
         }
-        self.changed_at = Some(now);
+        if values.without(Knob::Drop) != Values::default() {
+            self.changed_at = Some(now);
+        }
         self.changes += 1;
     }
 
-    /// The knobs have the values that they had: somebody restored them for us.
+    /// Its options have the values that they had: somebody restored them for us.
     pub fn was_restored(&mut self) {
+        let drop = self.set.get(Knob::Drop);
         self.set = self.was;
+        if let Some(drop) = drop {
+            self.set.set(Knob::Drop, drop);
+        }
     }
 
     /// A knob has this value now, which somebody else has set.
@@ -267,6 +303,7 @@ impl Steered {
             Knob::Target => format_time(value.saturating_mul(1000)),
             Knob::Rate if value == 0 => "unlimited".to_owned(),
             Knob::Rate => format_rate(value.saturating_mul(8)),
+            Knob::Drop => format!("{}", (value as f64 / CERTAIN as f64 * 1e6).round() / 1e6),
         }
     }
 
@@ -277,6 +314,7 @@ impl Steered {
             Knob::Limit => value,
             Knob::Target => value / 1000,
             Knob::Rate => value / 8,
+            Knob::Drop => value,
         }
     }
 
@@ -287,6 +325,7 @@ impl Steered {
             Knob::Limit => value,
             Knob::Target => value.saturating_mul(1000),
             Knob::Rate => value.saturating_mul(8),
+            Knob::Drop => value,
         }
     }
 }

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use super::super::sys;
-use super::message::{self, Message, Queue};
+use super::message::{self, Filter, Message, Queue};
 
 const GET_QDISC: u16 = 38;
 const GET_CLASS: u16 = 42;
+const GET_FILTER: u16 = 46;
 /// NLM_F_REQUEST | NLM_F_DUMP (linux/netlink.h).
 const FLAGS: u16 = 1 | 0x300;
 /// struct nlmsghdr and struct tcmsg.
@@ -44,7 +45,7 @@ impl Dump {
     /// # Errors
     /// If the kernel refuses, does not answer, or had no memory for the answer (ENOBUFS).
     pub fn disciplines(&mut self, device: u32, each: impl FnMut(Queue<'_>)) -> io::Result<()> {
-        self.list(GET_QDISC, device, each)
+        self.list(GET_QDISC, device, 0, queues(each))
     }
 
     /// All classes of a device.
@@ -52,10 +53,34 @@ impl Dump {
     /// # Errors
     /// As [`Self::disciplines`].
     pub fn classes(&mut self, device: u32, each: impl FnMut(Queue<'_>)) -> io::Result<()> {
-        self.list(GET_CLASS, device, each)
+        self.list(GET_CLASS, device, 0, queues(each))
     }
 
-    fn list(&mut self, kind: u16, device: u32, each: impl FnMut(Queue<'_>)) -> io::Result<()> {
+    /// All filters at a place of a device.
+    ///
+    /// # Errors
+    /// As [`Self::disciplines`].
+    pub fn filters(
+        &mut self,
+        device: u32,
+        parent: u32,
+        mut each: impl FnMut(Filter<'_>),
+    ) -> io::Result<()> {
+        let each = |message: Message<'_>| {
+            if let Message::Filter(filter) = message {
+                each(filter);
+            }
+        };
+        self.list(GET_FILTER, device, parent, each)
+    }
+
+    fn list(
+        &mut self,
+        kind: u16,
+        device: u32,
+        parent: u32,
+        each: impl FnMut(Message<'_>),
+    ) -> io::Result<()> {
         // What is left of a list that was given up has another number.
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = [0; REQUEST];
@@ -64,6 +89,7 @@ impl Dump {
         request[6..8].copy_from_slice(&FLAGS.to_ne_bytes());
         request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
         request[20..24].copy_from_slice(&device.to_ne_bytes());
+        request[28..32].copy_from_slice(&parent.to_ne_bytes());
         sys::send_bytes(self.fd.as_fd(), &request)?;
         let done = self.receive(each);
         if done.is_err() {
@@ -72,15 +98,14 @@ impl Dump {
         done
     }
 
-    fn receive(&mut self, mut each: impl FnMut(Queue<'_>)) -> io::Result<()> {
+    fn receive(&mut self, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {
         loop {
             let length = self.read()?;
             let mut end = None;
             message::messages(&self.buffer[..length], self.sequence, |message| {
                 match message {
-                    Message::Queue(queue) => each(queue),
                     Message::Done(error) | Message::Error(error) => end = Some(error),
-                    Message::Other => {}
+                    other => each(other),
                 }
                 end.is_none()
             });
@@ -110,6 +135,14 @@ impl Dump {
     fn renew(&mut self) {
         if let Ok(fd) = sys::rtnetlink() {
             self.fd = fd;
+        }
+    }
+}
+
+fn queues(mut each: impl FnMut(Queue<'_>)) -> impl FnMut(Message<'_>) {
+    move |message| {
+        if let Message::Queue(queue) = message {
+            each(queue);
         }
     }
 }

@@ -11,9 +11,11 @@ const TCMSG: usize = 20;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 pub(crate) const NEW_QDISC: u16 = 36;
-const DEL_QDISC: u16 = 37;
+pub(crate) const DEL_QDISC: u16 = 37;
 pub(crate) const NEW_CLASS: u16 = 40;
 const DEL_CLASS: u16 = 41;
+pub(crate) const NEW_FILTER: u16 = 44;
+pub(crate) const DEL_FILTER: u16 = 45;
 // Attributes of a discipline or class (TCA_*), and those within TCA_STATS2 (linux/gen_stats.h).
 pub(crate) const KIND: u16 = 1;
 pub(crate) const OPTIONS: u16 = 2;
@@ -28,13 +30,19 @@ const TYPE: u16 = 0x3FFF;
 /// `TC_H_ROOT`: the parent of a device's root discipline.
 pub const ROOT: u32 = 0xFFFF_FFFF;
 /// The parent of `ingress` and `clsact`.
-const INGRESS: u32 = 0xFFFF_FFF1;
+pub const INGRESS: u32 = 0xFFFF_FFF1;
+/// The parent of filters on what arrives, where there is `clsact`.
+pub const CLSACT_INGRESS: u32 = 0xFFFF_FFF2;
+/// The parent of filters on what leaves.
+pub const CLSACT_EGRESS: u32 = 0xFFFF_FFF3;
 
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// A discipline or class.
     Queue(Queue<'a>),
+    /// A filter.
+    Filter(Filter<'a>),
     /// The end of the list. A negative number is an error's.
     Done(i32),
     /// An error's number, 0 for none.
@@ -56,6 +64,23 @@ pub struct Queue<'a> {
     pub counters: Counters,
     /// What the kind reports besides, for [`super::xstats::each`].
     pub xstats: &'a [u8],
+}
+
+/// A filter as one message describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filter<'a> {
+    /// The number of its device.
+    pub device: u32,
+    /// What it is attached to.
+    pub parent: u32,
+    /// Its number among those of the same priority; 0 for what holds these.
+    pub handle: u32,
+    /// Lower ones go first.
+    pub priority: u16,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its settings, in the kind's own form.
+    pub options: &'a [u8],
 }
 
 /// Where a discipline or class is.
@@ -116,13 +141,13 @@ pub fn messages<'a>(bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message
     }
 }
 
-/// Reads notifications of disciplines and classes that were made, changed or deleted: by whose socket (its port), and which.
+/// Reads notifications of disciplines, classes and filters that were made, changed or deleted: by whose socket (its port), and which.
 pub fn notices(bytes: &[u8]) -> impl Iterator<Item = (u32, Key)> {
     split(bytes).filter_map(|message| {
         let kind = u16_at(message, 4);
         let class = matches!(kind, NEW_CLASS | DEL_CLASS);
         let body = &message[HEADER..];
-        let is = class || matches!(kind, NEW_QDISC | DEL_QDISC);
+        let is = class || matches!(kind, NEW_QDISC | DEL_QDISC | NEW_FILTER | DEL_FILTER);
         (is && body.len() >= TCMSG).then(|| (u32_at(message, 12), key(body, class)))
     })
 }
@@ -175,8 +200,29 @@ fn read(message: &[u8]) -> Message<'_> {
         kind @ (NEW_QDISC | NEW_CLASS) if body.len() >= TCMSG => {
             Message::Queue(queue(body, kind == NEW_CLASS))
         }
+        NEW_FILTER if body.len() >= TCMSG => Message::Filter(filter(body)),
         _ => Message::Other,
     }
+}
+
+fn filter(body: &[u8]) -> Filter<'_> {
+    let place = key(body, false);
+    let mut filter = Filter {
+        device: place.device,
+        parent: place.parent,
+        handle: place.handle,
+        // Beside it is the protocol.
+        priority: (u32_at(body, 16) >> 16) as u16,
+        ..Filter::default()
+    };
+    for (kind, value) in attributes(&body[TCMSG..]) {
+        match kind {
+            KIND => filter.kind = text(value),
+            OPTIONS => filter.options = value,
+            _ => {}
+        }
+    }
+    filter
 }
 
 fn key(body: &[u8], class: bool) -> Key {

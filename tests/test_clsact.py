@@ -1,0 +1,407 @@
+"""`quell steer --with clsact`: fates of packets, what is left behind, and others' filters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL_LIVE
+from namespace import Space, space_with
+
+QUEUES = """
+ip link add v0 type veth peer name v1
+ip addr add 10.7.0.1/24 dev v0
+ip addr add fd07::1/64 dev v0 nodad
+ip link set v0 up
+ip link set v1 up
+ip neigh replace 10.7.0.2 lladdr 02:00:00:00:00:01 dev v0 nud permanent
+ip neigh replace fd07::2 lladdr 02:00:00:00:00:01 dev v0 nud permanent
+tc qdisc add dev v0 root handle 1: htb default 10
+tc class add dev v0 parent 1: classid 1:10 htb rate 80mbit
+tc qdisc add dev v0 parent 1:10 handle 10: pfifo limit 1000
+"""
+SEND = """
+import socket, sys, time
+address, count, tos = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+six = ":" in address
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+s.setsockopt(*((socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if six else (socket.SOL_IP, socket.IP_TOS)), tos)
+for k in range(count):
+    s.sendto(bytes([k & 255] * 50), (address, 9))
+    if k % 50 == 49:
+        time.sleep(0.002)
+"""
+CATCH = """
+import socket, sys, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 20)
+s.bind(("v1", 0))
+print("ready", flush=True)
+s.settimeout(float(sys.argv[1]))
+try:
+    while True:
+        print(s.recv(2000).hex())
+except TimeoutError:
+    pass
+"""
+
+
+class Line(Space):
+    """A namespace whose device v0 has a FIFO in a class of 80 Mbit/s."""
+
+    def steer(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.run(QUELL_LIVE, "steer", *words)
+
+    def dropping(self, *words: str) -> subprocess.Popen[str]:
+        """Start it, and wait until packets pass the program."""
+        process = self.start(QUELL_LIVE, "steer", "v0", *words, "--with", "clsact")
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if "come before quell's" in line:
+            line = process.stderr.readline()
+        if "steered by" not in line:
+            process.kill()
+            pytest.fail(line + process.communicate()[1])
+        time.sleep(0.2)
+        return process
+
+    def filters(self) -> str:
+        return self.run("tc", "filter", "show", "dev", "v0", "egress").stdout
+
+    def clsact(self) -> bool:
+        return "clsact" in self.run("tc", "qdisc", "show", "dev", "v0").stdout
+
+    def fates(self, count: int, tos: int = 0, address: str = "10.7.0.2") -> list[bytes]:
+        """Send packets; those that arrive."""
+        catching = self.start(sys.executable, "-c", CATCH, "1")
+        assert catching.stdout is not None
+        assert catching.stdout.readline() == "ready\n"
+        assert self.run(sys.executable, "-c", SEND, address, str(count), str(tos)).returncode == 0
+        caught, _ = catching.communicate(timeout=30)
+        frames = [bytes.fromhex(line) for line in caught.splitlines()]
+        return [frame for frame in frames if frame[-50:] == frame[-1:] * 50]
+
+
+def until(is_so: Callable[[], bool], within: float = 5.0) -> float:
+    """Wait until it is so; how long that took."""
+    begin = time.monotonic()
+    while not is_so():
+        assert time.monotonic() < begin + within
+        time.sleep(0.01)
+    return time.monotonic() - begin
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == code, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[Line]:
+    with space_with("qc", QUEUES) as made:
+        line = Line(made.name)
+        tried = line.steer("v0", "0", "--with", "clsact", "--duration", "1ms")
+        if tried.returncode:
+            pytest.skip(f"this kernel cannot: {tried.stderr.strip()}")
+        yield line
+
+
+@pytest.fixture
+def line(namespace: Line) -> Iterator[Line]:
+    assert not namespace.clsact(), "an earlier test has left something"
+    yield namespace
+    namespace.run("tc", "qdisc", "del", "dev", "v0", "clsact")
+
+
+@pytest.mark.parametrize("p", [0.05, 0.3])
+def test_packets_are_dropped_with_the_probability_and_sigterm_takes_all_away(line: Line, p: float) -> None:
+    process = line.dropping(str(p))
+    arrived = len(line.fates(4000))
+    process.send_signal(signal.SIGTERM)
+    said = ended(process)
+    # Five standard deviations.
+    assert abs(arrived - 4000 * (1 - p)) < 5 * (4000 * p * (1 - p)) ** 0.5
+    dropped = re.search(r"packets dropped: (\d+), marked: 0", said)
+    assert dropped is not None
+    # Other packets of the kernel's (neighbours, multicast) are few.
+    assert 0 <= int(dropped[1]) - (4000 - arrived) <= 10
+    assert not line.clsact()
+    assert "nothing to restore" in line.steer("--restore").stderr
+
+
+def checksum(header: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+@pytest.mark.parametrize("ect", [1, 2])
+def test_ecn_marks_what_can_be_marked_and_drops_the_rest(line: Line, ect: int) -> None:
+    process = line.dropping("0.09", "--ecn")
+    for address in ("10.7.0.2", "fd07::2"):
+        frames = line.fates(3000, 0xB8 | ect, address)
+        assert len(frames) == 3000
+        headers = [frame[14:] for frame in frames]
+        fields = [(h[0] << 4 | h[1] >> 4) & 255 if h[0] >> 4 == 6 else h[1] for h in headers]
+        assert set(fields) == {0xB8 | ect, 0xBB}, "the other six bits stay"
+        assert 190 < sum(field & 3 == 3 for field in fields) < 350
+        assert all(checksum(h[:20]) == 0xFFFF for h in headers if h[0] >> 4 == 4)
+    assert 2630 < len(line.fates(3000)) < 2830
+    process.terminate()
+    ended(process)
+
+
+def test_above_a_tenth_marks_are_not_enough(line: Line) -> None:
+    process = line.dropping("0.5", "--ecn")
+    frames = line.fates(2000, 2)
+    assert 850 < len(frames) < 1150
+    assert all(frame[15] & 3 == 2 for frame in frames)
+    process.terminate()
+    ended(process)
+
+
+def test_kill_9_takes_all_away_within_a_second(line: Line) -> None:
+    for _ in range(5):
+        process = line.dropping("1")
+        os.kill(process.pid, signal.SIGKILL)
+        assert until(lambda: not line.clsact()) < 1
+        process.communicate(timeout=20)
+    assert "nothing to restore" in line.steer("--restore").stderr
+
+
+def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
+    for by_hand in (True, False):
+        process = line.dropping("1")
+        assert line.fates(50) == []
+        pid = process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for number in [*map(int, children), pid]:
+            os.kill(number, signal.SIGKILL)
+        process.communicate(timeout=20)
+        time.sleep(0.5)
+        assert "quell" in line.filters()
+        # Nobody renews what is out of date.
+        assert len(line.fates(50)) == 50
+        if by_hand:
+            done = line.steer("--restore")
+            assert (done.returncode, done.stderr) == (0, "quell: v0: 1 queues restored\n")
+        else:
+            assert line.steer("v0", "0.1", "--with", "clsact", "--duration", "100ms").returncode == 0
+        assert not line.clsact()
+
+
+def test_a_process_that_stands_still_drops_nothing(line: Line) -> None:
+    process = line.dropping("1")
+    assert line.fates(50) == []
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    assert len(line.fates(50)) == 50
+    os.kill(process.pid, signal.SIGCONT)
+    time.sleep(0.3)
+    assert line.fates(50) == []
+    process.terminate()
+    ended(process)
+
+
+@pytest.mark.parametrize("priority", [1, 5, 60_000])
+def test_filters_of_others_stay_as_they_are(line: Line, priority: int) -> None:
+    line.run("tc", "qdisc", "add", "dev", "v0", "clsact")
+    made = f"tc filter add dev v0 egress prio {priority} protocol ip u32 match u8 0 0"
+    assert line.run("sh", "-ec", made).returncode == 0
+    before = line.filters()
+    process = line.dropping("1")
+    assert line.fates(50) == []
+    process.terminate()
+    ended(process)
+    assert line.filters() == before
+    assert line.clsact()
+    said = line.steer("v0", "0", "--with", "clsact", "--duration", "1ms").stderr
+    assert ("filters of others at clsact come before quell's" in said) == (priority == 1)
+    process = line.dropping("1")
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: "quell" not in line.filters())
+    process.communicate(timeout=20)
+    assert line.filters() == before
+
+
+@pytest.mark.parametrize("way", ["egress", "ingress"])
+@pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGKILL])
+def test_clsact_stays_where_others_have_put_filters_meanwhile(line: Line, way: str, kill: signal.Signals) -> None:
+    process = line.dropping("0.1")
+    made = f"tc filter add dev v0 {way} protocol ip u32 match u8 0 0"
+    assert line.run("sh", "-ec", made).returncode == 0
+    time.sleep(0.3)
+    assert process.poll() is None
+    os.kill(process.pid, kill)
+    process.communicate(timeout=20)
+    until(lambda: "quell" not in line.filters())
+    assert "u32" in line.run("tc", "filter", "show", "dev", "v0", way).stdout
+
+
+TAKEN = ["tc filter del dev v0 egress", "tc qdisc del dev v0 clsact"]
+
+
+@pytest.mark.parametrize("words", TAKEN)
+def test_a_filter_that_somebody_takes_away_ends_the_steering(line: Line, words: str) -> None:
+    process = line.dropping("1", "--every", "1s")
+    began = time.monotonic()
+    assert line.run("sh", "-ec", words).returncode == 0
+    said = ended(process)
+    assert time.monotonic() - began < 0.9, "a notification, not the next look, has said so"
+    assert "somebody else has taken away quell's filter at clsact of v0: steering has ended" in said
+    assert not line.clsact()
+
+
+@pytest.mark.parametrize("words", TAKEN)
+def test_insist_attaches_it_again(line: Line, words: str) -> None:
+    process = line.dropping("1", "--insist")
+    for _ in range(3):
+        assert line.run("sh", "-ec", words).returncode == 0
+        until(lambda: "quell" in line.filters())
+        assert line.fates(20) == []
+    process.terminate()
+    assert "it is put back" in ended(process)
+    assert not line.clsact()
+
+
+def test_a_device_may_go_and_come_back(line: Line) -> None:
+    make = "ip link add w0 type veth peer name w1; tc qdisc add dev w0 root handle 10: pfifo limit 300"
+    assert line.run("sh", "-ec", make).returncode == 0
+    process = line.start(QUELL_LIVE, "steer", "w0", "1", "--with", "clsact", "--every", "20ms")
+    show = ("tc", "filter", "show", "dev", "w0", "egress")
+    until(lambda: "quell" in line.run(*show).stdout)
+    assert line.run("ip", "link", "del", "w0").returncode == 0
+    time.sleep(0.2)
+    assert line.run("sh", "-ec", make).returncode == 0
+    until(lambda: "quell" in line.run(*show).stdout)
+    process.terminate()
+    said = ended(process)
+    assert "w0 is gone; waiting until it is back" in said
+    assert "w0 pfifo 10: at root is back" in said
+    assert "clsact" not in line.run("tc", "qdisc", "show", "dev", "w0").stdout
+    assert line.run("ip", "link", "del", "w0").returncode == 0
+
+
+def test_pie_and_rlaqm_drop_where_a_queue_stands_and_json_says_how_much(line: Line) -> None:
+    rate = "tc class change dev v0 parent 1: classid 1:10 htb rate {}"
+    assert line.run("sh", "-ec", rate.format("8mbit burst 2k")).returncode == 0
+    flood = "for _ in range(250):\n    for _ in range(15): s.sendto(bytes(1400), (address, 9))\n    time.sleep(0.01)"
+    code = SEND.partition("for k")[0] + flood
+    for words in (["pie"], ["rlaqm"]):
+        process = line.dropping("1:10", *words, "--json")
+        assert line.run(sys.executable, "-c", code, "10.7.0.2", "0", "0").returncode == 0
+        process.terminate()
+        out, said = process.communicate(timeout=20)
+        assert process.returncode == 0, said
+        samples = [json.loads(text) for text in out.splitlines()]
+        drops = [sample for sample in samples if sample["type"] == "filter"]
+        assert [s["kind"] for s in samples[:2]] == ["pfifo", "quell"]
+        assert max(sample["drop_probability"] for sample in drops) > 0.01, words
+        assert drops[-1]["drops"] > 10
+        assert drops[-1]["marks"] == 0
+    assert line.run("sh", "-ec", rate.format("80mbit")).returncode == 0
+    assert not line.clsact()
+
+
+def test_lines_set_a_probability_for_a_time(line: Line) -> None:
+    process = line.start(QUELL_LIVE, "steer", "v0", "-", "--with", "clsact", "--valid", "2s", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write("drop 100%\n")
+    process.stdin.flush()
+    time.sleep(0.3)
+    assert line.fates(20) == []
+    time.sleep(1.5)
+    assert len(line.fates(20)) == 20
+    process.terminate()
+    assert "no line on standard input for 2s" in ended(process)
+
+
+def test_a_default_discipline_and_mq_are_no_hindrance(line: Line) -> None:
+    assert line.run("ip", "link", "add", "m0", "numtxqueues", "4", "type", "veth", "peer", "name", "m1").returncode == 0
+    for made in ("true", "tc qdisc add dev m0 root handle 1: mq"):
+        assert line.run("sh", "-ec", f"ip link set m0 up; ip link set m1 up; {made}").returncode == 0
+        if "qdisc noqueue" not in line.run("tc", "qdisc", "show", "dev", "m0").stdout:
+            done = line.steer("m0", "0.1", "--with", "clsact", "--duration", "50ms")
+            assert (done.returncode, "changes: 1" in done.stderr) == (0, True), done.stderr
+    line.run("ip", "link", "del", "m0")
+
+
+def test_a_dry_run_needs_no_rights(line: Line) -> None:
+    words = ("v0", "1:10", "fixed", "drop", "0.1", "--with", "clsact")
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is missing")
+    dropped = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", QUELL_LIVE, "steer")
+    done = line.run(*dropped, *words, "--dry-run", "--duration", "100ms")
+    assert (done.returncode, done.stdout) == (0, "v0 pfifo 10: at 1:10: drop 0 -> 0.1\n")
+    refused = line.run(*dropped, *words)
+    assert (refused.returncode, "CAP_NET_ADMIN" in refused.stderr) == (2, True)
+    only = ("setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", QUELL_LIVE, "steer")
+    refused = line.run(*only, *words)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "quell: the kernel lets this process load no BPF program; CAP_BPF is missing: write sudo before it\n"
+    )
+
+
+def test_once_it_runs_it_has_one_right_and_no_bpf(line: Line) -> None:
+    process = line.dropping("0.1")
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    assert re.search(r"CapEff:\t0*1000\n", status), "CAP_NET_ADMIN alone"
+    assert re.search(r"Seccomp:\t2\n", status)
+    process.terminate()
+    ended(process)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["v0", "wqm", "--with", "clsact"], "wqm: sets no drop probability; rlaqm, pie and fixed set a drop probab"),
+        (["v0", "a3c_l4s", "--with", "clsact"], "a3c_l4s: sets a base probability, for which no discipline here "),
+        (["v0", "1.5", "--with", "clsact"], "unknown queue `1.5`"),
+        (["v0", "0.1", "--with", "limit", "--ecn"], "--ecn: needs --with clsact"),
+        (["lo", "0.1", "--with", "clsact"], "lo: no queue discipline at root"),
+        (["v1", "0.1", "--with", "clsact"], "v1 noqueue 0: at root: cannot be steered: it has no such option; "),
+        (["v0", "1:10", "0.1", "--with", "drop"], "--with: unknown knob `drop`; known: limit, target, rate, clsact"),
+    ],
+)
+def test_bad_input_is_one_line(line: Line, words: list[str], said: str) -> None:
+    done = line.steer(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"quell: {said}"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_one_of_several_queues_is_refused(line: Line) -> None:
+    made = "tc class add dev v0 parent 1: classid 1:20 htb rate 1mbit"
+    assert line.run("sh", "-ec", made).returncode == 0
+    done = line.steer("v0", "1:10", "0.1", "--with", "clsact")
+    all_of_them = line.steer("v0", "0.1", "--with", "clsact", "--duration", "50ms")
+    line.run("tc", "class", "del", "dev", "v0", "classid", "1:20")
+    assert done.stderr == (
+        "quell: v0 pfifo 10: at 1:10: there is also htb class 1:20, and packets are dropped before they reach either; "
+        "leave the place out: all queues of the interface are then one\n"
+    )
+    assert all_of_them.returncode == 0
+
+
+def test_an_ingress_discipline_is_in_the_way(line: Line) -> None:
+    assert line.run("tc", "qdisc", "add", "dev", "v0", "ingress").returncode == 0
+    done = line.steer("v0", "0.1", "--with", "clsact")
+    assert line.run("tc", "qdisc", "del", "dev", "v0", "ingress").returncode == 0
+    assert done.returncode == 2
+    assert done.stderr.startswith("quell: v0: there is an ingress discipline, in whose place clsact would be; ")
+    assert "nothing to restore" in line.steer("--restore").stderr
