@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import QUELL_LIVE
+from conftest import QUELL_LIVE, ROOT
 from namespace import Space, space_with
 
+ORACLE = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle"))
 QUEUES = """
 ip link add v0 type veth peer name v1
 ip addr add 10.7.0.1/24 dev v0
@@ -143,7 +144,7 @@ def test_packets_are_dropped_with_the_probability_and_sigterm_takes_all_away(lin
 
 
 def checksum(header: bytes) -> int:
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total
@@ -405,3 +406,33 @@ def test_an_ingress_discipline_is_in_the_way(line: Line) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("quell: v0: there is an ingress discipline, in whose place clsact would be; ")
     assert "nothing to restore" in line.steer("--restore").stderr
+
+
+def test_a_kernel_that_interprets_programs_drops_as_well(tmp_path: Path) -> None:
+    """In virtual time: Linux 7.2 without JIT and BTF."""
+    if not ORACLE.exists():
+        pytest.skip("there is no oracle: QUELL_ORACLE says where it is")
+    send = tmp_path / "send.py"
+    send.write_text(SEND)
+    file = tmp_path / "guest.sh"
+    file.write_text(f"""
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+mkdir -p /run/quell
+{QUEUES}
+{QUELL_LIVE} steer v0 1:10 0.3 --with clsact --duration 2s & sleep 0.5
+{sys.executable} {send} 10.7.0.2 2000 0
+tc -s qdisc show dev v0 clsact
+wait
+tc qdisc show dev v0
+""")
+    command = (ORACLE, "exec", "--wall-limit", "200", "/bin/sh", file)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    dropped = re.search(r"dropped (\d+)", done.stdout)
+    assert dropped is not None
+    assert abs(int(dropped[1]) - 600) < 5 * (2000 * 0.3 * 0.7) ** 0.5
+    in_all = re.search(r"packets dropped: (\d+), marked: 0", done.stderr)
+    assert in_all is not None
+    # A solicitation may come after that.
+    assert 0 <= int(in_all[1]) - int(dropped[1]) < 5
+    assert "clsact" not in done.stdout.partition(dropped[0])[2]

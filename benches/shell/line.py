@@ -65,7 +65,7 @@ stagger = "{self.spread_s * 1e3:.0f}ms"
 
 
 def guest(kernel: Path, kind: str, queue: str, seed: int, line: Line) -> dict[str, float]:
-    """Measure real TCP in virtual time: `shell` through quell shell, `linux` through Linux's own discipline."""
+    """Measure real TCP in virtual time: `shell` through quell shell, `linux` through Linux's own, `clsact` a FIFO's."""
     words = [str(BIN / "python"), str(HERE / "virtual.py"), kind, queue, str(seed), line.text()]
     command = [ROOT / "tools" / "oracle" / "guest", "--kernel", kernel, "--", *words]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -86,7 +86,8 @@ def simulated(queue: str, line: Line) -> dict[str, float]:
             done = subprocess.run([*command, str(seed)], check=True, capture_output=True)
             record = json.loads(done.stdout)
             mean, p95 = record["backlog_ms"]["mean"], record["backlog_ms"]["p95"]
-            return {"goodput_mbps": record["delivered_in_order_mbps"], "mean_ms": mean, "p95_ms": p95}
+            measured = {"goodput_mbps": record["delivered_in_order_mbps"], "mean_ms": mean, "p95_ms": p95}
+            return measured | {"drops": record["drops"], "marks": record["marks"]}
 
         with ThreadPoolExecutor(2) as pool:
             return averaged(list(pool.map(run, range(1, SEEDS + 1))))
@@ -94,4 +95,4 @@ def simulated(queue: str, line: Line) -> dict[str, float]:
 
 def averaged(runs: list[dict[str, float]]) -> dict[str, float]:
     """Give the means of some runs."""
-    return {key: fmean(run[key] for run in runs) for key in MEASURES}
+    return {key: fmean(run[key] for run in runs) for key in runs[0]}

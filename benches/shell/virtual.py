@@ -1,12 +1,13 @@
-"""One measurement of benches/shell/fidelity or benches/shell/held-out, in virtual time.
+"""One measurement of benches/shell/fidelity, benches/shell/held-out or benches/shell/clsact, in virtual time.
 
-    virtual.py shell|linux QUEUE SEED LINE
+    virtual.py shell|linux|clsact QUEUE SEED LINE
 
 LINE is what line.py writes.
 
 `shell`: through quell shell. `linux`: client, router and server joined by veth pairs, netem's delay at both ends, HTB
-and Linux's own discipline at the router. Prints JSON: goodput, and the backlog's mean and 95th percentile, without the
-warm-up.
+and Linux's own discipline at the router. `clsact`: there a FIFO whose drop probability is steered by a controller with
+these words. Prints JSON: goodput, the backlog's mean and 95th percentile, and at the router drops and marks, without
+the warm-up.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -29,6 +31,8 @@ from quell import Scenario
 
 HERE = Path(__file__).resolve().parent
 QUELL = HERE.parent.parent / ".venv" / "bin" / "quell"
+QUELL_LIVE = QUELL.with_name("quell-live")
+FIFO = "pfifo limit 5000"
 STEP_S = 0.001
 BUFFERS = "net.ipv4.tcp_rmem=4096 131072 6291456", "net.ipv4.tcp_wmem=4096 16384 4194304"
 
@@ -38,12 +42,16 @@ def main() -> None:
     kind, queue, seed, text = sys.argv[1:]
     line = Line.of(text)
     os.chdir(subprocess.run(["mktemp", "-d", "-p", "/run"], check=True, capture_output=True, text=True).stdout.strip())
-    backlog = shell(queue, seed, line) if kind == "shell" else linux(queue, line)
+    fates: dict[str, int] = {}
+    if kind == "shell":
+        backlog = shell(queue, seed, line)
+    else:
+        backlog, fates = linux(queue, line, kind == "clsact")
     sink = json.loads(Path("sink.json").read_text())
     measured = sorted(ms for at, ms in backlog if line.warm_s <= at <= sink["until_s"])
     print(json.dumps({
         "goodput_mbps": sink["goodput_mbps"], "mean_ms": sum(measured) / len(measured),
-        "p95_ms": measured[int(0.95 * len(measured))],
+        "p95_ms": measured[int(0.95 * len(measured))], **fates,
     }))  # fmt: skip
 
 
@@ -66,8 +74,11 @@ def shell(queue: str, seed: str, line: Line) -> list[tuple[float, float]]:
     return [(i * STEP_S, ms) for i, ms in enumerate(up["series"]["backlog_ms"])]
 
 
-def linux(queue: str, line: Line) -> list[tuple[float, float]]:
-    """Time and backlog in ms, of Linux's own discipline."""
+def linux(queue: str, line: Line, steered: bool) -> tuple[list[tuple[float, float]], dict[str, int]]:
+    """Time and backlog in ms, and how many packets were dropped and marked, of Linux's own discipline."""
+    controller = queue.split()
+    if steered:
+        queue = FIFO
     for space in "crs":
         run("ip", "netns", "add", space)
         run("ip", "-n", space, "link", "set", "lo", "up")
@@ -96,17 +107,47 @@ def linux(queue: str, line: Line) -> list[tuple[float, float]]:
         within("r", lambda: add_qdisc("rs", queue))
     else:
         run("tc", "-n", "r", *f"qdisc add dev rs parent 1:1 handle 10: {queue}".split())
+    steering = None
+    if steered:
+        controller += ["--with", "clsact", "--json", "--quiet", *["--ecn"] * line.ecn]
+        command = ["ip", "netns", "exec", "r", QUELL_LIVE, "steer", "rs", "1:1", *controller]
+        with Path("steer.jsonl").open("w") as out:
+            steering = subprocess.Popen(command, stdout=out)
     samples: list[tuple[float, float]] = []
     words = [sys.executable, str(HERE / "sink.py"), str(line.warm_s), str(line.until_s), "sink.json"]
     with subprocess.Popen(["ip", "netns", "exec", "s", *words]) as sink:
         time.sleep(1)
         sampler = threading.Thread(target=lambda: within("r", lambda: sample("rs", line, samples)))
         sampler.start()
+        warm = time.time() + line.warm_s
+        before: list[str] = []
+        threading.Timer(line.warm_s, lambda: before.append(shown())).start()
         environment = os.environ | {"QUELL_SERVER": "10.0.2.2"}
         subprocess.run(["ip", "netns", "exec", "c", *sender(line)], check=True, env=environment)
         sampler.join()
         sink.terminate()
-    return samples
+    if steering:
+        steering.terminate()
+        steering.wait()
+        rows = map(json.loads, Path("steer.jsonl").read_text().splitlines())
+        # The first of what is counted is what there was at the end of the warm-up.
+        counted = [row for row in rows if row["type"] == "filter" and row["time"] >= warm]
+        return samples, {name: counted[-1][name] - counted[0][name] for name in ("drops", "marks")}
+    after = shown()
+    names = {"drops": r"dropped (\d+)", "marks": r"ecn_mark (\d+)"}
+    return samples, {name: number(words, after) - number(words, before[0]) for name, words in names.items()}
+
+
+def shown() -> str:
+    """Give what tc says of the discipline below HTB."""
+    words = ["tc", "-n", "r", "-s", "qdisc", "show", "dev", "rs"]
+    return subprocess.run(words, capture_output=True, text=True).stdout.partition("parent 1:1")[2]
+
+
+def number(words: str, text: str) -> int:
+    """Give the last number behind these words, 0 where they are missing."""
+    found = re.findall(words, text)
+    return int(found[-1]) if found else 0
 
 
 def sender(line: Line) -> list[str]:
