@@ -96,7 +96,7 @@ def _clsact() -> Finding:
     words = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "clsact"]
     if subprocess.run(words, capture_output=True).returncode:
         return Finding("clsact", "warn", "the kernel has none", "modprobe sch_ingress (CONFIG_NET_SCH_INGRESS)")
-    return Finding("clsact", "ok", "programs can see packets before a queue")
+    return Finding("clsact", "ok", "quell steer --with clsact can drop packets before a queue")
 
 
 def _jit() -> Finding:

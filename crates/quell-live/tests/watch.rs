@@ -299,7 +299,7 @@ fn answers_and_notices_are_read() {
     // Every discipline and class of a list, by the port that asked for it.
     let listed = notices(NEW).count();
     assert_eq!(listed, queues(NEW).len());
-    assert!(notices(NEW).all(|(_, key)| key.device > 0));
+    assert!(notices(NEW).all(|key| key.device > 0));
 }
 
 #[test]

@@ -29,16 +29,16 @@ impl Notices {
         Self::open(libc::NETLINK_ROUTE, LINK)
     }
 
-    /// Of disciplines and classes: made, changed, deleted.
-    pub fn of_queues() -> Result<Self, Error> {
-        Self::open(libc::NETLINK_ROUTE, TC)
+    /// Of disciplines, classes and filters that others than the socket with this port have made, changed or deleted.
+    pub fn of_queues(port: u32) -> Result<Self, Error> {
+        let notices = Self::open(libc::NETLINK_ROUTE, TC)?;
+        sys::leave_out(notices.as_fd(), port).map_err(|e| no(&e))?;
+        Ok(notices)
     }
 
     fn open(protocol: i32, group: i32) -> Result<Self, Error> {
         let fd = sys::notifications(protocol, group);
-        let no =
-            |e: io::Error| Error::new(format!("no netlink notifications: {}", host::reason(&e)));
-        fd.map(Self).map_err(no)
+        fd.map(Self).map_err(|e| no(&e))
     }
 
     /// Reads away what has come; whether anything has. Where the kernel had more to say than there was room for, it has.
@@ -59,6 +59,10 @@ impl Notices {
             }
         }
     }
+}
+
+fn no(error: &io::Error) -> Error {
+    Error::new(format!("no netlink notifications: {}", host::reason(error)))
 }
 
 impl AsFd for Notices {

@@ -185,6 +185,44 @@ pub fn notifications(protocol: c_int, group: c_int) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Has the kernel keep those messages from a netlink socket that came of requests of the socket with this port.
+pub fn leave_out(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
+    let step = |code: u32, no: u8, value: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: no,
+        k: value,
+    };
+    // struct nlmsghdr has the port at byte 12, in the byte order of this machine; the filter reads that of the network.
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 12),
+        step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            u32::from_be_bytes(port.to_ne_bytes()),
+        ),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+    ];
+    let program = libc::sock_fprog {
+        len: program.len() as libc::c_ushort,
+        filter: program.as_mut_ptr(),
+    };
+    let size = size_of_val(&program) as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    // SAFETY: the program outlives the call; the kernel checks and copies it.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const program).cast(),
+            size,
+        )
+    })?;
+    Ok(())
+}
+
 /// A socket that gets a copy of all packets of an interface, from their IP header on.
 pub fn tap(index: u32) -> io::Result<OwnedFd> {
     let all = (libc::ETH_P_ALL as u16).to_be();

@@ -69,10 +69,11 @@ impl Hand {
                 "{name}: {left} queues restored that a killed quell steer left"
             ));
         }
+        let changer = Changer::new().map_err(no)?;
         Ok(Self {
-            changer: Changer::new().map_err(no)?,
-            // Before anything is changed: what changes from then on is heard of.
-            notices: Notices::of_queues()?,
+            // Before anything is changed: what others change from then on is heard of.
+            notices: Notices::of_queues(changer.port())?,
+            changer,
             watchdog: Watchdog::restoring(file.path())?,
             posts: Vec::new(),
             file,

@@ -252,15 +252,14 @@ impl Session {
         let Some(hand) = &self.hand else {
             return;
         };
-        let (port, device) = (hand.changer.port(), self.device);
-        let queues = &self.queues;
+        let (device, queues) = (self.device, &self.queues);
         // Where the kernel had more to say than there was room for, it may have been anything.
         let came = hand.notices.came_one(|bytes| {
-            notices(bytes).any(|(by, key)| {
+            notices(bytes).any(|key| {
                 let clsact =
                     || hand.dropping.is_some() && (INGRESS..=CLSACT_EGRESS).contains(&key.parent);
                 let ours = |queue: &Steered| queue.found.key == key;
-                by != port && key.device == device && (clsact() || queues.iter().any(ours))
+                key.device == device && (clsact() || queues.iter().any(ours))
             })
         });
         self.again |= came;
@@ -539,8 +538,6 @@ impl Session {
                 Err(refusal) => return Err(refusal.explain(&queue.name)),
             }
         }
-        // Our own change is notified to us, too: read now, it wakes nobody.
-        self.notice();
         Ok(())
     }
 

@@ -141,14 +141,14 @@ pub fn messages<'a>(bytes: &'a [u8], sequence: u32, mut each: impl FnMut(Message
     }
 }
 
-/// Reads notifications of disciplines, classes and filters that were made, changed or deleted: by whose socket (its port), and which.
-pub fn notices(bytes: &[u8]) -> impl Iterator<Item = (u32, Key)> {
+/// Reads notifications of disciplines, classes and filters that were made, changed or deleted: which.
+pub fn notices(bytes: &[u8]) -> impl Iterator<Item = Key> {
     split(bytes).filter_map(|message| {
         let kind = u16_at(message, 4);
         let class = matches!(kind, NEW_CLASS | DEL_CLASS);
         let body = &message[HEADER..];
         let is = class || matches!(kind, NEW_QDISC | DEL_QDISC | NEW_FILTER | DEL_FILTER);
-        (is && body.len() >= TCMSG).then(|| (u32_at(message, 12), key(body, class)))
+        (is && body.len() >= TCMSG).then(|| key(body, class))
     })
 }
 
