@@ -325,10 +325,10 @@ def test_a_stream_that_takes_ascii_only_gets_ascii(
 def test_the_list_of_commands_is_theirs_and_fits_the_terminal(quell: Quell) -> None:
     import typer
 
-    from quell import cli, usage
+    from quell import dispatch, usage
 
     listed = {name: about for group in usage.COMMANDS.values() for name, about in group.items()}
-    group: Any = typer.main.get_command(cli.app)
+    group: Any = typer.main.get_command(dispatch.app())
     theirs = {name: command.help or "" for name, command in group.commands.items()}
     assert {name: " ".join(text.split("\n\n")[0].split()) for name, text in theirs.items()} == listed
     assert quell().stdout == quell("--help").stdout == quell("--help", "--version").stdout
@@ -347,6 +347,30 @@ def test_help_needs_no_library(quell: Quell) -> None:
     assert not loaded & {"typer", "rich", "quell._core", "quell.cli", "polars"}
 
 
+def test_a_command_does_not_load_the_others(quell: Quell) -> None:
+    seen = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "quell", "compare", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
+    assert "quell.options" in loaded
+    others = {
+        "evaluation.cli",
+        "papers.cli",
+        "train.cli",
+        "tune.cli",
+        "shell",
+        "doctor",
+        "live",
+        "watch",
+        "steer",
+        "show",
+    }
+    assert not loaded & {*(f"quell.{name}" for name in others), "polars"}
+
+
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, group
     for name, command in getattr(group, "commands", {}).items():
@@ -356,10 +380,10 @@ def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 def test_help_shows_every_bracket_of_its_texts(monkeypatch: pytest.MonkeyPatch, quell: Quell) -> None:
     import typer
 
-    from quell import cli
+    from quell import dispatch
 
     checked = 0
-    for path, command in _commands(typer.main.get_command(cli.app)):
+    for path, command in _commands(typer.main.get_command(dispatch.app())):
         texts = [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
         texts += [getattr(p, "metavar", None) or "" for p in command.params]
         brackets = [b for text in texts for b in re.findall(r"\\?(\[[^\]]*\])", text)]

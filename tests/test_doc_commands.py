@@ -12,12 +12,12 @@ import pytest
 from typer.main import get_command
 
 from conftest import ROOT, run
-from quell import _core, cli
+from quell import _core, cli, dispatch
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SIMULATING = {"compare", "run", "optimum"}
 LISTING = {"queues", "scenarios"}
-GROUP: Any = get_command(cli.app)
+GROUP: Any = get_command(dispatch.app())
 
 
 def commands() -> list[tuple[str, tuple[str, ...]]]:

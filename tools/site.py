@@ -13,7 +13,7 @@ import pathlib
 import re
 import shutil
 
-from quell import _core, cli, envs, experiment, usage
+from quell import _core, cli, dispatch, envs, experiment, usage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ROOT / "target" / "pages"
@@ -96,7 +96,7 @@ def commands():
 def known_commands():
     from typer.main import get_command
 
-    return [name for name, command in get_command(cli.app).commands.items() if not command.hidden]
+    return [name for name, command in get_command(dispatch.app()).commands.items() if not command.hidden]
 
 
 def queues():

@@ -21,7 +21,7 @@ def main() -> None:
             sys.stdout.write(usage.text())
             sys.stdout.flush()
             return
-        from quell.cli import call
+        from quell.dispatch import call
         from quell.output import write_anywhere
 
         write_anywhere()

@@ -1,11 +1,8 @@
-"""The command line: `quell run | compare | evaluate | reproduce | train | shell | live | doctor | ...`."""
+"""The commands that simulate, and lists: `quell compare | run | optimum | sweep | rpm | queues | scenarios`."""
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
-import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,29 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import (
-    _core,
-    complete,
-    doctor,
-    experiment,
-    files,
-    live,
-    names,
-    shell,
-    show,
-    stats,
-    steer,
-    table,
-    usage,
-    watch,
-)
+from quell import _core, complete, experiment, files, names, stats, table
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
-from quell.evaluation.cli import EXAMPLES as EVALUATE
-from quell.evaluation.cli import evaluate
+from quell.dispatch import INTERRUPTED, OK
+from quell.dispatch import call as call
 from quell.executor import executor
 from quell.experiment import Outcome
-from quell.notes import Note
 from quell.options import (
     OUTPUT,
     Csv,
@@ -60,31 +41,9 @@ from quell.options import (
     Warmup,
 )
 from quell.output import Targets, bar, err, one_line, out, progress, si
-from quell.papers.cli import reproduce
-from quell.train import Stopped
-from quell.train.cli import training
-from quell.tune.cli import EXAMPLES as TUNE
-from quell.tune.cli import tune
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a disk that is full or fails."""
-
-
-class _Commands(typer.core.TyperGroup):
-    """All commands; their list is the one that `quell --help` prints without loading them."""
-
-    def get_help(self, ctx: Any) -> str:
-        return usage.text().rstrip("\n")
-
-
-app = typer.Typer(
-    name="quell",
-    cls=_Commands,
-    add_completion=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer()
+"""The commands of this module; `quell.dispatch` has them all."""
 
 
 def _simulate(
@@ -534,96 +493,3 @@ def scenarios(
     if not targets.quiet and (name is None):
         out.print(table.scenarios([(n, about) for n, about, _ in chosen]))
     return OK
-
-
-app.command(
-    epilog="Examples:\n\n  quell reproduce --list\n\n  quell reproduce rl-aqm --html rl-aqm.html\n\n"
-    "  quell reproduce lfq --quick --json -"
-)(reproduce)
-
-app.command(epilog=EVALUATE)(evaluate)
-app.command(epilog=TUNE)(tune)
-app.command("shell", context_settings=shell.CONTEXT, epilog=shell.EXAMPLES)(shell.shell)
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("live", epilog=live.EXAMPLES)(live.live)
-app.command("watch", epilog=watch.EXAMPLES)(watch.watch)
-app.command("steer", epilog=steer.EXAMPLES)(steer.steer)
-app.add_typer(training, name="train")
-app.command("show", epilog=show.EXAMPLES)(show.show)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        out.print(f"quell {_core.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Simulate a bottleneck with any queue discipline and find the one that suits it."""
-
-
-def _usage(error: typer.TyperException) -> str:
-    """Describe an error of the command line in one line, with the command that prints help."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "quell"
-    return f"{one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
-
-
-def call(arguments: Sequence[str]) -> int:
-    """Run the command line; errors become one line and an exit status, warnings about units one line."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", Note)
-        others = warnings.showwarning
-
-        def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, Note):
-                err.print(f"quell: {one_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
-            else:
-                others(message, category, *where, **more)
-
-        warnings.showwarning = show_warning
-        return _call(arguments)
-
-
-def _call(arguments: Sequence[str]) -> int:
-    try:
-        status = app(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
-    except InputError as error:
-        err.print(f"quell: {one_line(str(error))}", markup=False, soft_wrap=True)
-        return BAD_INPUT
-    except Stopped as stop:
-        err.print(f"quell: {one_line(str(stop))}", markup=False, soft_wrap=True)
-        return stop.status
-    except typer.TyperException as error:
-        err.print(f"quell: {_usage(error)}", markup=False, soft_wrap=True)
-        return BAD_INPUT
-    except (typer.Abort, KeyboardInterrupt):
-        err.print("quell: interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if error.errno not in _FULL:
-            return _bug(error)
-        where = error.filename or "standard output"
-        err.print(f"quell: {one_line(str(where))}: cannot be written: {error.strerror}", markup=False, soft_wrap=True)
-        return FAILED
-    except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
-        err.print(f"quell: {error.object!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", markup=False)
-        return BAD_INPUT
-    except Exception as error:
-        return _bug(error)
-    return status if isinstance(status, int) else OK
-
-
-def _bug(error: Exception) -> int:
-    if "QUELL_TRACEBACK" in os.environ:
-        raise error
-    message = one_line(f"{type(error).__name__}: {error}")
-    err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", markup=False, soft_wrap=True)
-    return FAILED

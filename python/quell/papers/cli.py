@@ -19,6 +19,10 @@ from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
 from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, Paper, Study, rows
 
+EXAMPLES = (
+    "Examples:\n\n  quell reproduce --list\n\n  quell reproduce rl-aqm --html rl-aqm.html\n\n"
+    "  quell reproduce lfq --quick --json -"
+)
 QUICK = "Quick version with fewer and shorter runs than the paper's: its figures are not meaningful."
 STYLES = {BETTER: "bold green", REACHED: "green", MISSED: "yellow", UNPRINTED: "dim"}
 
