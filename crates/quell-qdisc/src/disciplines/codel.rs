@@ -159,9 +159,17 @@ impl State {
     }
 }
 
+/// What the law says of the packet at the head.
+pub(super) enum Judged {
+    /// There is none.
+    Empty,
+    /// It leaves as it is.
+    Sends,
+    /// [`act`] on it; true if a drop (or mark) is due.
+    Acts(bool),
+}
+
 /// Takes the next packet that may leave, dropping (or marking) as the law says. Never [`Got::NotBefore`].
-///
-/// A packet in good time, as most are, is judged in its place and then moved once: moving it costs more than judging it.
 #[inline]
 pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     params: &Params,
@@ -171,31 +179,57 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
     source: &mut S,
     drops: &mut D,
 ) -> Got<P> {
+    match judge(params, state, now, source) {
+        Judged::Empty => Got::Empty,
+        Judged::Sends => source.pop().map_or(Got::Empty, Got::Packet),
+        Judged::Acts(due) => act(params, state, stats, now, (source, due), drops),
+    }
+}
+
+/// Looks at the packet at the head. One in good time, as most are, is judged in its place and then moved once: moving it costs
+/// more than judging it.
+#[inline(always)]
+pub(super) fn judge<P: Packet, S: Source<P>>(
+    params: &Params,
+    state: &mut State,
+    now: Nanos,
+    source: &S,
+) -> Judged {
     let Some(head) = source.head() else {
         // Linux 7.2 forgets when the delay rose, too (older ones did not): a flow that comes back has an interval again.
         state.first_above_time = 0;
         state.dropping = false;
-        return Got::Empty;
+        return Judged::Empty;
     };
     let behind = source.backlog_bytes() - u64::from(head.len());
     let over = state.should_drop(params, head.enqueued(), behind, now);
     state.dropping &= over;
     let due = over && (!state.dropping || now >= state.drop_next);
     if due || state.ldelay > params.ce_threshold.unwrap_or(Nanos::MAX) {
-        let run = Run {
-            params,
-            state,
-            stats,
-            now,
-            source,
-            drops,
-        };
-        return run.act(due);
+        return Judged::Acts(due);
     }
-    match source.pop() {
-        Some(packet) => Got::Packet(packet),
-        None => Got::Empty,
-    }
+    Judged::Sends
+}
+
+/// Drops or marks the packet at the head, and those behind it, as [`judge`] found due; gives the one that leaves.
+#[inline(never)]
+pub(super) fn act<P: Packet, S: Source<P>, D: Drops<P>>(
+    params: &Params,
+    state: &mut State,
+    stats: &mut Stats,
+    now: Nanos,
+    (source, due): (&mut S, bool),
+    drops: &mut D,
+) -> Got<P> {
+    let run = Run {
+        params,
+        state,
+        stats,
+        now,
+        source,
+        drops,
+    };
+    run.act(due)
 }
 
 /// One [`dequeue`] that has something to do to its first packet.
@@ -209,7 +243,7 @@ struct Run<'a, S, D> {
 }
 
 impl<S, D> Run<'_, S, D> {
-    #[inline(never)]
+    #[inline]
     fn act<P: Packet>(mut self, due: bool) -> Got<P>
     where
         S: Source<P>,

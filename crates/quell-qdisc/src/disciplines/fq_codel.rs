@@ -5,6 +5,7 @@
 //! - the fattest of equally fat flows is the one first used, not the one of the lowest bucket;
 //! - where the limit is lowered below the backlog, Linux drops at once; here each arrival then drops a batch.
 
+use super::codel::Judged;
 use crate::parts::flows::{FlowId, Flows, of_flow};
 use crate::{
     Admission, Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
@@ -160,20 +161,25 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
     #[inline]
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
-            let got = codel::dequeue(
-                &self.params.codel,
-                of_flow(&mut self.laws, flow),
-                &mut self.stats,
-                now,
-                &mut Source {
-                    flows: &mut self.flows,
-                    flow,
-                },
-                drops,
-            );
-            if let Got::Packet(packet) = &got {
-                self.flows.get_mut(flow).deficit -= packet.len() as i32;
-                return got;
+            let (params, law) = (&self.params.codel, of_flow(&mut self.laws, flow));
+            let flows = &mut self.flows;
+            let mut source = Source { flows, flow };
+            match codel::judge(params, law, now, &source) {
+                Judged::Empty => {}
+                // Apart from what the law acts on, so that the packet is moved once.
+                Judged::Sends => {
+                    let packet = self.flows.take(flow);
+                    self.flows.get_mut(flow).deficit -= packet.len() as i32;
+                    return Got::Packet(packet);
+                }
+                Judged::Acts(due) => {
+                    let from = (&mut source, due);
+                    let got = codel::act(params, law, &mut self.stats, now, from, drops);
+                    if let Got::Packet(packet) = &got {
+                        self.flows.get_mut(flow).deficit -= packet.len() as i32;
+                        return got;
+                    }
+                }
             }
             self.flows.found_empty(flow);
         }

@@ -78,19 +78,6 @@ pub fn of_flow<S: Default>(states: &mut Vec<S>, flow: FlowId) -> &mut S {
     &mut states[flow]
 }
 
-#[derive(Clone, Copy, Debug)]
-struct List {
-    head: u32,
-    tail: u32,
-}
-
-impl List {
-    const EMPTY: List = List {
-        head: NONE,
-        tail: NONE,
-    };
-}
-
 /// A packet and the place of the next: of its FIFO, or a free one.
 #[derive(Clone, Copy, Debug)]
 struct Node<P> {
@@ -114,8 +101,9 @@ pub struct Flows<P> {
     backlogs: Vec<u32>,
     slab: Vec<Node<P>>,
     free: u32,
-    /// By [`Turn`]; that of `Off` stays empty.
-    lists: [List; 4],
+    /// The first flow of each list, by [`Turn`]; that of `Off` stays empty. Lists are rings, so that the first one goes to the
+    /// end without a look at its neighbours.
+    firsts: [FlowId; 4],
     packets: usize,
     bytes: u64,
 }
@@ -129,7 +117,7 @@ impl<P: Packet> Flows<P> {
             backlogs: Vec::new(),
             slab: Vec::new(),
             free: NONE,
-            lists: [List::EMPTY; 4],
+            firsts: [NONE; 4],
             packets: 0,
             bytes: 0,
         }
@@ -299,10 +287,14 @@ impl<P: Packet> Flows<P> {
     /// Takes the packet at the head of a flow's FIFO.
     #[inline]
     pub fn pop(&mut self, flow: FlowId) -> Option<P> {
+        (self.flows[flow as usize].packets > 0).then(|| self.take(flow))
+    }
+
+    /// Takes the packet at the head of the FIFO of a flow that has one.
+    #[inline(always)]
+    pub fn take(&mut self, flow: FlowId) -> P {
         let f = &mut self.flows[flow as usize];
-        if f.packets == 0 {
-            return None;
-        }
+        debug_assert!(f.packets > 0);
         let at = f.head;
         let node = &mut self.slab[at as usize];
         let packet = node.packet;
@@ -312,7 +304,7 @@ impl<P: Packet> Flows<P> {
         self.backlogs[flow as usize] -= packet.len();
         self.packets -= 1;
         self.bytes -= u64::from(packet.len());
-        Some(packet)
+        packet
     }
 
     /// The packets of a flow from its head on, each with its place, which holds until the flow changes.
@@ -389,8 +381,8 @@ impl<P: Packet> Flows<P> {
     /// The first flow of a list.
     #[inline]
     pub fn first(&self, turn: Turn) -> Option<FlowId> {
-        let head = self.lists[turn as usize].head;
-        (head != NONE).then_some(head)
+        let first = self.firsts[turn as usize];
+        (first != NONE).then_some(first)
     }
 
     /// Takes a flow out of its list, if it is in one.
@@ -403,36 +395,38 @@ impl<P: Packet> Flows<P> {
             return;
         }
         self.flows[flow as usize].turn = Turn::Off;
-        if prev == NONE {
-            self.lists[turn as usize].head = next;
-        } else {
-            self.flows[prev as usize].next = next;
-        }
-        if next == NONE {
-            self.lists[turn as usize].tail = prev;
-        } else {
-            self.flows[next as usize].prev = prev;
+        self.flows[prev as usize].next = next;
+        self.flows[next as usize].prev = prev;
+        let first = &mut self.firsts[turn as usize];
+        if next == flow {
+            *first = NONE;
+        } else if *first == flow {
+            *first = next;
         }
     }
 
     /// Moves a flow to the end of a list.
     #[inline]
     pub fn move_to(&mut self, flow: FlowId, turn: Turn) {
+        if self.firsts[turn as usize] == flow {
+            self.firsts[turn as usize] = self.flows[flow as usize].next;
+            return;
+        }
         self.unlink(flow);
         if turn == Turn::Off {
             return;
         }
-        let list = &mut self.lists[turn as usize];
-        let tail = std::mem::replace(&mut list.tail, flow);
-        if tail == NONE {
-            list.head = flow;
+        let first = self.firsts[turn as usize];
+        let (prev, next) = if first == NONE {
+            self.firsts[turn as usize] = flow;
+            (flow, flow)
         } else {
-            self.flows[tail as usize].next = flow;
-        }
+            let last = std::mem::replace(&mut self.flows[first as usize].prev, flow);
+            self.flows[last as usize].next = flow;
+            (last, first)
+        };
         let f = &mut self.flows[flow as usize];
-        f.prev = tail;
-        f.next = NONE;
-        f.turn = turn;
+        (f.prev, f.next, f.turn) = (prev, next, turn);
     }
 
     /// A packet came: a flow that waits in no list becomes a new one, with a quantum to spend (RFC 8290, section 4.1).
@@ -456,10 +450,7 @@ impl<P: Packet> Flows<P> {
                 return Some(flow);
             }
             f.deficit += quantum as i32;
-            // A lone flow is at the end already.
-            if f.turn != Turn::Old || f.next != NONE {
-                self.move_to(flow, Turn::Old);
-            }
+            self.move_to(flow, Turn::Old);
         }
     }
 
@@ -521,7 +512,7 @@ mod tests {
             f.unlink(id);
         }
         assert_eq!(order, [2, 3, 0]);
-        assert_eq!(f.lists[Turn::Old as usize].tail, NONE);
+        assert_eq!(f.firsts, [NONE; 4]);
     }
 
     #[test]
