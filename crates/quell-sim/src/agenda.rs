@@ -1,4 +1,4 @@
-//! The next event: one time per source, and the earliest of all, found by a tournament of groups of four.
+//! The next event: one time per source, and the earliest of all, found by a tournament of groups of eight.
 //!
 //! A key packs time in the upper 47 bits and source in the lower 17, so that one compare orders by time and then by source.
 //! 47 bits of nanoseconds are 39 hours; 17 bits are two timers for each of 65,535 flows.
@@ -13,13 +13,28 @@ pub const MAX_TIME: Nanos = (1 << (64 - SOURCE_BITS)) - 1;
 const SOURCE_BITS: u32 = 17;
 const UNUSED: u64 = u64::MAX;
 
+/// Keys that play a match: one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Group([u64; 8]);
+
+impl Group {
+    const UNUSED: Self = Self([UNUSED; 8]);
+
+    #[inline(always)]
+    fn least(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h] = self.0;
+        (a.min(b).min(c.min(d))).min(e.min(f).min(g.min(h)))
+    }
+}
+
 /// The times of all sources.
 #[derive(Clone, Debug)]
 pub struct Agenda {
     /// The least key of all: read at each event, so it lies here.
     first: u64,
-    /// Level by level: node i is in group i / 4, and group g holds the four children of node g + 2. Group 1 is the highest level.
-    groups: Vec<[u64; 4]>,
+    /// Level by level: node i is in group i / 8, and group g holds the eight children of node g + 6. Group 1 is the highest level.
+    groups: Vec<Group>,
     /// The node of source 0.
     leaves: usize,
 }
@@ -28,8 +43,8 @@ impl Default for Agenda {
     fn default() -> Self {
         Self {
             first: UNUSED,
-            groups: vec![[UNUSED; 4]; 2],
-            leaves: 4,
+            groups: vec![Group::UNUSED; 2],
+            leaves: 8,
         }
     }
 }
@@ -68,33 +83,33 @@ impl Agenda {
     fn place(&mut self, mut key: u64, source: u32) -> bool {
         let mut node = self.leaves + source as usize;
         loop {
-            let Some(group) = self.groups.get_mut(node / 4) else {
+            let Some(group) = self.groups.get_mut(node / 8) else {
                 return false;
             };
-            if group[node % 4] == key {
+            if group.0[node % 8] == key {
                 return true; // the matches above end as before
             }
-            group[node % 4] = key;
-            let [a, b, c, d] = *group;
-            key = a.min(b).min(c.min(d));
-            if node < 8 {
+            group.0[node % 8] = key;
+            key = group.least();
+            if node < 16 {
                 self.first = key;
                 return true;
             }
-            node = node / 4 + 2;
+            node = node / 8 + 6;
         }
     }
 
     /// Adds levels until `source` has a place.
     #[cold]
     fn grow(&mut self, source: u32) {
-        let old = self.groups.split_off(self.leaves / 4);
-        while self.leaves / 4 + source as usize / 4 >= self.groups.len() {
-            self.leaves = 4 * (self.leaves - 2);
-            self.groups.resize(self.leaves - 2, [UNUSED; 4]); // where the next level would begin
+        let old = self.groups.split_off(self.leaves / 8);
+        while self.leaves / 8 + source as usize / 8 >= self.groups.len() {
+            self.leaves = 8 * (self.leaves - 6);
+            self.groups.resize(self.leaves - 6, Group::UNUSED); // where the next level would begin
         }
-        self.groups.fill([UNUSED; 4]);
-        for (source, key) in old.into_flattened().into_iter().enumerate() {
+        self.groups.fill(Group::UNUSED);
+        let keys = old.iter().flat_map(|group| group.0);
+        for (source, key) in keys.enumerate() {
             if key != UNUSED {
                 self.place(key, source as u32);
             }
