@@ -227,7 +227,9 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         if self.probe.watched.is_some() {
             return false;
         }
-        let taken = self.qdisc.offer_run(now, len, count, make);
+        let taken = self
+            .qdisc
+            .offer_run(now, len, count, make, &mut self.rng, &mut self.probe);
         if let Some(backlog) = taken {
             self.probe.meter.counters.arrivals += u64::from(count);
             self.probe.meter.grown(now, backlog);

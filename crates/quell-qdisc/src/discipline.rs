@@ -155,7 +155,46 @@ pub trait Discipline<P: Packet> {
             self.on_timer(due);
         }
     }
-    /// All that a driver does with an arriving packet: due timers, `enqueue`, and a look at what is queued then.
+    /// `enqueue` of a packet of `len` bytes. A discipline that makes the packet only where it will lie saves a copy of what was
+    /// just written in small pieces, which would stall the processor.
+    #[inline(always)]
+    fn enqueue_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        _len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) {
+        self.enqueue(now, make(), rng, drops);
+    }
+    /// `dequeue` of a packet that goes to `line`. A discipline that puts it there itself saves a copy.
+    #[inline(always)]
+    fn dequeue_to<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+        line: &mut Option<P>,
+    ) -> Got<()> {
+        let got = self.dequeue(now, rng, drops);
+        got.map(|packet| *line = Some(packet))
+    }
+    /// All that a driver does with an arriving packet: due timers, `enqueue_with`, and a look at what is queued then.
+    #[inline(always)]
+    fn offer_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Backlog {
+        self.run_timers(now);
+        self.enqueue_with(now, len, make, rng, drops);
+        self.backlog()
+    }
+    /// `offer_with` of a packet that exists.
     #[inline(always)]
     fn offer<D: Drops<P>>(
         &mut self,
@@ -164,9 +203,21 @@ pub trait Discipline<P: Packet> {
         rng: &mut Rng,
         drops: &mut D,
     ) -> Backlog {
-        self.run_timers(now);
-        self.enqueue(now, packet, rng, drops);
-        self.backlog()
+        self.offer_with(now, packet.len(), || packet, rng, drops)
+    }
+    /// `offer_with` of `count` packets of `len` bytes, made by their number, one after the other: what is queued then. `None`, and
+    /// nothing happens, where they have to come one by one, because what is queued might shrink in between.
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        _now: Nanos,
+        _len: u32,
+        _count: u32,
+        _make: impl Fn(u32) -> P,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Option<Backlog> {
+        None
     }
     /// All that a driver does to send: due timers, `dequeue`, and a look at what is queued then.
     #[inline(always)]
@@ -175,4 +226,35 @@ pub trait Discipline<P: Packet> {
         let got = self.dequeue(now, rng, drops);
         (got, self.backlog())
     }
+    /// `take` of a packet that goes to `line`.
+    #[inline(always)]
+    fn take_to<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+        line: &mut Option<P>,
+    ) -> (Got<()>, Backlog) {
+        self.run_timers(now);
+        let got = self.dequeue_to(now, rng, drops, line);
+        (got, self.backlog())
+    }
+}
+
+/// [`Discipline::offer_run`] of a discipline in which arrivals take nothing out.
+#[inline(always)]
+pub(crate) fn offer_each<P: Packet, D: Drops<P>>(
+    queue: &mut impl Discipline<P>,
+    now: Nanos,
+    len: u32,
+    count: u32,
+    make: impl Fn(u32) -> P,
+    rng: &mut Rng,
+    drops: &mut D,
+) -> Option<Backlog> {
+    queue.run_timers(now);
+    for k in 0..count {
+        queue.enqueue_with(now, len, || make(k), rng, drops);
+    }
+    Some(queue.backlog())
 }

@@ -163,6 +163,18 @@ pub enum Got<P> {
     NotBefore(Nanos),
 }
 
+impl Got<()> {
+    /// The answer with the packet that was put on `line`.
+    #[inline(always)]
+    pub fn with<P>(self, line: Option<P>) -> Got<P> {
+        match (self, line) {
+            (Got::NotBefore(t), _) => Got::NotBefore(t),
+            (Got::Packet(()), Some(packet)) => Got::Packet(packet),
+            _ => Got::Empty,
+        }
+    }
+}
+
 impl<P> Got<P> {
     /// What `f` makes of the packet.
     #[inline(always)]

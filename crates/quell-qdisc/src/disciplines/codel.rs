@@ -6,6 +6,7 @@
 //! 16-bit number corrected by one Newton step per drop; a restart resumes `count - lastcount` rather than `count - 2`.
 //! Deviation from Linux: times are 64-bit nanoseconds, not 32-bit units of 1024 ns, so that they neither round nor wrap.
 
+use crate::discipline::{self, offer_each};
 use crate::parts::ring::Ring;
 use crate::{
     Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC, US,
@@ -184,6 +185,28 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
         Judged::Sends => source.pop().map_or(Got::Empty, Got::Packet),
         Judged::Acts(due) => act(params, state, stats, now, (source, due), drops),
     }
+}
+
+/// [`dequeue`] of a packet that goes to `line`.
+#[inline(always)]
+fn dequeue_to<P: Packet, S: Source<P>, D: Drops<P>>(
+    params: &Params,
+    state: &mut State,
+    stats: &mut Stats,
+    now: Nanos,
+    source: &mut S,
+    drops: &mut D,
+    line: &mut Option<P>,
+) -> Got<()> {
+    match judge(params, state, now, source) {
+        Judged::Empty => return Got::Empty,
+        Judged::Sends => *line = source.pop(),
+        Judged::Acts(due) => {
+            let got = act(params, state, stats, now, (source, due), drops);
+            return got.map(|packet| *line = Some(packet));
+        }
+    }
+    Got::Packet(())
 }
 
 /// Looks at the packet at the head. One in good time, as most are, is judged in its place and then moved once: moving it costs
@@ -372,7 +395,7 @@ impl<P: Packet> Source<P> for Backlog<P> {
     fn head(&self) -> Option<&P> {
         self.ring.front()
     }
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self) -> Option<P> {
         let packet = self.ring.pop()?;
         self.bytes -= u64::from(packet.len());
@@ -416,12 +439,37 @@ impl<P: Packet> Codel<P> {
 
 impl<P: Packet> Discipline<P> for Codel<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        self.enqueue_with(now, packet.len(), || packet, rng, drops);
+    }
+
+    #[inline(always)]
+    fn enqueue_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        _rng: &mut Rng,
+        drops: &mut D,
+    ) {
         if self.queue.ring.len() >= self.params.limit as usize {
-            return drops.drop(now, packet, DropCause::Overflow);
+            return drops.drop(now, make(), DropCause::Overflow);
         }
-        self.queue.bytes += u64::from(packet.len());
-        self.queue.ring.push(packet).set_enqueued(now);
+        self.queue.bytes += u64::from(len);
+        self.queue.ring.push(make()).set_enqueued(now);
+    }
+
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<discipline::Backlog> {
+        offer_each(self, now, len, count, make, rng, drops)
     }
 
     #[inline]
@@ -433,6 +481,23 @@ impl<P: Packet> Discipline<P> for Codel<P> {
             queue,
         } = self;
         dequeue(params, state, stats, now, queue, drops)
+    }
+
+    #[inline(always)]
+    fn dequeue_to<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        _rng: &mut Rng,
+        drops: &mut D,
+        line: &mut Option<P>,
+    ) -> Got<()> {
+        let Self {
+            params,
+            state,
+            stats,
+            queue,
+        } = self;
+        dequeue_to(params, state, stats, now, queue, drops, line)
     }
 
     #[inline]

@@ -6,6 +6,7 @@
 //! Deviations from Linux: a change of the probability saturates (Linux keeps its lower 32 bits); a packet that the coupling and
 //! the step both mark counts once; memory is length plus a fixed overhead (Linux: `truesize`); no filters, no GSO.
 
+use crate::discipline::{Backlog, offer_each};
 use crate::parts::flows::PACKET_MEMORY;
 use crate::parts::ring::Ring;
 use crate::{
@@ -278,6 +279,33 @@ impl<P: Packet> DualPi2<P> {
         false
     }
 
+    /// The law at enqueue: what it does not drop is taken in.
+    #[inline(never)]
+    fn judge<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
+        let (low, mut marked) = (self.is_low(&packet), false);
+        if self.must_drop(&mut packet, low, rng, &mut marked) {
+            return drops.drop(now, packet, DropCause::Forced);
+        }
+        self.stats.marks += u64::from(marked);
+        self.push(now, packet, low);
+    }
+
+    /// Takes a packet in.
+    #[inline(always)]
+    fn push(&mut self, now: Nanos, packet: P, low: bool) {
+        let len = u64::from(packet.len());
+        self.bytes += len;
+        self.memory += len + PACKET_MEMORY;
+        if low {
+            self.stats.packets_in_l += 1;
+            let step = self.low.len() >= self.params.min_qlen_step as usize;
+            self.low.push((packet, step)).0.set_enqueued(now);
+        } else {
+            self.stats.packets_in_c += 1;
+            self.classic.push(packet).set_enqueued(now);
+        }
+    }
+
     /// The next packet by weighted round robin: whether it is from the L queue, whether the step may act on it, and by how much
     /// the credit moves if it is sent.
     #[inline]
@@ -334,33 +362,46 @@ fn roll_twice(prob: u32, rng: &mut Rng) -> bool {
 }
 
 impl<P: Packet> Discipline<P> for DualPi2<P> {
-    #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
-        let memory = u64::from(packet.len()) + PACKET_MEMORY;
+    #[inline(always)]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        self.enqueue_with(now, packet.len(), || packet, rng, drops);
+    }
+
+    #[inline(always)]
+    fn enqueue_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) {
+        let memory = u64::from(len) + PACKET_MEMORY;
         if self.len() >= self.params.limit as usize || self.memory + memory > self.memory_limit {
-            return drops.drop(now, packet, DropCause::Overflow);
-        }
-        let low = self.is_low(&packet);
-        if self.params.drop_enqueue {
-            let mut marked = false;
-            if self.must_drop(&mut packet, low, rng, &mut marked) {
-                return drops.drop(now, packet, DropCause::Forced);
-            }
-            self.stats.marks += u64::from(marked);
-        }
-        self.bytes += u64::from(packet.len());
-        self.memory += memory;
-        if low {
-            self.stats.packets_in_l += 1;
-            let step = self.low.len() >= self.params.min_qlen_step as usize;
-            self.low.push((packet, step)).0.set_enqueued(now);
+            drops.drop(now, make(), DropCause::Overflow);
+        } else if self.params.drop_enqueue {
+            self.judge(now, make(), rng, drops);
         } else {
-            self.stats.packets_in_c += 1;
-            self.classic.push(packet).set_enqueued(now);
+            let packet = make();
+            let low = self.is_low(&packet);
+            self.push(now, packet, low);
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        offer_each(self, now, len, count, make, rng, drops)
+    }
+
+    #[inline(always)]
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, rng: &mut Rng, drops: &mut D) -> Got<P> {
         while let Some((mut packet, low, step, credit)) = self.select() {
             let mut marked = false;

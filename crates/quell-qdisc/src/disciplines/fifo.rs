@@ -63,54 +63,6 @@ pub struct Fifo<P> {
 }
 
 impl<P: Packet> Fifo<P> {
-    /// `offer` of a packet of `len` bytes that is made only where it will lie: copying what was just written in small pieces
-    /// stalls a processor.
-    #[inline(always)]
-    pub fn offer_with<D: Drops<P>>(
-        &mut self,
-        now: Nanos,
-        len: u32,
-        make: impl FnOnce() -> P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Backlog {
-        if self.queue.len() >= self.params.limit_packets as usize
-            || self.bytes + u64::from(len) > self.params.limit_bytes
-        {
-            self.overflow(now, make(), drops);
-        } else if self.params.drop > 0.0 && rng.f64() < self.params.drop {
-            drops.drop(now, make(), DropCause::Early);
-        } else {
-            self.bytes += u64::from(len);
-            self.queue.push(make()).set_enqueued(now);
-        }
-        self.backlog()
-    }
-
-    /// `offer_with` of `count` packets of `len` bytes, made by their number; `None`, and nothing happens, if one of them might be
-    /// dropped.
-    #[inline(always)]
-    pub fn offer_run(
-        &mut self,
-        now: Nanos,
-        len: u32,
-        count: u32,
-        make: impl Fn(u32) -> P,
-    ) -> Option<Backlog> {
-        let bytes = self.bytes + u64::from(len) * u64::from(count);
-        if self.queue.len() + count as usize > self.params.limit_packets as usize
-            || bytes > self.params.limit_bytes
-            || self.params.drop > 0.0
-        {
-            return None;
-        }
-        self.bytes = bytes;
-        for k in 0..count {
-            self.queue.push(make(k)).set_enqueued(now);
-        }
-        Some(self.backlog())
-    }
-
     /// There is no room for `packet`.
     #[cold]
     #[inline(never)]
@@ -153,21 +105,6 @@ impl<P: Packet> Fifo<P> {
         first.map_or(packet.flow_hash(), |f| f.0)
     }
 
-    /// `take` of a packet that goes to `line`.
-    #[inline(always)]
-    pub fn take_to(&mut self, line: &mut Option<P>) -> (Got<()>, Backlog) {
-        let got = match self.queue.front() {
-            Some(packet) => {
-                self.bytes -= u64::from(packet.len());
-                *line = Some(*packet);
-                self.queue.pop();
-                Got::Packet(())
-            }
-            None => Got::Empty,
-        };
-        (got, self.backlog())
-    }
-
     /// An empty queue.
     pub fn new(params: Params) -> Self {
         Self {
@@ -193,7 +130,69 @@ impl<P: Packet> Fifo<P> {
 impl<P: Packet> Discipline<P> for Fifo<P> {
     #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
-        self.offer_with(now, packet.len(), || packet, rng, drops);
+        self.enqueue_with(now, packet.len(), || packet, rng, drops);
+    }
+
+    #[inline(always)]
+    fn enqueue_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) {
+        if self.queue.len() >= self.params.limit_packets as usize
+            || self.bytes + u64::from(len) > self.params.limit_bytes
+        {
+            self.overflow(now, make(), drops);
+        } else if self.params.drop > 0.0 && rng.f64() < self.params.drop {
+            drops.drop(now, make(), DropCause::Early);
+        } else {
+            self.bytes += u64::from(len);
+            self.queue.push(make()).set_enqueued(now);
+        }
+    }
+
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        _rng: &mut Rng,
+        _drops: &mut D,
+    ) -> Option<Backlog> {
+        let bytes = self.bytes + u64::from(len) * u64::from(count);
+        if self.queue.len() + count as usize > self.params.limit_packets as usize
+            || bytes > self.params.limit_bytes
+            || self.params.drop > 0.0
+        {
+            return None;
+        }
+        self.bytes = bytes;
+        for k in 0..count {
+            self.queue.push(make(k)).set_enqueued(now);
+        }
+        Some(self.backlog())
+    }
+
+    #[inline(always)]
+    fn dequeue_to<D: Drops<P>>(
+        &mut self,
+        _now: Nanos,
+        _rng: &mut Rng,
+        _drops: &mut D,
+        line: &mut Option<P>,
+    ) -> Got<()> {
+        let Some(packet) = self.queue.front() else {
+            return Got::Empty;
+        };
+        self.bytes -= u64::from(packet.len());
+        *line = Some(*packet);
+        self.queue.pop();
+        Got::Packet(())
     }
 
     #[inline(always)]
@@ -341,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_run_is_as_many_single_packets_or_nothing_at_all() {
-        let packet = |k: u32| TestPacket::new(k.into(), 1000, 0, Ecn::Ect0);
+        let packet = |k: u32| TestPacket::new(k.into(), 1000, k, Ecn::NotEct);
         let limits = [(5, u64::MAX), (5, 4999), (4, u64::MAX), (5, 5000)];
         for (limit_packets, limit_bytes) in limits {
             let params = Params {
@@ -349,29 +348,26 @@ mod tests {
                 limit_bytes,
                 ..Params::default()
             };
-            let (mut run, _) = filled(params.clone(), 2);
+            let (mut run, mut lost) = filled(params.clone(), 2);
             let before = run.clone();
-            let (mut single, drops) = filled(params.clone(), 2);
-            let (mut rng, mut drops) = (Rng::new(1, "fifo"), drops);
+            let (mut single, mut drops) = filled(params.clone(), 2);
+            let mut rng = Rng::new(1, "fifo");
             for k in 0..3 {
                 single.enqueue(7, packet(k), &mut rng, &mut drops);
             }
-            let taken = run.offer_run(7, 1000, 3, packet);
-            assert_eq!(taken.is_some(), drops.is_empty());
+            let taken = run.offer_run(7, 1000, 3, packet, &mut rng, &mut lost);
+            assert_eq!((taken.is_some(), lost.len()), (drops.is_empty(), 0));
             let expected = if drops.is_empty() { single } else { before };
-            assert_eq!((run.len(), run.bytes()), (expected.len(), expected.bytes()));
+            assert_eq!(run.backlog(), expected.backlog());
             assert!(run.queue.iter().eq(expected.queue.iter()));
         }
-        let (mut random, _) = filled(Params::default(), 0);
+        let (mut random, mut lost) = filled(Params::default(), 0);
         random.set_knobs(&Knobs {
             drop: Some(1e-9),
             ..Knobs::default()
         });
-        assert_eq!(
-            random.offer_run(0, 1000, 1, packet),
-            None,
-            "each is drawn for"
-        );
+        let taken = random.offer_run(0, 1000, 1, packet, &mut Rng::new(1, "fifo"), &mut lost);
+        assert_eq!(taken, None, "each is drawn for");
     }
 
     #[test]

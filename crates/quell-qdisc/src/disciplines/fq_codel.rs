@@ -6,7 +6,8 @@
 //! - where the limit is lowered below the backlog, Linux drops at once; here each arrival then drops a batch.
 
 use super::codel::Judged;
-use crate::parts::flows::{FlowId, Flows, of_flow};
+use crate::discipline::{Backlog, offer_each};
+use crate::parts::flows::{FlowId, Flows, PACKET_MEMORY, of_flow};
 use crate::{
     Admission, Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MTU, Nanos, Packet, Rng,
     codel,
@@ -147,7 +148,7 @@ impl<P: Packet> FqCodel<P> {
 }
 
 impl<P: Packet> Discipline<P> for FqCodel<P> {
-    #[inline]
+    #[inline(always)]
     fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
         let bucket = self.flows.scale(packet.flow_hash());
         let flow = self.flows.flow_of(bucket);
@@ -158,7 +159,25 @@ impl<P: Packet> Discipline<P> for FqCodel<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        let packets = self.flows.len() + count as usize;
+        let memory = self.flows.memory() + u64::from(count) * (u64::from(len) + PACKET_MEMORY);
+        if packets > self.params.limit as usize || memory > self.params.memory_limit {
+            return None; // a batch may be dropped
+        }
+        offer_each(self, now, len, count, make, rng, drops)
+    }
+
+    #[inline(always)]
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, drops: &mut D) -> Got<P> {
         while let Some(flow) = self.flows.next_turn(self.params.quantum) {
             let (params, law) = (&self.params.codel, of_flow(&mut self.laws, flow));

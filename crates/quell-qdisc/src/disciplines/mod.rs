@@ -229,10 +229,10 @@ macro_rules! each {
     };
 }
 
+// Out of line, so that the plain FIFO's path does not pay for the registers that all the laws together need.
 impl<P: Packet> Qdisc<P> {
-    /// `offer` of a packet of `len` bytes; a plain FIFO makes it where it will lie.
-    #[inline(always)]
-    pub fn offer_with<D: Drops<P>>(
+    #[inline(never)]
+    fn offer_law<D: Drops<P>>(
         &mut self,
         now: Nanos,
         len: u32,
@@ -240,50 +240,19 @@ impl<P: Packet> Qdisc<P> {
         rng: &mut Rng,
         drops: &mut D,
     ) -> Backlog {
-        match self {
-            Qdisc::Fifo(q) => q.offer_with(now, len, make, rng, drops),
-            other => other.offer_law(now, make(), rng, drops),
-        }
+        each!(self, q => q.offer_with(now, len, make, rng, drops))
     }
-    /// `offer` of `count` packets of `len` bytes, made by their number, to a plain FIFO that has room for all of them; otherwise
-    /// nothing happens.
-    #[inline(always)]
-    pub fn offer_run(
+    #[inline(never)]
+    fn offer_run_law<D: Drops<P>>(
         &mut self,
         now: Nanos,
         len: u32,
         count: u32,
         make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
     ) -> Option<Backlog> {
-        match self {
-            Qdisc::Fifo(q) => q.offer_run(now, len, count, make),
-            _ => None,
-        }
-    }
-    /// `take` of a packet that goes to `line`, copied once from where it lies.
-    #[inline(always)]
-    pub fn take_to<D: Drops<P>>(
-        &mut self,
-        now: Nanos,
-        rng: &mut Rng,
-        drops: &mut D,
-        line: &mut Option<P>,
-    ) -> (Got<()>, Backlog) {
-        match self {
-            Qdisc::Fifo(q) => q.take_to(line),
-            other => other.take_law(now, rng, drops, line),
-        }
-    }
-    // Out of line, so that the plain FIFO's path does not pay for the registers that all the laws together need.
-    #[inline(never)]
-    fn offer_law<D: Drops<P>>(
-        &mut self,
-        now: Nanos,
-        packet: P,
-        rng: &mut Rng,
-        drops: &mut D,
-    ) -> Backlog {
-        each!(self, q => q.offer(now, packet, rng, drops))
+        each!(self, q => q.offer_run(now, len, count, make, rng, drops))
     }
     #[inline(never)]
     fn take_law<D: Drops<P>>(
@@ -293,14 +262,8 @@ impl<P: Packet> Qdisc<P> {
         drops: &mut D,
         line: &mut Option<P>,
     ) -> (Got<()>, Backlog) {
-        each!(self, q => put(q.take(now, rng, drops), line))
+        each!(self, q => q.take_to(now, rng, drops, line))
     }
-}
-
-/// Puts the packet of an answer on a line.
-#[inline(always)]
-fn put<P>((got, backlog): (Got<P>, Backlog), line: &mut Option<P>) -> (Got<()>, Backlog) {
-    (got.map(|packet| *line = Some(packet)), backlog)
 }
 
 impl<P: Packet> Discipline<P> for Qdisc<P> {
@@ -387,16 +350,45 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
         each!(self, q => Discipline::<P>::run_timers(q, now))
     }
     #[inline(always)]
-    fn offer<D: Drops<P>>(
+    fn offer_with<D: Drops<P>>(
         &mut self,
         now: Nanos,
-        packet: P,
+        len: u32,
+        make: impl FnOnce() -> P,
         rng: &mut Rng,
         drops: &mut D,
     ) -> Backlog {
         match self {
-            Qdisc::Fifo(q) => q.offer(now, packet, rng, drops),
-            other => other.offer_law(now, packet, rng, drops),
+            Qdisc::Fifo(q) => q.offer_with(now, len, make, rng, drops),
+            other => other.offer_law(now, len, make, rng, drops),
+        }
+    }
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        match self {
+            Qdisc::Fifo(q) => q.offer_run(now, len, count, make, rng, drops),
+            other => other.offer_run_law(now, len, count, make, rng, drops),
+        }
+    }
+    #[inline(always)]
+    fn take_to<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        rng: &mut Rng,
+        drops: &mut D,
+        line: &mut Option<P>,
+    ) -> (Got<()>, Backlog) {
+        match self {
+            Qdisc::Fifo(q) => q.take_to(now, rng, drops, line),
+            other => other.take_law(now, rng, drops, line),
         }
     }
     #[inline(always)]
@@ -406,12 +398,7 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
             other => {
                 let mut line = None;
                 let (got, backlog) = other.take_law(now, rng, drops, &mut line);
-                let got = match (got, line) {
-                    (Got::NotBefore(t), _) => Got::NotBefore(t),
-                    (Got::Packet(()), Some(packet)) => Got::Packet(packet),
-                    _ => Got::Empty,
-                };
-                (got, backlog)
+                (got.with(line), backlog)
             }
         }
     }

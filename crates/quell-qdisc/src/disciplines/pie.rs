@@ -8,6 +8,7 @@
 //! pauses while anything is queued, and nothing holds the probability at 1: it stops only at the 64-bit limit, 256.
 //! Deviation from Linux: delays are nanoseconds, not units of 64 ns (but in the rate estimator, whose integers need them).
 
+use crate::discipline::{Backlog, offer_each};
 use crate::parts::ring::Ring;
 use crate::{
     Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC,
@@ -335,33 +336,66 @@ impl<P: Packet> Pie<P> {
     pub fn vars(&self) -> &Vars {
         &self.vars
     }
+
+    /// Marks or drops an arrival that the law has chosen.
+    #[inline(never)]
+    fn chosen<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, drops: &mut D) {
+        if !(self.vars.may_mark(&self.params) && packet.mark()) {
+            self.vars.accu_prob = 0;
+            let cause = if self.params.ecn {
+                DropCause::Forced
+            } else {
+                DropCause::Early
+            };
+            return drops.drop(now, packet, cause);
+        }
+        self.marks += 1;
+        self.bytes += u64::from(packet.len());
+        self.ring.push(packet).set_enqueued(now);
+    }
 }
 
 impl<P: Packet> Discipline<P> for Pie<P> {
     #[inline(always)]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, rng: &mut Rng, drops: &mut D) {
-        if self.ring.len() >= self.params.limit as usize {
-            self.vars.accu_prob = 0;
-            return drops.drop(now, packet, DropCause::Overflow);
-        }
-        let Self { params, vars, .. } = self;
-        if vars.drop_early(params, self.bytes, packet.len(), rng) {
-            if !(vars.may_mark(params) && packet.mark()) {
-                vars.accu_prob = 0;
-                let cause = if params.ecn {
-                    DropCause::Forced
-                } else {
-                    DropCause::Early
-                };
-                return drops.drop(now, packet, cause);
-            }
-            self.marks += 1;
-        }
-        self.bytes += u64::from(packet.len());
-        self.ring.push(packet).set_enqueued(now);
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, rng: &mut Rng, drops: &mut D) {
+        self.enqueue_with(now, packet.len(), || packet, rng, drops);
     }
 
-    #[inline]
+    #[inline(always)]
+    fn enqueue_with<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        make: impl FnOnce() -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) {
+        if self.ring.len() >= self.params.limit as usize {
+            self.vars.accu_prob = 0;
+            return drops.drop(now, make(), DropCause::Overflow);
+        }
+        let Self { params, vars, .. } = self;
+        if vars.drop_early(params, self.bytes, len, rng) {
+            return self.chosen(now, make(), drops);
+        }
+        self.bytes += u64::from(len);
+        self.ring.push(make()).set_enqueued(now);
+    }
+
+    #[inline(always)]
+    fn offer_run<D: Drops<P>>(
+        &mut self,
+        now: Nanos,
+        len: u32,
+        count: u32,
+        make: impl Fn(u32) -> P,
+        rng: &mut Rng,
+        drops: &mut D,
+    ) -> Option<Backlog> {
+        offer_each(self, now, len, count, make, rng, drops)
+    }
+
+    #[inline(always)]
     fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
         let Some(packet) = self.ring.pop() else {
             return Got::Empty;

@@ -257,7 +257,7 @@ impl<P: Packet> Flows<P> {
 
     /// Appends a packet to a flow's FIFO. What must still be changed in the packet is changed best in its place: a narrow
     /// store to a copy that is then moved on with wide loads would stall the processor.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, flow: FlowId, packet: P) -> &mut P {
         let len = packet.len();
         let at = self.free;
@@ -285,7 +285,7 @@ impl<P: Packet> Flows<P> {
     }
 
     /// Takes the packet at the head of a flow's FIFO.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self, flow: FlowId) -> Option<P> {
         (self.flows[flow as usize].packets > 0).then(|| self.take(flow))
     }
