@@ -421,20 +421,20 @@ impl World {
         let sender = Sender::new(config, rtt, &cc);
         let sampler;
         (sampler, receiver.until_sample) = self.measures.sampler(report);
-        let mut c = Box::new(Connection {
+        let mut c = Connection {
             sender,
             cc,
             receiver,
             path,
             pending: [NEVER; 2],
-            start: span.0,
+            turns_at: span.0.min(span.1),
             began: span.0,
             stop: span.1,
             report,
             ack_hash,
             sampler,
             owner: None,
-        });
+        };
         arm(&mut c, &mut self.net, id.slot, End::Sender);
         self.slots[id.index()] = Slot::Tcp(c);
         Ok(id)

@@ -687,12 +687,12 @@ impl World {
                 if c.pending[end as usize] != now {
                     return self.net.timers.clear(source(slot, end));
                 }
-                if c.stop <= now {
-                    self.net.timers.clear(source(slot, end));
-                    return self.close(slot);
-                }
-                if c.start <= now {
-                    c.start = NEVER;
+                if c.turns_at <= now {
+                    if c.stop <= now {
+                        self.net.timers.clear(source(slot, end));
+                        return self.close(slot);
+                    }
+                    c.turns_at = c.stop;
                     let mut entry = Entry {
                         net: &mut self.net,
                         port: usize::from(c.path.data.0),
