@@ -519,6 +519,12 @@ impl CongestionControl {
         ((((bytes + extra).min(MOST_BYTES)) as u32) / s.mss).max(least)
     }
 
+    /// Of `tso_segs`: it is never one.
+    #[inline]
+    pub fn sends_two_at_least(&self) -> bool {
+        !matches!(self, Self::Prague(_) | Self::Bbr(_))
+    }
+
     /// How ECN works for it.
     #[inline]
     pub fn ecn_mode(&self) -> EcnMode {

@@ -141,12 +141,18 @@ impl Sender {
             if room == 0 {
                 break;
             }
+            let may_wait = !probe && room > 1 && self.defers(now, quota);
             if burst == 0 {
-                burst = if probe { 1 } else { cc.tso_segs(&self.s) };
+                burst = match probe {
+                    true => 1,
+                    // How large a burst would be is not asked where the window ends it in any case.
+                    false if quota <= 2 && !may_wait && cc.sends_two_at_least() => 2,
+                    false => cc.tso_segs(&self.s),
+                };
             }
             // What is left of the 64 KiB buffer at the head of Linux's queue does not wait for more.
             let whole = u64::from(burst).min(self.buffer_end - self.s.nxt);
-            if !probe && room > 1 && u64::from(quota) < whole && self.defers(now, quota) {
+            if may_wait && u64::from(quota) < whole {
                 limited = true;
                 break;
             }
@@ -250,7 +256,8 @@ impl Sender {
         }
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
         let (bytes, payload, ecn) = (self.c.wire_bytes, self.c.mss, self.c.ect);
-        let taken = egress.send_run(now, bytes, count, |k| {
+        // What a closure borrows would have to lie in memory, because some queues' code is out of line.
+        let taken = egress.send_run(now, bytes, count, move |k| {
             let seq = first as u32 + k;
             let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
             p.tsval = tsval;
@@ -299,7 +306,7 @@ impl Sender {
         let bytes = self.c.wire_bytes - (self.c.mss - payload);
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
         let push = push || seq + 1 == self.c.end;
-        egress.send(now, bytes, || {
+        egress.send(now, bytes, move || {
             let mut p = Pkt::new(Kind::Data, flow, hash, seq as u32, bytes, payload, ecn);
             p.tsval = tsval;
             p.set_flags(cwr, push);
