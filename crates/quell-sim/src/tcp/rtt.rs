@@ -56,10 +56,10 @@ impl Rtt {
     /// A new lowest RTT is due (the old one left the window), or this is lower.
     #[inline]
     pub fn update_min(&mut self, now: Nanos, rtt: Nanos, min: &mut Nanos) {
-        if rtt <= *min || now - self.min_at > MIN_RTT_WINDOW {
-            *min = rtt.max(US);
-            self.min_at = now;
-        }
+        // Selected, not branched: on a queue that often empties, the lowest RTT comes again and again at random.
+        let fresh = (rtt <= *min) | (now - self.min_at > MIN_RTT_WINDOW);
+        *min = if fresh { rtt.max(US) } else { *min };
+        self.min_at = if fresh { now } else { self.min_at };
     }
 
     /// One sample, of an ACK that moved `una`; `nxt` ends the present round.
@@ -74,17 +74,12 @@ impl Rtt {
             self.mdev_max = self.rttvar;
             self.round = nxt;
         } else {
-            let mut error = m as i32 - (self.srtt8 >> 3) as i32;
+            let error = m as i32 - (self.srtt8 >> 3) as i32;
             self.srtt8 = self.srtt8.wrapping_add_signed(error);
-            if error < 0 {
-                error = -error - (self.mdev4 >> 2) as i32;
-                if error > 0 {
-                    error >>= 3; // a falling RTT must not raise the RTO
-                }
-            } else {
-                error -= (self.mdev4 >> 2) as i32;
-            }
-            self.mdev4 = self.mdev4.wrapping_add_signed(error);
+            let growth = error.abs() - (self.mdev4 >> 2) as i32;
+            // A falling RTT must not raise the RTO. Which of both it does is random: no branch.
+            let shift = 3 * i32::from((error < 0) & (growth > 0));
+            self.mdev4 = self.mdev4.wrapping_add_signed(growth >> shift);
             if self.mdev4 > self.mdev_max {
                 self.mdev_max = self.mdev4;
                 self.rttvar = self.rttvar.max(self.mdev_max);
