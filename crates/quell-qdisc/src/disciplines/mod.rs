@@ -403,3 +403,57 @@ impl<P: Packet> Discipline<P> for Qdisc<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::TestPacket;
+    use crate::{Ecn, MS};
+
+    /// Thousands of bursts into an overloaded queue: what left it, and what it dropped.
+    fn overload(params: &Params, in_runs: bool) -> (Vec<Got<TestPacket>>, Vec<u64>, usize) {
+        let mut q: Qdisc<TestPacket> = Qdisc::new(params.clone());
+        let (mut rng, mut drops) = (Rng::new(1, "runs"), Vec::new());
+        let (mut sent, mut runs) = (Vec::new(), 0);
+        for round in 0..3000_u32 {
+            let now = 10 * MS * Nanos::from(round);
+            let packet = |k: u32| {
+                let id = u64::from(3 * round + k);
+                TestPacket::new(id, 1514, round % 7 << 28, Ecn::NotEct)
+            };
+            let taken = in_runs
+                && q.offer_run(now, 1514, 3, packet, &mut rng, &mut drops)
+                    .is_some();
+            if !taken {
+                for k in 0..3 {
+                    q.offer(now, packet(k), &mut rng, &mut drops);
+                }
+            }
+            runs += usize::from(taken);
+            for k in 1..=2 {
+                let mut line = None;
+                let (got, _) = q.take_to(now + k * MS, &mut rng, &mut drops, &mut line);
+                sent.push(got.with(line));
+            }
+        }
+        (sent, drops.iter().map(|d| d.0.id).collect(), runs)
+    }
+
+    #[test]
+    fn a_run_of_packets_is_as_many_single_packets() {
+        for params in [
+            Params::Codel(codel::Params::default()),
+            Params::Pie(pie::Params::default()),
+            Params::DualPi2(dualpi2::Params::default()),
+            Params::FqCodel(fq_codel::Params {
+                limit: 40,
+                ..fq_codel::Params::default()
+            }),
+        ] {
+            let (sent, drops, runs) = overload(&params, true);
+            let (one_by_one, dropped, _) = overload(&params, false);
+            assert!(runs > 0 && !drops.is_empty(), "{params:?}: {runs} runs");
+            assert!(sent == one_by_one && drops == dropped, "{params:?}");
+        }
+    }
+}
