@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
 import signal
 import subprocess
 import time
@@ -18,7 +20,7 @@ from conftest import QUELL, Quell
 from oracle import in_guest
 from quell import _core, experiment, tc
 from quell._core import InputError
-from quell.tune import aims, judge, now, search, space, targets
+from quell.tune import aims, judge, now, page, search, space, targets
 from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run
 from quell.tune.space import Setting
@@ -73,6 +75,34 @@ def test_json_alone_on_standard_output_and_the_same_again(quell: Quell) -> None:
     for result in (first, second):
         del result["wall_s"]
     assert first == second
+
+
+def test_a_page_shows_the_search_the_front_and_the_lines(quell: Quell, tmp_path: Path) -> None:
+    words = ["--rate", "10mbit/2mbit", "--framing", "docsis", "--for", "bulk,responsive", *FEW]
+    done = quell("tune", *words, "--html", "tune.html", "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "tune.html").read_text()
+    data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)[0])
+    result = json.loads((tmp_path / "out.json").read_text())
+    search_ = data["figures"][0]["panels"][0]["lines"]
+    assert sum(len(one["points"]) for one in search_ if one["kind"] == "dots") == result["evaluations"]
+    best = search_[-1]["points"]
+    assert [value for _, value in best] == sorted(value for _, value in best)
+    for line in result["lines"]:
+        assert html.escape(line) in text
+    assert "quell tune --rate 10mbit/2mbit" in text
+
+
+def test_the_front_is_what_nothing_surpasses_and_two_aims_conflict_where_it_is_long() -> None:
+    assert page.front([(1, 1), (3, 1), (2, 2), (1, 3), (2, 1), (3, 1)]) == [(1, 3), (2, 2), (3, 1)]
+    settings = [space.default(kind) for kind in ("cake", "fq_codel", "pie")]
+
+    def scores(*values: tuple[float, float, float]) -> page.Scores:
+        return {s: dict(zip(("calls", "bulk", "fair"), v, strict=True)) for s, v in zip(settings, values, strict=True)}
+
+    assert page.conflict(scores((0.9, 0.5, 0.5), (0.8, 0.9, 0.4), (0.7, 0.6, 0.6))) == ("bulk", "fair")
+    assert page.conflict(scores((0.9, 0.9, 0.9), (0.8, 0.8, 0.8), (0.7, 0.6, 0.6))) is None, "one is best for all"
+    assert page.conflict(scores((0.9, 0.5, 0.5), (0.899, 0.9, 0.5), (0.7, 0.6, 0.1))) is None, "next to nothing is lost"
 
 
 def test_a_scenario_is_tuned_with_its_own_traffic(quell: Quell) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,41 @@ def test_verify_needs_rights_programs_and_one_line(
     done = quell("tune", "--fleet", "lines.csv", "--verify")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "leave out --fleet" in done.stderr
+
+
+# Installing. ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_applied_is_undone_whatever_was_there_and_whenever_it_was_killed() -> None:
+    require()
+    words = [*GUEST, sys.executable, str(ROOT / "tests/tune_guest.py")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = ["default queue", "somebody's queues", "somebody's ifb", "refusals", "killed", "changed meanwhile", "gone"]
+    assert done.stdout.splitlines() == [f"{part}: ok" for part in parts]
+
+
+def test_apply_and_undo_refuse_in_one_line_before_the_search(
+    quell: Quell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ["--rate", "10mbit/2mbit"]
+    root = os.geteuid() == 0
+    cases = [
+        ([*line, "--apply", "no-such-dev"], "no such interface" if root else "needs root"),
+        ([*line, "--apply", "a b"], "no name of an interface" if root else "needs root"),
+        ([*line, "--apply", "lo", "--target", "openwrt"], "leave out --target openwrt"),
+        (["--fleet", "lines.csv", "--apply", "lo"], "leave out --fleet"),
+        ([*line, "--replace"], "--replace goes with"),
+        (["--undo", "no-such-dev"], "has installed nothing there" if root else "needs root"),
+        ([*line, "--undo", "lo"], "leave out --rate"),
+        ([*line, "--html", "no/such/folder.html"], "--html no/such/folder.html"),
+    ]
+    for words, message in cases:
+        done = quell("tune", *words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert message in done.stderr
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = quell("tune", *line, "--apply", "lo")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert ("ip is missing" if root else "needs root") in done.stderr

@@ -371,7 +371,8 @@ def grade(increase_ms: float) -> str:
 def heard(arrivals: Sequence[tuple[int, int, bool]], sent: int) -> str | None:
     """Judge one end of a real call with G.711: the JSON of an application (docs/applications.md).
 
-    None if nothing was said. Of each packet that came: its serial number, one-way delay in ns, and whether it counts; `sent` packets count.
+    None if nothing was said. Of each packet that came: its serial number, one-way delay in ns, and whether it counts;
+    `sent` packets count.
     """
 
 def note_on_rate(text: str) -> str | None:

@@ -29,6 +29,9 @@ def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command:
         "notes": "".join(f"<li>{escape(note)}</li>" for note in study.notes),
         "figures": "\n".join(_figure(k, figure) for k, figure in enumerate(study.figures)),
         "tables": "\n".join(_matrix(table) for table in study.tables),
+        "listings": "\n".join(
+            f"<section><h2>{escape(one.title)}</h2><pre>{escape(one.text)}</pre></section>" for one in study.listings
+        ),
         "heading": escape(f"{paper.name}, reproduced" if rows else paper.name),
         "printed": _section("Printed and measured", _NOTE, _verdicts_first(rows), digits),
         "others": _section("Measured, without a printed number", "", _unprinted(rows), digits),

@@ -108,6 +108,7 @@ class Study:
     notes: list[str] = field(default_factory=list)
     """Findings in a sentence or two each, made from the numbers."""
     tables: list[Table] = field(default_factory=list)
+    listings: list[Listing] = field(default_factory=list)
 
     def put(self, claim: str, value: Estimate | None, why: str = "") -> None:
         """Keep what was measured for a claim."""
@@ -121,6 +122,14 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Lines to read as they are."""
+
+    title: str
+    text: str
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from quell import experiment
+from quell import complete, experiment, files
 from quell._core import InputError
 from quell.executor import Executor, executor
-from quell.options import OUTPUT, Duration, File, Jobs, Ray
-from quell.output import Targets, bar, err, out
-from quell.tune import aims, judge, line, now, search, show, space, targets, verify
+from quell.options import OUTPUT, Duration, File, Html, Jobs, Ray
+from quell.output import Targets, bar, command, err, out
+from quell.tune import aims, install, judge, line, now, search, show, space, targets, verify
 from quell.tune import ask as questions
 from quell.tune import fleet as fleets
 from quell.tune.judge import Judged
@@ -25,12 +25,16 @@ EXAMPLES = (
     "  quell tune --rate 16mbit/1mbit --framing pppoe-llcsnap --for calls,bulk:2 --target openwrt --dev wan\n\n"
     "  quell tune household --trials 300 --json -\n\n"
     "  sudo quell tune --rate 50mbit/10mbit --for calls,bulk --verify\n\n"
+    "  sudo quell tune --rate 50mbit/10mbit --apply eth0\n\n"
+    "  sudo quell tune --undo eth0\n\n"
+    "  quell tune --rate 50mbit/10mbit --for calls,bulk --html tune.html\n\n"
     "  quell tune --fleet lines.csv --target openwrt > settings.csv\n\n"
     "  tc qdisc show | quell tune --rate 50mbit/10mbit --now -"
 )
 _INTERRUPTED = 130
 _TRIALS, _FLEET_TRIALS = 2000, 700
 _WHAT = "What to set"
+_MACHINE = "On this machine"
 
 
 def tune(
@@ -111,10 +115,37 @@ def tune(
     seeds: Annotated[
         int, typer.Option(metavar="N", min=2, max=99, help="Seeds that settings are judged with.")
     ] = judge.SEEDS,
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEV",
+            rich_help_panel=_MACHINE,
+            help="Install the lines of tc on this interface; what was there is kept for --undo (root).",
+            autocompletion=complete.interfaces,
+        ),
+    ] = None,
+    undo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEV",
+            rich_help_panel=_MACHINE,
+            help="Put back what was there before --apply, and search nothing (root).",
+            autocompletion=complete.interfaces,
+        ),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="With --apply and --undo: also where a queue is somebody else's.",
+            rich_help_panel=_MACHINE,
+        ),
+    ] = False,
     verify_: Annotated[
         bool,
         typer.Option(
             "--verify",
+            rich_help_panel=_MACHINE,
             help="Replay now, default and tuned on real Linux TCP, in network namespaces (root).",
         ),
     ] = False,
@@ -128,15 +159,29 @@ def tune(
             metavar="PATH|-", help="The result as JSON; - prints it and nothing else.", rich_help_panel=OUTPUT
         ),
     ] = None,
+    html: Html = None,
 ) -> int:
     """Search the queue settings that suit a line, and print lines to paste."""  # fmt: skip
-    output = Targets(json)
+    if undo is not None:
+        if refused := _given(FILE=file, __rate=rate, __apply=apply, __fleet=fleet, __json=json):
+            raise InputError(f"--undo {undo}: leave out {refused}; it only puts back what was there before")
+        out.print(install.undo(undo, replace=replace), soft_wrap=True)
+        return 0
+    output = Targets(json, html)
     search.check()
     if ask:
         if refused := _given(FILE=file, __rate=rate, __rtt=rtt, __framing=framing, __for=for_, __fleet=fleet):
             raise InputError(f"--ask: leave out {refused}; it is asked for")
         said = questions.ask()
         rate, rtt, framing, for_, target, dev = said.rate, said.rtt, said.framing, said.aims, said.target, said.dev
+    if apply is not None:
+        if fleet is not None or target != "tc":
+            why = "--fleet" if fleet is not None else f"--target {target}"
+            raise InputError(f"--apply {apply}: leave out {why}; lines of tc for one line are what is installed")
+        dev = apply
+        install.check(apply, replace=replace)
+    elif replace:
+        raise InputError("--replace goes with --apply DEV or --undo DEV")
     if verify_:
         if fleet is not None:
             raise InputError("--verify: leave out --fleet; one line is replayed at a time")
@@ -162,7 +207,7 @@ def tune(
         return result
 
     if fleet is not None:
-        if refused := _given(FILE=file, __rate=rate, __rtt=rtt, __framing=framing, __json=json):
+        if refused := _given(FILE=file, __rate=rate, __rtt=rtt, __framing=framing, __json=json, __html=html):
             raise InputError(f"--fleet {fleet}: leave out {refused}; each row has its line, and the result is a table")
         columns, rows = fleets.read(fleet)
         lines = []
@@ -201,6 +246,22 @@ def tune(
             out.print(text, markup=False, highlight=False, soft_wrap=True)
         err.print(f"{result.evaluations} settings, {result.runs} runs in {result.wall_s:.1f} s", style="dim")
     output.write_json(_plain(target, result))
+    if html is not None and result.whole:
+        from quell.tune import page
+
+        about = f"The lines are {chosen.about}."
+        text = page.page(
+            on, result.bench, result.found, result.judged, result.lines, result.verified,
+            about=about, command=command(),
+        )  # fmt: skip
+        files.write_text(html, text)
+        err.print(f"Page: {html}", style="dim")
+    if apply is not None:
+        if result.interrupted or not result.whole:
+            err.print(f"quell: interrupted: nothing was installed on {apply}")
+        else:
+            install.apply(apply, result.lines, replace=replace)
+            err.print(f"installed on {apply}; `quell tune --undo {apply}` puts back what was there", soft_wrap=True)
     return 0 if result.whole and not result.interrupted else _INTERRUPTED
 
 
@@ -220,6 +281,8 @@ class _Tuned:
     interrupted: bool
     whole: bool
     """It was judged to the end."""
+    bench: Bench
+    found: Found
     verified: list[verify.Verified] = field(default_factory=list)
 
 
@@ -245,7 +308,7 @@ def _tuned(
     wall = time.monotonic() - started
     return _Tuned(
         judged, today, default, ways, lines(ways), bench.aims.text, len(found.scores), bench.simulated, wall,
-        found.interrupted, whole,
+        found.interrupted, whole, bench, found,
     )  # fmt: skip
 
 

@@ -41,10 +41,14 @@ _SHORT = {
 
 def heading(line: Line, aims: str) -> Text:
     """Say what line it is and what for."""
+    return Text.assemble((line.name, "bold"), (f"  {facts(line, aims)}", "dim"))
+
+
+def facts(line: Line, aims: str) -> str:
+    """Write rates, round trip, framing and aims."""
     framing = f", {line.framing}" if line.framing else ""
     rates = "/".join(f"{rate:g}" for rate in line.rates)
-    about = f"  {rates} Mbit/s, {line.rtt_ms:g} ms{framing}; for {aims}"
-    return Text.assemble((line.name, "bold"), (about, "dim"))
+    return f"{rates} Mbit/s, {line.rtt_ms:g} ms{framing}; for {aims}"
 
 
 def compared(judged: Judged) -> Table:

@@ -202,7 +202,10 @@ mod tests {
         assert_eq!(still.late_loss, Some(0.0));
         assert!((still.mouth_to_ear_ms.expect("speech").mean - 70.0).abs() < 0.1);
         arrivals.swap(100, 101);
-        assert_eq!(heard(&arrivals, 500).expect("packets").late_loss, Some(1.0 / 500.0));
+        assert_eq!(
+            heard(&arrivals, 500).expect("packets").late_loss,
+            Some(1.0 / 500.0)
+        );
         assert_eq!(heard(&[], 100).expect("a call").mos, Some(1.0));
         assert!(heard(&[], 0).is_none());
     }

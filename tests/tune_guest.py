@@ -1,0 +1,195 @@
+"""What tests/test_tune_linux.py does as root with `quell tune --apply`, in a kernel of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from quell._core import InputError
+from quell.tune import install, search, space, targets
+from quell.tune.aims import Aims
+from quell.tune.line import at_home
+
+LINE = at_home("50mbit/10mbit", "30ms", "docsis", None, Aims(), None, 1)
+RUN = Path("/run/quell")
+
+
+def lines(kind: str) -> list[str]:
+    return targets.tc_lines("wan", LINE, *search.shapes(space.default(kind), LINE))
+
+
+def sh(command: str) -> str:
+    return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+
+
+def seen() -> str:
+    """What there is, without what is counted."""
+    links = [link for link in ("wan", "ifb4wan", "ifb9") if Path(f"/sys/class/net/{link}").exists()]
+    text = "\n".join(
+        sh(f"tc qdisc show dev {link}; tc class show dev {link}; tc filter show dev {link} ingress") for link in links
+    )
+    # The kernel numbers actions.
+    return re.sub(r"index \d+", "", text)
+
+
+def refused(what: str, dev: str = "wan", *, replace: bool = False) -> None:
+    """Expect one line and nothing changed."""
+    before = seen()
+    try:
+        install.apply(dev, lines("cake"), replace=replace)
+    except InputError as error:
+        text = str(error)
+        assert what in text, text
+        assert "\n" not in text
+    else:
+        raise AssertionError(f"no error of {what}")
+    assert seen() == before
+    assert not list(RUN.glob("tune-*.json"))
+
+
+def there_and_back(*kinds: str, replace: bool = False) -> None:
+    before = seen()
+    for kind in kinds:
+        install.check("wan", replace=replace)
+        install.apply("wan", lines(kind), replace=replace)
+        now = seen()
+        assert sh("tc qdisc show dev wan; tc qdisc show dev ifb4wan").count(f"qdisc {kind} ") == 2, now
+        assert "Redirect to device ifb4wan" in now
+        try:
+            install.apply("wan", lines("cake"), replace=True)
+        except InputError as error:
+            assert "first `quell tune --undo wan`" in str(error)
+        else:
+            raise AssertionError("a second one")
+        assert seen() == now
+        assert "again what it had" in install.undo("wan", replace=False)
+        assert seen() == before, f"{kind}\n{before}\n---\n{seen()}"
+        assert not list(RUN.glob("tune-*.json"))
+
+
+def main() -> None:
+    sh("ip link add wan type veth peer name other; ip link set wan up; ip link set other up")
+    there_and_back(*targets.TARGETS["tc"].kinds)
+    print("default queue: ok")
+
+    somebodys = {
+        "cake": "tc qdisc add dev wan root cake bandwidth 7mbit rtt 50ms nat ack-filter",
+        "fq_codel": "tc qdisc add dev wan root handle 5: fq_codel target 7ms limit 999",
+        "pie": "tc qdisc add dev wan root pie target 20ms",
+        "tbf": "tc qdisc add dev wan root tbf rate 9mbit burst 5000 latency 50ms",
+        "htb": "tc qdisc add dev wan root handle 1: htb default 10; "
+        "tc class add dev wan parent 1: classid 1:10 htb rate 9mbit; "
+        "tc class add dev wan parent 1: classid 1:20 htb rate 1mbit ceil 3mbit; "
+        "tc qdisc add dev wan parent 1:10 handle 110: fq_codel quantum 300",
+    }
+    for name, command in somebodys.items():
+        sh(command)
+        refused(f"somebody made ({name}")
+        there_and_back("cake", "fq_codel", replace=True)
+        sh("tc qdisc del dev wan root")
+    print("somebody's queues: ok")
+
+    # What was pasted before, with an ifb of its own name and one of another.
+    for inner in ("ifb4wan", "ifb9"):
+        sh(f"ip link add {inner} type ifb; ip link set {inner} up; tc qdisc add dev wan handle ffff: ingress; "
+           f"{targets.redirect('wan', inner)}; tc qdisc add dev {inner} root cake bandwidth 30mbit")  # fmt: skip
+        refused("somebody made (")
+        there_and_back("cake", "fq_codel", replace=True)
+        sh(f"tc qdisc del dev wan ingress; ip link del {inner}")
+    print("somebody's ifb: ok")
+
+    sh("tc qdisc add dev wan root handle 1: htb default 10; "
+       "tc filter add dev wan parent 1: protocol ip u32 match ip dport 22 0xffff flowid 1:10")  # fmt: skip
+    refused("filters", replace=True)
+    sh("tc qdisc del dev wan root; tc qdisc add dev wan handle ffff: ingress; "
+       "tc filter add dev wan parent ffff: protocol ip u32 match ip dport 22 0xffff flowid 1:1 "
+       "action mirred egress redirect dev other")  # fmt: skip
+    refused("filters on what arrives", replace=True)
+    sh("tc qdisc del dev wan ingress")
+    # A size table of tc is not in what the kernel says.
+    sh("tc qdisc add dev wan root handle 1: stab overhead 18 mpu 64 linklayer ethernet htb default 1")
+    refused("put back", replace=True)
+    sh("tc qdisc del dev wan root")
+    refused("no such interface", "nowhere")
+    print("refusals: ok")
+
+    killed()
+    print("killed: ok")
+
+    install.apply("wan", lines("cake"), replace=False)
+    sh("tc qdisc replace dev wan root sfq")
+    try:
+        install.undo("wan", replace=False)
+    except InputError as error:
+        assert "--replace" in str(error)
+    else:
+        raise AssertionError("it is somebody's")
+    install.undo("wan", replace=True)
+    assert "sfq" not in seen()
+    print("changed meanwhile: ok")
+
+    install.apply("wan", lines("fq_codel"), replace=False)
+    sh("ip link del wan")
+    assert "not the interface any more" in install.undo("wan", replace=False)
+    assert not Path("/sys/class/net/ifb4wan").exists()
+    print("gone: ok")
+
+
+def killed() -> None:
+    """Kill it at any command, once while it applies and once while it undoes: `--undo` ends in what was there."""
+    sh("tc qdisc add dev wan root handle 7: fq_codel target 7ms")
+    before = seen()
+    for verb in ("apply", "undo"):
+        steps = 0
+        while True:
+            child = os.fork()
+            if not child:
+                die_at(verb, steps)
+            status = os.waitpid(child, 0)[1]
+            if os.WIFEXITED(status):
+                assert os.WEXITSTATUS(status) == 0
+                break
+            if list(RUN.glob("tune-*.json")):
+                install.undo("wan", replace=False)
+            assert seen() == before, f"{verb}, step {steps}:\n{seen()}"
+            steps += 1
+        assert steps >= 3, verb
+        if verb == "apply":
+            install.undo("wan", replace=False)
+        assert seen() == before
+    sh("tc qdisc del dev wan root")
+
+
+def die_at(verb: str, step: int) -> None:
+    """Apply or undo, and die before a command for the real interface."""
+    if verb == "undo":
+        install.apply("wan", lines("cake"), replace=True)
+    left, real = step, install.shell
+
+    def shell(*commands: str, before: tuple[str, ...] = ()) -> None:
+        nonlocal left
+        for command in commands:
+            # Rehearsals have a network of their own.
+            if Path("/proc/self/ns/net").stat().st_ino == HOME:
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                    time.sleep(9)
+                left -= 1
+            real(command, before=before)
+
+    install.shell = shell
+    if verb == "apply":
+        install.apply("wan", lines("cake"), replace=True)
+    else:
+        install.undo("wan", replace=False)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+HOME = Path("/proc/self/ns/net").stat().st_ino
+main()
