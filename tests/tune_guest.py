@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -75,7 +74,7 @@ def there_and_back(*kinds: str, replace: bool = False) -> None:
 def main() -> None:
     sh("ip link add wan type veth peer name other; ip link set wan up; ip link set other up")
     there_and_back(*targets.TARGETS["tc"].kinds)
-    print("default queue: ok")
+    print("default queue: ok", flush=True)
 
     somebodys = {
         "cake": "tc qdisc add dev wan root cake bandwidth 7mbit rtt 50ms nat ack-filter",
@@ -92,7 +91,7 @@ def main() -> None:
         refused(f"somebody made ({name}")
         there_and_back("cake", "fq_codel", replace=True)
         sh("tc qdisc del dev wan root")
-    print("somebody's queues: ok")
+    print("somebody's queues: ok", flush=True)
 
     # What was pasted before, with an ifb of its own name and one of another.
     for inner in ("ifb4wan", "ifb9"):
@@ -101,7 +100,7 @@ def main() -> None:
         refused("somebody made (")
         there_and_back("cake", "fq_codel", replace=True)
         sh(f"tc qdisc del dev wan ingress; ip link del {inner}")
-    print("somebody's ifb: ok")
+    print("somebody's ifb: ok", flush=True)
 
     sh("tc qdisc add dev wan root handle 1: htb default 10; "
        "tc filter add dev wan parent 1: protocol ip u32 match ip dport 22 0xffff flowid 1:10")  # fmt: skip
@@ -116,10 +115,10 @@ def main() -> None:
     refused("put back", replace=True)
     sh("tc qdisc del dev wan root")
     refused("no such interface", "nowhere")
-    print("refusals: ok")
+    print("refusals: ok", flush=True)
 
     killed()
-    print("killed: ok")
+    print("killed: ok", flush=True)
 
     install.apply("wan", lines("cake"), replace=False)
     sh("tc qdisc replace dev wan root sfq")
@@ -131,13 +130,13 @@ def main() -> None:
         raise AssertionError("it is somebody's")
     install.undo("wan", replace=True)
     assert "sfq" not in seen()
-    print("changed meanwhile: ok")
+    print("changed meanwhile: ok", flush=True)
 
     install.apply("wan", lines("fq_codel"), replace=False)
     sh("ip link del wan")
     assert "not the interface any more" in install.undo("wan", replace=False)
     assert not Path("/sys/class/net/ifb4wan").exists()
-    print("gone: ok")
+    print("gone: ok", flush=True)
 
 
 def killed() -> None:
@@ -187,7 +186,6 @@ def die_at(verb: str, step: int) -> None:
         install.apply("wan", lines("cake"), replace=True)
     else:
         install.undo("wan", replace=False)
-    sys.stdout.flush()
     os._exit(0)
 
 
