@@ -1,14 +1,13 @@
 """An entry of the suite: a scenario of RFC 7928 with its runs, measures and bars; and what many scenarios share.
 
-Requirements are those of section 13. The RFC itself draws no line between good and bad: it asks for comparison with
-tail drop (section 4.3). So most bars are multiples of what `pfifo` with a buffer of the bandwidth-delay product has in
-the same run, and each bar says whose choice its factor is. Numbers that the RFC leaves open are quell's, at the place
-where they stand.
+Requirements are those of section 13 (Figure 4) and RECOMMENDED where it has none. The RFC itself draws no line between
+good and bad: it asks for comparison with tail drop (section 1.2). So most bars are multiples of what `pfifo` with a
+buffer of the bandwidth-delay product has in the same run, and each bar says whose choice its factor is. Numbers that
+the RFC leaves open are quell's, at the place where they stand.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,7 +16,7 @@ from quell.evaluation.candidate import Candidate
 from quell.evaluation.link import Link
 from quell.evaluation.measures import common, mean_over_runs
 from quell.evaluation.verdict import Bar, at_least, at_most
-from quell.stats import Record
+from quell.stats import Record, mean
 
 MUST, RECOMMENDED, MAY = "MUST", "RECOMMENDED", "MAY"
 
@@ -94,22 +93,37 @@ def scenario(link: Link, flows: Sequence[Keys], seconds: float = LONG, /, **more
     return {**times, "link": link.table(), "flow": list(flows), **more}
 
 
-def load(link: Link, loss: float) -> int:
-    """Return how many NewReno flows see such a loss ratio at tail drop (section 8.2.1).
+def load(link: Link, level: float) -> int:
+    """Return how many flows make a congestion level (sections 8.2.1 to 8.2.4).
 
-    A window of W packets goes with a loss ratio of 0.76 / W² (Morris), and N windows fill the bandwidth-delay product:
-    N is 0.036, 0.081 and 0.115 of it for 0.1, 0.5 and 1 %.
+    It is a share of S, the sum of the bandwidth-delay product and the buffer, which is as large (section 3.2).
     """
-    return max(1, round(link.packets * math.sqrt(loss / 0.76)))
+    return max(1, round(level * 2 * link.packets))
 
 
-MILD, MEDIUM, HEAVY = 0.001, 0.005, 0.01
-"""Loss ratios that the congestion levels have at tail drop (section 8.2.1)."""
+MILD, MEDIUM, HEAVY = 0.036, 0.081, 0.114
+"""Flows per packet of S (sections 8.2.2 to 8.2.4): projected losses at tail drop of 0.1, 0.5 and 1 %."""
 
 
 def p95_beyond_path(flow: Record) -> float | None:
     """Return the 95th percentile of a flow's delay beyond half its base round trip, ms."""
     return None if flow["delay_ms"] is None else max(0.0, flow["delay_ms"]["p95"] - flow["base_rtt_ms"] / 2)
+
+
+def categories(first: Sequence[Record], second: Sequence[Record]) -> dict[str, float]:
+    """Return the metrics of two categories of flows (section 6.3): goodput, their ratio, loss ratios."""
+    one, two = (sum(flow["goodput_mbps"] for flow in flows) for flows in (first, second))
+    losses = [sum(flow["loss_rate"] or 0.0 for flow in flows) / len(flows) for flows in (first, second)]
+    ratio = {"cat_ratio": two / one} if one else {}
+    return {"cat1_mbps": one, "cat2_mbps": two, **ratio, "cat1_loss": losses[0], "cat2_loss": losses[1]}
+
+
+def application(run: Record, kind: str, key: str) -> float | None:
+    """Return the mean over the applications of a kind of what they experienced; of a distribution, its median."""
+    values = [app[key] for app in run.get("applications") or () if app["kind"] == kind and app.get(key) is not None]
+    if not values:
+        return None
+    return mean([value["p50"] if isinstance(value, dict) else value for value in values])
 
 
 def only(runs: Runs) -> Record:

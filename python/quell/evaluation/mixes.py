@@ -10,6 +10,7 @@ from quell.evaluation.entry import (
     CHOICE,
     LONGER,
     MAY,
+    MILD,
     RECOMMENDED,
     USUAL,
     Entry,
@@ -17,40 +18,34 @@ from quell.evaluation.entry import (
     Measured,
     Run,
     Runs,
+    application,
     cbr,
+    load,
     only,
     scenario,
     tcp,
 )
 from quell.evaluation.link import Link
 from quell.evaluation.verdict import Bar, at_least, at_most
-from quell.stats import Record, mean
 
 
-def _mix(datagrams: bool, video: bool, bulk: bool) -> Callable[[Link, Candidate], Keys]:
+def _mix(pages: int, whole: bool, bulk: int) -> Callable[[Link, Candidate], Keys]:
     def keys(link: Link, _: Candidate) -> Keys:
-        flows: list[Keys] = [{"kind": "call", "rtt": link.rtt()}, {"kind": "page", "think": "1s", "rtt": link.rtt()}]
-        flows += [cbr(link, 0.1)] if datagrams else []
-        flows += [{"kind": "video", "rtt": link.rtt()}] if video else []
-        flows += [tcp(link, 2)] if bulk else []
+        page = {"kind": "page", "http": "http/1.1", "think": "1s", "count": pages, "rtt": link.rtt()}
+        flows: list[Keys] = [{"kind": "call", "rtt": link.rtt()}, page]
+        flows += [cbr(link, 0.1), {"kind": "video", "rtt": link.rtt()}] if whole else []
+        flows += [tcp(link, bulk)] if bulk else []
         return scenario(link, flows, LONGER)
 
     return keys
 
 
-def _apps(run: Record, kind: str, key: str) -> float | None:
-    values = [app[key] for app in run.get("applications") or () if app["kind"] == kind and app.get(key) is not None]
-    if not values:
-        return None
-    return mean([value["p50"] if isinstance(value, dict) else value for value in values])
-
-
 def _experience(runs: Runs, _: Link) -> Measured:
     run = only(runs)
     return {
-        "mos": _apps(run, "call", "mos"),
-        "page_ms": _apps(run, "page", "page_load_ms"),
-        "stalls": _apps(run, "video", "rebuffer_ratio"),
+        "mos": application(run, "call", "mos"),
+        "page_ms": application(run, "page", "page_load_ms"),
+        "stalls": application(run, "video", "rebuffer_ratio"),
     }
 
 
@@ -63,7 +58,19 @@ _PLAYS = at_most("stalls", 1.0, "§9.1: video stalls no more than at tail drop; 
 
 def _both_ways(link: Link, candidate: Candidate) -> Keys:
     both = link.table() | {"up": {"queue": candidate.words}}
-    return scenario(link, [tcp(link, 2), tcp(link, 2, direction="up")], link=both)
+    count = load(link, MILD)
+    return scenario(link, [tcp(link, count), tcp(link, count, direction="up")], link=both)
+
+
+_UPLINK = 0.2
+"""The asymmetric link's capacity upwards, of that downwards."""
+
+
+def _asymmetric(link: Link, _: Candidate) -> Keys:
+    buffer = max(2, round(_UPLINK * link.packets))
+    table = link.table() | {"up": {"rate": link.rate(_UPLINK), "queue": f"pfifo limit {buffer}"}}
+    count = load(link, MILD)
+    return scenario(link, [tcp(link, count), tcp(link, max(1, round(_UPLINK * count)), direction="up")], link=table)
 
 
 def _upwards(runs: Runs, _: Link) -> Measured:
@@ -76,36 +83,43 @@ SECTION_9 = (
     Entry(
         "9.1", "voice, web", RECOMMENDED,
         "A voice call and web pages.",
-        (Run("", _mix(False, False, False)),), (_VOICE, _PAGES), _experience,
+        (Run("", _mix(1, False, 0)),), (_VOICE, _PAGES), _experience,
     ),
     Entry(
         "9.1", "voice, web, bulk", RECOMMENDED,
-        "A voice call, web pages and two long NewReno flows.",
-        (Run("", _mix(False, False, True)),), (_VOICE, _PAGES, *USUAL), _experience,
+        "A voice call, web pages and a long NewReno flow.",
+        (Run("", _mix(1, False, 1)),), (_VOICE, _PAGES, *USUAL), _experience,
     ),
     Entry(
         "9.1", "all together", RECOMMENDED,
-        "A voice call, web pages, datagrams at a tenth of the rate, a video stream and two long NewReno flows.",
-        (Run("", _mix(True, True, True)),), (_VOICE, _PAGES, _PLAYS, *USUAL), _experience,
+        "The mix that the RFC recommends: a call, six users who load pages, datagrams at a tenth of the rate, a video "
+        "stream and five long NewReno flows.",
+        (Run("", _mix(6, True, 5)),), (_VOICE, _PAGES, _PLAYS, *USUAL), _experience,
     ),
     Entry(
         "9.2", "bidirectional", MAY,
-        "Two NewReno flows in each direction, the same queue in both: data and ACKs share it.",
+        "Mild congestion in each direction, the same queue in both: data and ACKs share it.",
         (Run("", _both_ways),),
         (*USUAL, at_least("up_mbps", 0.9, f"§9.2: goodput upwards, too; {CHOICE}"),
          at_most("up_delay_ms", 0.5, f"§9.2: delay upwards, too; {CHOICE}")),
         _upwards,
     ),
+    Entry(
+        "9.2", "asymmetric", MAY,
+        f"Mild congestion in each direction. The capacity upwards is {_UPLINK:g} of that downwards; there is tail drop "
+        "upwards and this queue downwards (section 3.1).",
+        (Run("", _asymmetric),), USUAL, _upwards,
+    ),
 )  # fmt: skip
 
 
-def _chain(second: Callable[[Link, Candidate], str]) -> Callable[[Link, Candidate], Keys]:
-    """Two links of one rate: two flows pass both queues, one the first alone, one the second alone."""
+def _chain(second: Callable[[Candidate], str]) -> Callable[[Link, Candidate], Keys]:
+    """Make two links, the first with half the rate: half of the flows pass both, the others the second alone."""
 
     def keys(link: Link, candidate: Candidate) -> Keys:
-        queue = second(link, candidate)
-        flows = [tcp(link, 2), tcp(link, hops=[0, 0]), tcp(link, hops=[1, 1])]
-        return scenario(link, flows, LONGER, hop=[link.table() | {"queue": queue}])
+        half = max(1, load(link, MILD) // 2)
+        flows = [tcp(link, half), tcp(link, half, hops=[1, 1])]
+        return scenario(link, flows, LONGER, link=link.table(0.5), hop=[link.table() | {"queue": second(candidate)}])
 
     return keys
 
@@ -114,10 +128,14 @@ def _path(runs: Runs, _: Link) -> Measured:
     run = only(runs)
     rates = [flow["goodput_mbps"] for flow in run["flows"]]
     delays = [run["sojourn_ms"]["mean"], run["hops"][0]["sojourn_ms"]["mean"]]
-    return {"path_delay_ms": math.fsum(delays), "through_mbps": sum(rates[:2]), "total_mbps": sum(rates)}
+    return {
+        "path_delay_ms": math.fsum(delays),
+        "through_mbps": sum(rates[: len(rates) // 2]),
+        "total_mbps": sum(rates),
+    }
 
 
-def _other_aqm(_: Link, candidate: Candidate) -> str:
+def _other_aqm(candidate: Candidate) -> str:
     return "codel" if candidate.words.split()[0] == "pie" else "pie"
 
 
@@ -126,20 +144,21 @@ _CHAIN = (
     at_most("path_delay_ms", 0.5, f"§10.2: delay along the path, beside tail drop in this queue's place; {CHOICE}"),
     at_least("through_mbps", 0.8, f"§10.2: flows that meet both queues keep their goodput; {CHOICE}"),
 )
-_ONE_OF_TWO = (
+_BESIDE_PIE = (
     _CHAIN[0],
     at_most("path_delay_ms", 0.85, f"§10.2: delay along the path, of which the second queue has its part; {CHOICE}"),
     _CHAIN[2],
 )
 
 
-def _multi(name: str, about: str, second: Callable[[Link, Candidate], str], bars: tuple[Bar, ...]) -> Entry:
-    text = f"Two links of one rate in a row. Two NewReno flows pass both, one the first, one the second. {about}"
+def _multi(name: str, about: str, second: Callable[[Candidate], str], bars: tuple[Bar, ...]) -> Entry:
+    text = f"Two links in a row, the first with half the rate. Mild congestion: half of the flows pass both. {about}"
     return Entry("10.2", name, MAY, text, (Run("", _chain(second)),), bars, _path)
 
 
 SECTION_10 = (
-    _multi("twice this queue", "Both have this queue.", lambda _, candidate: candidate.words, _CHAIN),
-    _multi("before another AQM", "The second has PIE; for PIE, CoDel.", _other_aqm, _CHAIN),
-    _multi("before tail drop", "The second has tail drop.", lambda link, _: f"pfifo limit {link.packets}", _ONE_OF_TWO),
-)
+    _multi("twice this queue", "Both have this queue.", lambda candidate: candidate.words, _CHAIN),
+    _multi("other parameter", "Both have this queue, the second with its main parameter doubled (as in 8.3).",
+           lambda candidate: candidate.turned(2.0)[0], _CHAIN),
+    _multi("before another AQM", "The second has PIE; for PIE, CoDel.", _other_aqm, _BESIDE_PIE),
+)  # fmt: skip

@@ -34,24 +34,24 @@ def _late(link: Link, start: float, stop: float | None, count: int) -> Keys:
     return flow if stop is None else flow | {"stop": link.at(stop)}
 
 
-def _congestion(loss: float) -> Callable[[Link, Candidate], Keys]:
-    return lambda link, _: scenario(link, [tcp(link, load(link, loss))])
+def _congestion(level: float) -> Callable[[Link, Candidate], Keys]:
+    return lambda link, _: scenario(link, [tcp(link, load(link, level))])
 
 
-def _level(section: str, name: str, loss: float) -> Entry:
+def _level(section: str, name: str, level: float) -> Entry:
     about = (
-        f"As many NewReno flows as lose {100 * loss:g} % of their packets at tail drop. Loss synchronisation is the "
-        "share of flows that cut their window together."
+        f"ROUND({level:g} S) NewReno flows, S the bandwidth-delay product and the buffer in packets. Loss "
+        "synchronisation is the share of flows that cut their window together."
     )
     bars = (*USUAL, FAIRNESS, VARIATION)
-    return Entry(section, f"{name} congestion", RECOMMENDED, about, (Run("", _congestion(loss)),), bars)
+    return Entry(section, f"{name} congestion", RECOMMENDED, about, (Run("", _congestion(level)),), bars)
 
 
 _PHASE = 20.0
 
 
 def _varying_congestion(link: Link, _: Candidate) -> Keys:
-    mild, medium, heavy = (load(link, loss) for loss in (MILD, MEDIUM, HEAVY))
+    mild, medium, heavy = (load(link, level) for level in (MILD, MEDIUM, HEAVY))
     flows = [tcp(link, mild)]
     for cycle in (0.0, 3 * _PHASE):
         end = cycle + 3 * _PHASE
