@@ -72,6 +72,20 @@ def test_flent_plots_what_was_written_and_finds_the_same_numbers(written: Path, 
     assert statistics.fmean(sums) == pytest.approx(down, rel=0.05)
 
 
+def test_flent_draws_box_totals_and_its_statistics_are_the_records(written: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "box.png"
+    flent("-i", written, "-p", "box_totals", "-o", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    said = flent("-i", written, "-f", "stats")
+    means = {
+        name: float(mean) for name, mean in re.findall(r"^ (TCP \w+ BE::\d):.*?Mean: +([\d.]+)", said, re.S | re.M)
+    }
+    flows = json.loads((tmp_path / "r.json").read_text())["flows"]
+    assert list(means) == ["TCP download BE::1", "TCP download BE::2", "TCP upload BE::1"]
+    # Flent's means are of the whole run; the record leaves out the first 5 of 30 s.
+    assert list(means.values()) == [pytest.approx(flow["goodput_mbps"], rel=0.1) for flow in flows]
+
+
 def test_the_line_of_a_data_file_is_found_again(written: Path) -> None:
     measured = Measured.load(written)
     assert (measured.test, len(measured.streams("download")), len(measured.streams("upload"))) == (
