@@ -134,7 +134,7 @@ BY_NAME_ONLY = (
     *("fifo", "fixed"),  # pfifo, while nobody turns a knob
     *("pfifo_fast", "prio", "ets"),  # pfifo, where all flows have one priority
     "htb",  # pfifo, without classes
-    *("sfq", "drr", "choke", "sfb", "hhf"),  # of the past, or of a few niches
+    *("sfq", "drr", "choke", "sfb", "hhf", "cebinae"),  # of the past, or of a few niches
 )
 """Queues that a comparison has only where it names them."""
 

@@ -4,6 +4,7 @@
 mod a3c;
 mod bands;
 mod cake;
+mod cebinae;
 mod choke;
 pub mod class;
 mod controlled;
@@ -53,7 +54,7 @@ static KINDS: &[&[&dyn AnyKind]] = &[
     bands::KINDS,
     &[&red::RED, &choke::CHOKE, &pie::PIE, &sfq::SFQ],
     hashed::KINDS,
-    &[&drr::DRR, &htb::HTB],
+    &[&cebinae::CEBINAE, &drr::DRR, &htb::HTB],
     fair::KINDS,
     &[&dualpi2::DUALPI2, &a3c::A3C_L4S],
     controlled::KINDS,
@@ -76,6 +77,7 @@ const VARIANTS: &[&str] = &[
     "choke limit 120 ecn",
     "sfb rehash 1000 db 500",
     "hhf limit 100 admit_bytes 20000",
+    "cebinae limit 60 dt 20ms p 2 pool count_drops",
     "prio bands 4 priomap 2 2 3 3 1 1 0 0 2 limit 50",
     "ets strict 1 quanta 4500 3000 priomap 2 2 1 2 1 2 0 0",
     "prio class 1:1 fwmark 1 queue codel class 1:3 queue fq_codel limit 50",

@@ -11,8 +11,8 @@ pub mod rng;
 
 pub use discipline::{Backlog, Discipline};
 pub use disciplines::{
-    Qdisc, bands, cake, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo, fq_pie,
-    hhf, htb, hush, l4s, outside, pie, pie_ns3, red, sfb, sfq,
+    Qdisc, bands, cake, cebinae, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo,
+    fq_pie, hhf, htb, hush, l4s, outside, pie, pie_ns3, red, sfb, sfq,
 };
 pub use gauges::{
     Admission, Gauges, KnobSet, Knobs, LawGauges, PolicyGauges, SubGauges, TinGauges,

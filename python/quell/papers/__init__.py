@@ -19,6 +19,7 @@ MODULES = {
     "learnqueue": "learnqueue",
     "wqm": "wqm",
     "l4s-tests": "l4s_tests",
+    "cebinae": "cebinae",
 }
 """Name on the command line: module in this package."""
 

@@ -2,6 +2,7 @@
 
 pub mod bands;
 pub mod cake;
+pub mod cebinae;
 pub mod choke;
 pub mod cobalt;
 pub mod codel;
@@ -25,6 +26,7 @@ pub mod sfq;
 
 use bands::Bands;
 use cake::Cake;
+use cebinae::Cebinae;
 use choke::Choke;
 use cobalt::Cobalt;
 use codel::Codel;
@@ -85,6 +87,8 @@ pub enum Qdisc<P> {
     Cobalt(Cobalt<P>),
     /// `pfifo_fast`, `prio`, `ets`, and `drr` with classes.
     Bands(Bands<P>),
+    /// `cebinae`.
+    Cebinae(Cebinae<P>),
     /// `choke`.
     Choke(Choke<P>),
     /// `drr` without classes.
@@ -137,6 +141,8 @@ pub enum Params {
     Cobalt(cobalt::Params),
     /// [`Qdisc::Bands`].
     Bands(bands::Params),
+    /// [`Qdisc::Cebinae`].
+    Cebinae(cebinae::Params),
     /// [`Qdisc::Choke`].
     Choke(choke::Params),
     /// [`Qdisc::Drr`].
@@ -189,6 +195,7 @@ impl<P: Packet> Qdisc<P> {
             Params::Red(p) => Qdisc::Red(Red::new(p)),
             Params::Cobalt(p) => Qdisc::Cobalt(Cobalt::new(p)),
             Params::Bands(p) => Qdisc::Bands(Bands::new(p)),
+            Params::Cebinae(p) => Qdisc::Cebinae(Cebinae::new(p)),
             Params::Choke(p) => Qdisc::Choke(Choke::new(p)),
             Params::Drr(p) => Qdisc::Drr(Drr::new(p)),
             Params::Hhf(p) => Qdisc::Hhf(Hhf::new(p)),
@@ -218,6 +225,7 @@ macro_rules! each {
             Qdisc::Cobalt($q) => $body,
             Qdisc::FqFifo($q) => $body,
             Qdisc::Bands($q) => $body,
+            Qdisc::Cebinae($q) => $body,
             Qdisc::Choke($q) => $body,
             Qdisc::Drr($q) => $body,
             Qdisc::Hhf($q) => $body,

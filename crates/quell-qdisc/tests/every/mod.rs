@@ -10,8 +10,8 @@ use quell_qdisc::packet::TestPacket;
 use quell_qdisc::parts::class::Filter;
 use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{
-    MS, Qdisc, bands, cake, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel, fq_fifo,
-    fq_pie, hhf, htb, hush, l4s, pie, pie_ns3, red, sfb, sfq,
+    MS, Qdisc, bands, cake, cebinae, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel,
+    fq_fifo, fq_pie, hhf, htb, hush, l4s, pie, pie_ns3, red, sfb, sfq,
 };
 
 /// How full a discipline may get.
@@ -26,7 +26,7 @@ pub enum Bound {
 }
 
 /// How many kinds of discipline there are.
-pub const KINDS: usize = 22;
+pub const KINDS: usize = 23;
 
 /// A number per kind. A new kind is added here and to [`every`].
 pub fn index(q: &Qdisc<TestPacket>) -> usize {
@@ -53,6 +53,7 @@ pub fn index(q: &Qdisc<TestPacket>) -> usize {
         Qdisc::Bands(_) => 19,
         Qdisc::Drr(_) => 20,
         Qdisc::Htb(_) => 21,
+        Qdisc::Cebinae(_) => 22,
     }
 }
 
@@ -66,9 +67,10 @@ pub fn parts_flows(q: &Qdisc<TestPacket>) -> bool {
     matches!(q, Qdisc::DualPi2(_) | Qdisc::L4s(_))
 }
 
-/// Whether a flow's packets may overtake each other anyway: of a new heavy hitter's the first wait among the others'.
+/// Whether a flow's packets may overtake each other anyway: of a new heavy hitter's the first wait among the others', and those
+/// of Cebinae's next round go first from shortly before it on.
 pub fn reorders(q: &Qdisc<TestPacket>) -> bool {
-    matches!(q, Qdisc::Hhf(_))
+    matches!(q, Qdisc::Hhf(_) | Qdisc::Cebinae(_))
 }
 
 /// Name, discipline, bound.
@@ -238,6 +240,11 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
         admit_bytes: 20_000,
         ..hhf::Params::default()
     };
+    let cebinae = cebinae::Params {
+        limit: 60,
+        dt: 20 * MS,
+        ..cebinae::Params::default()
+    };
     let bands = bands::Params {
         limit: 60,
         ..bands::Params::prio()
@@ -394,6 +401,16 @@ pub fn built_in() -> Vec<(&'static str, Params, Bound)> {
         ),
         ("sfb", Params::Sfb(sfb), Bound::Packets),
         ("hhf", Params::Hhf(hhf), Bound::Packets),
+        ("cebinae", Params::Cebinae(cebinae.clone()), Bound::Packets),
+        (
+            "cebinae pool",
+            Params::Cebinae(cebinae::Params {
+                pool: true,
+                p: 3,
+                ..cebinae
+            }),
+            Bound::Packets,
+        ),
         ("prio", Params::Bands(bands.clone()), Bound::Packets),
         (
             "ets",

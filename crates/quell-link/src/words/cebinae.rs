@@ -1,0 +1,136 @@
+//! `cebinae`: the rate of its rounds is the link's, and a round's length follows from it.
+
+use quell_qdisc::Nanos;
+use quell_qdisc::cebinae::Params;
+use quell_qdisc::disciplines;
+
+use super::rows::*;
+use super::{Built, Field, Kind, Spec};
+use crate::error::Error;
+
+/// What was given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Words {
+    params: Params,
+    rate: Option<u64>,
+    dt: Option<Nanos>,
+}
+
+impl Words {
+    /// The parameters on a link of this rate.
+    fn params(&self, rate_bps: u64) -> Params {
+        let rate_bps = self.rate.unwrap_or(rate_bps).max(1);
+        let Params { limit, vdt, l, .. } = self.params;
+        let dt = (self.dt).unwrap_or_else(|| Params::round_for(limit, rate_bps, vdt + l));
+        Params {
+            rate_bps,
+            dt,
+            ..self.params.clone()
+        }
+    }
+
+    /// What is wrong on any link: a round that is not given is long enough.
+    fn check(&self) -> Result<(), &'static str> {
+        self.params(10_000_000).check()
+    }
+}
+
+impl Spec for Words {
+    fn build(&self, rate_bps: u64) -> Built {
+        Built::queue(disciplines::Params::Cebinae(self.params(rate_bps)))
+    }
+
+    fn check_on(&self, rate_bps: u64) -> Result<(), Error> {
+        self.params(rate_bps).check().map_err(Error::new)
+    }
+}
+
+pub(super) static CEBINAE: Kind<Words> = Kind {
+    name: "cebinae",
+    summary: "Cebinae: on a saturated link the largest flows are taxed, so that the others can grow",
+    source: "Yu, Sonchack and Liu 2022, github.com/eniac/Cebinae",
+    default: Words::default,
+    options: &[
+        opt(
+            "limit",
+            Field::Count(|p| &mut p.params.limit, 2, MANY),
+            "packets in both queues, half of them in each",
+        ),
+        opt(
+            "rate",
+            Field::MaybeRate(|p| &mut p.rate, 1000, 1_000_000_000_000),
+            "the rate whose use is measured (default: the link's)",
+        ),
+        opt(
+            "dt",
+            Field::MaybeTime(|p| &mut p.dt, Params::SHORTEST, Params::LONGEST),
+            "a round (default: a power of two of nanoseconds in which a full queue drains)",
+        ),
+        opt(
+            "vdt",
+            Field::Time(|p| &mut p.params.vdt, 1, LONG),
+            "step of the clock within a round",
+        ),
+        opt(
+            "l",
+            Field::Time(|p| &mut p.params.l, 0, LONG),
+            "time before a round's end at which rates are computed and the next round's packets go first",
+        ),
+        opt(
+            "p",
+            Field::Count(|p| &mut p.params.p, 1, 1000),
+            "rounds between two choices of the largest flows",
+        ),
+        opt(
+            "tau",
+            Field::Probability(|p| &mut p.params.tau),
+            "share that the largest flows' rate is cut by",
+        ),
+        opt(
+            "delta_port",
+            Field::Probability(|p| &mut p.params.delta_port),
+            "share of the rate that may be unused on a saturated link",
+        ),
+        opt(
+            "delta_flow",
+            Field::Probability(|p| &mut p.params.delta_flow),
+            "share by which flows among the largest may differ from the largest",
+        ),
+        opt(
+            "count_drops",
+            Field::Flag(|p| &mut p.params.count_drops, ""),
+            "buckets also count packets that are dropped, as in the authors' model",
+        ),
+        opt(
+            "pool",
+            Field::Flag(|p| &mut p.params.pool, ""),
+            "the queues share limit instead of having half of it each",
+        ),
+    ],
+    check: Words::check,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Queue;
+
+    fn on(words: &str, rate_bps: u64) -> Params {
+        let queue = Queue::parse(words).expect(words);
+        queue.spec::<Words>().expect("cebinae").params(rate_bps)
+    }
+
+    #[test]
+    fn the_links_rate_and_a_round_that_follows_from_it_are_taken_unless_given() {
+        let slow = on("cebinae limit 250", 100_000_000);
+        assert_eq!((slow.rate_bps, slow.dt), (100_000_000, 1 << 25));
+        let given = on("cebinae rate 50mbit dt 67108864ns", 100_000_000);
+        assert_eq!((given.rate_bps, given.dt), (50_000_000, 1 << 26));
+    }
+
+    #[test]
+    fn a_round_that_is_too_short_for_the_rest_is_refused() {
+        let error = Queue::parse("cebinae dt 1ms l 1ms").expect_err("too short");
+        assert!(error.to_string().contains("dt must exceed"), "{error}");
+    }
+}

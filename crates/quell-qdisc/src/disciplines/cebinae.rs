@@ -1,0 +1,688 @@
+//! Cebinae: on a saturated link the flows that send most are taxed, so that the others can grow, with state for two groups of
+//! flows in place of one queue per flow.
+//!
+//! Sources: Yu, Sonchack and Liu, "Cebinae: Scalable In-network Fairness Augmentation" (SIGCOMM 2022); the authors' model for
+//! ns-3.35, github.com/eniac/Cebinae (commit cebcbdb), `ns/src/traffic-control/model/cebinae-queue-disc.{h,cc}`.
+//!
+//! Time goes in rounds of `dt`. Each group, top and bottom, has a leaky bucket with a rate for the present round and one for
+//! the next: what fits into the present round joins the head queue, what fits into the next joins the tail queue, the rest is
+//! dropped. At a round's end the queues change roles. Every `p` rounds the top flows and both rates are chosen anew.
+//!
+//! In the model a bucket also counts packets that are dropped, so that a flow which does not respond and sends more than the
+//! link carries shuts out its whole group for good. Here it does so only with `count_drops`. Further deviations:
+//! - the model knows which packets are acknowledgements and counts none of them; here a flow is its hash, as in a switch;
+//! - lengths have the link layer's bytes, because they are compared with the link's rate;
+//! - the changes of a round are made at the next packet, each with its own time; nothing can be seen of that;
+//! - a slot of the flow table is compared with the flow's hash of 32 bits, where the model compares a number of the flow.
+
+use crate::parts::hash::rehash;
+use crate::parts::ring::Ring;
+use crate::{Discipline, DropCause, Drops, Gauges, Got, MTU, Nanos, Packet, Rng, SEC, US};
+
+/// Slots of each of the two stages of the flow table (the model's 2^11).
+const SLOTS: usize = 2048;
+/// What the second stage's hash differs by; any number.
+const STAGE_2: u32 = 2022;
+
+/// Parameters, named as in the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Packets in both queues (default 1000).
+    pub limit: u32,
+    /// The link's rate, bit/s (default 10 Mbit/s).
+    pub rate_bps: u64,
+    /// A round (default: [`Params::round_for`] the default limit and rate).
+    pub dt: Nanos,
+    /// A bucket's clock has steps of this (default 1024 ns).
+    pub vdt: Nanos,
+    /// So long before a round's end the next rates are computed, and the tail queue begins to go first (default 65.536 us).
+    pub l: Nanos,
+    /// Rounds from one choice of top flows to the next (default 1).
+    pub p: u32,
+    /// The tax: share that the top flows' rate is cut by, 0..1 (default 0.05).
+    pub tau: f64,
+    /// The link is saturated if it has sent more than 1 - `delta_port` of its capacity, 0..1 (default 0.05).
+    pub delta_port: f64,
+    /// Top flows sent more than 1 - `delta_flow` of what the largest flow sent, 0..1 (default 0.05).
+    pub delta_flow: f64,
+    /// Buckets also count the packets that are dropped, as in the authors' model (default off).
+    pub count_drops: bool,
+    /// Each queue may hold `limit` packets as long as both together do not exceed it; else each holds half (default off).
+    pub pool: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        let (limit, rate_bps) = (1000, 10_000_000);
+        let (vdt, l) = (1024, 65_536);
+        Self {
+            limit,
+            rate_bps,
+            dt: Self::round_for(limit, rate_bps, vdt + l),
+            vdt,
+            l,
+            p: 1,
+            tau: 0.05,
+            delta_port: 0.05,
+            delta_flow: 0.05,
+            count_drops: false,
+            pool: false,
+        }
+    }
+}
+
+impl Params {
+    /// The shortest round.
+    pub const SHORTEST: Nanos = 100 * US;
+    /// The longest round.
+    pub const LONGEST: Nanos = 100 * SEC;
+
+    /// A power of two of nanoseconds in which a full queue drains and `rest` passes, as nearly all rounds of the authors'
+    /// Table 2.
+    pub fn round_for(limit: u32, rate_bps: u64, rest: Nanos) -> Nanos {
+        let bits = u128::from(limit) * u128::from(MTU) * 8;
+        let drain = bits * u128::from(SEC) / u128::from(rate_bps.max(1));
+        let round = (drain + u128::from(rest)).next_power_of_two();
+        let longest = u128::from(Self::LONGEST);
+        (round.min(longest) as Nanos).max(Self::SHORTEST)
+    }
+
+    /// What is out of range, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        if self.limit < 2 {
+            return Err("limit must be at least 2 packets, one for each queue");
+        }
+        if self.rate_bps == 0 || self.p == 0 {
+            return Err("rate and p must be at least 1");
+        }
+        if !(Self::SHORTEST..=Self::LONGEST).contains(&self.dt) || self.vdt == 0 {
+            return Err("dt must be 100us to 100s and vdt at least 1ns");
+        }
+        if self.dt <= self.vdt + self.l {
+            return Err("dt must exceed vdt and l together");
+        }
+        if !share(self.tau) || !share(self.delta_port) || !share(self.delta_flow) {
+            return Err("tau, delta_port and delta_flow must be 0 to 1");
+        }
+        Ok(())
+    }
+
+    /// Bytes that a rate gives in this time.
+    fn bytes_of(rate_bps: u64, time: Nanos) -> u64 {
+        (rate_bps as f64 * time as f64 / 8e9) as u64
+    }
+}
+
+/// Counters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Choices of top flows on a saturated link.
+    pub saturated: u64,
+    /// Those that found the link not saturated.
+    pub unsaturated: u64,
+    /// Packets that went to the tail queue, because the present round was used up.
+    pub delayed: u64,
+    /// Packets dropped because the next round was used up, too.
+    pub filtered: u64,
+    /// Packets dropped because their queue was full.
+    pub overflow: u64,
+}
+
+/// A group of flows behind one leaky bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    /// What arrived since the round began, and what exceeded the rounds before, bytes; never less than what the rate allowed.
+    bytes: u64,
+    /// Rate of the rounds that each queue has, bit/s.
+    rate_bps: [u64; 2],
+    /// Rate from the next round but one on.
+    next_bps: u64,
+    /// Rate that is paid back at the end of this round.
+    paid_bps: u64,
+}
+
+/// Which bucket a packet fits into.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fits {
+    Head,
+    Tail,
+    Nowhere,
+}
+
+impl Group {
+    /// Where a packet fits that arrives `elapsed` after the round's beginning.
+    #[inline]
+    fn place(&mut self, elapsed: Nanos, dt: Nanos, head: usize) -> Fits {
+        let [this, next] = [self.rate_bps[head], self.rate_bps[head ^ 1]];
+        let budget = Params::bytes_of(this, dt);
+        let past_head = self.bytes.saturating_sub(budget);
+        let fits = if past_head == 0 {
+            Fits::Head
+        } else if past_head <= Params::bytes_of(next, dt) {
+            Fits::Tail
+        } else {
+            Fits::Nowhere
+        };
+        let allowed = Params::bytes_of(this, elapsed.min(dt))
+            + Params::bytes_of(next, elapsed.saturating_sub(dt));
+        self.bytes = self.bytes.max(allowed);
+        fits
+    }
+
+    /// A new round: `head` is the queue whose round ends.
+    fn rotate(&mut self, dt: Nanos, head: usize) {
+        self.rate_bps[head] = self.next_bps;
+        let paid = Params::bytes_of(self.paid_bps, dt);
+        self.bytes = self.bytes.saturating_sub(paid);
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let rates = [self.rate_bps[0], self.rate_bps[1], self.paid_bps];
+        rates == [self.next_bps; 3] && (self.bytes == 0 || self.next_bps == 0)
+    }
+}
+
+/// Bytes by flow: a flow has the first free slot of two.
+#[derive(Clone, Debug)]
+struct Table {
+    /// A flow's hash and its bytes; 0 bytes: free.
+    stages: [Box<[(u32, u64)]>; 2],
+}
+
+impl Table {
+    fn new() -> Self {
+        let stage = || vec![(0, 0); SLOTS].into_boxed_slice();
+        Self {
+            stages: [stage(), stage()],
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, flow: u32, len: u32) {
+        for (stage, hash) in self.stages.iter_mut().zip([flow, rehash(flow, STAGE_2)]) {
+            let slot = &mut stage[hash as usize % SLOTS];
+            if slot.1 == 0 || slot.0 == flow {
+                *slot = (flow, slot.1 + u64::from(len));
+                return;
+            }
+        }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &(u32, u64)> {
+        self.stages.iter().flat_map(|stage| stage.iter())
+    }
+
+    /// Puts the flows that sent more than `share` of what the largest did into `top`, in order; their bytes.
+    fn top(&self, share: f64, top: &mut Vec<u32>) -> u64 {
+        let most = self.slots().map(|slot| slot.1).max().unwrap_or(0);
+        let enough = |slot: &&(u32, u64)| slot.1 as f64 > most as f64 * share;
+        top.clear();
+        top.extend(self.slots().filter(enough).map(|slot| slot.0));
+        top.sort_unstable();
+        self.slots().filter(enough).map(|slot| slot.1).sum()
+    }
+
+    fn clear(&mut self) {
+        self.stages.iter_mut().for_each(|stage| stage.fill((0, 0)));
+    }
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Event {
+    /// The queues change roles.
+    Rotate,
+    /// Rates are chosen, and the tail queue goes first.
+    Reconfigure,
+}
+
+/// The queue.
+#[derive(Clone, Debug)]
+pub struct Cebinae<P> {
+    params: Params,
+    stats: Stats,
+    queues: [Ring<P>; 2],
+    bytes: u64,
+    /// The queue of the present round.
+    head: usize,
+    /// The queue that is served first.
+    first: usize,
+    /// When the round began.
+    base: Nanos,
+    /// The clock of the buckets.
+    clock: Nanos,
+    next: (Nanos, Event),
+    /// Rounds since the last choice.
+    rounds: u32,
+    /// Top and bottom.
+    groups: [Group; 2],
+    /// Hashes of the top flows, in order.
+    top: Vec<u32>,
+    table: Table,
+    /// Bytes sent since the last choice.
+    sent: u64,
+}
+
+const TOP: usize = 0;
+const BOTTOM: usize = 1;
+
+impl<P: Packet> Cebinae<P> {
+    /// An empty queue.
+    pub fn new(params: Params) -> Self {
+        debug_assert_eq!(params.check(), Ok(()));
+        let rate = params.rate_bps;
+        let bottom = Group {
+            rate_bps: [rate; 2],
+            next_bps: rate,
+            paid_bps: rate,
+            bytes: 0,
+        };
+        Self {
+            stats: Stats::default(),
+            queues: [Ring::new(), Ring::new()],
+            bytes: 0,
+            head: 0,
+            first: 1,
+            base: 0,
+            clock: 0,
+            next: (params.dt + params.vdt + params.l, Event::Rotate),
+            rounds: 1,
+            groups: [Group::default(), bottom],
+            top: Vec::with_capacity(2 * SLOTS),
+            table: Table::new(),
+            sent: 0,
+            params,
+        }
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Makes the changes that are due.
+    #[inline]
+    fn keep_time(&mut self, now: Nanos) {
+        if now >= self.next.0 {
+            self.catch_up(now);
+        }
+    }
+
+    #[cold]
+    fn catch_up(&mut self, now: Nanos) {
+        self.skip_idle_rounds(now);
+        let (dt, l) = (self.params.dt, self.params.l);
+        while now >= self.next.0 {
+            match self.next {
+                (at, Event::Rotate) => {
+                    for group in &mut self.groups {
+                        group.rotate(dt, self.head);
+                    }
+                    self.base += dt;
+                    self.head ^= 1;
+                    self.next = (at + dt - l, Event::Reconfigure);
+                }
+                (at, Event::Reconfigure) => {
+                    self.reconfigure();
+                    self.next = (at + l, Event::Rotate);
+                    if self.sent == 0 {
+                        self.skip_idle_rounds(now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Skips rounds that change nothing: both queues come round to where they were after an even number of choices.
+    fn skip_idle_rounds(&mut self, now: Nanos) {
+        let idle = self.is_empty() && self.sent == 0 && self.top.is_empty();
+        if idle && self.groups.iter().all(Group::is_at_rest) {
+            let cycle = 2 * u64::from(self.params.p) * self.params.dt;
+            let skipped = now.saturating_sub(self.next.0) / cycle * cycle;
+            self.base += skipped;
+            self.next.0 += skipped;
+        }
+    }
+
+    fn reconfigure(&mut self) {
+        self.first = self.head ^ 1;
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(self.params.p) {
+            self.rounds = 0;
+            self.choose();
+        }
+        for group in &mut self.groups {
+            group.paid_bps = group.rate_bps[self.head];
+        }
+    }
+
+    /// Chooses top flows and rates by what was sent in the last `p` rounds.
+    fn choose(&mut self) {
+        let Params { rate_bps, .. } = self.params;
+        let time = self.params.dt as f64 * f64::from(self.params.p) / SEC as f64;
+        let capacity = rate_bps as f64 * time * (1.0 - self.params.delta_port);
+        let top_bps = if (self.sent * 8) as f64 > capacity {
+            self.stats.saturated += 1;
+            let bytes = (self.table).top(1.0 - self.params.delta_flow, &mut self.top);
+            let rest = 1.0 - self.params.tau;
+            let taxed = (bytes as f64 * rest).floor() * 8.0 / time;
+            taxed.min(rate_bps as f64 * rest) as u64
+        } else {
+            self.stats.unsaturated += 1;
+            self.top.clear();
+            0
+        };
+        self.groups[TOP].next_bps = top_bps;
+        self.groups[BOTTOM].next_bps = rate_bps - top_bps;
+        if self.sent > 0 {
+            self.table.clear();
+            self.sent = 0;
+        }
+    }
+
+    /// Is there room for one more packet in this queue?
+    #[inline]
+    fn has_room(&self, queue: usize) -> bool {
+        match self.params.pool {
+            true => self.len() < self.params.limit as usize,
+            false => self.queues[queue].len() < self.params.limit as usize / 2,
+        }
+    }
+}
+
+impl<P: Packet> Discipline<P> for Cebinae<P> {
+    #[inline]
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+        self.keep_time(now);
+        if now.saturating_sub(self.clock) >= self.params.vdt {
+            self.clock = now;
+        }
+        let is_top = self.top.binary_search(&packet.flow_hash()).is_ok();
+        let group = if is_top { TOP } else { BOTTOM };
+        let elapsed = self.clock.saturating_sub(self.base);
+        let fits = self.groups[group].place(elapsed, self.params.dt, self.head);
+        let queue = if fits == Fits::Head {
+            self.head
+        } else {
+            self.head ^ 1
+        };
+        let cause = match fits {
+            Fits::Nowhere => Some(DropCause::Early),
+            _ if !self.has_room(queue) => Some(DropCause::Overflow),
+            _ => None,
+        };
+        if cause.is_none() || self.params.count_drops {
+            self.groups[group].bytes += u64::from(packet.len());
+        }
+        self.stats.delayed += u64::from(fits == Fits::Tail);
+        self.stats.filtered += u64::from(cause == Some(DropCause::Early));
+        self.stats.overflow += u64::from(cause == Some(DropCause::Overflow));
+        if let Some(cause) = cause {
+            return drops.drop(now, packet, cause);
+        }
+        self.bytes += u64::from(packet.len());
+        self.queues[queue].push(packet).set_enqueued(now);
+    }
+
+    #[inline]
+    fn dequeue<D: Drops<P>>(&mut self, now: Nanos, _rng: &mut Rng, _drops: &mut D) -> Got<P> {
+        self.keep_time(now);
+        let [first, second] = [self.first, self.first ^ 1];
+        let packet = self.queues[first].pop();
+        let Some(packet) = packet.or_else(|| self.queues[second].pop()) else {
+            return Got::Empty;
+        };
+        self.bytes -= u64::from(packet.len());
+        self.sent += u64::from(packet.len());
+        self.table.count(packet.flow_hash(), packet.len());
+        Got::Packet(packet)
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queues.iter().map(Ring::len).sum()
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
+        gauges.limit_packets = self.params.limit;
+        let heads = self.queues.iter().filter_map(Ring::front);
+        gauges.head_age = heads.map(|p| now - p.enqueued()).max().unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::TestPacket;
+    use crate::{Ecn, MS};
+
+    /// 8 Mbit/s are 1000 bytes a millisecond, and a round has 10.
+    fn params() -> Params {
+        Params {
+            rate_bps: 8_000_000,
+            dt: 10 * MS,
+            vdt: 1,
+            l: 100 * US,
+            ..Params::default()
+        }
+    }
+
+    struct Bed {
+        q: Cebinae<TestPacket>,
+        rng: Rng,
+        dropped: Vec<(TestPacket, DropCause)>,
+        id: u64,
+    }
+
+    impl Bed {
+        fn new(params: Params) -> Self {
+            assert_eq!(params.check(), Ok(()));
+            Self {
+                q: Cebinae::new(params),
+                rng: Rng::new(1, "cebinae"),
+                dropped: Vec::new(),
+                id: 0,
+            }
+        }
+        fn put(&mut self, now: Nanos, flow: u32, n: u32) {
+            for _ in 0..n {
+                self.id += 1;
+                let packet = TestPacket::new(self.id, 1000, flow, Ecn::NotEct);
+                self.q.offer(now, packet, &mut self.rng, &mut self.dropped);
+            }
+        }
+        fn take(&mut self, now: Nanos) -> Option<TestPacket> {
+            match self.q.take(now, &mut self.rng, &mut self.dropped).0 {
+                Got::Packet(packet) => Some(packet),
+                _ => None,
+            }
+        }
+        /// Offers and sends for `ms` from `from` on: each millisecond a packet leaves, and so many arrive of each flow.
+        fn run(&mut self, from: u64, ms: u64, arrivals: &[(u32, u32)]) {
+            for at in from..from + ms {
+                for &(flow, n) in arrivals {
+                    self.put(at * MS, flow, n);
+                }
+                self.take(at * MS);
+            }
+        }
+        fn rates(&self) -> [u64; 2] {
+            self.q.groups.map(|group| group.next_bps)
+        }
+    }
+
+    #[test]
+    fn a_round_lasts_as_long_as_a_full_queue_drains_rounded_up_to_a_power_of_two() {
+        // 1000 * 1514 * 8 bits at 10 Mbit/s take 1.2 s; 2^31 ns are 2.1 s.
+        assert_eq!(Params::round_for(1000, 10_000_000, 0), 1 << 31);
+        // Row 0 of Table 2 has 2^26 ns for 250 packets at 100 Mbit/s; 2^25 would do.
+        assert_eq!(Params::round_for(250, 100_000_000, 100_001), 1 << 25);
+        assert_eq!(Params::round_for(2, 1 << 40, 0), Params::SHORTEST);
+        assert_eq!(Params::round_for(u32::MAX, 1, 0), Params::LONGEST);
+    }
+
+    #[test]
+    fn what_exceeds_a_round_waits_for_the_next_and_what_exceeds_both_is_dropped() {
+        let mut bed = Bed::new(Params {
+            limit: 1000,
+            ..params()
+        });
+        // 10 packets are the budget of a round; a packet passes as long as the count before it does not exceed the budget.
+        bed.put(0, 1, 30);
+        assert_eq!(bed.q.queues.each_ref().map(Ring::len), [11, 10]);
+        assert_eq!((bed.q.stats.delayed, bed.q.stats.filtered), (10, 9));
+        assert!(bed.dropped.iter().all(|drop| drop.1 == DropCause::Early));
+    }
+
+    #[test]
+    fn an_overload_leaves_the_link_busy_unless_buckets_count_drops() {
+        // Twice the link's rate for a second, then for another one.
+        for (count_drops, sent) in [(false, 900..1001), (true, 0..60)] {
+            let mut bed = Bed::new(Params {
+                count_drops,
+                ..params()
+            });
+            bed.run(0, 1000, &[(1, 2)]);
+            let arrived = bed.id;
+            let kept = bed.q.len() as u64;
+            bed.run(1000, 1000, &[(1, 2)]);
+            let dropped = bed.dropped.iter().filter(|(p, _)| p.id > arrived).count() as u64;
+            let out = bed.id - arrived - dropped + kept - bed.q.len() as u64;
+            assert!(sent.contains(&out), "{count_drops}: {out}");
+        }
+    }
+
+    #[test]
+    fn each_queue_holds_half_of_the_limit_unless_they_share_it() {
+        for (pool, lengths) in [(false, [5, 5]), (true, [10, 0])] {
+            let mut bed = Bed::new(Params {
+                limit: 10,
+                count_drops: true,
+                pool,
+                ..params()
+            });
+            bed.put(0, 1, 20);
+            assert_eq!(bed.q.queues.each_ref().map(Ring::len), lengths, "{pool}");
+            assert_eq!(bed.q.stats.overflow, 10);
+        }
+    }
+
+    #[test]
+    fn the_largest_flow_of_a_saturated_link_is_taxed() {
+        let mut bed = Bed::new(params());
+        bed.run(0, 22, &[(7, 1)]);
+        assert_eq!((bed.q.stats.saturated, bed.q.top.as_slice()), (1, &[7][..]));
+        // The first choice, two rounds after the beginning, saw 21 packets: more than the link's rate less 5 %.
+        assert_eq!(bed.rates(), [7_600_000, 400_000]);
+        // The second one sees ten, seven of which are flow 7's: 7000 bytes less 5 % in 10 ms.
+        bed.run(22, 6, &[(7, 1)]);
+        bed.run(28, 4, &[(9, 1)]);
+        assert_eq!((bed.q.stats.saturated, bed.q.top.as_slice()), (2, &[7][..]));
+        assert_eq!(bed.rates(), [5_320_000, 2_680_000]);
+    }
+
+    #[test]
+    fn top_flows_are_those_within_delta_flow_of_the_largest() {
+        let mut table = Table::new();
+        for (flow, len) in [(5, 1000), (3, 951), (8, 950), (4, 10)] {
+            table.count(flow, len);
+        }
+        let mut top = Vec::new();
+        // More than 950: flow 8 is not among them.
+        assert_eq!(table.top(0.95, &mut top), 1951);
+        assert_eq!(top, [3, 5]);
+        table.clear();
+        assert_eq!(table.top(0.95, &mut top), 0);
+        assert!(top.is_empty());
+    }
+
+    #[test]
+    fn a_flow_whose_slots_are_taken_is_not_counted() {
+        let mut table = Table::new();
+        let crowd = |stage: usize| {
+            let hash = move |flow: u32| [flow, rehash(flow, STAGE_2)][stage] as usize % SLOTS;
+            move |other: &u32| hash(*other) == hash(1)
+        };
+        let first = (2..).find(crowd(0)).expect("one that shares the slot");
+        table.count(first, 100);
+        table.count(1, 100);
+        assert_eq!(table.slots().filter(|slot| slot.1 > 0).count(), 2);
+        table.clear();
+        // The first stage's slot is flow `first`'s, the second one's is of a flow that found its own first slot taken.
+        let second = (2..1 << 24).find(|f| crowd(1)(f) && !crowd(0)(f));
+        let second = second.expect("one that shares the second slot");
+        table.count(first, 100);
+        table.stages[1][rehash(1, STAGE_2) as usize % SLOTS] = (second, 100);
+        table.count(1, 100);
+        assert!(table.slots().all(|slot| slot.0 != 1));
+    }
+
+    #[test]
+    fn an_unsaturated_link_has_no_top_flows() {
+        let mut bed = Bed::new(params());
+        bed.run(0, 20, &[(7, 1)]);
+        for at in 20..40 {
+            bed.put(at * MS, 7, u32::from(at % 2 == 0));
+            bed.take(at * MS);
+        }
+        bed.put(41 * MS, 7, 1);
+        assert!(bed.q.top.is_empty());
+        assert_eq!(bed.rates(), [0, 8_000_000]);
+    }
+
+    #[test]
+    fn the_tail_queue_goes_first_from_l_before_the_rounds_end_on() {
+        let mut bed = Bed::new(Params { p: 100, ..params() });
+        // The first round ends at dt + vdt + l, and the next change of priority is dt - l later.
+        let end = 10 * MS + 1 + 100 * US;
+        bed.put(end, 1, 12);
+        let first = bed.take(end).expect("a packet").id;
+        assert_eq!(first, 1);
+        let before = end + 10 * MS - 100 * US - 1;
+        assert_eq!(bed.take(before).expect("a packet").id, 2);
+        let tail = bed.take(before + 1).expect("a packet").id;
+        assert!(tail > 10, "{tail}");
+    }
+
+    #[test]
+    fn idle_rounds_leave_it_as_if_each_had_been_made() {
+        for p in [1, 3] {
+            let after = |idle: &[u64]| {
+                let mut bed = Bed::new(Params { p, ..params() });
+                bed.run(0, 50, &[(7, 2), (9, 1)]);
+                while bed.take(100 * MS).is_some() {}
+                for &at in idle {
+                    bed.take(at * MS);
+                }
+                bed.put(3_600_000 * MS, 7, 3);
+                let q = &bed.q;
+                (q.head, q.first, q.base, q.next, q.rounds, bed.rates())
+            };
+            let often: Vec<u64> = (101..3_600_000).step_by(7).collect();
+            assert_eq!(after(&[]), after(&often), "{p}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named() {
+        let wrong = |change: fn(&mut Params)| {
+            let mut p = params();
+            change(&mut p);
+            p.check().expect_err("wrong")
+        };
+        assert!(wrong(|p| p.limit = 1).starts_with("limit"));
+        assert!(wrong(|p| p.p = 0).starts_with("rate and p"));
+        assert!(wrong(|p| p.dt = 1).starts_with("dt must be"));
+        assert!(wrong(|p| p.l = p.dt).starts_with("dt must exceed"));
+        assert!(wrong(|p| p.tau = f64::NAN).starts_with("tau"));
+    }
+}
