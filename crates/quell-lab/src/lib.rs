@@ -5,3 +5,4 @@ pub mod coupled;
 pub mod env;
 pub mod episode;
 pub mod lfq;
+pub mod team;

@@ -1,22 +1,31 @@
 //! `quell._core.Environments`: worlds that wait for actions, stepped over all cores with the interpreter's lock released.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
 use quell_lab::env::{Actions, Env, Knob, READINGS, Reading, Reward, Task, Vary};
+use quell_lab::team::Team;
 use quell_link::Error;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
+/// Pieces of a vector for each thread, so that one whose environments have less to do takes more of them.
+const PIECES: usize = 4;
+
 /// Environments of one task, numbered from 0.
 #[pyclass(module = "quell._core")]
 pub struct Environments {
-    task: Task,
-    envs: Vec<Env>,
+    task: Arc<Task>,
+    /// The environments, so many a piece.
+    team: Team<Piece>,
+    per_piece: usize,
+    len: usize,
+    names: Vec<Py<PyString>>,
     /// Actions as they came, and as the task takes them.
     indices: Vec<i64>,
     shares: Vec<f32>,
@@ -24,8 +33,17 @@ pub struct Environments {
     observations: Vec<f32>,
     rewards: Vec<f64>,
     over: Vec<u8>,
-    /// The calling thread works too: one thread less than cores in use; None: it works alone.
-    helpers: Option<ThreadPool>,
+}
+
+/// Some of the environments, and what their steps take and bring.
+struct Piece {
+    task: Arc<Task>,
+    envs: Vec<Env>,
+    actions: Vec<f64>,
+    seen: Vec<f32>,
+    rewards: Vec<f64>,
+    over: Vec<u8>,
+    result: Result<(), Error>,
 }
 
 #[pymethods]
@@ -36,6 +54,7 @@ impl Environments {
         threads = 0))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
+        py: Python<'_>,
         scenario: &Scenario,
         queue: String,
         seeds: Vec<u64>,
@@ -74,29 +93,48 @@ impl Environments {
             vary: ranges,
         };
         let task = task.checked().map_err(input_error)?;
-        let n = seeds.len();
-        let agents = n * task.agents();
-        let envs = seeds.iter().map(|&seed| Env::new(&task, seed));
-        let cores = match threads {
+        let (n, agents, width) = (seeds.len(), task.agents(), task.width());
+        let task = Arc::new(task);
+        let threads = match threads {
             0 => rayon::current_num_threads(),
             threads => threads,
         };
-        let helpers = match cores.min(n) {
-            0 | 1 => None,
-            threads => {
-                let pool = ThreadPoolBuilder::new().num_threads(threads - 1).build();
-                Some(pool.map_err(input_error)?)
-            }
+        let threads = threads.min(n).max(1);
+        let per_piece = match threads {
+            1 => n,
+            threads => n.div_ceil(PIECES * threads),
         };
+        let per_piece = per_piece.max(1);
+        let piece = |seeds: &[u64]| -> Result<Piece, Error> {
+            let envs: Result<Vec<_>, _> = seeds.iter().map(|&s| Env::new(&task, s)).collect();
+            let rows = seeds.len() * agents;
+            Ok(Piece {
+                task: task.clone(),
+                envs: envs?,
+                actions: vec![0.0; rows],
+                seen: vec![0.0; rows * width],
+                rewards: vec![0.0; rows],
+                over: vec![0; seeds.len()],
+                result: Ok(()),
+            })
+        };
+        let pieces: Result<_, _> = seeds.chunks(per_piece).map(piece).collect();
+        let team = Team::new(pieces.map_err(input_error)?, threads, Piece::step);
+        let rows = n * agents;
         Ok(Self {
-            envs: envs.collect::<Result<_, _>>().map_err(input_error)?,
-            indices: vec![0; agents],
-            shares: vec![0.0; agents],
-            actions: vec![0.0; agents],
-            observations: vec![0.0; agents * task.width()],
-            rewards: vec![0.0; agents],
+            team: team.map_err(input_error)?,
+            per_piece,
+            len: n,
+            names: READINGS
+                .iter()
+                .map(|i| PyString::intern(py, i.name).unbind())
+                .collect(),
+            indices: vec![0; rows],
+            shares: vec![0.0; rows],
+            actions: vec![0.0; rows],
+            observations: vec![0.0; rows * width],
+            rewards: vec![0.0; rows],
             over: vec![0; n],
-            helpers,
             task,
         })
     }
@@ -114,35 +152,52 @@ impl Environments {
     }
 
     /// Gives environment `index` a new seed and begins an episode.
-    fn seed(&mut self, index: usize, seed: u64) -> PyResult<()> {
-        *self.at(index)? = Env::new(&self.task, seed).map_err(input_error)?;
+    fn seed(&self, index: usize, seed: u64) -> PyResult<()> {
+        let fresh = Env::new(&self.task, seed).map_err(input_error)?;
+        let (mut piece, at) = self.at(index)?;
+        piece.envs[at] = fresh;
         Ok(())
     }
 
     /// Begins the next episode of environment `index`.
-    fn reset(&mut self, index: usize) -> PyResult<()> {
-        self.at(index)?;
-        self.envs[index].reset(&self.task).map_err(input_error)
+    fn reset(&self, index: usize) -> PyResult<()> {
+        let (mut piece, at) = self.at(index)?;
+        piece.envs[at].reset(&self.task).map_err(input_error)
     }
 
     /// Everything that an agent of environment `index` read of its last period, by name.
     #[pyo3(signature = (index, agent = 0))]
-    fn readings(&mut self, index: usize, agent: usize) -> PyResult<BTreeMap<&'static str, f64>> {
+    fn readings<'py>(
+        &self,
+        py: Python<'py>,
+        index: usize,
+        agent: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
         if agent >= self.task.agents() {
             return Err(PyValueError::new_err(format!("there is no agent {agent}")));
         }
-        let all = *self.at(index)?.readings(agent);
-        Ok(READINGS
-            .iter()
-            .map(|i| (i.name, all.get(i.reading)))
-            .collect())
+        let all = {
+            let (piece, at) = self.at(index)?;
+            *piece.envs[at].readings(agent)
+        };
+        let dict = PyDict::new(py);
+        for (info, name) in READINGS.iter().zip(&self.names) {
+            dict.set_item(name.bind(py), all.get(info.reading))?;
+        }
+        Ok(dict)
     }
 
     /// Writes what is seen now, float32, row by row.
     fn observe(&mut self, py: Python<'_>, observations: PyBuffer<f32>) -> PyResult<()> {
         let (agents, width) = (self.task.agents(), self.task.width());
-        for (i, out) in self.observations.chunks_mut(width).enumerate() {
-            self.envs[i / agents].observe(&self.task, i % agents, out);
+        let rows = self
+            .observations
+            .chunks_mut(self.per_piece * agents * width);
+        for (i, out) in rows.enumerate() {
+            let piece = self.team.piece(i);
+            for (k, out) in out.chunks_mut(width).enumerate() {
+                piece.envs[k / agents].observe(&self.task, k % agents, out);
+            }
         }
         observations.copy_from_slice(py, &self.observations)
     }
@@ -182,11 +237,16 @@ impl Environments {
 }
 
 impl Environments {
-    fn at(&mut self, index: usize) -> PyResult<&mut Env> {
-        let n = self.envs.len();
-        self.envs.get_mut(index).ok_or_else(|| {
-            PyValueError::new_err(format!("there is no environment {index} among {n}"))
-        })
+    /// The piece of environment `index`, and its place there.
+    fn at(&self, index: usize) -> PyResult<(MutexGuard<'_, Piece>, usize)> {
+        if index >= self.len {
+            return Err(PyValueError::new_err(format!(
+                "there is no environment {index} among {}",
+                self.len
+            )));
+        }
+        let piece = self.team.piece(index / self.per_piece);
+        Ok((piece, index % self.per_piece))
     }
 
     fn run(
@@ -196,82 +256,48 @@ impl Environments {
         rewards: &PyBuffer<f64>,
         over: &PyBuffer<u8>,
     ) -> PyResult<()> {
-        for (env, actions) in self
-            .envs
-            .iter()
-            .zip(self.actions.chunks(self.task.agents()))
-        {
-            for &action in actions {
-                if !env.over() {
-                    self.task.check_action(action).map_err(input_error)?;
+        let agents = self.task.agents();
+        let (rows, width) = (self.per_piece * agents, self.task.width());
+        // All of them before any acts.
+        for (i, actions) in self.actions.chunks(rows).enumerate() {
+            let mut piece = self.team.piece(i);
+            for (env, actions) in piece.envs.iter().zip(actions.chunks(agents)) {
+                for &action in actions {
+                    if !env.over() {
+                        self.task.check_action(action).map_err(input_error)?;
+                    }
                 }
             }
+            piece.actions.copy_from_slice(actions);
         }
-        py.detach(|| self.step_all()).map_err(input_error)?;
+        let team = &self.team;
+        py.detach(|| team.round());
+        for i in 0..team.pieces() {
+            let piece = &mut *team.piece(i);
+            std::mem::replace(&mut piece.result, Ok(())).map_err(input_error)?;
+            let (row, env) = (i * rows, i * self.per_piece);
+            self.observations[row * width..][..piece.seen.len()].copy_from_slice(&piece.seen);
+            self.rewards[row..][..piece.rewards.len()].copy_from_slice(&piece.rewards);
+            self.over[env..][..piece.over.len()].copy_from_slice(&piece.over);
+        }
         observations.copy_from_slice(py, &self.observations)?;
         rewards.copy_from_slice(py, &self.rewards)?;
         over.copy_from_slice(py, &self.over)
     }
-
-    /// Every thread steps an equal share of the environments.
-    fn step_all(&mut self) -> Result<(), Error> {
-        let threads = 1 + self.helpers.as_ref().map_or(0, |p| p.current_num_threads());
-        let share = self.envs.len().div_ceil(threads).max(1);
-        let task = &self.task;
-        let agents = share * task.agents();
-        let mut results = vec![Ok(()); threads];
-        let mut parts = self
-            .envs
-            .chunks_mut(share)
-            .zip(self.actions.chunks(agents))
-            .zip(self.observations.chunks_mut(agents * task.width()))
-            .zip(self.rewards.chunks_mut(agents))
-            .zip(self.over.chunks_mut(share))
-            .zip(&mut results)
-            .map(
-                |(((((envs, actions), seen), rewards), over), result)| Part {
-                    envs,
-                    actions,
-                    seen,
-                    rewards,
-                    over,
-                    result,
-                },
-            );
-        let Some(mine) = parts.next() else {
-            return Ok(());
-        };
-        match &self.helpers {
-            None => mine.step(task),
-            Some(pool) => pool.in_place_scope(|scope| {
-                for part in parts {
-                    scope.spawn(move |_| part.step(task));
-                }
-                mine.step(task);
-            }),
-        }
-        results.into_iter().collect()
-    }
 }
 
-/// What one thread does of a step.
-struct Part<'a> {
-    envs: &'a mut [Env],
-    actions: &'a [f64],
-    seen: &'a mut [f32],
-    rewards: &'a mut [f64],
-    over: &'a mut [u8],
-    result: &'a mut Result<(), Error>,
-}
-
-impl Part<'_> {
-    fn step(self, task: &Task) {
+impl Piece {
+    fn step(&mut self) {
+        let task = &*self.task;
+        // Stays, if a step does not return.
+        self.result = Err(Error::new("a step failed"));
+        let mut result = Ok(());
         let (agents, width) = (task.agents(), task.width());
         let acts = self.actions.chunks(agents);
-        let mut seen = self.seen.chunks_mut(width).zip(self.rewards);
-        for ((env, actions), over) in self.envs.iter_mut().zip(acts).zip(self.over) {
+        let mut seen = self.seen.chunks_mut(width).zip(&mut self.rewards);
+        for ((env, actions), over) in self.envs.iter_mut().zip(acts).zip(&mut self.over) {
             if let Err(error) = env.step(task, actions) {
-                *self.result = Err(error);
+                result = Err(error);
             }
             for (agent, (seen, reward)) in seen.by_ref().take(agents).enumerate() {
                 env.observe(task, agent, seen);
@@ -279,6 +305,7 @@ impl Part<'_> {
             }
             *over = u8::from(env.over());
         }
+        self.result = result;
     }
 }
 

@@ -1,0 +1,203 @@
+//! Threads that share out short pieces of work round after round. A thread that has just worked looks for the next round for a
+//! while before it sleeps, because waking one takes as long as stepping some 20 environments.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a thread looks for the next round. Between two steps of a vector a program needs some 10 us, and longer if it learns:
+/// then sleeping costs little in comparison.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// Pieces of work, and the threads that help with them.
+pub struct Team<W> {
+    shared: Arc<Shared<W>>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+struct Shared<W> {
+    pieces: Vec<Mutex<W>>,
+    work: fn(&mut W),
+    /// The next piece to take.
+    next: AtomicUsize,
+    /// Pieces that are not done yet.
+    left: AtomicUsize,
+    /// The number of the round; sleeping threads wait for it to change.
+    round: AtomicUsize,
+    asleep: Mutex<usize>,
+    wake: Condvar,
+    over: AtomicBool,
+}
+
+impl<W: Send + 'static> Team<W> {
+    /// A round is `work` on each of the pieces, by `threads` threads, the calling one among them.
+    ///
+    /// # Errors
+    /// If the system has no more threads.
+    pub fn new(pieces: Vec<W>, threads: usize, work: fn(&mut W)) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            next: AtomicUsize::new(pieces.len()),
+            pieces: pieces.into_iter().map(Mutex::new).collect(),
+            work,
+            left: AtomicUsize::new(0),
+            round: AtomicUsize::new(0),
+            asleep: Mutex::new(0),
+            wake: Condvar::new(),
+            over: AtomicBool::new(false),
+        });
+        let mut team = Self {
+            shared,
+            helpers: Vec::new(),
+        };
+        for _ in 1..threads {
+            let shared = team.shared.clone();
+            let thread = std::thread::Builder::new().name("quell".into());
+            team.helpers.push(thread.spawn(move || shared.help())?);
+        }
+        Ok(team)
+    }
+
+    /// A piece, between rounds.
+    pub fn piece(&self, index: usize) -> MutexGuard<'_, W> {
+        lock(&self.shared.pieces[index])
+    }
+
+    /// How many pieces there are.
+    pub fn pieces(&self) -> usize {
+        self.shared.pieces.len()
+    }
+
+    /// Works on every piece.
+    pub fn round(&self) {
+        let shared = &*self.shared;
+        shared.left.store(shared.pieces.len(), Ordering::Relaxed);
+        shared.next.store(0, Ordering::Release);
+        if !self.helpers.is_empty() {
+            // Changed under the lock, so that nobody falls asleep between a look at it and the call.
+            let asleep = lock(&shared.asleep);
+            shared.round.fetch_add(1, Ordering::Release);
+            if *asleep > 0 {
+                shared.wake.notify_all();
+            }
+        }
+        shared.take_part();
+        let mut looks = 0u32;
+        while shared.left.load(Ordering::Acquire) > 0 {
+            pause(&mut looks);
+        }
+    }
+}
+
+impl<W> Drop for Team<W> {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Release);
+        {
+            let _asleep = lock(&self.shared.asleep);
+            self.shared.round.fetch_add(1, Ordering::Release);
+            self.shared.wake.notify_all();
+        }
+        for helper in self.helpers.drain(..) {
+            let _ = helper.join();
+        }
+    }
+}
+
+impl<W> Shared<W> {
+    /// Takes pieces until there are none.
+    fn take_part(&self) {
+        while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::AcqRel)) {
+            // Also where the work panics.
+            let _done = Done(&self.left);
+            (self.work)(&mut lock(piece));
+        }
+    }
+
+    fn help(&self) {
+        let mut seen = 0;
+        loop {
+            seen = self.wait(seen);
+            if self.over.load(Ordering::Acquire) {
+                return;
+            }
+            self.take_part();
+        }
+    }
+
+    /// Waits for a round after this one, and gives its number.
+    fn wait(&self, seen: usize) -> usize {
+        let (start, mut looks) = (Instant::now(), 0);
+        while start.elapsed() < LOOK {
+            let round = self.round.load(Ordering::Acquire);
+            if round != seen {
+                return round;
+            }
+            pause(&mut looks);
+        }
+        let mut asleep = lock(&self.asleep);
+        *asleep += 1;
+        while self.round.load(Ordering::Acquire) == seen {
+            asleep = self
+                .wake
+                .wait(asleep)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *asleep -= 1;
+        self.round.load(Ordering::Acquire)
+    }
+}
+
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Looks again soon; now and then leaves the core to others, who may have the work that is waited for.
+fn pause(looks: &mut u32) {
+    *looks += 1;
+    if looks.is_multiple_of(32) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_is_worked_on_once_a_round_also_after_a_sleep() {
+        for threads in [1, 2, 5] {
+            let team = Team::new(vec![0u32; 7], threads, |n| *n += 1).unwrap();
+            for round in 1..=2000 {
+                team.round();
+                let all: Vec<u32> = (0..team.pieces()).map(|i| *team.piece(i)).collect();
+                assert_eq!(all, [round; 7], "{threads} threads");
+                if round % 500 == 0 {
+                    std::thread::sleep(20 * LOOK);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_helper_that_panics_ends_neither_the_round_nor_the_others_work() {
+        let team = Team::new((0..64).collect::<Vec<u32>>(), 3, |n| {
+            assert!(*n != 5 || std::thread::current().name() != Some("quell"));
+            *n += 1;
+        })
+        .unwrap();
+        team.round();
+        for i in (0..64).filter(|i| *i != 5) {
+            assert_eq!(*team.piece(i), i as u32 + 1);
+        }
+    }
+}
