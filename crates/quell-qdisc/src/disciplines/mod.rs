@@ -427,7 +427,7 @@ mod tests {
             let now = 10 * MS * Nanos::from(round);
             let packet = |k: u32| {
                 let id = u64::from(3 * round + k);
-                TestPacket::new(id, 1514, round % 7 << 28, Ecn::NotEct)
+                TestPacket::new(id, 1514, (round % 7) << 28, Ecn::NotEct)
             };
             let taken = in_runs
                 && q.offer_run(now, 1514, 3, packet, &mut rng, &mut drops)
