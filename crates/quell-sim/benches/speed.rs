@@ -3,7 +3,8 @@
 //! SACK TCP with everything on, probes on, ECN off, base RTT 20 ms (flow i: + i * 7 us), 2 s warm-up, five repeats of at least
 //! 0.1 s of CPU time each, of which the median counts. Options: `--quick` (the plain FIFO alone), `--only cubic/100/10` (cells by
 //! congestion control, Mbit/s, flows), `--scenario wifi-house` (a built-in one alone), `--json`, `--until 7` (no clock: the
-//! first cell up to so many simulated seconds, and how many packets that were, for `benches/instructions`).
+//! first cell up to so many simulated seconds, and how many packets that were, for `benches/instructions`), `--worlds` (worlds of
+//! 1,000 to 65,000 flows alone).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -227,6 +228,70 @@ fn built_in(name: &str) -> f64 {
     speeds[REPEATS / 2]
 }
 
+/// A world of so many flows, each with 1 Mbit/s of the link and room for one packet in the queue: with more flows nothing changes
+/// for a flow, so that what a packet costs shows what the size of a world does.
+struct Size {
+    /// Million packets per CPU-second.
+    speed: f64,
+    /// Bytes of memory per flow once all have sent: what the process has grown by (Linux; else 0).
+    bytes: f64,
+    /// Microseconds per flow to build it.
+    build_us: f64,
+}
+
+fn size(flows: u32) -> Size {
+    let cell = Cell::new("newreno", flows.into(), flows, "", None);
+    let mut given = scenario(&cell);
+    for (i, flow) in given.flows.iter_mut().enumerate() {
+        flow.rtt = 20 * MS + (i % 1000) as Nanos * 7 * US;
+    }
+    let queue = Queue::parse(&format!("pfifo limit {flows}")).expect("words");
+    let (given, before) = (Arc::new(given), resident());
+    let clock = ProcessTime::now();
+    let mut world = World::with_queue(given, &queue, 1, None).expect("a valid scenario");
+    let build_us = clock.elapsed().as_secs_f64() * 1e6 / f64::from(flows);
+    world.run_until(2 * SEC);
+    let bytes = (resident() - before).max(0.0) / f64::from(flows);
+    let mut speeds: Vec<f64> = (0..REPEATS)
+        .map(|_| {
+            let (before, clock) = (world.packets(), ProcessTime::now());
+            let mut cpu = 0.0;
+            while cpu < LEAST_S {
+                world.run_until(world.now() + 20 * MS);
+                cpu = clock.elapsed().as_secs_f64();
+            }
+            (world.packets() - before) as f64 / cpu / 1e6
+        })
+        .collect();
+    speeds.sort_by(f64::total_cmp);
+    Size {
+        speed: speeds[REPEATS / 2],
+        bytes,
+        build_us,
+    }
+}
+
+/// Bytes of memory that the process has in use.
+fn resident() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let field = pages.split_whitespace().nth(1).and_then(|n| n.parse().ok());
+    field.unwrap_or(0.0) * 4096.0
+}
+
+/// What worlds of growing size cost.
+fn worlds() {
+    for flows in [1000, 10_000, 65_000] {
+        let Size {
+            speed,
+            bytes,
+            build_us,
+        } = size(flows);
+        let what = format!("{flows} newreno flows, 1 Mbit/s each");
+        let more = format!("{bytes:.0} bytes a flow, built in {build_us:.2} us a flow");
+        row(&what, speed, "M pkt/s", None, true, &more);
+    }
+}
+
 /// Microseconds that a copy of a running world takes.
 fn clone_us(flows: u32) -> f64 {
     let world = world(&Cell::new("newreno", 100, flows, PFIFO, None), 1);
@@ -283,6 +348,9 @@ fn main() {
     if let Some(name) = after("--scenario") {
         let what = format!("scenario {name}, fq_codel");
         return row(&what, built_in(&name), "M pkt/s", None, true, "");
+    }
+    if has("--worlds") {
+        return worlds();
     }
     if let Some(only) = &only {
         let name = |c: &Cell| format!("{}/{}/{}/{}", c.cc, c.mbps, c.flows, c.queue);
@@ -343,6 +411,7 @@ fn main() {
             true,
             "",
         );
+        worlds();
         for (flows, bar) in [(1, Some(5.0)), (10, None), (1000, None)] {
             let what = format!("copy of a world with {flows} flows at 100 Mbit/s");
             row(&what, clone_us(flows), "us", bar, false, "");
