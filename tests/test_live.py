@@ -268,14 +268,14 @@ def test_the_firewalls_mark_names_the_class(net: Net) -> None:
     # What no class takes is dropped.
     command = net.live("--rate", "8mbit", "--aqm", "drr class 1:1 fwmark 6")
     assert not net.datagrams(20)
-    done = net.run(net.r, *"iptables -t mangle -I POSTROUTING -o rb -p udp -j MARK --set-mark 6".split())
+    done = net.run(net.r, "sh", "-c", "iptables -t mangle -I POSTROUTING -o rb -p udp -j MARK --set-mark 6")
     assert done.returncode == 0, done.stderr
     assert len(net.datagrams(20)) == 20
     stop(command)
 
 
 def test_hosts_within_translation_are_asked_for_and_a_kernel_without_them_is_told_of(net: Net) -> None:
-    done = net.run(net.r, *"iptables -t nat -A POSTROUTING -o rb -j MASQUERADE".split())
+    done = net.run(net.r, "sh", "-c", "iptables -t nat -A POSTROUTING -o rb -j MASQUERADE")
     assert done.returncode == 0, done.stderr
     words = ("--rate", "8mbit", "--aqm", "cake dual-srchost nat", "--ingress", "8mbit", "--ingress-aqm")
     command = net.live(*words, "cake dual-dsthost nat")

@@ -12,6 +12,7 @@ import quell
 from conftest import Quell
 from quell import _core, tc
 from quell._core import InputError
+from quell.framing import Framing
 from quell.notes import LeftOutWarning
 
 # A command, and what `tc qdisc show dev eth0` prints after it.
@@ -48,11 +49,10 @@ PAIRS = {
 }  # fmt: skip
 
 
-# tc expands keywords of framing, prints what is always so, and not that ECN is off.
+# tc expands keywords of framing and prints what is always so.
 SHOWN = {
     "cake bandwidth 50mbit docsis ack-filter": "cake bandwidth 50mbit ack-filter overhead 18 mpu 64",
     "cake unlimited": "cake unlimited raw",
-    "fq_codel limit 600 target 12ms noecn ce_threshold 2ms": "fq_codel limit 600 target 12ms ce_threshold 2ms",
 }
 
 
@@ -61,7 +61,9 @@ def test_a_command_and_what_tc_shows_of_it_are_the_same_queue(words: str) -> Non
     command = tc.read(f"sudo tc qdisc replace dev eth0 root {words}")
     shown = tc.read(f"qdisc {PAIRS[words]} \n Sent 0 bytes 0 pkt (dropped 0, overlimits 0 requeues 0) \n backlog 0b 0p")
     assert command.up is None
-    assert shown.down == replace(command.down, queue=SHOWN.get(words, command.down.queue), framing=None)
+    expected = SHOWN.get(words, command.down.queue)
+    assert shown.down == replace(command.down, queue=expected, framing=shown.down.framing)
+    assert Framing.of(shown.down.framing or "") == Framing.of(command.down.framing or "")
 
 
 def test_a_shaper_with_a_queue_below_is_a_link_with_that_queue() -> None:
@@ -151,8 +153,11 @@ def test_a_size_table_that_a_keyword_describes_is_the_framing() -> None:
     # A size table counts from Ethernet's header on, 14 bytes.
     assert framing("overhead 4 mpu 64 linklayer ethernet") == "docsis"
     assert framing("mtu 2047 tsize 512 mpu 0 overhead 26 linklayer adsl") == "pppoe-llcsnap"
-    with pytest.raises(InputError, match="stab: overhead 5 mpu 0 linklayer ethernet is no framing"):
-        framing("overhead 5")
+    assert framing("overhead 5") == "overhead 19"
+    assert framing("mtu 2047 tsize 512 mpu 64 overhead 44 linklayer atm") == "overhead 58 mpu 64 atm"
+    for wrong in ("overhead 500", "overhead 4 mpu 300", "overhead 4 linklayer ptm"):
+        with pytest.raises(InputError, match="stab"):
+            framing(wrong)
     with pytest.raises(InputError, match="are to be numbers"):
         framing("overhead lots")
 
@@ -218,7 +223,10 @@ def test_words_without_effect_are_named() -> None:
         ("tc qdisc add dev a root tbf rate 1mbit burst x limit 3000", "not a size"),
         ("tc qdisc add dev a root mq", "`mq`"),
         ("tc qdisc add dev a root handle 1: htb", "no class"),
-        ("tc qdisc add dev a root stab overhead 40 linklayer atm codel", "stab"),
+        ("tc qdisc add dev a root stab overhead 400 linklayer atm codel", "stab"),
+        ("qdisc add dev", "lacks"),
+        ("$TC qdisc add dev $IF root cake bandwidth ${UP}kbit", "bandwidth"),
+        ("qdisc sfq 1: dev a root limit 300p min 8000b max 60000b probability 0.2", "redflowlimit"),
         ("tc qdisc add dev a root codel\ntc qdisc add dev b root codel", "a, b"),
         ("tc qdisc add dev a root netem loss much", "much"),
         ("tc qdisc add dev a root cake bandwidth", "bandwidth"),
@@ -232,10 +240,91 @@ def test_bad_lines_are_one_line(text: str, problem: str) -> None:
     assert "\n" not in str(error.value)
 
 
+CAKE = "tc qdisc replace dev eth0 root cake bandwidth 40mbit"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"$ sudo {CAKE}",
+        f"root@OpenWrt:~# {CAKE}",
+        f"+ /usr/sbin/{CAKE}",
+        f"sudo ip netns exec router {CAKE}",
+        f"tc qdisc del dev eth0 root 2>/dev/null; {CAKE}",
+        f"tc qdisc del dev eth0 root >/dev/null 2>&1 || true && {CAKE}",
+        "$TC qdisc add dev $IFACE root cake bandwidth 40mbit",
+        "${TC} qdisc add dev ${IFACE} root cake bandwidth 40mbit",
+        f"#!/bin/sh\n# tc qdisc add dev eth0 root codel\nif true; then\n  {CAKE}\nfi",
+        "qdisc replace dev eth0 root cake bandwidth 40mbit",
+        f"if ! {CAKE}; then exit; fi",
+    ],
+)
+def test_lines_of_scripts_terminals_and_batches_are_commands(text: str) -> None:
+    assert tc.read(text).down.queue == "cake bandwidth 40mbit"
+
+
+def test_lines_of_sqm_scripts() -> None:
+    simple = (
+        "$TC qdisc add dev eth0 root handle 1: stab mtu 2047 tsize 512 mpu 64 overhead 44 linklayer atm "
+        "htb default 12\n"
+        "$TC class add dev eth0 parent 1: classid 1:1 htb quantum 1514 rate 9500kbit ceil 9500kbit\n"
+        "$TC class add dev eth0 parent 1:1 classid 1:11 htb quantum 1514 rate 128kbit ceil 3166kbit prio 1\n"
+        "$TC class add dev eth0 parent 1:1 classid 1:12 htb quantum 1514 rate 1583kbit ceil 9484kbit prio 2\n"
+        "$TC qdisc add dev eth0 parent 1:11 handle 110: fq_codel limit 1001 quantum 300 noecn\n"
+        "$TC qdisc add dev eth0 parent 1:12 handle 120: fq_codel limit 1001 quantum 300 noecn\n"
+        "$TC filter add dev eth0 parent 1:0 protocol ip prio 1 handle 1 fw classid 1:11\n"
+    )
+    side = tc.read(simple).down
+    assert side.queue == (
+        "htb default 12 class 1:1 rate 9.5mbit ceil 9.5mbit quantum 1514 "
+        "class 1:11 parent 1:1 rate 128kbit ceil 3.166mbit prio 1 quantum 1514 fwmark 1 "
+        "queue fq_codel limit 1001 quantum 300 noecn "
+        "class 1:12 parent 1:1 rate 1.583mbit ceil 9.484mbit prio 2 quantum 1514 "
+        "queue fq_codel limit 1001 quantum 300 noecn"
+    )
+    assert side.framing == "overhead 58 mpu 64 atm"
+    layer_cake = (
+        "/usr/sbin/tc qdisc add dev eth1 root cake bandwidth 9500kbit diffserv3 nat dual-srchost overhead 18 mpu 64\n"
+        "/usr/sbin/tc qdisc add dev eth1 handle ffff: ingress\n"
+        "/usr/sbin/tc qdisc add dev ifb4eth1 root cake bandwidth 95000kbit besteffort wash nat dual-dsthost ingress\n"
+        "/usr/sbin/tc filter add dev eth1 parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 action mirred "
+        "egress redirect dev ifb4eth1\n"
+    )
+    read = tc.read(layer_cake)
+    assert read.up is not None
+    assert (read.up.queue, read.up.framing) == (
+        "cake bandwidth 9.5mbit dual-srchost nat overhead 18 mpu 64", "overhead 18 mpu 64"
+    )  # fmt: skip
+    assert read.down.queue == "cake bandwidth 95mbit besteffort dual-dsthost nat wash ingress"
+
+
+@pytest.mark.parametrize(
+    ("shown", "queue", "left_out"),
+    [
+        ("red 1: limit 240Kb min 15Kb max 45Kb ecn ewma 3 probability 0.1 Scell_log 13",
+         "red limit 240kb min 15kb max 45kb probability 0.1 ecn", ["red ewma 3", "red Scell_log 13"]),
+        ("sfb 1: rehash 300s db 30s limit 500p max 30p target 20p penalty_rate 20pps penalty_burst 30p",
+         "sfb rehash 300000 db 30000 limit 500 max 30 target 20 penalty_rate 20 penalty_burst 30", []),
+        ("fq_codel 1: limit 300p flows 64 quantum 300 target 3ms interval 30ms memory_limit 4Mb drop_batch 8",
+         "fq_codel limit 300 flows 64 target 3ms interval 30ms quantum 300 noecn memory_limit 4mb drop_batch 8", []),
+        ("tbf 1: rate 10Mbit burst 32Kb peakrate 12Mbit minburst 1539b lat 50ms", "bfifo limit 95268",
+         ["tbf peakrate 12Mbit"]),
+        ("netem 1: limit 500 delay 20ms  5ms 25% loss 1% duplicate 1% rate 10Mbit", "pfifo limit 500",
+         ["netem duplicate 1%", "netem jitter 5ms"]),
+        ("cake_mq 1: bandwidth 100Mbit besteffort", "cake bandwidth 100mbit besteffort", []),
+    ],
+)  # fmt: skip
+def test_what_tc_prints_of_other_disciplines(shown: str, queue: str, left_out: list[str]) -> None:
+    read = tc.read(f"qdisc {shown.replace(':', ': dev eth0 root refcnt 2', 1)}")
+    assert read.down.queue == queue
+    assert read.left_out == left_out
+
+
 # tc takes these values for another than was written: 0 for the default, what is too large modulo something, a number
 # without a unit for the smallest one.
 NO_SUCH_VALUE = (
-    "bandwidth -1mbit", "bandwidth 1bit", "bandwidth 10", "bandwidth 99999tbit", "rtt 0", "rtt 100", "rtt -1ms", "rtt 5000s",
+    "bandwidth -1mbit", "bandwidth 1bit", "bandwidth 10", "bandwidth 99999tbit", "rtt 0", "rtt 100",
+    "rtt -1ms", "rtt 5000s",
 )  # fmt: skip
 OWN_WORD = "target 5ms"
 

@@ -169,8 +169,8 @@ class Up(TypedDict, total=False):
     4."""
 
     framing: str | None
-    """What the link makes of an IP packet, in keywords of tc-cake(8): "docsis", "pppoe-ptm ether-vlan"; the queue
-    still sees overhead. Default: overhead alone."""
+    """What the link makes of an IP packet, in words of tc-cake(8): "docsis", "pppoe-ptm ether-vlan", "overhead 44
+    atm mpu 64"; the queue still sees overhead. Default: overhead alone."""
 
     nic: int | None
     """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
@@ -209,8 +209,8 @@ class Link(TypedDict, total=False):
     4."""
 
     framing: str | None
-    """What the link makes of an IP packet, in keywords of tc-cake(8): "docsis", "pppoe-ptm ether-vlan"; the queue
-    still sees overhead. Default: overhead alone."""
+    """What the link makes of an IP packet, in words of tc-cake(8): "docsis", "pppoe-ptm ether-vlan", "overhead 44
+    atm mpu 64"; the queue still sees overhead. Default: overhead alone."""
 
     nic: int | None
     """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""
@@ -252,8 +252,8 @@ class Hop(TypedDict, total=False):
     4."""
 
     framing: str | None
-    """What the link makes of an IP packet, in keywords of tc-cake(8): "docsis", "pppoe-ptm ether-vlan"; the queue
-    still sees overhead. Default: overhead alone."""
+    """What the link makes of an IP packet, in words of tc-cake(8): "docsis", "pppoe-ptm ether-vlan", "overhead 44
+    atm mpu 64"; the queue still sees overhead. Default: overhead alone."""
 
     nic: int | None
     """Packets in a plain FIFO below the queue, as in a device; 0 below a token bucket. Default: 0."""

@@ -24,6 +24,11 @@ from quell.notes import LeftOutWarning
 EXAMPLE = "'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'"
 
 _IGNORED = ("noqueue", "ingress", "clsact")
+_COMMAND = re.compile(r"(?:^|[\s;&|$#>({])(?:[\w./]*/)?(?:tc|\$\{?TC\}?)\s(?=.*\b(?:qdisc|class|filter)\b)")
+"""Where a command begins: behind a prompt, `sudo`, `ip netns exec NAME` and the like, or in a script's variable."""
+_PARTS = re.compile(r"\|\||&&|;")
+_REDIRECT = re.compile(r"\s(?:\d?>>?(?:&\d|\s*\S+)|&>\s*\S+)")
+_VERBS = ("add", "replace", "change", "link", "del", "delete")
 _FRAMING = {
     "docsis", "ethernet", "ether-vlan", "pppoe-ptm", "bridged-ptm", "pppoa-vcmux", "pppoa-llc", "pppoe-vcmux",
     "pppoe-llcsnap", "bridged-vcmux", "bridged-llcsnap", "ipoa-vcmux", "ipoa-llcsnap", "conservative",
@@ -35,6 +40,9 @@ _WITHOUT_EFFECT: dict[str, dict[str, int]] = {
     },
     "dualpi2": {"split_gso": 0, "no_split_gso": 0},
     "pfifo_fast": {"bands": 1, "priomap": 16},
+    "red": {"ewma": 1, "Scell_log": 1},
+    "choke": {"ewma": 1, "Scell_log": 1},
+    "sfq": {"ewma": 1, "Scell_log": 1},
 }  # fmt: skip
 """Words of tc that quell's disciplines lack, each with the number of values after it."""
 
@@ -173,20 +181,24 @@ def source(given: Sequence[str]) -> str:
 def _lines(text: str) -> Iterator[tuple[list[str], bool]]:
     """Yield the words of each line of tc without `tc` itself, and whether tc printed it (else it is a command)."""
     found = False
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+    lines = re.sub(r"\\\r?\n", " ", text).splitlines()
+    for line in (part for whole in lines for part in _PARTS.split(whole)):
+        command = None if line.lstrip().startswith("#") else _COMMAND.search(line)
+        said = line if command is None else _REDIRECT.sub("", line[command.end() :])
         try:
-            words = shlex.split(line, comments=True)
+            words = shlex.split(said, comments=True)
         except ValueError:
             continue  # a quotation mark in what is no line of tc
-        if words and words[0] == "sudo":
-            words = words[1:]
-        if not words:
+        if words == ["tc"]:
+            found = True
+        if not words or (command is None and words[0] not in ("qdisc", "class", "filter")):
             continue
-        shown = words[0] in ("qdisc", "class")
-        if not shown and os.path.basename(words[0]) != "tc":  # noqa: PTH119 (no file)
+        # Lines of a file for `tc -batch` have the verbs of commands, what tc prints a kind.
+        shown = command is None and not set(words[1:2]) & set(_VERBS)
+        if shown and words[0] == "filter":
             continue
         found = True
-        yield ([w for w in words if w != "[offloaded]"] if shown else _after_options(words[1:])), shown
+        yield ([w for w in words if w != "[offloaded]"] if shown else _after_options(words)), shown
     if not found:
         raise _error(f"these are no lines of tc; write for example {EXAMPLE}, or give what `tc -s qdisc show` prints")
 
@@ -236,6 +248,9 @@ def _enter(devices: dict[str, _Device], words: list[str], shown: bool) -> None:
     if what == "class":
         device.classes[name] = _Class(parent, options)
     elif kind not in _IGNORED:
+        if kind == "fq_codel" and shown and "ecn" not in options:
+            options.append("noecn")  # tc prints only what is on
+        kind = "cake" if kind == "cake_mq" else kind
         device.qdiscs[parent] = _Qdisc(kind, name.partition(":")[0] or "0", options, framing)
 
 
@@ -251,15 +266,25 @@ def _side(name: str, device: _Device, parent: str, left_out: list[str]) -> Side:
         inner = _side(name, device, below[0], left_out) if below else Side(_own_queue(qdisc.kind, values))
         rate = inner.rate or _rate(values)
         if qdisc.kind == "tbf":
-            return replace(inner, rate=rate, burst=inner.burst or _bucket(values))
+            framing = qdisc.framing or _table(values) or inner.framing
+            _leave_out(qdisc, ("peakrate",), left_out)
+            return replace(inner, rate=rate, burst=inner.burst or _bucket(values), framing=framing)
+        _leave_out(qdisc, ("duplicate", "reorder", "corrupt", "slot", "distribution"), left_out)
+        if re.match(r"\d", jitter := values.get(values.get("delay", ""), "")):
+            left_out.append(f"netem jitter {jitter}")
         return replace(inner, rate=rate, delay=values.get("delay", inner.delay), loss=_share(values, inner.loss))
     words = _queue_words(qdisc, left_out)
     if qdisc.kind in ("prio", "ets", "drr"):
         words = _with_classes(name, device, qdisc, words, left_out)
-    framing = " ".join(w for w in qdisc.words if w in _FRAMING) or None
-    if qdisc.kind != "cake" or values.get("bandwidth", "unlimited") == "unlimited":
-        return Side(words)
+    if qdisc.kind != "cake" or values.get("bandwidth", "unlimited") == "unlimited" or "unlimited" in words.split():
+        return Side(words, framing=qdisc.framing)
+    framing = " ".join(w for w in qdisc.words if w in _FRAMING) or _numbers(words) or qdisc.framing
     return Side(words, rate=_rate(values, "bandwidth"), framing=framing, shapes_itself=True)
+
+
+def _leave_out(qdisc: _Qdisc, names: Sequence[str], left_out: list[str]) -> None:
+    values = _values(qdisc.words)
+    left_out.extend(f"{qdisc.kind} {name} {values[name]}" for name in names if name in values)
 
 
 def _of_mq(name: str, device: _Device, left_out: list[str]) -> Side:
@@ -285,7 +310,7 @@ def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> S
         roots = [key for key in own if device.classes[key].parent not in device.classes]
         # A class at the top with others below it borrows from nobody.
         total = sum(_core.quantity(_limit(name, device, key, above=key in leaves), "rate") for key in roots)
-        return Side(words, rate=f"{total}bit", shapes_itself=True)
+        return Side(words, rate=f"{total}bit", framing=qdisc.framing, shapes_itself=True)
     rates, at, burst = [], leaves[0], 0
     while at in device.classes:
         node = device.classes[at]
@@ -300,7 +325,7 @@ def _of_htb(name: str, device: _Device, qdisc: _Qdisc, left_out: list[str]) -> S
     below = leaves[0] if leaves[0] in device.qdiscs else None
     inner = _side(name, device, below, left_out) if below else Side("pfifo")
     least_rate = min(rates, key=lambda rate: _core.quantity(rate, "rate"))
-    framing = qdisc.framing or inner.framing
+    framing = qdisc.framing or _table(_values(device.classes[leaves[0]].words)) or inner.framing
     return Side(inner.queue, rate=least_rate, burst=burst or 1600, framing=framing, delay=inner.delay)
 
 
@@ -316,15 +341,32 @@ def _stab(words: list[str]) -> tuple[str, list[str]]:
     except ValueError:
         raise _error(f"stab: {given['overhead']} and {given['mpu']} are to be numbers") from None
     cells = given["linklayer"].replace("adsl", "atm")
+    if cells not in ("atm", "ethernet"):
+        raise _error(f"stab: linklayer {cells} is to be ethernet, atm or adsl")
+    if not (-64 <= overhead <= 256 and 0 <= mpu <= 256):
+        raise _error(f"stab: overhead {given['overhead']} and mpu {mpu} are too far from a packet's own length")
     wanted = (overhead, mpu, cells.replace("ethernet", "none"))
     for words_ in (*sorted(_FRAMING), *(f"{word} ether-vlan" for word in sorted(_FRAMING))):
         framing = Framing.of(words_)
         if (framing.overhead, framing.mpu, framing.cells) == wanted:
             return words_, rest
-    raise _error(
-        f"stab: overhead {given['overhead']} mpu {mpu} linklayer {given['linklayer']} is no framing of tc-cake(8)'s "
-        f"keywords; write it in a scenario as `framing` or `overhead`"
-    )
+    return " ".join(
+        [f"overhead {overhead}", *([f"mpu {mpu}"] if mpu else []), *(["atm"] if cells == "atm" else [])]
+    ), rest
+
+
+def _table(values: dict[str, str]) -> str | None:
+    """Return the framing in the words of a shaper's rate table, which are those of a size table."""
+    words = [word for name in ("overhead", "mpu", "linklayer") if name in values for word in (name, values[name])]
+    return _stab(words)[0] if words else None
+
+
+def _numbers(words: str) -> str | None:
+    """Return what queue words of CAKE say of framing, unless it counts packets as they are."""
+    given = words.split()
+    found = [f"{name} {given[given.index(name) + 1]}" for name in ("overhead", "mpu") if name in given]
+    found += [cells for cells in ("atm", "ptm") if cells in given]
+    return " ".join(found) if "overhead" in given and "raw" not in given else None
 
 
 def _limit(name: str, device: _Device, key: str, *, above: bool) -> str:
@@ -446,13 +488,15 @@ def _queue_words(qdisc: _Qdisc, left_out: list[str]) -> str:
         elif word == "bandwidth" and rest[:1] == ["unlimited"]:  # as tc prints it
             continue
         else:
-            kept.append(_plain(word))
+            # tc reads these in milliseconds and prints them in seconds.
+            seconds = re.fullmatch(r"(\d+)s", word) if qdisc.kind == "sfb" else None
+            kept.append(f"{seconds[1]}000" if seconds else _plain(word))
     return _core.queue(" ".join(kept))
 
 
 def _plain(word: str) -> str:
-    """Write as queue words have it what tc prints: `10240p`, `1514b`, `10%`, `10sec`, `50Mbit`, `autorate_ingress`."""
-    if (number := re.fullmatch(r"(\d+)(p|b|%|sec)", word)) is not None:
+    """Write as queue words have it what tc prints: `10240p`, `10pps`, `10%`, `10sec`, `50Mbit`, `autorate_ingress`."""
+    if (number := re.fullmatch(r"(\d+)(p|pps|b|%|sec)", word)) is not None:
         return number[1]
     if word == "autorate_ingress":
         return "autorate-ingress"

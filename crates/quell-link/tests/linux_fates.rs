@@ -77,8 +77,11 @@ fn address(number: u64) -> u32 {
     (number as u32 + 1).wrapping_mul(0x9e37_79b1)
 }
 
-/// A hash of which a flow queue takes this bucket of so many.
+/// A hash of which a flow queue takes this bucket of so many; of none: CAKE, which takes the remainder.
 fn hash_of(bucket: u64, buckets: u64) -> u32 {
+    if buckets == 0 {
+        return bucket as u32;
+    }
     u32::try_from((bucket << 32).div_ceil(buckets)).expect("a bucket that there is")
 }
 
@@ -179,7 +182,8 @@ impl Replay {
             Params::Codel(p) => (in_units(p), 1, 1024),
             Params::FqCodel(p) => (in_units(&mut p.codel), 1, u64::from(p.flows)),
             // They look at the time themselves, and that of the guest advances by 256 ns.
-            Params::Htb(_) | Params::Cake(_) => (1, 512, 1024),
+            Params::Htb(_) => (1, 512, 1024),
+            Params::Cake(_) => (1, 512, 0),
             _ => (1, 0, 1024),
         };
         let copy = |stream| Copy {

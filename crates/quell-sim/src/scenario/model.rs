@@ -3,7 +3,7 @@
 use quell_link::Error;
 use quell_link::bottleneck::Shaper;
 use quell_link::server::Rate;
-use quell_qdisc::parts::framing::Framing;
+use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{MS, Nanos, SEC};
 
 use super::traffic::FlowKind;
@@ -44,10 +44,11 @@ pub struct FramingWords {
 }
 
 impl FramingWords {
-    /// Reads keywords.
+    /// Reads keywords, and what they stand for: `overhead BYTES`, `mpu BYTES`, `atm`, `ptm`, `noatm`. As in `cake`, keywords add to
+    /// an overhead before them, and an overhead replaces what is before it.
     ///
     /// # Errors
-    /// If there is no such keyword, or none at all.
+    /// If there is no such keyword, or none at all, or a number is out of range.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut framing = Framing::default();
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -55,14 +56,34 @@ impl FramingWords {
             return Err(Error::new("no framing is named")
                 .remedy("write framing = \"docsis\", or leave the key out"));
         }
-        for word in &words {
-            if !framing.add(word) {
-                return Err(Error::unknown("framing", word, Framing::WORDS.split('|')));
+        let mut rest = words.iter();
+        while let Some(&word) = rest.next() {
+            match word {
+                "overhead" => framing.overhead = bytes(word, rest.next(), -64)?,
+                "mpu" => framing.mpu = bytes(word, rest.next(), 0)? as u32,
+                "atm" => framing.cells = Cells::Atm,
+                "ptm" => framing.cells = Cells::Ptm,
+                "noatm" => framing.cells = Cells::None,
+                _ if framing.add(word) => {}
+                _ => {
+                    let others = ["overhead", "mpu", "atm", "ptm", "noatm"];
+                    let known = Framing::WORDS.split('|').chain(others);
+                    return Err(Error::unknown("framing", word, known));
+                }
             }
         }
         let words = words.join(" ");
         Ok(Self { words, framing })
     }
+}
+
+/// Bytes behind a word, at most 256 as in `tc`.
+fn bytes(word: &str, text: Option<&&str>, least: i32) -> Result<i32, Error> {
+    let number = text.and_then(|text| text.parse().ok());
+    number.filter(|n| (least..=256).contains(n)).ok_or_else(|| {
+        let what = format!("`{word}` has no number of bytes behind it");
+        Error::new(what).remedy(format!("write {word} {least} to {word} 256"))
+    })
 }
 
 /// One queue and the link behind it.

@@ -178,6 +178,36 @@ fn an_unknown_framing_names_the_known_ones() {
 }
 
 #[test]
+fn a_framing_may_be_written_in_numbers() {
+    let parse = |framing: &str| {
+        let text = format!("[link]\nrate = \"1mbit\"\nframing = \"{framing}\"\n");
+        Scenario::parse(&text, "s.toml", &Overrides::default())
+    };
+    let framing = |words: &str| {
+        parse(words)
+            .expect(words)
+            .link
+            .framing
+            .clone()
+            .unwrap()
+            .framing
+    };
+    assert_eq!(framing("overhead 18 mpu 64 noatm"), framing("docsis"));
+    assert_eq!(framing("overhead 40 atm"), framing("pppoe-llcsnap"));
+    assert_eq!(framing("docsis overhead 9"), framing("overhead 9 mpu 64"));
+    for wrong in [
+        "overhead",
+        "overhead much",
+        "overhead 257",
+        "overhead -65",
+        "mpu -1",
+    ] {
+        let e = parse(wrong).expect_err(wrong).to_string();
+        assert!(e.contains("has no number of bytes behind it; write"), "{e}");
+    }
+}
+
+#[test]
 fn hosts_and_dscps_are_written_as_they_were_read() {
     let text = "[link]\nrate = \"1mbit\"\n[[flow]]\nhost = \"laptop\"\nto_host = \"films\"\ndscp = \"af41\"\nfwmark = 7\n";
     let read = scenario(text);

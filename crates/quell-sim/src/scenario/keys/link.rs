@@ -146,7 +146,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
                 },
                 get: |l| l.framing.as_ref().map_or_else(String::new, |f| f.words.clone()),
             },
-            "what the link makes of an IP packet, in keywords of tc-cake(8): `\"docsis\"`, `\"pppoe-ptm ether-vlan\"`; the queue still sees `overhead`",
+            "what the link makes of an IP packet, in words of tc-cake(8): `\"docsis\"`, `\"pppoe-ptm ether-vlan\"`, `\"overhead 44 atm mpu 64\"`; the queue still sees `overhead`",
         )
         .or("`overhead` alone"),
         key(
