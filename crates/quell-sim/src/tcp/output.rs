@@ -258,7 +258,7 @@ impl Sender {
         let (bytes, payload, ecn) = (self.c.wire_bytes, self.c.mss, self.c.ect);
         // What a closure borrows would have to lie in memory, because some queues' code is out of line.
         let taken = egress.send_run(now, bytes, count, move |k| {
-            let seq = first as u32 + k;
+            let seq = (first + u64::from(k)) as u32;
             let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
             p.tsval = tsval;
             p.set_flags(false, k + 1 == count);
