@@ -152,7 +152,8 @@ def number(words: str, text: str) -> int:
 
 def sender(line: Line) -> list[str]:
     """Give the command that keeps the line busy."""
-    words = [line.cc, str(line.flows), str(line.until_s), str(line.spread_s)]
+    # The first connection arrives a round trip later, and the sink counts from there.
+    words = [line.cc, str(line.flows), str(line.until_s + 1), str(line.spread_s)]
     return [sys.executable, str(HERE / "send.py"), *words]
 
 
