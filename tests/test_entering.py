@@ -245,6 +245,8 @@ def test_samples_are_entered_in_few_places_compile_and_run(tmp_path: Path) -> No
 
 VERB = '''"""Says hello."""
 
+EXAMPLES = "quell hello"
+
 
 def hello() -> int:
     """Say hello."""
@@ -253,15 +255,17 @@ def hello() -> int:
 '''
 
 
-def test_a_verb_is_a_file_and_two_lines_of_another(tmp_path: Path) -> None:
+def test_a_verb_is_a_file_and_a_line_of_two_others(tmp_path: Path) -> None:
     package = Path(quell.__file__).parent
     shutil.copytree(package, tmp_path / "quell", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "quell/hello.py").write_text(VERB, "utf-8")
-    cli = tmp_path / "quell/cli.py"
-    text = cli.read_text("utf-8").replace("from quell import (\n", "from quell import (\n    hello,\n", 1)
-    cli.write_text(
-        text.replace('app.command("live"', 'app.command("hello")(hello.hello)\napp.command("live"', 1), "utf-8"
-    )
+    for file, after, line in (
+        ("usage.py", '    "Simulate": {\n', '        "hello": "Say hello.",\n'),
+        ("dispatch.py", "_HOMES = {\n", '    "hello": "hello",\n'),
+    ):
+        text = (tmp_path / "quell" / file).read_text("utf-8")
+        assert text.count(after) == 1
+        (tmp_path / "quell" / file).write_text(text.replace(after, after + line), "utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "quell", "hello"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

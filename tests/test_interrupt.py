@@ -37,7 +37,13 @@ def interrupt(
         assert list(folder.glob("*.json")) == [], "nothing is written before the end"
         process.send_signal(signal.SIGINT)
         sent = time.monotonic()
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            # Python itself, before quell's first line runs, may print that it ignored the signal: Ctrl-C once more.
+            assert after is not None
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
         return time.monotonic() - sent, process.returncode, out, err
     finally:
         process.kill()

@@ -6,11 +6,13 @@ import dataclasses
 import json
 import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
+
+from quell import experiment
+from quell._core import Scenario
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -36,23 +38,19 @@ class Line:
     warm_s: float = 5.0
     until_s: float = 30.0
 
-    def scenario(self) -> str:
-        """Write it for quell."""
-        cc = {"reno": "newreno"}.get(self.cc, self.cc)
-        return f"""
-duration = "{self.until_s * 1e3:.0f}ms"
-warmup = "{self.warm_s * 1e3:.0f}ms"
-seeds = 1
-[link]
-rate = "{self.rate}bit"
-shaper = "htb"
-[[flow]]
-cc = "{cc}"
-count = {self.flows}
-ecn = {str(self.ecn).lower()}
-rtt = "{self.rtt_ms * 1e3:.0f}us"
-stagger = "{self.spread_s * 1e3:.0f}ms"
-"""
+    def scenario(self) -> Scenario:
+        """Give it as quell simulates it."""
+        cc: Any = {"reno": "newreno"}.get(self.cc, self.cc)
+        return Scenario.from_keys(
+            duration=f"{self.until_s * 1e3:.0f}ms",
+            warmup=f"{self.warm_s * 1e3:.0f}ms",
+            seeds=SEEDS,
+            link={"rate": f"{self.rate}bit", "shaper": "htb"},
+            flow=[{
+                "cc": cc, "count": self.flows, "ecn": self.ecn,
+                "rtt": f"{self.rtt_ms * 1e3:.0f}us", "stagger": f"{self.spread_s * 1e3:.0f}ms",
+            }],
+        )  # fmt: skip
 
     def text(self) -> str:
         """Write it for another process."""
@@ -77,20 +75,16 @@ def guest(kernel: Path, kind: str, queue: str, seed: int, line: Line) -> dict[st
 
 def simulated(queue: str, line: Line) -> dict[str, float]:
     """Simulate the line: means over the seeds."""
-    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(line.scenario())
-        file.flush()
-        command = [BIN / "quell", "run", file.name, "--aqm", queue, "--json", "-", "--seed"]
+    scenario = line.scenario()
+    jobs = experiment.plan(scenario, [queue])
+    return averaged(experiment.run_each([(scenario, job) for job in jobs], measures))
 
-        def run(seed: int) -> dict[str, float]:
-            done = subprocess.run([*command, str(seed)], check=True, capture_output=True)
-            record = json.loads(done.stdout)
-            mean, p95 = record["backlog_ms"]["mean"], record["backlog_ms"]["p95"]
-            measured = {"goodput_mbps": record["delivered_in_order_mbps"], "mean_ms": mean, "p95_ms": p95}
-            return measured | {"drops": record["drops"], "marks": record["marks"]}
 
-        with ThreadPoolExecutor(2) as pool:
-            return averaged(list(pool.map(run, range(1, SEEDS + 1))))
+def measures(record: dict[str, Any]) -> dict[str, float]:
+    """Give what is measured of a run."""
+    mean, p95 = record["backlog_ms"]["mean"], record["backlog_ms"]["p95"]
+    measured = {"goodput_mbps": record["delivered_in_order_mbps"], "mean_ms": mean, "p95_ms": p95}
+    return measured | {"drops": record["drops"], "marks": record["marks"]}
 
 
 def averaged(runs: list[dict[str, float]]) -> dict[str, float]:

@@ -75,7 +75,7 @@ def steer(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> int:
-    """Turn knobs of the kernel's own queues: a controller or your own program sets limit, target, rate or drops.
+    """Turn knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.
 
     SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process does.
     """

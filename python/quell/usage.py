@@ -26,7 +26,7 @@ COMMANDS = {
         "shell": "Run a command behind an emulated link with any rate or trace, delay, loss and queue.",
         "live": "Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.",
         "watch": "Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing.",
-        "steer": "Turn knobs of the kernel's own queues: a controller or your own program sets limit, target or rate.",
+        "steer": "Turn knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.",
         "doctor": "Check what live, shell and steer need, and name the remedy for what is missing. Changes nothing.",
     },
 }

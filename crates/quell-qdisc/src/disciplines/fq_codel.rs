@@ -1,7 +1,7 @@
 //! FQ-CoDel: deficit round robin over flows, each with a CoDel of its own.
 //!
 //! Sources: RFC 8290; Linux `net/sched/sch_fq_codel.c`. Deviations:
-//! - memory is each packet's length and [`PACKET_MEMORY`](crate::parts::flows::PACKET_MEMORY), which stands for `truesize`;
+//! - memory is each packet's length and [`PACKET_MEMORY`], which stands for `truesize`;
 //! - the fattest of equally fat flows is the one first used, not the one of the lowest bucket;
 //! - where the limit is lowered below the backlog, Linux drops at once; here each arrival then drops a batch.
 
