@@ -408,6 +408,59 @@ def test_networkd_has_every_word_of_what_it_is_given() -> None:
         assert text in fq_codel
 
 
+# manual.mikrotik.com/docs/cli-reference/queue/type: the values of arguments that are no number, rate or time.
+ROUTEROS = {
+    "kind": "bfifo pfifo red sfq pcq mq-pfifo none codel fq-codel cake",
+    "cake-atm": "none atm ptm",
+    "cake-diffserv": "diffserv3 diffserv4 diffserv8 besteffort precedence",
+    "cake-flowmode": "flowblind srchost dsthost hosts flows dual-srchost dual-dsthost triple-isolate",
+    "cake-ack-filter": "none filter aggressive",
+} | dict.fromkeys(("cake-nat", "cake-wash", "codel-ecn", "fq-codel-ecn"), "yes no")
+ROUTEROS_NUMBERS = {
+    "cake": ("bandwidth", "overhead", "mpu", "rtt"),
+    "codel": ("limit", "interval", "target"),
+    "fq-codel": ("limit", "interval", "target", "flows", "quantum"),
+    "pfifo": ("limit",),
+}
+
+
+@pytest.mark.parametrize("framing", [None, "docsis", "pppoe-ptm", "pppoe-llcsnap"])
+def test_routeros_knows_every_argument(framing: str | None) -> None:
+    line = home("50mbit/10mbit", framing)
+    for setting in every("routeros", line):
+        lines = targets.TARGETS["routeros"].lines("ether1", line, *search.shapes(setting, line))
+        types = [line.split()[2:] for line in lines if line.startswith("/queue/type add")]
+        assert [words[0] for words in types] == ["name=quell-down", "name=quell-up"]
+        for key, value in (word.split("=") for words in types for word in words[1:]):
+            if key in ROUTEROS:
+                assert value in ROUTEROS[key].split()
+            else:
+                kind, _, option = key.rpartition("-")
+                assert option in ROUTEROS_NUMBERS[kind]
+                assert re.fullmatch(r"\d+(ms|k)?", value), (key, value)
+        shaped = any(word.startswith("cake-bandwidth=") for word in types[0])
+        assert shaped == ("max-limit=" not in lines[-1]), "one shaper"
+
+
+def test_routeros_has_the_download_first_on_the_interface_to_the_line() -> None:
+    line = home("50mbit/10mbit", "docsis")
+    lines = targets.TARGETS["routeros"].lines(
+        "ether1", line, *search.shapes(moved("cake", frozenset({"ingress"})), line)
+    )
+    assert lines[-1] == "/queue/simple add name=quell target=ether1 queue=quell-down/quell-up"
+    assert lines[6] == (
+        "/queue/type add name=quell-up kind=cake cake-bandwidth=8850k cake-rtt=12ms cake-diffserv=diffserv4 "
+        "cake-flowmode=dual-srchost cake-nat=yes cake-ack-filter=aggressive cake-wash=no cake-overhead=18 "
+        "cake-mpu=64 cake-atm=none"
+    )
+    plain = home("50mbit/10mbit")
+    lines = targets.TARGETS["routeros"].lines("ether1", plain, *search.shapes(space.default("fq_codel"), plain))
+    assert lines[-1].endswith("max-limit=45000k/9000k bucket-size=0.001/0.001")
+    assert targets.kinds("routeros", None, line) == ["cake"], "its htb does not count framing"
+    with pytest.raises(InputError, match="--queues codel: --target routeros cannot be told that on a line with docsis"):
+        targets.kinds("routeros", "codel", line)
+
+
 def test_sqm_configurations() -> None:
     line = home("50mbit/10mbit", "docsis")
     cake = search.shapes(moved("cake"), line)

@@ -11,7 +11,7 @@ from quell import _core, tc
 from quell._core import InputError
 from quell.framing import Framing
 from quell.names import known
-from quell.tune import networkd, sqm
+from quell.tune import networkd, routeros, sqm
 from quell.tune.line import Line, Shaped
 from quell.tune.space import rate_text
 
@@ -123,6 +123,7 @@ TARGETS = {
     "openwrt": Target("/etc/config/sqm of OpenWrt", sqm.KINDS, sqm.openwrt),
     "sqm": Target("/etc/sqm/DEV.iface.conf of sqm-scripts", sqm.KINDS, sqm.plain),
     "networkd": Target("files of systemd-networkd", networkd.KINDS, networkd.files, networkd.LACKS),
+    "routeros": Target("commands of RouterOS 7", routeros.KINDS, routeros.commands, routeros.LACKS),
     "live": Target(
         "a configuration of quell live",
         ("cake", "fq_codel", "codel", "pie", "fq_pie", "sfq", "pfifo", "cobalt", "hush"),
@@ -147,6 +148,8 @@ def kinds(name: str, queues: str | None, line: Line) -> list[str]:
         raise InputError(f"--target live: quell live cannot count {cells.upper()}'s cells ({line.framing}); write tc")
     if cells == "ptm" or (cells == "atm" and name == "networkd"):
         # Size tables do not know PTM, and networkd has none.
+        can = ["cake"]
+    if name == "routeros" and not routeros.counts(Framing.of(line.framing)):
         can = ["cake"]
     if queues is None:
         return can

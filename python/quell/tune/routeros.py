@@ -1,0 +1,86 @@
+"""RouterOS 7: commands of its console (manual.mikrotik.com, `/queue/type` and CAKE).
+
+One simple queue on the interface to the line has a queue type per direction. Of that interface RouterOS calls upload
+what arrives on it, so the download's words come first. All its options are written out: its defaults may differ from
+Linux's.
+"""
+
+from __future__ import annotations
+
+from quell.framing import Framing
+from quell.tune.line import Line, Shaped
+
+KINDS = ("cake", "fq_codel", "codel", "pfifo")
+"""Disciplines that it has with their options; its SFQ has none of those that are searched."""
+
+LACKS = frozenset({"ingress"})
+"""What it has no words for."""
+
+_NAME = "quell"
+_TINS = ("besteffort", "precedence", "diffserv3", "diffserv4", "diffserv8")
+_ISOLATION = ("flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate")
+_FILTERS = {"ack-filter": "filter", "ack-filter-aggressive": "aggressive"}
+_CODEL = {"target": "5ms", "interval": "100ms"}
+_DEFAULTS = {
+    # As in Linux, where fq_codel marks and codel drops.
+    "fq_codel": _CODEL | {"quantum": "1514", "limit": "10240", "flows": "1024", "ecn": "yes"},
+    "codel": _CODEL | {"limit": "1000", "ecn": "no"},
+    "pfifo": {"limit": "1000"},
+}
+_BUCKET = "0.001"
+"""Seconds of the rate that RouterOS's HTB sends in a burst; its default is 0.1."""
+
+
+def commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
+    """Return console commands; running them again replaces what they made."""
+    queue = f"/queue/simple add name={_NAME} target={dev} queue={_NAME}-down/{_NAME}-up"
+    if not down.itself:
+        queue += f" max-limit={_rate(down)}/{_rate(up)} bucket-size={_BUCKET}/{_BUCKET}"
+    return [
+        "# FastTrack passes by simple queues: without this command they see only a part of the traffic.",
+        "/ip/firewall/filter disable [find action=fasttrack-connection]",
+        f"/queue/simple remove [find name={_NAME}]",
+        f"/queue/type remove [find name={_NAME}-down]",
+        f"/queue/type remove [find name={_NAME}-up]",
+        f"/queue/type add name={_NAME}-down {_type(line, down)}",
+        f"/queue/type add name={_NAME}-up {_type(line, up)}",
+        "# The first simple queue that fits takes a packet: move this one above others.",
+        queue,
+    ]
+
+
+def counts(framing: Framing) -> bool:
+    """Say whether its HTB counts a packet as the line does; it has no size tables."""
+    return not framing.given or (framing.beyond_ethernet <= 0 and framing.cells == "none")
+
+
+def _type(line: Line, shaped: Shaped) -> str:
+    kind, *words = shaped.queue.split()
+    if kind == "cake":
+        return f"kind=cake {_cake(line, shaped, words)}"
+    name = kind.replace("_", "-")
+    options = _DEFAULTS[kind] | dict(zip(words[::2], words[1::2], strict=True))
+    return " ".join([f"kind={name}", *(f"{name}-{key}={value}" for key, value in options.items())])
+
+
+def _cake(line: Line, shaped: Shaped, words: list[str]) -> str:
+    framing = Framing.of(line.framing)
+    rest = [word for word in words if word not in line.framing.split()]
+    rtt = rest[rest.index("rtt") + 1] if "rtt" in rest else "100ms"
+    options = {
+        "bandwidth": _rate(shaped),
+        "rtt": rtt,
+        "diffserv": next((word for word in rest if word in _TINS), "diffserv3"),
+        "flowmode": next((word for word in rest if word in _ISOLATION), "triple-isolate"),
+        "nat": "yes" if "nat" in rest else "no",
+        "ack-filter": next((_FILTERS[word] for word in rest if word in _FILTERS), "none"),
+        "wash": "no",
+    }
+    if framing.given:
+        options |= {"overhead": str(framing.overhead), "mpu": str(framing.mpu), "atm": framing.cells}
+    return " ".join(f"cake-{key}={value}" for key, value in options.items())
+
+
+def _rate(shaped: Shaped) -> str:
+    assert shaped.rate is not None, "only what has a rate is printed"
+    return f"{shaped.rate // 1000}k"
