@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from quell import _core, flent, notes, shortcuts, tc
+from quell import _core, capture, flent, notes, shortcuts, tc
 from quell._core import Scenario
 from quell.executor import HERE, Executor
 from quell.names import check_keywords
@@ -30,8 +30,9 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     """Find and check a scenario.
 
     `source` is a TOML file, the name of a built-in scenario, a data file of Flent (`*.flent.gz`: the line that it
-    measured), TOML text (what has a line break, or a `=` where it is no file and no name in `.toml`), or None: the
-    built-in `home`, or a bare link where `rate`, `trace` or `tc` says what it is.
+    measured), a capture (`*.pcap`, `*.pcapng`: the line that it shows), TOML text (what has a line break, or a `=`
+    where it is no file and no name in `.toml`), or None: the built-in `home`, or a bare link where `rate`, `trace` or
+    `tc` says what it is.
 
     Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
     bytes per second.
@@ -48,6 +49,9 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     elif source is not None and flent.is_flent(source):
         measured = flent.Measured.load(source).scenario()
         scenario = Scenario(measured, **given) if given else measured
+    elif source is not None and not isinstance(source, Scenario) and capture.is_capture(source):
+        captured = capture.Seen.load(source).scenario()
+        scenario = Scenario(captured, **given) if given else captured
     elif isinstance(source, str) and _is_toml(source):
         scenario, text = Scenario(text=source, **given), source
     else:

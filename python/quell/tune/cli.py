@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quell import complete, experiment, files
+from quell import capture, complete, experiment, files
 from quell._core import InputError
 from quell.executor import Executor, executor
 from quell.options import OUTPUT, Duration, File, Html, Jobs, Ray
@@ -220,7 +220,12 @@ def tune(
             lines.append(on)
         with executor(ray) as cluster:
             return _fleet(columns, rows, lines, target, lambda on: tuned(on, cluster))
-    if file is not None:
+    if file is not None and capture.is_capture(file):
+        seen = capture.Seen.load(file)
+        err.print(f"quell: {seen.summary()}; --rate and --rtt correct it", markup=False, soft_wrap=True)
+        shown = experiment.load(seen.scenario(rate, rtt), duration=duration, seed=seed)
+        on = line.of_scenario(shown, framing, buffer)
+    elif file is not None:
         if refused := _given(__rate=rate, __rtt=rtt):
             raise InputError(f"{refused}: {file} has its own; leave out one of the two")
         on = line.of_scenario(experiment.load(file, duration=duration, seed=seed), framing, buffer)

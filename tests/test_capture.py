@@ -1,0 +1,177 @@
+"""Captures of a line: what is read from packets, and files that are none."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from conftest import Quell
+from quell import experiment
+from quell._core import InputError
+from quell.capture import Seen
+
+dpkt = pytest.importorskip("dpkt")
+
+HOME, PHONE = "192.168.1.10", "192.168.1.11"
+DOWN, UP = 20e6, 4e6
+"""Bits per second, with Ethernet's header."""
+
+
+def address(text: str) -> bytes:
+    return bytes(int(part) for part in text.split("."))
+
+
+def frame(source: str, target: str, l4: bytes, protocol: int, payload: int) -> bytes:
+    total = 20 + len(l4) + payload
+    header = struct.pack("!BBHHHBBH", 0x45, 0, total, 0, 0, 64, protocol, 0)
+    # The payload is cut off, as with tcpdump -s 96.
+    return b"\0" * 12 + b"\x08\0" + header + address(source) + address(target) + l4
+
+
+def tcp(source: str, target: str, ports: tuple[int, int], seq: int, ack: int, payload: int) -> bytes:
+    l4 = struct.pack("!HHIIBBHHH", *ports, seq & 0xFFFF_FFFF, ack & 0xFFFF_FFFF, 5 << 4, 0x10, 1000, 0, 0)
+    return frame(source, target, l4, 6, payload)
+
+
+def udp(source: str, target: str, ports: tuple[int, int], payload: int) -> bytes:
+    return frame(source, target, struct.pack("!HHHH", *ports, 8 + payload, 0), 17, payload)
+
+
+def transfer(
+    start: float, seconds: float, rate: float, server: str, port: int, rtt: float, *, up: bool
+) -> list[tuple[float, bytes]]:
+    """Give a transfer seen at the host `HOME`: its sequence numbers pass 2^32."""
+    found, size, seq = [], 1460, 0xFFFF_0000
+    gap = (size + 40 + 14) * 8 / rate
+    for k in range(int(seconds / gap)):
+        at, end = start + k * gap, seq + (k + 1) * size
+        if up:
+            found.append((at, tcp(HOME, server, (port, 443), end - size, 1, size)))
+            found.append((at + rtt + 0.01 * (k % 7), tcp(server, HOME, (443, port), 1, end, 0)))
+        else:
+            found.append((at, tcp(server, HOME, (443, port), end - size, 1, size)))
+            found.append((at + 0.0002, tcp(HOME, server, (port, 443), 1, end, 0)))
+    return found
+
+
+def talk(host: str, seconds: float, each: float, sizes: tuple[int, int], port: int) -> list[tuple[float, bytes]]:
+    found = []
+    for k in range(int(seconds / each)):
+        found.append((k * each, udp(host, "203.0.113.9", (port, 4000), sizes[0])))
+        found.append((k * each + 0.004, udp("203.0.113.9", host, (4000, port), sizes[1])))
+    return found
+
+
+def written(file: Path, packets: list[tuple[float, bytes]], *, ng: bool = False, link: int = 1) -> Path:
+    with file.open("wb") as out:
+        writer = dpkt.pcapng.Writer(out) if ng else dpkt.pcap.Writer(out, linktype=link)
+        for at, data in sorted(packets):
+            writer.writepkt(data, 1e9 + at)
+    return file
+
+
+def evening(down: bool = True, up: bool = True) -> list[tuple[float, bytes]]:
+    """Give ten seconds of a line: two downloads, one upload, a call, a game and some short connections."""
+    found: list[tuple[float, bytes]] = []
+    for k in range(2 if down else 0):
+        found += transfer(1.0, 6.0, DOWN / 2, f"198.51.100.{k + 1}", 5000 + k, 0.02, up=False)
+    if up:
+        found += transfer(2.0, 6.0, UP, "198.51.100.9", 6000, 0.021, up=True)
+    found += talk(PHONE, 10.0, 0.02, (172, 172), 7000)
+    found += talk(PHONE, 10.0, 0.033, (40, 120), 7001)
+    for k in range(6):
+        found += transfer(0.1 * k, 0.05, 1e6, "198.51.100.30", 8000 + k, 0.02, up=False)
+    return found
+
+
+@pytest.mark.parametrize("ng", [False, True])
+def test_a_line_is_read_from_its_packets(tmp_path: Path, ng: bool) -> None:
+    seen = Seen.load(written(tmp_path / "line.pcap", evening(), ng=ng))
+    assert seen.flows == {"download": 2, "upload": 1, "page": 1, "call": 1, "game": 1}
+    assert seen.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)
+    # The upload shares its direction with acknowledgments, the call and the game.
+    beside = DOWN * 54 / 1514 + 50 * 8 * (172 + 42) + 30 * 8 * (40 + 42)
+    assert seen.up_mbps == pytest.approx((UP + beside) / 1e6, rel=0.02)
+    # 21 ms to the server, 0.2 ms on the host.
+    assert seen.rtt_ms == pytest.approx(21.2, abs=0.05)
+    scenario = seen.scenario()
+    assert scenario.name == "line"
+    text = scenario.toml()
+    assert text.count("[[flow]]") == 5
+    assert 'rtt = "21.2' in text
+
+
+def test_what_is_given_replaces_what_was_seen(tmp_path: Path) -> None:
+    file = written(tmp_path / "line.pcap", evening(up=False))
+    seen = Seen.load(file)
+    assert seen.up_mbps is None
+    with pytest.raises(InputError, match=r"no bottleneck in the upload: it was never full for 2 s; capture .* --rate"):
+        seen.scenario()
+    text = seen.scenario("18mbit/3mbit", "40ms").toml()
+    assert 'rate = "18mbit"' in text
+    assert 'rtt = "40ms"' in text
+    with pytest.raises(InputError, match="give both directions"):
+        seen.scenario("18mbit")
+    with pytest.raises(InputError, match="no bottleneck in the upload"):
+        experiment.load(file)
+
+
+def test_an_idle_line_has_no_bottleneck(tmp_path: Path) -> None:
+    seen = Seen.load(written(tmp_path / "line.pcap", talk(PHONE, 10.0, 0.02, (172, 172), 7000)))
+    assert (seen.down_mbps, seen.up_mbps, seen.rtt_ms, seen.flows) == (None, None, None, {"call": 1})
+    with pytest.raises(InputError, match="no acknowledged data of TCP"):
+        seen.scenario("10mbit/1mbit")
+
+
+def test_a_capture_that_still_runs_is_read_to_its_end(tmp_path: Path) -> None:
+    file = written(tmp_path / "line.pcap", evening())
+    whole = file.read_bytes()
+    for cut in (7, 11, 23, 40):
+        file.write_bytes(whole[: len(whole) - cut])
+        assert Seen.load(file).flows["download"] == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "neither a pcap nor a pcapng file"),
+        (b"[link]\n" * 9, "neither a pcap nor a pcapng file"),
+        (b"\xd4\xc3\xb2\xa1\2\0\4\0", "neither a pcap nor a pcapng file"),
+        (struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 105), "link type 105; quell reads"),
+        (struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1), "no packets of TCP or UDP in it"),
+    ],
+)
+def test_files_that_are_no_capture_of_a_line(tmp_path: Path, data: bytes, message: str) -> None:
+    file = tmp_path / "line.pcap"
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        Seen.load(file)
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "no.pcap", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(InputError, match=message):
+            Seen.load(path)
+
+
+def test_frames_of_any_bytes_are_passed_over(tmp_path: Path) -> None:
+    junk = [(float(k), bytes((k * 7 + i * 31) % 256 for i in range(k % 90))) for k in range(500)]
+    cut = [(600.0 + k, tcp(HOME, "198.51.100.1", (1, 2), 0, 0, 0)[:k]) for k in range(54)]
+    seen = Seen.load(written(tmp_path / "line.pcap", [*junk, *cut, *evening()]))
+    assert seen.flows["download"] == 2
+
+
+def test_tune_reads_a_capture_and_says_what_it_saw(tmp_path: Path, quell: Quell) -> None:
+    pytest.importorskip("optuna")
+    file = written(tmp_path / "line.pcap", evening())
+    done = quell("tune", str(file), "--queues", "fq_codel", "--trials", "8", "--seeds", "2", "--duration", "5s")
+    assert done.returncode == 0, done.stderr
+    assert "2 download, 1 upload, 1 page, 1 call, 1 game; --rate and --rtt correct it" in done.stderr
+    assert "tc qdisc" in done.stdout
+    done = quell("tune", str(file), "--rate", "10mbit")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "quell: --rate 10mbit: give both directions, as in --rate 50mbit/10mbit (download/upload)",
+    )
