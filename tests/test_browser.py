@@ -194,6 +194,39 @@ def test_the_gauges_of_a_policy_have_curves_with_names(report: Page) -> None:
     assert "flows" in tip
 
 
+def test_the_keys_of_many_kinds_of_flows_stay_within_the_figure(browser: Any, tmp_path: Path) -> None:
+    scenario = load("household", duration="8s", warmup="2s", seeds="1")
+    path = tmp_path / "household.html"
+    path.write_text(page(run_jobs(scenario, plan(scenario, ["fq_codel"])), "x"), encoding="utf-8")
+    report = Page(browser, path)
+    for width in (390, 1280):
+        report.open(width)
+        texts = report.js(
+            "const box = e => e.getBoundingClientRect(), all = [...document.querySelectorAll('#flows text')].map(box);"
+            "const beside = (a, b) => a.left < b.right && b.left < a.right;"
+            "const over = (a, b) => beside(a, b) && a.top < b.bottom - 3 && b.top < a.bottom - 3;"
+            "const frame = box(document.getElementById('flows'));"
+            "return [all.filter(b => b.right > frame.right + 1).length,"
+            " all.filter((a, k) => all.slice(k + 1).some(b => over(a, b))).length]"
+        )
+        assert texts == [0, 0], "texts outside the figure, and texts over others"
+        assert report.count("#flows text.kind") == 7
+        assert report.js("return new Set(SHAPES.map(s => s(5))).size >= 7"), "each kind has a shape of its own"
+        outside = "return [...document.querySelectorAll('.cards li')].filter(c => c.scrollWidth > c.clientWidth).length"
+        assert report.js(outside) == 0
+
+
+def test_a_logarithmic_axis_has_two_labels_at_any_width(report: Page) -> None:
+    report.open(390)
+    ranges = [(lo, lo * ratio) for lo in (0.01, 0.9, 3, 4.1, 26) for ratio in (1.2, 1.9, 2.2, 5, 30, 1e3, 1e6)]
+    for lo, hi in ranges:
+        for most in (2, 3, 5, 12):
+            ticks = report.js("return log(...arguments[0], 0, 300).ticks(arguments[1])", (lo, hi), most)
+            labels = report.js("return new Set(arguments[0].map(short)).size", ticks)
+            assert 2 <= labels == len(ticks) <= max(most, 6), (lo, hi, most, ticks)
+            assert all(lo * 0.99 <= tick <= hi * 1.01 for tick in ticks), (lo, hi, most, ticks)
+
+
 def test_light_and_dark_differ_and_can_be_switched(report: Page) -> None:
     paper = "return getComputedStyle(document.body).backgroundColor"
     report.open(1280)
@@ -307,3 +340,26 @@ def test_a_cell_shows_its_bars_its_source_and_its_plots(evaluation: Page) -> Non
         assert text in told
     assert evaluation.count("dialog svg") == 1 + 2 * 4, "an ellipse, and four plots of each run"
     assert evaluation.js("return location.hash") == "#0-1"
+
+
+def test_many_queues_scroll_below_their_names(browser: Any, tmp_path: Path) -> None:
+    names = [f"codel target {k}ms" for k in range(5, 30)]
+    plan = run.plan(link.parse("50mbit@rtt=20ms"), candidate.parse_all(names), sections=["5.3", "12"], seeds=1)
+    path = tmp_path / "many.html"
+    path.write_text(evaluation_page.page(plan, run.evaluate(plan), "quell evaluate"), encoding="utf-8")
+    many = Page(browser, path)
+    for width in (390, 1400):
+        many.open(width)
+        assert many.js("return document.documentElement.scrollWidth") <= width
+        left, right = many.js(
+            "const b = document.querySelector('.wide-table').getBoundingClientRect(); return [b.left, b.right]"
+        )
+        assert left >= 0 and right <= width and right - left > 0.9 * width
+        many.js("document.querySelector('.wide-table').scrollTo(600, 40)")
+        first = many.js(
+            "const b = document.querySelector('table.rfc tbody td').getBoundingClientRect(),"
+            " t = document.querySelector('.wide-table').getBoundingClientRect(); return b.left - t.left"
+        )
+        assert first == pytest.approx(0, abs=1), "the scenario's name stays"
+    assert many.js("return document.querySelector('.finding').textContent").count(" of ") == 7, "the six best, of all"
+    assert "1 of 2" in many.js("return document.querySelectorAll('table.rfc th')[3].innerText")

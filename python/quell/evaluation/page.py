@@ -19,6 +19,8 @@ from quell.output import one_line
 from quell.stats import Estimate, estimate
 
 _CLASS = {PASS: "pass", FAIL: "fail", UNCLEAR: "unclear", REPORTED: "reported", LEFT_OUT: "left"}
+_BEST = 6
+"""Queues that the page's first sentence names."""
 _LEVEL = {MUST: "must", RECOMMENDED: "rec", MAY: "may"}
 
 
@@ -29,9 +31,9 @@ def page(plan: Plan, cells: Sequence[Cell], command: str) -> str:
     parts = {
         "version": escape(_core.__version__),
         "facts": escape(f"{plan.link} · {len(plan.candidates)} queues · {len(rows)} scenarios · {seeds} each"),
-        "finding": escape(show.tally(plan, cells)),
+        "finding": escape(show.tally(plan, cells, _BEST)),
         "reference": escape(plan.candidates[0].name),
-        "matrix": _matrix(plan, rows),
+        "matrix": _matrix(plan, cells, rows),
         "reasons": "".join(f"<li>{escape(line.plain)}</li>" for line in show.reasons(cells)),
         "parameters": _parameters(plan),
         "command": escape(command),
@@ -46,11 +48,11 @@ def _part(name: str) -> str:
     return (files(__package__) / name).read_text("utf-8").strip()
 
 
-def _matrix(plan: Plan, rows: Sequence[Sequence[Cell]]) -> str:
-    head = "".join(
-        f"<th>{escape(one_line(one.name))}{'<br><small>reference</small>' if k == 0 else ''}</th>"
-        for k, one in enumerate(plan.candidates)
-    )
+def _matrix(plan: Plan, cells: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> str:
+    head = ""
+    for k, one in enumerate(plan.candidates):
+        below = "reference" if k == 0 else "{} of {}".format(*show.passed(cells, one.name))
+        head += f"<th>{escape(one_line(one.name))}<br><small>{below}</small></th>"
     body = "".join(_row(t, row) for t, row in enumerate(rows))
     head = f"<thead><tr><th>scenario</th><th>required</th>{head}</tr></thead>"
     return f'<table class="rfc">{head}<tbody>{body}</tbody></table>'

@@ -90,14 +90,19 @@ def _table(table_rows: Sequence[Sequence[Cell]], names: Sequence[str], shown: ra
     return table
 
 
-def tally(plan: Plan, cells: Sequence[Cell]) -> str:
-    """Count the verdicts of each queue."""
-    parts = []
-    for candidate in plan.candidates[1:] or plan.candidates:
-        own = [cell.verdict for cell in cells if cell.candidate == candidate]
-        judged = sum(own.count(verdict) for verdict in (PASS, FAIL, UNCLEAR))
-        parts.append(f"{one_line(candidate.name)} {own.count(PASS)} of {judged}")
-    return f"Passed: {', '.join(parts)}."
+def passed(cells: Sequence[Cell], name: str) -> tuple[int, int]:
+    """Count the scenarios that a queue passed, and those in which it was judged."""
+    own = [cell.verdict for cell in cells if cell.candidate.name == name]
+    return own.count(PASS), sum(own.count(verdict) for verdict in (PASS, FAIL, UNCLEAR))
+
+
+def tally(plan: Plan, cells: Sequence[Cell], most: int | None = None) -> str:
+    """Say how many scenarios each queue passed, or the `most` best, best first."""
+    compared = [one.name for one in plan.candidates[1:] or plan.candidates]
+    counts = sorted(((*passed(cells, name), name) for name in compared), key=lambda found: -found[0])
+    parts = [f"{one_line(name)} {won} of {judged}" for won, judged, name in counts[:most]]
+    heading = f"Passed most, of {len(counts)} queues" if len(parts) < len(counts) else "Passed"
+    return f"{heading}: {', '.join(parts)}."
 
 
 def failures(cells: Sequence[Cell]) -> list[Text]:

@@ -27,13 +27,16 @@ const extent = values => {
   return [lo, hi];
 };
 
-// Markers in five shapes, so that colour is never the only sign.
+// Markers of several shapes, so that colour is never the only sign.
 const SHAPES = [
   r => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0z`,
   r => `M${-r * .88},${-r * .88}h${1.76 * r}v${1.76 * r}h${-1.76 * r}z`,
   r => `M0,${-1.15 * r}L${1.1 * r},${.8 * r}H${-1.1 * r}z`,
   r => `M0,${-1.25 * r}L${1.25 * r},0L0,${1.25 * r}L${-1.25 * r},0z`,
   r => `M0,${1.15 * r}L${1.1 * r},${-.8 * r}H${-1.1 * r}z`,
+  r => `M${-.4 * r},${-1.2 * r}h${.8 * r}v${.8 * r}h${.8 * r}v${.8 * r}h${-.8 * r}v${.8 * r}h${-.8 * r}v${-.8 * r}h${-.8 * r}v${-.8 * r}h${.8 * r}z`,
+  r => `M0,0L${-r},${-r}H${r}L${-r},${r}H${r}z`,
+  r => `M${-1.25 * r},${-.5 * r}h${2.5 * r}v${r}h${-2.5 * r}z`,
 ];
 
 // ---- scales
@@ -52,12 +55,16 @@ const linear = (lo, hi, a, b) => {
 const log = (lo, hi, a, b) => {
   const l = Math.log10(lo), h = Math.log10(hi), f = v => a + (Math.log10(Math.max(v, lo)) - l) / ((h - l) || 1) * (b - a);
   f.back = p => 10 ** (l + (p - a) / (b - a) * (h - l));
+  // At least two, at any width: where powers of ten and their parts are fewer, round numbers as on a linear axis.
   f.ticks = n => {
-    for (const set of [[1, 2, 5], [1, 3], [1]]) {
+    for (const [parts, every] of [[[1, 2, 5], 1], [[1, 3], 1], [[1], 1], [[1], 2], [[1], 3], [[1], 5]]) {
       const out = [];
-      for (let e = Math.floor(l); e <= h; e++) for (const m of set) { const t = m * 10 ** e; if (t >= lo * .999 && t <= hi * 1.001) out.push(t); }
-      if (out.length <= n || set.length === 1) return out;
+      for (let e = Math.floor(l / every) * every; e <= h; e += every) for (const m of parts) { const t = m * 10 ** e; if (t >= lo * .999 && t <= hi * 1.001) out.push(t); }
+      if (out.length >= 2 && out.length <= n) return out;
     }
+    const even = linear(lo, hi, a, b);
+    for (let k = 2; k < 9; k++) if (even.ticks(k).length >= 2) return even.ticks(k);
+    return lo < hi ? [lo, hi] : [];
   };
   return f;
 };

@@ -131,36 +131,47 @@ const cdf = () => {
 };
 const quantile = ([ms, share], s) => ms[Math.max(0, share.findIndex(v => v >= s))];
 
+// Places of a key's entries, in as many lines as they need.
+const wrapped = (kinds, width) => {
+  let left = 0, line = 0;
+  return kinds.map((kind, k) => {
+    const wide = 26 + kind.length * 6.9;
+    if (left && left + wide > width) { left = 0; line++; }
+    const at = left;
+    left += wide;
+    return { kind, k, left: at, line };
+  });
+};
+
 // ---- goodput of each flow
 const flows = () => {
   const list = Q.map((q, i) => i).filter(i => Q[i].flows.length), off = i => shown.has(i) ? "" : " off";
-  const step = Math.max(20, Math.min(34, 276 / list.length)), H = 30 + list.length * step + 44;
+  const kinds = [...new Set(list.flatMap(i => Q[i].flows.map(f => f[0])))], spots = [], fair = list.some(i => Q[i].m.jain?.[0] != null);
+  const key = kinds.length > 1 ? wrapped(kinds, $("flows").clientWidth) : [], top = 30 + 18 * Math.max(0, (key.at(-1)?.line ?? 0) + (fair && key.length ? 1 : 0));
+  const step = Math.max(20, Math.min(34, 276 / list.length)), H = top + list.length * step + 44;
   const [svg, W] = canvas("flows", Math.max(H, 160), "Goodput of each flow");
-  const gutter = Math.min(128, W * .32), box = { l: gutter, r: W - 46, t: 30, b: +svg.getAttribute("height") - 44 };
+  const gutter = Math.min(128, W * .32), box = { l: gutter, r: W - (fair ? 46 : 8), t: top, b: +svg.getAttribute("height") - 44 };
   const [, hi] = extent(list.flatMap(i => Q[i].flows.map(f => f[1])));
   const x = linear(0, Math.max(hi, 1e-6) * 1.06, box.l, box.r), y = v => box.t + (v + .5) * step;
   y.ticks = () => [];
   frame(svg, box, x, y, "goodput, Mbit/s", null);
-  svg.append(el("text", { x: W, y: 20, "text-anchor": "end" }, "Jain"));
-  const kinds = [...new Set(list.flatMap(i => Q[i].flows.map(f => f[0])))], spots = [];
+  if (fair) svg.append(el("text", { x: W, y: top - 10, "text-anchor": "end" }, "Jain"));
   list.forEach((i, k) => {
     const q = Q[i], cy = y(k), jain = q.m.jain, fit = Math.floor(gutter / 7.2);
     svg.append(el("text", { x: 0, y: cy + 4, class: off(i), "data-q": i }, q.name.length > fit ? q.name.slice(0, fit - 1) + "…" : q.name),
-      el("line", { class: "grid", x1: box.l, x2: box.r, y1: cy, y2: cy }), el("text", { x: W, y: cy + 4, "text-anchor": "end" }, num(jain && jain[0], 3)));
+      el("line", { class: "grid", x1: box.l, x2: box.r, y1: cy, y2: cy }));
+    if (fair) svg.append(el("text", { x: W, y: cy + 4, "text-anchor": "end" }, num(jain && jain[0], 3)));
     const bulk = q.flows.filter(f => f[2]), equal = bulk.reduce((s, f) => s + f[1], 0) / bulk.length;
     if (bulk.length) svg.append(el("line", { class: "axis", x1: x(equal), x2: x(equal), y1: cy - 8, y2: cy + 8 }));
     q.flows.forEach((f, n) => {
       const kind = kinds.indexOf(f[0]), cx = x(f[1]);
-      svg.append(el("path", { d: SHAPES[kind % 5](5), transform: `translate(${cx},${cy})`, fill: colour(i), "fill-opacity": q.flows.length > 30 ? .35 : .75, class: off(i), "data-q": i }));
+      svg.append(el("path", { d: SHAPES[kind % SHAPES.length](5), transform: `translate(${cx},${cy})`, fill: colour(i), "fill-opacity": q.flows.length > 30 ? .35 : .75, class: off(i), "data-q": i }));
       spots.push({ i, cx, cy, text: `${f[0]}, flow ${n + 1}${f[3] == null ? "" : `, ${num(f[3], 1)} ms queued`}`, value: f[1] });
     });
   });
-  if (kinds.length > 1) {
-    let cx = 0;
-    kinds.forEach((kind, k) => {
-      svg.append(el("path", { d: SHAPES[k % 5](4.5), transform: `translate(${cx + 5},15)`, fill: "var(--soft)" }), el("text", { x: cx + 14, y: 19 }, kind));
-      cx += 26 + kind.length * 6.6;
-    });
+  for (const { kind, k, left, line } of key) {
+    svg.append(el("path", { d: SHAPES[k % SHAPES.length](4.5), transform: `translate(${left + 5},${15 + 18 * line})`, fill: "var(--soft)" }),
+      el("text", { class: "kind", x: left + 14, y: 19 + 18 * line }, kind));
   }
   track(svg, e => {
     const [mx, my] = at(svg, e), near = spots.map(s => [Math.hypot(s.cx - mx, (s.cy - my) * 1.5), s]).sort((a, b) => a[0] - b[0])[0];
