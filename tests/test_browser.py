@@ -344,7 +344,7 @@ def test_a_cell_shows_its_bars_its_source_and_its_plots(evaluation: Page) -> Non
 
 def test_many_queues_scroll_below_their_names(browser: Any, tmp_path: Path) -> None:
     names = [f"codel target {k}ms" for k in range(5, 30)]
-    plan = run.plan(link.parse("50mbit@rtt=20ms"), candidate.parse_all(names), sections=["5.3", "12"], seeds=1)
+    plan = run.plan(link.parse("50mbit@rtt=20ms"), candidate.parse_all([*names]), sections=["5.3", "12"], seeds=1)
     path = tmp_path / "many.html"
     path.write_text(evaluation_page.page(plan, run.evaluate(plan), "quell evaluate"), encoding="utf-8")
     many = Page(browser, path)

@@ -151,6 +151,11 @@ GOOD: dict[str, Any] = {"version": 4, "x_values": [0.2, 0.4], "results": {"TCP d
         (_packed(GOOD | {"x_values": ["a", "b"]}), "no series"),
         (_packed(GOOD | {"results": {"TCP download": [1.0]}}), "not a list of 2 samples"),
         (_packed(GOOD | {"results": {}}), "no TCP streams"),
+        (_packed(GOOD | {"version": "x" * 9999}), "file format 'x{19}; quell"),
+        (_packed(GOOD | {"x_values": [0.4, 0.2]}), "do not increase"),
+        (_packed(GOOD | {"x_values": [0.2, 10**400]}), "no series"),
+        (_packed(GOOD | {"results": {"TCP download": [10**400, -5], "Ping (ms) ICMP": [1e308, 1]}}), "no TCP streams"),
+        (_packed(GOOD | {"results": {"TCP download": [5, 5], "Ping (ms) ICMP": [1e308, -1]}}), "no pings"),
         (_packed(GOOD | {"results": {"TCP download": [5.0, None]}, "metadata": None}), "no pings"),
     ],
 )
@@ -170,6 +175,51 @@ def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path) -> None:
             out.write(b" " * (1 << 20))
     with pytest.raises(InputError, match="MiB unpacked"):
         Measured.load(file)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc says how much memory was used")
+@pytest.mark.parametrize("value", ["[]", "{}", '""', "0"])
+def test_many_values_are_refused_before_they_take_memory(value: str, tmp_path: Path) -> None:
+    file = tmp_path / "values.flent.gz"
+    with gzip.open(file, "wt", compresslevel=1) as out:
+        out.write('{"version": 4, "raw_values": [' + f"{value}," * 8_000_000 + "0]}")
+    code = (
+        "import pathlib, re, sys; from quell import InputError; from quell.flent import Measured\n"
+        "try: Measured.load(sys.argv[1])\n"
+        "except InputError as e: print(e, end=' ')\n"
+        "print(*re.findall(r'VmHWM:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
+    said, kib = done.stdout.rsplit(maxsplit=1)
+    assert said == f"{file}: more than 8 million values; cut the test shorter"
+    assert int(kib) < 200_000
+
+
+def test_a_file_of_two_gigabytes_is_refused_unread(quell: Quell, tmp_path: Path) -> None:
+    with (tmp_path / "big.flent.gz").open("wb") as out:
+        out.truncate(2 << 30)
+    for command in ("show", "compare"):
+        done = quell(command, "big.flent.gz")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "quell: big.flent.gz: cannot be read: it is longer than 256 MiB\n"
+
+
+def test_nulls_absent_metadata_and_bytes_behind_the_end_do_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "gaps.flent.gz"
+    nulls: list[float | None] = [None]
+    results = {
+        "TCP download": [*nulls, 5.0, *nulls, 7.0] * 20,
+        "Ping (ms) ICMP": [30.0, *nulls, float("nan"), 20.0] * 20,
+    }
+    data = {"version": 4, "x_values": [0.2 * k for k in range(1, 81)], "results": results}
+    file.write_bytes(_packed(data))
+    measured = Measured.load(file)
+    assert (measured.test, measured.title) == ("test", "")
+    # 80 samples to 16 s; the margins leave those from 5.2 to 11 s, of which half are null.
+    assert statistics.fmean(measured.total("download")) == pytest.approx(6.0, abs=0.1)
+    assert 'rtt = "20ms"' in measured.scenario().toml()
+    file.write_bytes(_packed(data) + b"more")
+    assert Measured.load(file).results == measured.results
 
 
 def test_a_name_that_flent_does_not_open_is_refused_before_anything_runs(quell: Quell, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ _MARGIN_S = 5
 """What Flent's tests leave before and after the load, and its box plots leave out."""
 _MOST_BYTES = 256 << 20
 """Unpacked; a test of an hour with 100 streams has some 100 MB."""
+_MOST_VALUES = 8_000_000
+"""A text of empty lists takes 25 times its size in memory, so values are counted before they are read."""
+_LARGEST = 1e12
+"""Of a value, in any unit."""
 _BULK = ("tcp", "download", "upload", "backup")
 """Kinds of flows that are Flent's streams."""
 _PAYLOAD = 1448 / 1514
@@ -58,10 +63,12 @@ class Measured:
         path = Path(path)
         data = _plain(path)
         if (version := data.get("version")) not in _READ:
-            raise InputError(f"{path}: Flent's file format {version!r}; quell reads {_READ[0]} to {VERSION}")
+            raise InputError(f"{path}: Flent's file format {version!r:.20}; quell reads {_READ[0]} to {VERSION}")
         x, results, about = data.get("x_values"), data.get("results"), data.get("metadata")
         if not isinstance(x, list) or not isinstance(results, dict) or not all(map(_number, x)) or len(x) < 2:
             raise InputError(f"{path}: no series in it (x_values, results); is it a data file of a finished test?")
+        if any(later <= earlier for earlier, later in pairwise(x)):
+            raise InputError(f"{path}: the times of its samples (x_values) do not increase; is the file whole?")
         about = about if isinstance(about, dict) else {}
         series = {str(name): _values(path, name, values, len(x)) for name, values in results.items()}
         return cls(path, str(about.get("NAME") or "test"), str(about.get("TITLE") or ""), [float(t) for t in x], series)
@@ -151,6 +158,8 @@ def _plain(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: more than {_MOST_BYTES >> 20} MiB unpacked; cut the test shorter")
     if not unpack.eof:
         raise InputError(f"{path}: the gzip data end too early; copy the file again")
+    if sum(map(text.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise InputError(f"{path}: more than {_MOST_VALUES // 10**6} million values; cut the test shorter")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -161,7 +170,8 @@ def _plain(path: Path) -> dict[str, Any]:
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Tell a time, a rate or a delay; not what only a spoilt file has."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def _values(path: Path, name: object, values: object, length: int) -> Values:
