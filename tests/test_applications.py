@@ -249,3 +249,50 @@ def test_rpm_changes_no_other_number(quell: Quell) -> None:
         }
     table_text = quell(*arguments[:-2], "--rpm", columns=140).stdout
     assert "RPM" in table_text
+
+
+NARROW = {
+    "call": {"mos": 1.0, "late_loss": 1.0, "mouth_to_ear_ms": None},
+    "video_call": {"below_24fps": 1.0, "rate_mbps": 0.0, "frame_delay_ms": None},
+    "game": {"within_50ms": 0.0},
+    "page": {"pages": 0, "given_up": 0, "page_load_ms": None},
+    "video": {"rebuffer_ratio": 1.0, "rate_mbps": 0.0, "switches": 0, "startup_ms": None},
+    "download": {"rate_mbps": pytest.approx(0.0, abs=1e-3)},
+}
+
+
+@pytest.mark.parametrize("kind", NARROW)
+def test_an_application_that_does_not_fit_its_link_has_the_worst_result(quell: Quell, kind: str) -> None:
+    done = quell("run", "--rate", "1kbit", "--flow", kind, "--duration", "20s", "--json", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    [application] = json.loads(done.stdout)["applications"]
+    assert {key: application.get(key) for key in NARROW[kind]} == NARROW[kind]
+
+
+def test_what_never_came_to_be_is_a_red_card(tmp_path: Path) -> None:
+    scenario = load(rate="1kbit", flows=["call", "video_call", "page"], duration="20s", seeds="1")
+    outcome = run_jobs(scenario, plan(scenario, ["pfifo"]))
+    cards = page(outcome, "x").split("What people experience")[1].split("</section>")[0]
+    for title in ("frame p95", "page p50"):
+        assert f'<li class="bad"><b>–</b><span>{title}</span></li>' in cards
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table.felt(outcome.records, 80))
+    assert "page p50" in captured.get()
+    frame = library.run(rate="1kbit", flows=["page"], duration="20s")
+    assert frame["applications"][0].struct.field("page_load_ms").to_list() == [None]
+
+
+def test_a_link_on_which_not_one_packet_fits_is_survived(quell: Quell) -> None:
+    for words in ("bfifo limit 100", "fq_codel memory_limit 50", "cake memlimit 50"):
+        done = quell("run", "--rate", "10mbit", "--flow", "call", "--duration", "5s", "--aqm", words, "--json", "-")
+        assert (done.returncode, done.stderr) == (0, ""), words
+        [application] = json.loads(done.stdout)["applications"]
+        assert application["mos"] == 1.0, words
+
+
+def test_flents_rrul_is_a_word(quell: Quell) -> None:
+    done = quell("run", "--rate", "50mbit", "--flow", "rrul@rtt=30ms", "--duration", "12s", "--json", "-")
+    flows = json.loads(done.stdout)["flows"]
+    assert [flow["direction"] for flow in flows[:8]] == ["down"] * 4 + ["up"] * 4
+    assert {flow["base_rtt_ms"] for flow in flows} == {30.0}

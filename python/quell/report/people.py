@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from quell.felt import mean, shown
+from quell.felt import Figure, mean, shown
 from quell.output import one_line
-from quell.stats import Record, estimate, grade
+from quell.stats import Estimate, Record, estimate, grade
 
 _GRADES = {"A+": "good", "A": "good", "B": "fair", "C": "fair"}
 
@@ -20,11 +20,7 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
     rows = []
     for queue in queues:
         runs = [r for r in records if r["queue"] == queue]
-        cards = [
-            _card(f.title, f.text(value.mean), f.verdict(value.mean))
-            for f in figures
-            if (value := mean(runs, f)) is not None
-        ]
+        cards = [_figure(f, mean(runs, f)) for f in figures]
         for key, title in (("grade_ms", "grade"), ("grade_down_ms", "grade down"), ("grade_up_ms", "grade up")):
             if (increase := estimate(r.get(key) for r in runs)) is not None:
                 letter = grade(increase.mean)
@@ -42,6 +38,13 @@ def section(queues: Sequence[str], records: Sequence[Record]) -> str:
         + "\n".join(rows)
         + "\n</section>"
     )
+
+
+def _figure(figure: Figure, value: Estimate | None) -> str:
+    """Draw a figure; what never came to be, such as the pictures of a call that showed none, is as bad as can be."""
+    if value is None:
+        return _card(figure.title, "–", "bad" if figure.bounds else "")
+    return _card(figure.title, figure.text(value.mean), figure.verdict(value.mean))
 
 
 def _card(title: str, value: str, verdict: str) -> str:

@@ -70,6 +70,8 @@ pub struct Reader {
     idle: Vec<u8>,
     loads: Hist,
     given_up: u64,
+    /// There was a first page.
+    started: bool,
 }
 
 impl Reader {
@@ -86,6 +88,7 @@ impl Reader {
             idle: Vec::new(),
             loads: Hist::new(),
             given_up: 0,
+            started: false,
         }
     }
 
@@ -126,6 +129,7 @@ impl Reader {
 
     fn begin(&mut self, now: Nanos, todo: &mut Vec<Action>) {
         self.began = now;
+        self.started = true;
         self.wake_at = now + PATIENCE;
         self.open = 0;
         self.idle.clear();
@@ -171,11 +175,11 @@ impl Reader {
         todo.push(Action::Close);
     }
 
-    /// The times of the pages that were loaded or given up after the warm-up; `None` without any.
+    /// The times of the pages that were loaded or given up after the warm-up; `None` before the first page.
     pub fn result(&self) -> Option<Application> {
         let pages = self.loads.count();
-        (pages > 0).then(|| Application {
-            page_load_ms: Some(self.loads.summary(1.0 / MS as f64)),
+        self.started.then(|| Application {
+            page_load_ms: (pages > 0).then(|| self.loads.summary(1.0 / MS as f64)),
             pages: Some(pages),
             given_up: Some(self.given_up),
             ..Application::default()
@@ -227,6 +231,20 @@ mod tests {
         };
         let (fetched, connected) = load(&old);
         assert_eq!((fetched.len(), connected), (71, 6));
+    }
+
+    #[test]
+    fn a_page_that_never_comes_is_a_result_and_one_not_yet_asked_for_is_none() {
+        let mut reader = Reader::new(&Page::default(), Rng::new(1, "page"), 0);
+        assert!(reader.result().is_none());
+        reader.on(0, Event::Wake, true, &mut Vec::new());
+        let waiting = reader.result().expect("a reader");
+        assert_eq!((waiting.page_load_ms, waiting.pages), (None, Some(0)));
+        // Nothing came for 60 s.
+        reader.on(PATIENCE, Event::Wake, true, &mut Vec::new());
+        let over = reader.result().expect("a reader");
+        assert_eq!((over.pages, over.given_up), (Some(1), Some(1)));
+        assert_eq!(over.page_load_ms.map(|s| s.max), Some(60_000.0));
     }
 
     #[test]

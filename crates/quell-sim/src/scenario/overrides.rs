@@ -5,9 +5,10 @@ use quell_link::units::{self, format_time};
 use quell_link::{Error, Queue};
 use quell_qdisc::SEC;
 
+use super::built_in;
 use super::keys::{self, KINDS, LONGEST};
 use super::traffic::Cc;
-use super::tree::{Node, Table};
+use super::tree::{self, Node, Table};
 
 /// What overrides a scenario's keys or, with a rate or a trace, replaces the file: all as typed, and read like the file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,7 +21,8 @@ pub struct Overrides {
     pub rtt: Option<String>,
     /// The bottleneck's trace, a path.
     pub trace: Option<String>,
-    /// `CC[:COUNT][@rtt=][@ecn=0|1][@start-stop]`, also `udp[:COUNT][@rate=][@size=]`; together they replace all flows.
+    /// `CC[:COUNT][@rtt=][@ecn=0|1][@start-stop]`, also `udp[:COUNT][@rate=][@size=]` and `rrul[@rtt=]`; together they replace all
+    /// flows.
     pub flows: Vec<String>,
     /// ECN for every TCP flow.
     pub ecn: bool,
@@ -101,8 +103,12 @@ fn flows(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     if !from_file {
         let duration = file.text("duration").map(str::to_owned);
         let duration = duration.as_deref();
-        let tables = o.flows.iter().map(|f| shortcut(f, duration));
-        file.put("flow", Node::Tables(tables.collect::<Result<_, _>>()?));
+        let tables = o.flows.iter().map(|f| match f.split(['@', ':']).next() {
+            Some(RRUL) => rrul(f),
+            _ => Ok(vec![shortcut(f, duration)?]),
+        });
+        let tables: Vec<Vec<Table>> = tables.collect::<Result<_, _>>()?;
+        file.put("flow", Node::Tables(tables.concat()));
     } else if o.ecn || o.rtt.is_some() {
         put_default_flow(file);
     }
@@ -139,6 +145,38 @@ fn spread_starts(flow: &mut Table, duration: Option<&str>) {
     flow.put("stagger", Node::Text(format_time(stagger)));
 }
 
+/// The flows of this built-in scenario can be had by its name, on any link.
+const RRUL: &str = "rrul";
+
+/// `rrul` or `rrul@rtt=40ms`: Flent's eight transfers and its pings.
+fn rrul(text: &str) -> Result<Vec<Table>, Error> {
+    let rtt = match text.strip_prefix(RRUL) {
+        Some("") => None,
+        Some(rest) if rest.starts_with("@rtt=") && !rest[1..].contains('@') => Some(&rest[5..]),
+        _ => {
+            return Err(Error::new("has no option but a round trip")
+                .remedy("write rrul or rrul@rtt=40ms")
+                .under(&format!("flow `{text}`")));
+        }
+    };
+    let toml = built_in::find(RRUL).map_or("", |found| found.toml);
+    let file = tree::parse(toml)?;
+    let flows = file.tables("flow")?.unwrap_or_default();
+    Ok(flows.iter().map(|flow| of_rrul(flow, text, rtt)).collect())
+}
+
+/// A flow of that scenario, without its place in a file.
+fn of_rrul(flow: &Table, text: &str, rtt: Option<&str>) -> Table {
+    let mut table = Table::new(format!("flow `{text}`"));
+    for (key, value) in flow.iter() {
+        table.put(key, value.clone());
+    }
+    if let Some(rtt) = rtt {
+        table.put("rtt", Node::Text(rtt.to_owned()));
+    }
+    table
+}
+
 /// `cubic:4@rtt=80ms@ecn=1@5s-20s`, `udp:2@rate=2mbit@size=200`: a table as a file would have it, of a scenario that lasts for
 /// `duration`.
 fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
@@ -158,7 +196,7 @@ fn shortcut(text: &str, duration: Option<&str>) -> Result<Table, Error> {
         cc if Cc::NAMES.split('|').any(|c| c == cc) => put(&mut table, "cc", cc),
         _ => {
             let kinds = KINDS.iter().map(|k| k.name).filter(|k| *k != "tcp");
-            let known = Cc::NAMES.split('|').chain(["udp"]).chain(kinds);
+            let known = Cc::NAMES.split('|').chain(["udp", RRUL]).chain(kinds);
             return Err(Error::unknown("congestion control", word, known).under("flow"));
         }
     }

@@ -453,7 +453,7 @@ fn overrides_replace_what_the_file_says() {
 #[test]
 fn bad_overrides_name_themselves_and_no_file() {
     type Case = (fn(&mut Overrides), &'static str);
-    let cases: [Case; 11] = [
+    let cases: [Case; 13] = [
         (|o| o.rate = Some("x".into()), "rate: \"x\" is not a rate"),
         (
             |o| o.rtt = Some("5".into()),
@@ -491,6 +491,14 @@ fn bad_overrides_name_themselves_and_no_file() {
         (
             |o| o.flows = vec!["".into()],
             "flow: unknown congestion control ``; known: newreno",
+        ),
+        (
+            |o| o.flows = vec!["rrul:2".into()],
+            "flow `rrul:2`: has no option but a round trip; write rrul or rrul@rtt=40ms",
+        ),
+        (
+            |o| o.flows = vec!["rrul@rtt=x".into()],
+            "flow `rrul@rtt=x`.rtt: ",
         ),
     ];
     for (change, message) in cases {
@@ -785,6 +793,23 @@ fn classes_become_words_of_their_links_queue() {
     };
     let other = Scenario::parse(text, "home.toml", &overrides).expect("a scenario");
     assert_eq!(other.link.queue, "codel");
+}
+
+#[test]
+fn flents_rrul_can_be_had_on_any_link() {
+    let flows = |o: &Overrides| Scenario::parse(RATE, "home.toml", o).map(|s| s.flows);
+    let of_file = Scenario::load(Some("rrul"), &Overrides::default())
+        .expect("a scenario")
+        .flows;
+    let named = flows(&with(|o| o.flows = vec!["rrul".into()])).expect("flows");
+    assert_eq!(named, of_file);
+    let with_more = |o: &mut Overrides| {
+        o.flows = vec!["rrul@rtt=80ms".into(), "call".into()];
+        o.duration = Some("20s".into());
+    };
+    let far = flows(&with(with_more)).expect("flows");
+    assert_eq!(far.len(), of_file.len() + 1);
+    assert!(far[..of_file.len()].iter().all(|f| f.rtt == 80 * MS));
 }
 
 #[test]
