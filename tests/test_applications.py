@@ -251,7 +251,7 @@ def test_rpm_changes_no_other_number(quell: Quell) -> None:
     assert "RPM" in table_text
 
 
-NARROW = {
+NARROW: dict[str, dict[str, Any]] = {
     "call": {"mos": 1.0, "late_loss": 1.0, "mouth_to_ear_ms": None},
     "video_call": {"below_24fps": 1.0, "rate_mbps": 0.0, "frame_delay_ms": None},
     "game": {"within_50ms": 0.0},

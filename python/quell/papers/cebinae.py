@@ -13,7 +13,7 @@ from typing import cast
 
 from quell._core import Scenario
 from quell.keys import Flow
-from quell.papers.bench import Bench, mean
+from quell.papers.bench import Bench, Run, mean
 from quell.papers.paper import MISSED, Claim, Paper, Study, Table
 from quell.stats import Record, estimate, jain
 
@@ -105,6 +105,8 @@ TOLERANCE = 0.02
 """Of throughput and goodput, as a share of the link's rate."""
 JAIN_TOLERANCE = 0.05
 """Of Jain's index. Runs of quell that differ only in when flows start, within 10 ms, differ by as much."""
+NEAR = (0.996, 0.997, 0.998, 0.999, 1.0, 1.001, 1.002, 1.003, 1.004)
+"""Factors of round trips: where packets of different flows meet at a full queue depends on them."""
 QUICK_MBPS = 100
 """The quick version leaves out rows with faster links."""
 
@@ -115,7 +117,9 @@ class Setting:
 
     name: str = ""
     flow: Mapping[str, object] | None = None
-    """Keys of all flows."""
+    """Keys of flows."""
+    of: str = ""
+    """The congestion control whose flows have these keys; empty: of all."""
     delta_port: float | None = None
     """Cebinae's, in place of the row's."""
     nic: bool = True
@@ -129,6 +133,7 @@ OTHERS = (
     Setting("no device below the queue", nic=False),
 )
 """Run again for each row and queue that misses."""
+BBR_ALONE = Setting("loss recovery without SACK of the BBR flow alone", flow={"sack": False}, of="bbr")
 LESS_THAN_FULL = Setting("delta_port 0.01", delta_port=0.01)
 """All rows but the last call a link saturated only if it took more from the queue than it can send in that time, as it
 does while the device below the queue fills up."""
@@ -151,7 +156,8 @@ def _scenario(row: Row, seconds: int, setting: Setting) -> Scenario:
     flows = []
     for cc, count, rtt in row.groups:
         flow = {"cc": cc, "count": count, "rtt": f"{rtt:g}ms", "rate": f"{row.mbps}mbit"}
-        flows.append(cast("Flow", {**flow, **_NS3, **(setting.flow or {})}))
+        other = setting.flow if setting.of in ("", cc) else None
+        flows.append(cast("Flow", {**flow, **_NS3, **(other or {})}))
     return Scenario.from_keys(
         name="cebinae",
         warmup=f"{START_S}s",
@@ -213,7 +219,7 @@ def measure(bench: Bench) -> Study:
     again = {
         (row.number, queue, setting.name): (_scenario(row, seconds, setting), _words(row, queue, setting))
         for row, queue in missed
-        for setting in _settings(queue)
+        for setting in _settings(row, queue)
     }
     others = replace(bench, seeds=1).seeds_of("With other settings", again, _result)
     study = Study()
@@ -227,11 +233,30 @@ def measure(bench: Bench) -> Study:
                 value = None if results is None else estimate(result[at] for result in results)
                 study.put(f"T2.{row.number}.{queue}.{part}", value, why)
     study.tables.append(_table(found))
+    if not bench.quick:
+        study.tables.append(_near(bench))
     return study
 
 
-def _settings(queue: str) -> tuple[Setting, ...]:
-    return (*OTHERS, LESS_THAN_FULL) if queue == "cebinae" else OTHERS
+def _near(bench: Bench) -> Table:
+    """Measure rows 0 and 1 behind the FIFO again, with round trips that differ by less than half a percent."""
+    rows = []
+    for row in ROWS[:2]:
+        near = [_with_round_trips(row, factor) for factor in NEAR]
+        runs = [Run(_scenario(one, END_S, PLAIN), _words(one, "fifo", PLAIN)) for one in near]
+        found = bench.run(f"Row {row.number}, other round trips", runs, _result)
+        rows.append([str(row.number), f"{row.jain[0]:.3f}", *(f"{result[2]:.3f}" for result in found)])
+    columns = ["row", "printed", *(f"{factor:g}" for factor in NEAR)]
+    return Table("Jain's index behind the FIFO with all round trips times a factor", columns, rows)
+
+
+def _with_round_trips(row: Row, factor: float) -> Row:
+    return replace(row, groups=tuple((cc, count, rtt * factor) for cc, count, rtt in row.groups))
+
+
+def _settings(row: Row, queue: str) -> tuple[Setting, ...]:
+    bbr = (BBR_ALONE,) if any(cc == "bbr" for cc, _, _ in row.groups) else ()
+    return (*OTHERS, *bbr, *((LESS_THAN_FULL,) if queue == "cebinae" else ()))
 
 
 def _missed(row: Row, queue: str, results: Sequence[Result]) -> list[str]:
