@@ -229,6 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn switches_and_the_mean_rate_are_those_of_the_segments_that_came() {
+        let video = Video {
+            adaptation: Adaptation::Rate,
+            ..Video::default()
+        };
+        let (mut p, mut todo) = (Player::new(&video, 0), Vec::new());
+        p.on(0, Event::Wake, true, &mut todo);
+        p.on(0, Event::Connected(0), true, &mut todo);
+        // 4 s at 235 kbit/s in 1 s: 0.94 Mbit/s, so 750. 3 Mbit in 1 s: 2 / (1/0.94 + 1/3) = 1.43, so 1050. 4.2 Mbit in
+        // 100 s: 3 / (1/0.94 + 1/3 + 1/0.042) = 0.12, so 235 again.
+        for at in [1, 2, 102, 103] {
+            p.on(at * SEC, Event::Received(0), true, &mut todo);
+        }
+        let r = p.result(103 * SEC).expect("a stream");
+        assert_eq!(r.switches, Some(3));
+        assert_eq!(r.rate_mbps, Some((0.235 + 0.75 + 1.05 + 0.235) / 4.0));
+    }
+
+    #[test]
     fn a_full_buffer_waits_for_room() {
         let (mut p, mut todo) = (Player::new(&Video::default(), 0), Vec::new());
         p.on(0, Event::Wake, true, &mut todo);

@@ -330,6 +330,27 @@ mod tests {
     }
 
     #[test]
+    fn seconds_with_fewer_than_24_pictures_count_and_long_distances_are_freezes() {
+        let mut watch = Watch::default();
+        watch.tick(0, true);
+        // 30 s with 30 pictures a second, the same with 20; the last second of each half has a hole of 300 ms and fewer.
+        for number in 0..1800 {
+            let now = Nanos::from(number) * SEC / 30;
+            let (second, part) = (number / 30, number % 30);
+            let kept = second < 30 || part % 3 != 2;
+            let hole = second % 30 == 29 && (10..18).contains(&part);
+            if kept && !hole {
+                watch.show(now, &frame(number, 1, false), 0);
+            }
+        }
+        let r = watch.result(MINUTE).expect("a call");
+        // 22 pictures in the second with the hole, and 30 seconds of 20.
+        assert_eq!(r.below_24fps, Some(31.0 / 60.0));
+        // 300 ms beside a mean distance of 33 ms, and of 50: at least three times as long, and 150 ms longer.
+        assert_eq!(r.freezes_per_minute, Some(2.0));
+    }
+
+    #[test]
     fn a_lost_packet_is_asked_for_and_holds_up_the_frames_after_it() {
         let mut r = Receiver::new();
         receive(&mut r, 0..60, &[]);

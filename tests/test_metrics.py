@@ -1,0 +1,82 @@
+"""The metrics of docs/metrics.md in records of runs whose figures can be computed by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import quell
+from quell.keys import Flow, Hop, Link, Up
+
+# At the same instant 25 packets arrive that take 1 ms each: they wait 0, 1, ... 24 ms. The next come 100 ms later.
+BURST: Flow = {"kind": "cbr", "count": 25, "size": 1250, "rate": "100kbit", "rtt": "60ms", "stagger": "0s"}
+# 5 packets that take 10 ms each: 0, 10, ... 40 ms.
+UPWARDS: Flow = {**BURST, "count": 5, "direction": "up"}
+
+
+def record(limit: int, flows: list[Flow], more: Link | None = None, **keys: Any) -> dict[str, Any]:
+    link: Link = {"rate": "10mbit", "overhead": 0, **(more or {})}
+    scenario = quell.Scenario.from_keys(link=link, duration="20s", warmup="2s", flow=flows, **keys)
+    return quell.run(scenario, aqm=f"pfifo limit {limit}").to_dicts()[0]
+
+
+def test_a_burst_has_the_grade_of_its_mean_sojourn_and_the_scores_of_its_percentiles() -> None:
+    run = record(1000, [BURST])
+    assert (run["grade"], run["grade_ms"]) == ("A", pytest.approx(12.0))
+    # The median round trip is 60 + 12 ms, the 99th percentile 60 + 24: 100 (1 - 42 / 70) and 100 (1 - 24 / 140).
+    assert run["qoo"] == {"game": pytest.approx(40.0, abs=0.2), "video_call": 100.0, "streaming": 100.0}
+    # Points: latency of 60 ms 0, 12 ms of increase 10, no loss 10, no jitter 10, 2.5 Mbit/s 5.
+    assert run["aim"] == {
+        "streaming": {"points": 25.0, "score": "average"},
+        "gaming": {"points": 20.0, "score": "average"},
+        "rtc": {"points": 30.0, "score": "good"},
+    }
+
+
+def test_loss_is_that_of_the_queue_and_of_the_flow_that_meets_it_full() -> None:
+    # One packet is on the link and 23 wait: the last of 25 is dropped.
+    run = record(23, [BURST])
+    assert sorted(flow["loss_rate"] for flow in run["flows"]) == [0.0] * 24 + [1.0]
+    assert run["loss_rate"] == pytest.approx(0.04)
+    assert run["grade_ms"] == pytest.approx(11.5)
+    # 4 % of loss: 100 (1 - 3.5 / 4.5), more than 2 %, and 100 (1 - 2 / 18).
+    assert run["qoo"] == {
+        "game": pytest.approx(100 / 4.5, abs=0.1), "video_call": 0.0, "streaming": pytest.approx(100 * 16 / 18, abs=0.1)
+    }  # fmt: skip
+    assert run["aim"]["gaming"]["points"] == 15.0, "5 points for 4 % of loss in place of 10"
+
+
+def test_delays_of_flows_are_propagation_wait_and_service() -> None:
+    delays = sorted(flow["delay_ms"]["mean"] for flow in record(1000, [BURST])["flows"])
+    # Half of the round trip, the packets before it, and its own millisecond.
+    assert delays == [pytest.approx(30 + wait + 1) for wait in range(25)]
+    assert {flow["jitter_ms"] for flow in record(1000, [BURST])["flows"]} == {0.0}
+
+
+def test_delays_that_take_turns_are_jitter() -> None:
+    # Packets of one flow alternate between an empty queue and one behind four others, 4 ms apart.
+    slow: Flow = {**BURST, "count": 4, "rate": "50kbit"}
+    run = record(1000, [slow, {**BURST, "count": 1}])
+    last = run["flows"][-1]
+    assert (last["delay_ms"]["mean"], last["jitter_ms"]) == (
+        pytest.approx(33.0, abs=0.05),
+        pytest.approx(4.0, abs=0.05),
+    )
+
+
+def test_the_grade_is_that_of_the_worse_direction_and_adds_queues_on_the_way() -> None:
+    # Behind the bottleneck packets come 1 ms apart and take 2: they wait 0, 1, ... 24 ms again.
+    hop: Hop = {"rate": "5mbit", "queue": "pfifo limit 1000", "overhead": 0}
+    up: Up = {"rate": "1mbit", "queue": "pfifo limit 1000", "overhead": 0}
+    both = record(1000, [BURST, UPWARDS], {"up": up}, hop=[hop])
+    assert (both["grade_down_ms"], both["grade_up_ms"]) == (pytest.approx(24.0), pytest.approx(20.0))
+    assert (both["grade"], both["grade_ms"]) == ("A", both["grade_down_ms"])
+    assert both["up"]["sojourn_ms"]["mean"] == pytest.approx(20.0)
+    # 60 + 12 + 12 + 20 ms of median round trip are above 100 ms.
+    assert both["qoo"]["game"] == 0.0
+    # 60 + 24 + 24 + 40 ms at the 99th percentile: 100 (1 - 48 / 100).
+    assert both["qoo"]["video_call"] == pytest.approx(52.0, abs=1.0)
+    slow = record(1000, [BURST, UPWARDS], {"up": {**up, "rate": "900kbit"}})
+    assert (slow["grade_down_ms"], slow["grade_up_ms"]) == (pytest.approx(12.0), pytest.approx(20.0 / 0.9))
+    assert slow["grade_ms"] == slow["grade_up_ms"]
