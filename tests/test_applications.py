@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 import quell as library
 from conftest import Quell, make_record
-from quell import felt, table
+from quell import felt, responsiveness, table
 from quell.experiment import load, plan, run_jobs
 from quell.keys import Flow
 from quell.report import page
@@ -180,6 +181,55 @@ def test_rpm_measures_working_conditions(quell: Quell) -> None:
     # Two queues of 1000 packets at 50 Mbit/s: 500 ms at most, 120 round trips a minute. An idle path of 20 ms has 3000.
     assert 120 < rpm["pfifo"] < 600
     assert 1000 < rpm["fq_codel"] < 3000
+
+
+def test_stability_is_a_small_deviation_of_four_moving_averages() -> None:
+    # The roots of 32 / 4 and of 200 / 4, beside 5 % of 100.
+    assert responsiveness.stable([0, 100, 104, 96, 100])
+    assert not responsiveness.stable([100, 110, 90, 100])
+    assert not responsiveness.stable([100, 100, 100])
+    assert not responsiveness.stable([100, None, 100, 100])
+
+
+def test_a_test_ends_when_goodput_and_then_responsiveness_are_stable() -> None:
+    def interval(down: float, up: float, rpm: float | None) -> dict[str, Any]:
+        return {
+            "goodput_mbps": down,
+            "up": {"goodput_mbps": up},
+            "applications": [{"kind": "probe", "rpm": rpm}],
+        }
+
+    test = responsiveness.Test()
+    ramp = [interval(mbps, 1.0, 500.0) for mbps in (5, 8, 10, 10, 10)]
+    assert not any(map(test.note, ramp)) and not test.saturated
+    # Four averages of 10 Mbit/s down, but upwards 1, 1, 1 and 2: the deviation is 0.43, more than 0.1.
+    assert not test.note(interval(10, 2.0, 500.0)) and not test.saturated
+    assert not any(test.note(interval(10, 2.0, rpm)) for rpm in (900, None, 600, 500)) and test.saturated
+    # The first of these made goodput stable no sooner than the fourth did: one responsiveness, and now three more.
+    assert [test.note(interval(10, 2.0, rpm)) for rpm in (505, 495, 500)] == [False, False, True]
+
+
+def test_a_longer_run_begins_as_a_shorter_one() -> None:
+    given = load("household", seeds="1")
+    both = []
+    for intervals in (6, 7):
+        scenario = responsiveness.working_conditions(given, intervals)
+        [job] = plan(scenario, ["fq_codel"])
+        [record] = run_jobs(scenario, [replace(job, series_bin_s=1.0)]).records
+        both.append([rates[:30] for rates in record["series"]["goodput_mbps"][:13]])
+    assert both[0] == both[1]
+
+
+def test_rpm_says_how_sure_it_is(quell: Quell, tmp_path: Path) -> None:
+    words = ["--aqm", "pfifo limit 1000", "--aqm", "learnqueue"]
+    done = quell("rpm", "home", *words, "--seeds", "2", "--json", "r.json", columns=100)
+    records = json.loads((tmp_path / "r.json").read_text())
+    assert [record["queue"] for record in records] == ["pfifo"] * 2 + ["learnqueue"] * 2
+    for record in records:
+        assert 10 <= record["intervals"] <= 20
+        assert record["confidence"] == "high" or record["intervals"] == 20
+        assert record["measured_s"] == 20
+    assert "confidence" in done.stdout and "the last 20 s counted" in done.stdout
 
 
 def test_rpm_is_not_for_a_cell(quell: Quell) -> None:

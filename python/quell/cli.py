@@ -424,13 +424,14 @@ def rpm(
 
     targets = Targets(json)
     given = experiment.load(file, rate=rate, rtt=rtt, trace=trace, tc=tc, seeds=seeds, seed=seed)
-    scenario = responsiveness.working_conditions(given)
     queues = [_queue(words) for words in aqm] if aqm else experiment.every_queue(given)
-    outcome = _simulate(scenario, experiment.plan(scenario, queues), jobs)
+    plan = experiment.plan(responsiveness.working_conditions(given), queues)
+    outcome = responsiveness.saturate(given, plan, lambda conditions, work: _simulate(conditions, work, jobs))
     if not targets.quiet and outcome.records:
-        _heading(scenario, scenario.seeds)
+        _heading(given, given.seeds, ("duration",))
         if felt := table.felt(outcome.records, out.width):
             out.print(felt)
+        out.print(responsiveness.about(outcome.records), style="dim")
     targets.write(outcome)
     return _status(outcome)
 

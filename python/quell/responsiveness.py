@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from statistics import pstdev
 from typing import Any
 
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
 from quell.keys import Flow
+from quell.output import one_line
 
 CONNECTIONS = 16
-"""Load-generating connections in each direction at the end (MNP)."""
+"""Load-generating connections in each direction at most (MNP)."""
 INTERVAL_S = 5
-"""Seconds after which one more begins (ID, INC)."""
-INTERVALS = 4
-"""Intervals at the end that are measured (MAD)."""
+"""Seconds after which one more begins, and stability is judged (ID, INC)."""
+WINDOW = 4
+"""Intervals of a moving average, and moving averages that are compared (MAD)."""
+LIMIT = 20
+"""Intervals after which a test ends in any case; the draft leaves that to the tool."""
+TOLERANCE = 0.05
+"""Of the standard deviation of moving averages, as a share of the newest (SDT)."""
 
 
-def working_conditions(scenario: Scenario) -> Scenario:
-    """Replace the flows by transfers both ways, one more every 5 s up to 16, and probes; measure the last 20 s.
+def working_conditions(scenario: Scenario, intervals: int = LIMIT) -> Scenario:
+    """Replace the flows by transfers both ways, one more each interval, and probes; measure the last four intervals.
 
     Raises InputError if the scenario is a cell.
     """
@@ -31,11 +38,83 @@ def working_conditions(scenario: Scenario) -> Scenario:
     rtts = [flow["rtt"] for flow in written.get("flow", ()) if "rtt" in flow]
     common: Flow = {"count": 1, "rtt": rtts[0]} if rtts else {"count": 1}
     flows: list[Flow] = [{**common, "kind": "probe"}]
-    for k in range(CONNECTIONS):
+    for k in range(min(CONNECTIONS, intervals)):
         start = f"{k * INTERVAL_S}s"
         flows += [{**common, "kind": kind, "start": start, "stagger": "1s"} for kind in ("download", "upload")]
-    full = CONNECTIONS * INTERVAL_S
-    return scenario.replace(flow=flows, warmup=f"{full}s", duration=f"{full + INTERVALS * INTERVAL_S}s")
+    warmup, duration = (intervals - WINDOW) * INTERVAL_S, intervals * INTERVAL_S
+    return scenario.replace(flow=flows, warmup=f"{warmup}s", duration=f"{duration}s")
+
+
+@dataclass
+class Test:
+    """What a test found so far: moving averages, one for each interval from the first that is whole."""
+
+    goodputs: list[tuple[float, ...]] = field(default_factory=list)
+    """Mbit/s, of each direction that has a queue."""
+    saturated: bool = False
+    responsiveness: list[float | None] = field(default_factory=list)
+    """Since goodput was stable, round trips per minute."""
+
+    def note(self, record: Mapping[str, Any]) -> bool:
+        """Take in an interval; tell whether goodput and then responsiveness are stable."""
+        up = record.get("up")
+        self.goodputs.append((record["goodput_mbps"], *(() if up is None else (up["goodput_mbps"],))))
+        self.saturated = self.saturated or all(map(stable, zip(*self.goodputs, strict=True)))
+        if self.saturated:
+            self.responsiveness.append(of(record))
+        return stable(self.responsiveness)
+
+
+def stable(averages: Sequence[float | None]) -> bool:
+    """Tell whether the last four moving averages deviate from their mean by less than 5 % of the newest.
+
+    The draft names no estimator: the standard deviation is the root of the mean square.
+    """
+    last = averages[-WINDOW:]
+    known = [value for value in last if value is not None]
+    return len(known) == WINDOW and pstdev(known) < TOLERANCE * known[-1]
+
+
+def saturate(scenario: Scenario, jobs: Sequence[Job], run: Callable[[Scenario, Sequence[Job]], Outcome]) -> Outcome:
+    """Follow the draft's algorithm for each job, on the links of a scenario.
+
+    A test ends with the first interval at which responsiveness is stable, or after 20. The record is that of its last
+    four intervals, with `intervals` and the draft's `confidence`: `high` if it was stable, else `medium`. Equal seeds
+    make equal runs, so a test that goes on is simulated again from its beginning.
+    """
+    outcome = Outcome(None, list(jobs))
+    tests = [Test() for _ in jobs]
+    pending = list(range(len(jobs)))
+    for intervals in range(WINDOW, LIMIT + 1):
+        found = run(working_conditions(scenario, intervals), [jobs[place] for place in pending])
+        outcome.wall_s += found.wall_s
+        outcome.packets += found.packets
+        outcome.interrupted = found.interrupted
+        left = []
+        for k, place in enumerate(pending):
+            if k not in found.by_job:
+                continue
+            record, done = found.by_job[k], tests[place].note(found.by_job[k])
+            if done or intervals == LIMIT:
+                confidence = "high" if done else "medium"
+                outcome.by_job[place] = record | {"intervals": intervals, "confidence": confidence}
+            else:
+                left.append(place)
+        pending = left
+        if outcome.interrupted or not pending:
+            break
+    return outcome
+
+
+def about(records: Sequence[Mapping[str, Any]]) -> str:
+    """Say how long the tests took, and which were not stable."""
+    lengths = [record["intervals"] * INTERVAL_S for record in records]
+    unsure = Counter(record["queue"] for record in records if record["confidence"] != "high")
+    text = f"Tests of {min(lengths)} to {max(lengths)} s, the last {WINDOW * INTERVAL_S} s counted"
+    if not unsure:
+        return f"{text}. All were stable: high confidence."
+    names = ", ".join(f"{one_line(queue)} ({count})" for queue, count in unsure.items())
+    return f"{text}. Not stable, medium confidence: {names}; all others high."
 
 
 EVERY = 5
