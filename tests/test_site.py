@@ -49,3 +49,10 @@ def test_reference_pages_have_every_command_queue_and_scenario(site: Path) -> No
     assert all(f'id="{kind["name"]}"' in queues for kind in experiment.known_queues())
     scenarios = (site / "reference/scenarios.html").read_text("utf-8")
     assert all(f'id="{name}"' in scenarios for name, _, _ in _core.scenarios())
+
+
+def test_the_site_has_the_playground_or_says_why_not(site: Path) -> None:
+    text = (site / "playground.html").read_text("utf-8")
+    built = (site / "playground/index.html").exists()
+    assert built != ("Not built here: Rust has no library for wasm32-unknown-unknown" in text)
+    assert built == ('href="playground/index.html"' in text)

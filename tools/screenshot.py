@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A picture of a report, as docs/images/report.png is: headless Chromium through chromedriver.
 
-    .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--part CSS]
+    .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--wait S] [--part CSS]
 
 Needs Debian's packages chromium and chromium-driver, and selenium (`make test` installs them).
 """
@@ -10,6 +10,7 @@ import argparse
 import base64
 import pathlib
 import tempfile
+import time
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -25,6 +26,7 @@ def main():
     parser.add_argument("--width", type=int, default=1180)
     parser.add_argument("--height", type=int, default=2330, help="0: the whole page")
     parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds until the page has drawn what it works out")
     parser.add_argument("--part", help="only the section around what this CSS selector finds")
     args = parser.parse_args()
     options = webdriver.ChromeOptions()
@@ -39,6 +41,7 @@ def main():
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
             driver.get(args.html.resolve().as_uri())
+            time.sleep(args.wait)
             whole = driver.execute_script("return document.documentElement.scrollHeight")
             clip = {"x": 0, "y": 0, "width": args.width, "height": min(args.height or whole, whole), "scale": 1}
             if args.part:

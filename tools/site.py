@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 
+import playground as playgrounds
 from quell import _core, cli, dispatch, envs, experiment, usage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -122,6 +123,16 @@ def readings():
     return text + table(("reading", "meaning"), [(f"`{name}`", about) for name, about in envs.READINGS.items()])
 
 
+def playground():
+    """Add the playground, or why it is not here, to its page."""
+    reason = playgrounds.missing()
+    if not reason:
+        playgrounds.main(PAGES / "playground" / "index.html")
+    added = f"Not built here: {reason}." if reason else "[**Open the playground**](playground/index.html)"
+    page = PAGES / "playground.md"
+    page.write_text(f"{page.read_text('utf-8')}\n{added}\n", "utf-8")
+
+
 def main():
     os.environ |= {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
     shutil.rmtree(PAGES, ignore_errors=True)
@@ -131,6 +142,7 @@ def main():
         page = PAGES / "reference" / f"{name}.md"
         page.parent.mkdir(exist_ok=True)
         page.write_text(text(), "utf-8")
+    playground()
 
 
 if __name__ == "__main__":

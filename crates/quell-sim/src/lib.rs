@@ -3,6 +3,7 @@
 mod agenda;
 mod capture;
 pub mod cc;
+mod cpu;
 pub mod packet;
 mod pcap;
 mod pipe;

@@ -13,6 +13,7 @@ use quell_qdisc::{MS, Nanos, SEC};
 
 use crate::app::App;
 use crate::capture::Capture;
+use crate::cpu::CpuClock;
 use crate::measure::{AckStats, Report, Totals};
 use crate::port::Port;
 use crate::scenario::{self, Scenario};
@@ -99,10 +100,10 @@ impl Session {
     /// capture cannot be written.
     pub fn go_on(&mut self, go_on: &mut dyn FnMut() -> Result<(), Error>) -> Result<Status, Error> {
         self.check_answered()?;
-        let clock = cpu_time::ThreadTime::now();
+        let clock = CpuClock::start();
         let status = self.run_on(go_on);
         self.answers = Some(self.world.answers);
-        self.cpu_s += clock.elapsed().as_secs_f64();
+        self.cpu_s += clock.elapsed_s();
         status
     }
 

@@ -29,7 +29,7 @@ _AGAIN = {
     True: "Real programs on a real machine: another run gives somewhat different figures.",
 }
 _READ = "Made from saved records."
-_NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
+NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
 """Columns of the table that a phone shows too."""
 
 
@@ -51,6 +51,8 @@ def page(outcome: Outcome, command: str) -> str:
         "notice": _notice(outcome),
         "finding": _each(rows) if outcome.real else _finding(rows),
         "people": people.section([row.queue for row in rows], records),
+        "mean": "Mean over runs with 95 % intervals.",
+        "figures": "Mean over runs, ± half the 95 % confidence interval (Student’s t).",
         "table": _table(rows),
         "air": air.section([row.queue for row in rows], records),
         "shares": shares.section([row.queue for row in rows], records),
@@ -61,9 +63,14 @@ def page(outcome: Outcome, command: str) -> str:
         "made": _made(outcome),
         "data": embedded(data),
         "css": part("page.css"),
-        "js": part("draw.js") + "\n" + part("page.js"),
+        "js": script() + '\nreport(JSON.parse($("data").textContent));',
     }
     return Template(part("page.html")).substitute(parts)
+
+
+def script() -> str:
+    """Return the charts' code: its function `report` draws data into the page."""
+    return part("draw.js") + "\n" + part("page.js")
 
 
 def part(name: str) -> str:
@@ -303,4 +310,4 @@ def _body_row(row: Row, measures: Sequence[Measure], tops: Mapping[str, set[str]
 
 
 def _wide(measure: Measure) -> str:
-    return "" if measure.key in _NARROW else ' class="wide"'
+    return "" if measure.key in NARROW else ' class="wide"'

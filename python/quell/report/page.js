@@ -1,6 +1,6 @@
-// The report's charts, drawn anew at every width.
-(() => {
-const D = JSON.parse(document.getElementById("data").textContent);
+// The report's charts, drawn anew at every width. The page calls this with its data, and again where they change; it returns the
+// queues that are shown, as a set of indices.
+const report = D => {
 const Q = D.queues;
 const shown = new Set(D.shown);
 let scale = "log", zoom = null;
@@ -321,19 +321,18 @@ const draw = () => {
   $("legend").scrollLeft = at;
   if (Q.length > 1) scatter();
   cdf();
-  if ($("flows")) flows();
+  if (withFlows) flows();
   if (withSeries.length) { ride(); small(); }
   for (const b of document.querySelectorAll("[data-scale]")) b.setAttribute("aria-pressed", b.dataset.scale === scale);
 };
 
 // ---- the page around the charts
-if (Q.length < 2) $("scatter").closest("section").remove();
-if (!withSeries.length) $("ride-section").remove();
-if (!Q.some(q => q.flows.length)) {
-  $("flows-section").remove();
-  document.querySelector(".half").classList.remove("half");
-}
-for (const b of document.querySelectorAll("[data-scale]")) b.addEventListener("click", () => { scale = b.dataset.scale; draw(); });
+const withFlows = Q.some(q => q.flows.length);
+$("scatter").closest("section").hidden = Q.length < 2;
+$("ride-section").hidden = !withSeries.length;
+$("flows-section").hidden = !withFlows;
+$("cdf").closest("section").classList.toggle("half", withFlows);
+for (const b of document.querySelectorAll("[data-scale]")) b.onclick = () => { scale = b.dataset.scale; draw(); };
 const toml = $("toml"), parts = toml.textContent.split("\n").map(row => {
   const span = (c, t) => html("span", { class: c }, t);
   if (/^\s*\[/.test(row)) return [span("h", row)];
@@ -344,7 +343,10 @@ const toml = $("toml"), parts = toml.textContent.split("\n").map(row => {
 toml.replaceChildren(...parts.flatMap((p, i) => i ? ["\n", ...p] : p));
 
 let width = 0;
-new ResizeObserver(() => { if (innerWidth !== width) { width = innerWidth; draw(); } }).observe(document.body);
+report.resizing?.disconnect();
+report.resizing = new ResizeObserver(() => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+report.resizing.observe(document.body);
 draw();
 document.documentElement.dataset.ready = "1";
-})();
+return shown;
+};

@@ -1,0 +1,170 @@
+//! quell-sim for a browser: one run per call, text in and text out, through three C functions that JavaScript calls
+//! without generated code.
+//!
+//! The caller asks [`request`] for room, writes a [`Request`] as JSON there, calls [`run`] and reads as many bytes as
+//! that returned at [`answer`]: [`Answer`] as JSON.
+#![allow(unsafe_code)] // Of Rust's unsafe, only the attribute that exports a function under its own name.
+
+use std::cell::RefCell;
+use std::sync::atomic::AtomicBool;
+
+use quell_link::error::Error;
+use quell_link::record::Run;
+use quell_sim::RunOptions;
+use quell_sim::scenario::{Overrides, Source};
+use serde::{Deserialize, Serialize};
+
+/// What to run: options of `quell compare`, as one types them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Queue words.
+    pub aqm: String,
+    /// The bottleneck's rate.
+    pub rate: String,
+    /// Every flow's round trip.
+    pub rtt: String,
+    /// The flows: `cubic:4`.
+    pub flow: Vec<String>,
+    /// ECN for every TCP flow.
+    pub ecn: bool,
+    /// Simulated time.
+    pub duration: String,
+    /// Base seed.
+    pub seed: String,
+    /// Parts into which the time series divides the duration.
+    pub bins: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The run's record and the scenario with every default filled in.
+    Record {
+        /// As `quell compare --json` writes it. `cpu_s` is 0: WebAssembly has no clock.
+        run: Box<Run>,
+        /// A scenario file.
+        scenario: String,
+    },
+    /// What is wrong, in one line.
+    Error(String),
+}
+
+thread_local! {
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Where the caller writes a request of so many bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn request(bytes: usize) -> *mut u8 {
+    ROOM.with_borrow_mut(|room| {
+        room.clear();
+        room.resize(bytes, 0);
+        room.as_mut_ptr()
+    })
+}
+
+/// Runs what the request asks for and returns the answer's length in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn run() -> usize {
+    let said = ROOM.with_borrow(|room| said(room));
+    SAID.with_borrow_mut(|kept| {
+        *kept = said;
+        kept.len()
+    })
+}
+
+/// Where the answer begins, until the next [`run`].
+#[unsafe(no_mangle)]
+pub extern "C" fn answer() -> *const u8 {
+    SAID.with_borrow(|said| said.as_ptr())
+}
+
+/// The answer to a request, both as JSON.
+pub fn said(request: &[u8]) -> String {
+    let request = serde_json::from_slice(request).map_err(|e| Error::new(format!("request: {e}")));
+    let answer = request
+        .and_then(simulate)
+        .unwrap_or_else(|error| Answer::Error(error.to_string()));
+    serde_json::to_string(&answer).unwrap_or_else(|e| format!(r#"{{"error":"the record: {e}"}}"#))
+}
+
+fn simulate(request: Request) -> Result<Answer, Error> {
+    let overrides = Overrides {
+        rate: Some(request.rate),
+        rtt: Some(request.rtt),
+        flows: request.flow,
+        ecn: request.ecn,
+        duration: Some(request.duration),
+        seeds: Some("1".into()),
+        seed: Some(request.seed),
+        ..Overrides::default()
+    };
+    let scenario = Source::load(None, &overrides)?.read()?;
+    let options = RunOptions {
+        series_bin: Some((scenario.duration / request.bins.max(1)).max(1)),
+        pcap: None,
+    };
+    let going = AtomicBool::new(false);
+    let run = quell_sim::run(&scenario, &request.aqm, scenario.seed, &options, &going)?;
+    Ok(Answer::Record {
+        run: Box::new(run),
+        scenario: scenario.to_toml(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &str = r#"{"aqm": "codel", "rate": "10mbit", "rtt": "20ms", "flow": ["cubic:2"], "ecn": false,
+        "duration": "10s", "seed": "1", "bins": 100}"#;
+
+    fn called(text: &str) -> serde_json::Value {
+        let room = request(text.len());
+        ROOM.with_borrow_mut(|bytes| {
+            assert_eq!(bytes.as_ptr(), room.cast_const());
+            bytes.copy_from_slice(text.as_bytes());
+        });
+        let length = run();
+        SAID.with_borrow(|said| {
+            assert_eq!((said.len(), said.as_ptr()), (length, answer()));
+            serde_json::from_str(said).expect("an answer is JSON")
+        })
+    }
+
+    #[test]
+    fn a_request_gives_a_record_and_its_scenario() {
+        let answer = called(REQUEST);
+        let run = &answer["record"]["run"];
+        assert_eq!(run["queue"], "codel");
+        assert_eq!(
+            run["series"]["backlog_ms"].as_array().map(Vec::len),
+            Some(100)
+        );
+        assert!(run["goodput_mbps"].as_f64() > Some(8.0));
+        let scenario = answer["record"]["scenario"].as_str();
+        assert!(scenario.is_some_and(|toml| toml.contains("10mbit")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        let wrong = [
+            (REQUEST.replace("codel", "codl"), "codl"),
+            (REQUEST.replace("10mbit", "fast"), "rate"),
+            (REQUEST.replace("cubic:2", "cubic:-1"), "cubic:-1"),
+            (REQUEST.replace("bins", "tins"), "tins"),
+            ("{".into(), "request"),
+            (String::new(), "request"),
+        ];
+        for (request, named) in wrong {
+            let said = called(&request)["error"].as_str().map(str::to_owned);
+            assert!(
+                said.is_some_and(|s| s.contains(named) && !s.contains('\n')),
+                "{request}"
+            );
+        }
+    }
+}

@@ -1,0 +1,82 @@
+"""A real browser for tests: headless Chromium, driven through chromedriver."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if not (CHROMIUM and DRIVER):
+        reason = "no chromium and chromedriver here; on Debian: apt-get install chromium chromium-driver"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """A report, opened from its file."""
+
+    def __init__(self, driver: Any, path: Path) -> None:
+        self.driver, self.path = driver, path
+
+    def open(self, width: int, dark: bool = False) -> None:
+        screen = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get(self.path.as_uri())
+        deadline = time.monotonic() + 20
+        while not self.js("return document.documentElement.dataset.ready"):
+            assert time.monotonic() < deadline, f"the page's script did not finish: {self.errors()}"
+            time.sleep(0.02)
+
+    def js(self, script: str, *arguments: object) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def errors(self) -> list[str]:
+        return [e["message"] for e in self.driver.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
+
+    def count(self, selector: str) -> int:
+        return int(self.js("return document.querySelectorAll(arguments[0]).length", selector))
+
+    def move(self, selector: str, x: float, y: float) -> None:
+        """Move the mouse to a place within an element, given as shares of its width and height."""
+        self.js("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
+        box = self.js("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector)
+        where = {"type": "mouseMoved", "x": box["left"] + x * box["width"], "y": box["top"] + y * box["height"]}
+        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", where)

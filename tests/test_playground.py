@@ -1,0 +1,106 @@
+"""The playground of the site, in a real browser: it simulates what the command line does and draws as the report."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from browser import Page
+from conftest import ROOT, Quell, run
+from quell.stats import summarise
+
+TOOL = [sys.executable, "tools/playground.py"]
+
+
+@pytest.fixture(scope="module")
+def playground(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """Build the page; a Rust without the library for WebAssembly, and no way to get it, is a reason to skip."""
+    path = tmp_path_factory.mktemp("playground") / "index.html"
+    done = run([*TOOL, str(path)], ROOT, timeout=600)
+    if done.returncode and "Rust has no library" in done.stderr:
+        print(done.stderr)
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    return Page(browser, path)
+
+
+def settled(page: Page) -> list[dict[str, Any]]:
+    """Wait until every queue has run; give the records."""
+    deadline = time.monotonic() + 60
+    while not page.js("return document.documentElement.dataset.done"):
+        assert time.monotonic() < deadline, page.errors()
+        time.sleep(0.02)
+    records: list[dict[str, Any]] = page.js("return window.quell.records")
+    return records
+
+
+def turn(page: Page, control: str, value: str | int) -> None:
+    page.js("delete document.documentElement.dataset.done; const e = document.getElementById(arguments[0]);"
+            "e.value = arguments[1]; e.dispatchEvent(new Event('input', {bubbles: true}))", control, value)  # fmt: skip
+
+
+def test_the_page_simulates_what_its_command_does(playground: Page, quell: Quell) -> None:
+    playground.open(1280)
+    settled(playground)
+    turn(playground, "rate", 20)
+    turn(playground, "duration", 10)
+    found = settled(playground)
+    typed = playground.js("return document.getElementById('command').textContent")
+    done = quell(*shlex.split(typed)[1:], "--json", "-", "--no-rpm")
+    expected = json.loads(done.stdout)
+    assert "--rate 10mbit" in typed
+    assert [r["queue"] for r in found] == [r["queue"] for r in expected] == ["pfifo", "codel", "pie", "fq_codel"]
+    # The hash is of every packet's times and fates.
+    assert [r["trace_hash"] for r in found] == [r["trace_hash"] for r in expected]
+    assert [r["goodput_mbps"] for r in found] == [r["goodput_mbps"] for r in expected]
+    rows = summarise(expected)
+    marks = playground.js(
+        "return [...document.querySelectorAll('#figures tbody tr')].map(r => !!r.querySelector('.d'))"
+    )
+    assert marks == [row.on_front for row in rows]
+    shown = playground.js("return [...document.querySelectorAll('#figures tbody tr')].map(r => +r.cells[1].dataset.v)")
+    assert shown == pytest.approx([row.mean("goodput_mbps") for row in rows])
+    assert playground.count("#scatter path.dot") == 4
+    assert playground.count("#ride path.mark") >= 8
+    assert "million packets a second" in playground.js("return document.getElementById('speed').textContent")
+    assert playground.errors() == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_its_window_and_asks_no_other_host(playground: Page, width: int) -> None:
+    playground.open(width)
+    settled(playground)
+    assert playground.js("return document.documentElement.scrollWidth") <= width
+    drawn = playground.js("return [...document.querySelectorAll('svg')].map(s => s.outerHTML).join()")
+    assert not any(bad in drawn for bad in ("NaN", "undefined", "Infinity"))
+    asked = playground.js("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert [name for name in asked if not name.startswith(("blob:", "data:"))] == []
+
+
+def test_words_of_ones_own_run_and_wrong_ones_are_named(playground: Page) -> None:
+    playground.open(1280)
+    settled(playground)
+    for words, named in (("codel target 1ms", ""), ("codl", "codl")):
+        playground.js("delete document.documentElement.dataset.done;"
+                      "document.getElementById('words').value = arguments[0];"
+                      "document.querySelector('#queues button').click()", words)  # fmt: skip
+        records = settled(playground)
+        assert records[-1]["queue"] == "codel target 1ms"
+        told = playground.js("const e = document.getElementById('wrong'); return e.hidden ? '' : e.textContent")
+        assert named in told and bool(named) == bool(told)
+
+
+def test_what_was_hidden_stays_hidden_when_the_line_changes(playground: Page) -> None:
+    playground.open(1280)
+    settled(playground)
+    playground.js("document.querySelector('#legend button').click()")
+    assert playground.count("#cdf path.mark") == 3
+    turn(playground, "rate", 23)
+    settled(playground)
+    assert playground.count("#cdf path.mark") == 3
+    assert playground.count("#cdf path.mark[data-q='0']") == 0
