@@ -115,6 +115,13 @@ def main() -> None:
     refused("put back", replace=True)
     sh("tc qdisc del dev wan root")
     refused("no such interface", "nowhere")
+    install.fits("wan", (10_000.0, 1000.0))
+    try:
+        install.fits("wan", (20_000.0, 1000.0))  # veth says that it runs at 10 Gbit/s
+    except InputError as error:
+        assert "runs at 10000 Mbit/s and cannot shape a line of 20000 Mbit/s" in str(error)
+    else:
+        raise AssertionError("the interface is slower than the line")
     print("refusals: ok", flush=True)
 
     killed()

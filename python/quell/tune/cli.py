@@ -233,6 +233,8 @@ def tune(
         raise InputError("name the line: --rate DOWN/UP, as in --rate 50mbit/10mbit, or a scenario")
     else:
         on = line.at_home(rate, rtt, framing, buffer, wanted, duration, seed)
+    if apply is not None:
+        install.fits(apply, on.rates)
     if verify_:
         verify.traffic(on)
     with executor(ray) as cluster:

@@ -103,6 +103,17 @@ def check(dev: str, *, replace: bool) -> None:
         _before(dev, file, replace=replace)
 
 
+def fits(dev: str, rates: Sequence[float]) -> None:
+    """Raise InputError where the interface is slower than the line (Mbit/s): no shaper on it would hold the queue."""
+    try:
+        speed = int(Path(f"/sys/class/net/{dev}/speed").read_text())
+    except (OSError, ValueError):
+        return  # Wi-Fi and virtual interfaces have none
+    if 0 < speed < max(rates):
+        raise InputError(f"--apply {dev}: it runs at {speed} Mbit/s and cannot shape a line of {max(rates):g} Mbit/s; "
+                         "give the rates that get through, or a faster interface")  # fmt: skip
+
+
 def apply(dev: str, lines: Sequence[str], *, replace: bool) -> None:
     """Install lines of tc on an interface. Raises InputError with nothing changed."""
     with _state(dev) as file:
