@@ -139,6 +139,7 @@ _HOP = pl.Struct(
         "marks": _COUNT,
     }
 )
+_CAUSES = pl.Struct(dict.fromkeys(("overflow", "early", "forced", "link"), _COUNT))
 _UP = pl.Struct(
     {
         "queue": pl.String(),
@@ -147,13 +148,16 @@ _UP = pl.Struct(
         "capacity_mbps": _FLOAT,
         "utilisation": _FLOAT,
         "sojourn_ms": _SUMMARY,
+        "sojourn_cdf": pl.List(_FLOATS),
         "backlog_packets": _SUMMARY,
         "backlog_ms": _SUMMARY,
+        "limit_packets": _FLOAT,
         "packets": _COUNT,
         "drops": _COUNT,
         "marks": _COUNT,
         "loss_rate": _FLOAT,
         "mark_rate": _FLOAT,
+        "drops_by_cause": _CAUSES,
         "tins": pl.List(_TIN),
     }
 )
@@ -238,7 +242,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "marks": _COUNT,
     "loss_rate": _FLOAT,
     "mark_rate": _FLOAT,
-    "drops_by_cause": pl.Struct(dict.fromkeys(("overflow", "early", "forced", "link"), _COUNT)),
+    "drops_by_cause": _CAUSES,
     "jain": _FLOAT,
     "rtt_ms": _SUMMARY,
     "fct_ms": _SUMMARY,

@@ -409,10 +409,16 @@ pub struct Up {
     pub utilisation: f64,
     /// Time each delivered packet spent in the queue.
     pub sojourn_ms: Summary,
+    /// Cumulative distribution of the sojourn: (ms, share of packets at or below), at most 200 points.
+    #[serde(default)]
+    pub sojourn_cdf: Vec<(f64, f64)>,
     /// Time-weighted backlog.
     pub backlog_packets: Summary,
     /// Time-weighted backlog as bytes at the link's mean rate.
     pub backlog_ms: Summary,
+    /// Time-weighted mean of the limit, where a controller moves it.
+    #[serde(default)]
+    pub limit_packets: Option<f64>,
     /// Packets delivered.
     pub packets: u64,
     /// Packets dropped.
@@ -423,6 +429,9 @@ pub struct Up {
     pub loss_rate: f64,
     /// Marks over departures.
     pub mark_rate: f64,
+    /// Drops by cause.
+    #[serde(default)]
+    pub drops_by_cause: DropsByCause,
     /// Its tins, where it has such.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tins: Vec<Tin>,
@@ -438,13 +447,16 @@ impl Up {
             capacity_mbps: run.capacity_mbps,
             utilisation: run.utilisation,
             sojourn_ms: run.sojourn_ms,
+            sojourn_cdf: run.sojourn_cdf,
             backlog_packets: run.backlog_packets,
             backlog_ms: run.backlog_ms,
+            limit_packets: run.limit_packets,
             packets: run.packets,
             drops: run.drops,
             marks: run.marks,
             loss_rate: run.loss_rate,
             mark_rate: run.mark_rate,
+            drops_by_cause: run.drops_by_cause,
             tins: run.tins,
         }
     }
