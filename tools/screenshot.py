@@ -3,6 +3,8 @@
 
     .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--wait S] [--part CSS]
 
+docs/images/household.png is of README's `quell compare household ... --html household.html`, with `--part .cards`.
+
 Needs Debian's packages chromium and chromium-driver, and selenium (`make test` installs them).
 """
 
