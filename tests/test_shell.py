@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from conftest import QUELL, Quell
+from quell.flent import Measured
 
 
 def missing() -> str:
@@ -543,3 +544,31 @@ def test_processes_in_the_background_end_with_the_command(quell: Quell) -> None:
     )
     assert done.returncode == 4
     assert left_over(marker) == []
+
+
+def test_flent_opens_what_a_command_sent(quell: Quell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1_500_000))
+    fetch = python(tmp_path, "fetch.py", FETCH)
+    done = quell(
+        "shell", "--rate", "10mbit", "--delay", "5ms", "--up-delay", "15ms", "--flent", "s.flent.gz", "--server", SERVE,
+        "--", sys.executable, fetch, "QUELL_SERVER",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    measured = Measured.load(tmp_path / "s.flent.gz")
+    assert [len(measured.streams(way)) for way in ("download", "upload")] == [1, 1]
+    down = sum(v for v in measured.results["TCP download sum"] if v is not None) * 0.2 / 8
+    assert 1.3 <= down < 1.7, "MB of a file of 1.5, without the last bin, which is not whole"
+    assert min(v for v in measured.results["Ping (ms) ICMP"] if v is not None) >= 20.0
+    said = subprocess.run(
+        [sys.executable, "-m", "flent", "-i", "s.flent.gz", "-f", "summary"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    assert "TCP download sum" in said
+
+
+def test_a_command_too_short_for_flent_keeps_its_status_and_writes_no_file(quell: Quell, tmp_path: Path) -> None:
+    done = quell("shell", "--rate", "10mbit", "--flent", "s.flent.gz", "--quiet", "--", "sh", "-c", "exit 3")
+    assert (done.returncode, list(tmp_path.iterdir())) == (3, [])
+    assert (
+        done.stderr == "quell: --flent: nothing to plot: the command ended within 2 bins; s.flent.gz is not written\n"
+    )

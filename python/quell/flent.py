@@ -40,6 +40,11 @@ _BULK = ("tcp", "download", "upload", "backup")
 _PAYLOAD = 1448 / 1514
 """Payload of a full TCP segment with timestamps per byte on an Ethernet."""
 
+_SIMULATED = "simulated by quell; Ping (ms) ICMP is the mean of the TCP senders' smoothed round-trip times"
+_MEASURED = (
+    "quell shell: a stream is all traffic of a direction; Ping (ms) ICMP is the link's delays and the mean waits"
+)
+_ORIGIN = ("scenario", "queue", "seed", "trace_hash", "scenario_hash")
 _STREAM = re.compile(r"TCP (download|upload)(?! avg| sum| fairness| totals)[^:]*(?:::\d+)?")
 """A stream of a test; behind `::` is its number, or in words what its socket said (`tcp_cwnd`)."""
 
@@ -225,7 +230,7 @@ def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
         "metadata": {
             "NAME": test,
             "TITLE": f"{record['scenario']} {record['queue']}",
-            "NOTE": "simulated by quell; Ping (ms) ICMP is the mean of the TCP senders' smoothed round-trip times",
+            "NOTE": record.get("note", _SIMULATED),
             "HOST": "simulation",
             "HOSTS": ["simulation"],
             "LOCAL_HOST": "simulation",
@@ -238,13 +243,38 @@ def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
             "TEST_PARAMETERS": {f"{way}_streams": str(len(flows)) for way, flows in streams.items() if flows},
             "DATA_FILENAME": f"{record['scenario']}-{record['seed']}{SUFFIX}",
             "SERIES_META": {name: {} for name in results},
-            "QUELL": {key: record[key] for key in ("scenario", "queue", "seed", "trace_hash", "scenario_hash")},
+            "QUELL": {key: record[key] for key in _ORIGIN if key in record},
         },
         # Without samples of its own Flent takes a run for empty.
         "raw_values": {
             name: [{"t": when.timestamp() + k * step, "val": v} for k, v in enumerate(values, 1) if v is not None]
             for name, values in results.items()
             if name.startswith("Ping (ms) ICMP") or "::" in name
+        },
+    }
+
+
+def of_shell(records: Sequence[Mapping[str, Any]], base_ms: float) -> dict[str, Any]:
+    """Join the records of a shell's directions, [down, up], to one that `document` takes.
+
+    A direction is one stream, all of its traffic. A round trip is `base_ms` and the mean waits in both queues.
+    """
+    down, up = (record["series"] for record in records)
+    bins = min(len(down["backlog_ms"]), len(up["backlog_ms"]))
+    waits = zip(down["sojourn_ms"], up["sojourn_ms"], strict=False)
+    round_trips = [base_ms + (there or 0.0) + (back or 0.0) for there, back in waits][:bins]
+    return {
+        "scenario": "shell",
+        "queue": " and ".join(dict.fromkeys(record["queue"] for record in records)),
+        "seed": records[0]["seed"],
+        "note": _MEASURED,
+        "flows": [{"kind": "tcp", "direction": way} for way in ("down", "up")],
+        "series": {
+            "bin_s": down["bin_s"],
+            "backlog_ms": down["backlog_ms"][:bins],
+            # Where nothing was sent there is no flow.
+            "goodput_mbps": [(series["goodput_mbps"] or [[0.0] * bins])[0][:bins] for series in (down, up)],
+            "rtt_ms": [round_trips, round_trips],
         },
     }
 

@@ -94,8 +94,10 @@ class Targets:
         else:
             files.write_text(Path(self.json), text)
 
-    def write(self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None) -> None:
-        """Write the requested files; `json` replaces the records in the JSON file. Writes nothing without a run."""
+    def write(
+        self, outcome: Outcome, *, single: bool = False, series: bool = False, json: Any = None, flent: Any = None
+    ) -> None:
+        """Write the requested files; `json` and `flent` replace the records in these. Writes nothing without a run."""
         if not outcome.by_job:
             return
         records = outcome.records if series else experiment.without_series(outcome.records)
@@ -110,9 +112,9 @@ class Targets:
             if self.csv is not None:
                 frame.write_csv(self.csv, records)
         if self.flent is not None:
-            from quell import flent
+            from quell import flent as flent_file
 
-            flent.write(self.flent, outcome.records)
+            flent_file.write(self.flent, outcome.records if flent is None else flent)
         if self.html is not None:
             from quell import report
 

@@ -22,9 +22,10 @@ from rich.table import Table
 from rich.text import Text
 
 from quell import _core, complete, experiment, nat, notes
+from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
-from quell.options import Html, Json, Series
+from quell.options import Flent, Html, Json, Series
 from quell.output import Targets, err
 from quell.real import check_path
 
@@ -39,6 +40,8 @@ EXAMPLES = (
     "  quell shell --rate 10mbit --server 'python3 -m http.server 8000' -- sh -c 'curl http://$QUELL_SERVER:8000/'"
 )
 _DOWN, _UP = "Link, to the command (and from it, by default)", "Link, from the command"
+_LEAST_BINS = 2
+"""Of a data file for Flent."""
 _BIN_S, _LOOK_S = 0.1, 0.25
 
 Forwarding = Callable[[str, str], AbstractContextManager[None]]
@@ -103,6 +106,7 @@ def shell(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on standard error.")] = False,
     json: Json = None,
     html: Html = None,
+    flent: Flent = None,
     series: Series = None,
 ) -> int:
     """Run a command behind an emulated link with any rate or trace, delay, loss and queue.
@@ -111,7 +115,7 @@ def shell(
     """
     if not sys.platform.startswith("linux"):
         raise InputError("quell shell needs Linux: network namespaces and TUN devices")
-    targets = Targets(json, html)
+    targets = Targets(json, html, flent=flent)
     down = {"rate": rate, "trace": trace, "delay": delay, "loss": loss, "queue": aqm}
     up = {"rate": up_rate, "trace": up_trace, "delay": up_delay, "loss": up_loss, "queue": up_aqm}
     link = _link(scenario, down, up, seed)
@@ -120,7 +124,7 @@ def shell(
 
     def start(output: tuple[int, int] | None) -> Shell:
         return _core.Shell(
-            link, words, base_rtt=scenario is not None, bin_s=series or _BIN_S, server=serve, mtu=mtu,
+            link, words, base_rtt=scenario is not None, bin_s=targets.bins(series) or _BIN_S, server=serve, mtu=mtu,
             offload=not no_offload, output=output, hold=True,
         )  # fmt: skip
 
@@ -144,8 +148,25 @@ def shell(
     if not quiet:
         (err if err.is_terminal else Console(stderr=True, width=100)).print(_table(records))
         _complain(records)
-    targets.write(_outcome(link, records, began), json=records if series else experiment.without_series(records))
+    plain = records if series else experiment.without_series(records)
+    joined = []
+    if flent and min(len(record["series"]["backlog_ms"]) for record in records) < _LEAST_BINS:
+        err.print(
+            f"quell: --flent: nothing to plot: the command ended within {_LEAST_BINS} bins; {flent} is not written"
+        )
+    elif flent:
+        joined.append(flent_file.of_shell(records, _base_ms(link, of_flows=scenario is not None)))
+    targets.write(_outcome(link, records, began), json=plain, flent=joined)
     return status
+
+
+def _base_ms(link: Scenario, *, of_flows: bool) -> float:
+    """Return the delays of both links; where one has none, with `of_flows`, half of the first flow's round trip."""
+    written = tomllib.loads(link.toml())
+    flows = written.get("flow", ()) if of_flows else ()
+    half = _core.quantity(flows[0]["rtt"], "time") / 2 if flows else 0.0
+    ways = (written["link"], written["link"].get("up", written["link"]))
+    return sum(_core.quantity(way.get("delay", "0ms"), "time") or half for way in ways) / 1e6
 
 
 def _outcome(link: Scenario, records: Sequence[dict[str, Any]], began: float) -> Outcome:
