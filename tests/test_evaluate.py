@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
 import signal
 import subprocess
@@ -283,6 +285,7 @@ def test_many_queues_stay_within_80_columns(quell: Quell) -> None:
         (["--aqm", "pie", "--all"], "--all and --aqm"),
         (["10parsec"], "10parsec"),
         (["10mbit@rtt="], "no time after @rtt="),
+        (["10mbit@40ms"], "a round trip is written with its name, as in 10mbit@rtt=100ms"),
         (["1kbit"], "0.00826 packets"),
         (["100gbit"], "packets"),
         (["99999999gbit"], "too large"),
@@ -386,6 +389,47 @@ def test_a_spoilt_state_file_is_refused_in_one_line(
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and message in said and "--state" in said, said
     assert state.read_text() == before, "a file that is somebody's is left as it is"
+
+
+def test_a_full_disk_leaves_a_state_file_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = run.plan(link.parse(None), candidate.parse_all(["codel"]), sections=["5.3"], seeds=1)
+    state = tmp_path / "state"
+    written = 0
+
+    def full(descriptor: int, data: bytes) -> int:
+        nonlocal written
+        if written == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written += 1
+        return write(descriptor, data[:100] if written == 3 else data)
+
+    write = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr("quell.evaluation.state.os.write", full)
+        with pytest.raises(quell.InputError, match=f"^{re.escape(str(state))}: cannot be written: No space left"):
+            run.evaluate(plan, state=state, threads=1)
+    assert state.read_text().count("\n") == 3, "the header and two runs, and nothing of the third"
+    assert state.read_text().endswith("\n")
+    assert [cell.verdict for cell in run.evaluate(plan, state=state)]
+    assert not state.exists()
+
+
+def test_runs_are_kept_until_the_results_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, _text: str) -> None:
+        raise quell.InputError(f"{path}: cannot be written: No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("quell.files.write_text", full)
+        assert cli.call(["evaluate", *QUICK, "--html", "page.html"]) == 2
+    told = "quell: page.html: cannot be written: No space left on device; the finished runs are kept in quell-evaluate"
+    assert capsys.readouterr().err.startswith(told)
+    assert [path.name for path in tmp_path.iterdir()] == ["quell-evaluate.state"]
+    monkeypatch.setattr(experiment, "stream", lambda runs, *_, **__: pytest.fail("ran again") if runs else None)
+    assert cli.call(["evaluate", *QUICK, "--html", "page.html"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_two_evaluations_do_not_share_a_state_file(tmp_path: Path) -> None:

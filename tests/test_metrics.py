@@ -80,3 +80,17 @@ def test_the_grade_is_that_of_the_worse_direction_and_adds_queues_on_the_way() -
     slow = record(1000, [BURST, UPWARDS], {"up": {**up, "rate": "900kbit"}})
     assert (slow["grade_down_ms"], slow["grade_up_ms"]) == (pytest.approx(12.0), pytest.approx(20.0 / 0.9))
     assert slow["grade_ms"] == slow["grade_up_ms"]
+
+
+def test_the_uplink_has_the_bottlenecks_keys() -> None:
+    up: Up = {"rate": "1mbit", "queue": "pfifo limit 3", "overhead": 0}
+    run = record(1000, [BURST, UPWARDS], {"up": up})
+    of_queues = {"queue", "sojourn_cdf", "limit_packets", "drops_by_cause", "tins"}
+    about = {
+        key for key in run if key.startswith(("sojourn", "backlog", "drops", "marks", "mark", "loss", "throughput"))
+    }
+    assert set(run["up"]) >= (about | of_queues | {"goodput_mbps", "capacity_mbps", "utilisation", "packets"})
+    # One of five finds three waiting.
+    assert run["up"]["drops_by_cause"]["overflow"] == run["up"]["drops"]
+    assert run["up"]["loss_rate"] == pytest.approx(0.2)
+    assert run["up"]["sojourn_cdf"][-1][1] == 1.0

@@ -184,10 +184,13 @@ def evaluate(
         files.check_target(option, None if path is None else Path(path))
     wanted = evaluation.sections_of(sections) if isinstance(sections, str) else sections
     plan = evaluation.plan(parse_link(link), parse_candidates(given), sections=wanted, seeds=seeds)
-    cells = evaluation.evaluate(plan, threads=jobs, state=None if state is None else Path(state))
-    if html is not None:
-        files.write_text(Path(html), evaluation_page.page(plan, cells, "quell.evaluate(...)"))
-    return [cell.plain() for cell in cells]
+
+    def deliver(cells: Sequence[evaluation.Cell]) -> None:
+        if html is not None:
+            files.write_text(Path(html), evaluation_page.page(plan, cells, "quell.evaluate(...)"))
+
+    kept = None if state is None else Path(state)
+    return [cell.plain() for cell in evaluation.evaluate(plan, threads=jobs, state=kept, deliver=deliver)]
 
 
 def flatten(runs: pl.DataFrame, each: str | None = None) -> pl.DataFrame:

@@ -165,4 +165,4 @@ def si(value: float) -> str:
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
-    return f"{value:.0f} "
+    return f"{value:.0f}"

@@ -110,11 +110,13 @@ def about(records: Sequence[Mapping[str, Any]]) -> str:
     """Say how long the tests took, and which were not stable."""
     lengths = [record["intervals"] * INTERVAL_S for record in records]
     unsure = Counter(record["queue"] for record in records if record["confidence"] != "high")
-    text = f"Tests of {min(lengths)} to {max(lengths)} s, the last {WINDOW * INTERVAL_S} s counted"
+    took = f"{min(lengths)} s" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)} s"
+    text = f"Tests of {took}, the last {WINDOW * INTERVAL_S} s counted"
     if not unsure:
         return f"{text}. All were stable: high confidence."
     names = ", ".join(f"{one_line(queue)} ({count})" for queue, count in unsure.items())
-    return f"{text}. Not stable, medium confidence: {names}; all others high."
+    rest = "; all others high" if unsure.total() < len(records) else ""
+    return f"{text}. Not stable, medium confidence: {names}{rest}."
 
 
 EVERY = 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -73,15 +75,29 @@ def evaluate(
         raise InputError(f"--aqm: {error}") from None
     plan = run.plan(link.parse(line), queues, sections=run.sections_of(sections), seeds=seeds)
     try:
-        with executor(ray) as on, bar("Evaluating", run.count(plan), "runs") as update:
-            cells = run.evaluate(plan, threads=jobs, state=state, on_done=lambda done: update(done, ""), on=on)
+        with executor(ray) as on, ExitStack() as shown:
+            update = shown.enter_context(bar("Evaluating", run.count(plan), "runs"))
+
+            def deliver(cells: Sequence[run.Cell]) -> None:
+                shown.close()
+                try:
+                    _deliver(plan, targets, html, cells)
+                except InputError as error:
+                    raise InputError(f"{error}; the finished runs are kept in {state}") from None
+
+            run.evaluate(plan, threads=jobs, state=state, on_done=lambda done: update(done, ""), deliver=deliver, on=on)
     except KeyboardInterrupt:
-        err.print(f"quell: interrupted: finished runs are kept in {state}; the same command goes on from there")
+        kept = f"finished runs are kept in {state}; the same command goes on from there"
+        err.print(f"quell: interrupted: {kept if state.exists() else 'no run had begun'}", soft_wrap=True)
         return _INTERRUPTED
+    return 0
+
+
+def _deliver(plan: run.Plan, targets: Targets, html: Path | None, cells: Sequence[run.Cell]) -> None:
+    """Print and write the results."""
     if not targets.quiet:
-        out.print(
-            f"[bold]RFC 7928[/bold]  [dim]{plan.link}; tail drop is {plan.candidates[0].name}; {seeds} seeds[/dim]"
-        )
+        seeds = f"{plan.seeds} seed{'s' if plan.seeds != 1 else ''}"
+        out.print(f"[bold]RFC 7928[/bold]  [dim]{plan.link}; tail drop is {plan.candidates[0].name}; {seeds}[/dim]")
         out.print(show.matrix(plan, cells, out.width))
         out.print(show.tally(plan, cells))
         for text in (*show.failures(cells), *show.reasons(cells)):
@@ -93,7 +109,6 @@ def evaluate(
 
         files.write_text(html, page.page(plan, cells, command()))
         err.print(f"Page: {html}", style="dim")
-    return 0
 
 
 def _every() -> list[str]:

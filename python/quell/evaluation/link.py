@@ -66,6 +66,8 @@ def parse(text: str | None) -> Link:
     given = DEFAULT if text is None else text
     if given[:1].isdigit():
         rate, at, rtt = given.partition("@rtt=")
+        if not at and "@" in given:
+            raise InputError(f"{given}: a round trip is written with its name, as in {DEFAULT}")
         if at and not rtt:
             raise InputError(f"{given}: no time after @rtt=; write a link as in {DEFAULT}")
         notes.warn("", None, {"rate": rate})

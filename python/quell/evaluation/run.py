@@ -183,12 +183,13 @@ def evaluate(
     threads: int = 0,
     state: Path | None = None,
     on_done: Callable[[int], object] = lambda _: None,
+    deliver: Callable[[Sequence[Cell]], object] = lambda _: None,
     on: Executor = HERE,
 ) -> list[Cell]:
     """Run what a state file does not have yet, and judge everything; list the cells, row by row.
 
-    Finished runs are added to `state`; the file is removed when all is done. Raises InputError; KeyboardInterrupt on
-    Ctrl-C; what a queue or a controller written in Python raises.
+    Finished runs are added to `state`; the file is removed when all is done and `deliver` had the cells. Raises
+    InputError; KeyboardInterrupt on Ctrl-C; what `deliver`, or a queue or a controller written in Python raises.
     """
     cells = _cells(plan)
     tasks = _tasks(plan, cells)
@@ -221,6 +222,7 @@ def evaluate(
             cells[task.cell].runs.setdefault(task.run, []).append(kept.runs[task.key])
         for row in range(0, len(cells), len(plan.candidates)):
             _judge_row(plan, cells[row : row + len(plan.candidates)])
+        deliver(cells)
         kept.finished()
     return cells
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -69,11 +70,19 @@ class Kept:
             raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:
-        """Keep a run."""
+        """Keep a run. Raises InputError, and leaves the file as it was, where there is no room for it."""
         self.runs[key] = run
         if to_file and self._file is not None:
-            self._file.write(json.dumps([key, run], separators=(",", ":")) + "\n")
-            self._file.flush()
+            line = json.dumps([key, run], separators=(",", ":")) + "\n"
+            whole = os.fstat(self._file.fileno()).st_size
+            try:
+                _write(self._file.fileno(), line.encode())
+            except OSError as error:
+                os.ftruncate(self._file.fileno(), whole)
+                raise InputError(
+                    f"{self._path}: cannot be written: {error.strerror}; with more room the same command goes on, "
+                    "or name another file: --state"
+                ) from None
 
     def finished(self) -> None:
         """Remove the file: all is done."""
@@ -83,3 +92,8 @@ class Kept:
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
