@@ -163,6 +163,12 @@ def test_frames_of_any_bytes_are_passed_over(tmp_path: Path) -> None:
     assert seen.flows["download"] == 2
 
 
+def test_packets_of_another_day_are_passed_over(tmp_path: Path) -> None:
+    stray = tcp(HOME, "198.51.100.1", (1, 2), 0, 0, 0)
+    seen = Seen.load(written(tmp_path / "line.pcap", [*evening(), (3e9, stray), (2e6, stray)]))
+    assert seen.down_mbps == pytest.approx(DOWN / 1e6, rel=0.03)
+
+
 def test_tune_reads_a_capture_and_says_what_it_saw(tmp_path: Path, quell: Quell) -> None:
     pytest.importorskip("optuna")
     file = written(tmp_path / "line.pcap", evening())

@@ -25,6 +25,7 @@ _LEAST_BINS = 8
 """Saturated bins that make a bottleneck: 2 s."""
 _BULK = 500_000
 """Bytes from which on a flow is a transfer, and not part of a page."""
+_LONGEST_S = 86_400
 _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
 _TCP, _UDP = 6, 17
@@ -168,6 +169,8 @@ class _Reading:
     def add(self, p: _Packet) -> None:
         self.start = p.at if self.start is None else self.start
         at = p.at - self.start
+        if not 0 <= at < _LONGEST_S:
+            return  # somebody set the clock
         key = (p.source, p.target, p.protocol) if p.source < p.target else (p.target, p.source, p.protocol)
         flow = self.flows.get(key)
         if flow is None:
