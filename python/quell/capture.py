@@ -113,7 +113,7 @@ class Seen:
                 if seen is None:
                     raise InputError(
                         f"{self.path}: no bottleneck in the {way}: it was never full for {_BIN_S * _LEAST_BINS:g} s; "
-                        "capture while the line is loaded both ways, or give --rate DOWN/UP"
+                        "capture while the line is loaded both ways, or name the rates: quell tune --rate DOWN/UP"
                     )
             down, up = f"{self.down_mbps:.3f}mbit", f"{self.up_mbps:.3f}mbit"
         else:
