@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,17 @@ def test_many_queues_scroll_below_their_names(browser: Any, tmp_path: Path) -> N
         assert first == pytest.approx(0, abs=1), "the scenario's name stays"
     assert many.js("return document.querySelector('.finding').textContent").count(" of ") == 7, "the six best, of all"
     assert "1 of 2" in many.js("return document.querySelectorAll('table.rfc th')[3].innerText")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_measured_rate_is_drawn_where_it_has_samples(
+    browser: Any, outcome: Outcome, tmp_path: Path, width: int
+) -> None:
+    path = tmp_path / "measured.html"
+    beside = replace(outcome, measured=([0.2, 0.4, 0.6, 0.8], [5.0, 9.0, None, 7.0]))
+    path.write_text(page(beside, "quell compare"), encoding="utf-8")
+    report = Page(browser, path)
+    report.open(width)
+    drawn = report.js("return document.querySelector('#ride path.measured').getAttribute('d')")
+    assert (drawn.count("M"), drawn.count("L")) == (2, 1), "two samples are a line; the gap is none"
+    assert report.errors() == []

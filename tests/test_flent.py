@@ -106,6 +106,13 @@ def test_the_line_of_a_data_file_is_found_again(written: Path) -> None:
 def test_compare_and_show_take_a_data_file(quell: Quell, written: Path, tmp_path: Path) -> None:
     table = quell("compare", written.name, "--aqm", "fq_codel", "--seeds", "1").stdout
     assert "measured (rrul_be_nflows): download 1" in table
+    report = tmp_path / "report.html"
+    quell("compare", written.name, "--aqm", "fq_codel", "--seeds", "1", "--html", report.name)
+    [data] = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', report.read_text(), re.S)
+    times, rates = json.loads(data)["measured"]
+    assert (len(times), times[0]) == (len(rates), 0.2)
+    # With headers the two streams fill the link of 20 Mbit/s.
+    assert statistics.median(rate for rate in rates if rate is not None) == pytest.approx(20, rel=0.05)
     page = tmp_path / "beside.html"
     shown = quell("show", written.name, "--html", page.name, "--json", "-").stdout
     assert json.loads(shown)["test"] == "rrul_be_nflows"

@@ -203,6 +203,8 @@ def compare(
                 out.print(felt)
             out.print(table.legend(rows, out.width, styled=out.is_terminal))
         err.print(told, style="dim")
+    if measured is not None:
+        outcome.measured = measured.line()
     targets.write(outcome, series=series is not None)
     return _status(outcome)
 

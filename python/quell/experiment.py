@@ -118,6 +118,8 @@ class Outcome:
     """Bottleneck packets simulated, warm-up included."""
     again: int = 0
     """Runs repeated with probes, of which `by_job` has only the responsiveness."""
+    measured: tuple[list[float], list[float | None]] | None = None
+    """Times, s, and rates on the wire, Mbit/s, that a report draws beside the simulated ones."""
     real: bool = False
     """Real packets through an emulated link, nothing left out, a record per direction."""
 

@@ -101,6 +101,12 @@ class Measured:
         sums = over(streams, math.fsum) if streams else []
         return [v for i in self.loaded() if i < len(sums) and (v := sums[i]) is not None]
 
+    def line(self) -> tuple[list[float], list[float | None]]:
+        """Return times, s, and what the streams of the loaded way carried together on the wire, Mbit/s."""
+        way = "download" if self.streams("download") else "upload"
+        sums = over(list(self.streams(way).values()), math.fsum)
+        return self.x, [None if value is None else value / _PAYLOAD for value in sums]
+
     def round_trips(self) -> list[float]:
         """Return the pings while the line was loaded, ms."""
         return [v for values in self.pings.values() for i in self.loaded() if (v := values[i]) is not None]

@@ -43,7 +43,7 @@ def page(outcome: Outcome, command: str) -> str:
         runs = [r for r in records if r["queue"] == row.queue]
         shown = next((r for r in runs if r["seed"] == first_seed), runs[0])
         queues.append(_queue(row, runs, shown))
-    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": _warmup(outcome)}
+    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": _warmup(outcome), "measured": outcome.measured}
     parts = {
         "title": escape(records[0]["scenario"] if scenario is None else scenario.name),
         "version": escape(_core.__version__),

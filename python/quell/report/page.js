@@ -184,6 +184,12 @@ const flows = () => {
 };
 
 // ---- time series
+// What Flent measured: times and rates, null where a sample is missing.
+const points = ([times, rates], x, y) => {
+  let d = "", pen = false;
+  times.forEach((t, k) => { d += rates[k] == null ? "" : `${pen ? "L" : "M"}${x(t).toFixed(1)},${y(rates[k]).toFixed(1)}`; pen = rates[k] != null; });
+  return d;
+};
 const withSeries = Q.map((q, i) => i).filter(i => Q[i].series);
 const moves = (i, key) => { const s = Q[i].series; return s && s[key] != null; };
 const ride = () => {
@@ -205,15 +211,16 @@ const ride = () => {
       return;
     }
     let [lo, hi] = extent(drawn.flatMap(i => Q[i].series[key].slice(k0, k1)));
-    if (key === "throughput") hi = Math.max(hi, extent(first.capacity.slice(k0, k1))[1]);
+    if (key === "throughput") hi = Math.max(hi, extent(first.capacity.slice(k0, k1))[1], D.measured ? extent(D.measured[1])[1] : 0);
     const y = key === "backlog" && scale === "log" ? log(Math.max(hi / 1e4, extent(drawn.flatMap(i => Q[i].series[key].filter(v => v > 0)))[0], 1e-3), Math.max(hi, .01) * 1.2, box.b, box.t) : linear(0, (hi > 0 ? hi : 1) * 1.06, box.b, box.t);
     frame(svg, box, x, y, n === panels.length - 1 ? "time, s" : null, title, { ny: Math.floor(h / 36) });
     const g = el("g", { "clip-path": "url(#plot)" });
     if (key === "throughput") {
       g.append(el("path", { class: "capacity", d: steps(first.capacity, bin, k0, k1, x, y) + `V${box.b}H${x(k0 * bin)}z` }));
-      svg.append(el("text", { x: R, y: box.t - 10, "text-anchor": "end" }, "shaded: what the link offered"));
+      svg.append(el("text", { x: R, y: box.t - 10, "text-anchor": "end" }, D.measured ? "thick: measured; shaded: the link’s offer" : "shaded: what the link offered"));
     }
     for (const i of drawn) g.append(el("path", { class: "mark thin", d: line(Q[i].series[key], bin, k0, k1, x, y), stroke: colour(i), "stroke-dasharray": dash(i), "data-q": i }));
+    if (key === "throughput" && D.measured) g.append(el("path", { class: "mark thin measured", d: points(D.measured, x, y) }));
     svg.append(g);
     top += h + 34;
   });
