@@ -290,6 +290,11 @@ def test_many_queues_scroll_below_their_names(browser: Any, tmp_path: Path) -> N
             " t = document.querySelector('.wide-table').getBoundingClientRect(); return b.left - t.left"
         )
         assert first == pytest.approx(0, abs=1), "the scenario's name stays"
+    many.open(3000)
+    whole = "return document.querySelector('.wide-table').getBoundingClientRect().height"
+    assert many.js(f"{whole} > document.querySelector('table.rfc').offsetHeight - 1"), (
+        "what fits does not scroll by itself"
+    )
     assert many.js("return document.querySelector('.finding').textContent").count(" of ") == 7, "the six best, of all"
     assert "1 of 2" in many.js("return document.querySelectorAll('table.rfc th')[3].innerText")
 

@@ -72,8 +72,19 @@ const ellipses = (figure, row, chosen) => {
     const own = q === chosen, colour = own ? OWN : "var(--soft)";
     svg.append(el("path", { d: "M" + pts.map(p => p.map(v => v.toFixed(1)).join()).join("L") + "z", fill: own ? OWN : "none", "fill-opacity": .13, stroke: colour, "stroke-width": own ? 2 : 1, "clip-path": "url(#inside)" }),
       el("circle", { cx: x(e.x), cy: y(e.y), r: own ? 4 : 2.5, fill: colour }));
-    const right = x(e.x) > (box.l + box.r) / 2;
-    svg.append(el("text", { class: "over", x: x(e.x) + (right ? -7 : 7), y: y(e.y) + 4, "text-anchor": right ? "end" : "start", "font-weight": own ? 700 : 400 }, data.queues[q]));
+  }
+  // The chosen queue and the reference have their names, the others where there is room.
+  const placed = [], first = ([q]) => q === chosen ? 0 : q === 0 ? 1 : 2;
+  for (const [q, e] of [...list].sort((a, b) => first(a) - first(b))) {
+    const name = data.queues[q], wide = name.length * 7.2;
+    let cy = y(e.y);
+    const right = x(e.x) > (box.l + box.r) / 2, left = x(e.x) + (right ? -7 - wide : 7);
+    if (placed.some(p => left < p.left + p.wide && p.left < left + wide && Math.abs(p.cy - cy) < 14)) {
+      if (first([q]) === 2) continue;
+      cy = placed[0].cy + 15;
+    }
+    placed.push({ left, wide, cy });
+    svg.append(el("text", { class: "over", x: x(e.x) + (right ? -7 : 7), y: cy + 4, "text-anchor": right ? "end" : "start", "font-weight": q === chosen ? 700 : 400 }, name));
   }
 };
 
@@ -126,6 +137,11 @@ const open = (t, q) => {
   history.replaceState(null, "", `#${t}-${q}`);
 };
 
+// A matrix that is wider than the window scrolls by itself, below the names.
+const matrix = document.querySelector(".wide-table");
+const fit = () => matrix.classList.toggle("scrolls", matrix.firstElementChild.offsetWidth > matrix.clientWidth);
+fit();
+addEventListener("resize", fit);
 for (const button of document.querySelectorAll("table.rfc button")) button.addEventListener("click", () => open(+button.dataset.t, +button.dataset.c));
 $("close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", event => { if (event.target === dialog) dialog.close(); });
