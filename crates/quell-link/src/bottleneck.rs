@@ -65,6 +65,9 @@ pub struct Hosts {
     pub labels: fn(u64, &str) -> [u32; 2],
 }
 
+/// On a faster link, bit/s, a small packet may take less than 1 ns.
+const FASTEST: u64 = 100_000_000_000;
+
 /// A queue with its link.
 #[derive(Clone, Debug)]
 pub struct Bottleneck<P, O> {
@@ -129,6 +132,11 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             next: TAKEN_BY_OWNER,
             ..self
         }
+    }
+
+    /// Does each packet take its time on the link, so that no two leave at the same instant?
+    pub fn is_even(&self) -> bool {
+        self.shaper == Shaper::Line && self.server.is_constant() && self.mean_bps <= FASTEST
     }
 
     /// What the link offers on average, bit/s.

@@ -200,6 +200,11 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
     }
 
+    /// Does its controller watch each packet?
+    pub fn is_watched(&self) -> bool {
+        self.probe.watched.is_some()
+    }
+
     /// A random number in [0, 1) from the queue's own stream.
     #[inline]
     pub fn draw(&mut self) -> f64 {

@@ -135,6 +135,11 @@ impl Server {
         }
     }
 
+    /// Is its rate constant, without frames?
+    pub fn is_constant(&self) -> bool {
+        matches!(self.kind, Kind::Constant { .. })
+    }
+
     /// Bytes that framing has added to the packets' lengths so far; negative where it has left some out.
     pub fn framing_bytes(&self) -> i64 {
         match &self.kind {

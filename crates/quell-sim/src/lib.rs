@@ -17,6 +17,7 @@ mod app;
 mod build;
 mod delay;
 mod labels;
+mod lookahead;
 mod measure;
 mod net;
 mod port;

@@ -278,10 +278,9 @@ impl Measures {
         Sampler::new(delays.as_ref().map(|_| self.spacing))
     }
 
-    /// A segment has arrived that the connection's sampler wants.
+    /// A segment has arrived that the connection's sampler wants; `sent`: when, if it was sent once.
     #[cold]
-    pub fn sample(&mut self, now: Nanos, c: &mut Connection, p: &Pkt) {
-        let sent = c.sender.sent_once(p.seq);
+    pub fn sample(&mut self, now: Nanos, c: &mut Connection, sent: Option<Nanos>) {
         let delay = sent.map(|sent| now - sent + u64::from(c.path.outside_us) * US);
         let delays = match self.measuring {
             true => self.reports[usize::from(c.report)].delays.as_deref_mut(),

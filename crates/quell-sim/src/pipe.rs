@@ -14,7 +14,16 @@ const NIL: u32 = 0;
 struct Node<T> {
     due: Nanos,
     next: u32,
+    /// In a [`Chain`]: its place among items of its class that arrive at the same instant.
+    rank: u32,
     item: T,
+}
+
+/// Items of one recipient that were taken off their wires, in order of arrival.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chain {
+    head: u32,
+    tail: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +40,8 @@ pub struct Pipes<T> {
     nodes: Vec<Node<T>>,
     free: u32,
     classes: Vec<Class>,
+    /// The shortest delay of all classes.
+    least_delay: Nanos,
     heads: Agenda,
 }
 
@@ -40,10 +51,12 @@ impl<T: Default> Default for Pipes<T> {
             nodes: vec![Node {
                 due: MAX_TIME,
                 next: NIL,
+                rank: 0,
                 item: T::default(),
             }],
             free: NIL,
             classes: Vec::new(),
+            least_delay: MAX_TIME,
             heads: Agenda::default(),
         }
     }
@@ -56,6 +69,7 @@ impl<T: Copy + Default> Pipes<T> {
             .classes
             .iter()
             .position(|c| c.delay == delay && c.target == target);
+        self.least_delay = self.least_delay.min(delay);
         let place = found.unwrap_or_else(|| {
             self.classes.push(Class {
                 delay,
@@ -77,16 +91,9 @@ impl<T: Copy + Default> Pipes<T> {
     /// Sends something off: what is written where this points, which holds something old, arrives after the class's delay.
     #[inline]
     pub fn push(&mut self, now: Nanos, class: u16) -> &mut T {
+        self.make_room();
         let c = &mut self.classes[class as usize];
         let due = now + c.delay;
-        if self.free == NIL {
-            self.free = self.nodes.len() as u32;
-            self.nodes.push(Node {
-                due: 0,
-                next: NIL,
-                item: T::default(),
-            });
-        }
         let place = self.free;
         if c.head == NIL {
             c.head = place;
@@ -99,6 +106,20 @@ impl<T: Copy + Default> Pipes<T> {
         self.free = std::mem::replace(&mut node.next, NIL);
         node.due = due;
         &mut node.item
+    }
+
+    /// There is a free node.
+    #[inline(always)]
+    fn make_room(&mut self) {
+        if self.free == NIL {
+            self.free = self.nodes.len() as u32;
+            self.nodes.push(Node {
+                due: 0,
+                next: NIL,
+                rank: 0,
+                item: T::default(),
+            });
+        }
     }
 
     /// The item that arrives next with its class's target, in place: copy what is needed, then `pop`. Call only while `time`
@@ -121,6 +142,101 @@ impl<T: Copy + Default> Pipes<T> {
         self.free = place;
         c.head = next;
         self.heads.set(self.nodes[next as usize].due, class);
+    }
+}
+
+// Items in chains: see `lookahead.rs`.
+impl<T: Copy + Default> Pipes<T> {
+    /// No item arrives sooner after it was sent off.
+    pub fn least_delay(&self) -> Nanos {
+        self.least_delay
+    }
+
+    /// Takes all items off their wires, each into the chain of this number.
+    pub fn take_all(&mut self, chains: &mut [Chain], number_of: impl Fn(&T) -> usize) {
+        for (number, class) in self.classes.iter_mut().enumerate() {
+            let (mut before, mut rank) = (MAX_TIME, 0);
+            while class.head != NIL {
+                let place = class.head;
+                let node = &mut self.nodes[place as usize];
+                class.head = std::mem::replace(&mut node.next, NIL);
+                rank = if node.due == before { rank + 1 } else { 0 };
+                (before, node.rank) = (node.due, rank);
+                let chain = &mut chains[number_of(&node.item)];
+                if chain.head == NIL {
+                    chain.head = place;
+                } else {
+                    self.nodes[chain.tail as usize].next = place;
+                }
+                chain.tail = place;
+            }
+            self.heads.set(MAX_TIME, number as u32);
+        }
+    }
+
+    /// Puts the items of all chains back on their wires.
+    pub fn put_back(&mut self, chains: &mut [Chain], class_of: impl Fn(usize) -> u16) {
+        let mut all = Vec::new();
+        for (number, chain) in chains.iter_mut().enumerate() {
+            let mut place = std::mem::take(chain).head;
+            while place != NIL {
+                let node = &self.nodes[place as usize];
+                all.push((class_of(number), node.due, node.rank, place));
+                place = node.next;
+            }
+        }
+        // Stable: two ACKs that answer one packet keep their order.
+        all.sort_by_key(|(class, due, rank, _)| (*class, *due, *rank));
+        for (class, due, _, place) in all {
+            let c = &mut self.classes[usize::from(class)];
+            if c.head == NIL {
+                c.head = place;
+                self.heads.set(due, u32::from(class));
+            } else {
+                self.nodes[c.tail as usize].next = place;
+            }
+            c.tail = place;
+            self.nodes[place as usize].next = NIL;
+        }
+    }
+
+    /// When a chain's first item arrives; `MAX_TIME` if it is empty.
+    #[inline(always)]
+    pub fn due(&self, chain: &Chain) -> Nanos {
+        self.nodes[chain.head as usize].due
+    }
+
+    /// A chain's first item, with its rank: copy what is needed, then `shift`.
+    #[inline(always)]
+    pub fn first(&self, chain: &Chain) -> (&T, u32) {
+        let node = &self.nodes[chain.head as usize];
+        (&node.item, node.rank)
+    }
+
+    /// Takes a chain's first item away. Call only while there is one.
+    #[inline(always)]
+    pub fn shift(&mut self, chain: &mut Chain) {
+        let place = chain.head;
+        chain.head = std::mem::replace(&mut self.nodes[place as usize].next, self.free);
+        self.free = place;
+    }
+
+    /// As `push`, into a chain.
+    #[inline(always)]
+    pub fn append(&mut self, now: Nanos, class: u16, chain: &mut Chain, rank: u32) -> &mut T {
+        self.make_room();
+        let place = self.free;
+        if chain.head == NIL {
+            chain.head = place;
+        } else {
+            self.nodes[chain.tail as usize].next = place;
+        }
+        chain.tail = place;
+        let due = now + self.classes[usize::from(class)].delay;
+        let node = &mut self.nodes[place as usize];
+        self.free = std::mem::replace(&mut node.next, NIL);
+        (node.due, node.rank) = (due, rank);
+        &mut node.item
     }
 }
 

@@ -12,6 +12,7 @@ use quell_qdisc::control::Control;
 use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, Labels, NEVER, Nanos, SubGauges};
 
 use crate::agenda::MAX_TIME;
+use crate::lookahead::Lookahead;
 use crate::measure::Measures;
 use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt, micros};
@@ -60,7 +61,8 @@ pub struct World {
     /// How often knobs were set that a packet waited for.
     pub(crate) answers: u64,
     warm_at: Nanos,
-    events: u64,
+    pub(crate) events: u64,
+    pub(crate) look: Lookahead,
 }
 
 impl World {
@@ -160,6 +162,7 @@ impl World {
             controlled_by: None,
             answers: 0,
             events: 0,
+            look: Lookahead::default(),
         };
         world.populate()?;
         Ok(world)
@@ -417,7 +420,14 @@ impl World {
     pub fn run_until(&mut self, limit: Nanos) -> Status {
         let limit = limit.min(self.scenario.duration);
         self.net.control_at = 0;
+        let mut again = self.now;
         loop {
+            if again <= self.now {
+                match self.run_ahead(limit) {
+                    Ok(status) => return status,
+                    Err(later) => again = later,
+                }
+            }
             if let Some(status) = self.step(limit) {
                 return status;
             }
@@ -467,7 +477,7 @@ impl World {
 
     /// What is due before the event at `next` that is no packet's business; Some if the caller is wanted.
     #[cold]
-    fn control(&mut self, next: Nanos, limit: Nanos) -> Option<Status> {
+    pub(crate) fn control(&mut self, next: Nanos, limit: Nanos) -> Option<Status> {
         if let Some(open) = self.open_question() {
             return Some(open);
         }
@@ -625,7 +635,7 @@ impl World {
         let Slot::Tcp(c) = &mut self.slots[p.flow.index()] else {
             return;
         };
-        self.measures.sample(self.now, c, &p);
+        self.measures.sample(self.now, c, c.sender.sent_once(p.seq));
         on_data(c, &mut self.net, self.now, &p);
         if let Some((client, number)) = c.owner {
             let next = c.receiver.next;

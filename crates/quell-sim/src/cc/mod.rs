@@ -484,6 +484,11 @@ impl CongestionControl {
         matches!(self, Self::Bbr(_) | Self::Bbr3(_) | Self::Prague(_))
     }
 
+    /// Does code from outside control it, which may have more in common with others than a connection's state?
+    pub fn is_outside(&self) -> bool {
+        matches!(self, Self::Outside(_))
+    }
+
     /// Delivery rate samples are worth their cost. (Of a sample, Prague reads only `acked_sacked`.)
     #[inline]
     pub fn needs_rate_sample(&self) -> bool {

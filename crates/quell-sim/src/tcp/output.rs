@@ -412,6 +412,8 @@ impl Sender {
         egress: &mut E,
     ) {
         let flags = self.segs.flags(seq);
+        let sent_once = (flags & EVER == 0).then(|| self.segs.sent(seq));
+        egress.sends_again(now, seq, sent_once);
         self.segs.set(seq, now, flags | EVER);
         if self.c.sack {
             self.again.push_back((seq, now));

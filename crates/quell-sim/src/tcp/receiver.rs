@@ -101,6 +101,11 @@ impl Receiver {
         }
     }
 
+    /// Whose it is.
+    pub fn flow(&self) -> FlowId {
+        self.flow
+    }
+
     /// Segments that have arrived, each counted once: those before the first hole, and all.
     pub fn segments(&self) -> (u64, u64) {
         let before = self.next - self.config.first;

@@ -22,6 +22,8 @@ pub trait Egress {
     fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
     /// `send` of `count` packets, made by their number, where all of them can go at once; otherwise false, and nothing happens.
     fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
+    /// A segment is about to be sent again; `sent_once`: when it had been sent, if once only.
+    fn sends_again(&mut self, _now: Nanos, _seq: u64, _sent_once: Option<Nanos>) {}
 }
 
 /// The parameters of a new sender.
@@ -182,6 +184,11 @@ impl Sender {
             seen: [(0, 0); SACK_BLOCKS],
             ce_seen: 0,
         }
+    }
+
+    /// The application sends for ever.
+    pub fn is_endless(&self) -> bool {
+        self.c.end == u64::MAX
     }
 
     /// Everything was sent and acknowledged.

@@ -1,0 +1,439 @@
+//! Stretches of time in which each flow runs by itself: lookahead, as in conservative parallel simulation.
+//!
+//! No ACK that leaves its receiver in a stretch reaches its sender in the same one if the stretch is at most as long as the shortest
+//! wire to a sender. So all ACKs of a stretch are known when it begins, and a sender depends on nothing but these and its own
+//! timers; a receiver depends on nothing but what the queue gives it. A stretch therefore runs in three passes: each sender by itself,
+//! the queue with all that they sent, and each receiver by itself. A flow's state is then in the cache while it is worked on, and the
+//! loops are short. Results are the same bit for bit. What the event loop alone can do is left to it: see `World::steady`.
+
+use quell_qdisc::{NEVER, Nanos, Packet, SEC};
+
+use crate::net::Net;
+use crate::packet::{Ack, Kind, Pkt, expand};
+use crate::pipe::{Chain, Pipes};
+use crate::slot::{Connection, End, Slot, source};
+use crate::tcp::sender::Egress;
+use crate::world::{Status, World};
+
+/// Full packets that the link has to carry for each flow in a stretch; with fewer, too little comes together.
+const PACKETS: u64 = 2;
+const PACKET_BITS: u64 = 1514 * 8;
+/// The longest stretch: a key holds no longer one.
+const LONGEST: Nanos = 1 << 30;
+/// Bits of a key below the time.
+const TIME_SHIFT: u32 = 34;
+/// In a key: a timer sent it.
+const TIMER: u64 = 1 << 33;
+/// Bits of an ACK's rank.
+const RANK_BITS: u32 = 17;
+/// The rank of an ACK that a timer sent, less its slot: at the same instant it is sent after one that answers a departure.
+const BY_TIMER: u32 = 1 << 16;
+/// The most buckets into which what is sent is sorted.
+const BUCKETS: usize = 512;
+
+/// Packets that leave a sender at once: the first, which holds the time, and how many there are.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    first: Pkt,
+    count: u32,
+}
+
+/// Where something sent stands in the order of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Time since the start of the stretch, then what made the sender send: an ACK's class and rank, or a timer's source.
+    key: u64,
+    index: u32,
+}
+
+/// A segment that was sent again: what its sender has noted of it says nothing about the time before.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    slot: u16,
+    at: Nanos,
+    seq: u64,
+    /// When it had been sent, if once only.
+    sent_once: Option<Nanos>,
+}
+
+/// What stretches work with: empty between calls of `run_until`.
+#[derive(Clone, Debug, Default)]
+pub struct Lookahead {
+    /// By slot of the flow table: ACKs under way, and what has come through the queue.
+    acks: Vec<Chain>,
+    arrived: Vec<Vec<Pkt>>,
+    sent: Vec<Sent>,
+    places: Vec<Place>,
+    sorted: Vec<Place>,
+    counts: Vec<u32>,
+    again: Vec<Again>,
+    #[cfg(test)]
+    stretches: u64,
+}
+
+/// Notes what a sender sends.
+struct Note<'a> {
+    start: Nanos,
+    /// The key without the time.
+    cause: u64,
+    slot: u16,
+    sent: &'a mut Vec<Sent>,
+    places: &'a mut Vec<Place>,
+    again: &'a mut Vec<Again>,
+}
+
+impl Note<'_> {
+    #[inline(always)]
+    fn note(&mut self, now: Nanos, count: u32, mut first: Pkt) {
+        first.set_enqueued(now);
+        let place = Place {
+            key: (now - self.start) << TIME_SHIFT | self.cause,
+            index: self.sent.len() as u32,
+        };
+        self.places.push(place);
+        self.sent.push(Sent { first, count });
+    }
+}
+
+impl Egress for Note<'_> {
+    #[inline(always)]
+    fn send(&mut self, now: Nanos, _len: u32, make: impl FnOnce() -> Pkt) {
+        self.note(now, 1, make());
+    }
+
+    #[inline(always)]
+    fn send_run(&mut self, now: Nanos, _len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool {
+        self.note(now, count, make(0));
+        true
+    }
+
+    #[cold]
+    fn sends_again(&mut self, at: Nanos, seq: u64, sent_once: Option<Nanos>) {
+        let slot = self.slot;
+        self.again.push(Again {
+            slot,
+            at,
+            seq,
+            sent_once,
+        });
+    }
+}
+
+impl Lookahead {
+    /// When a segment that arrives at `now` was sent, if once only, although its sender is ahead.
+    #[cold]
+    fn sent_once(&self, now: Nanos, slot: u16, c: &Connection, low: u32) -> Option<Nanos> {
+        let later = |a: &&Again| a.slot == slot && a.at > now && expand(a.seq, low) == a.seq;
+        let again = self.again.iter().find(later);
+        again.map_or_else(|| c.sender.sent_once(low), |a| a.sent_once)
+    }
+
+    /// Sorts what was sent by its place: into buckets by time, then what is left.
+    fn sort(&mut self, span: Nanos) {
+        let buckets = self.places.len().next_power_of_two().min(BUCKETS);
+        // A product and a shift instead of a division.
+        let scale = (1 << 32) / (span / buckets as u64 + 1);
+        let bucket = |place: &Place| ((place.key >> TIME_SHIFT) * scale >> 32) as usize;
+        self.counts.clear();
+        self.counts.resize(buckets + 1, 0);
+        for place in &self.places {
+            self.counts[bucket(place)] += 1;
+        }
+        let mut sum = 0;
+        for count in &mut self.counts {
+            sum += std::mem::replace(count, sum);
+        }
+        self.sorted.resize(self.places.len(), Place::default());
+        for place in self.places.drain(..) {
+            let at = &mut self.counts[bucket(&place)];
+            self.sorted[*at as usize] = place;
+            *at += 1;
+        }
+        for i in 1..self.sorted.len() {
+            let place = self.sorted[i];
+            let mut at = i;
+            while at > 0 && self.sorted[at - 1] > place {
+                self.sorted[at] = self.sorted[at - 1];
+                at -= 1;
+            }
+            self.sorted[at] = place;
+        }
+    }
+}
+
+impl World {
+    /// Runs in stretches for as long as it can, to `limit` and back to the caller at most. `Err`: the next event has to be handled
+    /// alone, and there is no use in trying again before the time given.
+    pub(crate) fn run_ahead(&mut self, limit: Nanos) -> Result<Status, Nanos> {
+        let longest = self.net.acks.least_delay().min(LONGEST);
+        // Chains are made and dissolved once for all stretches, which has to pay.
+        if !self.is_dense(longest) || limit < self.now.saturating_add(2 * longest) {
+            return Err(NEVER);
+        }
+        let until = self.steady().ok_or(NEVER)?;
+        let mut start = self.next_event();
+        if until <= start.saturating_add(longest) {
+            return Err(until.max(start));
+        }
+        let mut look = std::mem::take(&mut self.look);
+        look.acks.resize(self.slots.len(), Chain::default());
+        look.arrived.resize(self.slots.len(), Vec::new());
+        let slot_of = |ack: &Ack| ack.flow.index();
+        self.net.acks.take_all(&mut look.acks, slot_of);
+        let result = loop {
+            if self.net.control_at <= start {
+                if let Some(status) = self.control(start, limit) {
+                    break Ok(status);
+                }
+                continue;
+            }
+            if start == until {
+                break Err(until);
+            }
+            let end = self.net.control_at.min(until).min(start + longest);
+            self.run_senders(&mut look, start, end);
+            look.sort(end - start);
+            self.run_queue(&mut look, end);
+            self.run_receivers(&mut look, end);
+            start = end;
+        };
+        let slots = &self.slots;
+        self.net
+            .acks
+            .put_back(&mut look.acks, |slot| match &slots[slot] {
+                Slot::Tcp(c) => c.path.home,
+                _ => 0,
+            });
+        self.look = look;
+        result
+    }
+
+    /// Can the link carry enough packets in this time?
+    fn is_dense(&self, span: Nanos) -> bool {
+        let bits = u128::from(span) * u128::from(self.net.ports[0].mean_bps()) / u128::from(SEC);
+        bits >= u128::from(PACKETS * PACKET_BITS) * self.slots.len() as u128
+    }
+
+    /// Until when there is one queue, on a link that takes its time for each packet, and endless connections alone, none of which
+    /// begins or ends, with ACKs that meet no queue and nobody who watches packets. `None`: there is something else, or was, so that
+    /// packets of it may be under way.
+    fn steady(&self) -> Option<Nanos> {
+        let (port, more) = self.net.ports.split_first()?;
+        let reused = self.generations.iter().any(|number| *number > 0);
+        let other = self.net.cell.is_some() || !more.is_empty() || !port.is_even();
+        if other || port.queue.is_watched() || reused {
+            return None;
+        }
+        let steady = |slot: &Slot| match slot {
+            Slot::Tcp(c) => {
+                let own = c.owner.is_none() && c.sender.is_endless() && !c.cc.is_outside();
+                (own && c.path.acks.is_none()).then_some(c.turns_at)
+            }
+            _ => None,
+        };
+        let mut until = NEVER;
+        for slot in &self.slots {
+            until = until.min(steady(slot)?);
+        }
+        Some(until)
+    }
+
+    /// Lets each sender run from `start` to before `end`, and notes what it sends.
+    #[inline(never)]
+    fn run_senders(&mut self, look: &mut Lookahead, start: Nanos, end: Nanos) {
+        let Net { acks, timers, .. } = &mut self.net;
+        for (slot, (it, chain)) in self.slots.iter_mut().zip(&mut look.acks).enumerate() {
+            let Slot::Tcp(c) = it else { continue };
+            let timer_source = source(slot as u16, End::Sender);
+            let class = u64::from(c.path.home) << RANK_BITS;
+            let mut egress = Note {
+                start,
+                cause: 0,
+                slot: slot as u16,
+                sent: &mut look.sent,
+                places: &mut look.places,
+                again: &mut look.again,
+            };
+            let mut timer = c.pending[End::Sender as usize];
+            loop {
+                let due = acks.due(chain);
+                if due.min(timer) >= end {
+                    break;
+                }
+                self.events += 1;
+                if due <= timer {
+                    let (&ack, rank) = acks.first(chain);
+                    acks.shift(chain);
+                    egress.cause = class | u64::from(rank);
+                    c.sender.on_ack(due, &ack, &mut c.cc, &mut egress);
+                    self.measures
+                        .note_ack(c.report, c.sender.s.srtt, c.sender.s.cwnd);
+                    timer = timer.min(c.deadline(End::Sender));
+                } else {
+                    egress.cause = TIMER | u64::from(timer_source);
+                    if c.sender.deadline() <= timer {
+                        c.sender.on_timer(timer, &mut c.cc, &mut egress);
+                    }
+                    timer = c.deadline(End::Sender);
+                }
+            }
+            c.pending[End::Sender as usize] = timer;
+            timers.set(timer, timer_source);
+        }
+    }
+
+    /// Lets what was noted enter the queue, and leave it before `end`.
+    #[inline(never)]
+    fn run_queue(&mut self, look: &mut Lookahead, end: Nanos) {
+        let port = &mut self.net.ports[0];
+        let mut depart = |port: &mut crate::port::Port, before: Nanos| {
+            while port.next < before {
+                self.now = port.next;
+                self.events += 1;
+                if let Some(mut packet) = port.event(self.now) {
+                    packet.set_enqueued(self.now);
+                    look.arrived[packet.flow.index()].push(packet);
+                }
+            }
+        };
+        for place in look.sorted.drain(..) {
+            let Sent { first, count } = &look.sent[place.index as usize];
+            let now = first.enqueued();
+            // Departures come first in an instant.
+            depart(port, now + 1);
+            if *count == 1 {
+                port.enqueue(now, first.len(), || *first);
+                continue;
+            }
+            let make = |k: u32| {
+                let mut p = *first;
+                p.seq = first.seq.wrapping_add(k);
+                p.set_flags(false, k + 1 == *count);
+                p
+            };
+            if !port.enqueue_run(now, first.len(), *count, make) {
+                for k in 0..*count {
+                    port.enqueue(now, first.len(), || make(k));
+                }
+            }
+        }
+        depart(port, end);
+        look.sent.clear();
+    }
+
+    /// Lets each receiver run to before `end`.
+    #[inline(never)]
+    fn run_receivers(&mut self, look: &mut Lookahead, end: Nanos) {
+        let mut arrived = std::mem::take(&mut look.arrived);
+        for (slot, packets) in arrived.iter_mut().enumerate() {
+            let Slot::Tcp(c) = &mut self.slots[slot] else {
+                continue;
+            };
+            let (acks, home) = (&mut self.net.acks, c.path.home);
+            let mut chain = look.acks[slot];
+            for p in packets.drain(..) {
+                let (now, rank) = (p.enqueued(), 0);
+                self.events += run_timer(c, acks, &mut chain, now);
+                if p.kind() != Kind::Data {
+                    *acks.append(now, home, &mut chain, rank) = Ack {
+                        flow: p.flow,
+                        tsecr: p.tsval,
+                        syn: true,
+                        ..Ack::default()
+                    };
+                    continue;
+                }
+                c.receiver.until_sample = c.receiver.until_sample.wrapping_sub(1);
+                if c.receiver.until_sample == 0 {
+                    let sent = look.sent_once(now, slot as u16, c, p.seq);
+                    self.measures.sample(now, c, sent);
+                }
+                if let Some(ack) = c.receiver.on_data(now, &p) {
+                    *acks.append(now, home, &mut chain, rank) = ack;
+                }
+                if c.receiver.ack_due(now) {
+                    let ack = acks.append(now, home, &mut chain, rank);
+                    c.receiver.write_ack(ack);
+                } else {
+                    let at = c.deadline(End::Receiver);
+                    let pending = &mut c.pending[End::Receiver as usize];
+                    *pending = at.min(*pending);
+                }
+            }
+            self.events += run_timer(c, acks, &mut chain, end);
+            look.acks[slot] = chain;
+            let at = c.pending[End::Receiver as usize];
+            let timers = &mut self.net.timers;
+            timers.set(at, source(slot as u16, End::Receiver));
+        }
+        look.arrived = arrived;
+        look.again.clear();
+        #[cfg(test)]
+        {
+            look.stretches += 1;
+        }
+    }
+}
+
+/// A receiver's timer before `end`, as often as it fires.
+#[inline(always)]
+fn run_timer(c: &mut Connection, acks: &mut Pipes<Ack>, chain: &mut Chain, end: Nanos) -> u64 {
+    let mut fired = 0;
+    while c.pending[End::Receiver as usize] < end {
+        let now = c.pending[End::Receiver as usize];
+        fired += 1;
+        if c.receiver.deadline() <= now {
+            let rank = BY_TIMER | u32::from(c.receiver.flow().slot);
+            let ack = acks.append(now, c.path.home, chain, rank);
+            c.receiver.write_ack(ack);
+        }
+        c.pending[End::Receiver as usize] = c.deadline(End::Receiver);
+    }
+    fired
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use quell_qdisc::MS;
+
+    use super::*;
+    use crate::scenario::{Overrides, Scenario};
+
+    /// A world after two seconds, run in slices of this length.
+    fn after(text: &str, queue: &str, slice: Nanos) -> World {
+        let s = Scenario::parse(text, "ahead", &Overrides::default()).expect("a scenario");
+        let mut w = World::new(Arc::new(s), queue, 1, Some(100 * MS)).expect("a world");
+        while w.now() < 2 * SEC {
+            w.run_until(w.now() + slice);
+        }
+        w
+    }
+
+    #[test]
+    fn stretches_give_the_same_bits_as_events_one_by_one() {
+        let head = "duration = \"2s\"\nwarmup = \"500ms\"\n";
+        // Flows that share a wire, with ties; different wires; flows that begin and end; random loss.
+        let scenarios = [
+            "[link]\nrate = \"120mbit\"\n[[flow]]\ncount = 10\nrtt = \"20ms\"\n",
+            "[link]\nrate = \"100mbit\"\n[[flow]]\ncount = 5\nrtt = \"20ms\"\n[[flow]]\ncount = 5\nrtt = \"21ms\"\ncc = \"bbr\"\n",
+            "[link]\nrate = \"100mbit\"\n[[flow]]\ncount = 3\nstop = \"1s\"\n[[flow]]\ncount = 3\nstart = \"700ms\"\nsack = false\n",
+            "[link]\nrate = \"100mbit\"\nloss = 0.01\n[[flow]]\ncount = 4\ncc = \"dctcp\"\n",
+        ];
+        for scenario in scenarios {
+            for queue in ["pfifo limit 100", "codel", "pie ecn", "fq_codel", "rlaqm"] {
+                let text = format!("{head}{scenario}");
+                let mut ahead = after(&text, queue, 500 * MS);
+                // Too short for a stretch: the link carries less than two packets a flow.
+                let mut alone = after(&text, queue, 50_000);
+                assert!(ahead.look.stretches > 20, "{scenario} {queue}");
+                assert_eq!(alone.look.stretches, 0);
+                assert_eq!(ahead.trace_hash(), alone.trace_hash(), "{scenario} {queue}");
+                assert_eq!(ahead.events(), alone.events(), "{scenario} {queue}");
+                let records = [&mut ahead, &mut alone].map(|w| format!("{:?}", w.record(0.0)));
+                assert_eq!(records[0], records[1], "{scenario} {queue}");
+            }
+        }
+    }
+}
