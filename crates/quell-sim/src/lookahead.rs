@@ -133,7 +133,7 @@ impl Lookahead {
         let buckets = self.places.len().next_power_of_two().min(BUCKETS);
         // A product and a shift instead of a division.
         let scale = (1 << 32) / (span / buckets as u64 + 1);
-        let bucket = |place: &Place| ((place.key >> TIME_SHIFT) * scale >> 32) as usize;
+        let bucket = |place: &Place| (((place.key >> TIME_SHIFT) * scale) >> 32) as usize;
         self.counts.clear();
         self.counts.resize(buckets + 1, 0);
         for place in &self.places {
