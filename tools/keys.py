@@ -25,7 +25,7 @@ CLASSES = {"wifi.noise": "Noise", "wifi.node": "Node", "wifi": "Wifi", "link.up"
 """Of the schema's definitions, each after those that it names."""
 TABLES = {"link.up": ("link",), "hop": ("link",), "": ("file",),
           "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web", "call", "video_call", "game",
-                   "page", "video")}
+                   "page", "video", "ping")}
 """Whose keys they have, where that is not their own name."""
 HEAD = '''"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, complete, experiment, files, names, stats, table
+from quell import _core, autorate, complete, experiment, files, names, stats, table
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.dispatch import INTERRUPTED, OK
@@ -129,7 +129,8 @@ def _status(outcome: Outcome) -> int:
     "  quell compare --trace builtin:lte --rtt 40ms --flow cubic:2\n\n"
     "  quell compare --tc 'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'\n\n"
     "  tc qdisc show | quell compare --tc -\n\n"
-    "  quell compare lte --seeds 100 --ray 10.0.0.1:6379"
+    "  quell compare lte --seeds 100 --ray 10.0.0.1:6379\n\n"
+    "  quell compare autorate"
 )
 def compare(
     file: File = None,
@@ -167,7 +168,22 @@ def compare(
     flent: Flent = None,
     series: Series = None,
 ) -> int:
-    """Compare queues on one bottleneck: a table, a report, result records."""
+    """Compare queues on one bottleneck: a table, a report, result records.
+
+    `quell compare autorate` compares loops over a shaper's rate on lines whose rate moves (docs/autorate.md).
+    """
+    others = {
+        "--real": real, "--rpm": rpm, "--warmup": warmup, "--seed": seed, "--html": html, "--parquet": parquet,
+        "--csv": csv, "--flent": flent, "--series": series, "--aqm": aqm, "--rate": rate, "--rtt": rtt,
+        "--trace": trace, "--tc": tc, "--flow": flow, "--ecn": ecn,
+    }  # fmt: skip
+    if file == autorate.NAME:
+        if refused := [name for name, value in others.items() if value]:
+            raise InputError(
+                f"{refused[0]}: not with quell compare autorate, which has lines and loops of its own; "
+                f"quell run {file} takes it"
+            )
+        return autorate.compare(seeds=seeds, jobs=jobs, ray=ray, duration=duration, json=json)
     targets = Targets(json, html, parquet, csv, flent)
     measured = flent_file.Measured.load(file) if file is not None and flent_file.is_flent(file) else None
     scenario = experiment.load(

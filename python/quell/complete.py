@@ -50,7 +50,15 @@ def files(incomplete: str) -> Completions:
 
 def traces(incomplete: str) -> Completions:
     """Complete a trace: a built-in one, or a file."""
-    built_in = (("builtin:lte", "LTE, downlink"), ("builtin:lte-up", "LTE, uplink"))
+    kinds = (
+        ("lte", "LTE"),
+        ("starlink", "Starlink"),
+        ("docsis", "cable"),
+        ("powerline", "PowerLine"),
+        ("sleepy", "sleeps"),
+    )
+    ways = (("", "downlink"), ("-up", "uplink"))
+    built_in = tuple((f"builtin:{name}{end}", f"{about}, {way}") for name, about in kinds for end, way in ways)
     return _starting(built_in, incomplete) + _files(incomplete, ("",))
 
 

@@ -141,6 +141,7 @@ BY_NAME_ONLY = (
     *("pfifo_fast", "prio", "ets"),  # pfifo, where all flows have one priority
     "htb",  # pfifo, without classes
     *("sfq", "drr", "choke", "sfb", "hhf", "cebinae"),  # of the past, or of a few niches
+    *("cake_autorate", "sqm_autorate", "pace"),  # cake at a constant rate, without probes
 )
 """Queues that a comparison has only where it names them."""
 

@@ -140,6 +140,15 @@ _HOP = pl.Struct(
     }
 )
 _CAUSES = pl.Struct(dict.fromkeys(("overflow", "early", "forced", "link"), _COUNT))
+_MODEM = pl.Struct(
+    {
+        "throughput_mbps": _FLOAT,
+        "capacity_mbps": _FLOAT,
+        "utilisation": _FLOAT,
+        "sojourn_ms": _SUMMARY,
+        "drops": _COUNT,
+    }
+)
 _UP = pl.Struct(
     {
         "queue": pl.String(),
@@ -159,6 +168,7 @@ _UP = pl.Struct(
         "mark_rate": _FLOAT,
         "drops_by_cause": _CAUSES,
         "tins": pl.List(_TIN),
+        "modem": _MODEM,
     }
 )
 _WIFI = pl.Struct(
@@ -252,6 +262,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "tins": pl.List(_TIN),
     "guard": _GUARD,
     "hops": pl.List(_HOP),
+    "modem": _MODEM,
     "up": _UP,
     "grade": pl.String(),
     "grade_ms": _FLOAT,

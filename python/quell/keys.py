@@ -149,7 +149,8 @@ class Up(TypedDict, total=False):
     """Constant rate. Required, or trace or schedule."""
 
     trace: str | None
-    """A file in Mahimahi's format, its path relative to the scenario's; or builtin:lte, builtin:lte-up."""
+    """A file in Mahimahi's format, its path relative to the scenario's; or builtin: and one of lte, starlink,
+    docsis, powerline, -up for the other direction, :SEED for another draw."""
 
     schedule: Sequence[Sequence[str]] | None
     """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
@@ -180,6 +181,16 @@ class Up(TypedDict, total=False):
 
     queue: str | None
     """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
+
+    modem_rate: str | None
+    """Rate of a modem or base station with a plain FIFO on the network's side of the queue: before it on the way
+    down, behind it on the way up. Default: no modem."""
+
+    modem_trace: str | None
+    """The modem's rate as a trace, named as in trace."""
+
+    modem_buffer: int | str | None
+    """Bytes that the modem's FIFO holds. Default: 3 MB."""
 
 
 class Link(TypedDict, total=False):
@@ -189,7 +200,8 @@ class Link(TypedDict, total=False):
     """Constant rate. Required, or trace or schedule."""
 
     trace: str | None
-    """A file in Mahimahi's format, its path relative to the scenario's; or builtin:lte, builtin:lte-up."""
+    """A file in Mahimahi's format, its path relative to the scenario's; or builtin: and one of lte, starlink,
+    docsis, powerline, -up for the other direction, :SEED for another draw."""
 
     schedule: Sequence[Sequence[str]] | None
     """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
@@ -220,6 +232,16 @@ class Link(TypedDict, total=False):
 
     queue: str | None
     """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
+
+    modem_rate: str | None
+    """Rate of a modem or base station with a plain FIFO on the network's side of the queue: before it on the way
+    down, behind it on the way up. Default: no modem."""
+
+    modem_trace: str | None
+    """The modem's rate as a trace, named as in trace."""
+
+    modem_buffer: int | str | None
+    """Bytes that the modem's FIFO holds. Default: 3 MB."""
 
     up: Up | None
     """The other direction; it takes from [link] what it does not have."""
@@ -232,7 +254,8 @@ class Hop(TypedDict, total=False):
     """Constant rate. Required, or trace or schedule."""
 
     trace: str | None
-    """A file in Mahimahi's format, its path relative to the scenario's; or builtin:lte, builtin:lte-up."""
+    """A file in Mahimahi's format, its path relative to the scenario's; or builtin: and one of lte, starlink,
+    docsis, powerline, -up for the other direction, :SEED for another draw."""
 
     schedule: Sequence[Sequence[str]] | None
     """Rates and when they begin, as in [["0s", "6.5mbit"], ["25s", "13mbit"]]."""
@@ -263,6 +286,16 @@ class Hop(TypedDict, total=False):
 
     queue: str | None
     """Queue words (quell queues); --aqm overrides them. Default: "fq_codel"."""
+
+    modem_rate: str | None
+    """Rate of a modem or base station with a plain FIFO on the network's side of the queue: before it on the way
+    down, behind it on the way up. Default: no modem."""
+
+    modem_trace: str | None
+    """The modem's rate as a trace, named as in trace."""
+
+    modem_buffer: int | str | None
+    """Bytes that the modem's FIFO holds. Default: 3 MB."""
 
 
 class Class(TypedDict, total=False):
@@ -333,6 +366,7 @@ class Flow(_From, total=False):
             "download",
             "upload",
             "backup",
+            "ping",
         ]
         | None
     )
@@ -463,7 +497,7 @@ class Flow(_From, total=False):
     size: int | str | None
     """cbr, onoff: IP bytes per packet. Default: 1500. poisson: IP bytes per packet; exp:: the mean of an
     exponential distribution. Default: 1500. web: bytes of a transfer; exp:: the mean of an exponential
-    distribution. Default: "exp:64kb"."""
+    distribution. Default: "exp:64kb". ping: IP bytes per packet. Default: 84."""
 
     on: str | None
     """Length of every on phase; the first phase is one. Default: "5s"."""
@@ -504,6 +538,18 @@ class Flow(_From, total=False):
     adaptation: Literal["buffer", "rate"] | None
     """What chooses the quality: the level of the buffer or the throughput of the last segments. Default:
     "buffer"."""
+
+    interval: str | None
+    """Time between requests to a reflector. Default: "300ms"."""
+
+    jitter: str | None
+    """Mean of the exponential time that a reflector takes to answer. Default: "1ms"."""
+
+    loss: float | str | None
+    """Probability that it does not answer. Default: 0.01."""
+
+    timestamps: bool | None
+    """Answers say when the request arrived, so that the delay of each direction is known. Default: true."""
 
 
 _Class = TypedDict("_Class", {"class": "Sequence[Class] | Class | None"}, total=False)

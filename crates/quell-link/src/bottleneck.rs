@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use quell_qdisc::control::Echo;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{
     Backlog, Discipline, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines,
@@ -341,6 +342,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
             read(&mut gauges);
             gauges
         })
+    }
+
+    /// A probe has come back, which the controller may want to know.
+    pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
+        let server = &self.server;
+        let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
+        self.queue.on_probe(now, probe, read);
     }
 
     /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for it continue.

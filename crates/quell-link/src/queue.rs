@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
-use quell_qdisc::control::{Arrival, Control, Decision, Departure, Loss, SubQueue};
+use quell_qdisc::control::{Arrival, Control, Decision, Departure, Echo, Loss, SubQueue};
 use quell_qdisc::{
     Acknowledgment, Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, Labels, NEVER,
     Nanos, Packet, Qdisc, Rng, TinGauges,
@@ -437,6 +437,17 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         }
         self.controller = Some(controller);
         outside
+    }
+
+    /// A probe has come back: the controller's turn, with gauges that are read only if there is one.
+    pub fn on_probe(&mut self, now: Nanos, probe: &Echo, read: impl FnOnce(&Self) -> Gauges) {
+        let Some(mut controller) = self.controller.take() else {
+            return;
+        };
+        self.qdisc.run_timers(now);
+        let knobs = controller.on_probe(probe, &read(self));
+        self.controller = Some(controller);
+        self.apply(now, None, &knobs);
     }
 
     fn apply(&mut self, now: Nanos, sub_queue: Option<usize>, knobs: &Knobs) {

@@ -435,6 +435,24 @@ pub struct Up {
     /// Its tins, where it has such.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tins: Vec<Tin>,
+    /// The modem behind it, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modem: Option<Modem>,
+}
+
+/// A modem or base station on the network's side of a queue (only where the scenario has one).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Modem {
+    /// Wire throughput, Mbit/s.
+    pub throughput_mbps: f64,
+    /// What its line offered on average, Mbit/s.
+    pub capacity_mbps: f64,
+    /// Throughput over capacity, 0..1.
+    pub utilisation: f64,
+    /// Time each delivered packet spent in its FIFO.
+    pub sojourn_ms: Summary,
+    /// Drops at its FIFO.
+    pub drops: u64,
 }
 
 impl Up {
@@ -458,6 +476,7 @@ impl Up {
             mark_rate: run.mark_rate,
             drops_by_cause: run.drops_by_cause,
             tins: run.tins,
+            modem: None,
         }
     }
 }
@@ -631,6 +650,9 @@ pub struct Run {
     /// Hops behind the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<Hop>,
+    /// The modem before the bottleneck, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modem: Option<Modem>,
     /// The other direction's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<Up>,

@@ -1,9 +1,11 @@
 //! Rate traces of links in Mahimahi's packet-delivery format: one line per opportunity to send 1,504 bytes, its time in milliseconds,
 //! ascending; several lines may name the same millisecond. After the last line the trace repeats.
 
+pub mod generated;
+
 use std::path::Path;
 
-use quell_qdisc::{MS, Nanos, Rng, SEC};
+use quell_qdisc::{MS, Nanos, SEC};
 
 use crate::error::Error;
 
@@ -82,58 +84,9 @@ impl Trace {
         })
     }
 
-    /// A built-in trace, made up anew each time but always alike. `lte`: a phone in a moving car as one might measure it, a
-    /// minute long, 12 Mbit/s on average; `lte-up`: its way back, 6 Mbit/s.
+    /// A built-in trace: an invented line, see [`generated`].
     pub fn built_in(name: &str) -> Option<Self> {
-        let mean = match name {
-            "lte" => 12e6,
-            "lte-up" => 6e6,
-            _ => return None,
-        };
-        Some(Self::lte_like(name, mean, 60_000))
-    }
-
-    /// An invented cellular link of `length` ms. Its rate is the exponential of a process that wanders and returns (10 s for
-    /// the terrain, 300 ms for fading), so that it is log-normal as measured traces are; now and then a handover takes all
-    /// of it for 50 to 300 ms.
-    fn lte_like(name: &str, mean_bps: f64, length: u64) -> Self {
-        let mut rng = Rng::new(1, name);
-        // Twelve uniform numbers sum up to something close to normal, with simple arithmetic only.
-        let mut normal = || (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
-        let (mut terrain, mut fading) = (0.0, 0.0);
-        let mut dark_until = 0;
-        let mut rates = Vec::new();
-        for ms in 1..=length {
-            // An Ornstein-Uhlenbeck step of 1 ms: standard deviation 0.6 over 10 s, 0.35 over 300 ms.
-            terrain += -terrain / 10_000.0 + 0.6 * libm::sqrt(2.0 / 10_000.0) * normal();
-            fading += -fading / 300.0 + 0.35 * libm::sqrt(2.0 / 300.0) * normal();
-            // A handover each 10 s on average.
-            if ms >= dark_until && normal().abs() > 3.7 {
-                dark_until = ms + 50 + (normal().abs() * 80.0) as u64;
-            }
-            rates.push(match ms < dark_until {
-                true => 0.0,
-                false => libm::exp(terrain + fading),
-            });
-        }
-        let wanted = mean_bps * length as f64 / 1000.0 / (8.0 * OPPORTUNITY_BYTES as f64);
-        let scale = wanted / rates.iter().sum::<f64>();
-        let mut credit = 0.0;
-        let mut opportunities = Vec::with_capacity(wanted as usize + 1);
-        for (ms, rate) in (1..).zip(&rates) {
-            credit += rate * scale;
-            while credit >= 1.0 {
-                credit -= 1.0;
-                opportunities.push(ms * MS);
-            }
-        }
-        // The last opportunity ends the period.
-        opportunities.push(length * MS);
-        Self {
-            name: name.to_owned(),
-            period: length * MS,
-            opportunities,
-        }
+        generated::line(name)
     }
 
     /// The first opportunity at `now` or later: when its period began, and its place within the period.

@@ -2,6 +2,7 @@
 //! `codel target 5ms interval 100ms ecn`. One table (`KINDS`) serves the parser, the canonical spelling and the catalogue.
 
 mod a3c;
+mod autorate;
 mod bands;
 mod cake;
 mod cebinae;
@@ -58,6 +59,7 @@ static KINDS: &[&[&dyn AnyKind]] = &[
     fair::KINDS,
     &[&dualpi2::DUALPI2, &a3c::A3C_L4S],
     controlled::KINDS,
+    autorate::KINDS,
     &[
         &learnqueue::LEARNQUEUE,
         &rlaqm::RLAQM,

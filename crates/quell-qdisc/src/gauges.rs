@@ -48,6 +48,9 @@ pub struct Gauges {
     pub backlog_ns: u128,
 }
 
+/// The lowest rate of a shaper, bit/s: `tc-cake`'s.
+const LEAST_RATE: u64 = 512;
+
 /// What a controller sets; `None` leaves a knob as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Knobs {
@@ -57,6 +60,8 @@ pub struct Knobs {
     pub drop: Option<f64>,
     /// Base probability p' of coupled queues, 0..1. From then on the discipline's own law leaves it alone.
     pub base_probability: Option<f64>,
+    /// Rate of the discipline's own shaper, bit/s.
+    pub rate_bps: Option<u64>,
     /// Hands the base probability back to the discipline's own law (before `base_probability`, if both are given).
     pub release: bool,
 }
@@ -67,10 +72,11 @@ impl Knobs {
         limit_packets: None,
         drop: None,
         base_probability: None,
+        rate_bps: None,
         release: false,
     };
 
-    /// What is wrong with a value, if any: a limit is at least 1 packet, a probability from 0 to 1.
+    /// What is wrong with a value, if any: a limit is at least 1 packet, a probability from 0 to 1, a rate at least 512 bit/s.
     pub fn fault(&self) -> Option<String> {
         let share = |name: &str, p: Option<f64>| {
             let p = p.filter(|p| !(0.0..=1.0).contains(p))?;
@@ -78,6 +84,9 @@ impl Knobs {
         };
         if self.limit_packets == Some(0) {
             return Some("limit = 0 is not at least 1 packet".into());
+        }
+        if let Some(rate) = self.rate_bps.filter(|rate| *rate < LEAST_RATE) {
+            return Some(format!("rate = {rate} is not at least {LEAST_RATE} bit/s"));
         }
         share("drop", self.drop).or_else(|| share("base_probability", self.base_probability))
     }
@@ -92,6 +101,8 @@ pub struct KnobSet {
     pub drop: bool,
     /// [`Knobs::base_probability`] and [`Knobs::release`].
     pub base_probability: bool,
+    /// [`Knobs::rate_bps`].
+    pub rate: bool,
 }
 
 impl KnobSet {
@@ -100,10 +111,16 @@ impl KnobSet {
         limit: false,
         drop: false,
         base_probability: false,
+        rate: false,
     };
     /// The limit alone.
     pub const LIMIT: Self = Self {
         limit: true,
+        ..Self::NONE
+    };
+    /// The shaper's rate alone.
+    pub const RATE: Self = Self {
+        rate: true,
         ..Self::NONE
     };
 
@@ -113,6 +130,7 @@ impl KnobSet {
             ("limit", self.limit),
             ("drop", self.drop),
             ("base_probability", self.base_probability),
+            ("rate", self.rate),
         ];
         all.into_iter().filter_map(|(name, is)| is.then_some(name))
     }
@@ -129,6 +147,7 @@ impl KnobSet {
             limit: knobs.limit_packets.is_some(),
             drop: knobs.drop.is_some(),
             base_probability: knobs.base_probability.is_some() || knobs.release,
+            rate: knobs.rate_bps.is_some(),
         })
     }
 }

@@ -34,7 +34,7 @@ impl World {
         for port in 0..self.net.ports.len() {
             // The wire from this port to the next of a path.
             let delay = self.net.ports[port].delay;
-            let class = self.class(|net| net.wires.class(delay, port as u8 + 1))?;
+            let class = self.class(|net| net.wires.class(delay, net.after(port) as u8))?;
             self.net.onward.push(class);
         }
         self.ask_queues();
@@ -75,14 +75,19 @@ impl World {
             return self.path_in_cell(wifi, ends, flow.rtt);
         }
         let hops = (flow.hops.0 as u8, flow.hops.1 as u8);
-        let up = scenario
-            .up
-            .as_ref()
-            .map(|_| (self.net.ports.len() - 1) as u8);
+        let [modem, modem_up] = self.net.modems;
+        let down = match hops.0 {
+            0 => (modem.unwrap_or(0), hops.1),
+            _ => hops,
+        };
+        let up = scenario.up.as_ref().map(|_| {
+            let up = self.net.up_port() as u8;
+            (up, modem_up.unwrap_or(up))
+        });
         let (data, acks) = match (flow.direction, up) {
-            (Direction::Down, None) => (hops, None),
-            (Direction::Down, Some(up)) => (hops, Some((up, up))),
-            (Direction::Up, Some(up)) => ((up, up), Some(hops)),
+            (Direction::Down, None) => (down, None),
+            (Direction::Down, Some(up)) => (down, Some(up)),
+            (Direction::Up, Some(up)) => (up, Some(down)),
             (Direction::Up, None) => {
                 return Err(Error::new(
                     "a flow with direction = \"up\" needs a [link.up] table",
@@ -90,9 +95,8 @@ impl World {
             }
         };
         let delay = |range: (u8, u8)| -> Nanos {
-            (range.0..=range.1)
-                .map(|p| self.net.ports[usize::from(p)].delay)
-                .sum()
+            let way = self.net.way(range);
+            way.map(|port| self.net.ports[port].delay).sum()
         };
         let last = |range: (u8, u8)| self.net.ports[usize::from(range.1)].delay;
         let behind = last(data);
@@ -100,7 +104,7 @@ impl World {
         let rest = flow.rtt.saturating_sub(inner);
         // On the way back every hop has the delay that it has on the way there, and [link.up] its own.
         let hops_back = match flow.direction {
-            Direction::Down if data.1 > 0 => delay((data.0.max(1), data.1)),
+            Direction::Down if hops.1 > 0 => delay((hops.0.max(1), hops.1)),
             _ => 0,
         };
         let back = acks.map_or(delay(data), |a| delay(a) + hops_back);
@@ -303,7 +307,16 @@ impl World {
         rng: Rng,
     ) -> Result<(), Error> {
         if let Some(back) = back {
-            return self.add_application(flow, [path, back], span, rng);
+            return match &flow.kind {
+                FlowKind::Ping(ping) => {
+                    let ways = match flow.direction {
+                        Direction::Down => [back, path],
+                        Direction::Up => [path, back],
+                    };
+                    self.add_pinger(flow, ping, ways, span, rng)
+                }
+                _ => self.add_application(flow, [path, back], span, rng),
+            };
         }
         let report = self.report(flow, Report::new(flow, span));
         match &flow.kind {
@@ -313,6 +326,7 @@ impl World {
             | FlowKind::Backup(tcp) => {
                 self.connect(tcp, tcp.bytes, path, span, report)?;
             }
+            FlowKind::Ping(_) => {}
             FlowKind::Web(_) => {
                 if let Some(web) = Web::new(&flow.kind, path, rng, span, report) {
                     let at = web.at;
@@ -331,7 +345,7 @@ impl World {
     }
 
     /// A free entry of the flow table.
-    fn slot(&mut self, content: Slot) -> Result<FlowId, Error> {
+    pub(crate) fn slot(&mut self, content: Slot) -> Result<FlowId, Error> {
         if let Some(slot) = self.free.pop() {
             self.slots[usize::from(slot)] = content;
             return Ok(FlowId {
@@ -352,7 +366,7 @@ impl World {
     }
 
     /// Keyed hash of a fresh flow (0) or of the other direction of the flow made last (1).
-    fn hash(&mut self, direction: u8) -> u32 {
+    pub(crate) fn hash(&mut self, direction: u8) -> u32 {
         self.next_id += u64::from(direction == 0);
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         hasher.write_u64(self.next_id);

@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::packet::FlowId;
 use crate::scenario::{Direction, Flow, FlowKind};
-use crate::slot::Path;
+use crate::slot::{NO_PORT, Path};
 use crate::world::World;
 
 impl World {
@@ -74,14 +74,14 @@ impl World {
             dscp: 0,
             mark: data.mark,
         };
-        let (first, last) = path.data;
         for i in 0..self.net.labelled.len() {
-            let port = usize::from(self.net.labelled[i]);
-            let port = &mut self.net.ports[port];
+            let place = usize::from(self.net.labelled[i]);
+            let passes = path.data.0 != NO_PORT && self.net.way(path.data).any(|p| p == place);
+            let port = &mut self.net.ports[place];
             port.trace_mut().label(flow.slot, [data, acks]);
             // What leaves a queue that washes has no DSCP further on.
             let washed = port.queue.discipline().wants().washed;
-            if washed && (first..=last).contains(&self.net.labelled[i]) {
+            if washed && passes {
                 data.dscp = 0;
             }
         }

@@ -330,7 +330,7 @@ impl World {
                     sent: d.sent,
                     lost: self.net.losses(i),
                 }),
-                Slot::Free | Slot::Web(_) | Slot::Client(_) => {}
+                Slot::Free | Slot::Web(_) | Slot::Client(_) | Slot::Ping(_) => {}
             }
         }
         totals

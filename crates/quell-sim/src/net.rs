@@ -46,8 +46,14 @@ impl AckStore {
 /// The network.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
-    /// Queues with their links: 0 is the bottleneck, then the hops, then the up link.
+    /// Queues with their links: 0 is the bottleneck, then the hops, then the up link, then the modems.
     pub ports: Vec<Port>,
+    /// The modems' ports of the way down and of the way up.
+    pub modems: [Option<u8>; 2],
+    /// The port that follows each on its way; empty: the next one.
+    pub follows: Vec<u8>,
+    /// Hops behind the bottleneck.
+    pub hops: u8,
     /// ACKs on their last wire.
     pub acks: Pipes<Ack>,
     /// Packets between queues; the class's target is a port.
@@ -67,6 +73,29 @@ pub struct Net {
 }
 
 impl Net {
+    /// The port of the up link, if there is one.
+    pub fn up_port(&self) -> usize {
+        usize::from(self.hops) + 1
+    }
+
+    /// The port that follows a port on its way.
+    pub fn after(&self, port: usize) -> usize {
+        self.follows.get(port).map_or(port + 1, |p| usize::from(*p))
+    }
+
+    /// The ports of a way, given its ends.
+    pub fn way(&self, (first, last): (u8, u8)) -> impl Iterator<Item = usize> {
+        let (first, last) = (usize::from(first), usize::from(last));
+        let from = (!self.follows.is_empty() || first <= last).then_some(first);
+        std::iter::successors(from, move |port| (*port != last).then(|| self.after(*port)))
+    }
+
+    /// Delays between the ports of a way.
+    pub fn delay_within(&self, way: (u8, u8)) -> Nanos {
+        let all = self.way(way).map(|port| self.ports[port].delay);
+        all.sum::<Nanos>() - self.ports[usize::from(way.1)].delay
+    }
+
     /// The port whose turn is next, and when.
     #[inline]
     pub fn next_port(&self) -> (Nanos, usize) {

@@ -185,8 +185,12 @@ impl World {
         );
         let queue = self.queue_record(now);
         let down_ms: f64 = hops.iter().map(|hop| hop.sojourn_ms.mean).sum();
-        let up_ms = up.as_ref().map_or(0.0, |up| up.sojourn_ms.mean);
-        let down_ms = queue.sojourn_ms.mean + down_ms;
+        let up_ms = up.as_ref().map_or(0.0, |up| {
+            up.sojourn_ms.mean + up.modem.map_or(0.0, |modem| modem.sojourn_ms.mean)
+        });
+        let modem = self.modem_record(now, 0);
+        let modem_ms = modem.map_or(0.0, |modem| modem.sojourn_ms.mean);
+        let down_ms = queue.sojourn_ms.mean + modem_ms + down_ms;
         let grade_ms = (queue.packets > 0).then(|| up_ms.max(down_ms));
         let each = grade_ms.and(up.as_ref());
         let (grade_down_ms, grade_up_ms) = (each.map(|_| down_ms), each.map(|_| up_ms));
@@ -207,6 +211,7 @@ impl World {
             flows,
             applications,
             hops,
+            modem,
             up,
             aim,
             qoo,
@@ -476,13 +481,32 @@ impl World {
     }
 
     fn up_record(&mut self, now: Nanos, goodput_mbps: f64) -> Option<record::Up> {
-        let up = self.scenario.up.as_ref()?;
-        let port = self.net.ports.last_mut()?;
+        let scenario = self.scenario.clone();
+        let up = scenario.up.as_ref()?;
+        let place = self.net.up_port();
+        let port = self.net.ports.get_mut(place)?;
         let run = Run {
             goodput_mbps,
             ..port.record(now, std::iter::empty())
         };
-        Some(record::Up::of(&up.queue, run))
+        let modem = self.modem_record(now, 1);
+        Some(record::Up {
+            modem,
+            ..record::Up::of(&up.queue, run)
+        })
+    }
+
+    /// What is said of the modem on the way down (0) or up (1).
+    fn modem_record(&mut self, now: Nanos, way: usize) -> Option<record::Modem> {
+        let place = usize::from(self.net.modems[way]?);
+        let run = self.net.ports[place].record(now, std::iter::empty());
+        Some(record::Modem {
+            throughput_mbps: run.throughput_mbps,
+            capacity_mbps: run.capacity_mbps,
+            utilisation: run.utilisation,
+            sojourn_ms: run.sojourn_ms,
+            drops: run.drops,
+        })
     }
 
     fn hop_records(&mut self, now: Nanos) -> Vec<record::Hop> {

@@ -34,12 +34,12 @@ use quell_link::{Error, file};
 
 pub use built_in::{BuiltIn, scenarios};
 pub use catalogue::{KeyInfo, TableInfo, catalogue};
-pub use model::{Direction, Flow, Link, Scenario};
+pub use model::{Direction, Flow, Link, MODEM_BUFFER, Scenario};
 pub use overrides::Overrides;
 pub use schema::json_schema;
 pub use source::Source;
 pub use traffic::{
-    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video,
+    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Ping, Poisson, Size, Tcp, Video,
     VideoCall, Web,
 };
 pub use tree::{Node, Table};

@@ -5,6 +5,7 @@ use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC};
 use crate::app::Way;
 use crate::app::call::FRAME;
 use crate::app::client::Client;
+use crate::app::ping::Pinger;
 use crate::cc::CongestionControl;
 use crate::delay::Sampler;
 use crate::packet::FlowId;
@@ -49,6 +50,8 @@ pub enum Slot {
     Web(Box<Web>),
     /// A client that opens connections.
     Client(Box<Client>),
+    /// Probes of a reflector.
+    Ping(Box<Pinger>),
 }
 
 /// A TCP connection with both its ends.

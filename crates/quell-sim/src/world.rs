@@ -17,7 +17,7 @@ use crate::measure::Measures;
 use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt, micros};
 use crate::port::Port;
-use crate::scenario::{Link, Scenario};
+use crate::scenario::{Link, MODEM_BUFFER, Scenario};
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Slot, source};
 use crate::wifi;
 
@@ -60,6 +60,8 @@ pub struct World {
     pub(crate) controlled_by: Option<String>,
     /// How often knobs were set that a packet waited for.
     pub(crate) answers: u64,
+    /// Reflectors that are probed.
+    pub(crate) pingers: u32,
     warm_at: Nanos,
     pub(crate) events: u64,
     pub(crate) look: Lookahead,
@@ -131,10 +133,12 @@ impl World {
             let words = words_of(up, &scenario, "link.up")?;
             ports.push(Port::new(up, &words, scenario.duration, seed, "up"));
         }
-        let net = Net {
+        let mut net = Net {
             ports,
+            hops: scenario.hops.len() as u8,
             ..Net::default()
         };
+        add_modems(&mut net, &scenario, seed)?;
         Self::assemble(net, scenario, queue, seed, bin)
     }
 
@@ -161,6 +165,7 @@ impl World {
             queue: queue.canonical(),
             controlled_by: None,
             answers: 0,
+            pingers: 0,
             events: 0,
             look: Lookahead::default(),
         };
@@ -258,7 +263,8 @@ impl World {
             (0, ..) => None,
             (port, ..) => match scenario.hops.get(port - 1) {
                 Some(hop) => Some(&hop.queue),
-                None => scenario.up.as_ref().map(|up| &up.queue),
+                None if port == self.net.up_port() => scenario.up.as_ref().map(|up| &up.queue),
+                None => return "bfifo",
             },
         };
         own.unwrap_or(&self.queue)
@@ -390,7 +396,7 @@ impl World {
         self.controller(queue).map_or(&[], |c| c.question())
     }
 
-    /// Queues that there are: the bottleneck, the hops in order, and the one upwards.
+    /// Queues that there are: the bottleneck, the hops in order, the one upwards, and the modems' of both directions.
     pub fn queues(&self) -> usize {
         self.net.ports.len()
     }
@@ -609,6 +615,7 @@ impl World {
         let last = match &self.slots[p.flow.index()] {
             Slot::Udp(d) => d.path.data.1,
             Slot::Client(client) => client.last_port(p.cwr()),
+            Slot::Ping(pinger) => pinger.last_port(p.cwr()),
             _ => return,
         };
         if port != usize::from(last) {
@@ -625,6 +632,7 @@ impl World {
                 let home = client.home();
                 self.forward_message(home, p.flow, p.seq);
             }
+            Slot::Ping(_) => self.on_ping(&p),
             _ => self.answered(p.flow.slot, p.seq),
         }
     }
@@ -745,6 +753,7 @@ impl World {
                 self.on_web(slot);
             }
             Slot::Client(_) => self.wake_client(slot),
+            Slot::Ping(_) => self.on_pinger(slot, end),
             Slot::Free => self.net.timers.clear(source(slot, end)),
         }
     }
@@ -805,6 +814,38 @@ fn depart(net: &mut Net, now: Nanos, d: &Datagrams, serial: u64, size: u32) {
     net.enter(now, port, p);
 }
 
+/// Puts a modem before the bottleneck on the way down and behind the link upwards, where the scenario has them.
+fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error> {
+    let ends = [Some(&scenario.link), scenario.up.as_ref()];
+    if ends.iter().flatten().all(|link| link.modem.is_none()) {
+        return Ok(());
+    }
+    net.follows = (1..=net.ports.len() as u8).collect();
+    for (way, link) in ends.into_iter().enumerate() {
+        let Some((link, rate)) = link.and_then(|link| Some((link, link.modem.clone()?))) else {
+            continue;
+        };
+        let buffer = link.modem_buffer.unwrap_or(MODEM_BUFFER);
+        let fifo = Queue::parse(&format!("bfifo limit {buffer}"))?;
+        let modem = Link {
+            rate,
+            overhead: link.overhead,
+            ..Link::default()
+        };
+        let place = net.ports.len() as u8;
+        let name = ["modem", "modem up"][way];
+        net.ports
+            .push(Port::new(&modem, &fifo, scenario.duration, seed, name));
+        net.follows.push(0);
+        if way == 1 {
+            let up = net.up_port();
+            net.follows[up] = place;
+        }
+        net.modems[way] = Some(place);
+    }
+    Ok(())
+}
+
 /// The queue words of a link, checked for its rate.
 fn words_of(link: &Link, scenario: &Scenario, name: &str) -> Result<Queue, Error> {
     let rate = link.rate.mean_bps(scenario.duration);
@@ -819,7 +860,8 @@ fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut
         net.enter(now, port, p);
         return net.forget_acks(port);
     }
-    let (here, there) = (net.ports[port].overhead, net.ports[port + 1].overhead);
+    let (here, there) = (&net.ports[port], &net.ports[net.after(port)]);
+    let (here, there) = (here.overhead, there.overhead);
     p.resize(there as i32 - here as i32);
     *net.wires.push(now, class) = p;
 }

@@ -2,17 +2,20 @@
 //!
 //! The driver of a queue also drives its controller: `initial` before the first packet; `decide` every `period`; and, for one that
 //! watches packets, `on_arrival` before each packet is offered, `on_departure` after each that left, `on_drop` for each that
-//! was given up. Time, random numbers and clocks are arguments.
+//! was given up; `on_probe` for each answer to a probe of the path. Time, random numbers and clocks are arguments.
 
 pub mod a3c;
+pub mod cake_autorate;
 pub mod fixed;
 pub mod guard;
 pub mod law;
 pub mod learnqueue;
 pub mod lfq;
 pub mod outside;
+pub mod pace;
 pub mod pie;
 pub mod rlaqm;
+pub mod sqm_autorate;
 pub mod wqm;
 
 use std::any::Any;
@@ -61,6 +64,19 @@ pub struct Loss {
     pub now: Nanos,
     /// The sub-queue that it was in, or would have joined.
     pub sub_queue: Option<usize>,
+}
+
+/// The answer to a probe (an ICMP echo, say) that went out through a shaper, a modem and the network to a reflector and came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// When it came back.
+    pub now: Nanos,
+    /// Which reflector answered, by number.
+    pub reflector: u32,
+    /// From its departure to its return.
+    pub round_trip: Nanos,
+    /// How long it took in the direction of this queue, by clocks that agree; `None` where the reflector gives no timestamps.
+    pub one_way: Option<Nanos>,
 }
 
 /// What a controller answers to an arrival.
@@ -136,6 +152,11 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
 
     /// A packet was given up.
     fn on_drop(&mut self, _loss: &Loss) {}
+
+    /// A probe has come back; the gauges are of that moment. What it returns is set at once.
+    fn on_probe(&mut self, _probe: &Echo, _gauges: &Gauges) -> Knobs {
+        Knobs::KEEP
+    }
 
     /// The knobs that it may set: of the queue, and of its sub-queues. Checked against those that a discipline has.
     fn knobs(&self) -> (KnobSet, KnobSet);

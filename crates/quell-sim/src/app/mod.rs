@@ -5,6 +5,7 @@ pub mod client;
 pub mod emodel;
 pub mod game;
 pub mod page;
+pub mod ping;
 pub mod probe;
 pub mod video;
 pub mod video_call;

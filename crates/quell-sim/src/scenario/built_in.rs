@@ -11,7 +11,7 @@ pub struct BuiltIn {
     pub toml: &'static str,
 }
 
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 19] = [
     ("home", include_str!("../scenarios/home.toml")),
     ("household", include_str!("../scenarios/household.toml")),
     (
@@ -28,6 +28,7 @@ const FILES: [(&str, &str); 18] = [
     ("fibre", include_str!("../scenarios/fibre.toml")),
     ("lte", include_str!("../scenarios/lte.toml")),
     ("satellite", include_str!("../scenarios/satellite.toml")),
+    ("autorate", include_str!("../scenarios/autorate.toml")),
     ("datacenter", include_str!("../scenarios/datacenter.toml")),
     ("wifi-flat", include_str!("../scenarios/wifi-flat.toml")),
     ("wifi-house", include_str!("../scenarios/wifi-house.toml")),

@@ -105,7 +105,14 @@ pub struct Link {
     pub loss: f64,
     /// Queue words, checked.
     pub queue: String,
+    /// What a modem or base station on the network's side of the queue offers; `None`: there is none.
+    pub modem: Option<Rate>,
+    /// Bytes that the modem's FIFO holds (default [`MODEM_BUFFER`]).
+    pub modem_buffer: Option<u64>,
 }
+
+/// Bytes that a modem's FIFO holds by default: seconds of a slow line.
+pub const MODEM_BUFFER: u64 = 3_000_000;
 
 /// Which way a flow's data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +186,8 @@ impl Default for Link {
             nic: 0,
             loss: 0.0,
             queue: "fq_codel".to_owned(),
+            modem: None,
+            modem_buffer: None,
         }
     }
 }

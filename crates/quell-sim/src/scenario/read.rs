@@ -11,6 +11,7 @@ use super::cell;
 use super::key::{Keys, Reader};
 use super::keys::{self, BETWEEN, CLASS, FILE, FLOW, LINK, MOST_FLOWS, SIDE, WAY, Way};
 use super::model::{Direction, Flow, Link, Scenario};
+use super::traffic::FlowKind;
 use super::tree::Table;
 use super::wifi::Ends;
 
@@ -87,6 +88,12 @@ fn links(file: &Table, scenario: &mut Scenario) -> Result<(), Error> {
         }
     }
     for hop in file.tables("hop")?.unwrap_or_default() {
+        for key in ["modem_rate", "modem_trace", "modem_buffer"] {
+            if hop.has(key) {
+                let error = Error::new("a hop has no modem");
+                return Err(hop.error(key, error.remedy("write it under [link] or [link.up]")));
+            }
+        }
         scenario.hops.push(link(hop, "hop", duration)?);
     }
     Ok(())
@@ -190,6 +197,10 @@ fn flow(table: &Table, scenario: &Scenario) -> Result<(Flow, Vec<Option<Ends>>),
             vec![None]
         }
     };
+    if matches!(flow.kind, FlowKind::Ping(_)) && scenario.up.is_none() {
+        let error = Error::new("a ping needs a way up");
+        return Err(table.error("kind", error.remedy("write a [link.up] table")));
+    }
     flow.rtt = rtt(table, &flow, scenario)?;
     keys::walk(&mut flow.kind, &mut Reader(table))?;
     Ok((flow, ends))

@@ -54,11 +54,13 @@ impl Source {
     fn with_traces_from_here(mut self) -> Self {
         let dir = Path::new(&self.path).parent().unwrap_or(Path::new(""));
         let find = |table: &mut Table| {
-            if let Some(Node::Text(trace)) = table.get_mut("trace")
-                && !trace.starts_with("builtin:")
-                && !trace.is_empty()
-            {
-                *trace = dir.join(&*trace).to_string_lossy().into_owned();
+            for key in ["trace", "modem_trace"] {
+                if let Some(Node::Text(trace)) = table.get_mut(key)
+                    && !trace.starts_with("builtin:")
+                    && !trace.is_empty()
+                {
+                    *trace = dir.join(&*trace).to_string_lossy().into_owned();
+                }
             }
         };
         self.file.tables_mut("hop").iter_mut().for_each(find);

@@ -672,6 +672,7 @@ fn every_default_that_is_a_value_may_be_written_out() {
                 "class" => format!("{RATE}queue = \"drr\"\n[[class]]\nid = \"1:1\"\n{lines}"),
                 "flow" if matches!(key.name, "ac") => format!("{cell}[[flow]]\n{lines}"),
                 "flow" => format!("{RATE}[[flow]]\n{lines}"),
+                "ping" => format!("{RATE}[link.up]\n[[flow]]\nkind = \"ping\"\n{lines}"),
                 kind => format!("{RATE}[[flow]]\nkind = \"{kind}\"\n{lines}"),
             };
             assert_eq!(

@@ -36,6 +36,8 @@ pub enum FlowKind {
     Upload(Tcp),
     /// The same in the background.
     Backup(Tcp),
+    /// Probes of reflectors.
+    Ping(Ping),
 }
 
 impl FlowKind {
@@ -56,6 +58,7 @@ impl FlowKind {
             FlowKind::Download(_) => "download",
             FlowKind::Upload(_) => "upload",
             FlowKind::Backup(_) => "backup",
+            FlowKind::Ping(_) => "ping",
         }
     }
 
@@ -68,7 +71,7 @@ impl FlowKind {
     pub fn is_dialogue(&self) -> bool {
         matches!(
             self,
-            FlowKind::Call(_) | FlowKind::Game(_) | FlowKind::VideoCall(_)
+            FlowKind::Call(_) | FlowKind::Game(_) | FlowKind::VideoCall(_) | FlowKind::Ping(_)
         )
     }
 
@@ -126,6 +129,33 @@ impl Default for Cbr {
             rate: 1_000_000,
             size: 1500,
             ecn: false,
+        }
+    }
+}
+
+/// Echo requests, by which controllers of a shaper's rate decide.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ping {
+    /// Time between requests to a reflector.
+    pub interval: Nanos,
+    /// Bytes of IP.
+    pub size: u32,
+    /// Mean of the exponential time that a reflector takes to answer.
+    pub jitter: Nanos,
+    /// Probability with which it does not.
+    pub loss: f64,
+    /// Answers say when the request arrived, by a clock that agrees.
+    pub timestamps: bool,
+}
+
+impl Default for Ping {
+    fn default() -> Self {
+        Self {
+            interval: 300 * MS,
+            size: 84,
+            jitter: MS,
+            loss: 0.01,
+            timestamps: true,
         }
     }
 }

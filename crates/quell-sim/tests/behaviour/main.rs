@@ -6,6 +6,7 @@ mod cake;
 mod common;
 mod ends;
 mod links;
+mod modem;
 mod outside;
 mod recovery;
 mod robustness;

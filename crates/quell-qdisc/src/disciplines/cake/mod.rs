@@ -17,8 +17,8 @@ mod tin;
 use crate::discipline::Wants;
 use crate::parts::flows::{FlowId, PACKET_MEMORY, Turn};
 use crate::{
-    Discipline, DropCause, Drops, Gauges, Got, MS, MTU, Nanos, Packet, Rng, SEC, SubGauges,
-    TinGauges,
+    Discipline, DropCause, Drops, Gauges, Got, KnobSet, Knobs, MS, MTU, Nanos, Packet, Rng, SEC,
+    SubGauges, TinGauges,
 };
 
 pub use params::{AckFilter, Bandwidth, Isolation, LONGEST, Params, Tins};
@@ -451,6 +451,20 @@ impl<P: Packet> Discipline<P> for Cake<P> {
     fn tins(&self) -> Vec<TinGauges> {
         let order = self.params.tins.order().iter();
         order.map(|tin| self.tins[*tin].gauges()).collect()
+    }
+
+    /// The rate, where CAKE shapes at one that was given.
+    fn knobs(&self) -> KnobSet {
+        match self.params.bandwidth {
+            Bandwidth::Shaped(_) if !self.params.autorate_ingress => KnobSet::RATE,
+            _ => KnobSet::NONE,
+        }
+    }
+
+    fn set_knobs(&mut self, knobs: &Knobs) {
+        if let (Some(bps), true) = (knobs.rate_bps, Discipline::<P>::knobs(self).rate) {
+            self.set_bandwidth(Bandwidth::Shaped(bps));
+        }
     }
 
     fn wants(&self) -> Wants {

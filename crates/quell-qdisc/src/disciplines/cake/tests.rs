@@ -554,6 +554,34 @@ fn an_ingress_shaper_is_held_up_by_drops_for_no_more_than_half_a_packet() {
 }
 
 #[test]
+fn the_knob_rate_sets_the_bandwidth_where_one_was_given() {
+    let shaped = |bandwidth| {
+        Cake::<TestPacket>::new(Params {
+            bandwidth,
+            ..Params::default()
+        })
+    };
+    let mut q = shaped(Bandwidth::Shaped(12_112_000));
+    assert_eq!(Discipline::knobs(&q), KnobSet::RATE);
+    let half = Knobs {
+        rate_bps: Some(6_056_000),
+        ..Knobs::KEEP
+    };
+    q.set_knobs(&half);
+    put(&mut q, 0, 1, 2, 1514);
+    take(&mut q, 0, &mut Vec::new());
+    let got = q.dequeue(0, &mut rng(), &mut Vec::new());
+    assert!(
+        matches!(got, Got::NotBefore(t) if t.abs_diff(2 * MS) <= 9),
+        "1514 bytes at half the rate: {got:?}"
+    );
+    assert_eq!(
+        Discipline::knobs(&shaped(Bandwidth::Link(1_000_000))),
+        KnobSet::NONE
+    );
+}
+
+#[test]
 fn autorate_follows_what_arrives() {
     let mut q = Cake::new(Params {
         bandwidth: Bandwidth::Unlimited,

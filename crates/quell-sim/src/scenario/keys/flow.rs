@@ -21,7 +21,7 @@ pub(in crate::scenario) static FLOW: Section<Flow> = Section {
             "kind",
             Field::Choice {
                 what: "kind of flow",
-                words: "tcp|cbr|poisson|onoff|web|call|voip|video_call|game|page|video|probe|download|upload|backup",
+                words: "tcp|cbr|poisson|onoff|web|call|voip|video_call|game|page|video|probe|download|upload|backup|ping",
                 set: |f, word| {
                     let kind = KINDS.iter().find(|k| k.name == word);
                     f.kind = kind.map_or_else(FlowKind::default, |k| (k.make)());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quell_link::bottleneck::Shaper;
 use quell_link::field::{self, Field};
 use quell_link::server::Rate;
-use quell_link::trace::Trace;
+use quell_link::trace::{Trace, generated};
 use quell_link::units::{format_rate, format_size};
 use quell_link::{Error, Queue};
 use quell_qdisc::Nanos;
@@ -67,7 +67,7 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
                     _ => String::new(),
                 },
             },
-            "a file in Mahimahi's format, its path relative to the scenario's; or `builtin:lte`, `builtin:lte-up`",
+            "a file in Mahimahi's format, its path relative to the scenario's; or `builtin:` and one of lte, starlink, docsis, powerline, `-up` for the other direction, `:SEED` for another draw",
         )
         .replaces(&["rate", "schedule"]),
         any::<Link>(
@@ -160,6 +160,45 @@ pub(in crate::scenario) static LINK: Section<Link> = Section {
             "probability of loss behind the queue",
         ),
         QUEUE,
+        key::<Link>(
+            "modem_rate",
+            Field::Other {
+                syntax: "RATE",
+                set: |l, text| {
+                    l.modem = Some(Rate::Constant(field::rate(text, 1, FASTEST)?));
+                    Ok(())
+                },
+                get: |l| match &l.modem {
+                    Some(Rate::Constant(bps)) => format_rate(*bps),
+                    _ => String::new(),
+                },
+            },
+            "rate of a modem or base station with a plain FIFO on the network's side of the queue: before it on the way down, behind it on the way up",
+        )
+        .or("no modem")
+        .replaces(&["modem_trace"]),
+        key::<Link>(
+            "modem_trace",
+            Field::Other {
+                syntax: "FILE",
+                set: |l, text| {
+                    l.modem = Some(Rate::Trace(Arc::new(trace(text)?)));
+                    Ok(())
+                },
+                get: |l| match &l.modem {
+                    Some(Rate::Trace(trace)) => trace.name.clone(),
+                    _ => String::new(),
+                },
+            },
+            "the modem's rate as a trace, named as in `trace`",
+        )
+        .replaces(&["modem_rate"]),
+        key::<Link>(
+            "modem_buffer",
+            Field::MaybeBytes(|l| &mut l.modem_buffer, 1600, 1 << 32),
+            "bytes that the modem's FIFO holds",
+        )
+        .or("3 MB"),
     ],
     default: Link::default,
     needs: Some(Needs {
@@ -223,9 +262,8 @@ pub(super) fn queue_words(text: &str) -> Result<String, Error> {
 fn trace(text: &str) -> Result<Trace, Error> {
     match text.strip_prefix("builtin:") {
         Some(name) => {
-            let known = ["lte", "lte-up"];
             let trace = Trace::built_in(name)
-                .ok_or_else(|| Error::unknown("built-in trace", name, known))?;
+                .ok_or_else(|| Error::unknown("built-in trace", name, generated::NAMES))?;
             Ok(Trace {
                 name: text.to_owned(),
                 ..trace

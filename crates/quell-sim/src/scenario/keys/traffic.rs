@@ -8,7 +8,7 @@ use quell_qdisc::{MS, SEC};
 use super::LONGEST;
 use crate::scenario::key::{Section, Visitor, key};
 use crate::scenario::traffic::{
-    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Poisson, Size, Tcp, Video,
+    Adaptation, Call, Cbr, Cc, Codec, FlowKind, Game, OnOff, Page, Ping, Poisson, Size, Tcp, Video,
     VideoCall, Web,
 };
 
@@ -29,7 +29,7 @@ pub(in crate::scenario) struct Kind {
 }
 
 /// Every kind, in the order of [`super::FLOW`]'s `kind`.
-pub(in crate::scenario) static KINDS: [Kind; 15] = [
+pub(in crate::scenario) static KINDS: [Kind; 16] = [
     Kind {
         name: "tcp",
         about: "TCP transfers",
@@ -110,6 +110,11 @@ pub(in crate::scenario) static KINDS: [Kind; 15] = [
             })
         },
     },
+    Kind {
+        name: "ping",
+        about: "echo requests of the router, each of `count` to a reflector of its own; needs `[link.up]`; controllers of a shaper's rate see the answers, records do not",
+        make: || FlowKind::Ping(Ping::default()),
+    },
 ];
 
 /// Walks through the sections of a kind's table: the one place that says which they are.
@@ -125,6 +130,7 @@ pub(in crate::scenario) fn walk(kind: &mut FlowKind, to: &mut impl Visitor) -> R
         FlowKind::Cbr(cbr) => to.visit(&CBR, cbr),
         FlowKind::Poisson(poisson) => to.visit(&POISSON, poisson),
         FlowKind::OnOff(onoff) => to.visit(&ONOFF, onoff),
+        FlowKind::Ping(ping) => to.visit(&PING, ping),
         FlowKind::Call(call) => to.visit(&CALL, call),
         FlowKind::Game(game) => to.visit(&GAME, game),
         FlowKind::VideoCall(call) => to.visit(&VIDEO_CALL, call),
@@ -350,6 +356,39 @@ static CBR: Section<Cbr> = Section {
         key("ecn", Field::Flag(|c| &mut c.ecn, ""), SENT_AS_ECT0),
     ],
     default: Cbr::default,
+    needs: None,
+    finish: |_, _| Ok(()),
+};
+
+static PING: Section<Ping> = Section {
+    keys: &[
+        key(
+            "interval",
+            Field::Time(|p| &mut p.interval, MS, 3600 * SEC),
+            "time between requests to a reflector",
+        ),
+        key(
+            "size",
+            Field::Bytes32(|p| &mut p.size, LEAST_BYTES, MOST_BYTES),
+            "IP bytes per packet",
+        ),
+        key(
+            "jitter",
+            Field::Time(|p| &mut p.jitter, 0, SEC),
+            "mean of the exponential time that a reflector takes to answer",
+        ),
+        key(
+            "loss",
+            Field::Probability(|p| &mut p.loss),
+            "probability that it does not answer",
+        ),
+        key(
+            "timestamps",
+            Field::Flag(|p| &mut p.timestamps, ""),
+            "answers say when the request arrived, so that the delay of each direction is known",
+        ),
+    ],
+    default: Ping::default,
     needs: None,
     finish: |_, _| Ok(()),
 };

@@ -1,0 +1,181 @@
+//! CAKE whose bandwidth a loop sets, for a line whose rate moves.
+
+use quell_qdisc::cake::{self, Bandwidth};
+use quell_qdisc::control::{Control, cake_autorate, pace, sqm_autorate};
+use quell_qdisc::{MS, disciplines};
+
+use super::rows::*;
+use super::{AnyKind, Built, Field, Kind, Spec};
+
+pub(super) static KINDS: &[&dyn AnyKind] = &[&CAKE_AUTORATE, &SQM_AUTORATE, &PACE];
+
+/// Slowest and fastest rates, bit/s.
+const SLOWEST: u64 = 100_000;
+const FASTEST: u64 = 1 << 50;
+const INGRESS: &str = "for the download: CAKE stands behind the modem and counts what it drops";
+
+/// CAKE at a first rate, and who sets it from then on.
+fn shaped(bps: u64, ingress: bool, controller: Box<dyn Control>) -> Built {
+    Built {
+        queue: disciplines::Params::Cake(cake::Params {
+            bandwidth: Bandwidth::Shaped(bps),
+            ingress,
+            ..cake::Params::default()
+        }),
+        controller: Some(controller),
+    }
+}
+
+impl Spec for cake_autorate::Params {
+    fn build(&self, _: u64) -> Built {
+        let controller = cake_autorate::CakeAutorate::new(self.clone());
+        shaped(self.base, self.ingress, Box::new(controller))
+    }
+}
+
+impl Spec for sqm_autorate::Params {
+    fn build(&self, _: u64) -> Built {
+        let controller = sqm_autorate::SqmAutorate::new(self.clone());
+        shaped(self.base, self.ingress, Box::new(controller))
+    }
+}
+
+impl Spec for pace::Params {
+    fn build(&self, _: u64) -> Built {
+        let controller = pace::Pace::new(self);
+        shaped(self.start, self.ingress, Box::new(controller))
+    }
+}
+
+static CAKE_AUTORATE: Kind<cake_autorate::Params> = Kind {
+    name: "cake_autorate",
+    summary: "CAKE whose bandwidth cake-autorate's loop sets, by the delay of probes (`kind = \"ping\"`)",
+    source: "lynxthecat/cake-autorate",
+    default: cake_autorate::Params::default,
+    options: &[
+        opt(
+            "min",
+            Field::Rate(|p| &mut p.min, SLOWEST, FASTEST),
+            "least rate",
+        ),
+        opt(
+            "base",
+            Field::Rate(|p| &mut p.base, SLOWEST, FASTEST),
+            "first rate, to which it returns at low load",
+        ),
+        opt(
+            "max",
+            Field::Rate(|p| &mut p.max, SLOWEST, FASTEST),
+            "largest rate",
+        ),
+        opt(
+            "delay",
+            Field::Time(|p| &mut p.delay, MS, LONG),
+            "an answer counts as late above this",
+        ),
+        opt(
+            "up",
+            Field::Time(|p| &mut p.up, 0, LONG),
+            "below this mean delay the rate rises by the largest factor",
+        ),
+        opt(
+            "down",
+            Field::Time(|p| &mut p.down, 0, LONG),
+            "above this mean delay it falls by the largest factor",
+        ),
+        opt("ingress", Field::Flag(|p| &mut p.ingress, ""), INGRESS),
+    ],
+    check: cake_autorate::Params::check,
+};
+
+static SQM_AUTORATE: Kind<sqm_autorate::Params> = Kind {
+    name: "sqm_autorate",
+    summary: "CAKE whose bandwidth sqm-autorate's loop (Lua) sets, by the one-way delays of probes (`kind = \"ping\"`)",
+    source: "sqm-autorate/sqm-autorate",
+    default: sqm_autorate::Params::default,
+    options: &[
+        opt(
+            "base",
+            Field::Rate(|p| &mut p.base, SLOWEST, FASTEST),
+            "the line's usual rate",
+        ),
+        opt(
+            "min",
+            Field::Count(|p| &mut p.min, 1, 80),
+            "least rate, percent of base",
+        ),
+        opt(
+            "delay",
+            Field::Time(|p| &mut p.delay, MS, LONG),
+            "delay above which the rate falls",
+        ),
+        opt(
+            "load",
+            Field::Number(|p| &mut p.load, 0.67, 0.95),
+            "share of the rate above which it may rise",
+        ),
+        opt("ingress", Field::Flag(|p| &mut p.ingress, ""), INGRESS),
+    ],
+    check: sqm_autorate::Params::check,
+};
+
+static PACE: Kind<pace::Params> = Kind {
+    name: "pace",
+    summary: "CAKE whose bandwidth quell's own loop sets, without a least or largest rate, by the delay of probes (`kind = \"ping\"`)",
+    source: "quell",
+    default: pace::Params::default,
+    options: &[
+        opt(
+            "start",
+            Field::Rate(|p| &mut p.start, SLOWEST, FASTEST),
+            "first rate",
+        ),
+        opt(
+            "target",
+            Field::MaybeTime(|p| &mut p.target, 0, LONG),
+            "delay above which the rate falls",
+        ),
+        opt(
+            "slack",
+            Field::MaybeTime(|p| &mut p.slack, 0, LONG),
+            "more of target and drain for the deviation of the estimated capacity",
+        ),
+        opt(
+            "drain",
+            Field::MaybeTime(|p| &mut p.drain, MS, LONG),
+            "time in which the modem's queue is to empty",
+        ),
+        opt(
+            "grow",
+            Field::MaybeCount(|p| &mut p.grow, 0, 1000),
+            "growth of the rate per second, at least, percent",
+        ),
+        opt(
+            "gain",
+            Field::MaybeCount(|p| &mut p.gain, 0, 1000),
+            "more of it for each second without delay, percent",
+        ),
+        opt(
+            "doubt",
+            Field::MaybeCount(|p| &mut p.doubt, 0, 10_000),
+            "more of it for the deviation of the estimated capacity, percent",
+        ),
+        opt(
+            "most",
+            Field::MaybeCount(|p| &mut p.most, 1, 10_000),
+            "growth of the rate per second, at most, percent",
+        ),
+        opt(
+            "back",
+            Field::MaybeCount(|p| &mut p.back, 10, 200),
+            "percent of the estimated capacity with which it goes on when the modem's queue is empty",
+        ),
+        opt(
+            "least",
+            Field::MaybeCount(|p| &mut p.least, 1, 100),
+            "percent of the estimated capacity that it leaves, however long the modem's queue",
+        ),
+        opt("ingress", Field::Flag(|p| &mut p.ingress, ""), INGRESS),
+    ],
+    check: pace::Params::check,
+};

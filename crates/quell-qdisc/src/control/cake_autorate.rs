@@ -1,0 +1,289 @@
+//! cake-autorate: the loop that many home routers run over CAKE where the rate of the line moves.
+//!
+//! Source: lynxthecat/cake-autorate, branch `master` of 2026 (`cake-autorate.sh`, `defaults.sh`), as it behaves with `fping`.
+//! Each answer to a probe is half a round trip of delay in both directions. Deviations:
+//! - one instance sets one direction's rate; the program holds both, and decides about each as here;
+//! - reflectors are neither replaced nor compared, and probes do not rest when the line idles;
+//! - rates are kept in bit/s, not in whole kbit/s.
+
+use super::{Control, Echo, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+
+/// How often what went through is read (`monitor_achieved_rates_interval_ms`).
+const MONITOR: Nanos = 200 * MS;
+/// Probes in the window in which delay is detected, and how many of them must be late (`bufferbloat_detection_window`, `_thr`).
+const WINDOW: usize = 6;
+const LATE: usize = 3;
+/// A baseline of each reflector before its first answer, and the weights of larger and of smaller delays.
+const FIRST_BASELINE: f64 = 100.0 * MS as f64;
+const RISE: f64 = 0.001;
+const FALL: f64 = 0.9;
+/// Above this load of the shaper its rate may rise (`high_load_thr`).
+const HIGH_LOAD: f64 = 0.75;
+/// Factors of the rate upon delay, least and most; at high load, most; at low load, towards the base.
+const DOWN: (f64, f64) = (0.99, 0.75);
+const UP: f64 = 0.04;
+const DECAY: (f64, f64) = (0.99, 1.01);
+/// After a reduction, and between two steps towards the base.
+const REFRACTORY: Nanos = 300 * MS;
+const DECAY_REFRACTORY: Nanos = SEC;
+/// Bits of a full packet on the wire, for whose time at the present rate thresholds are raised.
+const PACKET_BITS: f64 = 1514.0 * 8.0;
+
+/// Parameters of [`CakeAutorate`], with the program's defaults for the download.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// Least rate, bit/s (default 5 Mbit/s).
+    pub min: u64,
+    /// Rate at low load, bit/s (default 20 Mbit/s).
+    pub base: u64,
+    /// Largest rate, bit/s (default 80 Mbit/s).
+    pub max: u64,
+    /// An answer that is later than this counts as late (`owd_delta_delay_thr_ms`, default 30 ms).
+    pub delay: Nanos,
+    /// Below this mean delay the rate rises by the largest factor (`avg_owd_delta_max_adjust_up_thr_ms`, default 10 ms).
+    pub up: Nanos,
+    /// Above this mean delay it falls by the largest factor (`avg_owd_delta_max_adjust_down_thr_ms`, default 60 ms).
+    pub down: Nanos,
+    /// CAKE stands behind the bottleneck and counts what it drops (default off).
+    pub ingress: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            min: 5_000_000,
+            base: 20_000_000,
+            max: 80_000_000,
+            delay: 30 * MS,
+            up: 10 * MS,
+            down: 60 * MS,
+            ingress: false,
+        }
+    }
+}
+
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.min > self.base || self.base > self.max {
+            return Err("min, base and max must ascend");
+        }
+        if self.up > self.delay || self.delay > self.down {
+            return Err("up, delay and down must ascend");
+        }
+        Ok(())
+    }
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct CakeAutorate {
+    params: Params,
+    rate: f64,
+    /// Baseline of each reflector, ns.
+    baselines: Vec<f64>,
+    /// Delays above the baseline of the last answers, ns, and whether they were late.
+    deltas: [f64; WINDOW],
+    late: [bool; WINDOW],
+    place: usize,
+    /// Bytes that had gone through when they were read last, and when.
+    read: (Nanos, u64),
+    /// What went through over the shaper's rate, and whether that is news.
+    load: f64,
+    fresh: bool,
+    /// The last reduction, and the last change.
+    reduced: Nanos,
+    decayed: Nanos,
+}
+
+impl CakeAutorate {
+    /// Starts at the base rate.
+    pub fn new(params: Params) -> Self {
+        Self {
+            rate: params.base as f64,
+            params,
+            baselines: Vec::new(),
+            deltas: [0.0; WINDOW],
+            late: [false; WINDOW],
+            place: 0,
+            read: (0, 0),
+            load: 0.0,
+            fresh: false,
+            reduced: 0,
+            decayed: 0,
+        }
+    }
+
+    /// Notes an answer; its delay above the reflector's baseline, ns.
+    fn delta(&mut self, probe: &Echo) -> f64 {
+        let reflector = probe.reflector as usize;
+        if self.baselines.len() <= reflector {
+            self.baselines.resize(reflector + 1, FIRST_BASELINE);
+        }
+        let baseline = &mut self.baselines[reflector];
+        let delay = probe.round_trip as f64 / 2.0;
+        let weight = if delay >= *baseline { RISE } else { FALL };
+        *baseline += weight * (delay - *baseline);
+        delay - *baseline
+    }
+
+    fn set(&mut self) -> Knobs {
+        let (min, max) = (self.params.min as f64, self.params.max as f64);
+        self.rate = self.rate.clamp(min, max);
+        Knobs {
+            rate_bps: Some(self.rate as u64),
+            ..Knobs::KEEP
+        }
+    }
+}
+
+/// How far a value is from one bound to the other, 0..1; 1 where they are in no order.
+fn share(value: f64, from: f64, to: f64) -> f64 {
+    match to > from {
+        true => ((value - from) / (to - from)).clamp(0.0, 1.0),
+        false => 1.0,
+    }
+}
+
+impl Control for CakeAutorate {
+    fn period(&self) -> Nanos {
+        MONITOR
+    }
+
+    fn initial(&mut self) -> Knobs {
+        self.set()
+    }
+
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
+        let span = gauges.now.saturating_sub(self.read.0).max(1);
+        let bits = (gauges.departed_bytes - self.read.1) as f64 * 8.0;
+        self.load = bits * SEC as f64 / span as f64 / self.rate;
+        (self.read, self.fresh) = ((gauges.now, gauges.departed_bytes), true);
+        Knobs::KEEP
+    }
+
+    fn on_probe(&mut self, probe: &Echo, _gauges: &Gauges) -> Knobs {
+        let now = probe.now;
+        let packet = PACKET_BITS / self.rate * SEC as f64;
+        let over = |threshold: Nanos| threshold as f64 + packet;
+        let (up, delay, down) = (
+            over(self.params.up),
+            over(self.params.delay),
+            over(self.params.down),
+        );
+        let delta = self.delta(probe);
+        (self.deltas[self.place], self.late[self.place]) = (delta, delta > delay);
+        self.place = (self.place + 1) % WINDOW;
+        let mean = self.deltas.iter().sum::<f64>() / WINDOW as f64;
+        let rested = now > self.reduced + REFRACTORY;
+        if self.late.iter().filter(|late| **late).count() >= LATE {
+            if rested {
+                self.rate *= DOWN.0 - share(mean, delay, down) * (DOWN.0 - DOWN.1);
+                (self.reduced, self.decayed) = (now, now);
+            }
+        } else if self.load > HIGH_LOAD {
+            if rested && self.fresh {
+                self.rate *= 1.0 + UP * share(-mean, -delay, -up);
+                (self.fresh, self.decayed) = (false, now);
+            }
+        } else if now > self.decayed + DECAY_REFRACTORY {
+            let base = self.params.base as f64;
+            self.rate = match self.rate > base {
+                true => (self.rate * DECAY.0).max(base),
+                false => (self.rate * DECAY.1).min(base),
+            };
+            self.decayed = now;
+        }
+        self.set()
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::RATE, KnobSet::NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the loop with 20 answers a second of this delay above 20 ms, at this load.
+    fn run(c: &mut CakeAutorate, from: Nanos, span: Nanos, extra: Nanos, load: f64) -> f64 {
+        let mut rng = Rng::new(1, "test");
+        let mut gauges = Gauges {
+            departed_bytes: c.read.1,
+            ..Gauges::default()
+        };
+        for step in 1..=span / (50 * MS) {
+            let now = from + step * 50 * MS;
+            gauges.now = now;
+            gauges.departed_bytes += (c.rate * load / 8.0 / 20.0) as u64;
+            if now % MONITOR == 0 {
+                c.decide(&gauges, &mut [], &mut rng);
+            }
+            let probe = Echo {
+                now,
+                reflector: (step % 6) as u32,
+                round_trip: 20 * MS + extra,
+                one_way: None,
+            };
+            c.on_probe(&probe, &gauges);
+        }
+        c.rate / 1e6
+    }
+
+    #[test]
+    fn under_high_load_without_delay_the_rate_grows_by_4_percent_each_200_ms() {
+        let mut c = CakeAutorate::new(Params::default());
+        run(&mut c, 0, 2 * SEC, 0, 0.5);
+        let before = c.rate;
+        let after = run(&mut c, 2 * SEC, SEC, 0, 1.0) * 1e6;
+        // Five readings of the load in a second, each used once: 1.04^5.
+        assert!(
+            (after / before - 1.2167).abs() < 0.01,
+            "{before} -> {after}"
+        );
+        assert_eq!(run(&mut c, 3 * SEC, 20 * SEC, 0, 1.0), 80.0, "the maximum");
+    }
+
+    #[test]
+    fn late_answers_reduce_it_by_1_to_25_percent_each_300_ms() {
+        let mut c = CakeAutorate::new(Params::default());
+        run(&mut c, 0, 2 * SEC, 0, 0.5);
+        // 140 ms of round trip are 70 ms of delay: beyond 60 ms, so by a quarter, three late answers after they begin.
+        let rate = run(&mut c, 2 * SEC, 450 * MS, 140 * MS, 1.0);
+        assert!(
+            (rate - 20.0 * 0.99 * 0.9).abs() < 2.0,
+            "one reduction while the mean still rises: {rate}"
+        );
+        let rate = run(&mut c, 3 * SEC, 2 * SEC, 140 * MS, 1.0);
+        assert_eq!(rate, 5.0, "a quarter each time, down to the minimum");
+    }
+
+    #[test]
+    fn at_low_load_it_returns_to_its_base_by_1_percent_a_second() {
+        let mut c = CakeAutorate::new(Params::default());
+        run(&mut c, 0, 2 * SEC, 0, 0.5);
+        c.rate = 40e6;
+        let rate = run(&mut c, 2 * SEC, 10 * SEC, 0, 0.2);
+        assert!(
+            (36.0..37.0).contains(&rate),
+            "0.99^9 or 0.99^10 of 40: {rate}"
+        );
+        assert_eq!(run(&mut c, 12 * SEC, 100 * SEC, 0, 0.2), 20.0);
+    }
+
+    #[test]
+    fn without_answers_it_stays_where_it_is() {
+        let mut c = CakeAutorate::new(Params::default());
+        let mut rng = Rng::new(1, "test");
+        let gauges = Gauges {
+            now: 60 * SEC,
+            ..Gauges::default()
+        };
+        assert_eq!(c.decide(&gauges, &mut [], &mut rng), Knobs::KEEP);
+    }
+}

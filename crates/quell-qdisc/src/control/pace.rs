@@ -1,0 +1,523 @@
+//! quell's own loop over a shaper's rate, for a line whose rate nobody knows: no least rate, no largest rate, no list of reflectors.
+//!
+//! - **Delay**: what an answer took above the least that its reflector took lately; the smaller of the last two counts, so that
+//!   one late answer is no evidence.
+//! - **Capacity**: while the modem holds a queue, what leaves it is its capacity. A shaper behind the modem sees that arrive; one
+//!   before it divides what it sent by how fast the delay grows. An average and its mean deviation are kept.
+//! - **Back off**: with delay above the target, the rate is the capacity less what empties the modem's queue within `drain`.
+//! - **Echo up**: without delay, and while the shaper has a queue or is used, the rate grows; faster where the capacity varied,
+//!   and the longer nothing was in the way.
+//! - **Silence**: answers that stop for a moment mean that the line stands still, so a shaper before the modem holds back. After
+//!   a second of silence the reflectors are taken for lost: the rate stays at the capacity less its deviation.
+//!
+//! Source: quell. The constants were chosen on generated lines of seeds 1 to 3 (docs/autorate.md).
+
+use super::{Control, Echo, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
+
+/// Time between looks at what went through.
+const TICK: Nanos = 50 * MS;
+/// Readings over which rates and the growth of the delay are taken: a fifth of a second.
+const SPAN: usize = 4;
+/// The least delay of a reflector is that of this time, at least, and twice it, at most.
+const BASE: Nanos = 10 * SEC;
+/// Silence after which the reflectors are lost.
+const LOST: Nanos = SEC;
+/// The shaper is used if this share of its rate goes through, or packets wait.
+const USED: f64 = 0.85;
+/// Bits of a full packet: a delay of one and a half is none.
+const PACKET_BITS: f64 = 1514.0 * 8.0;
+/// Least rate, bit/s: below it a full packet takes more than 100 ms.
+const FLOOR: f64 = 100_000.0;
+
+/// Parameters of [`Pace`]. What is `None` is [`DOWN`]'s where CAKE stands behind the modem, else [`UP`]'s; shares are in percent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// First rate, bit/s (default 10 Mbit/s).
+    pub start: u64,
+    /// [`Law::target`].
+    pub target: Option<Nanos>,
+    /// [`Law::slack`].
+    pub slack: Option<Nanos>,
+    /// [`Law::drain`].
+    pub drain: Option<Nanos>,
+    /// [`Law::grow`].
+    pub grow: Option<u32>,
+    /// [`Law::gain`].
+    pub gain: Option<u32>,
+    /// [`Law::doubt`].
+    pub doubt: Option<u32>,
+    /// [`Law::most`].
+    pub most: Option<u32>,
+    /// [`Law::back`].
+    pub back: Option<u32>,
+    /// [`Law::least`].
+    pub least: Option<u32>,
+    /// CAKE stands behind the modem: it counts what it drops, and what arrives is the modem's output (default off).
+    pub ingress: bool,
+}
+
+/// The constants of the loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Law {
+    /// Delay above which the rate falls.
+    pub target: Nanos,
+    /// More of `target` and `drain` for the capacity's mean deviation, as a share of the capacity.
+    pub slack: Nanos,
+    /// Time in which the modem's queue is to empty.
+    pub drain: Nanos,
+    /// Growth of the rate per second, at least.
+    pub grow: f64,
+    /// More of it for each second without delay.
+    pub gain: f64,
+    /// More of it for the capacity's mean deviation, as a share of the capacity.
+    pub doubt: f64,
+    /// Growth per second, at most.
+    pub most: f64,
+    /// The share of the capacity with which it goes on when the modem's queue is empty.
+    pub back: f64,
+    /// The share of the capacity that it leaves, however long the queue, and of the rate while the line stands still.
+    pub least: f64,
+}
+
+/// Constants behind the modem.
+pub const DOWN: Law = Law {
+    target: 2 * MS,
+    slack: 5 * MS,
+    drain: 26 * MS,
+    grow: 0.04,
+    gain: 0.56,
+    doubt: 4.3,
+    most: 2.0,
+    back: 1.0,
+    least: 0.32,
+};
+
+/// Constants before the modem.
+pub const UP: Law = Law {
+    target: 6 * MS,
+    slack: 44 * MS,
+    drain: 70 * MS,
+    grow: 0.14,
+    gain: 0.4,
+    doubt: 5.5,
+    most: 3.9,
+    back: 1.03,
+    least: 0.3,
+};
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            start: 10_000_000,
+            target: None,
+            slack: None,
+            drain: None,
+            grow: None,
+            gain: None,
+            doubt: None,
+            most: None,
+            back: None,
+            least: None,
+            ingress: false,
+        }
+    }
+}
+
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.start < FLOOR as u64 {
+            return Err("start must be at least 100kbit");
+        }
+        if self.drain.is_some_and(|drain| drain < MS) {
+            return Err("drain must be at least 1ms");
+        }
+        Ok(())
+    }
+
+    fn law(&self) -> Law {
+        let usual = if self.ingress { DOWN } else { UP };
+        let share = |own: Option<u32>, usual| own.map_or(usual, |own| f64::from(own) / 100.0);
+        Law {
+            target: self.target.unwrap_or(usual.target),
+            slack: self.slack.unwrap_or(usual.slack),
+            drain: self.drain.unwrap_or(usual.drain),
+            grow: share(self.grow, usual.grow),
+            gain: share(self.gain, usual.gain),
+            doubt: share(self.doubt, usual.doubt),
+            most: share(self.most, usual.most),
+            back: share(self.back, usual.back),
+            least: share(self.least, usual.least),
+        }
+    }
+}
+
+/// The least delay of a reflector, in the present part of the window and in the one before.
+#[derive(Clone, Copy, Debug)]
+struct Base {
+    since: Nanos,
+    now: Nanos,
+    before: Nanos,
+}
+
+impl Base {
+    /// Takes a delay in; what it is above the least.
+    fn excess(&mut self, at: Nanos, delay: Nanos) -> Nanos {
+        if at - self.since > BASE {
+            (self.before, self.now, self.since) = (self.now, delay, at);
+        }
+        self.now = self.now.min(delay);
+        delay - self.now.min(self.before)
+    }
+}
+
+/// What was read at a tick.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    now: Nanos,
+    departed: u64,
+    backlog: u64,
+    delay: Nanos,
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    ingress: bool,
+    law: Law,
+    rate: f64,
+    bases: Vec<Option<Base>>,
+    /// The last two delays above the base.
+    delays: [Nanos; 2],
+    /// The last answer; the usual time between two.
+    heard: Nanos,
+    gap: f64,
+    /// Capacity and its mean deviation, bit/s; 0 before the first delay.
+    capacity: f64,
+    deviation: f64,
+    readings: [Reading; SPAN],
+    place: usize,
+    /// When delay was above the target last.
+    congested: Nanos,
+    /// The rate is below the capacity so that the modem's queue empties.
+    draining: bool,
+    /// The rate that the silence interrupted.
+    held: Option<f64>,
+}
+
+impl Pace {
+    /// Starts at its first rate.
+    pub fn new(params: &Params) -> Self {
+        Self {
+            rate: params.start as f64,
+            law: params.law(),
+            ingress: params.ingress,
+            bases: Vec::new(),
+            delays: [0; 2],
+            heard: 0,
+            gap: 0.0,
+            capacity: 0.0,
+            deviation: 0.0,
+            readings: [Reading::default(); SPAN],
+            place: 0,
+            congested: 0,
+            draining: false,
+            held: None,
+        }
+    }
+
+    /// The capacity that it takes the line to have, and the mean deviation of that, bit/s.
+    pub fn estimate(&self) -> (f64, f64) {
+        (self.capacity, self.deviation)
+    }
+
+    fn delay(&self) -> Nanos {
+        self.delays[0].min(self.delays[1])
+    }
+
+    /// The capacity's mean deviation as a share of it.
+    fn doubt(&self) -> f64 {
+        match self.capacity > 0.0 {
+            true => (self.deviation / self.capacity).min(1.0),
+            false => 0.0,
+        }
+    }
+
+    fn slack(&self) -> f64 {
+        self.law.slack as f64 * self.doubt()
+    }
+
+    /// The delay above which the line is taken for full, ns.
+    fn target(&self) -> f64 {
+        let packets = 1.5 * PACKET_BITS / self.rate * SEC as f64;
+        self.law.target as f64 + self.slack() + packets
+    }
+
+    fn knob(&mut self) -> Knobs {
+        self.rate = self.rate.max(FLOOR);
+        Knobs {
+            rate_bps: Some(self.rate as u64),
+            ..Knobs::KEEP
+        }
+    }
+
+    /// What the line carries, bit/s, judged by the readings since the oldest that is kept.
+    fn sample(&self, gauges: &Gauges) -> Option<f64> {
+        let oldest = self.readings[self.place];
+        let span = gauges
+            .now
+            .checked_sub(oldest.now)
+            .filter(|span| *span >= TICK)? as f64;
+        let sent = (gauges.departed_bytes - oldest.departed) as f64;
+        let bits = |bytes: f64| bytes * 8.0 * SEC as f64 / span;
+        let sample = match self.ingress {
+            true => bits(sent + gauges.backlog_bytes as f64 - oldest.backlog as f64),
+            false => {
+                let growth = (self.delay() as f64 - oldest.delay as f64) / span;
+                bits(sent) / (1.0 + growth).max(0.5)
+            }
+        };
+        (sample > 0.0).then_some(sample)
+    }
+
+    /// Takes a sample of the capacity in.
+    fn learn(&mut self, sample: f64) {
+        if self.capacity == 0.0 {
+            (self.capacity, self.deviation) = (sample, sample / 4.0);
+            return;
+        }
+        // Several answers come in the time over which one sample is taken.
+        self.deviation += ((sample - self.capacity).abs() - self.deviation) / 16.0;
+        self.capacity += (sample - self.capacity) / 4.0;
+    }
+}
+
+impl Control for Pace {
+    fn period(&self) -> Nanos {
+        TICK
+    }
+
+    fn initial(&mut self) -> Knobs {
+        self.knob()
+    }
+
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
+        let now = gauges.now;
+        let oldest = self.readings[self.place];
+        let span = now.saturating_sub(oldest.now).max(1) as f64;
+        let bits = (gauges.departed_bytes - oldest.departed) as f64 * 8.0;
+        let used = bits * SEC as f64 / span > USED * self.rate || gauges.backlog_bytes > 3000;
+        let delay = self.delay();
+        self.readings[self.place] = Reading {
+            now,
+            departed: gauges.departed_bytes,
+            backlog: gauges.backlog_bytes,
+            delay,
+        };
+        self.place = (self.place + 1) % SPAN;
+        let silence = now.saturating_sub(self.heard);
+        if self.heard > 0 && silence > LOST {
+            if let Some(rate) = self.held.take() {
+                self.rate = rate;
+            }
+            if self.capacity > 0.0 {
+                self.rate = self
+                    .rate
+                    .min(self.capacity - self.deviation.min(self.capacity / 2.0));
+            }
+        } else if self.heard > 0 && silence as f64 > (4.0 * self.gap).max(2.0 * TICK as f64) {
+            if !self.ingress && self.held.is_none() {
+                self.held = Some(self.rate);
+                self.rate *= self.law.least;
+            }
+        } else if used && delay as f64 <= self.target() {
+            let free = now.saturating_sub(self.congested) as f64 / SEC as f64;
+            let growth = match self.capacity > 0.0 {
+                true => self.law.grow + self.law.doubt * self.doubt() + self.law.gain * free,
+                false => self.law.most,
+            };
+            self.rate *= 1.0 + growth.min(self.law.most) * TICK as f64 / SEC as f64;
+        }
+        self.knob()
+    }
+
+    fn on_probe(&mut self, probe: &Echo, gauges: &Gauges) -> Knobs {
+        let (now, delay) = (probe.now, probe.one_way.unwrap_or(probe.round_trip));
+        let place = probe.reflector as usize;
+        if self.bases.len() <= place {
+            self.bases.resize(place + 1, None);
+        }
+        let base = self.bases[place].get_or_insert(Base {
+            since: now,
+            now: delay,
+            before: delay,
+        });
+        let excess = base.excess(now, delay);
+        self.delays = [self.delays[1], excess];
+        let gap = now.saturating_sub(self.heard) as f64;
+        if self.heard > 0 && gap < LOST as f64 {
+            self.gap += (gap - self.gap) / 16.0;
+        }
+        self.heard = now;
+        if let Some(rate) = self.held.take() {
+            self.rate = rate;
+        }
+        let (delay, target) = (self.delay() as f64, self.target());
+        if delay > target {
+            self.congested = now;
+            if let Some(sample) = self.sample(gauges) {
+                self.learn(sample);
+                let drain = self.law.drain as f64 + self.slack();
+                let over = (delay - target) / drain;
+                self.rate = self.capacity * (1.0 - over).max(self.law.least);
+                self.draining = true;
+            }
+        } else if self.draining {
+            self.rate = self.rate.max(self.capacity * self.law.back);
+            self.draining = false;
+        }
+        self.knob()
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::RATE, KnobSet::NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of this rate that a queue of bytes waits before, loaded as much as the loop lets; answers come each 50 ms.
+    struct Line {
+        pace: Pace,
+        now: Nanos,
+        sent: f64,
+        queue: f64,
+    }
+
+    impl Line {
+        fn new(ingress: bool) -> Self {
+            let params = Params {
+                ingress,
+                ..Params::default()
+            };
+            Self {
+                pace: Pace::new(&params),
+                now: 0,
+                sent: 0.0,
+                queue: 0.0,
+            }
+        }
+
+        /// Runs for a time on a line of this rate; the mean delay in the modem, ms.
+        fn run(&mut self, span: Nanos, mbps: f64, answers: bool) -> f64 {
+            let mut rng = Rng::new(1, "test");
+            let (mut sum, ticks) = (0.0, span / TICK);
+            for _ in 0..ticks {
+                self.now += TICK;
+                let line = mbps * 1e6 / 8.0 / 20.0;
+                let offered = self.pace.rate / 8.0 / 20.0;
+                // Behind the modem the shaper sends what comes through.
+                let out = (self.queue + offered).min(line);
+                self.queue += offered - out;
+                self.sent += if self.pace.ingress {
+                    out.min(offered)
+                } else {
+                    offered
+                };
+                let gauges = Gauges {
+                    now: self.now,
+                    departed_bytes: self.sent as u64,
+                    backlog_bytes: 10_000,
+                    ..Gauges::default()
+                };
+                self.pace.decide(&gauges, &mut [], &mut rng);
+                let delay = self.queue / line * TICK as f64;
+                sum += delay / MS as f64;
+                if answers {
+                    let echo = Echo {
+                        now: self.now,
+                        reflector: 0,
+                        round_trip: 30 * MS + delay as Nanos,
+                        one_way: Some(15 * MS + delay as Nanos),
+                    };
+                    self.pace.on_probe(&echo, &gauges);
+                }
+            }
+            sum / ticks as f64
+        }
+
+        /// Answers before there is any load.
+        fn idle(&mut self) {
+            for _ in 0..20 {
+                self.now += TICK;
+                let echo = Echo {
+                    now: self.now,
+                    reflector: 0,
+                    round_trip: 30 * MS,
+                    one_way: Some(15 * MS),
+                };
+                self.pace.on_probe(&echo, &Gauges::default());
+            }
+        }
+
+        fn mbps(&self) -> f64 {
+            self.pace.rate / 1e6
+        }
+    }
+
+    #[test]
+    fn it_finds_rates_far_above_and_far_below_its_first() {
+        for ingress in [true, false] {
+            for mbps in [2.0, 200.0] {
+                let mut line = Line::new(ingress);
+                line.idle();
+                line.run(20 * SEC, mbps, true);
+                let delay = line.run(10 * SEC, mbps, true);
+                let share = line.mbps() / mbps;
+                assert!((0.5..1.6).contains(&share), "{ingress} {mbps}: {share}");
+                assert!(delay < 60.0, "{ingress} {mbps}: {delay} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fall_of_the_rate_by_half_is_followed_within_a_second() {
+        let mut line = Line::new(false);
+        line.run(20 * SEC, 20.0, true);
+        line.run(SEC, 10.0, true);
+        let delay = line.run(2 * SEC, 10.0, true);
+        assert!(delay < 60.0, "{delay} ms");
+    }
+
+    #[test]
+    fn one_late_answer_is_no_evidence() {
+        let mut pace = Pace::new(&Params::default());
+        let echo = |now: Nanos, late: Nanos| Echo {
+            now,
+            reflector: 0,
+            round_trip: 30 * MS + late,
+            one_way: None,
+        };
+        for i in 1..10 {
+            let late = if i == 5 { 200 * MS } else { 0 };
+            pace.on_probe(&echo(i * TICK, late), &Gauges::default());
+        }
+        assert!(!pace.draining && pace.estimate().0 == 0.0);
+    }
+
+    #[test]
+    fn lost_reflectors_leave_a_rate_below_the_estimated_capacity() {
+        let mut line = Line::new(false);
+        line.run(20 * SEC, 20.0, true);
+        line.run(30 * SEC, 20.0, false);
+        let (capacity, deviation) = line.pace.estimate();
+        assert!(deviation > 0.0);
+        assert!(line.pace.rate <= capacity && line.pace.rate >= 0.5 * capacity);
+    }
+}

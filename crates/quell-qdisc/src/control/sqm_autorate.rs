@@ -1,0 +1,261 @@
+//! sqm-autorate, its Lua version: a loop over CAKE's rate that remembers rates at which no delay was seen.
+//!
+//! Source: sqm-autorate/sqm-autorate, `develop` of March 2026 (`lib/ratecontroller_ewma.lua`, `lib/baseliner.lua`,
+//! `lib/settings.lua`). Its probes are ICMP timestamps in whole ms. Deviations:
+//! - one instance sets one direction's rate; the program holds both, and decides about each as here;
+//! - reflectors are not selected anew;
+//! - a round trip without timestamps counts half in each direction, where the program would see no answer.
+
+use super::{Control, Echo, SubQueue};
+use crate::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
+
+/// `tick_duration` and `min_change_interval`.
+const TICK: Nanos = 500 * MS;
+/// Half-lives of the two averages of a reflector's delay: baseline and recent.
+const SLOW: f64 = 135.0 * SEC as f64;
+const FAST: f64 = 0.4 * SEC as f64;
+/// A reflector that was silent for so long starts anew; one that is later than the baseline by so much is not heard.
+const OUT_OF_DATE: Nanos = 30 * SEC;
+const NO_GOOD: f64 = 5.0 * SEC as f64;
+/// Rates that are remembered (`speed_hist_size`).
+const HISTORY: usize = 100;
+
+/// Parameters of [`SqmAutorate`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// The line's usual rate, bit/s (default 10 Mbit/s).
+    pub base: u64,
+    /// Least rate, percent of `base` (default 20).
+    pub min: u32,
+    /// The delay above which the rate falls (`delay_ms`, default 15 ms).
+    pub delay: Nanos,
+    /// Above this load of the shaper its rate may rise (`high_load_level`, default 0.8).
+    pub load: f64,
+    /// CAKE stands behind the bottleneck and counts what it drops (default off).
+    pub ingress: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            base: 10_000_000,
+            min: 20,
+            delay: 15 * MS,
+            load: 0.8,
+            ingress: false,
+        }
+    }
+}
+
+impl Params {
+    /// What is wrong with these parameters, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.base < 10_000 {
+            return Err("base must be at least 10kbit");
+        }
+        if !(1..=80).contains(&self.min) {
+            return Err("min must be 1 to 80 percent");
+        }
+        Ok(())
+    }
+
+    fn least(&self) -> f64 {
+        self.base as f64 * f64::from(self.min) / 100.0
+    }
+}
+
+/// What is known of a reflector.
+#[derive(Clone, Copy, Debug)]
+struct Reflector {
+    baseline: f64,
+    recent: f64,
+    /// The last answer; `NEVER` before the first.
+    last: Nanos,
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct SqmAutorate {
+    params: Params,
+    rate: f64,
+    reflectors: Vec<Reflector>,
+    /// Rates that brought no delay, and the place of the next; empty before the first decision.
+    safe: Vec<f64>,
+    place: usize,
+    /// Bytes that had gone through when they were read last, and when.
+    read: (Nanos, u64),
+}
+
+impl SqmAutorate {
+    /// Starts at 0.6 of the base rate.
+    pub fn new(params: Params) -> Self {
+        Self {
+            rate: params.base as f64 * 0.6,
+            params,
+            reflectors: Vec::new(),
+            safe: Vec::new(),
+            place: 0,
+            read: (0, 0),
+        }
+    }
+
+    fn knob(&self) -> Knobs {
+        Knobs {
+            rate_bps: Some(self.rate as u64),
+            ..Knobs::KEEP
+        }
+    }
+
+    /// The third smallest of the delays that reflectors show above their baselines, or the smallest of fewer; ns.
+    fn delay(&self, now: Nanos) -> Option<f64> {
+        let heard = self
+            .reflectors
+            .iter()
+            .filter(|r| r.last != NEVER && now - r.last < 2 * TICK);
+        let mut delays: Vec<f64> = heard.map(|r| r.recent - r.baseline).collect();
+        delays.sort_unstable_by(f64::total_cmp);
+        delays.get(2).or(delays.first()).copied()
+    }
+
+    /// The rate after a tick in which the shaper's load was this.
+    fn next(&mut self, delay: f64, load: f64, rng: &mut Rng) -> f64 {
+        let (rate, base, bound) = (self.rate, self.params.base as f64, self.params.delay as f64);
+        if delay > bound {
+            let any = self.safe[(rng.u64() % (HISTORY as u64 - 1)) as usize];
+            return (0.9 * rate * load).min(any);
+        }
+        if delay < bound && load > self.params.load {
+            self.safe[self.place] = rate * load;
+            self.place = (self.place + 1) % HISTORY;
+            let most = self.safe.iter().copied().fold(0.0, f64::max);
+            return rate * (1.0 + 0.1 * (1.0 - rate / most).max(0.0)) + base * 0.03;
+        }
+        rate
+    }
+}
+
+impl Control for SqmAutorate {
+    fn period(&self) -> Nanos {
+        TICK
+    }
+
+    fn initial(&mut self) -> Knobs {
+        self.knob()
+    }
+
+    fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], rng: &mut Rng) -> Knobs {
+        if self.safe.is_empty() {
+            let base = self.params.base as f64;
+            self.safe = (0..HISTORY)
+                .map(|_| (rng.f64() * 0.2 + 0.75) * base)
+                .collect();
+        }
+        let span = gauges.now.saturating_sub(self.read.0).max(1);
+        let bits = (gauges.departed_bytes - self.read.1) as f64 * 8.0;
+        let load = bits * SEC as f64 / span as f64 / self.rate;
+        self.read = (gauges.now, gauges.departed_bytes);
+        let next = match self.delay(gauges.now) {
+            Some(delay) => self.next(delay, load, rng),
+            None => self.params.least(),
+        };
+        self.rate = next.max(self.params.least());
+        self.knob()
+    }
+
+    fn on_probe(&mut self, probe: &Echo, _gauges: &Gauges) -> Knobs {
+        let delay = probe.one_way.unwrap_or(probe.round_trip / 2);
+        let delay = (delay / MS * MS) as f64;
+        let fresh = Reflector {
+            baseline: delay,
+            recent: delay,
+            last: NEVER,
+        };
+        let place = probe.reflector as usize;
+        if self.reflectors.len() <= place {
+            self.reflectors.resize(place + 1, fresh);
+        }
+        let r = &mut self.reflectors[place];
+        if r.last == NEVER || probe.now - r.last > OUT_OF_DATE {
+            *r = fresh;
+        }
+        r.last = probe.now;
+        if delay > r.baseline + NO_GOOD {
+            r.last = NEVER;
+            return Knobs::KEEP;
+        }
+        let towards = |average: &mut f64, half: f64| {
+            let kept = libm::exp2(-(TICK as f64) / half);
+            *average = *average * kept + (1.0 - kept) * delay;
+        };
+        towards(&mut r.baseline, SLOW);
+        towards(&mut r.recent, FAST);
+        r.baseline = r.baseline.min(r.recent);
+        Knobs::KEEP
+    }
+
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::RATE, KnobSet::NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the loop for so many ticks with five reflectors that are this late above 20 ms; `None`: silent.
+    fn run(c: &mut SqmAutorate, from: Nanos, ticks: u64, extra: Option<Nanos>, load: f64) -> f64 {
+        let mut rng = Rng::new(1, "test");
+        let mut gauges = Gauges {
+            departed_bytes: c.read.1,
+            ..Gauges::default()
+        };
+        for tick in 1..=ticks {
+            gauges.now = from + tick * TICK;
+            gauges.departed_bytes += (c.rate * load / 16.0) as u64;
+            for reflector in (0..5).filter(|_| extra.is_some()) {
+                let probe = Echo {
+                    now: gauges.now,
+                    reflector,
+                    round_trip: 40 * MS,
+                    one_way: extra.map(|extra| 20 * MS + extra),
+                };
+                c.on_probe(&probe, &gauges);
+            }
+            c.decide(&gauges, &mut [], &mut rng);
+        }
+        c.rate / 1e6
+    }
+
+    #[test]
+    fn it_begins_at_six_tenths_and_grows_while_loaded_without_delay() {
+        let mut c = SqmAutorate::new(Params::default());
+        assert_eq!(c.initial().rate_bps, Some(6_000_000));
+        // The remembered rates reach 9.5 Mbit/s: 6 (1 + 0.1 (1 - 6/9.5)) + 0.3 = 6.52.
+        let rate = run(&mut c, 0, 1, Some(0), 1.0);
+        assert!((rate - 6.52).abs() < 0.02, "{rate}");
+        let rate = run(&mut c, TICK, 1, Some(0), 0.7);
+        assert!(
+            (rate - 6.52).abs() < 0.02,
+            "a load of 0.7 is not high: {rate}"
+        );
+    }
+
+    #[test]
+    fn delay_takes_it_below_what_went_through_and_to_a_remembered_rate() {
+        let mut c = SqmAutorate::new(Params::default());
+        run(&mut c, 0, 40, Some(0), 1.0);
+        let before = c.rate / 1e6;
+        let rate = run(&mut c, 20 * SEC, 1, Some(60 * MS), 1.0);
+        assert!(rate <= 0.9 * before, "{before} -> {rate}");
+    }
+
+    #[test]
+    fn without_an_answer_it_falls_to_its_minimum() {
+        let mut c = SqmAutorate::new(Params::default());
+        run(&mut c, 0, 10, Some(0), 1.0);
+        assert_eq!(run(&mut c, 10 * SEC, 4, None, 1.0), 2.0);
+    }
+}

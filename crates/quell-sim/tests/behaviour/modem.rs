@@ -1,0 +1,173 @@
+//! A modem of unknown rate on the network's side of our shaper, probes through both, and loops that set the shaper's rate.
+
+use std::sync::{Arc, Mutex};
+
+use quell_link::record::Run;
+use quell_qdisc::control::{Control, Echo, SubQueue};
+use quell_qdisc::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
+use quell_sim::Status;
+
+use crate::common::{near, world};
+
+/// 20 Mbit/s down and 5 up behind the modem, four downloads, two uploads and a call.
+fn line(down: &str, up: &str) -> String {
+    format!(
+        "duration = \"40s\"\nwarmup = \"10s\"\n[link]\nrate = \"1gbit\"\nqueue = \"{down}\"\nmodem_rate = \"20mbit\"\n\
+         [link.up]\nqueue = \"{up}\"\nmodem_rate = \"5mbit\"\n\
+         [[flow]]\nkind = \"ping\"\ncount = 6\nrtt = \"30ms\"\n[[flow]]\nkind = \"call\"\nrtt = \"30ms\"\n\
+         [[flow]]\ncount = 4\nrtt = \"30ms\"\n[[flow]]\ncount = 2\nrtt = \"30ms\"\ndirection = \"up\"\n"
+    )
+}
+
+fn run(text: &str) -> Run {
+    let mut w = world(text);
+    assert_eq!(w.run_until(NEVER), Status::Done);
+    w.record(0.0)
+}
+
+/// Utilisation of the modem's line, and p95 of the delay in its FIFO, ms: down, then up.
+fn modems(run: &Run) -> [(f64, f64); 2] {
+    let up = run.up.as_ref().and_then(|up| up.modem);
+    [run.modem, up].map(|modem| {
+        let modem = modem.expect("a modem");
+        (modem.utilisation, modem.sojourn_ms.p95)
+    })
+}
+
+#[test]
+fn a_shaper_below_the_modems_rate_keeps_its_fifo_empty_and_one_above_fills_it() {
+    let [down, up] = modems(&run(&line(
+        "cake bandwidth 15mbit ingress",
+        "cake bandwidth 4mbit",
+    )));
+    near(down.0, 15.0 / 20.0, 0.05);
+    near(up.0, 4.0 / 5.0, 0.05);
+    assert!(down.1 < 30.0 && up.1 < 5.0, "{down:?} {up:?}");
+    let [_, up] = modems(&run(&line("pfifo", "pfifo")));
+    near(up.0, 1.0, 0.01);
+    // 3 MB at 5 Mbit/s last 4.8 s; CUBIC fills them at least by half.
+    assert!(up.1 > 2000.0, "{up:?}");
+}
+
+#[test]
+fn a_way_with_a_hop_and_modems_stays_as_long_as_it_was() {
+    // A path of a hop: down modem, link, hop; one packet at a time, so that all of its round trip is wire.
+    let text = "duration = \"10s\"\nwarmup = \"0s\"\n[link]\nrate = \"1gbit\"\ndelay = \"5ms\"\nmodem_rate = \"1gbit\"\n\
+         [link.up]\nmodem_rate = \"1gbit\"\n[[hop]]\nrate = \"1gbit\"\ndelay = \"7ms\"\n\
+         [[flow]]\ncount = 1\nrtt = \"40ms\"\nrate = \"100kbit\"\ndelack = 1\n";
+    let run = run(text);
+    let rtt = run.rtt_ms.expect("round trips").p50;
+    // Quantiles are within 0.8 %.
+    assert!((39.5..41.5).contains(&rtt), "{rtt}");
+    assert_eq!(run.hops.len(), 1);
+}
+
+/// Notes what probes say.
+#[derive(Clone, Debug)]
+struct Listener(Arc<Mutex<Vec<Echo>>>);
+
+impl Control for Listener {
+    fn period(&self) -> Nanos {
+        SEC
+    }
+    fn decide(&mut self, _: &Gauges, _: &mut [SubQueue], _: &mut Rng) -> Knobs {
+        Knobs::KEEP
+    }
+    fn on_probe(&mut self, probe: &Echo, _: &Gauges) -> Knobs {
+        self.0.lock().expect("no panic").push(*probe);
+        Knobs::KEEP
+    }
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        (KnobSet::NONE, KnobSet::NONE)
+    }
+}
+
+/// What controllers of both directions hear on an idle line with these keys of its probes.
+fn heard(keys: &str) -> [Vec<Echo>; 2] {
+    let text = format!(
+        "duration = \"30s\"\n[link]\nrate = \"1gbit\"\ndelay = \"2ms\"\nmodem_rate = \"100mbit\"\n[link.up]\nmodem_rate = \"100mbit\"\n\
+         [[flow]]\nkind = \"ping\"\ncount = 3\nrtt = \"30ms\"\n{keys}\n\
+         [[flow]]\nkind = \"cbr\"\nrate = \"8kbit\"\n"
+    );
+    let mut w = world(&text);
+    let both = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+    for (queue, notes) in both.iter().enumerate() {
+        w.set_controller(queue, Box::new(Listener(notes.clone())))
+            .expect("no knobs");
+    }
+    w.run_until(NEVER);
+    both.map(|notes| notes.lock().expect("no panic").clone())
+}
+
+#[test]
+fn probes_take_the_round_trip_and_jitter_and_are_lost_as_told() {
+    let [down, up] = heard("interval = \"100ms\"\njitter = \"2ms\"\nloss = 0.25");
+    assert_eq!(down.len(), up.len(), "both controllers hear each answer");
+    near(down.len() as f64, 675.0, 70.0);
+    let mean = |all: &[Nanos]| all.iter().sum::<u64>() as f64 / all.len() as f64 / MS as f64;
+    let trips: Vec<Nanos> = down.iter().map(|e| e.round_trip).collect();
+    near(mean(&trips), 32.0, 0.6);
+    assert!(trips.iter().all(|t| *t >= 30 * MS));
+    let ways = [&down, &up].map(|all| all.iter().filter_map(|e| e.one_way).collect::<Vec<_>>());
+    for (i, both) in ways[0].iter().zip(&ways[1]).enumerate() {
+        assert_eq!(both.0 + both.1, trips[i], "the ways make the round trip");
+    }
+    near(mean(&ways[1]), 15.0, 0.3);
+    let mut reflectors: Vec<u32> = down.iter().map(|e| e.reflector).collect();
+    reflectors.sort_unstable();
+    reflectors.dedup();
+    assert_eq!(reflectors, [0, 1, 2]);
+}
+
+#[test]
+fn without_timestamps_only_the_round_trip_is_known_and_probes_end() {
+    let [down, _] = heard("timestamps = false\nstop = \"10s\"");
+    assert!(down.iter().all(|e| e.one_way.is_none()));
+    assert!(down.iter().all(|e| e.now < 10 * SEC + 100 * MS));
+    assert!(down.len() > 90);
+}
+
+#[test]
+fn loops_find_a_rate_that_nobody_told_them() {
+    // The reflectors' jitter alone takes pace's rate below the line's now and then.
+    let [down, up] = modems(&run(&line("pace ingress", "pace")));
+    assert!(down.0 > 0.85 && up.0 > 0.85, "{down:?} {up:?}");
+    assert!(down.1 < 60.0 && up.1 < 60.0, "{down:?} {up:?}");
+    let told = "base 5mbit";
+    let [down, up] = modems(&run(&line(
+        "sqm_autorate ingress base 20mbit",
+        &format!("sqm_autorate {told}"),
+    )));
+    assert!(down.0 > 0.7 && up.0 > 0.7, "{down:?} {up:?}");
+    assert!(down.1 < 100.0 && up.1 < 100.0, "{down:?} {up:?}");
+}
+
+#[test]
+fn when_reflectors_are_lost_cake_autorate_stays_and_sqm_autorate_falls_to_its_minimum() {
+    let lost = |down: &str, up: &str| {
+        let text = line(down, up).replace("count = 6\n", "count = 6\nstop = \"15s\"\n");
+        modems(&run(&text.replace("warmup = \"10s\"", "warmup = \"20s\"")))
+    };
+    let [down, up] = lost(
+        "sqm_autorate ingress base 20mbit",
+        "sqm_autorate base 5mbit",
+    );
+    near(down.0, 0.2, 0.05);
+    near(up.0, 0.2, 0.05);
+    let [down, up] = lost("pace ingress", "pace");
+    assert!(down.0 > 0.5 && up.0 > 0.5, "{down:?} {up:?}");
+    assert!(down.1 < 200.0 && up.1 < 200.0, "{down:?} {up:?}");
+}
+
+#[test]
+fn a_modem_of_a_hop_and_a_ping_without_a_way_up_are_refused() {
+    use quell_sim::scenario::{Overrides, Scenario};
+    let error = |text: &str| {
+        let read = Scenario::parse(text, "line", &Overrides::default());
+        read.expect_err(text).to_string()
+    };
+    let hop = "[link]\nrate = \"1mbit\"\n[[hop]]\nrate = \"1mbit\"\nmodem_rate = \"1mbit\"\n";
+    assert!(error(hop).contains("modem_rate: a hop has no modem; write it under [link]"));
+    let ping = "[link]\nrate = \"1mbit\"\n[[flow]]\nkind = \"ping\"\n";
+    assert!(error(ping).contains("kind: a ping needs a way up; write a [link.up] table"));
+}

@@ -1,0 +1,306 @@
+"""`quell compare autorate`: loops over a shaper's rate, side by side on lines whose rate moves (docs/autorate.md)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from quell import experiment
+from quell._core import InputError, Scenario
+from quell.dispatch import OK
+from quell.executor import executor
+from quell.output import Targets, bar, err, out
+
+NAME = "autorate"
+OURS = "pace"
+SEEDS = (101, 102, 103)
+"""Seeds of the lines: those of which no constant was chosen by."""
+LEAST_UTILISATION, LEAD, REACHED, MOST_SHARE = 0.9, 0.05, 0.8, 0.5
+"""Bars for `pace`: mean utilisation, or its lead; the share of the lowest delay of loops that reach a utilisation."""
+COLLAPSE_UTILISATION, COLLAPSE_MS = 0.4, 500.0
+"""A loop collapses that uses less of a loaded direction, or lets a call wait longer in it (p95)."""
+DIRECTIONS = ("down", "up")
+
+Record = Mapping[str, Any]
+Flows = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A generated line with its mean rates, Mbit/s."""
+
+    kind: str
+    down: int
+    up: int
+
+    def trace(self, direction: str, seed: int) -> str:
+        """Name the trace of one direction."""
+        return f"builtin:{self.kind}{'-up' if direction == 'up' else ''}:{seed}"
+
+    def rate(self, direction: str) -> int:
+        """Return the mean rate of one direction, Mbit/s."""
+        return self.down if direction == "down" else self.up
+
+
+LINES = (Line("starlink", 60, 10), Line("docsis", 40, 10), Line("lte", 12, 6), Line("powerline", 30, 15))
+SLEEPY = Line("sleepy", 20, 5)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Who sets the rate: the queue words of a direction of a line."""
+
+    name: str
+    words: Callable[[Line, str], str]
+
+
+def _ingress(words: str, direction: str) -> str:
+    return f"{words} ingress" if direction == "down" else words
+
+
+def _cake_autorate(_: Line, direction: str) -> str:
+    return _ingress("cake_autorate", direction) if direction == "down" else "cake_autorate max 35mbit"
+
+
+def _cake_autorate_told(line: Line, direction: str) -> str:
+    mean = line.rate(direction)
+    return _ingress(f"cake_autorate min {mean * 200}kbit base {mean * 600}kbit max {mean * 2}mbit", direction)
+
+
+def _autorate_ingress(_: Line, direction: str) -> str:
+    return "cake bandwidth 20mbit autorate-ingress ingress" if direction == "down" else "cake bandwidth 20mbit"
+
+
+LOOPS = (
+    Loop("none", lambda _, direction: "pfifo"),
+    Loop("autorate-ingress", _autorate_ingress),
+    Loop("cake_autorate", _cake_autorate),
+    Loop("cake_autorate, told", _cake_autorate_told),
+    Loop("sqm_autorate", lambda _, direction: _ingress("sqm_autorate", direction)),
+    Loop(
+        "sqm_autorate, told",
+        lambda line, direction: _ingress(f"sqm_autorate base {line.rate(direction)}mbit", direction),
+    ),
+    Loop(OURS, lambda _, direction: _ingress(OURS, direction)),
+)
+"""`told`: with the line's mean rate; cake_autorate takes a fifth of it as `min`, 0.6 as `base`, twice it as `max`."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something that loops collapse under."""
+
+    name: str
+    line: Line
+    loaded: Sequence[str]
+    flows: Callable[[Flows], Flows]
+
+
+def _lost(flows: Flows) -> Flows:
+    """Probes end after half a minute: every reflector is lost."""
+    return [flow | {"stop": "30s"} if flow["kind"] == "ping" else flow for flow in flows]
+
+
+def _limited(flows: Flows) -> Flows:
+    return [flow | {"loss": 0.7} if flow["kind"] == "ping" else flow for flow in flows]
+
+
+CASES = (
+    Case("reflectors lost", LINES[0], DIRECTIONS, _lost),
+    Case("reflectors limited", LINES[0], DIRECTIONS, _limited),
+    Case("down only", LINES[0], ("down",), lambda flows: [flow for flow in flows if flow["kind"] != "upload"]),
+    Case("up only", LINES[0], ("up",), lambda flows: [flow for flow in flows if flow["kind"] != "download"]),
+    Case("modem sleeps", SLEEPY, DIRECTIONS, lambda flows: flows),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a loop did on a line, by direction: utilisation of the modem's line, p95 of a call's added delay (ms)."""
+
+    loop: str
+    line: str
+    loaded: Sequence[str]
+    utilisation: dict[str, float]
+    added_ms: dict[str, float]
+    seed: int
+
+    @property
+    def collapsed(self) -> bool:
+        """Tell whether a loaded direction stood still, or its delay ran away."""
+        return any(
+            self.utilisation[way] < COLLAPSE_UTILISATION or self.added_ms[way] > COLLAPSE_MS for way in self.loaded
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        ways = {way: {"utilisation": self.utilisation[way], "added_p95_ms": self.added_ms[way]} for way in self.loaded}
+        return {"loop": self.loop, "line": self.line, "seed": self.seed, **ways, "collapsed": self.collapsed}
+
+
+def measure(record: Record, loop: str, line: str, loaded: Sequence[str], seed: int) -> Result:
+    """Read a run's record."""
+    modems = {"down": record["modem"], "up": record["up"]["modem"]}
+    calls = {flow["direction"]: flow for flow in record["flows"] if flow["kind"] == "call"}
+    added = {way: max(0.0, call["delay_ms"]["p95"] - call["base_rtt_ms"] / 2) for way, call in calls.items()}
+    return Result(loop, line, loaded, {way: modems[way]["utilisation"] for way in DIRECTIONS}, added, seed)
+
+
+def scenario_of(base: Scenario, line: Line, seed: int, loop: Loop) -> Scenario:
+    """Return the scenario of a loop on a line."""
+    down, up = (loop.words(line, way) for way in DIRECTIONS)
+    keys: Any = {
+        "queue": down,
+        "modem_trace": line.trace("down", seed),
+        "up": {"queue": up, "modem_trace": line.trace("up", seed)},
+    }
+    return base.replace(link=keys)
+
+
+def plan(base: Scenario, seeds: Sequence[int]) -> list[tuple[Scenario, Loop, str, Sequence[str], int]]:
+    """List the runs: every loop on every line, then in every case."""
+    flows: Flows = tomllib.loads(base.toml())["flow"]
+    lines = [
+        (scenario_of(base, line, seed, loop), loop, line.kind, DIRECTIONS, seed)
+        for line in LINES
+        for seed in seeds
+        for loop in LOOPS
+    ]
+    cases = [
+        (
+            scenario_of(base, case.line, seeds[0], loop).replace(flow=case.flows(flows)),
+            loop,
+            case.name,
+            case.loaded,
+            seeds[0],
+        )
+        for case in CASES
+        for loop in LOOPS
+    ]
+    return lines + cases
+
+
+def run(base: Scenario, seeds: Sequence[int] = SEEDS, *, threads: int = 0, ray: str | None = None) -> list[Result]:
+    """Run the bench. Raises KeyboardInterrupt on Ctrl-C."""
+    runs = plan(base, seeds)
+    work = [(scenario, experiment.plan(scenario, [scenario.queue])[0]) for scenario, *_ in runs]
+    with executor(ray) as on, bar("Simulating", len(work), "runs") as update:
+        records = experiment.run_each(
+            work, lambda record: record, threads=threads, on_done=lambda done: update(done, ""), on=on
+        )
+    return [
+        measure(record, loop.name, line, loaded, seed)
+        for record, (_, loop, line, loaded, seed) in zip(records, runs, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How `pace` stands against the bars in one direction."""
+
+    direction: str
+    utilisation: float
+    best_other: float
+    added_ms: float
+    bound_ms: float
+    bound_by: str
+
+    def text(self) -> str:
+        """Say it in a line."""
+        used = self.utilisation >= LEAST_UTILISATION or self.utilisation >= self.best_other + LEAD
+        short = self.added_ms <= self.bound_ms
+        return (
+            f"{self.direction}: utilisation {self.utilisation:.0%} (bar: {LEAST_UTILISATION:.0%}, or "
+            f"{self.best_other + LEAD:.0%}): {'reached' if used else 'not reached'}; p95 of added delay "
+            f"{self.added_ms:.0f} ms (bar: {self.bound_ms:.0f} ms, half of {self.bound_by}'s): "
+            f"{'reached' if short else 'not reached'}"
+        )
+
+
+def means(results: Sequence[Result], loop: str, direction: str) -> tuple[float, float]:
+    """Return a loop's mean utilisation and mean p95 of the added delay on all lines."""
+    own = [r for r in results if r.loop == loop]
+    return fmean(r.utilisation[direction] for r in own), fmean(r.added_ms[direction] for r in own)
+
+
+def verdicts(results: Sequence[Result]) -> list[Verdict]:
+    """Hold `pace` against the bars; `none` does not count, nor `autorate-ingress` on the way up: it has no loop."""
+    on_lines = [r for r in results if r.line in {line.kind for line in LINES}]
+    all_verdicts = []
+    for way in DIRECTIONS:
+        left_out = {OURS, "none"} | ({"autorate-ingress"} if way == "up" else set())
+        others = {loop.name: means(on_lines, loop.name, way) for loop in LOOPS if loop.name not in left_out}
+        best = max(others.values())[0]
+        reached = {name: delay for name, (used, delay) in others.items() if used >= REACHED}
+        # Without such a loop the one that uses most counts.
+        bound_by = min(reached, key=reached.__getitem__) if reached else max(others, key=others.__getitem__)
+        used, added = means(on_lines, OURS, way)
+        all_verdicts.append(Verdict(way, used, best, added, MOST_SHARE * others[bound_by][1], bound_by))
+    return all_verdicts
+
+
+def _table(results: Sequence[Result], names: Sequence[str], first: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column(first)
+    table.add_column("loop")
+    for way in DIRECTIONS:
+        table.add_column(f"{way}: used", justify="right")
+        table.add_column("p95 added", justify="right")
+    for name in names:
+        for i, loop in enumerate(LOOPS):
+            own = [r for r in results if r.loop == loop.name and name in (r.line, "all")]
+            cells: list[str | Text] = []
+            for way in DIRECTIONS:
+                loaded = all(way in r.loaded for r in own)
+                used, added = means(own, loop.name, way)
+                cells += [f"{used:.0%}", f"{added:.0f} ms"] if loaded else ["", ""]
+            style = "red" if any(r.collapsed for r in own) else "bold" if loop.name == OURS else ""
+            mark = " !" if any(r.collapsed for r in own) else ""
+            table.add_row(name if i == 0 else "", loop.name + mark, *cells, style=style)
+        if name != names[-1]:
+            table.add_section()
+    return table
+
+
+def show(results: Sequence[Result], heading: str) -> None:
+    """Print the tables and the verdicts."""
+    kinds = [line.kind for line in LINES]
+    on_lines = [r for r in results if r.line in kinds]
+    out.print(Text.assemble((NAME, "bold"), (f"  {heading}", "dim")), soft_wrap=True)
+    out.print(_table(on_lines, [*kinds, "all"], "line"))
+    out.print(_table([r for r in results if r.line not in kinds], [case.name for case in CASES], "case"))
+    out.print(
+        f"used: share of what the line offered; p95 added: delay of a call's packets beyond the base, 95th percentile; "
+        f"!: a loaded direction used below {COLLAPSE_UTILISATION:.0%} or added above {COLLAPSE_MS:.0f} ms in some run",
+        style="dim",
+    )
+    for verdict in verdicts(results):
+        out.print(f"{OURS} {verdict.text()}")
+
+
+def compare(*, seeds: str | None, jobs: int, ray: str | None, duration: str | None, json: str | None) -> int:
+    """Run the bench for `quell compare autorate`. Raises InputError."""
+    targets = Targets(json)
+    base = experiment.load(NAME, duration=duration)
+    if base.duration_s <= 30:
+        raise InputError("--duration: the bench takes more than 30s; write --duration 120s, the default")
+    count = len(SEEDS) if seeds is None else int(seeds) if seeds.isdecimal() else 0
+    if not 1 <= count <= 100:
+        raise InputError(f"--seeds: '{seeds}' is no number from 1 to 100")
+    drawn = range(SEEDS[0], SEEDS[0] + count)
+    results = run(base, drawn, threads=jobs, ray=ray)
+    targets.write_json([result.plain() for result in results])
+    if not targets.quiet:
+        about = (
+            f"{base.duration_s:g} s, the first {base.warmup_s:g} s left out; lines of seeds {drawn[0]} to {drawn[-1]}"
+        )
+        show(results, about)
+    err.print(f"{len(results)} runs", style="dim")
+    return OK

@@ -1,0 +1,94 @@
+"""`quell compare autorate`: the bench of loops over a shaper's rate."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from quell import autorate
+from quell._core import InputError
+from quell.cli import compare
+from quell.dispatch import call
+
+
+def _result(loop: str, used: float, added: float, line: str = "lte", **more: object) -> autorate.Result:
+    both = dict.fromkeys(autorate.DIRECTIONS, used)
+    loaded = more.pop("loaded", autorate.DIRECTIONS)
+    return autorate.Result(loop, line, loaded, both, dict.fromkeys(autorate.DIRECTIONS, added), 101)  # type: ignore[arg-type]
+
+
+def test_the_bench_runs_every_loop_on_every_line_and_in_every_case(capsys: pytest.CaptureFixture[str]) -> None:
+    """One seed, shorter than the default."""
+    assert call(["compare", "autorate", "--seeds", "1", "--duration", "40s", "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    names = {(row["line"], row["loop"]) for row in rows}
+    lines = [line.kind for line in autorate.LINES] + [case.name for case in autorate.CASES]
+    assert names == {(line, loop.name) for line in lines for loop in autorate.LOOPS}
+    by_name = {(row["line"], row["loop"]): row for row in rows}
+    for row in rows:
+        for way in set(autorate.DIRECTIONS) & set(row):
+            assert 0 <= row[way]["utilisation"] <= 1.001
+            assert row[way]["added_p95_ms"] >= 0
+    assert "up" not in by_name["down only", "pace"] and "down" in by_name["down only", "pace"]
+    # What nobody shapes stands in the modem, and what pace shapes does not.
+    assert by_name["docsis", "none"]["up"]["added_p95_ms"] > 1000
+    assert by_name["docsis", "pace"]["up"]["added_p95_ms"] < 100
+    assert by_name["docsis", "pace"]["up"]["utilisation"] > 0.6
+
+
+def test_no_line_of_the_bench_is_one_that_constants_were_chosen_by() -> None:
+    """crates/quell-qdisc/src/control/pace.rs names seeds 1 to 3."""
+    assert not set(autorate.SEEDS) & set(range(1, 4))
+
+
+def test_bars_are_half_of_the_lowest_delay_among_loops_that_use_80_percent() -> None:
+    """`none` and what has no loop in a direction do not count."""
+    results = [_result(loop.name, 0.5, 10.0) for loop in autorate.LOOPS]
+    by_name = {r.loop: i for i, r in enumerate(results)}
+    results[by_name["none"]] = _result("none", 1.0, 1.0)
+    results[by_name["autorate-ingress"]] = _result("autorate-ingress", 0.85, 40.0)
+    results[by_name["sqm_autorate"]] = _result("sqm_autorate", 0.82, 60.0)
+    results[by_name["pace"]] = _result("pace", 0.86, 25.0)
+    down, up = autorate.verdicts(results)
+    assert (down.bound_by, down.bound_ms, down.best_other) == ("autorate-ingress", 20.0, 0.85)
+    assert (up.bound_by, up.bound_ms, up.best_other) == ("sqm_autorate", 30.0, 0.82)
+    assert (
+        "bar: 90%, or 90%): not reached" in down.text()
+        and "20 ms, half of autorate-ingress's): not reached" in down.text()
+    )
+    assert up.text().endswith("half of sqm_autorate's): reached")
+
+
+def test_without_a_loop_at_80_percent_the_one_that_uses_most_sets_the_delay() -> None:
+    """As the bars say."""
+    results = [_result(loop.name, 0.5 + i / 100, 10.0 * i) for i, loop in enumerate(autorate.LOOPS)]
+    down, _ = autorate.verdicts(results)
+    assert (down.bound_by, down.bound_ms) == ("sqm_autorate, told", 25.0)
+
+
+@pytest.mark.parametrize(
+    ("used", "added", "loaded", "collapsed"),
+    [(0.5, 50.0, ("down",), False), (0.3, 50.0, ("down",), True), (0.5, 600.0, ("up",), True), (0.3, 900.0, (), False)],
+)
+def test_a_loop_collapses_in_a_loaded_direction_alone(
+    used: float, added: float, loaded: tuple[str, ...], collapsed: bool
+) -> None:
+    """Below 40 % of the line, or above 500 ms."""
+    assert _result("pace", used, added, loaded=loaded).collapsed is collapsed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"aqm": ["cake"]}, "--aqm: not with quell compare autorate"),
+        ({"rate": "5mbit"}, "--rate: not with quell compare autorate"),
+        ({"duration": "20s"}, "--duration: the bench takes more than 30s"),
+        ({"seeds": "0"}, "--seeds: '0' is no number from 1 to 100"),
+        ({"seeds": "x"}, "--seeds: 'x' is no number"),
+    ],
+)
+def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
+    """Before anything runs."""
+    with pytest.raises(InputError, match=message):
+        compare("autorate", **options)  # type: ignore[arg-type]
