@@ -143,7 +143,7 @@ fn loops_find_a_rate_that_nobody_told_them() {
 }
 
 #[test]
-fn when_reflectors_are_lost_cake_autorate_stays_and_sqm_autorate_falls_to_its_minimum() {
+fn without_reflectors_sqm_autorate_falls_to_its_minimum_and_pace_does_not_collapse() {
     let lost = |down: &str, up: &str| {
         let text = line(down, up).replace("count = 6\n", "count = 6\nstop = \"15s\"\n");
         modems(&run(&text.replace("warmup = \"10s\"", "warmup = \"20s\"")))
