@@ -49,17 +49,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class Page:
-    """A report, opened from its file."""
+    """A page, opened from its file, or its address where it has one; its root gets `data-ready` once it has drawn."""
 
-    def __init__(self, driver: Any, path: Path) -> None:
-        self.driver, self.path = driver, path
+    def __init__(self, driver: Any, path: Path, address: str = "") -> None:
+        self.driver, self.path, self.address = driver, path, address
 
     def open(self, width: int, dark: bool = False) -> None:
         screen = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.driver.get(self.path.as_uri())
+        self.driver.get(self.address or self.path.as_uri())
         deadline = time.monotonic() + 20
         while not self.js("return document.documentElement.dataset.ready"):
             assert time.monotonic() < deadline, f"the page's script did not finish: {self.errors()}"

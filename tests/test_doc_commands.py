@@ -49,7 +49,7 @@ def test_there_are_many() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=name_of)
 def test_a_printed_command_is_understood(command: tuple[str, tuple[str, ...]]) -> None:
-    group, words = GROUP, list(command[1])
+    group, words = GROUP, dispatch.with_port(command[1])
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words.pop(0)]
     assert group is not GROUP or words[0].startswith("--"), f"no command {words[0]}"

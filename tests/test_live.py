@@ -258,6 +258,11 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
         lines = dict(line.rsplit(" ", 1) for line in done.stdout.split("\n") if line and line[0] != "#")
         ways = ("egress", "ingress")
         sent = min(int(lines[f'quell_sent_packets_total{{dev="rb",direction="{way}"}}']) for way in ways)
+        counted = {way: int(lines[f'quell_sojourn_seconds_count{{dev="rb",direction="{way}"}}']) for way in ways}
+        octets = {way: int(lines[f'quell_sent_bytes_total{{dev="rb",direction="{way}"}}']) for way in ways}
+        # Not less than an empty IPv4 packet has, with Ethernet's header.
+        assert all(octets[way] >= 34 * counted[way] for way in ways)
+        assert sent == 0 or min(counted.values()) >= 1
     stop(command)
     server.kill()
     server.communicate()

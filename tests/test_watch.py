@@ -98,6 +98,23 @@ def test_metrics_are_the_last_sample(space: Space) -> None:
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
 
 
+def test_the_dashboard_has_every_queue(space: Space) -> None:
+    assert space.run("ip", "link", "set", "lo", "up").returncode == 0
+    watching = space.start(QUELL_LIVE, "watch", "v0", "--every", "10ms", "--dashboard", "9124", "--quiet")
+    assert watching.stderr is not None
+    address = watching.stderr.readline().split()[-1].replace("/?", "/state?")
+    ask = f"import urllib.request as r; print(r.urlopen('{address}', timeout=5).read().decode())"
+    for _ in range(100):
+        done = space.run(sys.executable, "-c", ask)
+        if done.returncode == 0 and json.loads(done.stdout)["queues"]:
+            break
+        time.sleep(0.1)
+    watching.terminate()
+    assert watching.wait(20) == 0
+    queues = {(queue["name"], queue["queue"]) for queue in json.loads(done.stdout)["queues"]}
+    assert {("v0 1:", "htb"), ("v0 10:", "bfifo")} <= queues
+
+
 def test_no_privileges_are_needed(space: Space) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is missing")

@@ -80,6 +80,7 @@ def live(
     overhead: int | None = None,
     status: str | None = None,
     metrics: int | None = None,
+    dashboard: int | None = None,
     to: str | None = None,
     backend: str | None = None,
     no_fail_open: bool | None = None,
@@ -154,6 +155,7 @@ def watch(
     json: bool = False,
     flows: bool = False,
     metrics: int | None = None,
+    dashboard: int | None = None,
     quiet: bool = False,
     finished: Callable[[Path], object] | None = None,
 ) -> None:
@@ -171,6 +173,8 @@ class Shell:
     """Where the other side is: `caller`, `server` or `unprivileged`."""
     server: tuple[str, str | None]
     """The other side's addresses: IPv4, and IPv6 where there is one."""
+    dashboard: str | None
+    """The dashboard's address, with its token."""
     device: str
     """The name of the device at both ends."""
     network: str
@@ -188,12 +192,14 @@ class Shell:
         offload: bool = True,
         output: tuple[int, int] | None = None,
         hold: bool = False,
+        dashboard: int | None = None,
     ) -> Shell:
         """Run `command` behind the scenario's links; without `[link.up]` that direction is like `[link]`.
 
         Each way takes the link's delay, or with `base_rtt`, where a link has none, half of the first flow's base round
         trip. `server` runs on the other side, which then is a namespace of its own. `output` are descriptors for the
-        command's standard output and error. With `hold` the command waits for `go`. Raises InputError.
+        command's standard output and error. With `hold` the command waits for `go`. `dashboard` is a port on 127.0.0.1
+        for the dashboard; 0: any that is free. Raises InputError.
         """
 
     def go(self) -> None:

@@ -102,7 +102,30 @@ def call(arguments: Sequence[str]) -> int:
         return _call(arguments)
 
 
+SHELL_FLAGS = {"--nat", "--no-offload", "--view", "--quiet", "--help"}
+"""Options of `quell shell` without a value; behind the first word that is none begins the user's command."""
+
+
+def with_port(arguments: Sequence[str]) -> list[str]:
+    """Write a `--dashboard` without a port as one with port 0: typer knows no option whose value can be left out."""
+    words = list(arguments)
+    if not words or words[0] not in ("live", "shell", "watch"):
+        return words
+    k = 1
+    while k < len(words) and words[k] != "--":
+        word = words[k]
+        if word == "--dashboard" and not "".join(words[k + 1 : k + 2]).isdigit():
+            words[k] = "--dashboard=0"
+        elif words[0] == "shell":
+            if not word.startswith("-"):
+                break
+            k += word.startswith("--") and "=" not in word and word not in SHELL_FLAGS
+        k += 1
+    return words
+
+
 def _call(arguments: Sequence[str]) -> int:
+    arguments = with_port(arguments)
     try:
         first = arguments[:1]
         program = app(first if first and first[0] in NAMES else NAMES)

@@ -10,6 +10,7 @@ import typer
 
 from quell import _core, complete
 from quell._core import InputError
+from quell.options import Dashboard
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -70,6 +71,7 @@ def live(
     metrics: Annotated[
         int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1 for Prometheus metrics.")
     ] = None,
+    dashboard: Dashboard = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Work on copies of the packets; change nothing.")] = False,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this time: 60s.")] = None,
     restore: Annotated[
@@ -85,7 +87,8 @@ def live(
         raise InputError("quell live needs Linux: NFQUEUE")
     _core.live(
         dev=dev, rate=rate, aqm=aqm, ingress=ingress, ingress_aqm=ingress_aqm, overhead=overhead, status=status,
-        metrics=metrics, tunnels=tunnels, to=to, backend=backend or door, no_fail_open=no_fail_open, cpu=cpu,
-        config=config, dry_run=dry_run, duration=duration, restore=restore, quiet=quiet,
+        metrics=metrics, dashboard=dashboard, tunnels=tunnels, to=to, backend=backend or door,
+        no_fail_open=no_fail_open, cpu=cpu, config=config, dry_run=dry_run, duration=duration, restore=restore,
+        quiet=quiet,
     )  # fmt: skip
     return 0

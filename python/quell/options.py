@@ -14,6 +14,13 @@ from quell.extras import install
 LINK, OUTPUT = "Scenario (overrides or replaces the file)", "Output"
 """Panels of the help."""
 
+Dashboard = Annotated[
+    int | None,
+    typer.Option(
+        metavar="[PORT]", min=0, max=65535,
+        help="Page on 127.0.0.1 that draws what the queues do. Default port: any that is free.",
+    ),
+]  # fmt: skip
 File = Annotated[
     str | None,
     typer.Argument(

@@ -25,7 +25,7 @@ from quell import _core, complete, experiment, nat, notes
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
-from quell.options import Flent, Html, Json, Series
+from quell.options import Dashboard, Flent, Html, Json, Series
 from quell.output import Targets, err
 from quell.real import check_path
 
@@ -103,6 +103,7 @@ def shell(
     ] = False,
     seed: Annotated[str | None, typer.Option(metavar="N", help="Random seed of queues and loss.")] = None,
     view: Annotated[bool, typer.Option("--view", help="Show the link live, below the command's output.")] = False,
+    dashboard: Dashboard = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on standard error.")] = False,
     json: Json = None,
     html: Html = None,
@@ -125,7 +126,7 @@ def shell(
     def start(output: tuple[int, int] | None) -> Shell:
         return _core.Shell(
             link, words, base_rtt=scenario is not None, bin_s=targets.bins(series) or _BIN_S, server=serve, mtu=mtu,
-            offload=not no_offload, output=output, hold=True,
+            offload=not no_offload, output=output, hold=True, dashboard=dashboard,
         )  # fmt: skip
 
     began = time.monotonic()
@@ -253,6 +254,7 @@ def _wait(running: Shell, caught: list[int], timeout_s: float) -> int | None:
 
 def _run(start: Any, forwarding: Forwarding, caught: list[int], link: Scenario, quiet: bool) -> tuple[Shell, int]:
     running: Shell = start(None)
+    _say_dashboard(running)
     with forwarding(running.device, running.network):
         if not quiet:
             _announce(running, link)
@@ -260,6 +262,12 @@ def _run(start: Any, forwarding: Forwarding, caught: list[int], link: Scenario, 
         while (status := _wait(running, caught, _LOOK_S)) is None:
             pass
     return running, status
+
+
+def _say_dashboard(running: Shell) -> None:
+    """Print the dashboard's address, also where nothing else is printed: nobody can guess it."""
+    if running.dashboard:
+        err.print(f"quell: dashboard: {running.dashboard}", markup=False, soft_wrap=True)
 
 
 def _announce(running: Shell, link: Scenario) -> None:
@@ -284,6 +292,7 @@ def _watch(start: Any, forwarding: Forwarding, caught: list[int], _link: Scenari
     running: Shell = start((pipes[0][1], pipes[1][1]))
     for _, end in pipes:
         os.close(end)
+    _say_dashboard(running)
     with forwarding(running.device, running.network), Live(console=err, refresh_per_second=8, transient=True) as live:
         running.go()
         # Threads, because a command that is not read from stops.

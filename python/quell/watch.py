@@ -13,6 +13,7 @@ import typer
 
 from quell import _core, complete, files
 from quell._core import InputError
+from quell.options import Dashboard
 from quell.output import one_line
 
 EXAMPLES = (
@@ -52,6 +53,7 @@ def watch(
     metrics: Annotated[
         int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1 for Prometheus metrics.")
     ] = None,
+    dashboard: Dashboard = None,
     flows: Annotated[bool, typer.Option("--flows", help="Also the flows of fq_codel, cake and so on.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> int:
@@ -60,7 +62,7 @@ def watch(
         raise InputError("quell watch needs Linux: rtnetlink")
     options: dict[str, Any] = {
         "every": every, "duration": duration, "rotate": rotate, "json": json, "flows": flows,
-        "metrics": metrics, "quiet": quiet,
+        "metrics": metrics, "dashboard": dashboard, "quiet": quiet,
     }  # fmt: skip
     if to is None or to.suffix != ".parquet":
         if to is not None and to.suffix not in _SUFFIXES:

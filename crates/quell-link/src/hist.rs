@@ -149,6 +149,21 @@ impl Hist {
         self.max as f64
     }
 
+    /// Counts the values up to each of these bounds, which ascend, and beyond the one before; what is beyond all bounds goes into
+    /// the last count. A bucket that a bound divides counts where its least value is.
+    pub fn count_between(&self, bounds: &[u64], counts: &mut [u64]) {
+        counts.fill(0);
+        let mut k = 0;
+        for (i, count) in self.counts.iter().enumerate().filter(|(_, c)| **c > 0) {
+            while k < bounds.len() && bucket(i).0 > bounds[k] {
+                k += 1;
+            }
+            if let Some(to) = counts.get_mut(k) {
+                *to += count;
+            }
+        }
+    }
+
     /// Mean, percentiles and maximum, each times `scale` (1e-6 turns nanoseconds into milliseconds).
     pub fn summary(&self, scale: f64) -> Summary {
         Summary {
@@ -196,6 +211,20 @@ impl Hist {
 mod tests {
     use super::*;
     use quell_qdisc::Rng;
+
+    #[test]
+    fn values_are_counted_between_bounds() {
+        let mut hist = Hist::new();
+        for value in [0, 500_000, 2_000_000, 2_100_000, 900_000_000] {
+            hist.record(value);
+        }
+        let mut counts = [7; 4];
+        hist.count_between(&[1_000_000, 5_000_000, 10_000_000], &mut counts);
+        assert_eq!(counts, [2, 2, 0, 1]);
+        hist.clear();
+        hist.count_between(&[1_000_000, 5_000_000, 10_000_000], &mut counts);
+        assert_eq!(counts, [0; 4]);
+    }
 
     #[test]
     fn every_value_lies_in_its_bucket_and_buckets_are_narrow() {

@@ -201,6 +201,40 @@ pub struct LiveLink {
     warm_payload: u64,
 }
 
+/// Upper bounds between which a look counts sojourn times, ns: six to a decade from 0.1 ms to 10 s.
+pub const BOUNDS: [Nanos; 31] = {
+    let (steps, mut bounds, mut k) = ([10, 15, 22, 33, 47, 68], [0; 31], 0);
+    while k < bounds.len() {
+        bounds[k] = steps[k % 6] * 10_u64.pow(4 + k as u32 / 6);
+        k += 1;
+    }
+    bounds
+};
+
+/// Sojourn times of what left since the link's parameters were changed last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sojourns {
+    /// Packets up to each of [`BOUNDS`] and beyond the one before; the last count is of those beyond all.
+    pub counts: [u64; BOUNDS.len() + 1],
+    /// The sum of their sojourn times.
+    pub sum: Nanos,
+}
+
+/// Decisions of a controller under guard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Decisions {
+    /// Asked for.
+    pub asked: u64,
+    /// Of these, those that were taken.
+    pub taken: u64,
+    /// Of these, those that came too late: the machine was too slow or too busy.
+    pub late: u64,
+    /// Times that the classic controller took over.
+    pub fallbacks: u64,
+    /// Times that it handed back.
+    pub handed_back: u64,
+}
+
 /// A look at a link while it runs: the last full bin, and totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct View {
@@ -218,6 +252,8 @@ pub struct View {
     pub backlog_bytes: u64,
     /// Packets delivered so far.
     pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Packets dropped so far.
     pub drops: u64,
     /// Packets marked so far.
@@ -230,6 +266,24 @@ pub struct View {
     pub probability: f64,
     /// Opportunities to send that were missed so far; the loop fills it in.
     pub missed: u64,
+    /// What became of a learned controller's decisions since the last change of the link's parameters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decisions: Option<Decisions>,
+    /// Times in the queue.
+    #[serde(skip)]
+    pub sojourns: Sojourns,
+}
+
+impl Decisions {
+    fn and(self, other: Self) -> Self {
+        Self {
+            asked: self.asked + other.asked,
+            taken: self.taken + other.taken,
+            late: self.late + other.late,
+            fallbacks: self.fallbacks + other.fallbacks,
+            handed_back: self.handed_back + other.handed_back,
+        }
+    }
 }
 
 impl View {
@@ -250,12 +304,21 @@ impl View {
             backlog_packets: self.backlog_packets + other.backlog_packets,
             backlog_bytes: self.backlog_bytes + other.backlog_bytes,
             packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
             drops: self.drops + other.drops,
             marks: self.marks + other.marks,
             lost: self.lost + other.lost,
             limit_packets: self.limit_packets.saturating_add(other.limit_packets),
             probability: self.probability.max(other.probability),
             missed: self.missed + other.missed,
+            decisions: match (self.decisions, other.decisions) {
+                (Some(one), Some(two)) => Some(one.and(two)),
+                (one, two) => one.or(two),
+            },
+            sojourns: Sojourns {
+                counts: std::array::from_fn(|k| self.sojourns.counts[k] + other.sojourns.counts[k]),
+                sum: self.sojourns.sum + other.sojourns.sum,
+            },
         }
     }
 }
@@ -428,6 +491,12 @@ impl LiveLink {
         let queue = &self.bottleneck.queue;
         let c = &queue.probe.meter.counters;
         let last = |v: &[f64]| v.last().copied().unwrap_or_default();
+        let mut sojourns = Sojourns {
+            sum: queue.probe.meter.measured().sojourn_sum,
+            ..Sojourns::default()
+        };
+        let counted = &queue.probe.meter.sojourns;
+        counted.count_between(&BOUNDS, &mut sojourns.counts);
         View {
             now_s: (self.bin_at - self.params.bin.get()) as f64 / SEC as f64,
             capacity_mbps: last(&s.capacity_mbps),
@@ -436,12 +505,21 @@ impl LiveLink {
             backlog_packets: queue.len(),
             backlog_bytes: queue.discipline().bytes(),
             packets: c.departures,
+            bytes: c.departed_bytes,
             drops: c.drops.total(),
             marks: queue.discipline().marks(),
             lost: c.drops.link,
             limit_packets: last(&s.limit_packets) as u32,
             probability: last(&s.probability),
             missed: 0,
+            decisions: self.guard().map(|stats| Decisions {
+                asked: stats.decisions,
+                taken: stats.learned,
+                late: stats.late + stats.stale,
+                fallbacks: stats.fallbacks,
+                handed_back: stats.handed_back,
+            }),
+            sojourns,
         }
     }
 

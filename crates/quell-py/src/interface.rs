@@ -16,7 +16,7 @@ use crate::input_error;
 /// called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
-    metrics = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
+    metrics = None, dashboard = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn live(
     py: Python<'_>,
@@ -28,6 +28,7 @@ pub fn live(
     overhead: Option<u32>,
     status: Option<String>,
     metrics: Option<u16>,
+    dashboard: Option<u16>,
     to: Option<String>,
     backend: Option<String>,
     no_fail_open: Option<bool>,
@@ -49,6 +50,7 @@ pub fn live(
             overhead,
             status,
             metrics,
+            dashboard,
             to,
             backend,
             no_fail_open,
@@ -159,7 +161,7 @@ pub fn steer(
 /// complete. To be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (devices, *, every = None, duration = None, out = None, rotate = None, keep = None, json = false, flows = false,
-    metrics = None, quiet = false, finished = None))]
+    metrics = None, dashboard = None, quiet = false, finished = None))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn watch(
     py: Python<'_>,
@@ -172,6 +174,7 @@ pub fn watch(
     json: bool,
     flows: bool,
     metrics: Option<u16>,
+    dashboard: Option<u16>,
     quiet: bool,
     finished: Option<Py<PyAny>>,
 ) -> PyResult<()> {
@@ -185,6 +188,7 @@ pub fn watch(
         json,
         flows,
         metrics,
+        dashboard,
         quiet,
     };
     let mut failed = None;

@@ -29,7 +29,7 @@ impl Shell {
     /// command waits for `go`.
     #[new]
     #[pyo3(signature = (scenario, command, *, base_rtt, bin_s, server = None, mtu = 1500, offload = true,
-        output = None, hold = false))]
+        output = None, hold = false, dashboard = None))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         py: Python<'_>,
@@ -42,6 +42,7 @@ impl Shell {
         offload: bool,
         output: Option<(RawFd, RawFd)>,
         hold: bool,
+        dashboard: Option<u16>,
     ) -> PyResult<Self> {
         let s = &scenario.0;
         if !s.hops.is_empty() {
@@ -60,6 +61,7 @@ impl Shell {
             offload,
             output,
             hold,
+            dashboard,
         };
         let running = py.detach(|| Running::start(config)).map_err(input_error)?;
         Ok(Self {
@@ -123,6 +125,12 @@ impl Shell {
     #[getter]
     fn server(&mut self) -> PyResult<(String, Option<String>)> {
         Ok(self.running()?.server.clone())
+    }
+
+    /// The dashboard's address, with its token.
+    #[getter]
+    fn dashboard(&mut self) -> PyResult<Option<String>> {
+        Ok(self.running()?.dashboard().map(str::to_owned))
     }
 
     /// The name of the device at both ends.

@@ -14,6 +14,7 @@ fn main() {
 #[cfg(target_os = "linux")]
 mod linux {
     use std::io::Write;
+    use std::iter::Peekable;
     use std::process::ExitCode;
     use std::str::FromStr;
 
@@ -44,6 +45,7 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
   --config FILE        TOML file with these options as keys; read again on SIGHUP
   --status PATH        Unix socket that serves the state as JSON
   --metrics PORT       port on 127.0.0.1 for Prometheus metrics
+  --dashboard [PORT]   page on 127.0.0.1 that draws what the queues do; default: a free port
   --dry-run            work on copies of the packets; change nothing
   --duration TIME      stop after this time: 60s
   --restore            remove what a killed quell-live left behind, and exit
@@ -71,6 +73,7 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
   --keep N             keep the N finished files that are newest
   --json               JSON lines on standard output
   --metrics PORT       port on 127.0.0.1 for Prometheus metrics
+  --dashboard [PORT]   page on 127.0.0.1 that draws what the queues do; default: a free port
   --flows              also the flows of fq_codel, cake and so on
   --quiet              print only errors
 ";
@@ -167,6 +170,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--overhead" => given.overhead = Some(number(&name, &value()?)?),
                 "--status" => given.status = Some(value()?),
                 "--metrics" => given.metrics = Some(number(&name, &value()?)?),
+                "--dashboard" => given.dashboard = Some(port(&name, &inline, &mut arguments)?),
                 "--to" => given.to = Some(value()?),
                 "--backend" | "--door" => given.backend = Some(value()?),
                 "--cpu" => given.cpu = Some(value()?),
@@ -213,7 +217,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
         value.ok_or_else(|| Error::new("needs a value").key(name))
     }
 
-    fn watched(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
+    fn watched(mut arguments: Peekable<impl Iterator<Item = String>>) -> Result<Asked, Error> {
         let mut options = watch::Options::default();
         while let Some(argument) = arguments.next() {
             if !argument.starts_with('-') {
@@ -230,6 +234,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--keep" => options.keep = Some(number(&name, &value()?)?),
                 "--json" => options.json = true,
                 "--metrics" => options.metrics = Some(number(&name, &value()?)?),
+                "--dashboard" => options.dashboard = Some(port(&name, &inline, &mut arguments)?),
                 "--flows" => options.flows = true,
                 "--quiet" | "-q" => options.quiet = true,
                 "--help" | "-h" => return Ok(Asked::Print(WATCH_HELP.to_owned())),
@@ -285,6 +290,17 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
             true => Asked::SteerRestore(options.words, options.quiet),
             false => Asked::Steer(options),
         })
+    }
+
+    /// The port, if one follows; else 0: any that is free.
+    fn port(
+        name: &str,
+        inline: &Option<String>,
+        arguments: &mut Peekable<impl Iterator<Item = String>>,
+    ) -> Result<u16, Error> {
+        let digits = |next: &String| next.bytes().all(|b| b.is_ascii_digit());
+        let given = inline.clone().or_else(|| arguments.next_if(digits));
+        given.map_or(Ok(0), |text| number(name, &text))
     }
 
     fn number<T: FromStr>(name: &str, text: &str) -> Result<T, Error> {

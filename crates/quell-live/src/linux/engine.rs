@@ -89,6 +89,11 @@ impl Engine {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where looks at the link are, also for other threads.
+    pub fn seen(&self) -> Arc<Mutex<View>> {
+        self.view.clone()
+    }
+
     /// Lets the record begin again within some milliseconds; with `series` the time series, too.
     pub fn restart(&self, series: bool) {
         let what = if series { RECORD | SERIES } else { RECORD };

@@ -12,7 +12,7 @@ use super::host::{self, Signals};
 use super::rules;
 use super::running::Running;
 use super::sandbox;
-use super::serve::{Server, State};
+use super::serve::{Places, Server, State};
 use super::settings::{self, settings};
 pub use super::settings::{Options, Settings};
 use super::state;
@@ -73,12 +73,21 @@ pub fn run(options: &Options) -> Result<(), Error> {
     // Waited for, not caught: from here on they come in `watch` only.
     let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
     // Before the interface is taken: a port that is taken must not cost a packet.
-    let mut server = Server::bind(settings.status.as_deref(), settings.metrics)?;
+    let mut server = Server::bind(Places {
+        status: settings.status.as_deref(),
+        metrics: settings.metrics,
+        dashboard: settings.dashboard,
+    })?;
     let mut running = Running::start(&settings, options.dry_run)?;
     sandbox::process();
     server.start(Box::new(State {
         dev: settings.dev().to_owned(),
         directions: running.watches(),
+        queues: settings
+            .directions()
+            .into_iter()
+            .map(|d| (d.name, d.aqm))
+            .collect(),
         restored: running.restored.clone(),
     }));
     let say = |line: &str| {
@@ -86,6 +95,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
             tell(line);
         }
     };
+    // Also where nothing else is told: nobody can guess it.
+    server
+        .dashboard
+        .iter()
+        .for_each(|address| tell(&format!("dashboard: {address}")));
     say(&settings.announce(options.dry_run));
     settings.notes().iter().for_each(|note| say(note));
     let over = running.watch(&signals, &mut settings, options, end, &say);

@@ -6,6 +6,7 @@ mod af_xdp;
 mod backend;
 mod bpf;
 mod command;
+mod dashboard;
 mod device;
 mod engine;
 pub mod firewall;

@@ -1,4 +1,5 @@
-//! What `quell live` and `quell watch` answer when asked: state as JSON on a Unix socket, Prometheus metrics on a loopback port.
+//! What `quell live`, `quell watch` and `quell shell` answer when asked: state as JSON on a Unix socket, Prometheus metrics and the
+//! dashboard on loopback ports.
 
 use std::fs;
 use std::io;
@@ -15,8 +16,10 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use serde_json::{Map, Value, json};
 
+use super::dashboard::{self, Look};
 use super::worker::Watches;
 use super::{firewall, host, sandbox, sys};
+use crate::link::{BOUNDS, Sojourns, View};
 
 /// How long who asks may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -35,6 +38,7 @@ type Metric = (&'static str, &'static str, &'static str, &'static str);
 const METRICS: &[Metric] = &[
     ("read", "counter", "packets_total", "Packets that came."),
     ("sent", "counter", "sent_packets_total", "Packets that went on."),
+    ("bytes", "counter", "sent_bytes_total", "Bytes that left the discipline, with the link layer's."),
     ("dropped", "counter", "dropped_packets_total", "Packets that the discipline dropped."),
     ("marked", "counter", "marked_packets_total", "Packets that went on with a mark of ours."),
     ("passed", "counter", "passed_packets_total", "Packets that passed by the discipline: at its end, or while its loop stood still."),
@@ -56,6 +60,10 @@ pub trait Told: Send {
     fn json(&self) -> Value;
     /// In Prometheus' text format.
     fn metrics(&self) -> String;
+    /// Of whom: the dashboard's title.
+    fn title(&self) -> String;
+    /// Every queue for the dashboard.
+    fn looks(&self) -> Vec<Look>;
 }
 
 /// What is told of `quell live`: an interface and its directions.
@@ -64,6 +72,8 @@ pub struct State {
     pub dev: String,
     /// Names and looks of the directions.
     pub directions: Vec<(&'static str, Watches)>,
+    /// Their queue words, where they are managed.
+    pub queues: Vec<(&'static str, String)>,
     /// Rules that somebody else removed and that were put back.
     pub restored: Arc<AtomicU64>,
 }
@@ -104,6 +114,13 @@ impl Told for State {
             let failed = u8::from(!state["directions"][direction]["failure"].is_null());
             text += &format!("{name}{{dev=\"{dev}\",direction=\"{direction}\"}} {failed}\n");
         }
+        let name = "quell_sojourn_seconds";
+        let about = "Times in the queue of the packets that left it.";
+        text += &format!("# HELP {name} {about}\n# TYPE {name} histogram\n");
+        for (direction, watches) in &self.directions {
+            let labels = format!("dev=\"{dev}\",direction=\"{direction}\"");
+            text += &histogram(name, &labels, &watches.look().link.sojourns);
+        }
         let name = "quell_rules_restored_total";
         let about = "Rules that somebody else removed and that were put back.";
         let restored = &state["rules_restored"];
@@ -111,6 +128,43 @@ impl Told for State {
             "# HELP {name} {about}\n# TYPE {name} counter\n{name}{{dev=\"{dev}\"}} {restored}\n"
         )
     }
+
+    fn title(&self) -> String {
+        self.dev.clone()
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let words = |name| self.queues.iter().find(|(of, _)| *of == name);
+        let look = |(name, watches): &(&'static str, Watches)| {
+            let (look, words) = (watches.look(), words(*name));
+            let view = View {
+                drops: look.dropped,
+                marks: look.marked,
+                ..look.link
+            };
+            Look::new(*name, words.map_or("", |(_, words)| words), view)
+        };
+        self.directions.iter().map(look).collect()
+    }
+}
+
+/// Sojourn times in Prometheus' text format: of every second bound, seconds.
+fn histogram(name: &str, labels: &str, sojourns: &Sojourns) -> String {
+    let (mut text, mut seen) = (String::new(), 0);
+    for (k, count) in sojourns.counts.iter().enumerate() {
+        seen += count;
+        match BOUNDS.get(k) {
+            Some(bound) if k % 2 == 0 => {
+                let bound = *bound as f64 / 1e9;
+                text += &format!("{name}_bucket{{{labels},le=\"{bound}\"}} {seen}\n");
+            }
+            _ => {}
+        }
+    }
+    let sum = sojourns.sum as f64 / 1e9;
+    text + &format!(
+        "{name}_bucket{{{labels},le=\"+Inf\"}} {seen}\n{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {seen}\n"
+    )
 }
 
 /// A label's value in Prometheus' text format.
@@ -119,11 +173,32 @@ pub fn escaped(text: &str) -> String {
     text.replace('\n', r"\n")
 }
 
-/// Both sockets: bound at once, answering after `start`, until it is dropped.
+/// What is answered at a socket.
+#[derive(Clone, Debug)]
+enum Asks {
+    Status,
+    Metrics,
+    /// The token that a question needs.
+    Dashboard(String),
+}
+
+/// Where a server is to answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places<'a> {
+    /// A Unix socket for the state.
+    pub status: Option<&'a str>,
+    /// A loopback port for Prometheus.
+    pub metrics: Option<u16>,
+    /// A loopback port for the dashboard; 0: any that is free.
+    pub dashboard: Option<u16>,
+}
+
+/// All sockets: bound at once, answering after `start`, until it is dropped.
 #[derive(Default)]
 pub struct Server {
-    status: Option<UnixListener>,
-    metrics: Option<TcpListener>,
+    sockets: Vec<(Asks, OwnedFd)>,
+    /// The dashboard's address with its token.
+    pub dashboard: Option<String>,
     listening: Vec<OwnedFd>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -133,26 +208,28 @@ pub struct Server {
 
 impl Server {
     /// Binds what is asked for.
-    pub fn bind(status: Option<&str>, metrics: Option<u16>) -> Result<Self, Error> {
+    pub fn bind(places: Places<'_>) -> Result<Self, Error> {
         let mut made = Self::default();
         let no = |option: String, e: &io::Error| Error::new(host::reason(e)).key(option);
-        if let Some(port) = metrics {
-            let option = || format!("--metrics {port}");
+        if let Some(port) = places.metrics {
+            let option = format!("--metrics {port}");
             if port == 0 {
                 return Err(Error::new("is no port")
-                    .key(option())
+                    .key(option)
                     .remedy("give 1 to 65535"));
             }
-            let listener =
-                TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| no(option(), &e))?;
-            listener
-                .set_nonblocking(true)
-                .map_err(|e| no(option(), &e))?;
-            // A dry run may not, and needs not.
-            let _ = host::mark(listener.as_fd(), firewall::MARK);
-            made.metrics = Some(listener);
+            let listener = loopback(port).map_err(|e| no(option, &e))?;
+            made.sockets.push((Asks::Metrics, listener.into()));
         }
-        if let Some(path) = status.map(PathBuf::from) {
+        if let Some(port) = places.dashboard {
+            let option = || format!("--dashboard {port}");
+            let listener = loopback(port).map_err(|e| no(option(), &e))?;
+            let (address, token) = (listener.local_addr(), dashboard::token());
+            let address = address.map_err(|e| no(option(), &e))?;
+            made.dashboard = Some(format!("http://{address}/?token={token}"));
+            made.sockets.push((Asks::Dashboard(token), listener.into()));
+        }
+        if let Some(path) = places.status.map(PathBuf::from) {
             let option = || format!("--status {}", path.display());
             if path.as_os_str().is_empty() {
                 // The system would take it for a socket without a file, which everybody may connect to.
@@ -166,16 +243,15 @@ impl Server {
                 .map_err(|e| no(option(), &e))?;
             let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
             made.path = file(&path).map(|file| (path, file));
-            made.status = Some(listener);
+            made.sockets.push((Asks::Status, listener.into()));
         }
         Ok(made)
     }
 
     /// Begins to answer.
     pub fn start(&mut self, state: Box<dyn Told>) {
-        let (status, metrics) = (self.status.take(), self.metrics.take());
-        let (status, metrics) = (status.map(OwnedFd::from), metrics.map(OwnedFd::from));
-        let fds = status.iter().chain(&metrics);
+        let sockets = std::mem::take(&mut self.sockets);
+        let fds = sockets.iter().map(|(_, fd)| fd);
         self.listening = fds.filter_map(|fd| fd.try_clone().ok()).collect();
         if self.listening.is_empty() {
             return;
@@ -186,8 +262,7 @@ impl Server {
             Answering {
                 stop,
                 state,
-                status,
-                metrics,
+                sockets,
                 clients: Vec::new(),
             }
             .run();
@@ -195,6 +270,15 @@ impl Server {
         let thread = std::thread::Builder::new().name("quell-serve".into());
         self.thread = thread.spawn(answers).ok();
     }
+}
+
+/// Listens on a port of 127.0.0.1.
+fn loopback(port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    // A dry run may not, and needs not.
+    let _ = host::mark(listener.as_fd(), firewall::MARK);
+    Ok(listener)
 }
 
 impl Drop for Server {
@@ -224,6 +308,7 @@ fn file(path: &Path) -> Option<(u64, u64)> {
 /// Somebody who asks.
 struct Client {
     fd: OwnedFd,
+    asks: Asks,
     /// What came so far; None where nothing is waited for.
     question: Option<Vec<u8>>,
     answer: Vec<u8>,
@@ -234,8 +319,7 @@ struct Client {
 struct Answering {
     stop: Arc<AtomicBool>,
     state: Box<dyn Told>,
-    status: Option<OwnedFd>,
-    metrics: Option<OwnedFd>,
+    sockets: Vec<(Asks, OwnedFd)>,
     clients: Vec<Client>,
 }
 
@@ -246,18 +330,17 @@ impl Answering {
                 let writing = !client.answer.is_empty();
                 (client.fd.as_fd(), writing)
             });
-            let listening = self.status.iter().chain(&self.metrics);
+            let listening = self.sockets.iter();
             let all: Vec<_> = listening
-                .map(|fd| (fd.as_fd(), false))
+                .map(|(_, fd)| (fd.as_fd(), false))
                 .chain(wanted)
                 .collect();
             let time = if self.clients.is_empty() { IDLE } else { TICK };
             sys::any_ready(&all, time);
-            let status = self.status.as_ref().map(|fd| sys::accept(fd.as_fd()));
-            let metrics = self.metrics.as_ref().map(|fd| sys::accept(fd.as_fd()));
-            for (taken, asks) in [(status, false), (metrics, true)] {
-                if let Some(Ok(fd)) = taken {
-                    self.admit(fd, asks);
+            for k in 0..self.sockets.len() {
+                let (asks, listener) = &self.sockets[k];
+                if let Ok(fd) = sys::accept(listener.as_fd()) {
+                    self.admit(fd, asks.clone());
                 }
             }
             let (state, now) = (&*self.state, Instant::now());
@@ -266,17 +349,18 @@ impl Answering {
         }
     }
 
-    fn admit(&mut self, fd: OwnedFd, asks: bool) {
+    fn admit(&mut self, fd: OwnedFd, asks: Asks) {
         if self.clients.len() >= MOST {
             self.clients.remove(0);
         }
-        let answer = match asks {
-            true => Vec::new(),
-            false => format!("{:#}\n", self.state.json()).into_bytes(),
+        let (question, answer) = match asks {
+            Asks::Status => (None, format!("{:#}\n", self.state.json()).into_bytes()),
+            Asks::Metrics | Asks::Dashboard(_) => (Some(Vec::new()), Vec::new()),
         };
         self.clients.push(Client {
             fd,
-            question: asks.then(Vec::new),
+            asks,
+            question,
             answer,
             until: Instant::now() + PATIENCE,
         });
@@ -297,7 +381,7 @@ impl Client {
             if !whole && question.len() < QUESTION {
                 return true;
             }
-            self.answer = answer(question, state).into_bytes();
+            self.answer = answer(question, &self.asks, state).into_bytes();
             self.question = None;
         }
         write(self.fd.as_fd(), &mut self.answer)
@@ -316,7 +400,7 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
 }
 
 /// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
-fn answer(question: &[u8], state: &dyn Told) -> String {
+fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
     let text = String::from_utf8_lossy(question);
     let header = |line: &str| {
         let (name, value) = line.split_once(':')?;
@@ -324,9 +408,13 @@ fn answer(question: &[u8], state: &dyn Told) -> String {
             .then(|| value.trim().to_owned())
     };
     let host = text.lines().skip(1).find_map(header);
-    let (status, body) = match host.is_none_or(|host| local(&host)) {
-        true => ("200 OK", state.metrics()),
-        false => {
+    let (status, body) = match (host.is_none_or(|host| local(&host)), asks) {
+        (true, Asks::Dashboard(token)) => {
+            let line = text.lines().next().unwrap_or_default();
+            return dashboard::answer(line, token, state);
+        }
+        (true, _) => ("200 OK", state.metrics()),
+        (false, _) => {
             let body = "Host is to be 127.0.0.1 or localhost\n";
             ("403 Forbidden", body.to_owned())
         }
@@ -362,6 +450,7 @@ mod tests {
         State {
             dev: dev.to_owned(),
             directions: vec![("egress", Watches::new(1))],
+            queues: vec![("egress", "codel".to_owned())],
             restored: Arc::default(),
         }
     }
@@ -381,11 +470,64 @@ mod tests {
 
     #[test]
     fn only_this_machines_own_names_get_an_answer() {
+        for asks in [Asks::Metrics, Asks::Dashboard("t".to_owned())] {
+            check_hosts(&asks);
+        }
+    }
+
+    #[test]
+    fn the_dashboard_needs_its_token_and_changes_nothing() {
+        let asks = Asks::Dashboard("0123".to_owned());
+        let ask = |line: &str| {
+            let question = format!("{line} HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
+            answer(question.as_bytes(), &asks, &state("eth0"))
+        };
+        assert!(ask("GET /?token=0123").contains("<title>"));
+        let looks = ask("GET /state?token=0123");
+        assert!(looks.starts_with("HTTP/1.0 200") && looks.contains(r#""queue":"codel""#));
+        for (line, status) in [
+            ("GET /", "403"),
+            ("GET /state?token=", "403"),
+            ("GET /state?token=01234", "403"),
+            ("GET /else?token=0123", "404"),
+            ("POST /state?token=0123", "405"),
+            ("", "405"),
+        ] {
+            let said = ask(line);
+            assert!(
+                said.starts_with(&format!("HTTP/1.0 {status}")),
+                "{line}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn times_in_the_queue_are_a_histogram() {
+        let mut sojourns = Sojourns {
+            sum: 2_500_000_000,
+            ..Sojourns::default()
+        };
+        (sojourns.counts[0], sojourns.counts[7], sojourns.counts[31]) = (3, 2, 1);
+        let text = histogram("s", "d=\"e\"", &sojourns);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], r#"s_bucket{d="e",le="0.0001"} 3"#);
+        assert_eq!(lines[3], r#"s_bucket{d="e",le="0.001"} 3"#);
+        assert_eq!(lines[4], r#"s_bucket{d="e",le="0.0022"} 5"#);
+        assert_eq!(lines[15], r#"s_bucket{d="e",le="10"} 5"#);
+        assert_eq!(
+            lines[16..],
+            [
+                r#"s_bucket{d="e",le="+Inf"} 6"#,
+                r#"s_sum{d="e"} 2.5"#,
+                r#"s_count{d="e"} 6"#
+            ]
+        );
+    }
+
+    fn check_hosts(asks: &Asks) {
         let ask = |host: &str| {
-            answer(
-                format!("GET / HTTP/1.1\r\n{host}\r\n\r\n").as_bytes(),
-                &state("eth0"),
-            )
+            let question = format!("GET /?token=t HTTP/1.1\r\n{host}\r\n\r\n");
+            answer(question.as_bytes(), asks, &state("eth0"))
         };
         for host in [
             "Host: 127.0.0.1:9100",

@@ -35,6 +35,7 @@ pub struct Settings {
     pub overhead: Option<u32>,
     pub status: Option<String>,
     pub metrics: Option<u16>,
+    pub dashboard: Option<u16>,
     pub to: Option<String>,
     #[serde(alias = "door")]
     pub backend: Option<String>,
@@ -85,6 +86,7 @@ impl Settings {
             overhead: self.overhead.or(file.overhead),
             status: self.status.or(file.status),
             metrics: self.metrics.or(file.metrics),
+            dashboard: self.dashboard.or(file.dashboard),
             to: self.to.or(file.to),
             backend: self.backend.or(file.backend),
             no_fail_open: self.no_fail_open.or(file.no_fail_open),
@@ -368,6 +370,7 @@ pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings
         ("dev", old.dev == new.dev),
         ("status", old.status == new.status),
         ("metrics", old.metrics == new.metrics),
+        ("dashboard", old.dashboard == new.dashboard),
         ("to", old.to == new.to),
         ("backend", old.backend == new.backend),
         ("tunnels", old.tunnels == new.tunnels),

@@ -3,16 +3,19 @@
 use std::ffi::{CString, OsString, c_int};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quell_link::Error;
+use serde_json::{Value, json};
 
 use super::address::{Block, Route};
+use super::dashboard::Look;
 use super::device::{self, End};
 use super::engine::Engine;
 use super::init::{self, Kind, Plan, Program, Report, Step};
+use super::serve::{Places, Server, Told};
 use super::sys;
 use crate::header::Key;
 use crate::link::{LiveLink, Params, View};
@@ -43,6 +46,8 @@ pub struct Config {
     pub output: Option<(RawFd, RawFd)>,
     /// Whether the command waits for [`Shell::go`].
     pub hold: bool,
+    /// A port on 127.0.0.1 for the dashboard; 0: any that is free.
+    pub dashboard: Option<u16>,
 }
 
 /// Where the other side is.
@@ -89,6 +94,7 @@ impl Ended {
 
 /// A command behind its link.
 pub struct Shell {
+    dashboard: Server,
     init: Init,
     engines: Option<(Engine, Engine)>,
     /// A device was deleted.
@@ -105,6 +111,37 @@ pub struct Shell {
     not_executed: Option<c_int>,
     /// How the server ended, if it has.
     pub server_ended: Option<Ended>,
+}
+
+/// What the dashboard is told.
+struct Links {
+    device: String,
+    looks: [Arc<Mutex<View>>; 2],
+    queues: [String; 2],
+}
+
+impl Told for Links {
+    fn json(&self) -> Value {
+        json!({"dev": self.device, "queues": self.looks()})
+    }
+
+    fn metrics(&self) -> String {
+        String::new()
+    }
+
+    fn title(&self) -> String {
+        self.device.clone()
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let looks = self.looks.iter().zip(&self.queues);
+        let view = |seen: &Mutex<View>| *seen.lock().unwrap_or_else(PoisonError::into_inner);
+        ["down", "up"]
+            .into_iter()
+            .zip(looks)
+            .map(|(name, (seen, queue))| Look::new(name, queue, view(seen)))
+            .collect()
+    }
 }
 
 /// The first process in the namespaces, and the socket to it.
@@ -206,11 +243,23 @@ impl Shell {
                 })
                 .map_err(|e| Error::new(format!("cannot start the link: {e}")))
         };
+        let queues = [&config.down, &config.up].map(|params| params.queue.canonical());
         let engines = (
             engine("down", config.down, &outer, &inner)?,
             engine("up", config.up, &inner, &outer)?,
         );
+        // No earlier: the first process would have it, too.
+        let mut dashboard = Server::bind(Places {
+            dashboard: config.dashboard,
+            ..Places::default()
+        })?;
+        dashboard.start(Box::new(Links {
+            device: block.device.to_string_lossy().into_owned(),
+            looks: [engines.0.seen(), engines.1.seen()],
+            queues,
+        }));
         let shell = Self {
+            dashboard,
             init,
             engines: Some(engines),
             gone,
@@ -226,6 +275,11 @@ impl Shell {
             shell.go()?;
         }
         Ok(shell)
+    }
+
+    /// The dashboard's address, with its token.
+    pub fn dashboard(&self) -> Option<&str> {
+        self.dashboard.dashboard.as_deref()
     }
 
     /// Lets a command that was held run.

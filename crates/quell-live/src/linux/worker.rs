@@ -60,22 +60,6 @@ pub struct Snapshot {
     /// Packets that came to each loop, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read_by_loop: Vec<u64>,
-    /// What became of a learned controller's decisions since the last change of the link's parameters.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub decisions: Option<Decisions>,
-}
-
-/// Decisions of a controller under guard.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Decisions {
-    /// Asked for.
-    pub asked: u64,
-    /// Of these, those that were taken.
-    pub taken: u64,
-    /// Of these, those that came too late: the machine was too slow or too busy.
-    pub late: u64,
-    /// Times that the classic controller took over.
-    pub fallbacks: u64,
 }
 
 impl Snapshot {
@@ -95,21 +79,6 @@ impl Snapshot {
             realtime: self.realtime && other.realtime,
             failure: self.failure.or_else(|| other.failure.clone()),
             read_by_loop: self.read_by_loop,
-            decisions: match (self.decisions, other.decisions) {
-                (Some(one), Some(two)) => Some(one.and(two)),
-                (one, two) => one.or(two),
-            },
-        }
-    }
-}
-
-impl Decisions {
-    fn and(self, other: Self) -> Self {
-        Self {
-            asked: self.asked + other.asked,
-            taken: self.taken + other.taken,
-            late: self.late + other.late,
-            fallbacks: self.fallbacks + other.fallbacks,
         }
     }
 }
@@ -378,12 +347,6 @@ impl<D: InterfaceBackend> Loop<D> {
                 let (refused, unsent) = self.backend.lost();
                 self.look.refused = self.refused + refused;
                 self.look.unsent = self.unsent + unsent;
-                self.look.decisions = self.link.guard().map(|stats| Decisions {
-                    asked: stats.decisions,
-                    taken: stats.learned,
-                    late: stats.late + stats.stale,
-                    fallbacks: stats.fallbacks,
-                });
                 if self.look.failure.as_deref() != self.link.failure() {
                     self.look.failure = self.link.failure().map(str::to_owned);
                 }
@@ -583,6 +546,7 @@ mod tests {
         let state = State {
             dev: "eth0".to_owned(),
             directions: named.to_vec(),
+            queues: Vec::new(),
             restored: Arc::default(),
         };
         let metric = "quell_queue_failed{dev=\"eth0\",direction=\"egress\"} 1\n";

@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::super::dashboard::Look;
 use super::super::serve::{Told, escaped};
+use super::super::sys;
 use super::message::{Counters, Handle, Key};
 use super::meter::Rates;
 use super::sampler::Sample;
+use crate::link::View;
 
 /// A queue's last sample.
 #[derive(Clone, Debug)]
@@ -69,7 +72,36 @@ impl Board {
     }
 }
 
+impl Row {
+    /// For the dashboard. The kernel counts neither marks nor what the line offers in general.
+    fn look(&self, now_s: f64) -> Look {
+        let view = View {
+            now_s,
+            throughput_mbps: self.rates.bps.unwrap_or_default() / 1e6,
+            sojourn_ms: self.rates.sojourn_ms,
+            backlog_packets: self.counters.backlog_packets as usize,
+            backlog_bytes: self.counters.backlog_bytes.into(),
+            packets: self.counters.packets,
+            bytes: self.counters.bytes,
+            drops: self.counters.drops.into(),
+            ..View::default()
+        };
+        let place = Handle(self.key.handle);
+        Look::new(format!("{} {place}", self.device), self.kind.clone(), view)
+    }
+}
+
 impl Told for Board {
+    fn title(&self) -> String {
+        "the kernel's queues".to_owned()
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let now_s = sys::monotonic() as f64 / 1e9;
+        let rows = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.iter().map(|row| row.look(now_s)).collect()
+    }
+
     fn json(&self) -> Value {
         json!({})
     }

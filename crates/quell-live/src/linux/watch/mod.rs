@@ -22,7 +22,7 @@ pub use self::sampler::Sample;
 
 use super::host::{self, Signals};
 use super::live::tell;
-use super::serve::Server;
+use super::serve::{Places, Server};
 use super::sys;
 use lines::Format;
 use metrics::Board;
@@ -49,6 +49,8 @@ pub struct Options {
     pub json: bool,
     /// A port on 127.0.0.1 for Prometheus metrics.
     pub metrics: Option<u16>,
+    /// A port on 127.0.0.1 for the dashboard; 0: any that is free.
+    pub dashboard: Option<u16>,
     /// Also the flows of fq_codel, cake and so on, each as a class.
     pub flows: bool,
     /// Nothing on standard output, and only errors on standard error.
@@ -58,8 +60,8 @@ pub struct Options {
 /// The least and the most time between samples, nanoseconds.
 const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
 
-/// Metrics are renewed at most this often, nanoseconds: nobody asks more often.
-const BOARD: u64 = 500_000_000;
+/// What is told is renewed at most this often, nanoseconds: the dashboard asks as often.
+const BOARD: u64 = 250_000_000;
 
 /// Samples until SIGTERM, Ctrl-C or the end of the time. `finished` receives the path of each file that is complete.
 ///
@@ -74,9 +76,17 @@ pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Err
     // Held back before there is another thread.
     let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
     // Before anything is written: a port that is taken must not cost a file.
-    let mut server = Server::bind(None, options.metrics)?;
+    let mut server = Server::bind(Places {
+        metrics: options.metrics,
+        dashboard: options.dashboard,
+        ..Places::default()
+    })?;
     let mut watch = Watch::new(options, finished)?;
-    if options.metrics.is_some() {
+    if options.metrics.or(options.dashboard).is_some() {
+        server
+            .dashboard
+            .iter()
+            .for_each(|address| tell(&format!("dashboard: {address}")));
         let board = Board::default();
         watch.board = Some((board.clone(), 0));
         server.start(Box::new(board));

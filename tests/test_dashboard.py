@@ -1,0 +1,170 @@
+"""The dashboard: in a real browser while `quell shell` runs traffic, and what those who may not look get."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from browser import Page
+from conftest import QUELL, Quell
+from quell import dispatch
+from test_shell import missing
+
+TRAFFIC = """
+import os, socket, threading, time
+listener = socket.create_server(("0.0.0.0", 9000))
+def serve():
+    while True:
+        taken, _ = listener.accept()
+        threading.Thread(target=pour, args=(taken,), daemon=True).start()
+def pour(to):
+    try:
+        while True:
+            to.sendall(bytes(65536))
+    except OSError:
+        pass
+serve()
+"""
+FETCH = """
+import os, socket, time
+with socket.create_connection((os.environ["QUELL_SERVER"], 9000)) as s:
+    while s.recv(65536):
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the address of the dashboard of a shell whose command downloads all the time."""
+    if missing():
+        pytest.skip(f"quell shell cannot run here: {missing()}")
+    folder = tmp_path_factory.mktemp("dashboard")
+    (folder / "serve.py").write_text(TRAFFIC)
+    (folder / "fetch.py").write_text(FETCH)
+    words = ["--rate", "10mbit", "--delay", "5ms", "--aqm", "pie", "--dashboard"]
+    server = f"{sys.executable} serve.py"
+    shell = subprocess.Popen(
+        [QUELL, "shell", *words, "--server", server, "--", sys.executable, "fetch.py"],
+        cwd=folder, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert shell.stderr is not None
+    first = shell.stderr.readline()
+    assert first.startswith("quell: dashboard: http://127.0.0.1:"), first
+    yield first.split()[-1]
+    shell.terminate()
+    shell.communicate(timeout=30)
+
+
+def opened(browser: Any, address: str, width: int) -> Page:
+    page = Page(browser, Path(), address)
+    page.open(width)
+    return page
+
+
+def figures(page: Page) -> dict[str, str]:
+    """Give what the first queue's figures say."""
+    found: dict[str, str] = page.js(
+        "const rows = [...document.querySelector('dl').children];"
+        "return Object.fromEntries(rows.map(row => [...row.children].map(cell => cell.textContent)))"
+    )
+    return found
+
+
+def until(page: Page, what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not page.js(f"return {what}"):
+        assert time.monotonic() < deadline, page.js("return document.body.innerText")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, width: int) -> None:
+    page = opened(browser, dashboard, width)
+    until(page, "queues.get('down pie')?.samples.length > 4")
+    assert page.js("return document.documentElement.scrollWidth") <= width
+    assert page.count("section") == 2
+    assert page.count("canvas") == 8
+    # Something is drawn on every chart: a pixel that is not transparent.
+    drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v)"
+    assert page.js(f"return [...document.querySelectorAll('canvas')].every({drawn})")
+    said = figures(page)
+    assert said["rate, Mbit/s"].endswith("of 10")
+    assert len(said["p50, p95, p99 now, ms"].split(" · ")) == 3 or said["p50, p95, p99 now, ms"] == "–"
+    # What is drawn: the link's traffic, and the middle packet of a full link waits.
+    until(page, "queues.get('down pie').samples.some(s => s.throughput_mbps > 1 && s.p[0] > 0.1)")
+    assert page.js("return document.getElementById('status').textContent") == "live"
+    assert page.errors() == []
+
+
+def test_it_pauses_and_goes_on(browser: Any, dashboard: str) -> None:
+    page = opened(browser, dashboard, 1280)
+    until(page, "queues.get('down pie')?.samples.length > 2")
+    page.js("document.getElementById('pause').click()")
+    before, kept = page.js("return range()"), page.js("return queues.get('down pie').samples.length")
+    until(page, f"queues.get('down pie').samples.length > {kept}")
+    assert page.js("return range()") == before
+    page.js("document.getElementById('pause').click()")
+    until(page, f"range()[1] > {before[1]}")
+
+
+def test_what_it_exports_is_shown_as_a_report(browser: Any, dashboard: str, tmp_path: Path, quell: Quell) -> None:
+    page = opened(browser, dashboard, 1280)
+    until(page, "queues.get('down pie')?.samples.length > 6")
+    (tmp_path / "seen.json").write_text(json.dumps(page.js("return records()")))
+    done = quell("show", "seen.json", "--html", "seen.html")
+    assert done.returncode == 0, done.stderr
+    assert "down: pie" in done.stdout and "up: pie" in done.stdout
+    report = Page(browser, tmp_path / "seen.html")
+    report.open(1280)
+    assert report.count("#small button") == 2
+    assert report.errors() == []
+
+
+def test_nobody_else_may_look(dashboard: str) -> None:
+    address, token = dashboard.split("?")
+    state = f"{address}state"
+
+    def status(url: str, **more: Any) -> int:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, **more), timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert status(f"{state}?{token}") == 200
+    assert status(state) == 403
+    assert status(f"{state}?{token[:-1]}") == 403
+    assert status(f"{state}?{token}", headers={"Host": "evil.example"}) == 403
+    assert status(f"{state}?{token}", data=b"x") == 405
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("live --dev eth0 --dashboard", "live --dev eth0 --dashboard=0"),
+        ("live --dashboard 9200 --dev eth0", "live --dashboard 9200 --dev eth0"),
+        ("shell --rate 1mbit --dashboard --view -- ls", "shell --rate 1mbit --dashboard=0 --view -- ls"),
+        ("shell --aqm --dashboard", "shell --aqm --dashboard"),
+        ("shell --view tool --dashboard", "shell --view tool --dashboard"),
+        ("shell -- tool --dashboard", "shell -- tool --dashboard"),
+        ("compare --dashboard", "compare --dashboard"),
+    ],
+)
+def test_the_port_can_be_left_out(typed: str, read: str) -> None:
+    assert dispatch.with_port(typed.split()) == read.split()
+
+
+def test_flags_of_the_shell_are_known() -> None:
+    command: Any = get_command(dispatch.app(["shell", "live"]))
+    flags = {name for p in command.commands["shell"].params for name in p.opts if getattr(p, "is_flag", False)}
+    assert {name for name in flags if name.startswith("--")} | {"--help"} == dispatch.SHELL_FLAGS
