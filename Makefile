@@ -21,7 +21,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build wheel deb pgo extras quell-live demo test msrv deny docs attack bench bench-peers bench-live fidelity version address \
+.PHONY: help build wheel deb pgo extras quell-live demo test msrv deny docs fuzz attack bench bench-peers bench-live fidelity version address \
   clean
 
 help: ## this list
@@ -67,6 +67,9 @@ deny: ## licences, sources and known defects of dependencies (installs cargo-den
 docs: .venv/quell.built .venv/dev.installed ## the site, in target/site: open target/site/index.html
 	$(BIN)/python tools/site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+fuzz: ## each fuzz target, or some, for a time: T=600 TARGETS="words header"
+	tools/fuzz $(or $(T),60) $(TARGETS)
 
 attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
 	$(BIN)/python tests/attack/attack.py

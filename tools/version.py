@@ -15,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NUMBER = r"\d+\.\d+\.\d+"
-CRATES = r'name = "quell-(?:lab|link|live|py|qdisc|sim|web)"\nversion = "'
+CRATES = r'name = "quell-(?:lab|link|live|py|qdisc|sim|web|fuzz)"\nversion = "'
 PLACES = {
     "Cargo.toml": (r'(\[workspace\.package\]\nversion = ")', r'(quell-\w+ = \{ version = ")'),
     "Cargo.lock": (f"({CRATES})",),

@@ -240,13 +240,30 @@ fn quantity(text: &str, number: &str, unit: &str, sort: &Sort) -> Result<u64, Er
     if value < 0.0 {
         return Err(Error::new(format!("\"{text}\" is negative")).remedy(sort.remedy));
     }
-    let scaled = libm::round(value * scale);
-    if scaled > LARGEST as f64 {
+    let scaled = exactly(number, *scale).unwrap_or_else(|| libm::round(value * scale) as u64);
+    if scaled > LARGEST {
         let most = sort.most;
         return Err(Error::new(format!("\"{text}\" is too large for {article}"))
             .remedy(format!("write {most} at most")));
     }
-    Ok(scaled as u64)
+    Ok(scaled)
+}
+
+/// A plain decimal number times an integral scale, rounded. A product of doubles is off by one near 2^53, and what
+/// [`format_rate`] and [`format_time`] write has to read back as it was.
+fn exactly(number: &str, scale: f64) -> Option<u64> {
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{part}");
+    // So many fit into 128 bits with the largest scale.
+    if digits.len() > 24
+        || !digits.bytes().all(|b| b.is_ascii_digit())
+        || scale != libm::trunc(scale)
+    {
+        return None;
+    }
+    let unit = 10_u128.pow(part.len() as u32);
+    let scaled = digits.parse::<u128>().ok()? * scale as u128;
+    u64::try_from((2 * scaled + unit) / (2 * unit)).ok()
 }
 
 /// The units of rates.
@@ -312,6 +329,17 @@ fn shortest(value: u64, units: &[(u64, &str)], smallest: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_of_the_largest_quantities_reads_back() {
+        for text in ["8999999.994gbit", "9007199.254740991gbit", "1.001mbit"] {
+            let rate = parse_rate(text).unwrap();
+            assert_eq!(parse_rate(&format_rate(rate)).unwrap(), rate, "{text}");
+        }
+        assert_eq!(parse_time("9007199.254740991s").unwrap(), (1 << 53) - 1);
+        assert_eq!(parse_time("1.0005us").unwrap(), 1001);
+        assert!(parse_time("9007199254740993ns").is_err());
+    }
 
     #[test]
     fn rates_read_as_tc_reads_them() {
