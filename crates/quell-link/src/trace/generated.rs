@@ -121,7 +121,7 @@ impl Draws {
         let (mut level, mut fading, mut dark_until) = (0.0, 0.0, 0);
         let mut rates = Vec::new();
         for ms in 0..length {
-            if ms == 0 || (ms + first) % SLOT == 0 {
+            if ms == 0 || (ms + first).is_multiple_of(SLOT) {
                 level = 0.35 * self.normal();
                 dark_until = ms + self.between(20.0..80.0) as u64;
             }

@@ -221,7 +221,7 @@ mod tests {
             let now = from + step * 50 * MS;
             gauges.now = now;
             gauges.departed_bytes += (c.rate * load / 8.0 / 20.0) as u64;
-            if now % MONITOR == 0 {
+            if now.is_multiple_of(MONITOR) {
                 c.decide(&gauges, &mut [], &mut rng);
             }
             let probe = Echo {
