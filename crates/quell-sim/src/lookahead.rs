@@ -10,7 +10,7 @@ use quell_qdisc::{NEVER, Nanos, Packet, SEC};
 
 use crate::net::Net;
 use crate::packet::{Ack, Kind, Pkt, expand};
-use crate::pipe::{Chain, Pipes};
+use crate::pipe::{Chain, Pipes, Returning};
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
 use crate::world::{Status, World};
@@ -67,6 +67,7 @@ pub struct Lookahead {
     sorted: Vec<Place>,
     counts: Vec<u32>,
     again: Vec<Again>,
+    returning: Vec<Returning>,
     #[cfg(test)]
     stretches: u64,
 }
@@ -198,12 +199,14 @@ impl World {
             start = end;
         };
         let slots = &self.slots;
-        self.net
-            .acks
-            .put_back(&mut look.acks, |slot| match &slots[slot] {
-                Slot::Tcp(c) => c.path.home,
-                _ => 0,
-            });
+        let class_of = |slot: usize| match &slots[slot] {
+            Slot::Tcp(c) => c.path.home,
+            _ => 0,
+        };
+        let Lookahead {
+            acks, returning, ..
+        } = &mut look;
+        self.net.acks.put_back(acks, returning, class_of);
         self.look = look;
         result
     }

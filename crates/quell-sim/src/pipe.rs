@@ -26,6 +26,9 @@ pub struct Chain {
     tail: u32,
 }
 
+/// An item on its way back to its wire: class, time, order at the same instant, node.
+pub type Returning = (u16, Nanos, (u32, u32), u32);
+
 #[derive(Clone, Debug)]
 struct Class {
     delay: Nanos,
@@ -174,20 +177,26 @@ impl<T: Copy + Default> Pipes<T> {
         }
     }
 
-    /// Puts the items of all chains back on their wires.
-    pub fn put_back(&mut self, chains: &mut [Chain], class_of: impl Fn(usize) -> u16) {
-        let mut all = Vec::new();
+    /// Puts the items of all chains back on their wires; `room` is empty before and after.
+    pub fn put_back(
+        &mut self,
+        chains: &mut [Chain],
+        room: &mut Vec<Returning>,
+        class_of: impl Fn(usize) -> u16,
+    ) {
+        room.reserve(self.nodes.len());
         for (number, chain) in chains.iter_mut().enumerate() {
             let mut place = std::mem::take(chain).head;
             while place != NIL {
                 let node = &self.nodes[place as usize];
-                all.push((class_of(number), node.due, node.rank, place));
+                // Two ACKs that answer one packet keep their order.
+                let order = (node.rank, room.len() as u32);
+                room.push((class_of(number), node.due, order, place));
                 place = node.next;
             }
         }
-        // Stable: two ACKs that answer one packet keep their order.
-        all.sort_by_key(|(class, due, rank, _)| (*class, *due, *rank));
-        for (class, due, _, place) in all {
+        room.sort_unstable();
+        for (class, due, _, place) in room.drain(..) {
             let c = &mut self.classes[usize::from(class)];
             if c.head == NIL {
                 c.head = place;
