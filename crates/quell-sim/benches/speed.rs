@@ -131,6 +131,8 @@ fn scenario(cell: &Cell) -> Scenario {
         framing: None,
         nic: 0,
         loss: 0.0,
+        modem: None,
+        modem_buffer: None,
         queue: cell.queue.into(),
     };
     let flow = |i: u32| Flow {
