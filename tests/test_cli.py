@@ -66,7 +66,7 @@ def test_json_on_standard_output_stands_alone_and_has_the_contracts_keys(quell: 
     assert [(r["queue"], r["seed"]) for r in records] == [
         (queue, seed) for queue in ("pfifo", "fq_codel") for seed in (records[0]["seed"], records[1]["seed"])
     ]
-    optional = {"applications", "controller", "guard", "hops", "hosts", "rpm", "series", "tins", "wifi"}
+    optional = {"applications", "controller", "guard", "hops", "hosts", "modem", "rpm", "series", "tins", "wifi"}
     contract = set(frame.SCHEMA) - optional
     assert set(records[0]) >= contract
     assert "series" not in records[0]
