@@ -64,9 +64,9 @@ def talk(host: str, seconds: float, each: float, sizes: tuple[int, int], port: i
     return found
 
 
-def written(file: Path, packets: list[tuple[float, bytes]], *, ng: bool = False, link: int = 1) -> Path:
+def written(file: Path, packets: list[tuple[float, bytes]], *, ng: bool = False) -> Path:
     with file.open("wb") as out:
-        writer = dpkt.pcapng.Writer(out) if ng else dpkt.pcap.Writer(out, linktype=link)
+        writer = dpkt.pcapng.Writer(out) if ng else dpkt.pcap.Writer(out)
         for at, data in sorted(packets):
             writer.writepkt(data, 1e9 + at)
     return file

@@ -66,7 +66,7 @@ def _ingress(words: str, direction: str) -> str:
 
 
 def _cake_autorate(_: Line, direction: str) -> str:
-    return _ingress("cake_autorate", direction) if direction == "down" else "cake_autorate max 35mbit"
+    return "cake_autorate ingress" if direction == "down" else "cake_autorate max 35mbit"
 
 
 def _cake_autorate_told(line: Line, direction: str) -> str:

@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from quell import shortcuts
 from quell._core import InputError, Scenario
 from quell.stats import quantile
 
@@ -117,9 +118,7 @@ class Seen:
                     )
             down, up = f"{self.down_mbps:.3f}mbit", f"{self.up_mbps:.3f}mbit"
         else:
-            down, slash, up = rate.partition("/")
-            if not slash:
-                raise InputError(f"--rate {rate}: give both directions, as in --rate 50mbit/10mbit (download/upload)")
+            down, up = shortcuts.both_ways(rate)
         if rtt is None and self.rtt_ms is None:
             raise InputError(f"{self.path}: no acknowledged data of TCP, so its round trip is unknown; give --rtt TIME")
         base = rtt or f"{max(self.rtt_ms or 0.0, 0.1):.3f}ms"

@@ -44,14 +44,15 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     given.pop("tc", None)
     if pasted is not None:
         tc.shortcuts(pasted, given, bare=source is None)
+    found: Scenario | None = None
     if isinstance(source, Scenario):
-        scenario = Scenario(source, **given) if given else source
+        found = source
     elif source is not None and flent.is_flent(source):
-        measured = flent.Measured.load(source).scenario()
-        scenario = Scenario(measured, **given) if given else measured
-    elif source is not None and not isinstance(source, Scenario) and capture.is_capture(source):
-        captured = capture.Seen.load(source).scenario()
-        scenario = Scenario(captured, **given) if given else captured
+        found = flent.Measured.load(source).scenario()
+    elif source is not None and capture.is_capture(source):
+        found = capture.Seen.load(source).scenario()
+    if found is not None:
+        scenario = Scenario(found, **given) if given else found
     elif isinstance(source, str) and _is_toml(source):
         scenario, text = Scenario(text=source, **given), source
     else:

@@ -43,6 +43,14 @@ def plain(overrides: Mapping[str, object]) -> dict[str, Any]:
     return {key: _plain(key, value) for key, value in overrides.items() if value is not None}
 
 
+def both_ways(rate: str) -> tuple[str, str]:
+    """Split DOWN/UP. Raises InputError."""
+    down, slash, up = rate.partition("/")
+    if not slash:
+        raise InputError(f"--rate {rate}: give both directions, as in --rate 50mbit/10mbit (download/upload)")
+    return down, up
+
+
 def _plain(key: str, value: object) -> Any:
     if key in ("flows", "tc"):
         items = [value] if isinstance(value, str) else value

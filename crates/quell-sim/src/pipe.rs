@@ -91,13 +91,10 @@ impl<T: Copy + Default> Pipes<T> {
         self.heads.time()
     }
 
-    /// Sends something off: what is written where this points, which holds something old, arrives after the class's delay.
-    #[inline]
-    pub fn push(&mut self, now: Nanos, class: u16) -> &mut T {
-        self.make_room();
-        let c = &mut self.classes[class as usize];
-        let due = now + c.delay;
-        let place = self.free;
+    /// Puts a place behind a class's last one.
+    #[inline(always)]
+    fn put_last(&mut self, class: u16, place: u32, due: Nanos) {
+        let c = &mut self.classes[usize::from(class)];
         if c.head == NIL {
             c.head = place;
             self.heads.set(due, u32::from(class));
@@ -105,6 +102,15 @@ impl<T: Copy + Default> Pipes<T> {
             self.nodes[c.tail as usize].next = place;
         }
         c.tail = place;
+    }
+
+    /// Sends something off: what is written where this points, which holds something old, arrives after the class's delay.
+    #[inline]
+    pub fn push(&mut self, now: Nanos, class: u16) -> &mut T {
+        self.make_room();
+        let due = now + self.classes[class as usize].delay;
+        let place = self.free;
+        self.put_last(class, place, due);
         let node = &mut self.nodes[place as usize];
         self.free = std::mem::replace(&mut node.next, NIL);
         node.due = due;
@@ -197,14 +203,7 @@ impl<T: Copy + Default> Pipes<T> {
         }
         room.sort_unstable();
         for (class, due, _, place) in room.drain(..) {
-            let c = &mut self.classes[usize::from(class)];
-            if c.head == NIL {
-                c.head = place;
-                self.heads.set(due, u32::from(class));
-            } else {
-                self.nodes[c.tail as usize].next = place;
-            }
-            c.tail = place;
+            self.put_last(class, place, due);
             self.nodes[place as usize].next = NIL;
         }
     }

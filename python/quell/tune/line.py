@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from quell import _core
+from quell import _core, shortcuts
 from quell._core import InputError, Scenario
 from quell.tune.aims import BULK, Aims
 
@@ -146,9 +146,7 @@ def at_home(
     rate: str, rtt: str | None, framing: str | None, buffer: str | None, aims: Aims, duration: str | None, seed: int
 ) -> Line:
     """Make a home line: transfers of two hosts both ways beside what the aims are about. Raises InputError."""
-    down, slash, up = rate.partition("/")
-    if not slash:
-        raise InputError(f"--rate {rate}: give both directions, as in --rate 50mbit/10mbit (download/upload)")
+    down, up = shortcuts.both_ways(rate)
     rates = [_quantity("--rate", text, "rate") for text in (down, up)]
     if min(rates) < 100_000:
         raise InputError(f"--rate {rate}: a line of less than 100kbit is too slow for what quell tune measures")

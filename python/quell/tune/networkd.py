@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from quell.framing import Framing
 from quell.tune.line import Line, Shaped
+from quell.tune.space import ISOLATION, TINS
 
 KINDS = ("cake", "fq_codel", "codel")
 """Disciplines whose options networkd has; its PIE and fq_pie have only a limit."""
@@ -14,8 +15,6 @@ KINDS = ("cake", "fq_codel", "codel")
 LACKS = frozenset({"ingress"})
 """What it has no words for."""
 
-_ISOLATION = ("flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate")
-_TINS = ("besteffort", "precedence", "diffserv3", "diffserv4", "diffserv8")
 _FLAGS = {
     "nat": "NAT=yes",
     "ack-filter": "AckFilter=yes",
@@ -95,9 +94,9 @@ def _cake(line: Line, words: list[str]) -> list[str]:
             lines.append(f"RTTSec={rest.pop(0)}")
         elif word in _FLAGS:
             lines.append(_FLAGS[word])
-        elif word in _ISOLATION:
+        elif word in ISOLATION:
             lines.append(f"FlowIsolationMode={word}")
-        elif word in _TINS:
+        elif word in TINS:
             lines.append(f"PriorityQueueingPreset={word}")
     return lines
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from quell.framing import Framing
 from quell.tune.line import Line, Shaped
+from quell.tune.space import ISOLATION, TINS
 
 KINDS = ("cake", "fq_codel", "codel", "pfifo")
 """Disciplines that it has with their options; its SFQ has none of those that are searched."""
@@ -17,8 +18,6 @@ LACKS = frozenset({"ingress"})
 """What it has no words for."""
 
 _NAME = "quell"
-_TINS = ("besteffort", "precedence", "diffserv3", "diffserv4", "diffserv8")
-_ISOLATION = ("flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate")
 _FILTERS = {"ack-filter": "filter", "ack-filter-aggressive": "aggressive"}
 _CODEL = {"target": "5ms", "interval": "100ms"}
 _DEFAULTS = {
@@ -70,8 +69,8 @@ def _cake(line: Line, shaped: Shaped, words: list[str]) -> str:
     options = {
         "bandwidth": _rate(shaped),
         "rtt": rtt,
-        "diffserv": next((word for word in rest if word in _TINS), "diffserv3"),
-        "flowmode": next((word for word in rest if word in _ISOLATION), "triple-isolate"),
+        "diffserv": next((word for word in rest if word in TINS), "diffserv3"),
+        "flowmode": next((word for word in rest if word in ISOLATION), "triple-isolate"),
         "nat": "yes" if "nat" in rest else "no",
         "ack-filter": next((_FILTERS[word] for word in rest if word in _FILTERS), "none"),
         "wash": "no",

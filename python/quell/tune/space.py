@@ -60,7 +60,10 @@ _RATES = (
     Option(RATE_DOWN, _SHARE, low=70.0, high=100.0, step=0.5, words=lambda _: "", ways="down"),
     Option(RATE_UP, _SHARE, low=70.0, high=100.0, step=0.5, words=lambda _: "", ways="up"),
 )
-_ISOLATION = Option(
+ISOLATION = ("flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate")
+TINS = ("besteffort", "precedence", "diffserv3", "diffserv4", "diffserv8")
+"""Words of cake that exclude each other."""
+_HOSTS = Option(
     "isolation", "triple-isolate", ("triple-isolate", "flows", "dual-dsthost"), words=str,
     # Hosts of the home receive the download and send the upload.
     words_up=lambda value: str(value).replace("dst", "src"),
@@ -77,7 +80,7 @@ _FLOWS = _number("quantum", 1514, 300, 6000)
 OPTIONS: dict[str, tuple[Option, ...]] = {
     "cake": (
         _number("rtt", 100, 5, 400, "ms"),
-        _ISOLATION,
+        _HOSTS,
         _chosen("tins", "diffserv3", "besteffort", "diffserv4"),
         _chosen("ack filter", "no-ack-filter", "ack-filter", "ack-filter-aggressive", ways="up"),
         _chosen("ingress", "egress", "ingress", ways="down"),
