@@ -21,7 +21,8 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build wheel deb pgo extras quell-live demo test msrv deny docs fuzz attack bench bench-peers bench-live fidelity version address \
+.PHONY: help build wheel deb pgo extras quell-live attach bpf demo test msrv deny docs fuzz miri mutants attack \
+  bench bench-peers bench-live fidelity version address \
   clean
 
 help: ## this list
@@ -45,6 +46,17 @@ extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, 
 	  $(if $(EXTRAS),$(addprefix --extra ,$(subst $(comma), ,$(EXTRAS))),--all-extras)
 
 quell-live: $(BIN)/quell-live ## quell live without Python, one static file: .venv/bin/quell-live (Linux)
+
+attach: $(BIN)/quell-attach ## the same with the loader of `quell attach`, in .venv/bin/quell-attach; needs libelf's and zlib's headers
+
+# Each object depends on its source and this compiler alone, byte for byte.
+BPF := crates/quell-qdisc/bpf
+bpf: ## the disciplines in BPF that `quell attach` loads, from their source in C (needs clang-22 and llvm-strip-22): crates/quell-live/bpf
+	for source in $(BPF)/*.bpf.c; do \
+	  object=$(or $(OUT),$(CURDIR)/crates/quell-live/bpf)/$$(basename $${source%.c}.o); \
+	  (cd $(BPF) && clang-22 -g -O2 -Wall -Werror -target bpf -mcpu=v3 -ffile-prefix-map=$(CURDIR)/$(BPF)=. -c $$(basename $$source) -o $$object); \
+	  llvm-strip-22 -g $$object; \
+	done
 
 deb: $(BIN)/quell-live ## a Debian package of quell-live for this architecture, in dist/
 	packaging/debian/build $(BIN)/quell-live dist
@@ -70,6 +82,18 @@ docs: .venv/quell.built .venv/dev.installed ## the site, in target/site: open ta
 
 fuzz: ## each fuzz target, or some, for a time: T=600 TARGETS="words header"
 	tools/fuzz $(or $(T),60) $(TARGETS)
+
+MIRI = cargo +nightly miri test --locked --target-dir target/miri
+miri: ## unsafe code outside quell-live and threads that share state, under Miri (installs nightly Rust)
+	rustup toolchain install --profile minimal --component miri --component rust-src nightly
+	RUSTFLAGS="-Ctarget-feature=+avx2,+fma" MIRIFLAGS="-Zmiri-disable-isolation" \
+	  $(MIRI) --package quell-qdisc --test policy -- a_file_of_torch integer_sums
+	MIRIFLAGS="-Zmiri-many-seeds=0..16 -Zmiri-disable-isolation" $(MIRI) --package quell-lab --lib -- team::
+
+mutants: ## mutation tests of quell-qdisc: one part in 60 or what SHARD=0/10 says (installs cargo-mutants into .cache/)
+	@[ -x .cache/cargo/bin/cargo-mutants ] || cargo install --quiet --locked --root .cache/cargo cargo-mutants
+	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH cargo mutants --gitignore true --package quell-qdisc --output target \
+	  --shard $(or $(SHARD),0/60) --sharding round-robin --timeout 300
 
 attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
 	$(BIN)/python tests/attack/attack.py
@@ -116,6 +140,11 @@ clean: ## removes what was built here
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
 	$(BIN)/python -m compileall -q python/quell
 	@touch $@
+
+$(BIN)/quell-attach: $(RUST_SOURCES) $(wildcard crates/quell-live/bpf/*.o)
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_STRIP=symbols \
+	  cargo build --release --locked --quiet --package quell-live --bin quell-live --features attach --target-dir target/attach
+	mkdir -p $(BIN); cp target/attach/release/quell-live $@
 
 # musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.
 $(BIN)/quell-live: $(RUST_SOURCES)

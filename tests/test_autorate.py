@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from typing import Any
 
 import pytest
 
-from quell import autorate
+from conftest import ROOT
+from quell import autorate, experiment
 from quell._core import InputError
 from quell.cli import compare
 from quell.dispatch import call
@@ -37,9 +40,45 @@ def test_the_bench_runs_every_loop_on_every_line_and_in_every_case(capsys: pytes
     assert by_name["docsis", "pace"]["up"]["utilisation"] > 0.6
 
 
+def test_ctrl_c_shows_the_draws_that_every_loop_has_finished(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All loops on one line, and one loop on the next."""
+    stream = experiment.stream
+
+    def interrupted(runs: list[Any], done: Any, **more: Any) -> None:
+        stream(runs[: len(autorate.LOOPS) + 1], done, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment, "stream", interrupted)
+    words = ["compare", "autorate", "--seeds", "1", "--duration", "31s", "--json"]
+    assert call([*words, "-"]) == 130
+    said = capsys.readouterr()
+    rows = json.loads(said.out)
+    assert {(row["line"], row["loop"]) for row in rows} == {("starlink", loop.name) for loop in autorate.LOOPS}
+    assert f"interrupted: {len(autorate.LOOPS)} runs are shown" in said.err
+
+
+def test_tables_fit_80_columns_and_no_name_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the longest figures, and marks of collapse."""
+    lines = [line.kind for line in autorate.LINES] + [case.name for case in autorate.CASES]
+    autorate.show([_result(loop.name, 1.0, 12345.0, line) for line in lines for loop in autorate.LOOPS], "heading")
+    rows = capsys.readouterr().out.splitlines()
+    for loop in autorate.LOOPS:
+        assert sum(f" {loop.name} ! " in row for row in rows) == len(lines) + 1
+    assert not [row for row in rows if len(row.rstrip()) > 80 and "ms" in row and "bar" not in row and ":" not in row]
+
+
+def test_interrupted_before_all_lines_are_whole_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    """Means over other lines would not compare."""
+    autorate.show([_result(loop.name, 0.9, 5.0) for loop in autorate.LOOPS], "heading")
+    said = capsys.readouterr().out
+    assert "lte" in said and "bar:" not in said and " all " not in said
+
+
 def test_no_line_of_the_bench_is_one_that_constants_were_chosen_by() -> None:
-    """crates/quell-qdisc/src/control/pace.rs names seeds 1 to 3."""
-    assert not set(autorate.SEEDS) & set(range(1, 4))
+    """crates/quell-qdisc/src/control/pace.rs names seeds 1 to 8."""
+    assert not set(autorate.SEEDS) & set(range(1, 9))
 
 
 def test_bars_are_half_of_the_lowest_delay_among_loops_that_use_80_percent() -> None:
@@ -92,3 +131,19 @@ def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, ob
     """Before anything runs."""
     with pytest.raises(InputError, match=message):
         compare("autorate", **options)  # type: ignore[arg-type]
+
+
+def test_the_search_of_constants_starts_from_those_that_are_shipped() -> None:
+    """`tools/pace.py` writes them as words."""
+    path = ROOT / "tools/pace.py"
+    spec = importlib.util.spec_from_file_location("search_of_pace", path)
+    assert spec is not None and spec.loader is not None
+    search = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(search)
+    base = experiment.load(autorate.NAME, duration="31s")
+    named = autorate.Loop("named", lambda _, way: search.words(way, search.SHIPPED[way]))
+    queues = [autorate.LOOPS[-1], named]
+    scenarios = [autorate.scenario_of(base, autorate.LINES[2], 1, loop) for loop in queues]
+    work = [(scenario, experiment.plan(scenario, [scenario.queue])[0]) for scenario in scenarios]
+    plain, by_words = experiment.run_each(work, lambda record: record)
+    assert plain["trace_hash"] == by_words["trace_hash"]

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from conftest import ROOT, Quell
+from conftest import QUELL, ROOT, Quell
 from quell import experiment, frame
 
 SHORT = ["--duration", "6s", "--warmup", "1s", "--seeds", "2", "--aqm", "pfifo", "--aqm", "fq_codel"]
@@ -338,6 +338,13 @@ def test_the_list_of_commands_is_theirs_and_fits_the_terminal(quell: Quell) -> N
         assert max(map(len, text.splitlines())) <= max(columns, 80)
 
 
+def test_help_is_the_same_in_every_folder(quell: Quell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for words in (["train", "--help"], ["compare", "--help"]):
+        here = subprocess.run([QUELL, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert quell(*words).stdout == here.stdout
+
+
 def test_help_needs_no_library(quell: Quell) -> None:
     seen = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "quell", "--help"], capture_output=True, text=True, check=True
@@ -345,6 +352,20 @@ def test_help_needs_no_library(quell: Quell) -> None:
     loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
     assert "quell.usage" in loaded
     assert not loaded & {"typer", "rich", "quell._core", "quell.cli", "polars"}
+
+
+def test_a_comparison_loads_only_what_it_uses(quell: Quell) -> None:
+    small = ("--duration", "1s", "--warmup", "0s", "--seeds", "1")
+    seen = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "quell", "compare", *small],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
+    assert {"quell.table", "rich.table"} <= loaded
+    idle = {"quell.autorate", "quell.capture", "quell.tc", "quell.papers", "rich.progress", "rich._emoji_codes"}
+    assert not loaded & {*idle, "statistics", "pydantic", "polars"}
 
 
 def test_a_command_does_not_load_the_others(quell: Quell) -> None:
@@ -366,6 +387,7 @@ def test_a_command_does_not_load_the_others(quell: Quell) -> None:
         "live",
         "watch",
         "steer",
+        "attach",
         "show",
     }
     assert not loaded & {*(f"quell.{name}" for name in others), "polars"}

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from conftest import QUELL
+from quell import dispatch
 
 
-def completed(line: str, folder: Path) -> list[str]:
+def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
+    """Ask as a shell's script asks; give the values, without what a shell shows beside them."""
     words = line.split(" ")
-    environment = os.environ | {
-        "_QUELL_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
+    asked = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    environment = os.environ | asked | {"_QUELL_COMPLETE": f"complete_{shell}"}
     done = subprocess.run([QUELL], cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
-    return done.stdout.split()
+    lines = done.stdout.strip().removeprefix("_arguments '*: :((").removesuffix("))'").splitlines()
+    if shell == "zsh":  # "value":"text" in each line, or _files where there is no value
+        return [re.split(r'(?<!\\)"', line)[1] for line in lines if line != "_files"]
+    return [line.split("\t")[0] for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -41,6 +52,20 @@ def completed(line: str, folder: Path) -> list[str]:
         ("quell compare my", ["my-links/", "my.toml"]),
         ("quell compare my-links/", ["my-links/one.toml"]),
         ("quell compare nosuch", []),
+        ("quell steer l", ["lo"]),
+        ("quell steer lo w", ["wqm"]),
+        ("quell steer lo wqm --with limit,r", ["limit,rate"]),
+        ("quell watch l", ["lo"]),
+        ("quell live --backend af_x", ["af_xdp"]),
+        ("quell shell --up-trace builtin:sleepy-", ["builtin:sleepy-up"]),
+        ("quell shell --scenario house", ["household"]),
+        ("quell evaluate wifi-h", ["wifi-house"]),
+        ("quell tune --for calls,b", ["calls,bulk"]),
+        ("quell tune --target op", ["openwrt"]),
+        ("quell tune --framing pppoa-v", ["pppoa-vcmux"]),
+        ("quell tune --queues cake,fq_c", ["cake,fq_codel"]),
+        ("quell sweep --over link.ra", ["link.rate="]),
+        ("quell train rl-", ["rl-aqm"]),
     ],
 )
 def test_values_are_completed(line: str, values: list[str], tmp_path: Path) -> None:
@@ -48,10 +73,68 @@ def test_values_are_completed(line: str, values: list[str], tmp_path: Path) -> N
     (tmp_path / "my.txt").touch()
     (tmp_path / "my-links").mkdir()
     (tmp_path / "my-links/one.toml").touch()
-    if "--dev" in line and not Path("/sys/class/net/lo").exists():
+    if {"--dev", "steer", "watch"} & set(line.split()) and not Path("/sys/class/net/lo").exists():
         pytest.skip("there is no /sys/class/net with an interface lo")
     found = completed(line, tmp_path)
     assert found == values
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("quell comp", ["compare"]),
+        ("quell compare --aqm fq_p", ["fq_pie"]),
+        ("quell compare wifi-h", ["wifi-house"]),
+        ("quell reproduce learnq", ["learnqueue"]),
+        ("quell compare nosuch", []),
+    ],
+)
+def test_other_shells_get_the_same_values(shell: str, line: str, values: list[str], tmp_path: Path) -> None:
+    assert completed(line, tmp_path, shell) == values
+
+
+def test_bashs_script_completes_in_bash(tmp_path: Path) -> None:
+    """The script that --install-completion writes, in a shell."""
+    if (bash := shutil.which("bash")) is None:
+        pytest.skip("bash is not installed")
+    environment = os.environ | {"PATH": f"{QUELL.parent}{os.pathsep}{os.environ['PATH']}"}
+    script = (
+        'eval "$(_QUELL_COMPLETE=source_bash quell)"\n'
+        "COMP_WORDS=(quell compare --aqm fq_p) COMP_CWORD=3\n"
+        'complete -p quell >&2; _quell_completion quell; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        [bash, "--norc", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "fq_pie\n", done.stderr
+    assert "_quell_completion quell" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str) -> None:
+    environment = os.environ | {"_QUELL_COMPLETE": f"source_{shell}"}
+    done = subprocess.run([QUELL], env=environment, capture_output=True, text=True, timeout=60)
+    assert f"_QUELL_COMPLETE=complete_{shell}" in done.stdout
+
+
+def test_every_option_with_known_values_completes_them() -> None:
+    """Queue words, interfaces, knobs and what else has a fixed set; other words are numbers, times and files."""
+
+    def options(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+        for child, other in getattr(command, "commands", {}).items():
+            yield from options(other, f"{name} {child}")
+        yield from ((name, parameter) for parameter in command.params)
+
+    fixed = {"WORDS", "KIND", "KNOB", "DEV", "[DEV]...", "DEV [PARENT] CONTROLLER", "CC", "KIND,KIND"}
+    chosen = ("aqm", "dev", "to", "target", "scenario", "trace", "up_trace", "flow")
+    left = []
+    for name, parameter in options(get_command(dispatch.app()), "quell"):
+        wants = parameter.metavar in fixed or (parameter.name in chosen and parameter.metavar in {"NAME", "FILE"})
+        wants &= name != "quell watch" or parameter.name != "to"  # a file to write
+        if wants and parameter._custom_shell_complete is None and not getattr(parameter, "hidden", False):
+            left.append(f"{name} {parameter.name}")
+    assert not left, " ".join(left)
 
 
 def test_options_of_a_queue_are_completed_behind_its_name() -> None:

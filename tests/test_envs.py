@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -331,6 +333,28 @@ def test_names_are_registered_whichever_is_imported_first() -> None:
     code = "import quell, sys; quell.scenario('home'); print('gymnasium' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n"
+
+
+def test_gymnasium_loads_no_plugins_so_a_bare_name_needs_an_import(tmp_path: Path) -> None:
+    """The day that this fails, Gymnasium loads plugins again, and pyproject.toml can have an entry point."""
+    info = tmp_path / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[gymnasium.envs]\n__root__ = plugin:register\n")
+    (tmp_path / "plugin.py").write_text("import quell.envs\n\ndef register() -> None:\n    pass\n")
+    code = """
+import importlib.metadata, gymnasium
+(found,) = importlib.metadata.entry_points(group="gymnasium.envs")
+try:
+    gymnasium.make("quell/RlAqm-v0")
+except gymnasium.error.NamespaceNotFound:
+    found.load()()
+    print(gymnasium.make("quell/RlAqm-v0").unwrapped)
+"""
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "RlAqmEnv" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["RlAqm", "LearnQueue", "Lfq"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -89,6 +90,22 @@ def test_packages_get_the_address_and_absolute_links(copy: Path) -> None:
     assert _tool(copy, "address", "host.example").returncode == 1
 
 
+def test_an_index_shows_readme_whole_with_its_pictures_and_links(copy: Path) -> None:
+    """Rendered by what PyPI renders descriptions with, as `twine check` does."""
+    from readme_renderer import markdown
+
+    _tool(copy, "address", "https://host.example/owner/quell")
+    warned = io.StringIO()
+    page = markdown.render((copy / "README.md").read_text("utf-8"), stream=warned)
+    assert page is not None and warned.getvalue() == ""
+    assert page.count("<img") == 2 and page.count("<table") == 1 and page.count("<pre") >= 6
+    for tag, target in re.findall(r'<(img|a)\b[^>]*?(?:src|href)="([^"]*)"', page):
+        assert target.startswith("https://host.example/") or (tag == "a" and target.startswith("#")), target
+        if target.startswith("https:"):  # what the address leads to is in the repository
+            path = re.sub(r"^https://host.example/owner/quell/[a-z]+/v[^/]+/", "", target).partition("#")[0]
+            assert (ROOT / path).exists(), target
+
+
 def test_the_repository_holds_no_address_of_its_own() -> None:
     for name in ("Cargo.toml", "pyproject.toml", "CITATION.cff"):
         assert not re.search(r"https?://", (ROOT / name).read_text("utf-8")), name
@@ -101,6 +118,7 @@ def test_metadata_names_every_python_that_the_workflow_tests() -> None:
         "matrix"
     ]
     assert set(matrix["python"]) <= named
+    assert project["authors"] and project["keywords"] and project["license"]
     assert min(named, key=lambda one: int(one.split(".")[1])) == project["requires-python"].removeprefix(">=")
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +59,74 @@ def test_the_site_has_the_playground_or_says_why_not(site: Path) -> None:
     built = (site / "playground/index.html").exists()
     assert built != ("Not built here: Rust has no library for wasm32-unknown-unknown" in text)
     assert built == ('href="playground/index.html"' in text)
+
+
+def test_notebooks_are_pages_with_their_pictures_and_can_be_downloaded(site: Path) -> None:
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        page = (site / f"notebooks/{path.stem}.html").read_text("utf-8")
+        assert f'href="{path.stem}.ipynb"' in page and (site / f"notebooks/{path.stem}.ipynb").exists()
+    assert (site / "notebooks/compare.html").read_text("utf-8").count('alt="what the cell draws"') == 2
+
+
+def test_the_gallery_opens_each_report_in_place(site: Path) -> None:
+    page = (site / "gallery.html").read_text("utf-8")
+    reports = re.findall(r'<iframe src="([^"]+)"', page)
+    assert len(reports) >= 6 and len(set(reports)) == len(reports)
+    for report in reports:
+        text = (site / report).read_text("utf-8")
+        # The command that the page names is the one that the report does.
+        command = report.removeprefix("gallery/").removesuffix(".html").replace("-", " ", 1)
+        assert "<svg" in text or "<script>" in text
+        assert f"quell {command}" in page
+
+
+def test_the_reference_has_every_key_of_records(site: Path) -> None:
+    from quell import Scenario, _core, experiment
+
+    page = (site / "reference/records.html").read_text("utf-8")
+    described = set(re.findall(r"<code>(\w+)</code></td>", page))
+
+    def keys(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            yield from value
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from keys(part)
+
+    for name, queue in (("household", "cake"), ("wifi-house", "wqm"), ("home", "pfifo")):
+        scenario = Scenario(name, duration="22s" if name == "household" else "2s")
+        work = experiment.plan(scenario, [_core.queue(queue)], series_bin_s=0.5)[:1]
+        record = experiment.run_jobs(scenario, work).records[0]
+        # Grades and scores have pages of their own; the rest of their keys is not in the record's source.
+        found = set(keys({key: value for key, value in record.items() if key not in ("aim", "qoo")}))
+        assert found - described == set(), name
+
+
+def test_the_reference_has_every_metric_that_grafana_and_alerts_ask_for(site: Path) -> None:
+    page = (site / "reference/metrics.html").read_text("utf-8")
+    described = set(re.findall(r"<code>(quell_\w+)</code>", page))
+    for path in sorted((ROOT / "packaging").glob("*/*")):
+        if path.suffix in (".json", ".yml") and path.parent.name in ("grafana", "prometheus"):
+            asked = set(re.findall(r"\bquell_[a-z_]+", path.read_text("utf-8")))
+            asked = {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked}
+            assert asked and asked - described == set(), path.name
+
+
+def test_the_reference_has_every_name_of_python(site: Path) -> None:
+    import quell
+
+    page = (site / "reference/python.html").read_text("utf-8")
+    for name in (*quell.__all__, "QueueVectorEnv", "VectorEnv", "Aqm"):
+        assert re.search(rf'<h3 id="[^"]*"><code>{name}</code>', page), name
+
+
+def test_a_report_of_the_gallery_draws_where_it_is_opened(site: Path, browser: Any) -> None:
+    browser.get((site / "gallery.html").as_uri())
+    browser.execute_script("document.querySelector('details').open = true")
+    frame = browser.execute_script("const e = document.querySelector('iframe'); e.scrollIntoView(); return e")
+    assert browser.execute_script("return arguments[0].clientHeight", frame) > 300
+    browser.switch_to.frame(frame)
+    deadline = time.monotonic() + 20
+    while not browser.execute_script("return document.querySelectorAll('#scatter path').length"):
+        assert time.monotonic() < deadline, "the report did not draw"
+        time.sleep(0.05)
+    browser.switch_to.default_content()

@@ -1,9 +1,10 @@
+import re
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from conftest import QUEUES, make_record
+from conftest import QUEUES, Quell, make_record
 from quell import frontier, stats, table
 from quell.experiment import Outcome
 
@@ -21,6 +22,15 @@ def test_table_fits_its_terminal(outcome: Outcome, width: int) -> None:
     console = Console(width=1000)
     laid_out = table.compare(rows, width)
     assert laid_out.__rich_measure__(console, console.options).maximum <= width
+
+
+def test_a_table_keeps_every_column_that_fits(outcome: Outcome) -> None:
+    rows = stats.summarise(outcome.records)
+    console = Console(width=1000)
+    whole = table.compare(rows, 1000)
+    needed = whole.__rich_measure__(console, console.options).maximum
+    assert len(table.compare(rows, needed).columns) == len(whole.columns)
+    assert len(table.compare(rows, needed - 1).columns) == len(whole.columns) - 1
 
 
 def test_hundred_columns_show_goodput_with_interval_and_three_sojourns(outcome: Outcome) -> None:
@@ -100,6 +110,61 @@ def test_a_narrow_terminal_keeps_the_flows_and_leaves_out_columns() -> None:
         assert "cubic 20 ms" in text
         assert "…" not in text
         assert last in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_columns_of_flows_without_room_are_named_below_them(width: int) -> None:
+    wide = table.flows(make_record("a"), 1000)
+    assert wide.caption is None
+    text = " ".join(render(table.flows(make_record("a"), width), width, color=False).split())
+    titles = [" ".join(str(column.header).split()) for column in wide.columns]
+    shown = {" ".join(str(c.header).split()) for c in table.flows(make_record("a"), width).columns}
+    left_out = [title for title in titles if title not in shown]
+    assert bool(left_out) == (width < 100)
+    if left_out:
+        assert f"No room in {width} columns for {', '.join(left_out)}: --json has all." in text
+
+
+def test_figures_of_applications_without_room_are_named_below_them(quell: Quell) -> None:
+    short = ("run", "household", "--duration", "22s", "--no-rpm")
+    done = quell(*short, columns=80)
+    assert "No room in 80 columns for freezes /min: --json has all." in " ".join(done.stdout.split())
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "freezes /min" not in " ".join(quell(*short, columns=120).stdout.split())
+
+
+def test_a_sweep_keeps_its_keys_and_names_the_columns_it_has_no_room_for(quell: Quell) -> None:
+    over = ("--over", "link.rate=5mbit,10mbit", "--over", "flow.rtt=20ms,40ms")
+    done = quell("sweep", "home", *over, "--seeds", "1", "--duration", "3s", columns=80)
+    assert done.returncode == 0, done.stderr
+    assert " link.rate   flow.rtt   queue " in done.stdout
+    assert "No room in 80 columns for sojourn mean ms: --json has all." in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_piped_output_explains_each_mark_that_it_has_and_no_other(quell: Quell) -> None:
+    """A legend belongs to a mark in the table above it, and each mark has one."""
+    home = ("home", "--seeds", "1", "--duration", "3s")
+    commands = {
+        "compare": ("compare", *home, "--aqm", "pfifo", "--aqm", "codel"),
+        "alone": ("compare", *home, "--aqm", "codel"),
+        "run": ("run", "home", "--duration", "3s"),
+        "optimum": ("optimum", *home, "--values", "4,64"),
+        "sweep": ("sweep", *home, "--over", "link.rate=5mbit,10mbit"),
+    }
+    for name, words in commands.items():
+        for columns in (80, 100):
+            done = quell(*words, columns=columns)
+            assert done.returncode == 0, done.stderr
+            lines = done.stdout.splitlines()
+            # Below the last row stands the legend.
+            last = max(k for k, line in enumerate(lines) if re.search(r"\d\.\d+ +\d", line))
+            above, below = "\n".join(lines[: last + 1]), "\n".join(lines[last + 1 :])
+            for mark in ("◆", "▶"):
+                assert (mark in above) == (mark in below), (name, columns, mark)
+            assert "best of its column" not in below, name
+            for word in ("sojourn", "RPM", "±"):
+                assert word in above or word not in below.split("No room")[0], (name, word)
 
 
 def test_data_that_only_go_up_have_the_columns_of_the_way_up() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,8 @@ def trained(rl_aqm: Any, tmp_path: Path) -> Trained:
 def curve(model: Path) -> Any:
     import polars as pl
 
-    return pl.read_parquet(model.with_name(f"{model.stem}-checkpoints") / "curve.parquet")
+    # In one read: polars opens a path several times, and a training may rename a new file to it in between.
+    return pl.read_parquet(BytesIO((model.with_name(f"{model.stem}-checkpoints") / "curve.parquet").read_bytes()))
 
 
 def weights(model: Path) -> list[list[float]]:

@@ -98,12 +98,16 @@ def test_a_step_changes_what_is_learned_and_keeps_it_in_range(hush: Any, tmp_pat
 def test_the_cost_rises_with_delay_loss_and_unfairness_and_steeply_with_lost_goodput(hush: Any) -> None:
     bar = links.Bar(10.0, 10.0, 0.01, 1.0, 1.0)
     half = hush.cost(run(10.0, 5.0), bar)
-    assert half == pytest.approx(math.log(0.5))
+    # The edges of a win at g = 1 and 0.98, and at p = 0.5: 1 / (1 + e^-2.5), 1 / (1 + e^2.5), 1 / (1 + 2^(-1 / 0.15)).
+    enough, too_little, short = 0.924142, 0.075858, 0.990254
+    assert half == pytest.approx(math.log(0.5) + 1.5 * (1 - enough * short), abs=1e-5)
     assert hush.cost(run(10.0, 5.0, 0.01, 0.99), bar) == half
-    assert hush.cost(run(10.0, 1.0), bar) == pytest.approx(-1.2)
-    assert hush.cost(run(9.8, 5.0), bar) == pytest.approx(half + 80 * math.log(0.996 / 0.98))
+    assert hush.cost(run(10.0, 1.0), bar) == pytest.approx(-0.9 + 1.5 * (1 - enough), abs=1e-5)
+    lost = 100 * math.log(0.997 / 0.98) + 1.5 * (enough - too_little) * short
+    assert hush.cost(run(9.8, 5.0), bar) == pytest.approx(half + lost, abs=1e-5)
+    assert hush.cost(run(1.0, 50.0), bar) == pytest.approx(math.log(5) + 6 + 1.5, abs=1e-5)
     assert hush.cost(run(10.0, 5.0, 0.11), bar) == pytest.approx(half + 0.3)
-    assert hush.cost(run(10.0, 5.0, jain=0.49), bar) == pytest.approx(half + 1.0)
+    assert hush.cost(run(10.0, 5.0, jain=0.49), bar) == pytest.approx(half + 2.0)
 
 
 @pytest.fixture
@@ -115,6 +119,7 @@ def ablation(hush: Any) -> Any:
 
 def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(hush: Any, ablation: Any) -> None:
     whole, drawn = hush.shipped(), links.draw(5, 3)
+    whole["hold"][4] = 0.0
     # As if a constant were all that there is: the settings' level is the constant's, less 1 without the idle share.
     level = dict.fromkeys(ablation.SETTINGS, 0.0)
 

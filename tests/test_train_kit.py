@@ -177,12 +177,23 @@ def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    train(tmp_path / "model.safetensors", 5, tensorboard=tmp_path / "events")
-    events = EventAccumulator(str(tmp_path / "events"))
+    def steps(run: str) -> list[int]:
+        events = EventAccumulator(str(folder / run))
+        events.Reload()
+        assert events.Tags()["scalars"] == ["loss"]
+        return [e.step for e in events.Scalars("loss")]
+
+    folder, model = tmp_path / "events", tmp_path / "model.safetensors"
+    train(model, 5, tensorboard=folder)
+    events = EventAccumulator(str(folder / "model"))
     events.Reload()
-    assert events.Tags()["scalars"] == ["loss"]
     got = [(e.step, pytest.approx(e.value)) for e in events.Scalars("loss")]
-    assert got == list(zip(range(5), curve(tmp_path / "model.safetensors")["loss"], strict=True))
+    assert got == list(zip(range(5), curve(model)["loss"], strict=True))
+    # TensorBoard names a run after its folder: the model's name, and a number for one that began anew.
+    train(model, 3, tensorboard=folder)
+    train(model, 6, tensorboard=folder, resume=True)
+    assert {path.name for path in folder.iterdir()} == {"model", "model-2"}
+    assert (steps("model"), steps("model-2")) == ([*range(5)], [*range(6)])
 
 
 def test_without_tensorboard_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("html", type=pathlib.Path)
+    parser.add_argument("html", help="a file, or http://...")
     parser.add_argument("png", type=pathlib.Path)
     parser.add_argument("--width", type=int, default=1180)
     parser.add_argument("--height", type=int, default=2330, help="0: the whole page")
@@ -42,7 +42,8 @@ def main():
             scheme = {"name": "prefers-color-scheme", "value": "dark" if args.dark else "light"}
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-            driver.get(args.html.resolve().as_uri())
+            is_address = args.html.startswith("http://")
+            driver.get(args.html if is_address else pathlib.Path(args.html).resolve().as_uri())
             time.sleep(args.wait)
             whole = driver.execute_script("return document.documentElement.scrollHeight")
             clip = {"x": 0, "y": 0, "width": args.width, "height": min(args.height or whole, whole), "scale": 1}

@@ -6,14 +6,21 @@
 Links that lead out of docs/ get a copy of the file beside the pages, so that the site opens from a folder, whole.
 """
 
+import base64
 import contextlib
 import io
+import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
+import subprocess
+import sys
+import tempfile
 
 import playground as playgrounds
+import reference
 from quell import _core, cli, dispatch, envs, experiment, usage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -28,6 +35,8 @@ def place(path):
     name = path.relative_to(ROOT).as_posix()
     if name in ROOTED:
         return PAGES / ROOTED[name]
+    if path.suffix == ".ipynb":
+        return PAGES / "notebooks" / f"{path.stem}.md"
     if path.is_relative_to(ROOT / "docs"):
         return PAGES / path.relative_to(ROOT / "docs")
     # Not as .md, .html or .py, of which the builder or a browser would make something else.
@@ -77,15 +86,6 @@ def printed(*words):
     return "\n".join(line.rstrip() for line in console.getvalue().splitlines()).strip("\n")
 
 
-def cell(text):
-    return str(text).replace("|", "\\|").replace("<", "&lt;") or " "
-
-
-def table(titles, rows):
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join("| " + " | ".join(cell(part) for part in line) + " |" for line in lines) + "\n"
-
-
 def commands():
     text = "# Every command\n\nWhat `quell COMMAND --help` prints.\n\n"
     text += f"```text\n{usage.text(80).strip()}\n```\n"
@@ -107,7 +107,7 @@ def queues():
         rows = [(f"`{option['name']} {option['value']}`".replace(" `", "`"), option["default"], option["meaning"])
                 for option in kind["options"]]
         if rows:
-            text += table(("option", "default", "meaning"), rows)
+            text += reference.table(("option", "default", "meaning"), rows)
     return text
 
 
@@ -120,7 +120,67 @@ def scenarios():
 
 def readings():
     text = "# Readings of environments\n\nWhat `observe` of an [environment](../environments.md) takes and `info` holds.\n\n"
-    return text + table(("reading", "meaning"), [(f"`{name}`", about) for name, about in envs.READINGS.items()])
+    return text + reference.table(("reading", "meaning"), [(f"`{name}`", about) for name, about in envs.READINGS.items()])
+
+
+def notebook(path):
+    """Write a notebook as a page, with a copy to download."""
+    here = place(path)
+    here.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, here.with_suffix(".ipynb"))
+    parts = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(linked(source, path, here))
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if picture := data.get("image/png"):
+                file = here.with_name(f"{here.stem}-{len(parts)}.png")
+                file.write_bytes(base64.b64decode(picture))
+                parts.append(f"![what the cell draws]({file.name})")
+            elif text := "".join(output.get("text") or data.get("text/plain", "")):
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    title, _, rest = parts[0].partition("\n")
+    load = f"[Download this notebook]({here.stem}.ipynb) and open it with Jupyter. Below each cell is what it printed."
+    here.write_text("\n\n".join([title, load, rest.strip(), *parts[1:]]) + "\n", "utf-8")
+
+
+GALLERY = {
+    "A home with everything on at once": "compare household --aqm pfifo --aqm fq_codel --aqm cake --seeds 1 --duration 40s",
+    "A cellular link": "compare lte --aqm pfifo --aqm codel --aqm fq_codel --aqm pie --aqm hush --seeds 2 --duration 30s",
+    "Wi-Fi with fast and slow stations": "compare wifi-house --aqm pfifo --aqm fq_codel --aqm wqm --seeds 1 --duration 12s",
+    "One queue in detail": "run home --aqm 'pie target 15ms' --duration 30s",
+    "A constant limit, swept": "optimum home --seeds 1 --duration 10s",
+    "A paper beside its measurements, in the quick version": "reproduce wqm --quick",
+}
+"""Reports by their titles, and the commands that make them."""
+
+
+def gallery():
+    """Make the reports of the gallery; give its page, in which each opens in place."""
+    text = "# Gallery\n\nReports as `--html` writes them, one file each. Click to open one here; each has its command.\n"
+    (PAGES / "gallery").mkdir(exist_ok=True)
+    for title, command in GALLERY.items():
+        words = shlex.split(command)
+        file = f"gallery/{words[0]}-{words[1]}.html"
+        program = str(pathlib.Path(sys.executable).with_name("quell"))
+        # By its name alone, which the report prints as its command.
+        environment = os.environ | {"PATH": f"{pathlib.Path(program).parent}{os.pathsep}{os.environ['PATH']}"}
+        with tempfile.TemporaryDirectory() as folder:
+            run = ["quell", *words, "--html", "report.html"]
+            done = subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(f"site: quell {command}: {done.stderr}")
+            shutil.copyfile(pathlib.Path(folder, "report.html"), PAGES / file)
+        text += (
+            f'\n## {title}\n\n```text\nquell {command} --html report.html\n```\n\n<details><summary>Open the report</summary>'
+            f'<iframe src="{file}" title="{title}" loading="lazy" style="width: 100%; height: 80vh; border: 0"></iframe></details>\n\n'
+            f"[On a page of its own]({file})\n"
+        )
+    return text
 
 
 def playground():
@@ -138,10 +198,15 @@ def main():
     shutil.rmtree(PAGES, ignore_errors=True)
     for source in [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ROOTED)]:
         write(source, place(source))
-    for name, text in {"commands": commands, "queues": queues, "scenarios": scenarios, "readings": readings}.items():
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        notebook(path)
+    own = {"commands": commands, "queues": queues, "scenarios": scenarios, "readings": readings}
+    read = {"records": reference.records, "metrics": reference.metrics, "python": reference.python}
+    for name, text in (own | read).items():
         page = PAGES / "reference" / f"{name}.md"
         page.parent.mkdir(exist_ok=True)
         page.write_text(text(), "utf-8")
+    (PAGES / "gallery.md").write_text(gallery(), "utf-8")
     playground()
 
 

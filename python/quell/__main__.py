@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -15,12 +16,17 @@ def main() -> None:
     words = sys.argv[1:]
     try:
         # A shell that asks for completions gives no arguments; what it asks is in the environment.
-        if words in ([], ["-h"], ["--help"]) and "_QUELL_COMPLETE" not in os.environ:
+        if "_QUELL_COMPLETE" in os.environ:
+            # A shell reads a line for each value: typer must not wrap the text beside it.
+            os.environ["TERMINAL_WIDTH"] = "1000"
+        elif words in ([], ["-h"], ["--help"]):
             from quell import usage
 
             sys.stdout.write(usage.text())
             sys.stdout.flush()
             return
+        # What modules make while they load stays, so there is little to collect for long.
+        gc.set_threshold(100_000)
         from quell.dispatch import call
         from quell.output import write_anywhere
 

@@ -86,11 +86,14 @@ def live(
     no_fail_open: bool | None = None,
     tunnels: bool | None = None,
     cpu: str | None = None,
+    autorate: bool | None = None,
+    reflector: list[str] | None = None,
     config: str | PathLike[str] | None = None,
     dry_run: bool = False,
     duration: str | None = None,
     restore: bool = False,
     quiet: bool = False,
+    view: bool = False,
 ) -> None:
     """Manage an interface until SIGTERM, Ctrl-C or the end of the time, as `quell live` with these options. Linux only.
 
@@ -125,6 +128,7 @@ def steer(
     words: Sequence[str],
     *,
     knobs: str | None = None,
+    reflectors: list[str] = ...,
     ecn: bool = False,
     every: str | None = None,
     rate: str | None = None,
@@ -143,6 +147,27 @@ def steer(
     With `restore`, bring back what killed processes left on the devices that `words` names. Linux only. To be called
     by the main thread. Raises InputError.
     """
+
+def attached_left() -> list[Path]:
+    """Give the state files of `quell attach` in this network namespace. Linux only."""
+
+def attach(
+    dev: str,
+    name: str | None = None,
+    *,
+    rate: str | None = None,
+    limit: int | None = None,
+    replace: bool = False,
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Attach a discipline to a device as `quell attach`; without a name, print what is attached. Linux only.
+
+    Raises InputError.
+    """
+
+def detach(devices: Sequence[str], *, quiet: bool = False) -> None:
+    """Take away what is attached to these devices, and bring back what was before. Linux only. Raises InputError."""
 
 def watch(
     devices: Sequence[str],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from rich import box
@@ -14,9 +13,10 @@ from rich.text import Text
 
 from quell import experiment
 from quell._core import InputError, Scenario
-from quell.dispatch import OK
+from quell.dispatch import INTERRUPTED, OK
 from quell.executor import executor
 from quell.output import Targets, bar, err, out
+from quell.stats import mean
 
 NAME = "autorate"
 OURS = "pace"
@@ -187,18 +187,35 @@ def plan(base: Scenario, seeds: Sequence[int]) -> list[tuple[Scenario, Loop, str
     return lines + cases
 
 
-def run(base: Scenario, seeds: Sequence[int] = SEEDS, *, threads: int = 0, ray: str | None = None) -> list[Result]:
-    """Run the bench. Raises KeyboardInterrupt on Ctrl-C."""
+def run(
+    base: Scenario, seeds: Sequence[int] = SEEDS, *, threads: int = 0, ray: str | None = None
+) -> tuple[list[Result], bool]:
+    """Run the bench; return the results and whether Ctrl-C ended it: then they are of draws that all loops finished."""
     runs = plan(base, seeds)
     work = [(scenario, experiment.plan(scenario, [scenario.queue])[0]) for scenario, *_ in runs]
+    finished: dict[int, Result] = {}
+    interrupted = False
     with executor(ray) as on, bar("Simulating", len(work), "runs") as update:
-        records = experiment.run_each(
-            work, lambda record: record, threads=threads, on_done=lambda done: update(done, ""), on=on
-        )
-    return [
-        measure(record, loop.name, line, loaded, seed)
-        for record, (_, loop, line, loaded, seed) in zip(records, runs, strict=True)
-    ]
+
+        def done(index: int, record: dict[str, Any]) -> None:
+            _, loop, line, loaded, seed = runs[index]
+            finished[index] = measure(record, loop.name, line, loaded, seed)
+            update(len(finished), "")
+
+        try:
+            experiment.stream(work, done, threads=threads, on=on)
+        except KeyboardInterrupt:
+            interrupted = True
+    return whole([finished[index] for index in sorted(finished)]), interrupted
+
+
+def whole(results: Sequence[Result]) -> list[Result]:
+    """Leave out draws of lines and cases that some loop has not finished: means of others would not compare."""
+    loops = {loop.name for loop in LOOPS}
+    had: dict[tuple[str, int], set[str]] = {}
+    for r in results:
+        had.setdefault((r.line, r.seed), set()).add(r.loop)
+    return [r for r in results if had[r.line, r.seed] == loops]
 
 
 @dataclass(frozen=True)
@@ -227,7 +244,7 @@ class Verdict:
 def means(results: Sequence[Result], loop: str, direction: str) -> tuple[float, float]:
     """Return a loop's mean utilisation and mean p95 of the added delay on all lines."""
     own = [r for r in results if r.loop == loop]
-    return fmean(r.utilisation[direction] for r in own), fmean(r.added_ms[direction] for r in own)
+    return mean([r.utilisation[direction] for r in own]), mean([r.added_ms[direction] for r in own])
 
 
 def verdicts(results: Sequence[Result]) -> list[Verdict]:
@@ -248,11 +265,11 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 def _table(results: Sequence[Result], names: Sequence[str], first: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(first)
-    table.add_column("loop")
+    table.add_column(first, no_wrap=True)
+    table.add_column("loop", no_wrap=True)
     for way in DIRECTIONS:
-        table.add_column(f"{way}: used", justify="right")
-        table.add_column("p95 added", justify="right")
+        table.add_column(f"{way}:\nused", justify="right")
+        table.add_column("p95\nadded", justify="right")
     for name in names:
         for i, loop in enumerate(LOOPS):
             own = [r for r in results if r.loop == loop.name and name in (r.line, "all")]
@@ -271,17 +288,22 @@ def _table(results: Sequence[Result], names: Sequence[str], first: str) -> Table
 
 def show(results: Sequence[Result], heading: str) -> None:
     """Print the tables and the verdicts."""
+    there = {r.line for r in results}
     kinds = [line.kind for line in LINES]
+    lines = [kind for kind in kinds if kind in there]
+    cases = [case.name for case in CASES if case.name in there]
     on_lines = [r for r in results if r.line in kinds]
     out.print(Text.assemble((NAME, "bold"), (f"  {heading}", "dim")), soft_wrap=True)
-    out.print(_table(on_lines, [*kinds, "all"], "line"))
-    out.print(_table([r for r in results if r.line not in kinds], [case.name for case in CASES], "case"))
+    if lines:
+        out.print(_table(on_lines, [*lines, "all"] if lines == kinds else lines, "line"))
+    if cases:
+        out.print(_table([r for r in results if r.line not in kinds], cases, "case"))
     out.print(
         f"used: share of what the line offered; p95 added: delay of a call's packets beyond the base, 95th percentile; "
         f"!: a loaded direction used below {COLLAPSE_UTILISATION:.0%} or added above {COLLAPSE_MS:.0f} ms in some run",
         style="dim",
     )
-    for verdict in verdicts(results):
+    for verdict in verdicts(results) if lines == kinds else ():
         out.print(f"{OURS} {verdict.text()}")
 
 
@@ -295,12 +317,16 @@ def compare(*, seeds: str | None, jobs: int, ray: str | None, duration: str | No
     if not 1 <= count <= 100:
         raise InputError(f"--seeds: '{seeds}' is no number from 1 to 100")
     drawn = range(SEEDS[0], SEEDS[0] + count)
-    results = run(base, drawn, threads=jobs, ray=ray)
-    targets.write_json([result.plain() for result in results])
-    if not targets.quiet:
+    results, interrupted = run(base, drawn, threads=jobs, ray=ray)
+    if results:
+        targets.write_json([result.plain() for result in results])
+    if results and not targets.quiet:
         about = (
             f"{base.duration_s:g} s, the first {base.warmup_s:g} s left out; lines of seeds {drawn[0]} to {drawn[-1]}"
         )
         show(results, about)
+    if interrupted:
+        err.print(f"quell: interrupted: {len(results)} runs are shown, of the lines that every loop has finished")
+        return INTERRUPTED
     err.print(f"{len(results)} runs", style="dim")
     return OK

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from quell import _core, autorate, complete, experiment, files, names, stats, table
+from quell import _core, complete, experiment, files, names, stats, table
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.dispatch import INTERRUPTED, OK
@@ -177,7 +177,9 @@ def compare(
         "--csv": csv, "--flent": flent, "--series": series, "--aqm": aqm, "--rate": rate, "--rtt": rtt,
         "--trace": trace, "--tc": tc, "--flow": flow, "--ecn": ecn,
     }  # fmt: skip
-    if file == autorate.NAME:
+    if file == "autorate":
+        from quell import autorate
+
         if refused := [name for name, value in others.items() if value]:
             raise InputError(
                 f"{refused[0]}: not with quell compare autorate, which has lines and loops of its own; "
@@ -295,6 +297,7 @@ def run(
                 out.print(table.tins(tins, title))
         if wifi := outcome.records[0].get("wifi"):
             out.print(table.cell(wifi))
+        out.print(table.legend(rows, out.width, styled=out.is_terminal))
     targets.write(outcome, single=True, series=series is not None)
     return _status(outcome)
 
@@ -326,7 +329,10 @@ def optimum(
         ),
     ] = "power",
     cc: Annotated[
-        str | None, typer.Option(metavar="CC", help="Short for one --flow with this congestion control.")
+        str | None,
+        typer.Option(
+            metavar="CC", help="Short for one --flow with this congestion control.", autocompletion=complete.flows
+        ),
     ] = None,
     seeds: Seeds = None,
     jobs: Jobs = 0,
@@ -360,7 +366,7 @@ def optimum(
     if not targets.quiet:
         _heading(scenario, max((p.row.runs for p in points), default=0))
         out.print(table.frontier(points, reward))
-        out.print(f"[dim]reward {reward}: {frontier.REWARDS[reward][1]}; ▶ its best[/dim]")
+        out.print(f"[dim]reward {reward}: {frontier.REWARDS[reward][1]}; ▶ its best, ◆ others on the front[/dim]")
     targets.write(outcome, json=[p.plain() for p in points])
     return _status(outcome)
 
@@ -372,7 +378,8 @@ def optimum(
 def sweep(
     file: File = None,
     over: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Key and its values; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="Key and its values; repeatable.", autocompletion=complete.keys),
     ] = None,
     aqm: Annotated[
         list[str] | None,
@@ -410,7 +417,7 @@ def sweep(
         found = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
     if not targets.quiet:
         _heading(scenario, len(found) // max(1, len({(*map(str, p.values()), r["queue"]) for p, r in found})), values)
-        out.print(table.sweep(found))
+        out.print(table.sweep(found, out.width))
     targets.write_json([{"over": point, **record} for point, record in found], indent=None)
     if parquet is not None or csv is not None:
         from quell import frame

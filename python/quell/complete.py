@@ -1,4 +1,4 @@
-"""Values that shells complete: queue words, scenarios, papers, congestion controls, interfaces."""
+"""Values that shells complete: queue words, scenarios, papers, congestion controls, knobs, interfaces."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from quell import _core, experiment, papers
+import typer
+
+from quell import _core, experiment
 
 Completions = list[tuple[str, str]]
 """Each value with what a shell shows beside it."""
+_CONTROLLERS = (
+    ("wqm", "sets a limit"), ("learnqueue", "sets a limit"), ("fixed", "sets a limit or drops"),
+    ("rlaqm", "drops, with clsact"), ("pace", "sets a rate"), ("pie", "drops, with clsact"),
+    ("cake_autorate", "sets a rate"), ("sqm_autorate", "sets a rate"), ("-", "lines on standard input"),
+)  # fmt: skip
 
 
 def _starting(values: Iterable[tuple[str, str]], with_: str) -> Completions:
@@ -82,6 +89,8 @@ def flows(incomplete: str) -> list[str]:
 
 def known_papers(incomplete: str) -> Completions:
     """Complete the name of a paper."""
+    from quell import papers
+
     return _starting(((name, "") for name in papers.MODULES), incomplete)
 
 
@@ -90,6 +99,43 @@ def interfaces(incomplete: str) -> Completions:
     devices = Path("/sys/class/net")
     names = sorted(path.name for path in devices.iterdir()) if devices.is_dir() else []
     return _starting(((name, "") for name in names), incomplete)
+
+
+def interface_or_controller(ctx: typer.Context, incomplete: str) -> Completions:
+    """Complete the words of `quell steer`: an interface first, then what turns its knobs."""
+    return _starting(_CONTROLLERS, incomplete) if ctx.params.get("words") else interfaces(incomplete)
+
+
+def keys(incomplete: str) -> Completions:
+    """Complete a key of a scenario's tables, as `quell sweep --over` takes it."""
+    tables = json.loads(_core.scenario_schema())["$defs"]
+    named = (("link", "link"), ("link.up", "link.up"), ("flow", "flow"))
+    known = (
+        (f"{name}.{key}=", about.get("description", ""))
+        for name, table in named
+        for key, about in tables[table]["properties"].items()
+        if key != "up"
+    )
+    return _starting(known, incomplete)
+
+
+def framings(incomplete: str) -> Completions:
+    """Complete words of a line's framing, as `cake` has them."""
+    cake = next(kind for kind in experiment.known_queues() if kind["name"] == "cake")
+    known = _named(option for option in cake["options"] if {"docsis", "atm"} & set(option["name"].split("|")))
+    before, space, last = incomplete.rpartition(" ")
+    return [(f"{before}{space}{word}", about) for word, about in _starting(known, last)]
+
+
+def listed(*values: str) -> Callable[[str], list[str]]:
+    """Complete the last of several words with commas between them."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        given = before.split(",")
+        return [f"{before}{comma}{value}" for value in values if value.startswith(last) and value not in given]
+
+    return complete
 
 
 def one_of(*values: str) -> Callable[[str], list[str]]:

@@ -25,7 +25,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full or fails."""
 _HOMES = {
     "reproduce": "papers.cli", "evaluate": "evaluation.cli", "tune": "tune.cli", "train": "train.cli", "shell": "shell",
-    "doctor": "doctor", "live": "live", "watch": "watch", "steer": "steer", "show": "show",
+    "doctor": "doctor", "live": "live", "watch": "watch", "steer": "steer", "attach": "attach",
+    "detach": "attach", "show": "show",
 }  # fmt: skip
 """Modules of the commands that are not in `quell.cli`."""
 NAMES = [name for group in usage.COMMANDS.values() for name in group]
@@ -128,7 +129,8 @@ def _call(arguments: Sequence[str]) -> int:
     arguments = with_port(arguments)
     try:
         first = arguments[:1]
-        program = app(first if first and first[0] in NAMES else NAMES)
+        named = [name for name in first if name in NAMES]
+        program = app(named if named or first == ["--version"] else NAMES)
         status = program(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
     except InputError as error:
         err.print(f"quell: {one_line(str(error))}", markup=False, soft_wrap=True)

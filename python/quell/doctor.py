@@ -21,7 +21,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from quell import _core, kernel
+from quell import _core, complete, kernel
 from quell._core import InputError
 from quell.finding import Finding
 from quell.options import Json
@@ -43,7 +43,9 @@ _HOLDS = {"htb", "tbf", "hfsc", "cake", "netem", "cbs", "etf", "taprio"}
 
 
 def doctor(
-    dev: Annotated[str | None, typer.Option(metavar="NAME", help="Also check this interface.")] = None,
+    dev: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Also check this interface.", autocompletion=complete.interfaces)
+    ] = None,
     json: Json = None,
 ) -> int:
     """Check what live, shell and steer need, and name the remedy for what is missing. Changes nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from quell import _core, capture, flent, notes, shortcuts, tc
+from quell import _core, flent, notes, shortcuts
 from quell._core import Scenario
 from quell.executor import HERE, Executor
 from quell.names import check_keywords
@@ -40,17 +39,22 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
     check_keywords(load, Overrides, overrides)
     given = shortcuts.plain(overrides)
     text, file = "", None
-    pasted = tc.read(tc.source(given.pop("tc"))) if given.get("tc") else None
-    given.pop("tc", None)
-    if pasted is not None:
+    lines = given.pop("tc", None)
+    if lines:
+        from quell import tc
+
+        pasted = tc.read(tc.source(lines))
         tc.shortcuts(pasted, given, bare=source is None)
     found: Scenario | None = None
     if isinstance(source, Scenario):
         found = source
     elif source is not None and flent.is_flent(source):
         found = flent.Measured.load(source).scenario()
-    elif source is not None and capture.is_capture(source):
-        found = capture.Seen.load(source).scenario()
+    elif source is not None and "." in str(source):
+        from quell import capture
+
+        if capture.is_capture(source):
+            found = capture.Seen.load(source).scenario()
     if found is not None:
         scenario = Scenario(found, **given) if given else found
     elif isinstance(source, str) and _is_toml(source):
@@ -59,7 +63,7 @@ def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overri
         file = None if source is None else str(source)
         scenario = Scenario(file, **given)
     notes.warn(text, file, given)
-    return scenario if pasted is None else tc.applied(pasted, scenario)
+    return tc.applied(pasted, scenario) if lines else scenario
 
 
 def _is_toml(source: str) -> bool:
@@ -87,6 +91,8 @@ def _rate(link: Mapping[str, Any]) -> str:
 
 def fingerprint(scenario: Scenario) -> str:
     """Hash what a scenario says, but for its name, its seeds and the bottleneck's queue, which records name."""
+    import hashlib  # loads OpenSSL, 4 MB
+
     plain = tomllib.loads(scenario.toml())
     for key in ("name", "seed", "seeds"):
         plain.pop(key, None)

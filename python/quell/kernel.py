@@ -112,7 +112,7 @@ def _jit() -> Finding:
 def _disciplines(btf: bool) -> Finding:
     check, needs = "struct_ops", "Linux 6.16 with CONFIG_NET_SCH_BPF"
     if _release() < _QDISC_BPF:
-        return Finding(check, "warn", f"queue disciplines in BPF need {needs}; nothing in quell needs them")
+        return Finding(check, "warn", f"queue disciplines in BPF need {needs}; quell attach needs them")
     if not btf:
         return Finding(check, "warn", "queue disciplines in BPF need BTF", "a kernel with CONFIG_DEBUG_INFO_BTF")
     try:
@@ -122,4 +122,4 @@ def _disciplines(btf: bool) -> Finding:
         has = b"bpf_struct_ops_Qdisc_ops\0" in _BTF.read_bytes()
     if has:
         return Finding(check, "ok", "queue disciplines in BPF can be loaded")
-    return Finding(check, "warn", f"queue disciplines in BPF need {needs}; nothing in quell needs them")
+    return Finding(check, "warn", f"queue disciplines in BPF need {needs}; quell attach needs them")

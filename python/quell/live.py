@@ -16,6 +16,7 @@ EXAMPLES = (
     "Examples:\n\n"
     "  sudo quell live --dev eth0 --rate 18mbit --aqm fq_codel\n\n"
     "  sudo quell live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100\n\n"
+    "  sudo quell live --dev eth0 --autorate --reflector 192.0.2.1 --reflector 192.0.2.2\n\n"
     "  sudo quell live --config /etc/quell/live.toml\n\n"
     "  sudo quell live --dev eth0 --rate 18mbit --dry-run --duration 60s\n\n"
     "  sudo quell live --restore"
@@ -44,6 +45,21 @@ def live(
             metavar="WORDS", help="Queue of ingress traffic. Default: as --aqm.", autocompletion=complete.words
         ),
     ] = None,
+    autorate: Annotated[
+        bool | None,
+        typer.Option(
+            "--autorate",
+            help="Both directions, at rates that a loop sets by the delay of reflectors' answers. --aqm is then pace "
+            "(default), cake_autorate or sqm_autorate; --rate and --ingress are where pace starts.",
+        ),
+    ] = None,
+    reflector: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDR",
+            help="With --autorate: a host behind the line that is asked some 5 times a second; repeat for more.",
+        ),
+    ] = None,
     overhead: Annotated[
         int | None, typer.Option(metavar="BYTES", min=0, max=1000, help="Link-layer bytes per packet. Default: 14.")
     ] = None,
@@ -51,9 +67,21 @@ def live(
         bool | None, typer.Option("--tunnels", help="Distinguish flows by the inner headers of GRE, 6in4 and VXLAN.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In line: forward frames between --dev and this interface.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="In line: forward frames between --dev and this interface.",
+            autocompletion=complete.interfaces,
+        ),
     ] = None,
-    backend: Annotated[str | None, typer.Option(metavar="KIND", help="In line: af_packet (default) or af_xdp.")] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="In line: af_packet (default) or af_xdp.",
+            autocompletion=complete.one_of("af_packet", "af_xdp"),
+        ),
+    ] = None,
     door: Annotated[str | None, typer.Option(hidden=True, help="The former name of --backend.")] = None,
     no_fail_open: Annotated[
         bool | None, typer.Option("--no-fail-open", help="In line: accept that traffic stops when quell stops.")
@@ -72,6 +100,7 @@ def live(
         int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1 for Prometheus metrics.")
     ] = None,
     dashboard: Dashboard = None,
+    view: Annotated[bool, typer.Option("--view", help="Show the directions live, in the terminal.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Work on copies of the packets; change nothing.")] = False,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this time: 60s.")] = None,
     restore: Annotated[
@@ -88,7 +117,7 @@ def live(
     _core.live(
         dev=dev, rate=rate, aqm=aqm, ingress=ingress, ingress_aqm=ingress_aqm, overhead=overhead, status=status,
         metrics=metrics, dashboard=dashboard, tunnels=tunnels, to=to, backend=backend or door,
-        no_fail_open=no_fail_open, cpu=cpu, config=config, dry_run=dry_run, duration=duration, restore=restore,
-        quiet=quiet,
+        no_fail_open=no_fail_open, cpu=cpu, autorate=autorate, reflector=reflector or None, config=config,
+        dry_run=dry_run, duration=duration, restore=restore, quiet=quiet, view=view,
     )  # fmt: skip
     return 0

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from quell import complete
-from quell.extras import install
 
 LINK, OUTPUT = "Scenario (overrides or replaces the file)", "Output"
 """Panels of the help."""
@@ -73,7 +71,7 @@ Seeds = Annotated[str | None, typer.Option(metavar="N", help="Runs per queue, ea
 Jobs = Annotated[int, typer.Option(metavar="N", min=0, help="Runs at a time; 0: one per core.")]
 Ray = Annotated[
     str | None,
-    typer.Option(metavar="local|ADDRESS", help=f"Run on a Ray cluster (needs ray: {escape(install('ray'))})."),
+    typer.Option(metavar="local|ADDRESS", help="Run on a Ray cluster (needs ray)."),
 ]
 Rpm = Annotated[
     bool | None,

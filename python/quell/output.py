@@ -22,9 +22,9 @@ from quell.flent import STEP_S, SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 # Piped output has no width of its own; the widest table needs 100 columns.
-out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
 
 
 # One character each, so that tables keep their columns.
@@ -142,6 +142,9 @@ def progress(total: int) -> Iterator[Callable[[Outcome], object]]:
 @contextmanager
 def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], object]]:
     """Show a progress bar on standard error if that is a terminal; call the result with the number done and a note."""
+    if not err.is_terminal:
+        yield lambda done, note: None
+        return
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -155,7 +158,7 @@ def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], objec
         TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn(unit),
         TextColumn("[dim]{task.fields[note]}"), TimeElapsedColumn(), TextColumn("[dim]left"), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
+    with Progress(*columns, console=err, transient=True) as shown:
         task = shown.add_task(what, total=total, note="")
         yield lambda done, note: shown.update(task, completed=done, note=note)
 

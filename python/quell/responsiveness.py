@@ -7,7 +7,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import pstdev
 from typing import Any
 
 from quell._core import InputError, Scenario
@@ -70,6 +69,8 @@ def stable(averages: Sequence[float | None]) -> bool:
 
     The draft names no estimator: the standard deviation is the root of the mean square.
     """
+    from statistics import pstdev
+
     last = averages[-WINDOW:]
     known = [value for value in last if value is not None]
     return len(known) == WINDOW and pstdev(known) < TOLERANCE * known[-1]

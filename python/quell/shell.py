@@ -57,7 +57,13 @@ def shell(
         str | None, typer.Option(metavar="RATE", help="Rate, as in tc: 15mbit.", rich_help_panel=_DOWN)
     ] = None,
     trace: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Rate trace in Mahimahi's format.", rich_help_panel=_DOWN)
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rate trace in Mahimahi's format.",
+            rich_help_panel=_DOWN,
+            autocompletion=complete.traces,
+        ),
     ] = None,
     delay: Annotated[
         str | None, typer.Option(metavar="TIME", help="One-way delay: 20ms.", rich_help_panel=_DOWN)
@@ -75,7 +81,9 @@ def shell(
         ),
     ] = None,
     up_rate: Annotated[str | None, typer.Option(metavar="RATE", help="Rate.", rich_help_panel=_UP)] = None,
-    up_trace: Annotated[str | None, typer.Option(metavar="FILE", help="Trace.", rich_help_panel=_UP)] = None,
+    up_trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Trace.", rich_help_panel=_UP, autocompletion=complete.traces)
+    ] = None,
     up_delay: Annotated[str | None, typer.Option(metavar="TIME", help="Delay.", rich_help_panel=_UP)] = None,
     up_loss: Annotated[str | None, typer.Option(metavar="P", help="Loss.", rich_help_panel=_UP)] = None,
     up_aqm: Annotated[
@@ -83,7 +91,11 @@ def shell(
     ] = None,
     scenario: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Use \\[link] and \\[link.up] of a scenario file or a built-in scenario."),
+        typer.Option(
+            metavar="FILE",
+            help="Use \\[link] and \\[link.up] of a scenario file or a built-in scenario.",
+            autocompletion=complete.files,
+        ),
     ] = None,
     server: Annotated[
         str | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quell import _core
+from quell import _core, complete
 from quell._core import InputError
 
 EXAMPLES = (
@@ -16,6 +16,7 @@ EXAMPLES = (
     "  sudo quell steer eth0 rlaqm --with clsact --rate 20mbit\n\n"
     "  sudo quell steer eth0 1:10 'learnqueue initial 20' --with limit --rate 20mbit\n\n"
     "  sudo quell steer eth0 1:10 18mbit --with rate\n\n"
+    "  sudo quell steer eth0 pace --with rate --reflector 192.0.2.1 --reflector 192.0.2.2\n\n"
     "  my-program | sudo quell steer eth0 - --with rate --min 1mbit --max 50mbit\n\n"
     "  quell steer eth0 wqm --with limit --dry-run --duration 10s\n\n"
     "  sudo quell steer --restore"
@@ -28,9 +29,10 @@ def steer(
         typer.Argument(
             metavar="DEV [PARENT] CONTROLLER",
             help="The interface; root (default), a class as in 1:10 or a handle as in 1:; "
-            "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), with options; a value that stays; "
-            "or - for lines on standard input.",
+            "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), pace, cake_autorate or sqm_autorate "
+            "(rate), with options; a value that stays; or - for lines on standard input.",
             show_default=False,
+            autocompletion=complete.interface_or_controller,
         ),
     ] = None,
     knobs: Annotated[
@@ -39,6 +41,15 @@ def steer(
             "--with",
             metavar="KNOB",
             help="limit, target or rate; clsact: a drop probability, by a BPF program; several for lines: limit,rate.",
+            autocompletion=complete.listed("limit", "target", "rate", "clsact"),
+        ),
+    ] = None,
+    reflector: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDR",
+            help="With --with rate and pace, cake_autorate or sqm_autorate: a host behind the line that is asked some "
+            "5 times a second; repeat for more.",
         ),
     ] = None,
     ecn: Annotated[
@@ -83,7 +94,7 @@ def steer(
         raise InputError("quell steer needs Linux: rtnetlink")
     given = [word for text in words or [] for word in text.split()]
     _core.steer(
-        given, knobs=knobs, ecn=ecn, every=every, rate=rate, least=least, most=most, valid=valid, duration=duration,
-        dry_run=dry_run, insist=insist, json=json, restore=restore, quiet=quiet,
+        given, knobs=knobs, reflectors=reflector or [], ecn=ecn, every=every, rate=rate, least=least, most=most,
+        valid=valid, duration=duration, dry_run=dry_run, insist=insist, json=json, restore=restore, quiet=quiet,
     )  # fmt: skip
     return 0

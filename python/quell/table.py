@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from quell import felt as _felt
@@ -21,6 +22,7 @@ _BEST = "bold green"
 _FRONT = "◆"
 _OPTION = 27
 """Width of the options' column in a list of queues."""
+_FELT_SPARE = ("freezes", "stalls", "video", "backup")
 # What goes first where the terminal is narrow.
 _SPARE = (
     "grade_down_ms",
@@ -45,12 +47,26 @@ def compare(rows: Sequence[Row], width: int) -> Table:
 
 
 def _fitting(rows: Sequence[Row], width: int) -> list[Measure]:
-    measures = list(shown_measures(rows))
-    for spare in ("", *_SPARE):
-        measures = [m for m in measures if m.key != spare]
-        if _width(_lay_out(rows, measures)) <= width:
+    return _fitted(list(shown_measures(rows)), lambda kept: _lay_out(rows, kept), width)
+
+
+def _fitted(measures: list[Measure], lay_out: Callable[[list[Measure]], Table], width: int) -> list[Measure]:
+    """Leave out measures, the least telling first, until the table is no wider than `width` characters."""
+    # Rich measures a table slowly: the measures' columns, which come last and are never narrowed, are measured by text.
+    whole = lay_out(measures)
+    columns = whole.columns[len(whole.columns) - len(measures) :]
+    widths = {m.key: _column_width(column) for m, column in zip(measures, columns, strict=True)}
+    left = width - (_width(whole) - sum(widths.values()))
+    for spare in _SPARE:
+        if sum(widths[m.key] for m in measures) <= left:
             break
+        measures = [m for m in measures if m.key != spare]
     return measures
+
+
+def _column_width(column: Column) -> int:
+    lines = (line for text in (column.header, *column.cells) for line in str(text).split("\n"))
+    return 3 + max(map(cell_len, lines))  # a space on both sides, and the divider
 
 
 def _lay_out(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
@@ -62,7 +78,9 @@ def _lay_out(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
     tops = {m.key: best(rows, m) for m in measures}
     for row in rows:
         cells = [_cell(row.values[m.key], m, row.queue in tops[m.key]) for m in measures]
-        table.add_row(Text(_FRONT, "cyan") if row.on_front else "", Text(one_line(row.queue)), *cells)
+        # A queue alone has a front to itself.
+        mark = Text(_FRONT, "cyan") if row.on_front and len(rows) > 1 else ""
+        table.add_row(mark, Text(one_line(row.queue)), *cells)
     return table
 
 
@@ -91,14 +109,15 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
     What only a terminal shows, such as bold figures, is explained where the output is `styled`.
     """
     runs = max((r.runs for r in rows), default=0)
-    text = Text("sojourn: time in the queue. ", "dim")
-    text.append(_FRONT, "cyan")
-    text.append(
-        " on the front: no other queue is better in goodput or p95 sojourn without being worse in the other "
-        "(differences below 1 % or within ± are ties).",
-        "dim",
-    )
-    if styled:
+    text = Text("sojourn: time in the queue.", "dim")
+    if len(rows) > 1:
+        text.append(f" {_FRONT}", "cyan")
+        text.append(
+            " on the front: no other queue is better in goodput or p95 sojourn without being worse in the other "
+            f"(differences below 1 %{' or within ±' if runs > 1 else ''} are ties).",
+            "dim",
+        )
+    if styled and len(rows) > 1:
         text.append(" best", _BEST)
         text.append(" of its column.", "dim")
     kept = _fitting(rows, width)
@@ -110,12 +129,27 @@ def legend(rows: Sequence[Row], width: int, *, styled: bool) -> Text:
         text.append(
             "\nAll data go up: the columns are those of [link.up], and its queue is the same in all rows.", "dim"
         )
-    if left_out := [" ".join(_title(m).split()) for m in shown_measures(rows) if m not in kept]:
-        text.append(f"\nNo room in {width} columns for {', '.join(left_out)}: --json has all.", "dim")
+    if left_out := _left_out(shown_measures(rows), kept):
+        text.append(f"\n{_no_room(left_out, width)}", "dim")
     if same := alike(rows):
         text.append(f"\n{', '.join(same)}: every seed gave the same run, so ± says nothing. ", "dim")
         text.append('Flows that start together differ by seed with stagger = "1s".', "dim")
     return text
+
+
+def _left_out(measures: Iterable[Measure], kept: Sequence[Measure]) -> list[str]:
+    return [_title(m) for m in measures if m not in kept]
+
+
+def _no_room(titles: Iterable[str], width: int) -> str:
+    return f"No room in {width} columns for {', '.join(' '.join(title.split()) for title in titles)}: --json has all."
+
+
+def _named(table: Table, left_out: Sequence[str], width: int) -> Table:
+    """Name below a table the columns that it has no room for."""
+    if left_out:
+        table.caption, table.caption_justify = Text(_no_room(left_out, width), "dim"), "left"
+    return table
 
 
 def alike(rows: Sequence[Row]) -> list[str]:
@@ -146,14 +180,14 @@ _FLOW_SPARE = (8, 6, 7, 1, 5)
 
 
 def flows(record: Mapping[str, Any], width: int = 100, at_most: int = 20) -> Table:
-    """List the flows of one run; columns that do not fit into `width` characters are left out."""
+    """List the flows of one run; columns that do not fit into `width` characters are left out and named below."""
     kept = list(range(len(_FLOW_COLUMNS)))
     for spare in (-1, *_FLOW_SPARE):
         kept = [k for k in kept if k != spare]
         table = _flows(record, kept, at_most)
         if _width(table) <= width:
             break
-    return table
+    return _named(table, [title for k, title in enumerate(_FLOW_COLUMNS) if k not in kept], width)
 
 
 def _flows(record: Mapping[str, Any], kept: Sequence[int], at_most: int) -> Table:
@@ -188,23 +222,25 @@ def _flow_name(flow: Mapping[str, Any]) -> str:
 def felt(records: Sequence[Record], width: int) -> Table | None:
     """Lay out what the users of applications experienced, a row per queue; None without applications.
 
-    Where `width` characters are too few, titles take two lines, and then freezes are left out.
+    Where `width` characters are too few, titles take two lines, and then columns are left out and named below.
     """
     figures = _felt.shown(records)
     if not figures:
         return None
     table = _felt_by(records, figures, [f.title for f in figures])
-    if _width(table) > width:
-        titles = [f.title.replace(" ", "\n") if " " in f.title else f"\n{f.title}" for f in figures]
-        table = _felt_by(records, figures, titles)
-        if _width(table) > width:
-            kept = [(f, t) for f, t in zip(figures, titles, strict=True) if f.title != "freezes"]
-            table = _felt_by(records, [f for f, _ in kept], [t for _, t in kept])
-    return table
+    kept = list(figures)
+    for spare in ("", *_FELT_SPARE):
+        if _width(table) <= width:
+            break
+        kept = [f for f in kept if f.title != spare]
+        titles = [f.title.replace(" ", "\n") if " " in f.title else f"\n{f.title}" for f in kept]
+        table = _felt_by(records, kept, titles)
+    return _named(table, [f"{f.title} {f.unit}" for f in figures if f not in kept], width)
 
 
 def _width(table: Table) -> int:
-    return table.__rich_measure__(Console(width=1000), Console(width=1000).options).maximum
+    console = Console(width=1000, emoji=False)
+    return table.__rich_measure__(console, console.options).maximum
 
 
 def _felt_by(records: Sequence[Record], figures: Sequence[_felt.Figure], titles: Sequence[str]) -> Table:
@@ -314,21 +350,28 @@ def frontier(points: Sequence[Point], reward: str) -> Table:
     return table
 
 
-def sweep(found: Sequence[tuple[Mapping[str, Any], Record]]) -> Table:
-    """List the runs of a grid, a row for each combination and queue."""
+def sweep(found: Sequence[tuple[Mapping[str, Any], Record]], width: int) -> Table:
+    """List the runs of a grid, a row for each combination and queue; what does not fit is named below."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for point, record in found:
         groups.setdefault((*map(str, point.values()), record["queue"]), []).append(record)
     rows = {key: summarise(records)[0] for key, records in groups.items()}
+    titles = (*(found[0][0] if found else ()), "queue")
+
+    def lay_out(measures: Sequence[Measure]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        for title in titles:
+            table.add_column(one_line(title), overflow="fold", max_width=26)
+        for m in measures:
+            table.add_column(_title(m), justify="right", no_wrap=True)
+        for key, row in rows.items():
+            cells = (_cell(row.values[m.key], m, False) for m in measures)
+            table.add_row(*(Text(one_line(part)) for part in key), *cells)
+        return table
+
     shown = [m for m in shown_measures(list(rows.values())) if m.key in _SWEPT]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for title in (*(found[0][0] if found else ()), "queue"):
-        table.add_column(one_line(title), overflow="fold")
-    for m in shown:
-        table.add_column(_title(m), justify="right", no_wrap=True)
-    for key, row in rows.items():
-        table.add_row(*(Text(one_line(part)) for part in key), *(_cell(row.values[m.key], m, False) for m in shown))
-    return table
+    kept = _fitted(shown, lay_out, width)
+    return _named(lay_out(kept), _left_out(shown, kept), width)
 
 
 def queues(known: Sequence[Mapping[str, Any]]) -> Group:

@@ -18,7 +18,7 @@ COMMANDS = {
         "scenarios": "List the built-in scenarios, or print one as a file.",
     },
     "Learn and reproduce": {
-        "train": "Train a learned controller (all but learnqueue need torch: make extras EXTRAS=train).",
+        "train": "Train a learned controller (all but learnqueue need torch).",
         "reproduce": "Repeat a published paper's measurements and compare them with the printed numbers.",
         "show": "Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured.",
     },
@@ -27,6 +27,8 @@ COMMANDS = {
         "live": "Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.",
         "watch": "Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing.",
         "steer": "Turn knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.",
+        "attach": "Put a queue of quell's into the kernel as BPF: no process stays, no packet leaves the kernel.",
+        "detach": "Take away what quell attach put there, and bring back what was before.",
         "doctor": "Check what live, shell and steer need, and name the remedy for what is missing. Changes nothing.",
     },
 }

@@ -117,6 +117,8 @@ pub struct ManagedQueue<P, O> {
     answered: bool,
     sub_queues: Vec<SubQueue>,
     limit: MeanLimit,
+    /// The shaper's rate that was set last, bit/s.
+    rate_bps: Option<u64>,
     /// Its tins' readings when measuring began.
     warm_tins: Vec<TinGauges>,
 }
@@ -150,10 +152,13 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             answered: false,
             sub_queues: Vec::new(),
             limit: MeanLimit::default(),
+            rate_bps: None,
             warm_tins: Vec::new(),
         };
         if let Some(mut controller) = built.controller {
-            queue.qdisc.set_knobs(&controller.initial());
+            let first = controller.initial();
+            queue.qdisc.set_knobs(&first);
+            queue.rate_bps = first.rate_bps;
             queue.decide_at = controller.period();
             queue.employ(controller);
         }
@@ -456,8 +461,14 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
             None => {
                 self.settle_limit(now);
                 self.qdisc.set_knobs(knobs);
+                self.rate_bps = knobs.rate_bps.or(self.rate_bps);
             }
         }
+    }
+
+    /// The shaper's rate that its controller set, bit/s; None where none sets one.
+    pub fn rate_bps(&self) -> Option<u64> {
+        self.rate_bps
     }
 
     /// The decision that an outside controller has to make before waiting packets continue.

@@ -2,7 +2,9 @@
 //!
 //! No packet is refused. What cannot be parsed (not IP, cut short) is one flow without ECN.
 
+use std::fmt;
 use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
 
 use quell_qdisc::discipline::Wants;
 use quell_qdisc::{Acknowledgment, Ecn, Labels};
@@ -26,20 +28,79 @@ pub struct Class {
     pub labels: Labels,
     /// What a TCP segment acknowledges, where the queue wants that.
     pub acknowledgment: Option<Acknowledgment>,
+    /// The flow's name.
+    pub tuple: Tuple,
 }
 
 /// The parts of a flow's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tuple {
+pub struct Tuple {
+    /// An IPv4 address is in the first 4 bytes.
     source: [u8; 16],
     destination: [u8; 16],
     protocol: u8,
     ports: [u8; 4],
+    /// The IP version; 0: not IP.
+    version: u8,
+}
+
+/// An address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host(IpAddr);
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Tuple {
+    /// Source and destination; None where the packet is not IP.
+    pub fn hosts(&self) -> Option<[Host; 2]> {
+        let address = |bytes: [u8; 16]| match self.version {
+            4 => IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            _ => IpAddr::from(bytes),
+        };
+        let both = [self.source, self.destination];
+        (self.version > 0).then(|| both.map(|bytes| Host(address(bytes))))
+    }
+}
+
+/// As `tcp 10.0.0.2:443 → 10.0.0.3:51234`.
+impl fmt::Display for Tuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some([Host(from), Host(to)]) = self.hosts() else {
+            return f.write_str("not IP");
+        };
+        match self.protocol {
+            ICMP => f.write_str("icmp")?,
+            TCP => f.write_str("tcp")?,
+            UDP => f.write_str("udp")?,
+            GRE => f.write_str("gre")?,
+            ESP => f.write_str("esp")?,
+            ICMP6 => f.write_str("icmp6")?,
+            SCTP => f.write_str("sctp")?,
+            other => write!(f, "protocol {other}")?,
+        }
+        let [a, b, c, d] = self.ports;
+        if self.ports == [0; 4] {
+            return write!(f, " {from} → {to}");
+        }
+        let from = SocketAddr::new(from, u16::from_be_bytes([a, b]));
+        write!(
+            f,
+            " {from} → {}",
+            SocketAddr::new(to, u16::from_be_bytes([c, d]))
+        )
+    }
 }
 
 /// IP protocol numbers (IANA).
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMP6: u8 = 58;
+const ESP: u8 = 50;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
@@ -146,6 +207,7 @@ impl Parser {
                 false => Labels::default(),
             },
             acknowledgment,
+            tuple,
         }
     }
 
@@ -263,6 +325,7 @@ fn parse_v4(packet: &[u8]) -> Option<Ip> {
     }
     let mut tuple = Tuple {
         protocol: header[9],
+        version: 4,
         ..Tuple::default()
     };
     tuple.source[..4].copy_from_slice(&header[12..16]);
@@ -288,7 +351,10 @@ fn parse_v6(packet: &[u8]) -> Option<Ip> {
         0 => packet.len(),
         length => (40 + length).min(packet.len()),
     };
-    let mut tuple = Tuple::default();
+    let mut tuple = Tuple {
+        version: 6,
+        ..Tuple::default()
+    };
     tuple.source.copy_from_slice(&header[8..24]);
     tuple.destination.copy_from_slice(&header[24..40]);
     let mut ip = Ip {

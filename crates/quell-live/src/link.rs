@@ -11,12 +11,15 @@ use quell_link::queue::Observer;
 use quell_link::record::{Run, Series, mbps};
 use quell_link::server::Rate;
 use quell_link::words::Queue;
-use quell_qdisc::control::Clock;
 use quell_qdisc::control::guard::Stats;
+use quell_qdisc::control::{Clock, Echo};
 use quell_qdisc::discipline::Wants;
 use quell_qdisc::{
     Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, MS, NEVER, Nanos, Packet, Rng, SEC,
 };
+
+use crate::header::Class;
+use crate::talkers::{Loudest, Talkers};
 
 /// Bytes of Ethernet's header.
 pub const ETHERNET: u32 = 14;
@@ -50,6 +53,8 @@ pub struct Params {
     pub seed: u64,
     /// Width of the series' bins, ns.
     pub bin: NonZeroU64,
+    /// Flows and hosts are counted ([`Talkers`]).
+    pub talkers: bool,
 }
 
 impl Params {
@@ -64,6 +69,7 @@ impl Params {
             burst: None,
             seed: 1,
             bin: BIN,
+            talkers: false,
         }
     }
 }
@@ -91,7 +97,7 @@ const NONE: u32 = u32::MAX;
 
 impl Live {
     /// A packet of `bytes` of IP in this place.
-    pub fn new(place: u32, bytes: u32, class: &crate::header::Class) -> Self {
+    pub fn new(place: u32, bytes: u32, class: &Class) -> Self {
         Self {
             place,
             bytes,
@@ -192,8 +198,10 @@ pub struct LiveLink {
     params: Params,
     /// Packets under way to the queue, each with when it is there.
     wire: VecDeque<(Nanos, Live)>,
+    talkers: Option<Box<Talkers>>,
     bottleneck: Bottleneck<Live, Notes>,
     bin_at: Nanos,
+    loudest: Loudest,
     series: Series,
     /// Bytes behind transport headers that were delivered: in all, before the present bin, before the record began.
     payload: u64,
@@ -240,7 +248,7 @@ pub struct Decisions {
 pub struct View {
     /// Seconds since the start.
     pub now_s: f64,
-    /// What the link offered in the bin, Mbit/s.
+    /// What the link offered in the bin, Mbit/s; where a controller sets the shaper's rate, that.
     pub capacity_mbps: f64,
     /// What left in the bin, Mbit/s.
     pub throughput_mbps: f64,
@@ -269,9 +277,15 @@ pub struct View {
     /// What became of a learned controller's decisions since the last change of the link's parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Decisions>,
+    /// The policy inside the queue is in charge, else its guard's stand-in; none where there is no policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trusted: Option<bool>,
     /// Times in the queue.
     #[serde(skip)]
     pub sojourns: Sojourns,
+    /// Who sends most, where that is counted.
+    #[serde(skip)]
+    pub loudest: Loudest,
 }
 
 impl Decisions {
@@ -315,6 +329,11 @@ impl View {
                 (Some(one), Some(two)) => Some(one.and(two)),
                 (one, two) => one.or(two),
             },
+            trusted: match (self.trusted, other.trusted) {
+                (Some(one), Some(two)) => Some(one && two),
+                (one, two) => one.or(two),
+            },
+            loudest: self.loudest.and(other.loudest),
             sojourns: Sojourns {
                 counts: std::array::from_fn(|k| self.sojourns.counts[k] + other.sojourns.counts[k]),
                 sum: self.sojourns.sum + other.sojourns.sum,
@@ -342,8 +361,10 @@ impl LiveLink {
         let rng = Rng::new(params.seed, "link");
         Self {
             wire: VecDeque::new(),
+            talkers: params.talkers.then(Box::default),
             bottleneck: Bottleneck::new(&link, &params.queue, rng, Notes::default()),
             bin_at: params.bin.get(),
+            loudest: Loudest::default(),
             series: Series {
                 bin_s: params.bin.get() as f64 / SEC as f64,
                 ..Series::default()
@@ -378,6 +399,14 @@ impl LiveLink {
         self.bottleneck.queue.discipline().wants()
     }
 
+    /// Notes who sends so many bytes that come in.
+    #[inline]
+    pub fn heard(&mut self, now: Nanos, class: &Class, bytes: u32) {
+        if let Some(talkers) = &mut self.talkers {
+            talkers.heard(now, class.tuple, bytes.into());
+        }
+    }
+
     /// A packet comes in that acknowledges something to whom a filter of ACKs may listen.
     pub fn arrive_with(
         &mut self,
@@ -410,6 +439,11 @@ impl LiveLink {
     pub fn next_send(&self) -> Nanos {
         let arrival = self.wire.front().map_or(NEVER, |w| w.0);
         self.bottleneck.next.min(arrival)
+    }
+
+    /// A probe has come back, which the controller may want to know.
+    pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
+        self.bottleneck.on_probe(now, probe);
     }
 
     /// Does all that is due by `now`, in the order of its times; at the same time in the simulator's order (bins, decisions,
@@ -451,6 +485,9 @@ impl LiveLink {
         let width = now - (self.bin_at - self.params.bin.get());
         self.bin_at = now + self.params.bin.get();
         self.bottleneck.close_bin(now, width, &mut self.series);
+        if let Some(talkers) = &mut self.talkers {
+            self.loudest = talkers.loudest(now);
+        }
         let payload = self.payload - std::mem::replace(&mut self.binned_payload, self.payload);
         self.series.goodput_mbps.resize(1, Vec::new());
         self.series.goodput_mbps[0].push(mbps(payload as f64, width));
@@ -499,7 +536,9 @@ impl LiveLink {
         counted.count_between(&BOUNDS, &mut sojourns.counts);
         View {
             now_s: (self.bin_at - self.params.bin.get()) as f64 / SEC as f64,
-            capacity_mbps: last(&s.capacity_mbps),
+            capacity_mbps: queue
+                .rate_bps()
+                .map_or(last(&s.capacity_mbps), |bps| bps as f64 / 1e6),
             throughput_mbps: last(&s.throughput_mbps),
             sojourn_ms: s.sojourn_ms.last().copied().flatten(),
             backlog_packets: queue.len(),
@@ -519,6 +558,8 @@ impl LiveLink {
                 fallbacks: stats.fallbacks,
                 handed_back: stats.handed_back,
             }),
+            trusted: queue.discipline().policy().map(|policy| policy.trusted),
+            loudest: self.loudest,
             sojourns,
         }
     }
@@ -597,7 +638,6 @@ impl LiveLink {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::header::Class;
     use proptest::prelude::*;
     use quell_link::words;
     use quell_qdisc::outside::Handle;

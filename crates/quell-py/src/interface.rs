@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
+use quell_live::attach as attaching;
 use quell_live::firewall::Changes;
 use quell_live::live as system;
 use quell_live::live::{Options, Settings};
@@ -16,7 +17,8 @@ use crate::input_error;
 /// called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
-    metrics = None, dashboard = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, config = None, dry_run = false, duration = None, restore = false, quiet = false))]
+    metrics = None, dashboard = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, autorate = None, reflector = None,
+    config = None, dry_run = false, duration = None, restore = false, quiet = false, view = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn live(
     py: Python<'_>,
@@ -34,11 +36,14 @@ pub fn live(
     no_fail_open: Option<bool>,
     tunnels: Option<bool>,
     cpu: Option<String>,
+    autorate: Option<bool>,
+    reflector: Option<Vec<String>>,
     config: Option<PathBuf>,
     dry_run: bool,
     duration: Option<String>,
     restore: bool,
     quiet: bool,
+    view: bool,
 ) -> PyResult<()> {
     let options = Options {
         given: Settings {
@@ -56,11 +61,14 @@ pub fn live(
             no_fail_open,
             tunnels,
             cpu,
+            autorate,
+            reflector,
         },
         config,
         dry_run,
         duration,
         quiet,
+        view,
     };
     let act = if restore {
         system::restore
@@ -116,13 +124,14 @@ pub fn disciplines() -> PyResult<Vec<(String, String, String, String)>> {
 /// Steers a discipline until SIGTERM, Ctrl-C or the end of its time or of standard input; with `restore` brings back what killed
 /// processes left on the devices that `words` names. To be called by the main thread.
 #[pyfunction]
-#[pyo3(signature = (words, *, knobs = None, ecn = false, every = None, rate = None, least = None, most = None, valid = None, duration = None,
+#[pyo3(signature = (words, *, knobs = None, reflectors = Vec::new(), ecn = false, every = None, rate = None, least = None, most = None, valid = None, duration = None,
     dry_run = false, insist = false, json = false, restore = false, quiet = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn steer(
     py: Python<'_>,
     words: Vec<String>,
     knobs: Option<String>,
+    reflectors: Vec<String>,
     ecn: bool,
     every: Option<String>,
     rate: Option<String>,
@@ -142,6 +151,7 @@ pub fn steer(
     let options = steering::Options {
         words,
         with: knobs,
+        reflectors,
         ecn,
         every,
         rate,
@@ -155,6 +165,45 @@ pub fn steer(
         quiet,
     };
     py.detach(|| steering::run(&options)).map_err(input_error)
+}
+
+/// State files of `quell attach` in this network namespace: their paths.
+#[pyfunction]
+pub fn attached_left() -> Vec<PathBuf> {
+    attaching::left()
+}
+
+/// Attaches a discipline to a device; without a name, says what is attached.
+#[pyfunction]
+#[pyo3(signature = (dev, name = None, *, rate = None, limit = None, replace = false, dry_run = false, quiet = false))]
+#[allow(clippy::too_many_arguments)] // They are Python's keywords.
+pub fn attach(
+    py: Python<'_>,
+    dev: String,
+    name: Option<String>,
+    rate: Option<String>,
+    limit: Option<u32>,
+    replace: bool,
+    dry_run: bool,
+    quiet: bool,
+) -> PyResult<()> {
+    let options = attaching::Options {
+        dev,
+        name,
+        rate,
+        limit,
+        replace,
+        dry_run,
+        quiet,
+    };
+    py.detach(|| attaching::run(&options)).map_err(input_error)
+}
+
+/// Takes away what is attached to these devices, and puts back what was before.
+#[pyfunction]
+#[pyo3(signature = (devices, *, quiet = false))]
+pub fn detach(devices: Vec<String>, quiet: bool) -> PyResult<()> {
+    attaching::detach(&devices, quiet).map_err(input_error)
 }
 
 /// Samples the queues of these devices until SIGTERM, Ctrl-C or the end of the time; `finished` receives the path of each file that is

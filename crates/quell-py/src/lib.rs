@@ -39,8 +39,8 @@ mod _core {
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::interface::{
-        disciplines, live, live_left, live_rules, steer, steer_kinds, steer_left, steer_why_not,
-        watch,
+        attach, attached_left, detach, disciplines, live, live_left, live_rules, steer,
+        steer_kinds, steer_left, steer_why_not, watch,
     };
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};

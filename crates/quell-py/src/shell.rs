@@ -194,6 +194,7 @@ fn params(link: &Link, base_delay: Nanos, seed: u64, bin: Nanos) -> Result<Param
         },
         seed,
         bin: NonZeroU64::new(bin).ok_or_else(|| Error::new("the bins have a width of 0"))?,
+        talkers: false,
     })
 }
 

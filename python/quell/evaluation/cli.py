@@ -32,6 +32,7 @@ def evaluate(
             metavar="LINK",
             help=escape(f"RATE[@rtt=TIME], or a scenario whose link it is. Default: {link.DEFAULT}."),
             show_default=False,
+            autocompletion=complete.files,
         ),
     ] = None,
     aqm: Annotated[

@@ -78,7 +78,7 @@ def _centred(model: Model, full: Model, features: Sequence[int], links: Sequence
     for name in SETTINGS:
         if any(full[name][k] for k in features):
             changed[name][0] += before[name] - now[name]
-    # The step depends on what is known of the link alone.
+    # Records have no step: of what it depends on, only what is known of the link can be put back.
     known = {
         1: fmean(math.log(x.rtt_ms / 30) for x in links), 2: fmean(math.log(12.112 / x.rate_mbps) for x in links),
         3: fmean(math.log(x.flows) for x in links),

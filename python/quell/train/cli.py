@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from quell import _core, experiment, files, train
+from quell import _core, complete, experiment, files, train
 from quell._core import InputError
 from quell.executor import executor
-from quell.extras import install
 from quell.options import Duration, File, Ray, Seed
 from quell.output import command, err
 
 training = typer.Typer(
-    help=f"Train a learned controller (all but learnqueue need torch: {escape(install('train'))}).",
+    help="Train a learned controller (all but learnqueue need torch).",
     no_args_is_help=True,
 )
 
@@ -43,7 +41,10 @@ def train_rl_aqm(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of weights, exploration and replay.")] = 1,
     hidden: Annotated[str, typer.Option(metavar="N,N,...", help="Widths of the hidden layers.")] = "3,32,32",
     scenario: Annotated[
-        str, typer.Option(metavar="FILE", help="Scenario file or built-in scenario to learn on.")
+        str,
+        typer.Option(
+            metavar="FILE", help="Scenario file or built-in scenario to learn on.", autocompletion=complete.files
+        ),
     ] = "rl-aqm",
     nic: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Packets in the device below the discipline.")
@@ -301,7 +302,12 @@ def train_learnqueue(
     scenario: File = None,
     aqm: Annotated[
         str,
-        typer.Option("--aqm", metavar="WORDS", help="A learnqueue with its options; with a table, continues from it."),
+        typer.Option(
+            "--aqm",
+            metavar="WORDS",
+            help="A learnqueue with its options; with a table, continues from it.",
+            autocompletion=complete.words,
+        ),
     ] = "learnqueue",
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs to learn from, one after the other.")] = 20,
     queue: Annotated[
@@ -340,20 +346,26 @@ def train_learnqueue(
     "  quell train hush --judge --ablate --links 20 --seeds 1",
 )
 def train_hush(
-    generations: Annotated[int, typer.Option(metavar="N", min=1, help="Of CMA-ES.")] = 30,
-    population: Annotated[int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in a generation.")] = 14,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Links that a generation meets, of --links.")] = 60,
-    sigma: Annotated[float, typer.Option(metavar="X", min=1e-4, max=10.0, help="First step of a weight.")] = 0.08,
+    generations: Annotated[int, typer.Option(metavar="N", min=1, help="Of CMA-ES.")] = 100,
+    population: Annotated[int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in a generation.")] = 16,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Links that a generation meets, of --links.")] = 120,
+    sigma: Annotated[float, typer.Option(metavar="X", min=1e-4, max=10.0, help="First step of a weight.")] = 0.1,
     model: Annotated[
         Path | None, typer.Option("--model", metavar="FILE", help="Start from this model, not from quell's own.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of the search and its links.")] = 1,
-    links: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Random links.")] = 60,
+    links: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=10_000, help="Random links: 300 to learn from, 60 to judge on."),
+    ] = None,
     judge: Annotated[
         bool, typer.Option("--judge", help="Train nothing: print how queues do on random links beside the classics.")
     ] = False,
     aqm: Annotated[
-        list[str] | None, typer.Option("--aqm", metavar="WORDS", help="Judged in place of hush; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--aqm", metavar="WORDS", help="Judged in place of hush; repeatable.", autocompletion=complete.words
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Judging: runs on each link.")] = 3,
     which: Annotated[
@@ -382,18 +394,18 @@ def train_hush(
 
             whole = hush.shipped() if model is None else hush.read(model)
             with executor(ray) as on:
-                print(ablation.ablate(whole, random_links.draw(which, links, seeds), on))
+                print(ablation.ablate(whole, random_links.draw(which, links or 60, seeds), on))
             return 0
         queues = [_core.queue(words) for words in aqm or ["hush", "hush in_order", "hush single"]]
         with executor(ray) as on:
-            print(random_links.judge(random_links.draw(which, links, seeds), queues, each_link=each, on=on))
+            print(random_links.judge(random_links.draw(which, links or 60, seeds), queues, each_link=each, on=on))
         return 0
     files.check_target("--out", out)
     train.need_torch("cma")
     from quell.train import hush
 
     arguments = hush.Arguments(
-        generations=generations, population=population, batch=batch, pool=links, sigma=sigma, seed=seed,
+        generations=generations, population=population, batch=batch, pool=links or 300, sigma=sigma, seed=seed,
         command=command(),
     )  # fmt: skip
     first = None if model is None else hush.read(model)

@@ -44,16 +44,16 @@ Model = dict[str, list[float]]
 class Arguments:
     """What a training is made with."""
 
-    generations: int = 30
-    population: int = 14
-    pool: int = 60
+    generations: int = 100
+    population: int = 16
+    pool: int = 300
     """Links to learn from."""
-    batch: int = 60
+    batch: int = 120
     """Of them, in a generation."""
-    validation: int = 60
+    validation: int = 150
     held_out: int = 60
     validate_every: int = 4
-    sigma: float = 0.08
+    sigma: float = 0.1
     """First step, of a weight."""
     seed: int = 1
     length: float = 0.5
@@ -87,13 +87,11 @@ def shipped() -> Model:
 
 
 class Space:
-    """The numbers that are learned, as a vector: those that the first model has other than 0."""
+    """The numbers that are learned, as a vector."""
 
     def __init__(self, first: Model) -> None:
         self.first = first
-        self.at = [
-            (word, k) for word, row in first.items() for k, number in enumerate(row) if number and word not in FIXED
-        ]
+        self.at = [(word, k) for word, row in first.items() for k in range(len(row)) if word not in FIXED]
         self.spread = np.array([SPREAD.get(word, 1.0) for word, _ in self.at])
         self.origin = np.array([first[word][k] for word, k in self.at])
 
@@ -107,15 +105,23 @@ class Space:
 
 
 def cost(run: Run, bar: Bar) -> float:
-    """Charge for delay, and steeply for lost goodput; for loss beyond cake's and unfairness beyond fq_codel's.
+    """Charge for delay, and steeply for lost goodput; for loss beyond cake's, unfairness beyond fq_codel's, no win.
 
-    Below 0.3 times the best delay there is nothing to gain: the last of it would be bought with goodput. No link costs
-    more than 2 for its delay and 4 for its goodput, so that a few on which chance decides do not drown the others.
+    Below 0.4 times the best delay there is nothing to gain: the last of it would be bought with goodput. No link costs
+    more than 2.5 for its delay and 6 for its goodput, so that a few on which chance decides do not drown the others. A
+    win (g >= 0.99 and p <= 1) has soft edges, so that a step towards it counts.
     """
     g, p = max(run.goodput / bar.goodput, 1e-6), max(run.p95, 1e-3) / bar.p95
-    delay = min(max(math.log(p), -1.2), 2.0)
-    goodput = min(80 * max(0.0, math.log(0.996 / g)), 4.0)
-    return delay + goodput + 3 * max(0.0, run.loss - bar.cake_loss) + 2 * max(0.0, bar.fq_codel_jain - 0.01 - run.jain)
+    delay = min(max(math.log(p), -0.9), 2.5)
+    goodput = min(100 * max(0.0, math.log(0.997 / g)), 6.0)
+    win = _edge((g - 0.99) / 0.004) * _edge(-math.log(p) / 0.15)
+    loss, jain = max(0.0, run.loss - bar.cake_loss), max(0.0, bar.fq_codel_jain - 0.01 - run.jain)
+    return delay + goodput + 3 * loss + 4 * jain + 1.5 * (1 - win)
+
+
+def _edge(x: float) -> float:
+    """Rise from 0 to 1 around 0."""
+    return 1 / (1 + math.exp(min(-x, 700.0)))
 
 
 def costs(models: Sequence[Model], links: Sequence[Link], against: Sequence[Bar], on: Executor = HERE) -> list[float]:

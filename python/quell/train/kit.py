@@ -110,12 +110,24 @@ class Session:
         if self._tensorboard is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._tensorboard), purge_step=self.done)
+            self._writer = SummaryWriter(str(self._events(self._tensorboard)), purge_step=self.done)
             self._closing.callback(self._writer.close)
         if threading.current_thread() is threading.main_thread():
             self._closing.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._on_interrupt))
         self._begun = time.monotonic()
         return self
+
+    def _events(self, folder: Path) -> Path:
+        """Return where the curve goes for TensorBoard, which names a run after its folder: after the model.
+
+        A training that begins anew gets a number behind the name, a resumed one continues the last.
+        """
+        name = self.folder.name.removesuffix("-checkpoints")
+        run, last, number = folder / name, folder / name, 1
+        while run.exists():
+            number += 1
+            run, last = folder / f"{name}-{number}", run
+        return run if self.state is None else last
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()

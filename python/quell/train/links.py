@@ -279,7 +279,10 @@ def each(links: Sequence[Link], runs: dict[str, list[Run]], queue: str) -> str:
     """Write a Markdown table of a queue's figures on every link, the highest p first."""
     against = bars(runs)
     score = Score.of(runs[queue], against)
-    lines = ["| link | Mbit/s | RTT ms | flows | packets per flow | what | g | p | best classic |", "|" + "---|" * 9]
+    lines = [
+        "| link | Mbit/s | RTT ms | flows | packets per flow | what | g | p | Jain | best classic |",
+        "|" + "---|" * 10,
+    ]
     for i in sorted(range(len(links)), key=lambda i: -score.p[i]):
         link, bar = links[i], against[i]
         best = next(
@@ -289,7 +292,8 @@ def each(links: Sequence[Link], runs: dict[str, list[Run]], queue: str) -> str:
         )
         lines.append(
             f"| {i} | {link.rate_mbps:.3g} | {link.rtt_ms:.3g} | {link.flows} | {link.packets_per_flow:.3g} "
-            f"| {link.what} | {score.g[i]:.3f} | {score.p[i]:.2f} | {best} {bar.p95:.2f} ms |"
+            f"| {link.what} | {score.g[i]:.3f} | {score.p[i]:.2f} | {runs[queue][i].jain:.3f} "
+            f"| {best} {bar.p95:.2f} ms |"
         )
     return "\n".join(lines)
 

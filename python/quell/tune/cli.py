@@ -53,6 +53,7 @@ def tune(
             metavar="WORDS",
             rich_help_panel="The line",
             help="The line's framing in keywords of tc-cake(8): docsis, 'pppoe-ptm ether-vlan'. Default: Ethernet.",
+            autocompletion=complete.framings,
         ),
     ] = None,
     buffer: Annotated[
@@ -78,14 +79,26 @@ def tune(
             metavar="AIM[:WEIGHT],...",
             rich_help_panel=_WHAT,
             help=f"What matters: {', '.join(aims.WORDS)}. Default: {aims.DEFAULT}.",
+            autocompletion=complete.listed(*aims.WORDS),
         ),
     ] = None,
     target: Annotated[
         str,
-        typer.Option(metavar="|".join(targets.TARGETS), help="The system to configure.", rich_help_panel=_WHAT),
+        typer.Option(
+            metavar="|".join(targets.TARGETS),
+            help="The system to configure.",
+            rich_help_panel=_WHAT,
+            autocompletion=complete.one_of(*targets.TARGETS),
+        ),
     ] = "tc",
     dev: Annotated[
-        str, typer.Option(metavar="NAME", help="The interface to the modem.", rich_help_panel=_WHAT)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The interface to the modem.",
+            rich_help_panel=_WHAT,
+            autocompletion=complete.interfaces,
+        ),
     ] = "eth0",
     queues: Annotated[
         str | None,
@@ -93,6 +106,7 @@ def tune(
             metavar="KIND,KIND",
             help="Search only these disciplines. Default: all of the target's.",
             rich_help_panel=_WHAT,
+            autocompletion=complete.listed(*targets.KINDS),
         ),
     ] = None,
     fleet: Annotated[

@@ -131,6 +131,9 @@ TARGETS = {
     ),
 }
 
+KINDS = sorted({kind for each in TARGETS.values() for kind in each.kinds})
+"""Every discipline that some target has."""
+
 
 def target(name: str) -> Target:
     """Find a target. Raises InputError."""
@@ -154,9 +157,8 @@ def kinds(name: str, queues: str | None, line: Line) -> list[str]:
     if queues is None:
         return can
     asked = [kind.strip() for kind in queues.split(",")]
-    everything = sorted({kind for each in TARGETS.values() for kind in each.kinds})
     for kind in asked:
-        known("queue of quell tune", kind, everything, "--queues")
+        known("queue of quell tune", kind, KINDS, "--queues")
         if kind not in can:
             on = f" on a line with {line.framing}" if kind in target(name).kinds else ""
             raise InputError(f"--queues {kind}: --target {name} cannot be told that{on}; it has {', '.join(can)}")

@@ -114,6 +114,11 @@ pub(super) static HUSH: Kind<Words> = Kind {
             "fq_codel's law decides; what the policy would have set is only counted",
         ),
         opt(
+            "mark_next",
+            Field::Flag(|w| &mut w.params.mark_next, ""),
+            "marks go to the flow's next arrival, as in the kernel",
+        ),
+        opt(
             "model",
             Field::Other {
                 syntax: "FILE",

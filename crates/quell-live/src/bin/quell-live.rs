@@ -20,13 +20,14 @@ mod linux {
 
     use quell_link::Error;
     use quell_live::live::{self, Options};
-    use quell_live::{steer, watch};
+    use quell_live::{attach, steer, watch};
 
     const HELP: &str = "\
 Shapes and queues the traffic that leaves (and enters) an interface, with any queue. Fails open.
 
   quell-live --dev eth0 --rate 18mbit --aqm fq_codel
   quell-live --dev eth0 --rate 18mbit --ingress 90mbit --aqm cake --metrics 9100
+  quell-live --dev eth0 --autorate --reflector 192.0.2.1 --reflector 192.0.2.2
   quell-live --config /etc/quell/live.toml
   quell-live --dev eth0 --rate 18mbit --dry-run --duration 60s
   quell-live --restore
@@ -36,6 +37,9 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
   --aqm WORDS          queue words as in tc; default: fq_codel
   --ingress RATE       rate of ingress traffic; default: not managed
   --ingress-aqm WORDS  queue of ingress traffic; default: as --aqm
+  --autorate           both directions, at rates that a loop sets by the delay of reflectors' answers; --aqm is then
+                       pace (default), cake_autorate or sqm_autorate, --rate and --ingress are where pace starts
+  --reflector ADDR     with --autorate: a host behind the line that is asked some 5 times a second; repeat for more
   --overhead BYTES     link-layer bytes per packet; default: 14
   --tunnels            distinguish flows by the inner headers of GRE, 6in4 and VXLAN
   --to NAME            in line: forward frames between --dev and this interface
@@ -46,6 +50,7 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
   --status PATH        Unix socket that serves the state as JSON
   --metrics PORT       port on 127.0.0.1 for Prometheus metrics
   --dashboard [PORT]   page on 127.0.0.1 that draws what the queues do; default: a free port
+  --view               show the directions live, in the terminal
   --dry-run            work on copies of the packets; change nothing
   --duration TIME      stop after this time: 60s
   --restore            remove what a killed quell-live left behind, and exit
@@ -54,6 +59,7 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
 
 quell-live watch [DEV...] samples the kernel's own queues: quell-live watch --help
 quell-live steer DEV CONTROLLER --with KNOB turns their knobs: quell-live steer --help
+quell-live attach DEV NAME puts a queue of quell's into the kernel: quell-live attach --help
 
 SIGTERM and Ctrl-C send all held packets and restore the previous state; SIGHUP reads --config again.
 ";
@@ -79,21 +85,24 @@ Samples the kernel's own queues, disciplines and classes, over rtnetlink. Change
 ";
 
     const STEER_HELP: &str = "\
-Turns the knobs of the kernel's own queues: a controller sets a limit or a drop probability, or a program of yours these, a target or
-a rate.
+Turns the knobs of the kernel's own queues: a controller sets a limit, a rate or a drop probability, or a program of yours these or a
+target.
 
   quell-live steer eth0 wqm --with limit
   quell-live steer eth0 rlaqm --with clsact --rate 20mbit
   quell-live steer eth0 1:10 'learnqueue initial 20' --with limit --rate 20mbit
   quell-live steer eth0 1:10 18mbit --with rate
+  quell-live steer eth0 pace --with rate --reflector 192.0.2.1 --reflector 192.0.2.2
   my-program | quell-live steer eth0 - --with rate --min 1mbit --max 50mbit
   quell-live steer eth0 wqm --with limit --dry-run --duration 10s
   quell-live steer --restore
 
   DEV [PARENT]         the interface, and where on it: root (default), a class as in 1:10, a handle as in 1:
-  CONTROLLER           wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), with options; a value that stays; or - for
-                       lines on standard input
+  CONTROLLER           wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), pace, cake_autorate or sqm_autorate
+                       (rate), with options; a value that stays; or - for lines on standard input
   --with KNOB          limit, target or rate; clsact: a drop probability, by a BPF program; several for lines: limit,target
+  --reflector ADDR     with --with rate and pace, cake_autorate or sqm_autorate: a host behind the line that is asked some
+                       5 times a second; repeat for more
   --ecn                with clsact: mark packets of flows that use ECN instead of dropping them
   --every TIME         time between decisions, 1ms to 1s; default: the controller's
   --rate RATE          rate of the line, where neither the queue nor the interface says it
@@ -111,8 +120,28 @@ a rate.
 SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process does.
 ";
 
+    const ATTACH_HELP: &str = "\
+Puts a queue of quell's into the kernel, as BPF: no process stays, and no packet leaves the kernel. Linux 6.16 or newer.
+
+  quell-live attach eth0 hush --rate 18mbit
+  quell-live attach eth0
+  quell-live detach eth0
+
+  DEV                  the interface
+  NAME                 the queue; without: print what is attached, with its gauges, as JSON lines
+  --rate RATE          shape to this rate; without it, queues of an interface with several (mq) get one each
+  --limit N            packets at most
+  --replace            replace a discipline that somebody has chosen; detach brings it back
+  --dry-run            print what would be done; change nothing
+  --quiet              print only errors
+
+Given again with the same name, attach changes the rate and the limit of what is attached.
+";
+
     /// What is to be done.
     enum Asked {
+        Attach(attach::Options),
+        Detach(Vec<String>, bool),
         Steer(steer::Options),
         SteerRestore(Vec<String>, bool),
         Run(Options),
@@ -136,6 +165,8 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
             Asked::Run(options) => live::run(&options),
             Asked::Restore(options) => live::restore(&options),
             Asked::Watch(options) => watch::run(&options, &mut |_| {}),
+            Asked::Attach(options) => attach::run(&options),
+            Asked::Detach(devices, quiet) => attach::detach(&devices, quiet),
             Asked::Steer(options) => steer::run(&options),
             Asked::SteerRestore(devices, quiet) => steer::restore(&devices, quiet),
             Asked::Print(text) => {
@@ -157,6 +188,12 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
         if arguments.next_if_eq("steer").is_some() {
             return steered(arguments);
         }
+        if arguments.next_if_eq("attach").is_some() {
+            return attached(arguments);
+        }
+        if arguments.next_if_eq("detach").is_some() {
+            return detached(arguments);
+        }
         while let Some(argument) = arguments.next() {
             let (name, inline) = split(argument);
             let mut value = || valued(&name, &inline, &mut arguments);
@@ -167,6 +204,8 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--aqm" => given.aqm = Some(value()?),
                 "--ingress" => given.ingress = Some(value()?),
                 "--ingress-aqm" => given.ingress_aqm = Some(value()?),
+                "--autorate" => given.autorate = Some(true),
+                "--reflector" => given.reflector.get_or_insert_default().push(value()?),
                 "--overhead" => given.overhead = Some(number(&name, &value()?)?),
                 "--status" => given.status = Some(value()?),
                 "--metrics" => given.metrics = Some(number(&name, &value()?)?),
@@ -178,6 +217,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--tunnels" => given.tunnels = Some(true),
                 "--config" => options.config = Some(value()?.into()),
                 "--duration" => options.duration = Some(value()?),
+                "--view" => options.view = true,
                 "--dry-run" => options.dry_run = true,
                 "--quiet" | "-q" => options.quiet = true,
                 "--restore" => restore = true,
@@ -238,11 +278,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--flows" => options.flows = true,
                 "--quiet" | "-q" => options.quiet = true,
                 "--help" | "-h" => return Ok(Asked::Print(WATCH_HELP.to_owned())),
-                _ => {
-                    return Err(Error::new("unknown option")
-                        .key(name)
-                        .remedy("see quell-live watch --help"));
-                }
+                _ => return Err(unknown(name, "watch")),
             }
         }
         Ok(Asked::Watch(options))
@@ -261,6 +297,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
             let mut value = || valued(&name, &inline, &mut arguments);
             match name.as_str() {
                 "--with" => options.with = Some(value()?),
+                "--reflector" => options.reflectors.push(value()?),
                 "--every" => options.every = Some(value()?),
                 "--rate" => options.rate = Some(value()?),
                 "--min" => options.min = Some(value()?),
@@ -275,11 +312,7 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
                 "--restore" => restore = true,
                 "--quiet" | "-q" => options.quiet = true,
                 "--help" | "-h" => return Ok(Asked::Print(STEER_HELP.to_owned())),
-                _ => {
-                    return Err(Error::new("unknown option")
-                        .key(name)
-                        .remedy("see quell-live steer --help"));
-                }
+                _ => return Err(unknown(name, "steer")),
             }
         }
         if hands_off && options.insist {
@@ -290,6 +323,55 @@ SIGTERM and Ctrl-C bring back what was before; after kill -9 a second process do
             true => Asked::SteerRestore(options.words, options.quiet),
             false => Asked::Steer(options),
         })
+    }
+
+    fn attached(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
+        let mut options = attach::Options::default();
+        let mut words = Vec::new();
+        while let Some(argument) = arguments.next() {
+            if !argument.starts_with('-') {
+                words.push(argument);
+                continue;
+            }
+            let (name, inline) = split(argument);
+            let mut value = || valued(&name, &inline, &mut arguments);
+            match name.as_str() {
+                "--rate" => options.rate = Some(value()?),
+                "--limit" => options.limit = Some(number(&name, &value()?)?),
+                "--replace" => options.replace = true,
+                "--dry-run" => options.dry_run = true,
+                "--quiet" | "-q" => options.quiet = true,
+                "--help" | "-h" => return Ok(Asked::Print(ATTACH_HELP.to_owned())),
+                _ => return Err(unknown(name, "attach")),
+            }
+        }
+        let mut words = words.into_iter();
+        let usage = "quell-live attach eth0 hush --rate 18mbit";
+        let missing = || Error::new("no interface is named").remedy(usage);
+        options.dev = words.next().ok_or_else(missing)?;
+        options.name = words.next();
+        match words.next() {
+            None => Ok(Asked::Attach(options)),
+            Some(word) => Err(Error::new("one word too many").key(word).remedy(usage)),
+        }
+    }
+
+    fn detached(arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
+        let (mut devices, mut quiet) = (Vec::new(), false);
+        for argument in arguments {
+            match argument.as_str() {
+                "--quiet" | "-q" => quiet = true,
+                "--help" | "-h" => return Ok(Asked::Print(ATTACH_HELP.to_owned())),
+                option if option.starts_with('-') => return Err(unknown(argument, "attach")),
+                _ => devices.push(argument),
+            }
+        }
+        Ok(Asked::Detach(devices, quiet))
+    }
+
+    fn unknown(name: String, command: &str) -> Error {
+        let error = Error::new("unknown option").key(name);
+        error.remedy(format!("see quell-live {command} --help"))
     }
 
     /// The port, if one follows; else 0: any that is free.

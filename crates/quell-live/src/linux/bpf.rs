@@ -14,6 +14,7 @@ use super::host;
 const MAP_CREATE: c_int = 0;
 const MAP_UPDATE: c_int = 2;
 const PROG_LOAD: c_int = 5;
+const MAP_BY_ID: c_int = 14;
 const INFO_BY_FD: c_int = 15;
 const LINK_CREATE: c_int = 28;
 const ARRAY: u32 = 2;
@@ -102,6 +103,11 @@ pub fn page(bytes: usize) -> io::Result<(OwnedFd, Map)> {
     Ok((fd, map))
 }
 
+/// The map that the kernel knows by this number.
+pub fn existing(id: u32) -> io::Result<OwnedFd> {
+    opened(MAP_BY_ID, &[id, 0, 0])
+}
+
 /// A map of this kind, from numbers to numbers of 32 bits.
 pub fn table(kind: u32, entries: u32) -> io::Result<OwnedFd> {
     opened(MAP_CREATE, &[kind, 4, 4, entries, 0])
@@ -174,7 +180,7 @@ pub fn refused(error: &io::Error, log: &str) -> Error {
 }
 
 /// The last lines of the verifier's log, without its statistics, as one.
-fn last_lines(log: &[u8]) -> String {
+pub fn last_lines(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log);
     let lines = text.trim_end_matches('\0').lines().map(str::trim);
     let told: Vec<_> = lines

@@ -162,7 +162,10 @@ impl Loop {
                     missed,
                     ..self.link.view()
                 };
-                *view.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+                // Packets do not wait for who reads the view before.
+                if let Ok(mut view) = view.try_lock() {
+                    *view = seen;
+                }
             }
             if !more {
                 self.pace.rest(&self.link, self.from.as_fd());
@@ -202,6 +205,7 @@ impl Loop {
             for k in 0..frame.count() {
                 let (bytes, payload) = frame.length(k);
                 let class = Class { payload, ..class };
+                self.link.heard(now, &class, bytes);
                 self.link
                     .arrive(now, Live::new(first + k as u32, bytes, &class));
             }
@@ -228,6 +232,7 @@ impl Loop {
                 Some(length) => {
                     let class = self.parser.classify(&bytes[HEADER..HEADER + length]);
                     let packet = Live::new(place, length as u32, &class);
+                    self.link.heard(now, &class, packet.bytes);
                     self.link.arrive_with(now, packet, class.acknowledgment);
                 }
                 None => {

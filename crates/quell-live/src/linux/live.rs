@@ -17,6 +17,7 @@ use super::settings::{self, settings};
 pub use super::settings::{Options, Settings};
 use super::state;
 use super::sys;
+use super::view::{self, Drawing};
 use super::worker::Snapshot;
 
 /// Whether this thread has a right that a command needs.
@@ -63,6 +64,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     };
     need("live", right)?;
     let mut settings = settings(options)?;
+    if options.view {
+        view::check()?;
+    }
     let end = match &options.duration {
         None => None,
         Some(text) => {
@@ -80,16 +84,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
     })?;
     let mut running = Running::start(&settings, options.dry_run)?;
     sandbox::process();
-    server.start(Box::new(State {
-        dev: settings.dev().to_owned(),
-        directions: running.watches(),
-        queues: settings
-            .directions()
-            .into_iter()
-            .map(|d| (d.name, d.aqm))
-            .collect(),
-        restored: running.restored.clone(),
-    }));
+    let state = || {
+        Box::new(State {
+            dev: settings.dev().to_owned(),
+            directions: running.watches(),
+            restored: running.restored.clone(),
+            reflectors: settings.moves().then(|| running.reflectors.clone()),
+        })
+    };
+    server.start(state());
+    let drawn = options.view.then(state);
     let say = |line: &str| {
         if !options.quiet {
             tell(line);
@@ -102,8 +106,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         .for_each(|address| tell(&format!("dashboard: {address}")));
     say(&settings.announce(options.dry_run));
     settings.notes().iter().for_each(|note| say(note));
+    let drawing = drawn.map(|state| Drawing::start(state));
     let over = running.watch(&signals, &mut settings, options, end, &say);
-    drop(server);
+    drop((drawing, server));
     let looks = running.end()?;
     over?;
     if !options.quiet {
@@ -118,6 +123,7 @@ pub fn tell(line: &str) {
 }
 
 fn print(text: &str) {
+    let _ = view::clear();
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 

@@ -14,6 +14,7 @@ use super::firewall::{Changes, Queues};
 use super::host::{self, Signals};
 use super::live::tell;
 use super::notice::Notices;
+use super::prober::{Asking, Hearing, Known, Reflectors};
 use super::rules::{self, Held};
 use super::settings::{self, Options, Settings};
 use super::sys;
@@ -45,6 +46,9 @@ pub struct Running {
     interfaces: Vec<Interface>,
     /// What hands frames over.
     hooks: Vec<af_xdp::Hook>,
+    asking: Option<Asking>,
+    /// What is known of the reflectors.
+    pub reflectors: Known,
 }
 
 /// What is known of interfaces that are not what they were.
@@ -77,6 +81,8 @@ impl Running {
             workers: Vec::new(),
             interfaces: Vec::new(),
             hooks: Vec::new(),
+            asking: None,
+            reflectors: Known::default(),
         };
         match running.take(settings) {
             Ok(()) => Ok(running),
@@ -94,11 +100,29 @@ impl Running {
         if !self.dry {
             self.held.push(rules::hold(&name)?);
         }
+        // Before packets are held: a socket may be refused.
+        let reflectors = self.sockets(settings, &name)?;
         match &settings.to {
             Some(to) if !self.dry => self.between(settings, &dev, to),
             _ if self.dry => self.copies(settings, &dev),
             _ => self.queues(settings, &dev),
+        }?;
+        if let Some(reflectors) = reflectors {
+            let each = self.workers.iter();
+            let loops = each.map(|(name, worker)| (*name == "ingress", worker.watch()));
+            let known = self.reflectors.clone();
+            self.asking = Some(Asking::start(reflectors, loops.collect(), known)?);
         }
+        Ok(())
+    }
+
+    /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is only passed through.
+    fn sockets(&self, settings: &Settings, dev: &str) -> Result<Option<Reflectors>, Error> {
+        if !settings.moves() {
+            return Ok(None);
+        }
+        let dev = settings.to.is_none().then_some(dev);
+        Reflectors::open(&settings.reflectors()?, dev, None).map(Some)
     }
 
     /// Copies only.
@@ -236,6 +260,9 @@ impl Running {
     }
 
     fn release(&mut self) -> Result<(), Error> {
+        if let Some(asking) = self.asking.take() {
+            asking.end();
+        }
         for (_, worker) in &self.workers {
             worker.open();
         }
@@ -325,6 +352,7 @@ impl Running {
         let systemd = Systemd::new();
         systemd.tell("READY=1");
         let (mut progress, mut following) = (Progress::default(), Following::default());
+        let mut hearing = Hearing::new();
         loop {
             let left = end.map_or(LOOK, |end| {
                 LOOK.min(end.saturating_duration_since(Instant::now()))
@@ -359,6 +387,11 @@ impl Running {
             progress.tell_stalls(&self.workers);
             let failures = progress.failures(settings.dev(), &self.watches);
             failures.iter().for_each(|line| tell(line));
+            if self.asking.is_some()
+                && let Some(line) = hearing.news(self.reflectors.answered(), Instant::now())
+            {
+                tell(line);
+            }
             if let Some(rules) = &mut self.rules {
                 let made = rules.keep(settings.dev());
                 self.restored.fetch_add(made as u64, Ordering::Relaxed);

@@ -148,6 +148,12 @@ pub fn server() {
     allow(SERVER);
 }
 
+/// For who asks reflectors: answers come from outside, at open sockets. No rights at all.
+pub fn reflectors() {
+    sys::limit_capabilities(&[]);
+    allow(&[libc::SYS_recvfrom, libc::SYS_sendto]);
+}
+
 fn allow(calls: &[c_long]) {
     let mut all = [0; 64];
     let each = BASE.iter().chain(calls);

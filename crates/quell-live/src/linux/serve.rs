@@ -17,9 +17,11 @@ use quell_link::Error;
 use serde_json::{Map, Value, json};
 
 use super::dashboard::{self, Look};
-use super::worker::Watches;
+use super::prober::Known;
+use super::worker::{Snapshot, Watches};
 use super::{firewall, host, sandbox, sys};
-use crate::link::{BOUNDS, Sojourns, View};
+use crate::exposition::{Exposition, Family, Format, escaped};
+use crate::link::View;
 
 /// How long who asks may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,35 +33,57 @@ const QUESTION: usize = 4096;
 const TICK: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A key of the state, its kind, its name in Prometheus and what it is.
+/// Where the state has a figure, and the metric that it is.
 type Metric = (&'static str, &'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
-    ("read", "counter", "packets_total", "Packets that came."),
-    ("sent", "counter", "sent_packets_total", "Packets that went on."),
-    ("bytes", "counter", "sent_bytes_total", "Bytes that left the discipline, with the link layer's."),
-    ("dropped", "counter", "dropped_packets_total", "Packets that the discipline dropped."),
-    ("marked", "counter", "marked_packets_total", "Packets that went on with a mark of ours."),
-    ("passed", "counter", "passed_packets_total", "Packets that passed by the discipline: at its end, or while its loop stood still."),
-    ("stalls", "counter", "stalls_total", "Times that the loop stood still and a watchdog let packets pass."),
-    ("missed", "counter", "late_packets_total", "Packets that went on more than 1 ms late."),
-    ("held", "gauge", "held_packets", "Packets held now."),
-    ("backlog_packets", "gauge", "backlog_packets", "Packets in the discipline."),
-    ("backlog_bytes", "gauge", "backlog_bytes", "Bytes in the discipline."),
-    ("capacity_mbps", "gauge", "rate_mbps", "What the link offers, Mbit/s."),
-    ("throughput_mbps", "gauge", "throughput_mbps", "What left in the last 100 ms, Mbit/s."),
-    ("sojourn_ms", "gauge", "sojourn_ms", "Mean time in the queue of what left in the last 100 ms."),
-    ("limit_packets", "gauge", "limit_packets", "The limit in force."),
-    ("probability", "gauge", "probability", "The drop or mark probability in force."),
+    ("/read", "counter", "packets_total", "Packets that came."),
+    ("/sent", "counter", "sent_packets_total", "Packets that went on."),
+    ("/bytes", "counter", "sent_bytes_total", "Bytes that left the discipline, with the link layer's."),
+    ("/dropped", "counter", "dropped_packets_total", "Packets that the discipline dropped."),
+    ("/marked", "counter", "marked_packets_total", "Packets that went on with a mark of ours."),
+    ("/passed", "counter", "passed_packets_total", "Packets that passed by the discipline: at its end, or while its loop stood still."),
+    ("/refused", "counter", "refused_packets_total", "Packets that found no memory and never reached the discipline."),
+    ("/unsent", "counter", "unsent_packets_total", "Packets that the other side's device did not take."),
+    ("/stalls", "counter", "stalls_total", "Times that the loop stood still and a watchdog let packets pass."),
+    ("/missed", "counter", "late_packets_total", "Packets that went on more than 1 ms late."),
+    ("/decisions/asked", "counter", "decisions_total", "Decisions that a learned controller was asked for."),
+    ("/decisions/taken", "counter", "decisions_taken_total", "Of these, decisions that its guard accepted."),
+    ("/decisions/late", "counter", "decisions_late_total", "Of these, decisions that came too late."),
+    ("/decisions/fallbacks", "counter", "guard_fallbacks_total", "Times that the classic controller took over."),
+    ("/decisions/handed_back", "counter", "guard_handed_back_total", "Times that the classic controller handed back."),
+    ("/held", "gauge", "held_packets", "Packets held now."),
+    ("/backlog_packets", "gauge", "backlog_packets", "Packets in the discipline."),
+    ("/backlog_bytes", "gauge", "backlog_bytes", "Bytes in the discipline."),
+    ("/capacity_mbps", "gauge", "rate_mbps", "What the link offers, Mbit/s."),
+    ("/throughput_mbps", "gauge", "throughput_mbps", "What left in the last 100 ms, Mbit/s."),
+    ("/sojourn_ms", "gauge", "sojourn_ms", "Mean time in the queue of what left in the last 100 ms."),
+    ("/limit_packets", "gauge", "limit_packets", "The limit in force."),
+    ("/probability", "gauge", "probability", "The drop or mark probability in force."),
 ];
+const FAILED: Family = Family {
+    kind: "gauge",
+    name: "queue_failed",
+    about: "1 where a queue that another crate brought works no more: packets pass.",
+};
+const SOJOURN: Family = Family {
+    kind: "histogram",
+    name: "sojourn_seconds",
+    about: "Times in the queue of the packets that left it.",
+};
+const RESTORED: Family = Family {
+    kind: "counter",
+    name: "rules_restored_total",
+    about: "Rules that somebody else removed and that were put back.",
+};
 
 /// What those who ask are told.
 pub trait Told: Send {
     /// As JSON.
     fn json(&self) -> Value;
-    /// In Prometheus' text format.
-    fn metrics(&self) -> String;
+    /// As metrics.
+    fn metrics(&self, out: &mut Exposition);
     /// Of whom: the dashboard's title.
     fn title(&self) -> String;
     /// Every queue for the dashboard.
@@ -72,10 +96,10 @@ pub struct State {
     pub dev: String,
     /// Names and looks of the directions.
     pub directions: Vec<(&'static str, Watches)>,
-    /// Their queue words, where they are managed.
-    pub queues: Vec<(&'static str, String)>,
     /// Rules that somebody else removed and that were put back.
     pub restored: Arc<AtomicU64>,
+    /// The reflectors, where loops set the rates.
+    pub reflectors: Option<Known>,
 }
 
 impl Told for State {
@@ -87,46 +111,42 @@ impl Told for State {
             .map(|(name, watch)| ((*name).to_owned(), look(watch)))
             .collect();
         let restored = self.restored.load(Ordering::Relaxed);
-        json!({"dev": self.dev, "directions": directions, "rules_restored": restored})
+        let mut state =
+            json!({"dev": self.dev, "directions": directions, "rules_restored": restored});
+        if let Some(known) = &self.reflectors {
+            state["reflectors"] = known.json();
+        }
+        state
     }
 
-    fn metrics(&self) -> String {
+    fn metrics(&self, out: &mut Exposition) {
         let state = self.json();
-        let dev = escaped(&self.dev);
-        let mut text = String::new();
-        for (key, kind, name, about) in METRICS {
-            text += &format!("# HELP quell_{name} {about}\n# TYPE quell_{name} {kind}\n");
-            for (direction, _) in &self.directions {
-                let value = &state["directions"][direction][key];
-                if !value.is_null() {
-                    text += &format!(
-                        "quell_{name}{{dev=\"{dev}\",direction=\"{direction}\"}} {value}\n"
-                    );
+        let dev = format!("dev=\"{}\"", escaped(&self.dev));
+        let directions = || {
+            self.directions.iter().map(|(direction, watches)| {
+                let labels = format!("{dev},direction=\"{direction}\"");
+                (labels, &state["directions"][direction], watches)
+            })
+        };
+        for &(key, kind, name, about) in METRICS {
+            out.family(Family { kind, name, about });
+            for (labels, state, _) in directions() {
+                if let Some(value) = state.pointer(key).filter(|value| !value.is_null()) {
+                    out.sample(name, &labels, value);
                 }
             }
         }
-        let (name, about) = (
-            "quell_queue_failed",
-            "1 where a queue that another crate brought works no more: packets pass.",
-        );
-        text += &format!("# HELP {name} {about}\n# TYPE {name} gauge\n");
-        for (direction, _) in &self.directions {
-            let failed = u8::from(!state["directions"][direction]["failure"].is_null());
-            text += &format!("{name}{{dev=\"{dev}\",direction=\"{direction}\"}} {failed}\n");
+        out.family(FAILED);
+        for (labels, state, _) in directions() {
+            let failed = u8::from(!state["failure"].is_null());
+            out.sample(FAILED.name, &labels, failed);
         }
-        let name = "quell_sojourn_seconds";
-        let about = "Times in the queue of the packets that left it.";
-        text += &format!("# HELP {name} {about}\n# TYPE {name} histogram\n");
-        for (direction, watches) in &self.directions {
-            let labels = format!("dev=\"{dev}\",direction=\"{direction}\"");
-            text += &histogram(name, &labels, &watches.look().link.sojourns);
+        out.family(SOJOURN);
+        for (labels, _, watches) in directions() {
+            out.sojourns(SOJOURN.name, &labels, &watches.look().link.sojourns);
         }
-        let name = "quell_rules_restored_total";
-        let about = "Rules that somebody else removed and that were put back.";
-        let restored = &state["rules_restored"];
-        text + &format!(
-            "# HELP {name} {about}\n# TYPE {name} counter\n{name}{{dev=\"{dev}\"}} {restored}\n"
-        )
+        out.family(RESTORED);
+        out.sample(RESTORED.name, &dev, &state["rules_restored"]);
     }
 
     fn title(&self) -> String {
@@ -134,43 +154,37 @@ impl Told for State {
     }
 
     fn looks(&self) -> Vec<Look> {
-        let words = |name| self.queues.iter().find(|(of, _)| *of == name);
         let look = |(name, watches): &(&'static str, Watches)| {
-            let (look, words) = (watches.look(), words(*name));
+            let look = watches.look();
             let view = View {
                 drops: look.dropped,
                 marks: look.marked,
                 ..look.link
             };
-            Look::new(*name, words.map_or("", |(_, words)| words), view)
+            let faults = faults(&look);
+            Look {
+                faults,
+                ..Look::new(*name, look.queue, view)
+            }
         };
         self.directions.iter().map(look).collect()
     }
 }
 
-/// Sojourn times in Prometheus' text format: of every second bound, seconds.
-fn histogram(name: &str, labels: &str, sojourns: &Sojourns) -> String {
-    let (mut text, mut seen) = (String::new(), 0);
-    for (k, count) in sojourns.counts.iter().enumerate() {
-        seen += count;
-        match BOUNDS.get(k) {
-            Some(bound) if k % 2 == 0 => {
-                let bound = *bound as f64 / 1e9;
-                text += &format!("{name}_bucket{{{labels},le=\"{bound}\"}} {seen}\n");
-            }
-            _ => {}
-        }
-    }
-    let sum = sojourns.sum as f64 / 1e9;
-    text + &format!(
-        "{name}_bucket{{{labels},le=\"+Inf\"}} {seen}\n{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {seen}\n"
-    )
-}
-
-/// A label's value in Prometheus' text format.
-pub fn escaped(text: &str) -> String {
-    let text = text.replace('\\', r"\\").replace('"', "\\\"");
-    text.replace('\n', r"\n")
+/// What is or was wrong at a direction, a line each.
+fn faults(look: &Snapshot) -> Vec<String> {
+    let failure = look.failure.as_ref();
+    let failure = failure.map(|why| format!("the queue has failed and packets pass: {why}"));
+    let counts = [
+        (look.passed, "packets passed unmanaged"),
+        (look.stalls, "times the loop hung"),
+        (look.refused, "packets found no memory"),
+        (look.unsent, "packets were not taken by the device"),
+        (look.link.missed, "packets left more than 1 ms late"),
+    ];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts = counts.map(|(count, what)| format!("{count} {what}"));
+    failure.into_iter().chain(counts).collect()
 }
 
 /// What is answered at a socket.
@@ -381,7 +395,12 @@ impl Client {
             if !whole && question.len() < QUESTION {
                 return true;
             }
-            self.answer = answer(question, &self.asks, state).into_bytes();
+            let answer = match whole {
+                true => answer(question, &self.asks, state),
+                // The header that would refuse it may be in what is missing.
+                false => refusal("431 Request Header Fields Too Large", "Too long\n"),
+            };
+            self.answer = answer.into_bytes();
             self.question = None;
         }
         write(self.fd.as_fd(), &mut self.answer)
@@ -402,27 +421,38 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
 /// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
 fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
     let text = String::from_utf8_lossy(question);
-    let header = |line: &str| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("host")
-            .then(|| value.trim().to_owned())
-    };
-    let host = text.lines().skip(1).find_map(header);
-    let (status, body) = match (host.is_none_or(|host| local(&host)), asks) {
-        (true, Asks::Dashboard(token)) => {
-            let line = text.lines().next().unwrap_or_default();
-            return dashboard::answer(line, token, state);
-        }
-        (true, _) => ("200 OK", state.metrics()),
-        (false, _) => {
-            let body = "Host is to be 127.0.0.1 or localhost\n";
-            ("403 Forbidden", body.to_owned())
-        }
-    };
+    let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let named = |name: &str, wanted: &str| name.trim().eq_ignore_ascii_case(wanted);
+    if !headers.all(|(name, value)| !named(name, "host") || local(value.trim())) {
+        return refusal("403 Forbidden", "Host is to be 127.0.0.1 or localhost\n");
+    }
+    let line = text.lines().next().unwrap_or_default();
+    if let Asks::Dashboard(token) = asks {
+        return dashboard::answer(line, token, state);
+    }
+    if !line.starts_with("GET ") {
+        return refusal("405 Method Not Allowed", "Only GET\n");
+    }
+    let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let accept = headers.find(|(name, _)| named(name, "accept"));
+    let format = Format::accepted(accept.map_or("", |(_, value)| value.trim()));
+    let mut out = Exposition::new(format);
+    state.metrics(&mut out);
+    reply("200 OK", format.content_type(), "", &out.finish())
+}
+
+/// An answer in HTTP that no other site's page can read or embed.
+pub fn reply(status: &str, kind: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\n\r\n{body}"
+        "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nX-Content-Type-Options: nosniff\r\n\
+        Cross-Origin-Resource-Policy: same-origin\r\n{headers}\r\n{body}"
     )
+}
+
+/// An answer that says why there is none.
+pub fn refusal(status: &str, why: &str) -> String {
+    reply(status, "text/plain; charset=utf-8", "", why)
 }
 
 fn local(host: &str) -> bool {
@@ -443,21 +473,28 @@ fn remove_dead(path: &Path) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn state(dev: &str) -> State {
         State {
             dev: dev.to_owned(),
             directions: vec![("egress", Watches::new(1))],
-            queues: vec![("egress", "codel".to_owned())],
             restored: Arc::default(),
+            reflectors: None,
         }
+    }
+
+    /// As whoever does not ask for OpenMetrics gets them.
+    pub(crate) fn metrics(state: &State) -> String {
+        let mut out = Exposition::new(Format::Prometheus);
+        state.metrics(&mut out);
+        out.finish()
     }
 
     #[test]
     fn a_label_cannot_leave_its_quotes() {
-        let text = state("a\"} 1\\\nb").metrics();
+        let text = metrics(&state("a\"} 1\\\nb"));
         let line = text
             .lines()
             .find(|line| line.starts_with("quell_packets_total"))
@@ -484,7 +521,7 @@ mod tests {
         };
         assert!(ask("GET /?token=0123").contains("<title>"));
         let looks = ask("GET /state?token=0123");
-        assert!(looks.starts_with("HTTP/1.0 200") && looks.contains(r#""queue":"codel""#));
+        assert!(looks.starts_with("HTTP/1.0 200") && looks.contains(r#""name":"egress""#));
         for (line, status) in [
             ("GET /", "403"),
             ("GET /state?token=", "403"),
@@ -499,29 +536,6 @@ mod tests {
                 "{line}: {said}"
             );
         }
-    }
-
-    #[test]
-    fn times_in_the_queue_are_a_histogram() {
-        let mut sojourns = Sojourns {
-            sum: 2_500_000_000,
-            ..Sojourns::default()
-        };
-        (sojourns.counts[0], sojourns.counts[7], sojourns.counts[31]) = (3, 2, 1);
-        let text = histogram("s", "d=\"e\"", &sojourns);
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], r#"s_bucket{d="e",le="0.0001"} 3"#);
-        assert_eq!(lines[3], r#"s_bucket{d="e",le="0.001"} 3"#);
-        assert_eq!(lines[4], r#"s_bucket{d="e",le="0.0022"} 5"#);
-        assert_eq!(lines[15], r#"s_bucket{d="e",le="10"} 5"#);
-        assert_eq!(
-            lines[16..],
-            [
-                r#"s_bucket{d="e",le="+Inf"} 6"#,
-                r#"s_sum{d="e"} 2.5"#,
-                r#"s_count{d="e"} 6"#
-            ]
-        );
     }
 
     fn check_hosts(asks: &Asks) {

@@ -1,5 +1,6 @@
 //! What `quell live` is asked for: the options, the configuration file, what of them can change while it runs.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use quell_link::units::{format_rate, note_on_rate, parse_rate};
@@ -10,6 +11,7 @@ use serde::Deserialize;
 
 use super::backend;
 use super::host;
+use super::prober;
 use super::shell::random_key;
 use super::sys;
 use crate::header::Parser;
@@ -19,6 +21,8 @@ use crate::link::{self, Params};
 const MOST_BYTES: u64 = 1 << 20;
 /// Most loops of a direction.
 const MOST_LOOPS: usize = 32;
+/// The rate of a line that is no limit, bit/s: loops set rates below it.
+const NO_LIMIT: u64 = 100_000_000_000;
 /// Most bytes that count with a packet.
 const MOST_OVERHEAD: u32 = 1000;
 
@@ -42,6 +46,9 @@ pub struct Settings {
     pub no_fail_open: Option<bool>,
     pub tunnels: Option<bool>,
     pub cpu: Option<String>,
+    pub autorate: Option<bool>,
+    #[serde(alias = "reflectors")]
+    pub reflector: Option<Vec<String>>,
 }
 
 /// What is asked for at the command line.
@@ -57,6 +64,8 @@ pub struct Options {
     pub duration: Option<String>,
     /// Say nothing but errors.
     pub quiet: bool,
+    /// Draw the directions in the terminal.
+    pub view: bool,
 }
 
 /// A direction that is managed, as asked for.
@@ -64,10 +73,12 @@ pub struct Options {
 pub struct Direction {
     /// egress or ingress.
     pub name: &'static str,
-    rate: String,
+    /// None: a loop sets it.
+    rate: Option<String>,
     /// Its queue words.
     pub aqm: String,
     overhead: u32,
+    talkers: bool,
 }
 
 impl Settings {
@@ -92,6 +103,8 @@ impl Settings {
             no_fail_open: self.no_fail_open.or(file.no_fail_open),
             tunnels: self.tunnels.or(file.tunnels),
             cpu: self.cpu.or(file.cpu),
+            autorate: self.autorate.or(file.autorate),
+            reflector: self.reflector.or(file.reflector),
         }
     }
 
@@ -115,15 +128,60 @@ impl Settings {
         }
     }
 
+    /// Whether loops over the shapers' rates run.
+    pub fn moves(&self) -> bool {
+        self.autorate == Some(true)
+    }
+
+    /// The reflectors' addresses.
+    ///
+    /// # Errors
+    /// If one cannot be asked.
+    pub fn reflectors(&self) -> Result<Vec<IpAddr>, Error> {
+        prober::addresses(self.reflector.as_deref().unwrap_or_default())
+    }
+
+    /// What is managed where loops set the rates: both directions, each on a line that is no limit itself.
+    fn moved(&self) -> Vec<Direction> {
+        let aqm = self.aqm.as_deref().unwrap_or("pace");
+        let first = |aqm: &str, rate: &Option<String>| match rate {
+            Some(rate) => format!("{aqm} start {rate}"),
+            None => aqm.to_owned(),
+        };
+        let arriving = match (
+            &self.ingress_aqm,
+            aqm.split_whitespace().any(|w| w == "ingress"),
+        ) {
+            (Some(own), _) => own.clone(),
+            (None, true) => aqm.to_owned(),
+            (None, false) => format!("{aqm} ingress"),
+        };
+        let of = |name, aqm| Direction {
+            name,
+            rate: None,
+            aqm,
+            overhead: self.overhead.unwrap_or(link::ETHERNET),
+            talkers: self.dashboard.is_some(),
+        };
+        vec![
+            of("egress", first(aqm, &self.rate)),
+            of("ingress", first(&arriving, &self.ingress)),
+        ]
+    }
+
     /// What is managed.
     pub fn directions(&self) -> Vec<Direction> {
+        if self.moves() {
+            return self.moved();
+        }
         let aqm = self.aqm.as_deref().unwrap_or("fq_codel");
         let of = |name, rate: &Option<String>, aqm: &str| {
             rate.clone().map(|rate| Direction {
                 name,
-                rate,
+                rate: Some(rate),
                 aqm: aqm.to_owned(),
                 overhead: self.overhead.unwrap_or(link::ETHERNET),
+                talkers: self.dashboard.is_some(),
             })
         };
         let egress = of("egress", &self.rate, aqm);
@@ -183,7 +241,7 @@ impl Settings {
         let each = self.directions().into_iter();
         each.flat_map(|d| {
             [
-                note_on_rate(&d.rate),
+                d.rate.as_deref().and_then(note_on_rate),
                 self.note_on_cake(&d),
                 d.note_on_model(),
             ]
@@ -196,7 +254,10 @@ impl Settings {
 impl Direction {
     /// Its rate as it was understood.
     pub fn understood(&self) -> String {
-        parse_rate(&self.rate).map_or_else(|_| self.rate.clone(), format_rate)
+        let Some(rate) = &self.rate else {
+            return "autorate".to_owned();
+        };
+        parse_rate(rate).map_or_else(|_| rate.clone(), format_rate)
     }
 
     /// What is wrong with its queue's model, and what runs in its place.
@@ -215,7 +276,8 @@ impl Direction {
 
     /// The link; an error's key is `rate` or `aqm`.
     pub fn params(&self) -> Result<Params, Error> {
-        let bps = parse_rate(&self.rate).map_err(|e| e.key("rate"))?;
+        let bps = self.rate.as_deref().map_or(Ok(NO_LIMIT), parse_rate);
+        let bps = bps.map_err(|e| e.key("rate"))?;
         // On a real link no learned controller is without a guard. Other queues do not know the word.
         let guarded = Queue::parse(&format!("{} guard", self.aqm));
         let queue = guarded.or_else(|_| Queue::parse(&self.aqm));
@@ -223,8 +285,17 @@ impl Direction {
         let queue = queue.or_else(|e| words::hush::stand_in(&self.aqm).ok_or(e));
         let queue = queue.map_err(|e| e.under("aqm"))?;
         queue.check(bps).map_err(|e| e.under("aqm"))?;
+        if self.rate.is_none() {
+            let controller = queue.build(bps).controller;
+            let sets = controller.is_some_and(|controller| controller.knobs().0.rate);
+            if !sets {
+                let error = Error::new(format!("{} sets no rate", queue.kind())).key("aqm");
+                return Err(error.remedy("write pace, cake_autorate or sqm_autorate"));
+            }
+        }
         Ok(Params {
             overhead: self.overhead,
+            talkers: self.talkers,
             ..Params::line(bps, queue)
         })
     }
@@ -286,6 +357,14 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
             return Err(blame(error, "cpu", given.cpu.is_some()));
         }
     }
+    let (key, checked) = check_autorate(&all, options);
+    checked.map_err(|error| {
+        let option = match key {
+            "reflector" => given.reflector.is_some(),
+            _ => given.autorate.is_some(),
+        };
+        blame(error, key, option)
+    })?;
     let directions = all.directions();
     if directions.is_empty() {
         let remedy = "give --rate for what leaves, --ingress for what arrives";
@@ -320,6 +399,37 @@ pub fn settings(options: &Options) -> Result<Settings, Error> {
         }
     }
     Ok(all)
+}
+
+/// What `--autorate` needs and excludes, and the key that is to blame.
+fn check_autorate(all: &Settings, options: &Options) -> (&'static str, Result<(), Error>) {
+    let wrong = |key, what: &str, remedy: &str| (key, Err(Error::new(what).remedy(remedy)));
+    let none = match all.reflectors() {
+        Ok(addresses) => addresses.is_empty(),
+        Err(error) => return ("reflector", Err(error)),
+    };
+    if !all.moves() {
+        return match none {
+            true => ("autorate", Ok(())),
+            false => wrong("reflector", "is for --autorate", "add --autorate"),
+        };
+    }
+    if none {
+        return wrong(
+            "autorate",
+            "needs hosts behind the line that answer echo requests",
+            "name some that you may ask, as in --reflector 192.0.2.1",
+        );
+    }
+    if options.dry_run {
+        let what = "shapes nothing in a dry run";
+        return wrong("autorate", what, "leave --dry-run out");
+    }
+    if all.loops().len() > 1 {
+        let what = "needs all traffic of a direction in one loop";
+        return wrong("autorate", what, "name one processor in --cpu");
+    }
+    ("autorate", Ok(()))
 }
 
 /// The processors of a list such as `0,2-3`, in its order.
@@ -375,8 +485,16 @@ pub fn changeable(old: &Settings, new: Settings, path: &Path) -> Result<Settings
         ("backend", old.backend == new.backend),
         ("tunnels", old.tunnels == new.tunnels),
         ("cpu", old.cpu == new.cpu),
-        ("rate", old.rate.is_some() == new.rate.is_some()),
-        ("ingress", old.ingress.is_some() == new.ingress.is_some()),
+        ("autorate", old.moves() == new.moves()),
+        ("reflector", old.reflector == new.reflector),
+        (
+            "rate",
+            new.moves() || old.rate.is_some() == new.rate.is_some(),
+        ),
+        (
+            "ingress",
+            new.moves() || old.ingress.is_some() == new.ingress.is_some(),
+        ),
     ];
     // What runs is better than what stands in for a model that cannot be read.
     if let Some((error, _)) = new.directions().iter().find_map(Direction::broken_model) {
@@ -427,6 +545,31 @@ mod tests {
         // Other mistakes are refused at the start, too.
         let words = words.replace("500", "0");
         assert!(with(&words).directions()[0].params().is_err());
+    }
+
+    #[test]
+    fn autorate_manages_both_directions_with_pace_unless_another_loop_is_named() {
+        let words = |given: Settings| {
+            let given = Settings {
+                autorate: Some(true),
+                ..given
+            };
+            let each = given.directions().into_iter();
+            each.map(|d| d.aqm).collect::<Vec<_>>()
+        };
+        assert_eq!(words(Settings::default()), ["pace", "pace ingress"]);
+        let started = Settings {
+            rate: Some("5mbit".into()),
+            ingress: Some("20mbit".into()),
+            ..Settings::default()
+        };
+        let started = words(started);
+        assert_eq!(started, ["pace start 5mbit", "pace ingress start 20mbit"]);
+        let other = Settings {
+            aqm: Some("sqm_autorate base 8mbit".into()),
+            ..Settings::default()
+        };
+        assert_eq!(words(other)[1], "sqm_autorate base 8mbit ingress");
     }
 
     #[test]

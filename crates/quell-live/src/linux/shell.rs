@@ -17,6 +17,7 @@ use super::engine::Engine;
 use super::init::{self, Kind, Plan, Program, Report, Step};
 use super::serve::{Places, Server, Told};
 use super::sys;
+use crate::exposition::Exposition;
 use crate::header::Key;
 use crate::link::{LiveLink, Params, View};
 use crate::report::Record;
@@ -125,9 +126,8 @@ impl Told for Links {
         json!({"dev": self.device, "queues": self.looks()})
     }
 
-    fn metrics(&self) -> String {
-        String::new()
-    }
+    // Only `quell live` and `quell watch` have a port for metrics.
+    fn metrics(&self, _out: &mut Exposition) {}
 
     fn title(&self) -> String {
         self.device.clone()
@@ -234,11 +234,12 @@ impl Shell {
         };
         let key = random_key();
         let gone = Arc::new(AtomicBool::new(false));
-        let engine = |name, params, from: &OwnedFd, to: &OwnedFd| {
+        let talkers = config.dashboard.is_some();
+        let engine = |name, params: Params, from: &OwnedFd, to: &OwnedFd| {
             from.try_clone()
                 .and_then(|from| Ok((from, to.try_clone()?)))
                 .and_then(|ends| {
-                    let link = LiveLink::new(params);
+                    let link = LiveLink::new(Params { talkers, ..params });
                     Engine::start(name, link, ends, config.mtu, key, gone.clone())
                 })
                 .map_err(|e| Error::new(format!("cannot start the link: {e}")))

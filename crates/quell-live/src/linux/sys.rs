@@ -245,11 +245,54 @@ pub fn tap(index: u32) -> io::Result<OwnedFd> {
 }
 
 fn set_option(fd: &OwnedFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
-    let size = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the value outlives the call.
-    check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size)
-    })?;
+    set_bytes(fd, level, name, &value.to_ne_bytes())
+}
+
+/// A socket for ICMP, without blocking, that gets answers to echo and timestamp requests alone; its packets leave by `device` if there is one,
+/// with this priority.
+pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedFd> {
+    let (family, protocol) = match six {
+        true => (libc::AF_INET6, libc::IPPROTO_ICMPV6),
+        false => (libc::AF_INET, libc::IPPROTO_ICMP),
+    };
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    let fd = owned(unsafe { libc::socket(family, kind, protocol) })?;
+    // ICMP_FILTER (linux/icmp.h) and ICMP6_FILTER (RFC 3542): the types whose bits are set do not come.
+    const FILTER: c_int = 1;
+    let mut blocked = [u32::MAX; 8];
+    let (level, words) = match six {
+        true => {
+            blocked[129 / 32] &= !(1 << (129 % 32));
+            (libc::IPPROTO_ICMPV6, 8)
+        }
+        false => {
+            blocked[0] &= !(1 | 1 << 14);
+            (libc::SOL_RAW, 1)
+        }
+    };
+    let bytes: Vec<u8> = blocked[..words]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
+    set_bytes(&fd, level, FILTER, &bytes)?;
+    let level = libc::SOL_SOCKET;
+    set_bytes(&fd, level, libc::SO_PRIORITY, &priority.to_ne_bytes())?;
+    if let Some(name) = device {
+        set_bytes(
+            &fd,
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_bytes(),
+        )?;
+    }
+    Ok(fd)
+}
+
+fn set_bytes(fd: &OwnedFd, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
+    let size = value.len() as libc::socklen_t;
+    // SAFETY: the value outlives the call and has this size.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), size) })?;
     Ok(())
 }
 

@@ -21,12 +21,16 @@ use super::backend::{Arrived, InterfaceBackend};
 use super::pace::Pace;
 use super::watchdog::Post;
 use super::{sandbox, sys};
+use crate::echo::Answer;
 use crate::header::{Change, Parser};
 use crate::link::{Live, LiveLink, Params, View};
 use crate::report::LATE;
 
 /// The kernel keeps at least so many packets for us; the discipline, not the kernel's queue, is what limits.
 const LEAST: u32 = 65_536;
+
+/// Most answers of reflectors that wait for a loop.
+const HEARD: usize = 64;
 
 /// A look at a loop or at all loops of a direction while they run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -54,6 +58,8 @@ pub struct Snapshot {
     pub stalls: u64,
     /// Whether the loop has real-time priority.
     pub realtime: bool,
+    /// The queue's words.
+    pub queue: String,
     /// Why the queue works no more, where another crate brought it: packets pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -77,6 +83,7 @@ impl Snapshot {
             unsent: self.unsent + other.unsent,
             stalls: self.stalls + other.stalls,
             realtime: self.realtime && other.realtime,
+            queue: self.queue,
             failure: self.failure.or_else(|| other.failure.clone()),
             read_by_loop: self.read_by_loop,
         }
@@ -121,7 +128,21 @@ struct Shared {
     stop: AtomicBool,
     open: AtomicBool,
     change: Mutex<Option<Task>>,
+    /// Answers of reflectors, for the controller.
+    heard: Mutex<Vec<(bool, Answer)>>,
     look: Mutex<Snapshot>,
+}
+
+impl Shared {
+    /// Shows a look. Only the `last` one waits for who reads the one before: a thread that answers questions may be
+    /// kept from its processor for long, and packets must not wait for it.
+    fn show(&self, look: &Snapshot, last: bool) {
+        match self.look.try_lock() {
+            Ok(mut shown) => shown.clone_from(look),
+            Err(_) if last => lock(&self.look).clone_from(look),
+            Err(_) => {}
+        }
+    }
 }
 
 /// Looks at a loop, also after its end. A loop that takes the place of an earlier one goes on with its counts.
@@ -132,6 +153,15 @@ impl Watch {
     /// A look at it.
     pub fn look(&self) -> Snapshot {
         lock(&self.0.look).clone()
+    }
+
+    /// Tells its controller of a reflector's answer, and whether packets of its direction come back with it. A loop that stands still
+    /// misses what is more than [`HEARD`].
+    pub fn hear(&self, answer: &Answer, back: bool) {
+        let mut heard = lock(&self.0.heard);
+        if heard.len() < HEARD {
+            heard.push((back, *answer));
+        }
     }
 }
 
@@ -205,6 +235,7 @@ impl Worker {
         shared.open.store(free, Ordering::Relaxed);
         let before = lock(&shared.look).clone();
         let pace = Pace::new();
+        let queue = task.params.queue.canonical();
         let link = task.link(&pace, backend.capacity());
         let parser = Parser {
             wants: link.wants(),
@@ -222,7 +253,10 @@ impl Worker {
             refused: before.refused,
             unsent: before.unsent,
             missed: before.link.missed,
-            look: before,
+            look: Snapshot {
+                queue: if free { String::new() } else { queue },
+                ..before
+            },
         };
         let seen = shared.clone();
         let thread = std::thread::Builder::new()
@@ -337,6 +371,9 @@ impl<D: InterfaceBackend> Loop<D> {
             self.send();
             self.backend.flush();
             let now = self.pace.now();
+            lock(&shared.heard).drain(..).for_each(|(back, answer)| {
+                self.link.on_probe(now, &answer.echo(now, back));
+            });
             if now >= next_look || stop {
                 next_look = now + self.link.params().bin.get();
                 self.link.forget();
@@ -350,7 +387,7 @@ impl<D: InterfaceBackend> Loop<D> {
                 if self.look.failure.as_deref() != self.link.failure() {
                     self.look.failure = self.link.failure().map(str::to_owned);
                 }
-                lock(&shared.look).clone_from(&self.look);
+                shared.show(&self.look, stop);
             }
             // What the kernel holds when a queue's socket closes is lost: everything is read first.
             if stop && !more {
@@ -381,6 +418,7 @@ impl<D: InterfaceBackend> Loop<D> {
             }
             self.slots[index] = Some((arrival, packet));
             self.look.held += 1;
+            self.link.heard(now, &arrived.class, arrived.bytes);
             self.link
                 .arrive_with(now, packet, arrived.class.acknowledgment);
         }
@@ -456,6 +494,7 @@ impl<D: InterfaceBackend> Loop<D> {
     /// Another link; its time begins now.
     fn change(&mut self, task: Task) {
         self.backend.keep(kernel_length(&task.params));
+        self.look.queue = task.params.queue.canonical();
         self.task = task;
         self.begin();
         for (_, packet) in self.held() {
@@ -469,10 +508,11 @@ mod tests {
     use super::*;
     use crate::header::{Change, Class};
     use crate::link::tests::leaky;
-    use crate::linux::serve::{State, Told as _};
+    use crate::linux::serve::State;
+    use crate::linux::serve::tests::metrics;
     use crate::linux::upkeep::Progress;
     use crate::linux::watchdog::Watchdog;
-    use quell_qdisc::Labels;
+    use quell_link::words::Queue;
     use quell_qdisc::discipline::Wants;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::time::Duration;
@@ -492,11 +532,8 @@ mod tests {
                 place,
                 bytes: 1000,
                 class: Class {
-                    hash: 0,
-                    ecn: Ecn::NotEct,
                     payload: 960,
-                    labels: Labels::default(),
-                    acknowledgment: None,
+                    ..Class::default()
                 },
             }));
             false
@@ -509,9 +546,8 @@ mod tests {
         fn flush(&mut self) {}
     }
 
-    #[test]
-    fn a_queue_of_another_crate_that_fails_is_told_of_once_and_packets_pass() {
-        let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+    /// A loop that gets these packets and manages them with this queue.
+    fn started(traffic: &Arc<Mutex<(Vec<u32>, Vec<u32>)>>, queue: Queue) -> (Worker, Watches) {
         let backend = Fake {
             fd: sys::socket(libc::AF_INET).unwrap(),
             traffic: traffic.clone(),
@@ -522,13 +558,44 @@ mod tests {
             watch: watches.of(0),
             cpu: None,
         };
-        let task = Task::new(Params::line(1_000_000_000, leaky()), 1);
+        let task = Task::new(Params::line(1_000_000_000, queue), 1);
         let parser = Parser {
             key: (1, 2),
             tunnels: false,
             wants: Wants::default(),
         };
         let worker = Worker::start(backend, task, parser, false, seat).unwrap();
+        (worker, watches)
+    }
+
+    #[test]
+    fn packets_do_not_wait_for_who_reads_a_look() {
+        let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let (worker, watches) = started(&traffic, Queue::parse("pfifo").unwrap());
+        let watch = watches.of(0);
+        let kept = lock(&watch.0.look);
+        // Several looks are due meanwhile.
+        for place in 0..500 {
+            lock(&traffic).0.push(place);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let until = Instant::now() + Duration::from_secs(20);
+        while lock(&traffic).1.len() < 500 {
+            assert!(Instant::now() < until, "{} went on", lock(&traffic).1.len());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(kept);
+        worker.finish();
+        assert_eq!(
+            (watches.look().sent, watches.look().queue.as_str()),
+            (500, "pfifo")
+        );
+    }
+
+    #[test]
+    fn a_queue_of_another_crate_that_fails_is_told_of_once_and_packets_pass() {
+        let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let (worker, watches) = started(&traffic, leaky());
         let named = [("egress", watches.clone())];
         let mut progress = Progress::default();
         assert!(progress.failures("eth0", &named).is_empty());
@@ -546,11 +613,12 @@ mod tests {
         let state = State {
             dev: "eth0".to_owned(),
             directions: named.to_vec(),
-            queues: Vec::new(),
             restored: Arc::default(),
+            reflectors: None,
         };
         let metric = "quell_queue_failed{dev=\"eth0\",direction=\"egress\"} 1\n";
-        assert!(state.metrics().contains(metric), "{}", state.metrics());
+        let text = metrics(&state);
+        assert!(text.contains(metric), "{text}");
         worker.finish();
         let look = watches.look();
         assert_eq!(look.read, look.sent + look.dropped + look.held);

@@ -5,12 +5,14 @@
 //! - **Capacity**: while the modem holds a queue, what leaves it is its capacity. A shaper behind the modem sees that arrive; one
 //!   before it divides what it sent by how fast the delay grows. An average and its mean deviation are kept.
 //! - **Back off**: with delay above the target, the rate is the capacity less what empties the modem's queue within `drain`.
-//! - **Echo up**: without delay, and while the shaper has a queue or is used, the rate grows; faster where the capacity varied,
+//! - **Probe up**: without delay, and while the shaper has a queue or is used, the rate grows; faster where the capacity varied,
 //!   and the longer nothing was in the way.
+//! - **Beginning**: whether the line is full already is not known. From the first answer on the rate is the least until delays have
+//!   stopped to fall, so that the least delay is that of an empty line.
 //! - **Silence**: answers that stop for a moment mean that the line stands still, so a shaper before the modem holds back. After
 //!   a second of silence the reflectors are taken for lost: the rate stays at the capacity less its deviation.
 //!
-//! Source: quell. The constants were chosen on generated lines of seeds 1 to 3 (docs/autorate.md).
+//! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/autorate.md, tools/pace.py).
 
 use super::{Control, Echo, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
@@ -23,6 +25,10 @@ const SPAN: usize = 4;
 const BASE: Nanos = 10 * SEC;
 /// Silence after which the reflectors are lost.
 const LOST: Nanos = SEC;
+/// The beginning is over when no delay has fallen by this much for this long, and two answers have shown it; at last after this long.
+const FALL: Nanos = MS;
+const CALM: Nanos = 300 * MS;
+const BEGINNING: Nanos = 20 * SEC;
 /// The shaper is used if this share of its rate goes through, or packets wait.
 const USED: f64 = 0.85;
 /// Bits of a full packet: a delay of one and a half is none.
@@ -82,15 +88,15 @@ pub struct Law {
 
 /// Constants behind the modem.
 pub const DOWN: Law = Law {
-    target: 2 * MS,
+    target: 3 * MS,
     slack: 5 * MS,
-    drain: 26 * MS,
+    drain: 16 * MS,
     grow: 0.04,
     gain: 0.56,
-    doubt: 4.3,
+    doubt: 6.0,
     most: 2.0,
-    back: 1.0,
-    least: 0.32,
+    back: 1.04,
+    least: 0.47,
 };
 
 /// Constants before the modem.
@@ -158,21 +164,47 @@ impl Params {
 
 /// The least delay of a reflector, in the present part of the window and in the one before.
 #[derive(Clone, Copy, Debug)]
-struct Base {
+pub struct Base {
     since: Nanos,
     now: Nanos,
     before: Nanos,
 }
 
 impl Base {
-    /// Takes a delay in; what it is above the least.
-    fn excess(&mut self, at: Nanos, delay: Nanos) -> Nanos {
+    /// From the first delay on.
+    pub fn new(at: Nanos, delay: Nanos) -> Self {
+        Self {
+            since: at,
+            now: delay,
+            before: delay,
+        }
+    }
+
+    /// The least delay.
+    fn least(&self) -> Nanos {
+        self.now.min(self.before)
+    }
+
+    /// Takes a delay in; what it is above the least of the last 10 to 20 s.
+    pub fn excess(&mut self, at: Nanos, delay: Nanos) -> Nanos {
         if at - self.since > BASE {
             (self.before, self.now, self.since) = (self.now, delay, at);
         }
         self.now = self.now.min(delay);
-        delay - self.now.min(self.before)
+        delay - self.least()
     }
+}
+
+/// The beginning, in which the line's queue empties.
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    /// The first answer, and the last delay that fell.
+    since: Nanos,
+    fell: Nanos,
+    /// Answers since then that did not.
+    calm: u32,
+    /// The rate with which to go on.
+    rate: f64,
 }
 
 /// What was read at a tick.
@@ -207,6 +239,7 @@ pub struct Pace {
     draining: bool,
     /// The rate that the silence interrupted.
     held: Option<f64>,
+    beginning: Option<Beginning>,
 }
 
 impl Pace {
@@ -227,6 +260,7 @@ impl Pace {
             congested: 0,
             draining: false,
             held: None,
+            beginning: None,
         }
     }
 
@@ -284,6 +318,33 @@ impl Pace {
         (sample > 0.0).then_some(sample)
     }
 
+    /// Whether the line's queue may still hold what came before us, after an answer that fell by this much, if it is not its reflector's first.
+    fn begins(&mut self, now: Nanos, fall: Option<Nanos>) -> bool {
+        if self.heard == 0 {
+            self.beginning = Some(Beginning {
+                since: now,
+                fell: now,
+                calm: 0,
+                rate: self.rate,
+            });
+            self.rate = FLOOR;
+        }
+        let Some(beginning) = &mut self.beginning else {
+            return false;
+        };
+        match fall {
+            Some(fall) if fall < FALL => beginning.calm += 1,
+            Some(_) => (beginning.fell, beginning.calm) = (now, 0),
+            None => {}
+        }
+        let calm = beginning.calm >= 2 && now.saturating_sub(beginning.fell) >= CALM;
+        if calm || now.saturating_sub(beginning.since) >= BEGINNING {
+            self.rate = beginning.rate;
+            self.beginning = None;
+        }
+        self.beginning.is_some()
+    }
+
     /// Takes a sample of the capacity in.
     fn learn(&mut self, sample: f64) {
         if self.capacity == 0.0 {
@@ -321,20 +382,26 @@ impl Control for Pace {
         self.place = (self.place + 1) % SPAN;
         let silence = now.saturating_sub(self.heard);
         if self.heard > 0 && silence > LOST {
+            if let Some(beginning) = self.beginning.take() {
+                self.rate = beginning.rate;
+            }
             if let Some(rate) = self.held.take() {
                 self.rate = rate;
             }
             if self.capacity > 0.0 {
-                self.rate = self
-                    .rate
-                    .min(self.capacity - self.deviation.min(self.capacity / 2.0));
+                let sure = self.capacity - self.deviation.min(self.capacity / 2.0);
+                // What emptied the modem's queue has done so by now.
+                self.rate = match std::mem::take(&mut self.draining) {
+                    true => sure,
+                    false => self.rate.min(sure),
+                };
             }
         } else if self.heard > 0 && silence as f64 > (4.0 * self.gap).max(2.0 * TICK as f64) {
-            if !self.ingress && self.held.is_none() {
+            if !self.ingress && self.held.is_none() && self.beginning.is_none() {
                 self.held = Some(self.rate);
                 self.rate *= self.law.least;
             }
-        } else if used && delay as f64 <= self.target() {
+        } else if used && self.beginning.is_none() && delay as f64 <= self.target() {
             let free = now.saturating_sub(self.congested) as f64 / SEC as f64;
             let growth = match self.capacity > 0.0 {
                 true => self.law.grow + self.law.doubt * self.doubt() + self.law.gain * free,
@@ -351,18 +418,20 @@ impl Control for Pace {
         if self.bases.len() <= place {
             self.bases.resize(place + 1, None);
         }
-        let base = self.bases[place].get_or_insert(Base {
-            since: now,
-            now: delay,
-            before: delay,
-        });
+        let known = self.bases[place].is_some();
+        let base = self.bases[place].get_or_insert_with(|| Base::new(now, delay));
+        let fall = known.then(|| base.least().saturating_sub(delay));
         let excess = base.excess(now, delay);
+        let begins = self.begins(now, fall);
         self.delays = [self.delays[1], excess];
         let gap = now.saturating_sub(self.heard) as f64;
         if self.heard > 0 && gap < LOST as f64 {
             self.gap += (gap - self.gap) / 16.0;
         }
         self.heard = now;
+        if begins {
+            return self.knob();
+        }
         if let Some(rate) = self.held.take() {
             self.rate = rate;
         }
@@ -385,6 +454,10 @@ impl Control for Pace {
 
     fn knobs(&self) -> (KnobSet, KnobSet) {
         (KnobSet::RATE, KnobSet::NONE)
+    }
+
+    fn adopt(&mut self, knobs: &Knobs) {
+        self.rate = knobs.rate_bps.map_or(self.rate, |bps| bps as f64);
     }
 }
 
@@ -509,6 +582,32 @@ mod tests {
             pace.on_probe(&echo(i * TICK, late), &Gauges::default());
         }
         assert!(!pace.draining && pace.estimate().0 == 0.0);
+    }
+
+    #[test]
+    fn a_line_that_is_full_at_the_start_is_emptied_first() {
+        for ingress in [true, false] {
+            let mut line = Line::new(ingress);
+            // Two seconds' worth.
+            line.queue = 2.5e6;
+            line.run(10 * SEC, 10.0, true);
+            let delay = line.run(10 * SEC, 10.0, true);
+            assert!(delay < 60.0, "{ingress}: {delay} ms");
+            let share = line.mbps() / 10.0;
+            assert!((0.5..1.6).contains(&share), "{ingress}: {share}");
+        }
+    }
+
+    #[test]
+    fn reflectors_that_are_lost_while_the_queue_empties_leave_no_lower_rate() {
+        let mut line = Line::new(false);
+        line.run(20 * SEC, 20.0, true);
+        line.run(400 * MS, 5.0, true);
+        assert!(line.pace.draining, "the line has slowed down");
+        let drained = line.pace.rate;
+        line.run(5 * SEC, 5.0, false);
+        let (capacity, _) = line.pace.estimate();
+        assert!(line.pace.rate > drained && line.pace.rate >= 0.5 * capacity);
     }
 
     #[test]

@@ -535,7 +535,9 @@ impl<P: Packet> Discipline<P> for Codel<P> {
 mod tests {
     use super::*;
     use crate::Ecn;
+    use crate::Rng;
     use crate::packet::TestPacket;
+    use proptest::prelude::*;
 
     const FULL: u32 = 1514;
 
@@ -835,5 +837,33 @@ mod tests {
             ..Params::default()
         };
         assert_eq!(p.check(), Err("interval must be between 1us and 10s"));
+    }
+
+    proptest! {
+        /// Overflow checks are on: no step of the integers overflows, whatever the memory.
+        #[test]
+        fn the_pace_is_at_most_an_interval_apart_and_nothing_overflows(
+            count in any::<u32>(), rec_inv_sqrt in any::<u16>(), t in 0..u64::MAX / 4, interval in 0..=100 * SEC,
+        ) {
+            let mut s = State { count, rec_inv_sqrt, ..State::default() };
+            let next = s.control_law(t, interval);
+            prop_assert!(t <= next && next <= t + interval);
+            s.newton_step();
+            let next = s.control_law(t, interval);
+            prop_assert!(t <= next && next <= t + interval);
+        }
+
+        /// The k-th packet of an episode goes an interval over the square root of k after the one before.
+        #[test]
+        fn steps_converge_to_the_inverse_square_root(last in 1_u32..4000) {
+            let mut s = State { count: 1, rec_inv_sqrt: u16::MAX, ..State::default() };
+            while s.count < last {
+                s.count += 1;
+                s.newton_step();
+            }
+            let (x, wanted) = (f64::from(s.rec_inv_sqrt) / 65536.0, 1.0 / f64::from(last).sqrt());
+            // Each step of 16 bits rounds down; the first ones have not converged yet.
+            prop_assert!((x - wanted).abs() < if last < 8 { 0.3 } else { 0.003 }, "{}: {} {}", last, x, wanted);
+        }
     }
 }

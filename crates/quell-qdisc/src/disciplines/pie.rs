@@ -457,7 +457,9 @@ impl<P: Packet> Discipline<P> for Pie<P> {
 mod tests {
     use super::*;
     use crate::Ecn;
+    use crate::Rng;
     use crate::packet::TestPacket;
+    use proptest::prelude::*;
 
     const FULL: u32 = 1514;
 
@@ -830,5 +832,95 @@ mod tests {
         v.calculate_probability(&params, 151_400);
         let want = 12_112_000.0;
         assert!((v.qdelay as f64 / want - 1.0).abs() < 0.02, "{}", v.qdelay);
+    }
+
+    /// Any memory of the law that has run on a clock of ours.
+    fn vars() -> impl Strategy<Value = Vars> {
+        let delay = prop_oneof![Just(0), 0..SEC, 0..u64::MAX / 4];
+        (
+            (delay.clone(), delay.clone(), delay),
+            (any::<u64>(), any::<u64>(), any::<u32>()),
+            prop::option::of(0..SEC),
+            prop::option::of(0..1_u64 << 40),
+        )
+            .prop_map(
+                |(
+                    (qdelay, qdelay_old, burst_time),
+                    (prob, accu_prob, avg_dq_rate),
+                    dq_tstamp,
+                    dq_count,
+                )| Vars {
+                    qdelay,
+                    qdelay_old,
+                    burst_time,
+                    dq_tstamp,
+                    prob,
+                    accu_prob,
+                    dq_count,
+                    avg_dq_rate,
+                },
+            )
+    }
+
+    fn any_params() -> impl Strategy<Value = Params> {
+        (
+            0..=10 * SEC,
+            0..=32_u32,
+            0..=32_u32,
+            any::<bool>(),
+            any::<bool>(),
+        )
+            .prop_map(
+                |(target, alpha, beta, bytemode, dq_rate_estimator)| Params {
+                    target,
+                    alpha,
+                    beta,
+                    bytemode,
+                    dq_rate_estimator,
+                    ..Params::default()
+                },
+            )
+    }
+
+    proptest! {
+        /// Overflow checks are on: no memory, no parameters and no backlog make the integers overflow.
+        #[test]
+        fn nothing_overflows_and_the_probability_is_one(
+            mut v in vars(), params in any_params(), backlog in 0..1_u64 << 48, len in 20..65_536_u32,
+            now in SEC..u64::MAX / 2, waited in 0..SEC,
+        ) {
+            prop_assert!(params.check().is_ok());
+            for _ in 0..3 {
+                v.drop_early(&params, backlog, len, &mut rng());
+                v.process_dequeue(&params, now, now - waited, len, backlog);
+                v.calculate_probability(&params, backlog);
+                prop_assert!((0.0..=1.0).contains(&v.probability()));
+            }
+        }
+
+        /// RFC 8033, section 5.5: from 10 % on, no more than 2 % are added, and 2 % more above 250 ms.
+        #[test]
+        fn a_high_probability_rises_slowly(delay in 0..10 * SEC, old in 0..10 * SEC, p in 0.1..1.0_f64) {
+            let mut v = law(p, delay);
+            v.qdelay_old = old;
+            let before = v.prob;
+            v.calculate_probability(&Params::default(), 100_000);
+            let most = MAX_PROB / 50 * if delay > HIGH_DELAY { 2 } else { 1 };
+            prop_assert!(v.prob.saturating_sub(before) <= most + 2);
+        }
+
+        /// A longer delay never gives a smaller probability.
+        #[test]
+        fn the_probability_rises_with_the_delay(
+            one in 0..SEC, other in 0..SEC, old in 0..SEC, p in 0.0..1.0_f64
+        ) {
+            let after = |delay| {
+                let mut v = law(p, delay);
+                v.qdelay_old = old;
+                v.calculate_probability(&Params::default(), 100_000);
+                v.prob
+            };
+            prop_assert!(after(one.min(other)) <= after(one.max(other)) + 2);
+        }
     }
 }

@@ -123,6 +123,7 @@ impl<P: Copy> Ring<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::collections::VecDeque;
 
     #[test]
@@ -145,6 +146,50 @@ mod tests {
             assert_eq!(ring.is_empty(), model.is_empty());
             let middle = ring.len() / 2;
             assert_eq!(ring.get_mut(middle), model.get_mut(middle));
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Push(u32),
+        Pop,
+        Remove(usize),
+        Set(usize, u32),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => any::<u32>().prop_map(Op::Push),
+            4 => Just(Op::Pop),
+            2 => (0..40_usize).prop_map(Op::Remove),
+            1 => (0..40_usize, any::<u32>()).prop_map(|(i, p)| Op::Set(i, p)),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is done to it, it holds what a deque holds, in both directions, and so does its clone.
+        #[test]
+        fn nothing_is_lost_made_or_moved(ops in prop::collection::vec(op(), 0..400)) {
+            let (mut ring, mut model) = (Ring::new(), VecDeque::new());
+            for op in ops {
+                match op {
+                    Op::Push(p) => {
+                        prop_assert_eq!(*ring.push(p), p);
+                        model.push_back(p);
+                    }
+                    Op::Pop => prop_assert_eq!(ring.pop(), model.pop_front()),
+                    Op::Remove(i) => prop_assert_eq!(ring.remove(i), model.remove(i)),
+                    Op::Set(i, p) => {
+                        let (of_ring, of_model) = (ring.get_mut(i), model.get_mut(i));
+                        prop_assert_eq!(of_ring.is_some(), of_model.is_some());
+                        of_ring.into_iter().chain(of_model).for_each(|slot| *slot = p);
+                    }
+                }
+                prop_assert_eq!(ring.len(), model.len());
+                prop_assert_eq!(ring.front(), model.front());
+            }
+            prop_assert!(ring.iter().eq(&model));
+            prop_assert!(ring.clone().iter().rev().eq(model.iter().rev()));
         }
     }
 }

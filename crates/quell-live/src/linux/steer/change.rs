@@ -14,6 +14,8 @@ use super::kinds::put;
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 pub const NESTED: u16 = 0x8000;
+/// NLM_F_CREATE | NLM_F_REPLACE: made, in place of what is there.
+pub const REPLACE: u16 = 0x400 | 0x100;
 /// struct nlmsghdr and struct tcmsg.
 const HEADER: usize = 36;
 /// How long the kernel may take to answer.

@@ -1,16 +1,17 @@
 //! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/kernel.md).
 
-mod change;
+pub(super) mod change;
 mod clsact;
 mod dropper;
 mod hand;
 pub mod kinds;
-mod place;
+pub(super) mod place;
 mod saved;
 mod session;
 mod source;
 mod steered;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use quell_link::Error;
@@ -19,7 +20,7 @@ use quell_qdisc::Nanos;
 use quell_qdisc::control::Control;
 
 use super::live::{need, tell};
-use super::{host, state};
+use super::{host, prober, state};
 use kinds::Knob;
 use place::Place;
 use session::Session;
@@ -37,6 +38,8 @@ pub struct Options {
     pub words: Vec<String>,
     /// Names of knobs, with commas: `limit`, `target`, `rate`; `clsact` for a drop probability.
     pub with: Option<String>,
+    /// Hosts behind the line whose answers a loop over its rate decides by.
+    pub reflectors: Vec<String>,
     /// With `clsact`: packets of flows that understand it are marked CE instead of dropped.
     pub ecn: bool,
     /// Time between looks, 1 ms to 1 s; the controller's own if not given.
@@ -69,6 +72,7 @@ struct Wanted {
     knobs: Vec<Knob>,
     bounds: Vec<Bounds>,
     ecn: bool,
+    reflectors: Vec<IpAddr>,
     source: Source,
     /// What decides, for people.
     by: String,
@@ -105,6 +109,9 @@ impl Wanted {
             None if by.is_empty() => return Err(missing("controller")),
             None => (Source::parse(&by, &knobs)?, by),
         };
+        let reflectors =
+            prober::addresses(&options.reflectors).map_err(|e| e.key("--reflector"))?;
+        source.needs_reflectors(&knobs, !reflectors.is_empty())?;
         let bounds = bounds(options, &knobs)?;
         let every = time("--every", options.every.as_deref())?;
         let every = every.unwrap_or_else(|| source::period(&source, &knobs));
@@ -119,6 +126,7 @@ impl Wanted {
             knobs,
             bounds,
             ecn: options.ecn,
+            reflectors,
             source,
             by,
             every,

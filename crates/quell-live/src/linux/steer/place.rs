@@ -15,6 +15,12 @@ use crate::linux::watch::dump::Dump;
 pub struct Place(pub u32);
 
 impl Place {
+    /// The handle of the discipline that a class belongs to; None for the root and for a discipline.
+    pub fn discipline(self) -> Option<u32> {
+        let class = self.0 & 0xffff != 0 && self != Self(u32::MAX);
+        class.then_some(self.0 & 0xffff_0000)
+    }
+
     /// Whether a word is a place rather than the beginning of a controller's words.
     pub fn is(word: &str) -> bool {
         word == "root" || word.contains(':')

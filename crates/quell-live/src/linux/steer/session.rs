@@ -10,6 +10,7 @@ use quell_qdisc::Nanos;
 
 use super::super::host::{self, Signals};
 use super::super::live::tell;
+use super::super::prober::Reflectors;
 use super::super::watch::Sample;
 use super::super::watch::dump::Dump;
 use super::super::watch::lines::Format;
@@ -22,6 +23,7 @@ use super::kinds::{Knob, Values};
 use super::source::{Came, Source};
 use super::steered::{Look, Steered};
 use super::{Wanted, place};
+use crate::echo::Answer;
 
 /// The longest time between two turns, which the watchdog counts.
 const TURN: Nanos = 100_000_000;
@@ -47,6 +49,8 @@ pub struct Session {
     /// None in a dry run.
     hand: Option<Hand>,
     signals: Signals,
+    /// Who is asked how long packets wait on the line.
+    reflectors: Option<Reflectors>,
     device: u32,
     queues: Vec<Steered>,
     /// The device was gone: what was said of it.
@@ -72,7 +76,12 @@ impl Session {
             true => None,
             false => Some(Hand::new(&wanted)?),
         };
+        let reflectors = match &wanted.reflectors[..] {
+            [] => None,
+            named => Some(Reflectors::open(named, None, wanted.place.discipline())?),
+        };
         let mut session = Self {
+            reflectors,
             dump: Dump::new().map_err(no)?,
             hand,
             signals,
@@ -109,17 +118,21 @@ impl Session {
         let mut queues = Vec::new();
         for (found, kind) in place::choose(&rows, dev, *place, knobs)? {
             let name = format!("{dev} {}", place::describe(&found));
-            let line = rate.or_else(|| place::rate(&rows, &found, dev));
+            // A loop over the rate finds that out.
+            let moves = knobs.contains(&Knob::Rate).then_some(0);
+            let line = moves.or(*rate);
+            let line = line.or_else(|| place::rate(&rows, &found, dev));
             let packet = u64::from(mtu) + HEADER;
             let mut queue = Steered::new(found, kind, name, knobs, packet);
-            if source.needs_rate() {
+            if source.decides() {
                 let missing = || {
                     let error = Error::new("the rate of the line is not known").key(&queue.name);
                     error.remedy("give it, as in --rate 20mbit")
                 };
                 let line = line.ok_or_else(missing)?;
                 if let Some(controller) = source.controller(line, bounds) {
-                    queue.employ(controller, line, bounds);
+                    let goes_on = !self.wanted.by.contains(" start ");
+                    queue.employ(controller, line, goes_on, bounds);
                 }
             }
             if let Source::Constant(setting) = source {
@@ -178,10 +191,11 @@ impl Session {
             .duration
             .map(|duration| begin.saturating_add(duration));
         let (mut next, mut upkeep) = (begin, begin + LOOK);
-        let mut ready = [false; 3];
+        let mut ready = [false; 5];
+        let mut answers = Vec::new();
         loop {
             let now = sys::monotonic();
-            let [signal, noticed, line] = ready;
+            let [signal, noticed, line, ..] = ready;
             // Read, too: one that is left pending would end the process once it is no longer held back.
             if end.is_some_and(|end| now >= end) || signal && self.signals.next().is_some() {
                 return Ok(());
@@ -194,9 +208,13 @@ impl Session {
             if self.lines(now, line) {
                 return Ok(());
             }
+            answers.clear();
+            if let Some(reflectors) = &mut self.reflectors {
+                reflectors.turn(|answer| answers.push(answer));
+            }
             let due = now >= next;
-            let over = match due || woken {
-                true => self.step(now, due)?,
+            let over = match due || woken || !answers.is_empty() {
+                true => self.step(now, due, &answers)?,
                 false => None,
             };
             if let Some(over) = over {
@@ -225,11 +243,16 @@ impl Session {
                 true => now,
                 false => end.map_or(next, |end| end.min(next)),
             };
+            let asking = self.reflectors.as_ref();
+            let until = asking.map_or(until, |asking| until.min(asking.due()));
             let wait = until.saturating_sub(now).min(TURN);
+            let [four, six] = asking.map_or([None; 2], Reflectors::fds);
             let fds = [
                 Some(self.signals.as_fd()),
                 self.hand.as_ref().map(|hand| hand.notices.as_fd()),
                 self.wanted.source.fd(),
+                four,
+                six,
             ];
             ready = sys::which_readable(fds, Duration::from_nanos(wait));
         }
@@ -305,8 +328,8 @@ impl Session {
         lines.ended
     }
 
-    /// A look, where it is `due` with decisions, and changes; why to end, if so.
-    fn step(&mut self, now: Nanos, due: bool) -> Result<Option<String>, Error> {
+    /// A look, where it is `due` with decisions, what reflectors answered, and changes; why to end, if so.
+    fn step(&mut self, now: Nanos, due: bool, answers: &[Answer]) -> Result<Option<String>, Error> {
         if self.waiting.is_some() {
             self.find_again();
             return Ok(None);
@@ -334,6 +357,13 @@ impl Session {
             self.queues
                 .iter_mut()
                 .for_each(|queue| queue.decide(bounds));
+        }
+        let Wanted { bounds, by, .. } = &self.wanted;
+        let back = by.split_whitespace().any(|word| word == "ingress");
+        for queue in &mut self.queues {
+            answers
+                .iter()
+                .for_each(|answer| queue.hear(answer, back, bounds));
         }
         self.change(now)?;
         if let Some(dropping) = self.dropping().filter(|_| due) {

@@ -104,13 +104,9 @@ impl Source {
         if let Ok(value) = parse(*knob, words) {
             return Ok(Self::Constant((*knob, value)));
         }
-        if !matches!(knob, Knob::Limit | Knob::Drop) {
-            let error = Error::new(format!("no controller of quell sets a {}", knob.name()));
-            let remedy = match knob {
-                Knob::Rate => "write a rate as in 18mbit, or - for lines on standard input",
-                _ => "write a time as in 5ms, or - for lines on standard input",
-            };
-            return Err(error.key(words).remedy(remedy));
+        if *knob == Knob::Target {
+            let error = Error::new("no controller of quell sets a target").key(words);
+            return Err(error.remedy("write a time as in 5ms, or - for lines on standard input"));
         }
         let queue = Queue::parse(words)?;
         let controller = built(&queue, 1_000_000, *knob);
@@ -128,9 +124,25 @@ impl Source {
         Ok(Self::Own(controller))
     }
 
-    /// Whether the rate of the line has to be known.
-    pub fn needs_rate(&self) -> bool {
+    /// Whether controllers decide.
+    pub fn decides(&self) -> bool {
         matches!(self, Self::Words(_) | Self::Own(_))
+    }
+
+    /// Holds what is named against what a loop over a rate needs.
+    ///
+    /// # Errors
+    /// If reflectors are missing, or named for something else.
+    pub fn needs_reflectors(&self, knobs: &[Knob], named: bool) -> Result<(), Error> {
+        let needs = self.decides() && knobs.contains(&Knob::Rate);
+        let error = match (needs, named) {
+            (true, false) => Error::new("needs hosts behind the line that answer echo requests")
+                .remedy("name some that you may ask, as in --reflector 192.0.2.1"),
+            (false, true) => Error::new("is for a loop over a rate")
+                .remedy("write pace --with rate, or leave it out"),
+            _ => return Ok(()),
+        };
+        Err(error.key("--reflector"))
     }
 
     /// The controller of one queue on a line of this rate, under guard.
@@ -141,8 +153,8 @@ impl Source {
             Self::Own(controller) => (controller.clone(), false),
             _ => return None,
         };
-        // One that never decides again leaves nothing to guard.
-        if !guarded && controller.period() != NEVER {
+        // One that never decides again leaves nothing to guard, and there is no classic loop over a rate.
+        if !guarded && controller.period() != NEVER && knob != Knob::Rate {
             let mut params = Params::default();
             for Bounds { knob, least, most } in bounds {
                 match knob {
@@ -189,6 +201,9 @@ fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
 fn check(controller: Option<&dyn Control>, knob: Knob) -> Result<(), Error> {
     let those = match knob {
         Knob::Drop => "rlaqm, pie and fixed set a drop probability",
+        Knob::Rate => {
+            "pace, cake_autorate and sqm_autorate set a rate; or write a rate as in 18mbit, or - for lines on standard input"
+        }
         _ => "learnqueue, wqm and fixed set a limit",
     };
     let Some(controller) = controller else {
@@ -212,6 +227,9 @@ fn check(controller: Option<&dyn Control>, knob: Knob) -> Result<(), Error> {
     }
     if knob == Knob::Drop && !whole.drop {
         return Err(Error::new("sets no drop probability").remedy(those));
+    }
+    if knob == Knob::Rate && !whole.rate {
+        return Err(Error::new("sets no rate").remedy(those));
     }
     if knob == Knob::Limit && !whole.limit {
         return Err(Error::new("sets no limit").remedy("write fixed limit 100"));
@@ -381,10 +399,18 @@ mod tests {
             Source::parse("25%", &[Knob::Drop]),
             Ok(Source::Constant((Knob::Drop, 1_073_741_824)))
         ));
-        let rate = Source::parse("wqm", &[Knob::Rate])
-            .expect_err("refused")
-            .to_string();
-        assert!(rate.contains("no controller of quell sets a rate"));
+        let refused = |words: &str| {
+            let error = Source::parse(words, &[Knob::Rate]).expect_err("refused");
+            error.to_string()
+        };
+        assert!(refused("wqm").contains("sets no rate; pace, cake_autorate and sqm_autorate"));
+        assert!(refused("cake").contains("is a queue discipline"));
+        let pace = Source::parse("pace start 8mbit", &[Knob::Rate]).expect("a loop");
+        assert!(pace.needs_reflectors(&[Knob::Rate], true).is_ok());
+        let needs = pace.needs_reflectors(&[Knob::Rate], false).unwrap_err();
+        assert!(needs.to_string().contains("--reflector 192.0.2.1"));
+        let other = Source::parse("wqm", &[Knob::Limit]).expect("a controller");
+        assert!(other.needs_reflectors(&[Knob::Limit], true).is_err());
         assert!(matches!(
             Source::parse("18mbit", &[Knob::Rate]),
             Ok(Source::Constant((Knob::Rate, 18_000_000)))

@@ -10,6 +10,7 @@ use super::change::Found;
 use super::dropper::{CERTAIN, Counts};
 use super::kinds::{Kind, Knob, Values};
 use super::source::{Bounds, Setting};
+use crate::echo::Answer;
 
 /// What a look at it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,9 +94,21 @@ impl Steered {
         self.was.without(Knob::Drop) != Values::default()
     }
 
-    /// Gives it a controller, which sets its first knobs.
-    pub fn employ(&mut self, mut controller: Box<dyn Control>, line_bps: u64, bounds: &[Bounds]) {
+    /// Gives it a controller, which sets its first knobs; a loop over a rate may go on from the one that it has.
+    pub fn employ(
+        &mut self,
+        mut controller: Box<dyn Control>,
+        line_bps: u64,
+        goes_on: bool,
+        bounds: &[Bounds],
+    ) {
         self.line_bps = line_bps;
+        if let Some(rate) = self.was.get(Knob::Rate).filter(|rate| *rate > 0 && goes_on) {
+            controller.adopt(&Knobs {
+                rate_bps: Some(self.shown(Knob::Rate, rate)),
+                ..Knobs::KEEP
+            });
+        }
         let knobs = controller.initial();
         self.controller = Some(controller);
         self.wish(&knobs, bounds);
@@ -105,6 +118,9 @@ impl Steered {
     fn wish(&mut self, knobs: &Knobs, bounds: &[Bounds]) {
         if let Some(limit) = knobs.limit_packets {
             self.want((Knob::Limit, limit.into()), bounds);
+        }
+        if let Some(bps) = knobs.rate_bps {
+            self.want((Knob::Rate, bps), bounds);
         }
         if let Some(drop) = knobs.drop {
             self.want((Knob::Drop, (drop * CERTAIN as f64) as u64), bounds);
@@ -178,6 +194,16 @@ impl Steered {
             return;
         };
         let knobs = controller.decide(&self.gauges, &mut [], &mut self.rng);
+        self.wish(&knobs, bounds);
+    }
+
+    /// Tells its controller of a reflector's answer, with which its packets come `back` or not.
+    pub fn hear(&mut self, answer: &Answer, back: bool, bounds: &[Bounds]) {
+        let Some(controller) = &mut self.controller else {
+            return;
+        };
+        let echo = answer.echo(self.gauges.now, back);
+        let knobs = controller.on_probe(&echo, &self.gauges);
         self.wish(&knobs, bounds);
     }
 

@@ -1,16 +1,16 @@
 //! The last samples as Prometheus metrics.
 
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
 use super::super::dashboard::Look;
-use super::super::serve::{Told, escaped};
+use super::super::serve::Told;
 use super::super::sys;
 use super::message::{Counters, Handle, Key};
 use super::meter::Rates;
 use super::sampler::Sample;
+use crate::exposition::{Exposition, Family, escaped};
 use crate::link::View;
 
 /// A queue's last sample.
@@ -23,25 +23,30 @@ struct Row {
     rates: Rates,
 }
 
-/// A metric: its name, kind, what it is, and its value where there is one.
-type Metric = (
-    &'static str,
-    &'static str,
-    &'static str,
-    fn(&Row) -> Option<f64>,
-);
+/// A metric, and its value where there is one.
+type Metric = (Family, fn(&Row) -> Option<f64>);
+
+const fn counter(name: &'static str, about: &'static str) -> Family {
+    let kind = "counter";
+    Family { kind, name, about }
+}
+
+const fn gauge(name: &'static str, about: &'static str) -> Family {
+    let kind = "gauge";
+    Family { kind, name, about }
+}
 
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
-    ("sent_bytes_total", "counter", "Bytes that left.", |r| Some(r.counters.bytes as f64)),
-    ("sent_packets_total", "counter", "Packets that left.", |r| Some(r.counters.packets as f64)),
-    ("dropped_packets_total", "counter", "Packets dropped.", |r| Some(r.counters.drops.into())),
-    ("overlimits_total", "counter", "Times that a limit was met.", |r| Some(r.counters.overlimits.into())),
-    ("requeued_packets_total", "counter", "Packets that the device gave back.", |r| Some(r.counters.requeues.into())),
-    ("backlog_bytes", "gauge", "Bytes that wait.", |r| Some(r.counters.backlog_bytes.into())),
-    ("backlog_packets", "gauge", "Packets that wait.", |r| Some(r.counters.backlog_packets.into())),
-    ("rate_bps", "gauge", "Bits per second that left since the sample before.", |r| r.rates.bps),
-    ("sojourn_seconds", "gauge", "The backlog divided by the rate seen while there was backlog.", |r| r.rates.sojourn_ms.map(|ms| ms / 1e3)),
+    (counter("queue_sent_bytes_total", "Bytes that left."), |r| Some(r.counters.bytes as f64)),
+    (counter("queue_sent_packets_total", "Packets that left."), |r| Some(r.counters.packets as f64)),
+    (counter("queue_dropped_packets_total", "Packets dropped."), |r| Some(r.counters.drops.into())),
+    (counter("queue_overlimits_total", "Times that a limit was met."), |r| Some(r.counters.overlimits.into())),
+    (counter("queue_requeued_packets_total", "Packets that the device gave back."), |r| Some(r.counters.requeues.into())),
+    (gauge("queue_backlog_bytes", "Bytes that wait."), |r| Some(r.counters.backlog_bytes.into())),
+    (gauge("queue_backlog_packets", "Packets that wait."), |r| Some(r.counters.backlog_packets.into())),
+    (gauge("queue_rate_bps", "Bits per second that left since the sample before."), |r| r.rates.bps),
+    (gauge("queue_sojourn_seconds", "The backlog divided by the rate seen while there was backlog."), |r| r.rates.sojourn_ms.map(|ms| ms / 1e3)),
 ];
 
 /// Where samples are left for those who ask.
@@ -73,6 +78,17 @@ impl Board {
 }
 
 impl Row {
+    fn labels(&self) -> String {
+        let kind = if self.key.class { "class" } else { "qdisc" };
+        format!(
+            "dev=\"{}\",type=\"{kind}\",handle=\"{}\",parent=\"{}\",kind=\"{}\"",
+            escaped(&self.device),
+            Handle(self.key.handle),
+            Handle(self.key.parent),
+            escaped(&self.kind)
+        )
+    }
+
     /// For the dashboard. The kernel counts neither marks nor what the line offers in general.
     fn look(&self, now_s: f64) -> Look {
         let view = View {
@@ -106,27 +122,15 @@ impl Told for Board {
         json!({})
     }
 
-    fn metrics(&self) -> String {
+    fn metrics(&self, out: &mut Exposition) {
         let rows = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = String::new();
-        for (name, kind, about, value) in METRICS {
-            let _ = write!(
-                text,
-                "# HELP quell_queue_{name} {about}\n# TYPE quell_queue_{name} {kind}\n"
-            );
+        for (family, value) in METRICS {
+            out.family(*family);
             for row in rows.iter() {
-                let Some(value) = value(row) else { continue };
-                let _ = writeln!(
-                    text,
-                    "quell_queue_{name}{{dev=\"{}\",type=\"{}\",handle=\"{}\",parent=\"{}\",kind=\"{}\"}} {value}",
-                    escaped(&row.device),
-                    if row.key.class { "class" } else { "qdisc" },
-                    Handle(row.key.handle),
-                    Handle(row.key.parent),
-                    escaped(&row.kind)
-                );
+                if let Some(value) = value(row) {
+                    out.sample(family.name, &row.labels(), value);
+                }
             }
         }
-        text
     }
 }

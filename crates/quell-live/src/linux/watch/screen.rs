@@ -1,32 +1,27 @@
 //! The live view: a table of queues in the terminal, each with a line of what its backlog was.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::AsFd;
 
+use super::super::frame::{self, Bars, Frame, HISTORY};
 use super::super::sys;
 use super::message::{Handle, Key};
 use super::sampler::Sample;
 
 /// Between two drawings, nanoseconds.
 const STEP: u64 = 250_000_000;
-/// The longest history, in drawings.
-const HISTORY: usize = 60;
 /// Columns of the table before the sparkline.
 const TABLE: usize = 67;
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-const PLAIN_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
 /// What is shown.
 pub struct Screen {
     order: Vec<Key>,
     queues: HashMap<Key, Shown>,
     drawn: u64,
-    /// Lines of the last table.
-    lines: usize,
-    bars: [char; 8],
+    frame: Frame,
+    bars: Bars,
 }
 
 /// One queue.
@@ -39,7 +34,7 @@ struct Shown {
     drops: u32,
     /// The largest backlog since the last drawing, packets.
     most: u32,
-    history: VecDeque<u32>,
+    history: VecDeque<f64>,
     seen: bool,
 }
 
@@ -47,15 +42,12 @@ impl Screen {
     /// If standard output is a terminal.
     pub fn new() -> Option<Self> {
         sys::terminal_size(io::stdout().as_fd())?;
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok());
-        let locale = locale.into_iter().flatten().find(|value| !value.is_empty());
-        let utf8 = locale.is_some_and(|l| l.to_ascii_lowercase().replace('-', "").contains("utf8"));
         Some(Self {
             order: Vec::new(),
             queues: HashMap::new(),
             drawn: 0,
-            lines: 0,
-            bars: if utf8 { BARS } else { PLAIN_BARS },
+            frame: Frame::default(),
+            bars: Bars::of_locale(),
         })
     }
 
@@ -88,27 +80,13 @@ impl Screen {
         self.queues.retain(|_, shown| shown.seen);
         for shown in self.queues.values_mut() {
             shown.seen = false;
-            if shown.history.len() == HISTORY {
-                shown.history.pop_front();
-            }
-            shown.history.push_back(std::mem::take(&mut shown.most));
+            let most = std::mem::take(&mut shown.most);
+            frame::keep(&mut shown.history, most.into());
         }
         let mut out = io::stdout().lock();
         let size = sys::terminal_size(out.as_fd()).unwrap_or((80, 24));
         let text = self.table(size);
-        let mut whole = String::new();
-        if self.lines > 0 {
-            let _ = write!(whole, "\x1b[{}A", self.lines);
-        }
-        whole.push('\r');
-        for line in text.lines() {
-            let _ = writeln!(whole, "{line}\x1b[K");
-        }
-        // Nothing of a longer table stays.
-        whole.push_str("\x1b[J");
-        self.lines = text.lines().count();
-        out.write_all(whole.as_bytes())?;
-        out.flush()
+        self.frame.draw(&mut out, &text)
     }
 
     fn table(&self, (columns, rows): (usize, usize)) -> String {
@@ -128,7 +106,7 @@ impl Screen {
         let room = rows.saturating_sub(3).max(1);
         for key in self.order.iter().take(room) {
             let shown = &self.queues[key];
-            let _ = writeln!(text, "{}", fit(shown.line(columns, &self.bars)));
+            let _ = writeln!(text, "{}", fit(shown.line(columns, self.bars)));
         }
         if self.order.len() > room {
             let _ = writeln!(text, "and {} more", self.order.len() - room);
@@ -160,23 +138,13 @@ impl Shown {
         }
     }
 
-    fn line(&self, columns: usize, bars: &[char; 8]) -> String {
+    fn line(&self, columns: usize, bars: Bars) -> String {
         let number = |value: Option<f64>, decimals: usize| match value {
             Some(value) => format!("{value:.decimals$}"),
             None => "-".to_owned(),
         };
         let room = columns.saturating_sub(TABLE + 1).max(8);
-        let shown = self.history.len().saturating_sub(room);
-        let most = self.history.iter().copied().max().unwrap_or(0).max(1);
-        let line: String = self
-            .history
-            .iter()
-            .skip(shown)
-            .map(|packets| {
-                let last = bars.len() as u32 - 1;
-                bars[(u64::from(*packets) * u64::from(last)).div_ceil(most.into()) as usize]
-            })
-            .collect();
+        let line = bars.line(&self.history, room);
         let name: String = self.name.chars().take(28).collect();
         format!(
             "{name:<28} {:>9} {:>8} {:>6} ms {:>8}  {line}",

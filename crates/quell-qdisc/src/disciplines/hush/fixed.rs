@@ -8,15 +8,16 @@ pub const Q: u32 = 16;
 /// 1 as a fixed-point number.
 pub const ONE: i64 = 1 << Q;
 
-const STEPS: usize = 64;
+/// Steps of the tables.
+pub const STEPS: usize = 64;
 /// ln 2 and 1 / ln 2 with 32 bits behind the point.
 const LN2: i128 = 0xb172_17f8;
 const LOG2_E: i128 = 0x1_7154_7653;
 
 /// 2^(i/64) with 30 bits behind the point.
-const POWERS: [u64; STEPS + 1] = powers();
+pub const POWERS: [u64; STEPS + 1] = powers();
 /// log2(1 + i/64) with 30 bits behind the point.
-const LOGS: [u64; STEPS + 1] = logs();
+pub const LOGS: [u64; STEPS + 1] = logs();
 
 const fn root(x: u128) -> u128 {
     let (mut low, mut high) = (0, 1 << 63);

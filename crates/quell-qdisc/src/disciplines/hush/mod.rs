@@ -68,6 +68,9 @@ pub struct Params {
     pub model: Arc<Model>,
     /// fq_codel's law decides; what the policy would have set is only counted (default off).
     pub dry_run: bool,
+    /// A mark goes to the next ECN-capable arrival of the packet's flow, as where the queue cannot write packets (a BPF program in
+    /// Linux); fq_codel's law then drops (default off).
+    pub mark_next: bool,
 }
 
 impl Default for Params {
@@ -81,6 +84,7 @@ impl Default for Params {
             order: Order::Fair,
             model: Model::shipped(),
             dry_run: false,
+            mark_next: false,
         }
     }
 }
@@ -218,6 +222,8 @@ pub struct Hush<P> {
     trusted: bool,
     stand_in: Box<StandIn>,
     marks: u64,
+    /// Marks that a flow's next arrivals get.
+    owed: Vec<u32>,
 }
 
 impl<P: Packet> Hush<P> {
@@ -242,8 +248,9 @@ impl<P: Packet> Hush<P> {
             },
             guard: Box::new(Guard::new(params.dry_run)),
             trusted: !params.dry_run,
-            stand_in: Box::new(StandIn::new(params.ecn)),
+            stand_in: Box::new(StandIn::new(params.ecn && !params.mark_next)),
             marks: 0,
+            owed: Vec::new(),
             params,
         }
     }
@@ -391,12 +398,38 @@ impl<P: Packet> Hush<P> {
         };
         if self.params.ecn
             && (self.params.order == Order::Single || large())
-            && self.flows.front_mut(flow).is_some_and(Packet::mark)
+            && self.mark_head(flow)
         {
             self.marks += 1;
             return;
         }
         self.drop_from(now, flow, DropCause::Early, drops);
+    }
+
+    /// Marks the head of a queue, or notes that its flow's next arrival is to be marked; false if it is not ECN-capable.
+    fn mark_head(&mut self, queue: FlowId) -> bool {
+        let Some(head) = self.flows.front_mut(queue) else {
+            return false;
+        };
+        if !self.params.mark_next {
+            return head.mark();
+        }
+        let (ecn, hash) = (head.ecn(), head.flow_hash());
+        if !matches!(ecn, Ecn::NotEct | Ecn::Ce) {
+            let flow = self.flows.flow_of(self.flows.scale(hash));
+            *of_flow(&mut self.owed, flow) += 1;
+        }
+        ecn != Ecn::NotEct
+    }
+
+    /// Marks an arrival if its flow is owed a mark.
+    #[cold]
+    fn pay(&mut self, flow: FlowId, packet: &mut P) {
+        let owed = of_flow(&mut self.owed, flow);
+        if *owed > 0 && !matches!(packet.ecn(), Ecn::NotEct | Ecn::Ce) {
+            *owed -= 1;
+            packet.set_ce();
+        }
     }
 
     /// The queue whose turn it is.
@@ -467,12 +500,12 @@ impl<P: Packet> Hush<P> {
     #[inline]
     fn step(&mut self, now: Nanos, queue: FlowId) {
         let (step, rest) = (self.settings.step, self.flows.bytes());
-        if let Some(head) = self.flows.front_mut(queue)
+        if let Some(head) = self.flows.front(queue)
             && head.ecn() == Ecn::Ect1
             && self.params.ecn
             && now.saturating_sub(head.enqueued()) > step
             && rest > u64::from(MTU + head.len())
-            && head.mark()
+            && self.mark_head(queue)
         {
             self.marks += 1;
         }
@@ -481,9 +514,12 @@ impl<P: Packet> Hush<P> {
 
 impl<P: Packet> Discipline<P> for Hush<P> {
     #[inline]
-    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, packet: P, _rng: &mut Rng, drops: &mut D) {
+    fn enqueue<D: Drops<P>>(&mut self, now: Nanos, mut packet: P, _rng: &mut Rng, drops: &mut D) {
         let bucket = self.flows.scale(packet.flow_hash());
         let flow = self.flows.flow_of(bucket);
+        if self.params.mark_next {
+            self.pay(flow, &mut packet);
+        }
         self.link.arrived(now, flow, packet.len());
         let queue = match self.params.order {
             Order::Single => 0,

@@ -1,0 +1,157 @@
+//! What was on a device before a discipline was attached, in a state file, and how it comes back.
+
+use std::io;
+
+use quell_link::Error;
+use serde::{Deserialize, Serialize};
+
+use super::super::host;
+use super::super::state::Command;
+use super::super::steer::change::{Changer, Found, REPLACE, Request, change, made};
+use super::super::steer::place;
+use super::super::watch::dump::Dump;
+use super::super::watch::message::{DEL_QDISC, Key, ROOT};
+use super::plan::Plan;
+
+/// Whose state files these are.
+pub const ATTACH: Command = Command {
+    name: "attach",
+    look: "tc qdisc show",
+};
+
+/// What a state file says.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Saved {
+    device: u32,
+    /// The discipline that is attached.
+    pub name: String,
+    /// The number of the map with its knobs and gauges.
+    pub page: u32,
+    /// Its queues.
+    pub slots: u32,
+    /// The handle of the root.
+    root: u32,
+    /// What was before.
+    pub before: Before,
+}
+
+/// What was on a device: those that somebody has chosen; the kernel makes default ones again by itself.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Before {
+    /// The root first.
+    pub rows: Vec<Row>,
+}
+
+/// A discipline.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Row {
+    handle: u32,
+    parent: u32,
+    /// Its kind.
+    pub kind: String,
+    /// Its options, as the kernel has them.
+    options: Vec<u8>,
+}
+
+impl Row {
+    /// One that was found.
+    pub fn new(found: &Found) -> Self {
+        Self {
+            handle: found.key.handle,
+            parent: found.key.parent,
+            kind: found.kind.clone(),
+            options: found.options.clone(),
+        }
+    }
+}
+
+impl Saved {
+    /// What is about to be attached.
+    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
+    pub fn new(device: u32, name: &str, page: u32, plan: &Plan) -> Self {
+        Self {
+            device,
+            name: name.to_owned(),
+            page,
+            slots: plan.slots(),
+            root: plan.root(),
+            before: plan.before.clone(),
+        }
+    }
+
+    /// Whether it still is the root of its device.
+    pub fn is_there(&self, rows: &[Found]) -> bool {
+        rows.iter().any(|row| self.is_root(row))
+    }
+
+    fn is_root(&self, row: &Found) -> bool {
+        let ours = row.kind == "mq" || row.kind.starts_with("quell_");
+        let Key { device, parent, .. } = row.key;
+        let place = device == self.device && parent == ROOT && row.key.handle == self.root;
+        !row.key.class && ours && place
+    }
+
+    /// Puts back what was before.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn put_back(&self, changer: &mut Changer) -> Result<(), Error> {
+        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+        let mut dump = Dump::new().map_err(no)?;
+        let rows = place::rows(&mut dump, self.device).map_err(no)?;
+        let there = rows.iter().find(|row| self.is_root(row));
+        if let Some(root) = there {
+            // The kernel then makes its default one; children of mq come back with theirs.
+            changer.request(&Request {
+                what: DEL_QDISC,
+                flags: 0,
+                place: [self.device, root.key.handle, ROOT, 0],
+                kind: &root.kind,
+                options: None,
+            });
+            made(changer.send().map_err(no)?, ["root"])?;
+        }
+        for row in &self.before.rows {
+            let found = Found {
+                key: Key {
+                    device: self.device,
+                    class: false,
+                    handle: row.handle,
+                    parent: row.parent,
+                },
+                kind: row.kind.clone(),
+                options: Vec::new(),
+            };
+            let mut request = change(&found, &row.options);
+            request.flags = REPLACE;
+            if row.options.is_empty() {
+                request.options = None;
+            }
+            changer.request(&request);
+        }
+        let names = self.before.rows.iter().map(|row| row.kind.as_str());
+        made(changer.send().map_err(no)?, names).map(drop)
+    }
+}
+
+/// Takes away what is attached and puts back what was before; what was done, in words.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn undo(saved: &Saved) -> Result<String, Error> {
+    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    // Some kernels list nothing of a device that is gone, others refuse.
+    if host::name(saved.device).is_none() {
+        return Ok("is gone".to_owned());
+    }
+    let rows = place::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
+    if !saved.is_there(&rows) {
+        return Ok("somebody else has replaced it; that stays".to_owned());
+    }
+    saved.put_back(&mut Changer::new().map_err(no)?)?;
+    let back = match saved.before.rows.first() {
+        None => "the kernel's default".to_owned(),
+        Some(row) => row.kind.clone(),
+    };
+    Ok(format!("quell_{} is detached; {back} is back", saved.name))
+}

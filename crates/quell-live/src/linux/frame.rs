@@ -1,0 +1,135 @@
+//! Text in a terminal that is drawn again and again in the same place, and lines of bars in it.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+/// The longest history, in drawings.
+pub const HISTORY: usize = 60;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const PLAIN_BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
+
+/// Where the text stands.
+#[derive(Debug, Default)]
+pub struct Frame {
+    /// Lines of what was drawn last.
+    lines: usize,
+}
+
+impl Frame {
+    /// Nothing is drawn yet.
+    pub const fn new() -> Self {
+        Self { lines: 0 }
+    }
+
+    /// Draws a text over the last one.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn draw(&mut self, out: &mut impl Write, text: &str) -> io::Result<()> {
+        let mut whole = self.begin();
+        for line in text.lines() {
+            whole += line;
+            whole += "\x1b[K\n";
+        }
+        // Nothing of a longer text stays.
+        whole += "\x1b[J";
+        self.lines = text.lines().count();
+        out.write_all(whole.as_bytes())?;
+        out.flush()
+    }
+
+    /// Removes the text, so that something else can be printed where it was.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn clear(&mut self, out: &mut impl Write) -> io::Result<()> {
+        if self.lines == 0 {
+            return Ok(());
+        }
+        let whole = self.begin() + "\x1b[J";
+        self.lines = 0;
+        out.write_all(whole.as_bytes())
+    }
+
+    /// What leads to the first line.
+    fn begin(&self) -> String {
+        match self.lines {
+            0 => "\r".to_owned(),
+            lines => format!("\x1b[{lines}A\r"),
+        }
+    }
+}
+
+/// The characters of bars, as this locale has them.
+#[derive(Clone, Copy, Debug)]
+pub struct Bars([char; 8]);
+
+impl Bars {
+    /// Blocks where the locale is UTF-8, else ASCII.
+    pub fn of_locale() -> Self {
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).ok());
+        let locale = locale.into_iter().flatten().find(|value| !value.is_empty());
+        let utf8 = locale.is_some_and(|l| l.to_ascii_lowercase().replace('-', "").contains("utf8"));
+        Self(if utf8 { BARS } else { PLAIN_BARS })
+    }
+
+    /// The last values, at most `room` of them, as bars below their maximum; anything above zero is above the lowest bar.
+    pub fn line(self, history: &VecDeque<f64>, room: usize) -> String {
+        let most = history.iter().copied().fold(0.0, f64::max);
+        let last = (self.0.len() - 1) as f64;
+        let bar = |value: &f64| match most > 0.0 {
+            // In this order the greatest value gives 1, and the last bar.
+            true => self.0[(value / most * last).ceil() as usize],
+            false => self.0[0],
+        };
+        let first = history.len().saturating_sub(room);
+        history.iter().skip(first).map(bar).collect()
+    }
+}
+
+/// Keeps a value in a history of `HISTORY`.
+pub fn keep(history: &mut VecDeque<f64>, value: f64) {
+    if history.len() == HISTORY {
+        history.pop_front();
+    }
+    history.push_back(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_value_has_the_highest_bar_whatever_it_is() {
+        for i in 1..100_000 {
+            let history = VecDeque::from([0.0, f64::from(i) * 0.001_003]);
+            assert_eq!(
+                Bars(PLAIN_BARS).line(&history, 9).chars().last(),
+                Some(PLAIN_BARS[7])
+            );
+        }
+    }
+
+    #[test]
+    fn a_text_takes_the_place_of_the_last_one() {
+        let (mut frame, mut out) = (Frame::default(), Vec::new());
+        frame.draw(&mut out, "a\nb\n").unwrap();
+        frame.draw(&mut out, "c\n").unwrap();
+        frame.clear(&mut out).unwrap();
+        frame.clear(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            "\ra\x1b[K\nb\x1b[K\n\x1b[J\x1b[2A\rc\x1b[K\n\x1b[J\x1b[1A\r\x1b[J"
+        );
+    }
+
+    #[test]
+    fn bars_reach_to_the_maximum_and_show_whatever_is_not_zero() {
+        let bars = Bars(PLAIN_BARS);
+        let history = VecDeque::from([9.0, 0.0, 0.001, 3.5, 7.0]);
+        assert_eq!(bars.line(&history, 4), "_.-*");
+        assert_eq!(bars.line(&history, 9), "#_.-*");
+        assert_eq!(bars.line(&VecDeque::from([0.0, 0.0]), 9), "__");
+    }
+}

@@ -1,0 +1,230 @@
+/* What hush learns of its link and its flows, as `src/disciplines/hush/link.rs`. */
+#ifndef QUELL_HUSH_LINK_H
+#define QUELL_HUSH_LINK_H
+
+#include "fixed.h"
+#include "flows.h"
+
+#define PERIOD (50 * MS)
+#define MEMORY (6 * PERIOD) /* a flow's bytes served count so long */
+#define PRIOR (50 * MS)     /* the round trip before any is known */
+#define SILENCE SECOND      /* a flow that was silent for longer may begin anew */
+#define SLOWEST 100ULL
+#define FASTEST (1ULL << 40)
+#define QUEUED 1ULL
+enum { SMALL = 100 }; /* packets up to this size may be the first half of a handshake, bytes */
+
+struct peer {
+    u64 seen;      /* its last arrival; 0 before the first */
+    u64 handshake; /* when its handshake left; QUEUED while that is queued, 0 without one */
+    s32 round_trip; /* ln of it; 0 while unknown */
+    u32 served;    /* bytes, lately */
+};
+
+struct link {
+    u64 due;           /* when the period ends */
+    u64 last, since;   /* when the last one ended, and the last that measured the rate */
+    u64 idle_since;    /* NEVER while something is to be sent */
+    u64 idle_ns, idle_ns_of_rate;
+    u64 bytes;         /* since the rate was measured */
+    u64 sent;
+    u64 rate;          /* bytes per second; 0 while unknown */
+    u64 per_byte;      /* nanoseconds, 16 bits behind the point */
+    s64 idle;          /* 30 bits behind the point */
+    u64 round_trip;
+    u32 active;
+    u32 asked;         /* the device asked for a packet and got none */
+    u64 sum;           /* where link_count() counts; in memory, because the verifier would follow each number that a register has */
+    u32 counted, known;
+    struct peer peers[FLOWS];
+};
+
+static always_inline struct peer *peer_at(struct link *link, s32 flow)
+{
+    return &link->peers[masked((u32)flow, FLOWS - 1)];
+}
+
+global int link_init(struct link *link nonnull)
+{
+    u32 i;
+
+    repeat (i, FLOWS) {
+        struct peer *p = peer_at(link, i);
+
+        p->seen = p->handshake = 0;
+        p->round_trip = 0;
+        p->served = 0;
+    }
+    link->due = NEVER;
+    link->last = link->since = link->idle_since = link->idle_ns = link->idle_ns_of_rate = 0;
+    link->bytes = link->sent = link->rate = link->per_byte = 0;
+    link->idle = (1 << 30) / 50;
+    link->active = link->asked = 1;
+    link->round_trip = PRIOR;
+    return 0;
+}
+
+/* How long so many bytes take on the link. */
+static always_inline u64 link_drain(const struct link *link, u64 bytes)
+{
+    struct wide w = product(bytes, link->per_byte);
+
+    return w.high >> 16 ? 1ULL << 40 : min64(w.high << 48 | w.low >> 16, 1ULL << 40);
+}
+
+/* A flow's window in bytes: what it has queued and what it was served per round trip. */
+static always_inline u64 link_window(struct link *link, s32 flow, u32 queued)
+{
+    return queued + (u64)peer_at(link, flow)->served * link->round_trip / MEMORY;
+}
+
+/* A packet of a flow arrived. */
+static always_inline void link_arrived(struct link *link, u64 now, s32 flow, u32 bytes)
+{
+    struct peer *p = peer_at(link, flow);
+
+    if (link->idle_since != NEVER) {
+        if (link->due == NEVER) {
+            /* The first packet: what was before is unknown. */
+            link->last = link->since = now;
+            link->due = now + PERIOD;
+        }
+        link->idle_ns += less(now, max64(link->idle_since, link->last));
+        link->idle_ns_of_rate += less(now, max64(link->idle_since, link->since));
+        link->idle_since = NEVER;
+        link->asked = 0;
+    }
+    if (bytes <= SMALL) {
+        if (!p->seen || less(now, p->seen) > SILENCE)
+            p->handshake = QUEUED;
+    } else if (p->handshake) {
+        if (p->handshake > QUEUED)
+            p->round_trip = ln(min64(max64(less(now, p->handshake), MS / 10), 2 * SECOND));
+        p->handshake = 0;
+    }
+    p->seen = max64(now, 1);
+}
+
+/* A packet of a flow left; `last`: the queue is empty now. */
+static always_inline void link_departed(struct link *link, u64 now, s32 flow, u32 bytes, int last)
+{
+    struct peer *p = peer_at(link, flow);
+
+    p->served = p->served + bytes < bytes ? ~0U : p->served + bytes;
+    if (bytes <= SMALL && p->handshake == QUEUED)
+        p->handshake = max64(now, QUEUED + 1);
+    link->bytes += bytes;
+    link->sent += bytes;
+    if (last)
+        link->idle_since = now + link_drain(link, bytes);
+}
+
+/* The device asked and nothing was queued. The first time, the last packet is on its way for certain. */
+static always_inline void link_found_empty(struct link *link, u64 now)
+{
+    if (!link->asked) {
+        link->asked = 1;
+        link->idle_since = link->idle_since == NEVER ? now : max64(link->idle_since, now);
+    }
+}
+
+static always_inline void link_set_rate(struct link *link, u64 rate)
+{
+    link->rate = min64(max64(rate, SLOWEST), FASTEST);
+    link->per_byte = (SECOND << 16) / link->rate;
+}
+
+/* The rate is what left over the time in which the link was busy. Slow links take more than a period for enough bytes. */
+static always_inline void link_measure_rate(struct link *link, u64 now)
+{
+    u64 span = less(now, link->since), busy = less(span, link->idle_ns_of_rate);
+
+    if (link->bytes > 2 * MTU && 10 * busy > span) {
+        u64 rate = mul_div(link->bytes, SECOND, busy), before = link->rate;
+
+        link_set_rate(link, before ? before - 3 * before / 10 + 3 * rate / 10 : rate);
+    } else if (span < SECOND && link->bytes > 0) {
+        return;
+    }
+    link->bytes = link->idle_ns_of_rate = 0;
+    link->since = now;
+}
+
+/* Counts active flows, takes the geometric mean of their round trips. */
+global int link_count(struct link *link nonnull, u64 now, u32 flows)
+{
+    u64 span = max64(4 * link->round_trip, SECOND / 5);
+    u32 i;
+
+    link->sum = link->counted = link->known = 0;
+    repeat (i, FLOWS) {
+        struct peer *p = peer_at(link, i);
+
+        if (i >= flows)
+            break;
+        if (!p->seen || p->seen + span <= now)
+            continue;
+        link->counted++;
+        if (p->round_trip) {
+            link->known++;
+            link->sum += p->round_trip;
+        }
+    }
+    link->active = link->counted ? link->counted : 1;
+    if (link->known)
+        link->round_trip = power(link->sum / link->known, 0);
+    return 0;
+}
+
+/* Takes a sixth of each flow's service away. */
+global int link_fade(struct link *link nonnull, u32 flows)
+{
+    u32 i;
+
+    repeat (i, FLOWS) {
+        struct peer *p = peer_at(link, i);
+
+        if (i >= flows)
+            break;
+        p->served -= p->served / 6;
+    }
+    return 0;
+}
+
+/* The same for each period that went by; after 64 of them nothing is left. */
+static always_inline void link_forget(struct link *link, u64 span, u32 flows)
+{
+    u64 periods = (span + PERIOD / 2) / PERIOD;
+    u32 i;
+
+    repeat (i, 64) {
+        if (i >= periods)
+            break;
+        link_fade(link, flows);
+    }
+    if (periods <= 64)
+        return;
+    repeat (i, FLOWS)
+        peer_at(link, i)->served = 0;
+}
+
+/* A period ended, and something is queued. `flows`: how many were ever used. */
+global int link_update(struct link *link nonnull, u64 now, u32 flows)
+{
+    u64 span = less(now, link->last);
+
+    if (span > 0) {
+        s64 idle = mul_div(min64(link->idle_ns, span), 1 << 30, span);
+
+        link->idle = approached(link->idle, idle, decay(span, max64(10 * link->round_trip, SECOND / 2)));
+        link_measure_rate(link, now);
+        link_count(link, now, flows);
+        link_forget(link, span, flows);
+    }
+    link->idle_ns = 0;
+    link->last = now;
+    link->due = now + PERIOD;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,463 @@
+//! The disciplines written in C for the kernel against quell's own: the same arrivals, and each packet's fate compared.
+//!
+//! The C compiler that links Rust (`cc`, or what `CC` names) builds them for this machine.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use quell_qdisc::codel::{self, Codel};
+use quell_qdisc::control::rlaqm::{self, RlAqm};
+use quell_qdisc::fq_codel::{self, FqCodel};
+use quell_qdisc::hush::{self, Hush, Model, fixed, model::Row};
+use quell_qdisc::packet::TestPacket;
+use quell_qdisc::policy::Policy;
+use quell_qdisc::{Discipline, DropCause, Ecn, Got, MS, Nanos, Rng, US};
+
+/// What happens to a queue.
+#[derive(Clone, Copy)]
+enum Event {
+    Arrival(Nanos, u32, u32, Ecn),
+    Dequeue(Nanos),
+}
+
+/// What the C is told: limit, flags, target, interval.
+type Knobs = [u64; 4];
+const ECN: u64 = 1;
+const MARK_NEXT: u64 = 2;
+/// Marks, flows, rate, round trip, target, wait, hold, cap, idle, trusted.
+type Gauges = [u64; 10];
+
+/// Builds a program of `tests/bpf/`, around a header of `bpf/`.
+fn build(source: &str, header: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bpf");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{header}-in-c"));
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let status = Command::new(&compiler)
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .arg(format!("-DDISCIPLINE=\"../../bpf/{header}.h\""))
+        .arg("-o")
+        .args([&program, &tests.join(source)])
+        .status()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+    assert!(status.success(), "{compiler} cannot build {header}.h");
+    program
+}
+
+/// What a program prints for this input.
+fn output(program: &Path, args: &[u64], input: String) -> String {
+    let mut child = Command::new(program)
+        .args(args.iter().map(u64::to_string))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The fates that the program in C gives, a line each.
+fn fates_in_c(program: &Path, knobs: Knobs, events: &[Event]) -> String {
+    let mut input = String::new();
+    for event in events {
+        match *event {
+            Event::Arrival(now, bytes, hash, ecn) => {
+                writeln!(input, "a {now} {bytes} {hash} {}", ecn.bits()).unwrap();
+            }
+            Event::Dequeue(now) => writeln!(input, "d {now}").unwrap(),
+        }
+    }
+    output(program, &knobs, input)
+}
+
+/// How often the law acted.
+#[derive(Debug, Default)]
+struct Acts {
+    drops: usize,
+    marks: usize,
+    overflows: usize,
+    /// Dequeues with hush's policy not trusted.
+    stand_in: usize,
+}
+
+/// The fates that quell's discipline gives, in the same words; `gauges` are the numbers behind packets and bytes.
+fn fates_in_rust<Q: Discipline<TestPacket>>(
+    mut queue: Q,
+    gauges: impl Fn(&Q) -> Gauges,
+    events: &[Event],
+    acts: &mut Acts,
+) -> String {
+    let mut rng = Rng::new(1, "queue");
+    let mut drops: Vec<(TestPacket, DropCause)> = Vec::new();
+    let (mut fates, mut sent) = (String::new(), Vec::new());
+    for event in events {
+        let got = match *event {
+            Event::Arrival(now, bytes, hash, ecn) => {
+                let packet = TestPacket::new(sent.len() as u64, bytes, hash, ecn);
+                sent.push(ecn);
+                queue.enqueue(now, packet, &mut rng, &mut drops);
+                None
+            }
+            Event::Dequeue(now) => Some(queue.dequeue(now, &mut rng, &mut drops)),
+        };
+        for (packet, cause) in drops.drain(..) {
+            let overflow = cause == DropCause::Overflow;
+            acts.overflows += usize::from(overflow);
+            acts.drops += usize::from(!overflow);
+            writeln!(fates, "{} {}", if overflow { 'o' } else { 'x' }, packet.id).unwrap();
+        }
+        let Some(got) = got else { continue };
+        match got {
+            Got::Packet(packet) => {
+                let marked = packet.ecn == Ecn::Ce && sent[packet.id as usize] != Ecn::Ce;
+                acts.marks += usize::from(marked);
+                writeln!(fates, "{} {}", if marked { 'm' } else { 's' }, packet.id).unwrap();
+            }
+            _ => writeln!(fates, "-").unwrap(),
+        }
+        let numbers = [queue.len() as u64, queue.bytes()].into_iter();
+        let numbers: Vec<_> = numbers
+            .chain(gauges(&queue))
+            .map(|n| n.to_string())
+            .collect();
+        writeln!(fates, "g {}", numbers.join(" ")).unwrap();
+    }
+    fates
+}
+
+fn assert_same(ours: &str, theirs: &str, what: &str) {
+    let pairs = ours.lines().zip(theirs.lines()).enumerate();
+    if let Some((line, (a, b))) = pairs.into_iter().find(|(_, (a, b))| a != b) {
+        panic!("{what}, line {line}: {a} here, {b} in C");
+    }
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+}
+
+/// Some 20 s of a link with phases of overload, lull and pause, each with a rate and a number of flows of its own. With odd seeds
+/// times are whole milliseconds, so that some packets leave when the delay has been above target for exactly an interval.
+fn events(seed: u64, ecn: bool) -> Vec<Event> {
+    let mut rng = Rng::new(seed, "arrivals");
+    let mut events = Vec::new();
+    let grid = if seed % 2 == 1 { MS } else { 1 };
+    // From 100 Mbit/s to 1.2 Mbit/s in packets of 1500 bytes, and a link so slow that hush's guard takes its law away.
+    let gap = [120 * US, 500 * US, 2 * MS, 10 * MS, 600 * MS][(seed / 2 % 5) as usize];
+    let slower = gap.div_ceil(30 * MS);
+    let hashes: Vec<u32> = (0..2000).map(|_| rng.u32()).collect();
+    let mut now = MS * 1000;
+    for _ in 0..60 {
+        let flows = [1, 2, 5, 30, 300, 2000][rng.below(6) as usize];
+        // One of ten phases has no departures; many drops can be due in the first dequeue behind it.
+        let pause = rng.below(10) == 0;
+        let load = 3 + rng.below(20);
+        let end = now + slower * MS * (50 + rng.below(600));
+        let (mut arrival, mut departure) = (now, now);
+        while now < end {
+            now = arrival.min(if pause { end } else { departure });
+            let at = now.next_multiple_of(grid);
+            if now == arrival {
+                let kind = rng.below(12);
+                let bytes = match kind {
+                    0 => 40 + rng.below(60),
+                    1 => 5000 + rng.below(60_000),
+                    2..4 => 100 + rng.below(1400),
+                    _ => 1500,
+                };
+                let bits = [0, 1, 2, 2, 3][rng.below(5) as usize];
+                let field = Ecn::from_bits(if ecn { bits } else { 0 });
+                let hash = hashes[rng.below(flows) as usize];
+                events.push(Event::Arrival(at, bytes as u32, hash, field));
+                let mean = 10 * gap / load * if kind == 1 { 20 } else { 1 };
+                arrival += 1 + rng.below(2 * mean);
+            } else {
+                events.push(Event::Dequeue(at));
+                departure += gap / 2 + rng.below(gap);
+            }
+        }
+    }
+    events
+}
+
+/// Compares on many sequences. `make` builds quell's discipline from the knobs.
+fn compare<Q: Discipline<TestPacket>>(
+    header: &str,
+    settings: &[Knobs],
+    make: impl Fn(Knobs) -> Q,
+    gauges: impl Fn(&Q) -> Gauges + Copy,
+) -> Acts {
+    let program = build("drive.c", header);
+    let mut acts = Acts::default();
+    for seed in 0..10 {
+        for knobs in settings {
+            let events = events(seed, knobs[1] != 0);
+            let ours = fates_in_rust(make(*knobs), gauges, &events, &mut acts);
+            let theirs = fates_in_c(&program, *knobs, &events);
+            let stand_in = |line: &&str| line.starts_with('g') && line.ends_with(" 0");
+            acts.stand_in += ours.lines().filter(stand_in).count();
+            assert_same(&ours, &theirs, &format!("{header} {knobs:?}, seed {seed}"));
+        }
+    }
+    acts
+}
+
+fn codel_params([limit, flags, target, interval]: Knobs) -> codel::Params {
+    codel::Params {
+        target,
+        interval,
+        limit: limit as u32,
+        ecn: flags & ECN != 0,
+        ..codel::Params::default()
+    }
+}
+
+/// Without and with ECN, the default and a low limit and target.
+const SETTINGS: [Knobs; 4] = [
+    [1000, 0, 5 * MS, 100 * MS],
+    [300, 0, MS, 10 * MS],
+    [1000, ECN, 5 * MS, 100 * MS],
+    [300, ECN, MS, 10 * MS],
+];
+
+#[test]
+fn codel_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
+    let make = |knobs| Codel::new(codel_params(knobs));
+    let gauges = |q: &Codel<TestPacket>| [q.stats().marks, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let acts = compare("codel_fifo", &SETTINGS, make, gauges);
+    // Otherwise the law had nothing to decide.
+    assert!(
+        acts.drops > 5000 && acts.marks > 1000 && acts.overflows > 1000,
+        "{acts:?}"
+    );
+}
+
+#[test]
+fn fq_codel_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
+    let make = |knobs: Knobs| {
+        FqCodel::new(fq_codel::Params {
+            limit: knobs[0] as u32,
+            codel: codel_params(knobs),
+            ..fq_codel::Params::default()
+        })
+    };
+    let gauges = |q: &FqCodel<TestPacket>| {
+        let flows = q.flows().map_or(0, |flows| flows.count() as u64);
+        [q.stats().marks, flows, 0, 0, 0, 0, 0, 0, 0, 0]
+    };
+    let acts = compare("fq_codel", &SETTINGS, make, gauges);
+    assert!(
+        acts.drops > 5000 && acts.marks > 1000 && acts.overflows > 1000,
+        "{acts:?}"
+    );
+}
+
+/// Adds a table in C; with a length, if that is not 0.
+fn list(text: &mut String, name: &str, kind: &str, length: usize, numbers: &[i64]) {
+    let length = length.max(numbers.len());
+    write!(text, "\nstatic const {kind} {name}[{length}] = {{").unwrap();
+    for (i, number) in numbers.iter().enumerate() {
+        let before = if i % 9 == 0 { "\n    " } else { " " };
+        write!(text, "{before}{number},").unwrap();
+    }
+    text.push_str("\n};\n");
+}
+
+/// The tables and numbers that the C has of `src/disciplines/hush/`.
+fn hush_numbers() -> String {
+    let mut text = String::from(
+        "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf`, from src/disciplines/hush/fixed.rs and shipped.txt. */\n\
+         #ifndef QUELL_HUSH_NUMBERS_H\n#define QUELL_HUSH_NUMBERS_H\n\nenum { HUSH_FEATURES = 9 };\n",
+    );
+    let table = |table: [u64; fixed::STEPS + 1]| table.map(|n| n as i64);
+    list(
+        &mut text,
+        "POWERS",
+        "unsigned int",
+        0,
+        &table(fixed::POWERS),
+    );
+    list(&mut text, "LOGS", "unsigned int", 0, &table(fixed::LOGS));
+    let model = Model::shipped();
+    let row = |row: &Row| row.map(i64::from);
+    list(&mut text, "HUSH_TARGET", "int", 0, &row(&model.target));
+    list(&mut text, "HUSH_WAIT", "int", 0, &row(&model.wait));
+    list(&mut text, "HUSH_HOLD", "int", 0, &row(&model.hold));
+    list(&mut text, "HUSH_CAP", "int", 0, &row(&model.cap));
+    list(&mut text, "HUSH_STEP", "int", 0, &row(&model.step));
+    let numbers = [
+        ("POWER", model.power),
+        ("LONGEST", model.longest),
+        ("WINDOW", model.window),
+        ("SERVICE", model.service),
+    ];
+    text.push('\n');
+    for (name, number) in numbers {
+        writeln!(text, "#define HUSH_{name} {number}").unwrap();
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
+/// Compares a generated header with the one in `bpf/`, or writes it where `QUELL_WRITE` is set.
+fn assert_header(name: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf").join(name);
+    if std::env::var_os("QUELL_WRITE").is_some() {
+        std::fs::write(&file, text).unwrap();
+    }
+    let there = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        there == text,
+        "bpf/{name} has other numbers; write it with QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf"
+    );
+}
+
+#[test]
+fn the_numbers_in_c_are_those_that_quell_ships() {
+    assert_header("hush_numbers.h", &hush_numbers());
+    assert_header("rlaqm_numbers.h", &rlaqm_numbers());
+}
+
+#[test]
+fn hush_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
+    let make = |[limit, flags, ..]: Knobs| {
+        Hush::new(hush::Params {
+            limit: limit as u32,
+            ecn: flags != 0,
+            mark_next: flags & MARK_NEXT != 0,
+            ..hush::Params::default()
+        })
+    };
+    let gauges = |q: &Hush<TestPacket>| {
+        let (link, s) = (q.link(), q.settings());
+        let trusted = q.policy().is_none_or(|p| p.trusted);
+        [
+            q.marks(),
+            link.flows().into(),
+            link.rate(),
+            link.round_trip(),
+            s.target,
+            s.wait,
+            s.hold,
+            s.cap,
+            link.idle() as u64,
+            trusted.into(),
+        ]
+    };
+    let settings = [
+        [10_240, 0, 5 * MS, 100 * MS],
+        [300, 0, 5 * MS, 100 * MS],
+        [10_240, ECN, 5 * MS, 100 * MS],
+        [300, ECN, 5 * MS, 100 * MS],
+        [10_240, MARK_NEXT, 5 * MS, 100 * MS],
+        [300, MARK_NEXT, 5 * MS, 100 * MS],
+    ];
+    let acts = compare("hush", &settings, make, gauges);
+    assert!(
+        acts.drops > 5000 && acts.marks > 1000 && acts.overflows > 1000,
+        "{acts:?}"
+    );
+    // The guard brought fq_codel's law in, too.
+    assert!(acts.stand_in > 500, "{acts:?}");
+}
+
+/// The file of the network that quell ships for `rlaqm`.
+fn network() -> Vec<u8> {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    std::fs::read(models.join("rl-aqm.safetensors")).unwrap()
+}
+
+/// Its weights as the C has them: each layer's weights, row by row, and then its biases.
+fn rlaqm_numbers() -> String {
+    let bytes = network();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let mut numbers = Vec::new();
+    for layer in ["layers.0", "layers.1", "layers.2", "heads.0"] {
+        for part in ["weight", "bias"] {
+            let tensor = file.tensor(&format!("{layer}.{part}")).unwrap();
+            let floats = tensor.data().chunks_exact(4);
+            let floats = floats.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            numbers.extend(floats.map(|w| (f64::from(w) * 65_536.0).round() as i64));
+        }
+    }
+    assert_eq!(numbers.len(), 1361);
+    let mut text = String::from(
+        "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf`, from models/rl-aqm.safetensors. */\n\
+         #ifndef QUELL_RLAQM_NUMBERS_H\n#define QUELL_RLAQM_NUMBERS_H\n\n\
+         /* 1,361 weights with 16 bits behind the point, and zeros up to a power of 2. */\n",
+    );
+    list(&mut text, "RLAQM_WEIGHTS", "int", 2048, &numbers);
+    text.push_str("\n#endif\n");
+    text
+}
+
+/// The fraction of pairs of lines that are the same.
+fn same(ours: &[String], theirs: &str) -> (usize, usize) {
+    let theirs: Vec<&str> = theirs.lines().collect();
+    assert_eq!(ours.len(), theirs.len());
+    let same = ours.iter().zip(&theirs).filter(|(a, b)| a == b).count();
+    (same, ours.len())
+}
+
+#[test]
+fn the_network_of_rlaqm_in_integers_takes_the_action_of_the_one_in_floating_point() {
+    let policy = Policy::load("rl-aqm", &network()).unwrap();
+    let mut scratch = policy.scratch();
+    let mut rng = Rng::new(1, "inputs");
+    let (mut input, mut ours, mut taken) = (String::new(), Vec::new(), [0; 5]);
+    for _ in 0..5000 {
+        // Delays log-uniform from 1 ms to 1 s.
+        let us = (1000.0 * libm::pow(1000.0, rng.f64())) as u64;
+        let (used, hundredths) = (rng.below(65_537), rng.below(51));
+        let state = [
+            us as f32 / 1e3,
+            used as f32 / 65_536.0,
+            hundredths as f32 / 100.0,
+        ];
+        let values = policy.forward(&state, &mut scratch);
+        let best = (1..5).fold(0, |b, i| if values[i] > values[b] { i } else { b });
+        taken[best] += 1;
+        ours.push(best.to_string());
+        writeln!(input, "n {us} {used} {hundredths}").unwrap();
+    }
+    let program = build("network.c", "rlaqm");
+    let theirs = output(&program, &[], input);
+    assert_eq!(same(&ours, &theirs), (5000, 5000));
+    assert!(taken.iter().filter(|n| **n > 50).count() >= 3, "{taken:?}");
+}
+
+#[test]
+fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
+    let policy = Policy::load("rl-aqm", &network()).unwrap();
+    let mut rng = Rng::new(2, "gauges");
+    let mut controller = RlAqm::new(rlaqm::Params::default(), policy).unwrap();
+    let (mut input, mut ours) = (String::new(), Vec::new());
+    let (mut departed, mut delay_ms, mut rate) = (0, 10.0, 1_000_000);
+    for turn in 1..=5000 {
+        // A delay that wanders, a link that is busy for part of the time, and now and then another rate.
+        delay_ms = (delay_ms * (0.7 + 0.65 * rng.f64())).clamp(0.2, 800.0);
+        if rng.below(500) == 0 {
+            rate = 100_000 << rng.below(8);
+        }
+        let backlog_bytes = (delay_ms * rate as f64 / 1e3) as u64;
+        departed += rate / 50 - rng.below(rate / 100);
+        let now = turn * 20 * MS;
+        let gauges = quell_qdisc::Gauges {
+            now,
+            backlog_bytes,
+            departed_bytes: departed,
+            rate_bps: 8 * rate,
+            ..quell_qdisc::Gauges::default()
+        };
+        controller.step(&gauges, &mut rng);
+        ours.push(format!("{:.0}", controller.drop() * 100.0));
+        writeln!(input, "g {now} {backlog_bytes} {departed} {rate}").unwrap();
+    }
+    let program = build("network.c", "rlaqm_turns");
+    let theirs = output(&program, &[], input);
+    assert_eq!(same(&ours, &theirs), (5000, 5000));
+    let levels: std::collections::BTreeSet<_> = ours.iter().collect();
+    assert!(levels.len() > 5, "{levels:?}");
+}

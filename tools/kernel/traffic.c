@@ -1,0 +1,129 @@
+/*
+ * TCP flows for tests in tools/kernel/guest, on one machine with network namespaces:
+ *
+ *   traffic sink PORT
+ *   traffic send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP
+ *
+ * `send` keeps FLOWS connections full, with that congestion control; each starts 0.1 s after the one before. In the end it prints the
+ * goodput of each after WARMUP seconds, in kbit/s: what the receiver has acknowledged.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <linux/tcp.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST = 64 };
+
+static char block[65536];
+static int files[MOST];
+static uint64_t begun[MOST];
+
+static void die(const char *what)
+{
+    perror(what);
+    exit(1);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static struct sockaddr_in address(const char *ip, int port)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+    if (!inet_aton(ip, &a.sin_addr))
+        die(ip);
+    return a;
+}
+
+/* Reads from all that connect, until it is killed. */
+static void sink(int port)
+{
+    struct pollfd polled[MOST] = { { .fd = socket(AF_INET, SOCK_STREAM, 0), .events = POLLIN } };
+    struct sockaddr_in a = address("0.0.0.0", port);
+    int one = 1, count = 1, i;
+
+    setsockopt(polled[0].fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(polled[0].fd, (void *)&a, sizeof(a)) || listen(polled[0].fd, MOST))
+        die("listen");
+    for (;;) {
+        if (poll(polled, count, -1) < 0)
+            die("poll");
+        for (i = 1; i < count; i++)
+            if (polled[i].revents && read(polled[i].fd, block, sizeof(block)) <= 0) {
+                close(polled[i].fd);
+                polled[i--] = polled[--count];
+            }
+        if (polled[0].revents && count < MOST)
+            polled[count++] = (struct pollfd){ .fd = accept(polled[0].fd, 0, 0), .events = POLLIN };
+    }
+}
+
+static uint64_t acknowledged(int file)
+{
+    struct tcp_info info = { 0 };
+    socklen_t size = sizeof(info);
+
+    if (getsockopt(file, IPPROTO_TCP, TCP_INFO, &info, &size))
+        die("TCP_INFO");
+    return info.tcpi_bytes_acked;
+}
+
+static void send_all(struct sockaddr_in to, const char *control, int flows, double seconds, double warmup)
+{
+    struct pollfd polled[MOST];
+    double start = now(), warm = 0;
+    int count = 0, i;
+
+    if (flows > MOST)
+        die("flows");
+    while (now() < start + seconds) {
+        if (count < flows && now() >= start + count * 0.1) {
+            int file = socket(AF_INET, SOCK_STREAM, 0);
+
+            if (setsockopt(file, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)))
+                die(control);
+            if (connect(file, (void *)&to, sizeof(to)))
+                die("connect");
+            files[count] = file;
+            polled[count++] = (struct pollfd){ .fd = file, .events = POLLOUT };
+        }
+        if (!warm && now() >= start + warmup) {
+            warm = now();
+            for (i = 0; i < count; i++)
+                begun[i] = acknowledged(files[i]);
+        }
+        poll(polled, count, 10);
+        for (i = 0; i < count; i++)
+            if (polled[i].revents & POLLOUT)
+                send(files[i], block, sizeof(block), MSG_DONTWAIT);
+    }
+    for (i = 0; i < count; i++)
+        printf("%s%.0f", i ? " " : "", (acknowledged(files[i]) - begun[i]) * 8e-3 / (now() - warm));
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "sink"))
+        sink(atoi(argv[2]));
+    else if (argc == 8 && !strcmp(argv[1], "send"))
+        send_all(address(argv[2], atoi(argv[3])), argv[4], atoi(argv[5]), atof(argv[6]), atof(argv[7]));
+    else {
+        fprintf(stderr, "traffic sink PORT, or traffic send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP\n");
+        return 2;
+    }
+    return 0;
+}

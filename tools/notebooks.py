@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Run the notebooks of examples/ and write what their cells print and draw.
+
+    .venv/bin/python tools/notebooks.py [--check] [NAME...]
+
+--check writes nothing and fails if the text of an output differs, or a picture is missing. Run `make build` first.
+"""
+
+import pathlib
+import sys
+import tempfile
+
+import nbformat
+from jupyter_client import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+KEPT = ("text/plain", "image/png")
+
+
+def executed(path):
+    """Run a notebook in an empty folder; give it with its outputs, of which only text and pictures are kept."""
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            # Sockets in a folder of this user's, not ports of the machine.
+            kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
+            NotebookClient(notebook, km=kernel, timeout=500, resources={"metadata": {"path": folder}}).execute()
+        except CellExecutionError as error:
+            sys.exit(f"notebooks: {path.name}: {error.ename}: {error.evalue}")
+    # What depends on the machine, or on the moment, is no part of the file.
+    notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    for cell in notebook.cells:
+        cell.metadata = {}
+        if "outputs" in cell:
+            cell.outputs = joined(cell.outputs)
+        for output in cell.get("outputs", []):
+            if "data" in output:
+                output.data = {kind: output.data[kind] for kind in KEPT if kind in output.data}
+                output.metadata = {}
+    return notebook
+
+
+def joined(outputs):
+    """Join what a cell printed piece by piece."""
+    whole = []
+    for output in outputs:
+        if whole and output.output_type == "stream" == whole[-1].output_type and output.name == whole[-1].name:
+            whole[-1].text += output.text
+        else:
+            whole.append(output)
+    return whole
+
+
+def shown(notebook):
+    """Give what cells contain and print; of pictures, that they are there."""
+    cells = []
+    for cell in notebook.cells:
+        outputs = [output.get("text") or sorted(output.get("data", {})) for output in cell.get("outputs", [])]
+        outputs += [output.data["text/plain"] for output in cell.get("outputs", []) if set(output.get("data", ())) == {"text/plain"}]
+        cells.append((cell.source, outputs))
+    return cells
+
+
+def main(words):
+    """Write or check the notebooks."""
+    names = [word for word in words if word != "--check"]
+    stale = []
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        if names and path.stem not in names:
+            continue
+        now = executed(path)
+        if shown(now) != shown(nbformat.read(path, as_version=4)):
+            stale.append(path.name)
+            if "--check" not in words:
+                nbformat.write(now, path)
+    if stale and "--check" in words:
+        sys.exit(f"notebooks: what cells print has changed in {', '.join(stale)}: .venv/bin/python tools/notebooks.py")
+    print(f"notebooks: {'wrote ' + ', '.join(stale) if stale else 'all as printed'}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
