@@ -158,8 +158,12 @@ def sender(line: Line) -> list[str]:
 
 
 def settings(line: Line) -> list[str]:
-    """Give what sysctl sets at both ends."""
-    return [*BUFFERS, f"net.ipv4.tcp_ecn={int(line.ecn)}"]
+    """Give what sysctl sets at both ends.
+
+    After a timeout Linux gives a connection another hash (net.core.txrehash). It crosses veth pairs with each packet,
+    and fq_codel and cake at the router would take the connection for another flow. Wires carry no hash, so it is kept.
+    """
+    return [*BUFFERS, f"net.ipv4.tcp_ecn={int(line.ecn)}", "net.core.txrehash=0"]
 
 
 def run(*words: object) -> None:
