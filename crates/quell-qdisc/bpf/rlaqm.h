@@ -29,6 +29,7 @@ enum {
     WIDEST = 32,
     ACTIONS = 5,
     MOST_HUNDREDTHS = 50,
+    MOST_TURNS = 5,
     DROPPED = -2, /* what queue_enqueue() gives for a packet that the network's probability drops */
 };
 #define DECIDE_EVERY (20 * MS)
@@ -38,7 +39,7 @@ static const s32 STEPS[8] = { 0, 1, -1, 10, -10 };
 
 struct network {
     s64 from[WIDEST], to[WIDEST];
-    u64 decided, decided_bytes; /* when it decided last, and what had left by then */
+    u64 decided, decided_bytes; /* when its last turn was due, and what had left by then */
     u64 departed_bytes;
     u64 rate;                   /* bytes per second; 0: it does not decide */
     u64 decisions;
@@ -92,28 +93,33 @@ static always_inline void network_step(struct network *n, s32 step)
     n->hundredths = clamped(n->hundredths + step, 0, MOST_HUNDREDTHS);
 }
 
-/* Takes its turn if one is due, with so many bytes queued. Nothing calls it while nothing is queued; each such turn takes 0.1 off. */
+/*
+ * Takes the turns that were due by now, with so many bytes queued. It is called before each change of the queue, so the backlog is what
+ * it was when they were due. They are due each 20 ms, whenever the calls come: a turn that counts from the first packet after it is due
+ * falls into step with flows whose round trip is about as long, and sees the queue always at its emptiest. Five turns take the
+ * probability from its most to 0; more are left out.
+ */
 global int network_decide(struct network *n nonnull, u64 now, u64 backlog)
 {
-    u64 span = less(now, n->decided), delay_us, used;
+    u64 delay_us, used;
+    u32 i;
 
-    if (!n->rate || span < DECIDE_EVERY)
+    if (!n->rate)
         return 0;
-    if (span >= 2 * DECIDE_EVERY && !backlog) {
-        u64 turns = min64(span / DECIDE_EVERY, 5);
-
-        network_step(n, -10 * (s32)turns);
-    } else {
-        delay_us = min64(backlog * 1000000 / n->rate, 100000000);
-        used = min64(mul_div(mul_div(n->departed_bytes - n->decided_bytes, SECOND, n->rate), ONE, span), ONE);
+    delay_us = min64(backlog * 1000000 / n->rate, 100000000);
+    repeat (i, MOST_TURNS) {
+        if (less(now, n->decided) < DECIDE_EVERY)
+            return 0;
+        used = min64(mul_div(mul_div(n->departed_bytes - n->decided_bytes, SECOND, n->rate), ONE, DECIDE_EVERY), ONE);
         if (delay_us < 1000)
             network_step(n, -10);
         else
             network_step(n, STEPS[masked(network_action(n, delay_us, used, n->hundredths), 7)]);
+        n->decided += DECIDE_EVERY;
+        n->decided_bytes = n->departed_bytes;
+        n->decisions++;
     }
-    n->decided = now;
-    n->decided_bytes = n->departed_bytes;
-    n->decisions++;
+    n->decided += less(now, n->decided) / DECIDE_EVERY * DECIDE_EVERY;
     return 0;
 }
 

@@ -461,3 +461,58 @@ fn rlaqm_in_c_sets_the_probability_that_quell_sets() {
     let levels: std::collections::BTreeSet<_> = ours.iter().collect();
     assert!(levels.len() > 5, "{levels:?}");
 }
+
+/// A queue is called when packets come and go, a controller each 20 ms. Bursts come a little later than 20 ms after each other, as those
+/// of flows with such a round trip do.
+#[test]
+fn rlaqm_in_c_decides_on_what_was_queued_when_its_turn_was_due() {
+    let policy = Policy::load("rl-aqm", &network()).unwrap();
+    let mut rng = Rng::new(3, "bursts");
+    let mut controller = RlAqm::new(rlaqm::Params::default(), policy).unwrap();
+    let (mut input, mut ours, mut levels) = (String::new(), Vec::new(), [0; 51]);
+    let (rate, packet) = (1_000_000, 1500);
+    let (mut backlog_bytes, mut departed_bytes, mut turn) = (0, 0, 20 * MS);
+    let mut event = |now: Nanos, backlog: &mut u64, departed: &mut u64, arrives: bool| {
+        while turn <= now {
+            let gauges = quell_qdisc::Gauges {
+                now: turn,
+                backlog_bytes: *backlog,
+                departed_bytes: *departed,
+                rate_bps: 8 * rate,
+                ..quell_qdisc::Gauges::default()
+            };
+            controller.step(&gauges, &mut rng);
+            turn += 20 * MS;
+        }
+        let hundredths = libm::round(controller.drop() * 100.0) as usize;
+        levels[hundredths] += 1;
+        ours.push(hundredths.to_string());
+        writeln!(input, "g {now} {backlog} {departed} {rate}").unwrap();
+        if arrives {
+            *backlog += packet;
+        } else {
+            *backlog -= packet;
+            *departed += packet;
+        }
+    };
+    for burst in 0..2000u64 {
+        // 20.3 ms apart; 4 to 17 packets of 1.5 ms, so that some are still queued when the next burst comes.
+        let start = 7 * MS + burst * 20_300 * US;
+        for _ in 0..4 + burst / 7 % 14 {
+            event(start, &mut backlog_bytes, &mut departed_bytes, true);
+        }
+        let mut at = start;
+        while backlog_bytes > 0 && at < start + 20_300 * US {
+            event(at, &mut backlog_bytes, &mut departed_bytes, false);
+            at += 1500 * US;
+        }
+    }
+    let program = build("network.c", "rlaqm_due");
+    let theirs = output(&program, &[], input);
+    let (alike, all) = same(&ours, &theirs);
+    assert_eq!(alike, all);
+    assert!(
+        levels.iter().filter(|n| **n > 100).count() >= 5,
+        "{levels:?}"
+    );
+}
