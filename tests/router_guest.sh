@@ -2,8 +2,8 @@
 #
 #   router_guest.sh RATE DELAY SECONDS FLOWS CONTROL QUEUE...
 #
-# DELAY is netem's in each direction. Prints for each queue its words, the goodput of each flow in kbit/s, the mean of the ping in ms and of the backlog
-# in bytes (both after 3 s), and for those of quell's their gauges.
+# DELAY is netem's in each direction; CONTROL is a congestion control, or several in turn (`cubic,bbr`). Prints for each queue its words, the
+# goodput of each flow in kbit/s, the mean of the ping in ms and of the backlog in bytes (both after 3 s), and for those of quell's their gauges.
 set -e
 rate=$1 delay=$2 seconds=$3 flows=$4 control=$5
 shift 5
@@ -19,6 +19,8 @@ wire() { # NAMESPACE NETWORK; packets of one segment, as on a wire
     ip -n $1 link set e up
     ip -n $1 route add default via $2.1
     tc -n $1 qdisc add dev e root netem delay $delay limit 10000
+    # No flow starts from what those of the queue before have found.
+    ip netns exec $1 sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save'
 }
 wire c 10.1.0
 wire s 10.2.0

@@ -4,8 +4,9 @@
  *   traffic sink PORT
  *   traffic send ADDRESS PORT CONTROL FLOWS SECONDS WARMUP
  *
- * `send` keeps FLOWS connections full, with that congestion control; each starts 0.1 s after the one before. In the end it prints the
- * goodput of each after WARMUP seconds, in kbit/s: what the receiver has acknowledged.
+ * `send` keeps FLOWS connections full; each starts 0.1 s after the one before. Their congestion control is CONTROL, or of several
+ * (`cubic,bbr`) one after the other, in turn. In the end it prints the goodput of each after WARMUP seconds, in kbit/s: what the receiver
+ * has acknowledged.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -81,7 +82,21 @@ static uint64_t acknowledged(int file)
     return info.tcpi_bytes_acked;
 }
 
-static void send_all(struct sockaddr_in to, const char *control, int flows, double seconds, double warmup)
+/* The n-th name of a list with commas, from its start again behind its end. */
+static const char *nth(const char *list, int n)
+{
+    static char name[16];
+    const char *at = list;
+
+    while (n--) {
+        at = strchr(at, ',');
+        at = at ? at + 1 : list;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+    return name;
+}
+
+static void send_all(struct sockaddr_in to, const char *controls, int flows, double seconds, double warmup)
 {
     struct pollfd polled[MOST];
     double start = now(), warm = 0;
@@ -91,6 +106,7 @@ static void send_all(struct sockaddr_in to, const char *control, int flows, doub
         die("flows");
     while (now() < start + seconds) {
         if (count < flows && now() >= start + count * 0.1) {
+            const char *control = nth(controls, count);
             int file = socket(AF_INET, SOCK_STREAM, 0);
 
             if (setsockopt(file, IPPROTO_TCP, TCP_CONGESTION, control, strlen(control)))
