@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,6 +132,50 @@ def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, ob
     """Before anything runs."""
     with pytest.raises(InputError, match=message):
         compare("autorate", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_measured_line_is_compared_with_fixed_rates_too(
+    both: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mahimahi's pair of files; without the one of the way up nothing is uploaded."""
+    down, up = tmp_path / "a line.down", tmp_path / "a line.up"
+    # 12 and 3 Mbit/s, for 5 s a quarter of it.
+    for file, gap in ((down, 1), (up, 4)):
+        file.write_text("".join(f"{t}\n" for t in range(1, 10_001) if t % (gap if t < 5000 else 4 * gap) == 0))
+    if not both:
+        up.unlink()
+    words = ["compare", "autorate", "--trace", str(down), "--seeds", "1", "--duration", "40s"]
+    assert call([*words, "--json", "-"]) == 0
+    rows = {row["loop"]: row for row in json.loads(capsys.readouterr().out)}
+    assert set(rows) == {loop.name for loop in (*autorate.LOOPS, *autorate.FIXED)}
+    assert all(("up" in row) == both and row["line"] == "a line" for row in rows.values())
+    # Half of the mean of 12 and 3 Mbit/s is above the lower of them, and 90 % far above.
+    half, most = (rows[loop.name]["down"] for loop in autorate.FIXED)
+    assert 0.3 < half["utilisation"] < 0.6 < most["utilisation"]
+    assert 30 < half["added_p95_ms"] < most["added_p95_ms"] < rows["none"]["down"]["added_p95_ms"]
+    assert rows["pace"]["down"]["utilisation"] > half["utilisation"]
+    assert call(words) == 0
+    said = capsys.readouterr().out
+    rates = "7.52/1.88" if both else "7.52"
+    assert f"a line, {rates} Mbit/s on average; traffic of seed 101" in said
+    assert "bar:" not in said and not [
+        row for row in said.splitlines() if row.rstrip().endswith(" ms") and len(row) > 80
+    ]
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        ("no-such.down", "cannot read the trace no-such.down"),
+        ("builtin:lte-up", "--trace builtin:lte-up: name the way down; the way up is found by it"),
+        ("builtin:nope", "unknown built-in trace `nope`"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_one_line(trace: str, message: str) -> None:
+    """Before anything runs."""
+    with pytest.raises(InputError, match=message):
+        compare("autorate", trace=trace)
 
 
 def test_the_search_of_constants_starts_from_those_that_are_shipped() -> None:

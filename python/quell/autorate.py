@@ -1,10 +1,14 @@
-"""`quell compare autorate`: loops over a shaper's rate, side by side on lines whose rate moves (docs/autorate.md)."""
+"""`quell compare autorate`: loops over a shaper's rate, side by side on lines whose rate moves (docs/autorate.md).
+
+The lines are generated ones or, with `--trace`, one that was measured.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -34,17 +38,21 @@ Flows = Sequence[Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A generated line with its mean rates, Mbit/s."""
+    """A line with its mean rates, Mbit/s: a generated one, or with the files of a measured one."""
 
     kind: str
-    down: int
-    up: int
+    down: float
+    up: float
+    files: tuple[str, str] | None = None
+    """The traces down and up; None: those that quell draws."""
 
     def trace(self, direction: str, seed: int) -> str:
         """Name the trace of one direction."""
+        if self.files is not None:
+            return self.files[DIRECTIONS.index(direction)]
         return f"builtin:{self.kind}{'-up' if direction == 'up' else ''}:{seed}"
 
-    def rate(self, direction: str) -> int:
+    def rate(self, direction: str) -> float:
         """Return the mean rate of one direction, Mbit/s."""
         return self.down if direction == "down" else self.up
 
@@ -71,7 +79,13 @@ def _cake_autorate(_: Line, direction: str) -> str:
 
 def _cake_autorate_told(line: Line, direction: str) -> str:
     mean = line.rate(direction)
-    return _ingress(f"cake_autorate min {mean * 200}kbit base {mean * 600}kbit max {mean * 2}mbit", direction)
+    least, base, most = (max(100, round(mean * share)) for share in (200, 600, 2000))
+    return _ingress(f"cake_autorate min {least}kbit base {base}kbit max {most}kbit", direction)
+
+
+def _fixed(share: int) -> Callable[[Line, str], str]:
+    """CAKE at a share, in percent, of the line's mean rate."""
+    return lambda line, direction: _ingress(f"cake bandwidth {round(line.rate(direction) * 10 * share)}kbit", direction)
 
 
 def _autorate_ingress(_: Line, direction: str) -> str:
@@ -86,11 +100,13 @@ LOOPS = (
     Loop("sqm_autorate", lambda _, direction: _ingress("sqm_autorate", direction)),
     Loop(
         "sqm_autorate, told",
-        lambda line, direction: _ingress(f"sqm_autorate base {line.rate(direction)}mbit", direction),
+        lambda line, direction: _ingress(f"sqm_autorate base {round(line.rate(direction) * 1000)}kbit", direction),
     ),
     Loop(OURS, lambda _, direction: _ingress(OURS, direction)),
 )
 """`told`: with the line's mean rate; cake_autorate takes a fifth of it as `min`, 0.6 as `base`, twice it as `max`."""
+FIXED = (Loop("cake, half the mean", _fixed(50)), Loop("cake, 90 % of mean", _fixed(90)))
+"""What a measured line is compared with, too: rates that stay."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +180,11 @@ def scenario_of(base: Scenario, line: Line, seed: int, loop: Loop) -> Scenario:
     return base.replace(link=keys)
 
 
-def plan(base: Scenario, seeds: Sequence[int]) -> list[tuple[Scenario, Loop, str, Sequence[str], int]]:
+Planned = tuple[Scenario, Loop, str, Sequence[str], int]
+"""A run: scenario, loop, name of the line, directions that are loaded, seed."""
+
+
+def plan(base: Scenario, seeds: Sequence[int]) -> list[Planned]:
     """List the runs: every loop on every line, then in every case."""
     flows: Flows = tomllib.loads(base.toml())["flow"]
     lines = [
@@ -191,7 +211,49 @@ def run(
     base: Scenario, seeds: Sequence[int] = SEEDS, *, threads: int = 0, ray: str | None = None
 ) -> tuple[list[Result], bool]:
     """Run the bench; return the results and whether Ctrl-C ended it: then they are of draws that all loops finished."""
-    runs = plan(base, seeds)
+    return _run(plan(base, seeds), threads, ray)
+
+
+def traces(trace: str) -> tuple[str, str | None]:
+    """Return the traces of the way down and up: `NAME.up` beside `NAME.down`, `builtin:lte-up` for `builtin:lte`.
+
+    Raises InputError.
+    """
+    if trace.startswith("builtin:"):
+        kind, *draw = trace.removeprefix("builtin:").split(":", 1)
+        if kind.endswith("-up"):
+            raise InputError(f"--trace {trace}: name the way down; the way up is found by it")
+        up: str | None = ":".join(["builtin", f"{kind}-up", *draw])
+    else:
+        beside = Path(trace).with_suffix(".up")
+        up = str(beside) if trace.endswith(".down") and beside.exists() else None
+    for each in filter(None, (trace, up)):
+        experiment.load(trace=each)
+    return trace, up
+
+
+def plan_traced(base: Scenario, trace: str, seeds: Sequence[int]) -> tuple[Line, list[Planned]]:
+    """List the runs of a measured line, whose mean rates are those of the time that is simulated. Raises InputError.
+
+    Without a trace of the way up, that of the way down is the line of the ACKs, and nothing is uploaded.
+    """
+    down, up = traces(trace)
+    name = down.removeprefix("builtin:") if down.startswith("builtin:") else Path(down).stem
+    line = Line(name, 1, 1, (down, up or down))
+    loaded = DIRECTIONS if up else DIRECTIONS[:1]
+    flows: Flows = [flow for flow in tomllib.loads(base.toml())["flow"] if up or flow["kind"] != "upload"]
+    base = base.replace(flow=flows)
+    bare = scenario_of(base, line, 0, LOOPS[0])
+    [record] = experiment.run_each([(bare, experiment.plan(bare, [bare.queue])[0])], lambda record: record)
+    line = Line(name, record["modem"]["capacity_mbps"], record["up"]["modem"]["capacity_mbps"], line.files)
+    return line, [
+        (scenario_of(base, line, seed, loop).replace(seed=seed), loop, name, loaded, seed)
+        for seed in seeds
+        for loop in (*LOOPS[:-1], *FIXED, LOOPS[-1])
+    ]
+
+
+def _run(runs: Sequence[Planned], threads: int, ray: str | None) -> tuple[list[Result], bool]:
     work = [(scenario, experiment.plan(scenario, [scenario.queue])[0]) for scenario, *_ in runs]
     finished: dict[int, Result] = {}
     interrupted = False
@@ -206,12 +268,11 @@ def run(
             experiment.stream(work, done, threads=threads, on=on)
         except KeyboardInterrupt:
             interrupted = True
-    return whole([finished[index] for index in sorted(finished)]), interrupted
+    return whole([finished[index] for index in sorted(finished)], {loop.name for _, loop, *_ in runs}), interrupted
 
 
-def whole(results: Sequence[Result]) -> list[Result]:
+def whole(results: Sequence[Result], loops: set[str]) -> list[Result]:
     """Leave out draws of lines and cases that some loop has not finished: means of others would not compare."""
-    loops = {loop.name for loop in LOOPS}
     had: dict[tuple[str, int], set[str]] = {}
     for r in results:
         had.setdefault((r.line, r.seed), set()).add(r.loop)
@@ -264,26 +325,41 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 
 def _table(results: Sequence[Result], names: Sequence[str], first: str) -> Table:
+    """Lay out the loops on each line; without a title of the first column there is one line."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(first, no_wrap=True)
+    if first:
+        table.add_column(first, no_wrap=True)
     table.add_column("loop", no_wrap=True)
     for way in DIRECTIONS:
         table.add_column(f"{way}:\nused", justify="right")
         table.add_column("p95\nadded", justify="right")
     for name in names:
-        for i, loop in enumerate(LOOPS):
-            own = [r for r in results if r.loop == loop.name and name in (r.line, "all")]
+        for i, loop in enumerate(dict.fromkeys(r.loop for r in results)):
+            own = [r for r in results if r.loop == loop and name in (r.line, "all")]
             cells: list[str | Text] = []
             for way in DIRECTIONS:
                 loaded = all(way in r.loaded for r in own)
-                used, added = means(own, loop.name, way)
+                used, added = means(own, loop, way)
                 cells += [f"{used:.0%}", f"{added:.0f} ms"] if loaded else ["", ""]
-            style = "red" if any(r.collapsed for r in own) else "bold" if loop.name == OURS else ""
+            style = "red" if any(r.collapsed for r in own) else "bold" if loop == OURS else ""
             mark = " !" if any(r.collapsed for r in own) else ""
-            table.add_row(name if i == 0 else "", loop.name + mark, *cells, style=style)
+            title = [name if i == 0 else ""] if first else []
+            table.add_row(*title, loop + mark, *cells, style=style)
         if name != names[-1]:
             table.add_section()
     return table
+
+
+def _headed(heading: str) -> None:
+    out.print(Text.assemble((NAME, "bold"), (f"  {heading}", "dim")), soft_wrap=True)
+
+
+def _legend() -> None:
+    out.print(
+        f"used: share of what the line offered; p95 added: delay of a call's packets beyond the base, 95th percentile; "
+        f"!: a loaded direction used below {COLLAPSE_UTILISATION:.0%} or added above {COLLAPSE_MS:.0f} ms in some run",
+        style="dim",
+    )
 
 
 def show(results: Sequence[Result], heading: str) -> None:
@@ -293,21 +369,23 @@ def show(results: Sequence[Result], heading: str) -> None:
     lines = [kind for kind in kinds if kind in there]
     cases = [case.name for case in CASES if case.name in there]
     on_lines = [r for r in results if r.line in kinds]
-    out.print(Text.assemble((NAME, "bold"), (f"  {heading}", "dim")), soft_wrap=True)
+    _headed(heading)
     if lines:
         out.print(_table(on_lines, [*lines, "all"] if lines == kinds else lines, "line"))
     if cases:
         out.print(_table([r for r in results if r.line not in kinds], cases, "case"))
-    out.print(
-        f"used: share of what the line offered; p95 added: delay of a call's packets beyond the base, 95th percentile; "
-        f"!: a loaded direction used below {COLLAPSE_UTILISATION:.0%} or added above {COLLAPSE_MS:.0f} ms in some run",
-        style="dim",
-    )
+    _legend()
     for verdict in verdicts(results) if lines == kinds else ():
         out.print(f"{OURS} {verdict.text()}")
 
 
-def compare(*, seeds: str | None, jobs: int, ray: str | None, duration: str | None, json: str | None) -> int:
+def _seeds(drawn: Sequence[int]) -> str:
+    return f"seeds {drawn[0]} to {drawn[-1]}" if len(drawn) > 1 else f"seed {drawn[0]}"
+
+
+def compare(
+    *, trace: str | None = None, seeds: str | None, jobs: int, ray: str | None, duration: str | None, json: str | None
+) -> int:
     """Run the bench for `quell compare autorate`. Raises InputError."""
     targets = Targets(json)
     base = experiment.load(NAME, duration=duration)
@@ -317,14 +395,24 @@ def compare(*, seeds: str | None, jobs: int, ray: str | None, duration: str | No
     if not 1 <= count <= 100:
         raise InputError(f"--seeds: '{seeds}' is no number from 1 to 100")
     drawn = range(SEEDS[0], SEEDS[0] + count)
-    results, interrupted = run(base, drawn, threads=jobs, ray=ray)
+    about = f"{base.duration_s:g} s, the first {base.warmup_s:g} s left out; "
+    if trace is None:
+        results, interrupted = run(base, drawn, threads=jobs, ray=ray)
+        about += f"lines of {_seeds(drawn)}"
+    else:
+        line, runs = plan_traced(base, trace, drawn)
+        results, interrupted = _run(runs, jobs, ray)
+        rates = "/".join(f"{line.rate(way):.3g}" for way in runs[0][3])
+        about += f"{line.kind}, {rates} Mbit/s on average; traffic of {_seeds(drawn)}"
     if results:
         targets.write_json([result.plain() for result in results])
     if results and not targets.quiet:
-        about = (
-            f"{base.duration_s:g} s, the first {base.warmup_s:g} s left out; lines of seeds {drawn[0]} to {drawn[-1]}"
-        )
-        show(results, about)
+        if trace is None:
+            show(results, about)
+        else:
+            _headed(about)
+            out.print(_table(results, ["all"], ""))
+            _legend()
     if interrupted:
         err.print(f"quell: interrupted: {len(results)} runs are shown, of the lines that every loop has finished")
         return INTERRUPTED

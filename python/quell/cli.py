@@ -170,12 +170,13 @@ def compare(
 ) -> int:
     """Compare queues on one bottleneck: a table, a report, result records.
 
-    `quell compare autorate` compares loops over a shaper's rate on lines whose rate moves (docs/autorate.md).
+    `quell compare autorate` compares loops over a shaper's rate on lines whose rate moves, or with
+    --trace NAME.down on one that was measured (docs/autorate.md).
     """
     others = {
         "--real": real, "--rpm": rpm, "--warmup": warmup, "--seed": seed, "--html": html, "--parquet": parquet,
         "--csv": csv, "--flent": flent, "--series": series, "--aqm": aqm, "--rate": rate, "--rtt": rtt,
-        "--trace": trace, "--tc": tc, "--flow": flow, "--ecn": ecn,
+        "--tc": tc, "--flow": flow, "--ecn": ecn,
     }  # fmt: skip
     if file == "autorate":
         from quell import autorate
@@ -185,7 +186,7 @@ def compare(
                 f"{refused[0]}: not with quell compare autorate, which has lines and loops of its own; "
                 f"quell run {file} takes it"
             )
-        return autorate.compare(seeds=seeds, jobs=jobs, ray=ray, duration=duration, json=json)
+        return autorate.compare(trace=trace, seeds=seeds, jobs=jobs, ray=ray, duration=duration, json=json)
     targets = Targets(json, html, parquet, csv, flent)
     measured = flent_file.Measured.load(file) if file is not None and flent_file.is_flent(file) else None
     scenario = experiment.load(
