@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import QUELL_LIVE
+from conftest import QUELL_LIVE, ROOT
 from live_net import Net, built, require, status, stop
 
 REFLECTORS = [f"10.9.3.{k}" for k in range(2, 6)]
@@ -194,6 +195,30 @@ def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflect
     for row in look["reflectors"]:
         assert row["answered"] > 50 and row["timestamps"] and row["refused"] == 0
     assert look["directions"]["ingress"]["capacity_mbps"] < 20
+
+
+def test_kernel_cake_steered_in_both_directions_does_as_the_simulation_says() -> None:
+    """In virtual time: four rates of the modem in a minute; benches/autorate has longer runs and other loops."""
+    kernel = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle")).with_name("linux")
+    if not kernel.exists() or not QUELL_LIVE.exists():
+        pytest.skip("there is no kernel of the oracle (QUELL_ORACLE says where it is), or no quell-live")
+    bench = [sys.executable, str(ROOT / "benches/autorate"), "--kernel", str(kernel)]
+    words = [*bench, "--line", "steps", "--loop", "pace", "--seconds", "60", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    linux, simulated = found["linux"], found["simulated"]
+    # A FIFO of 3 MB holds 3 s at 8 Mbit/s and 12 s at 2.
+    for way, most_ms in (("down", 40), ("up", 80)):
+        assert linux[way]["utilisation"] > 0.75
+        assert linux[way]["utilisation"] == pytest.approx(simulated[way]["utilisation"], abs=0.08)
+        assert linux[way]["added_p95_ms"] < most_ms
+    # The rates of both queues follow: the mean of each step's last ten seconds, down and up.
+    for begin, *line in ((0, 20, 5), (15, 8, 2), (30, 30, 8), (45, 12, 3)):
+        rates = [both for at, both in linux["rates"] if begin + 5 <= at < begin + 15]
+        for k, rate in enumerate(line):
+            assert 0.5 * rate < sum(both[k] for both in rates) / len(rates) < 1.4 * rate, (begin, k)
+    assert linux["restored"]
 
 
 def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> None:
