@@ -335,6 +335,15 @@ def test_neighbours_differ_in_one_thing() -> None:
 # Aims. ---------------------------------------------------------------------------------------------------------------
 
 
+def test_an_aim_without_a_figure_says_whether_a_flow_or_time_is_missing() -> None:
+    line = home()
+    record = dict.fromkeys(("applications", "flows", "hosts"), ()) | {"jain": None}
+    with pytest.raises(InputError, match="--for games: no flow has measured it in 6s; give a longer --duration"):
+        aims.Aims("games").scores(record, line)
+    with pytest.raises(InputError, match=r"--for pages: no flow of the scenario measures it; add a flow \(page\)"):
+        aims.Aims("pages").scores(record, line)
+
+
 def test_aims_are_scored_as_the_documents_say() -> None:
     line = home()
     flows = [{"direction": "down", "goodput_mbps": 8.0}, {"direction": "up", "goodput_mbps": 1.0}]

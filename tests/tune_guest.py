@@ -122,6 +122,11 @@ def main() -> None:
         assert "runs at 10000 Mbit/s and cannot shape a line of 20000 Mbit/s" in str(error)
     else:
         raise AssertionError("the interface is slower than the line")
+    # What a kernel lacks is known before the search.
+    before = seen()
+    why = install.refused("wan", [*targets.TARGETS["tc"].kinds, "hush"], LINE)
+    assert list(why) == ["hush"] and why["hush"].startswith("this kernel refuses `tc qdisc add "), why
+    assert seen() == before
     print("refusals: ok", flush=True)
 
     killed()

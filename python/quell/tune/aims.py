@@ -134,7 +134,7 @@ class Aims:
         for name in self.weights:
             value = _SCORES[name](record, line)
             if value is None:
-                raise InputError(f"--for {name}: no flow of the scenario measures it; {_remedy(name)}")
+                raise InputError(f"--for {name}: {_missing(name, line)}")
             found[name] = min(1.0, max(_LEAST, value))
         return found
 
@@ -155,9 +155,20 @@ def _weight(word: str, text: str) -> float:
     return value
 
 
+_MEASURED_BY: dict[str, Iterable[str]] = {
+    "calls": ("call", "video_call"), "games": ("game",), "pages": ("page",), "bulk": BULK, "responsive": BULK,
+    "fair": BULK,
+}  # fmt: skip
+
+
+def _missing(name: str, line: Line) -> str:
+    """Say why a run has no figure for an aim: no flow measures it, or none had the time."""
+    flows = [flow for flow in line.keys["flow"] if flow.get("kind", "tcp") in _MEASURED_BY[name]]
+    if sum(flow.get("count", 1) for flow in flows) > (name == "fair"):
+        return f"no flow has measured it in {line.keys.get('duration', 'this time')}; give a longer --duration"
+    return f"no flow of the scenario measures it; {_remedy(name)}"
+
+
 def _remedy(name: str) -> str:
-    kinds: dict[str, Iterable[str]] = {
-        "calls": ("call", "video_call"), "games": ("game",), "pages": ("page",), "bulk": BULK,
-        "responsive": BULK, "fair": ("two transfers",),
-    }  # fmt: skip
-    return f"add a flow ({' or '.join(kinds[name])}), or leave the aim out"
+    kinds = ("two transfers",) if name == "fair" else _MEASURED_BY[name]
+    return f"add a flow ({' or '.join(kinds)}), or leave the aim out"

@@ -207,7 +207,10 @@ def tune(
     count = trials or (_TRIALS if fleet is None else _FLEET_TRIALS)
 
     def tuned(on: line.Line, cluster: Executor) -> _Tuned | None:
-        plan = Plan(on, targets.kinds(target, queues, on), count, seed, chosen.lacks)
+        kinds = targets.kinds(target, queues, on)
+        if apply is not None:
+            kinds = _usable(apply, kinds, on)
+        plan = Plan(on, kinds, count, seed, chosen.lacks)
         bench = Bench(wanted, jobs, cluster)
         # A first run finds what is wrong with aims and scenario before the search begins.
         first = search.Run(on, today, 0)
@@ -331,6 +334,18 @@ def _tuned(
         judged, today, default, ways, lines(ways), bench.aims.text, len(found.scores), bench.simulated, wall,
         found.interrupted, whole, bench, found,
     )  # fmt: skip
+
+
+def _usable(dev: str, kinds: list[str], on: line.Line) -> list[str]:
+    """Leave out what this machine cannot install. Raises InputError if nothing is left."""
+    why = install.refused(dev, kinds, on)
+    kept = [kind for kind in kinds if kind not in why]
+    if not kept:
+        raise InputError(f"--apply {dev}: {why[kinds[0]]}; use a kernel and an iproute2 that have a queue to search, "
+                         f"or leave --apply out ({', '.join(kinds)})")  # fmt: skip
+    if why:
+        err.print(f"quell: this machine cannot install {', '.join(why)}: searching {', '.join(kept)}", soft_wrap=True)
+    return kept
 
 
 def _verified(bench: Bench, on: line.Line, dev: str, today: search.Shapes, judged: Judged) -> list[verify.Verified]:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from quell._core import InputError
-from quell.tune import netlink, targets
+from quell.tune import netlink, search, space, targets
+from quell.tune.line import Line
 from quell.tune.netlink import Node
 from quell.tune.spaces import Away
 from quell.tune.spaces import shell as shell  # a test ends the process at a command
@@ -112,6 +113,20 @@ def fits(dev: str, rates: Sequence[float]) -> None:
     if 0 < speed < max(rates):
         raise InputError(f"--apply {dev}: it runs at {speed} Mbit/s and cannot shape a line of {max(rates):g} Mbit/s; "
                          "give the rates that get through, or a faster interface")  # fmt: skip
+
+
+def refused(dev: str, kinds: Sequence[str], line: Line) -> dict[str, str]:
+    """Try each discipline in a namespace, with its defaults and with all its options: why this machine refuses some."""
+    found = {}
+    for kind in kinds:
+        try:
+            with Away() as space_:
+                space_.run(f"ip link add {dev} type veth peer name quell-other")
+                for setting in (space.default(kind), space.moved(kind)):
+                    space_.run(*targets.tc_lines(dev, line, *search.shapes(setting, line)))
+        except InputError as error:
+            found[kind] = str(error)
+    return found
 
 
 def apply(dev: str, lines: Sequence[str], *, replace: bool) -> None:

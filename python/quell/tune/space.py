@@ -153,6 +153,12 @@ def default(kind: str) -> Setting:
     return Setting(kind, tuple((option.name, option.default) for option in options(kind)))
 
 
+def moved(kind: str) -> Setting:
+    """Return a discipline with every option at its last choice or its highest value: all its words."""
+    values = {option.name: option.choices[-1] if option.choices else option.high for option in options(kind)}
+    return of(kind, values)
+
+
 def of(kind: str, values: Mapping[str, Any]) -> Setting:
     """Return the setting with these values."""
     return Setting(kind, tuple((option.name, values[option.name]) for option in options(kind)))
