@@ -323,6 +323,21 @@ def test_options_that_bring_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch
     assert [reason.option for reason in judged.why] == ["target 8ms"]
 
 
+def test_what_costs_much_on_the_line_does_not_run_on_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left out, the target costs a sixth and the other options nothing: those alone run elsewhere."""
+    line, bench = home(), Bench(aims.Aims("bulk"))
+    whole = moved("fq_codel")
+    ran: list[Run] = []
+    monkeypatch.setattr(bench, "run", lambda runs, on_done=None: ran.extend(runs))
+    monkeypatch.setattr(bench, "value", lambda run: 0.5 + 0.1 * ("target" in run.shapes[0].queue))
+    judged = judge.Judge(bench, line, (NOTHING, NOTHING), 5)._plain(whole)
+    assert judged.changed() == ["target"]
+    elsewhere = [run for run in ran if run.line is not line]
+    assert elsewhere and all("target" in run.shapes[0].queue for run in elsewhere)
+    # 5 options of 6 go, each with the setting that it is compared with: twelve runs on the neighbours a setting.
+    assert len({(id(run.line), run.shapes, run.seed) for run in elsewhere}) == 12 * 6
+
+
 def test_neighbours_differ_in_one_thing() -> None:
     line = home()
     rates = [(each.down, each.up) for each in line.neighbours()]

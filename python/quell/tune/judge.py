@@ -23,6 +23,8 @@ from quell.tune.space import Setting
 SEEDS = 5
 _CHOOSING, _JUDGING = 100, 1000
 """The first seeds of the second and the third set."""
+_CANDIDATES = 3
+"""Finalists that run on the neighbouring lines, too: those that are best on the line."""
 _LITTLE = 0.002
 """An option that brings less than this share of the objective is taken out."""
 
@@ -118,9 +120,9 @@ class Judge:
         """Judge what was found. Raises KeyboardInterrupt."""
         defaults = sorted({space.default(s.kind) for s in found.scores}, key=lambda s: -found.scores.get(s, 0.0))[:3]
         on_step("choosing among the finalists")
-        ranked = self._rank([*found.finalists, *defaults])
-        default = next(s for s in ranked if s in defaults)
-        best = next(s for s in ranked if s not in defaults) if any(s not in defaults for s in ranked) else default
+        default = self._best(defaults, 2)
+        candidates = [s for s in found.finalists if s not in defaults]
+        best = self._best(candidates, _CANDIDATES) if candidates else default
         on_step("leaving out options that bring nothing")
         best = self._plain(best)
         on_step("judging")
@@ -128,15 +130,22 @@ class Judge:
         self._measure(judged)
         return judged
 
-    def _rank(self, settings: Sequence[Setting]) -> list[Setting]:
-        """Order settings by the mean objective of the line and the mean over its neighbours."""
-        unique = list(dict.fromkeys(settings))
-        self.bench.run(run for s in unique for run in self._choosing(s))
-        return sorted(unique, key=self._merit, reverse=True)
+    def _best(self, settings: Sequence[Setting], most: int) -> Setting:
+        """Return the best setting: all run on the line, and the best `most` of them also on its neighbours."""
+        self._on_line(settings)
+        kept = sorted(settings, key=self._here, reverse=True)[:most]
+        if len(kept) > 1:
+            self._elsewhere_too(kept)
+            kept.sort(key=self._merit, reverse=True)
+        return kept[0]
 
-    def _choosing(self, setting: Setting) -> Iterable[Run]:
-        for line, seeds in self._lines(_CHOOSING):
-            yield from (Run(line, shapes(setting, line), seed) for seed in seeds)
+    def _on_line(self, settings: Iterable[Setting]) -> None:
+        line, seeds = next(iter(self._lines(_CHOOSING)))
+        self.bench.run(Run(line, shapes(s, line), seed) for s in settings for seed in seeds)
+
+    def _elsewhere_too(self, settings: Iterable[Setting]) -> None:
+        _, *plan = self._lines(_CHOOSING)
+        self.bench.run(Run(line, shapes(s, line), seed) for s in settings for line, seeds in plan for seed in seeds)
 
     def _lines(self, first: int) -> Iterable[tuple[Line, range]]:
         """List the line and its neighbours with their seeds; each neighbour has others."""
@@ -145,20 +154,31 @@ class Judge:
             start = first + 100 * index
             yield line, range(start, start + max(1, self.seeds // 2))
 
-    def _merit(self, setting: Setting) -> float:
+    def _means(self, setting: Setting) -> list[float]:
+        """Return the mean objective on the line and on each of its neighbours; 0 where nothing ran."""
         means = [self.bench.mean(line, shapes(setting, line), seeds) for line, seeds in self._lines(_CHOOSING)]
-        here, *there = (0.0 if mean is None else mean for mean in means)
+        return [0.0 if mean is None else mean for mean in means]
+
+    def _here(self, setting: Setting) -> float:
+        return self._means(setting)[0]
+
+    def _merit(self, setting: Setting) -> float:
+        here, *there = self._means(setting)
         return (here + stats.mean(there)) / 2
 
     def _plain(self, setting: Setting) -> Setting:
-        """Take out options that bring next to nothing, the least first."""
-        while changed := setting.changed():
-            less = [setting.without(name) for name in changed]
-            self._rank([setting, *less])
-            best = max(less, key=self._merit)
-            if self._merit(best) < self._merit(setting) * (1 - _LITTLE):
-                break
-            setting = best
+        """Take out options that bring next to nothing, those first that bring the least on the line."""
+        changed = setting.changed()
+        self._on_line([setting, *map(setting.without, changed)])
+        for name in sorted(changed, key=lambda name: self._here(setting.without(name)), reverse=True):
+            less = setting.without(name)
+            self._on_line([less])
+            # What costs more on the line than both may lose on average does not have to show it elsewhere.
+            if self._here(less) < self._here(setting) * (1 - 2 * _LITTLE):
+                continue
+            self._elsewhere_too([setting, less])
+            if self._merit(less) >= self._merit(setting) * (1 - _LITTLE):
+                setting = less
         return setting
 
     def _compare(self, best: Setting, default: Setting) -> Judged:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _BATCH = 64
 """Settings that are simulated together: a generation."""
-_RUNGS = ((16, 2), (4, 4))
-"""Successive halving after the search: of 2,000 settings 1 in 16, but at least 8, run with 2 further seeds; of these 1
-in 4 with 4 more."""
+_RUNGS = ((64, 2), (4, 4))
+"""Successive halving after the search: of 2,000 settings 1 in 64, but at least 8, run with 2 further seeds; of these 1
+in 4, again at least 8, with 4 more."""
 _LEAST = 8
 _STALE = 4
 """Batches of nothing but known settings after which a discipline has been searched."""
