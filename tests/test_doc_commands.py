@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from conftest import ROOT, run
+from conftest import ROOT, Quell, run
 from quell import _core, cli, dispatch
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -106,6 +106,29 @@ def test_a_printed_simulation_runs(
 
 def test_enough_are_run() -> None:
     assert len(RUN) > 15
+
+
+def printed() -> list[tuple[str, str]]:
+    """Find the commands in README that are shown with what they print."""
+    return re.findall(
+        r"^```\n\$ quell (.*?)\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize(("command", "shown"), printed(), ids=lambda text: text[:40].strip())
+def test_readme_shows_what_its_commands_print(command: str, shown: str, quell: Quell) -> None:
+    """In full, since the figures are fixed by the scenario's seeds; README leaves out empty lines and other tables."""
+    done = quell(*shlex.split(command))
+    assert done.returncode == 0, done.stderr
+    assert without_empty_lines(shown) in without_empty_lines(done.stdout)
+
+
+def without_empty_lines(text: str) -> str:
+    return "".join(line.rstrip() + "\n" for line in text.splitlines() if line.strip())
+
+
+def test_readme_shows_two_tables() -> None:
+    assert [command.split()[1] for command, _ in printed()] == ["household", "lte"]
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/tutorials").glob("*.md")), ids=lambda page: page.stem)
