@@ -121,8 +121,11 @@ def studies():
     for name, more in FIRST.items():
         yield "first", name, in_loop, a3c.Arguments(start="random", episodes=EPISODES, **more)
     yield "long", "episodes of 15 s, 12 of them", in_loop, a3c.Arguments(start="random", episodes=12, steps=1000)
-    yield "follow", "as the row above, but first weights that follow the delay, held", in_loop, a3c.Arguments(
-        episodes=12, steps=1000, actor_rate=0.0
+    yield (
+        "follow",
+        "as the row above, but first weights that follow the delay, held",
+        in_loop,
+        a3c.Arguments(episodes=12, steps=1000, actor_rate=0.0),
     )
 
 

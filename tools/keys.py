@@ -20,12 +20,23 @@ from quell import _core
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs" / "scenarios.md"
 MODULE = ROOT / "python" / "quell" / "keys.py"
-CLASSES = {"wifi.noise": "Noise", "wifi.node": "Node", "wifi": "Wifi", "link.up": "Up", "link": "Link", "hop": "Hop", "class": "Class",
-           "flow": "Flow"}
+CLASSES = {
+    "wifi.noise": "Noise",
+    "wifi.node": "Node",
+    "wifi": "Wifi",
+    "link.up": "Up",
+    "link": "Link",
+    "hop": "Hop",
+    "class": "Class",
+    "flow": "Flow",
+}
 """Of the schema's definitions, each after those that it names."""
-TABLES = {"link.up": ("link",), "hop": ("link",), "": ("file",),
-          "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web", "call", "video_call", "game",
-                   "page", "video", "ping")}
+TABLES = {
+    "link.up": ("link",),
+    "hop": ("link",),
+    "": ("file",),
+    "flow": ("flow", "tcp", "cbr", "poisson", "onoff", "web", "call", "video_call", "game", "page", "video", "ping"),
+}
 """Whose keys they have, where that is not their own name."""
 HEAD = '''"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
 

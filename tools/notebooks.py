@@ -58,7 +58,11 @@ def shown(notebook):
     cells = []
     for cell in notebook.cells:
         outputs = [output.get("text") or sorted(output.get("data", {})) for output in cell.get("outputs", [])]
-        outputs += [output.data["text/plain"] for output in cell.get("outputs", []) if set(output.get("data", ())) == {"text/plain"}]
+        outputs += [
+            output.data["text/plain"]
+            for output in cell.get("outputs", [])
+            if set(output.get("data", ())) == {"text/plain"}
+        ]
         cells.append((cell.source, outputs))
     return cells
 

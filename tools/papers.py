@@ -64,7 +64,7 @@ def main():
         if not mark.search(text):
             raise SystemExit(f"{document}: no marks <!-- {name} --> and <!-- /{name} -->")
         results = markdown(paper, study, measured)
-        document.write_text(mark.sub(lambda m: f"{m[1]}{results}\n{m[2]}", text), "utf-8")
+        document.write_text(mark.sub(lambda m, table=results: f"{m[1]}{table}\n{m[2]}", text), "utf-8")
         if args.into is not None:
             args.into.mkdir(parents=True, exist_ok=True)
             (args.into / f"{name}.json").write_text(json.dumps(measured, ensure_ascii=False, indent=1), "utf-8")

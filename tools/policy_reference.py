@@ -67,7 +67,8 @@ def card(offset, scale):
         "name": "reference",
         "what": "every activation, with torch's first weights",
         "inputs": [
-            {"name": f"x{i}", "offset": float(o), "scale": float(s)} for i, (o, s) in enumerate(zip(offset, scale, strict=True))
+            {"name": f"x{i}", "offset": float(o), "scale": float(s)}
+            for i, (o, s) in enumerate(zip(offset, scale, strict=True))
         ],
         "hidden": ["leaky_relu", "relu", "softplus", "tanh"],
         "heads": [

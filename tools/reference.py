@@ -69,7 +69,13 @@ def records():
     text = "# Every key of result records\n\nRead from `crates/quell-link/src/record.rs`. [Result records](../records.md) says more of each, with units.\n"
     for name, about, rows in structs(RECORDS):
         if name == "Run":  # which Python adds to it (quell/experiment.py)
-            rows.append(("`scenario_hash`", "`text`", "Hash over the scenario without its name, its seeds and the bottleneck's queue."))
+            rows.append(
+                (
+                    "`scenario_hash`",
+                    "`text`",
+                    "Hash over the scenario without its name, its seeds and the bottleneck's queue.",
+                )
+            )
         text += f"\n## {name}\n\n{about}\n\n" + table(("key", "type", "meaning"), rows)
     return text
 
@@ -100,7 +106,11 @@ def names(module, wanted):
     if hasattr(module, "__all__"):
         return module.__all__
     found = vars(module).items()
-    return [name for name, value in found if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__]
+    return [
+        name
+        for name, value in found
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]
 
 
 def signature(name, value):
@@ -128,13 +138,17 @@ def unquoted(text):
 def entry(name, value):
     """Give a name with its signature and its documentation."""
     if isinstance(value, (str, dict, tuple)):
-        listed = "\n".join(f"{key}: {about}" for key, about in value.items()) if isinstance(value, dict) else repr(value)
+        listed = (
+            "\n".join(f"{key}: {about}" for key, about in value.items()) if isinstance(value, dict) else repr(value)
+        )
         return f"\n### `{name}`\n\n```text\n{listed}\n```\n"
     text = f"\n### `{name}`\n\n```python\n{signature(name, value).replace('NoneType', 'None')}\n```\n"
     if about := inspect.getdoc(value):
         text += f"\n```text\n{about}\n```\n"
     if inspect.isclass(value):
-        for key, hint in vars(value).get("__annotations__", {}).items() if getattr(value, "__total__", None) is not None else ():
+        for key, hint in (
+            vars(value).get("__annotations__", {}).items() if getattr(value, "__total__", None) is not None else ()
+        ):
             text += f"\n- `{key}`: `{getattr(hint, '__forward_arg__', hint)}`"
         for method in vars(value):
             member = getattr(value, method, None)

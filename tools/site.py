@@ -25,8 +25,14 @@ from quell import _core, cli, dispatch, envs, experiment, usage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ROOT / "target" / "pages"
-ROOTED = {"README.md": "index.md", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md",
-          "SECURITY.md": "security.md", "CODE_OF_CONDUCT.md": "conduct.md", "crates/quell-link/models/README.md": "models.md"}
+ROOTED = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changes.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "crates/quell-link/models/README.md": "models.md",
+}
 """Pages from outside docs/ and their names in the site."""
 
 
@@ -53,10 +59,7 @@ def linked(text, source, here):
         path = (source.parent / target).resolve()
         if path.is_dir():
             path = next(entry for name in ("README.md", "Cargo.toml") if (entry := path / name).exists())
-        if path.suffix in (".png", ".svg"):
-            copy = PAGES / "images" / path.name
-        else:
-            copy = place(path)
+        copy = PAGES / "images" / path.name if path.suffix in (".png", ".svg") else place(path)
         if copy.suffix == ".txt" or "images" in copy.parts:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
@@ -104,8 +107,10 @@ def queues():
     text = "# Every queue\n\nQueue words are the name and then options, as in `tc`: `codel target 10ms ecn`. `quell queues` prints the same.\n"
     for kind in experiment.known_queues():
         text += f"\n## {kind['name']}\n\n{kind['summary']} ({kind['source']}).\n\n".replace("..", ".")
-        rows = [(f"`{option['name']} {option['value']}`".replace(" `", "`"), option["default"], option["meaning"])
-                for option in kind["options"]]
+        rows = [
+            (f"`{option['name']} {option['value']}`".replace(" `", "`"), option["default"], option["meaning"])
+            for option in kind["options"]
+        ]
         if rows:
             text += reference.table(("option", "default", "meaning"), rows)
     return text
@@ -120,7 +125,9 @@ def scenarios():
 
 def readings():
     text = "# Readings of environments\n\nWhat `observe` of an [environment](../environments.md) takes and `info` holds.\n\n"
-    return text + reference.table(("reading", "meaning"), [(f"`{name}`", about) for name, about in envs.READINGS.items()])
+    return text + reference.table(
+        ("reading", "meaning"), [(f"`{name}`", about) for name, about in envs.READINGS.items()]
+    )
 
 
 def notebook(path):
@@ -161,7 +168,9 @@ GALLERY = {
 
 def gallery():
     """Make the reports of the gallery; give its page, in which each opens in place."""
-    text = "# Gallery\n\nReports as `--html` writes them, one file each. Click to open one here; each has its command.\n"
+    text = (
+        "# Gallery\n\nReports as `--html` writes them, one file each. Click to open one here; each has its command.\n"
+    )
     (PAGES / "gallery").mkdir(exist_ok=True)
     for title, command in GALLERY.items():
         words = shlex.split(command)
@@ -176,7 +185,7 @@ def gallery():
                 raise SystemExit(f"site: quell {command}: {done.stderr}")
             shutil.copyfile(pathlib.Path(folder, "report.html"), PAGES / file)
         text += (
-            f'\n## {title}\n\n```text\nquell {command} --html report.html\n```\n\n<details><summary>Open the report</summary>'
+            f"\n## {title}\n\n```text\nquell {command} --html report.html\n```\n\n<details><summary>Open the report</summary>"
             f'<iframe src="{file}" title="{title}" loading="lazy" style="width: 100%; height: 80vh; border: 0"></iframe></details>\n\n'
             f"[On a page of its own]({file})\n"
         )

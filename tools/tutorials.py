@@ -57,8 +57,13 @@ def run(words, folder, prefix=(), errors=False):
     if words[0] not in ("quell", "python"):
         sys.exit(f"tutorials: {shlex.join(words)}: begin it with quell or python")
     done = subprocess.run(
-        [*prefix, str(program), *words[1:]], cwd=folder, env=os.environ | {"COLUMNS": "100", "LC_ALL": "C.UTF-8"},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=500,
+        [*prefix, str(program), *words[1:]],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "100", "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=500,
         stderr=subprocess.STDOUT if errors else subprocess.PIPE,
     )
     if done.returncode:

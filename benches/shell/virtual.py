@@ -26,7 +26,6 @@ import time
 from pathlib import Path
 
 from line import Line
-
 from quell import Scenario
 
 HERE = Path(__file__).resolve().parent

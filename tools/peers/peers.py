@@ -17,9 +17,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 CELLS = [(mbit, flows) for mbit in (10, 100) for flows in (1, 10, 50)]
 WARMUP_S = 2
 CPU_S = 1.0  # aimed at per cell
@@ -31,7 +32,7 @@ def fail(message):
 
 
 def have_peers():
-    return shutil.which("ns") and shutil.which("g++") and os.path.exists("/usr/include/ns3/core-module.h")
+    return shutil.which("ns") and shutil.which("g++") and Path("/usr/include/ns3/core-module.h").exists()
 
 
 def install():
@@ -52,8 +53,8 @@ def install():
 
 
 def build_ns3(folder, name, libraries):
-    program = os.path.join(folder, name)
-    command = ["g++", "-std=c++17", "-O2", "-o", program, os.path.join(HERE, f"{name}.cc")]
+    program = str(Path(folder) / name)
+    command = ["g++", "-std=c++17", "-O2", "-o", program, str(HERE / f"{name}.cc")]
     done = subprocess.run(command + [f"-lns3-{library}" for library in libraries], capture_output=True, text=True)
     if done.returncode:
         fail(f"cannot build {name}.cc: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
@@ -112,7 +113,7 @@ def main():
     )
     print(f"{'link':>11} {'flows':>5} {'quell':>12} {'ns-2':>11} {'ns-3':>9} {'to ns-2':>8} {'to ns-3':>8}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        ns2, ns3 = ["ns", os.path.join(HERE, "dumbbell.tcl")], [build_ns3(folder, "dumbbell", NS3_LIBRARIES)]
+        ns2, ns3 = ["ns", str(HERE / "dumbbell.tcl")], [build_ns3(folder, "dumbbell", NS3_LIBRARIES)]
         for mbit, flows in CELLS:
             peers = [measure(command, mbit, flows, options.repeat)[0] for command in (ns2, ns3)]
             mine = own.get((mbit, flows))

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import peers
 
-TEMPLATE = os.path.join(peers.ROOT, "crates/quell-sim/tests/data/ns3/wifi.toml")
+TEMPLATE = str(peers.ROOT / "crates/quell-sim/tests/data/ns3/wifi.toml")
 LIBRARIES = ["applications", "mobility", "wifi", "point-to-point", "traffic-control", "internet", "network", "core"]
 CELLS = [
     (mcs, stations, direction, kind)
@@ -76,9 +77,9 @@ def figures(program, path):
         for (cell, seed), (goodput, delay, _) in zip(runs, results, strict=True):
             rows.append(",".join(map(str, (*cell, seed, goodput, delay))))
             print(rows[-1], file=sys.stderr, flush=True)
-    with open(path + ".new", "w") as file:
-        file.write("\n".join(rows) + "\n")
-    os.replace(path + ".new", path)
+    new = Path(f"{path}.new")
+    new.write_text("\n".join(rows) + "\n")
+    new.replace(path)
 
 
 def speed(program, repeat):
