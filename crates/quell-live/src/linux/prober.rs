@@ -153,6 +153,11 @@ impl Reflectors {
         }
     }
 
+    /// How many answers came so far.
+    pub fn answered(&self) -> u64 {
+        self.prober.seen().map(|(_, seen)| seen.answered).sum()
+    }
+
     /// What is known of each reflector.
     pub fn seen(&self) -> Vec<(IpAddr, Seen)> {
         self.prober.seen().collect()

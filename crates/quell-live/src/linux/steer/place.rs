@@ -174,13 +174,13 @@ fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error>
         let classes = Kind::find(name, true).is_some();
         let remedy = match classes {
             true => "name a class of its, as in 1:10".to_owned(),
-            false => replace(row, dev),
+            false => replace(row, dev, knobs),
         };
         return Err(error(format!("cannot be steered: {}", why_not(name))).remedy(remedy));
     };
     if row.key.handle == 0 {
         let what = "is a default discipline, which the kernel does not let one change".to_owned();
-        return Err(error(what).remedy(replace(row, dev)));
+        return Err(error(what).remedy(replace(row, dev, knobs)));
     }
     if let Some(lacks) = options().find(|knob| !kind.knobs().any(|has| has == **knob)) {
         let has: Vec<_> = kind.knobs().map(Knob::name).collect();
@@ -191,12 +191,13 @@ fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error>
 }
 
 /// The command that puts something there that can be steered.
-fn replace(row: &Found, dev: &str) -> String {
+fn replace(row: &Found, dev: &str, knobs: &[Knob]) -> String {
     let at = match row.key.parent {
         ROOT => "root".to_owned(),
         parent => format!("parent {}", Handle(parent)),
     };
     let kind = match Kind::find(&row.kind, false) {
+        _ if knobs.contains(&Knob::Rate) => "cake bandwidth 10mbit",
         Some(kind) => kind.name,
         None => "pfifo",
     };

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use quell_link::Error;
 use quell_link::units::format_time;
@@ -10,7 +10,7 @@ use quell_qdisc::Nanos;
 
 use super::super::host::{self, Signals};
 use super::super::live::tell;
-use super::super::prober::Reflectors;
+use super::super::prober::{Hearing, Reflectors};
 use super::super::watch::Sample;
 use super::super::watch::dump::Dump;
 use super::super::watch::lines::Format;
@@ -51,6 +51,7 @@ pub struct Session {
     signals: Signals,
     /// Who is asked how long packets wait on the line.
     reflectors: Option<Reflectors>,
+    hearing: Hearing,
     device: u32,
     queues: Vec<Steered>,
     /// The device was gone: what was said of it.
@@ -82,6 +83,7 @@ impl Session {
         };
         let mut session = Self {
             reflectors,
+            hearing: Hearing::new(),
             dump: Dump::new().map_err(no)?,
             hand,
             signals,
@@ -236,6 +238,11 @@ impl Session {
                     && hand.watchdog.revive()
                 {
                     tell("the watchdog had ended and was started again");
+                }
+                if let Some(asked) = &self.reflectors
+                    && let Some(line) = self.hearing.news(asked.answered(), Instant::now())
+                {
+                    tell(line);
                 }
             }
             let now = sys::monotonic();
