@@ -322,6 +322,22 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         got
     }
 
+    /// `take` of a packet that goes to `line`.
+    #[inline(always)]
+    pub fn take_to(&mut self, now: Nanos, line: &mut Option<P>) -> Got<()> {
+        if self.probe.watched.is_some() {
+            return self.take_watched(now).map(|p| *line = Some(p));
+        }
+        let (got, backlog) = self
+            .qdisc
+            .take_to(now, &mut self.rng, &mut self.probe, line);
+        if let (Got::Packet(()), Some(packet)) = (got, &*line) {
+            self.probe.departure(now, packet);
+        }
+        self.probe.meter.shrunk(now, backlog);
+        got
+    }
+
     /// Puts what the discipline sends now on a line, copied once from where it lies, and gives when it is through.
     #[inline(always)]
     pub fn send(&mut self, now: Nanos, line: &mut Option<P>, server: &mut Server) -> Got<Nanos> {

@@ -158,7 +158,7 @@ impl Net {
     }
 
     /// What comes through the air now, with its port; None: nothing, or there is no cell.
-    pub fn on_air(&mut self, now: Nanos) -> Option<Vec<(u8, Pkt)>> {
+    pub fn on_air(&mut self, now: Nanos) -> Option<Vec<(usize, Pkt)>> {
         let cell = self.cell.as_mut()?;
         cell.event(now, &mut self.ports);
         for port in cell.touched.drain(..) {
@@ -169,7 +169,7 @@ impl Net {
     }
 
     /// Gives the room of `on_air`'s answer back.
-    pub fn reuse(&mut self, room: Vec<(u8, Pkt)>) {
+    pub fn reuse(&mut self, room: Vec<(usize, Pkt)>) {
         if let Some(cell) = &mut self.cell {
             cell.up = room;
         }

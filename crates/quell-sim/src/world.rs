@@ -547,16 +547,25 @@ impl World {
         }
     }
 
-    /// Something happens on the channel of a cell: no packet, one or many may come through.
+    /// Something happens on the channel of a cell: no packet, one or many may come through. What happens there next follows at once
+    /// where nothing else comes before it.
     #[inline(never)]
     fn on_air(&mut self) {
-        let Some(mut up) = self.net.on_air(self.now) else {
-            return;
-        };
-        for (port, p) in up.drain(..) {
-            self.through(usize::from(port), p);
+        loop {
+            if let Some(mut up) = self.net.on_air(self.now) {
+                for (port, p) in up.drain(..) {
+                    self.through(port, p);
+                }
+                self.net.reuse(up);
+            }
+            let (next, _) = self.net.next_port();
+            let others = self.net.acks.time().min(self.net.wires.time());
+            if next > others.min(self.net.timers.time()) || next >= self.net.control_at {
+                return;
+            }
+            self.now = next;
+            self.events += 1;
         }
-        self.net.reuse(up);
     }
 
     /// A packet has reached the end of a link.

@@ -137,7 +137,7 @@ pub struct Cell {
     /// What happened.
     pub totals: Totals,
     /// Packets that came through, with the port that they came from.
-    pub up: Vec<(u8, Pkt)>,
+    pub up: Vec<(usize, Pkt)>,
     /// Ports that may have dropped ACKs.
     pub touched: Vec<u8>,
 }
@@ -527,7 +527,7 @@ impl Cell {
     fn deliver(&mut self, link: u16, now: Nanos, ports: &mut [Port]) {
         let port = &mut ports[usize::from(link)];
         let up = &mut self.up;
-        self.links[usize::from(link)].deliver(now, port, |p| up.push((link as u8, p)));
+        self.links[usize::from(link)].deliver(now, port, |p| up.push((usize::from(link), p)));
         if !port.trace().dropped_acks.is_empty() {
             self.touched.push(link as u8);
         }

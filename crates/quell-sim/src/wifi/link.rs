@@ -221,14 +221,11 @@ impl AirLink {
             if !room && !grows {
                 break;
             }
-            let p = match port.queue.take(now) {
-                Got::Packet(p) => p,
-                Got::Empty => break,
-                Got::NotBefore(t) => {
-                    self.not_before = t.max(now + 1);
-                    break;
-                }
-            };
+            let mut line = None;
+            if let Got::NotBefore(t) = port.queue.take_to(now, &mut line) {
+                self.not_before = t.max(now + 1);
+            }
+            let Some(p) = line else { break };
             self.packets.push_back(p);
             usual = p.len() + LLC_BYTES + MAC_BYTES;
             if let Some(last) = self.window.back_mut()
