@@ -19,7 +19,10 @@ from conftest import ROOT
 
 QUELL_ATTACH = ROOT / ".venv" / "bin" / "quell-attach"
 _CACHE = ROOT / ".cache" / "kernel"
-_MODULES = ("veth", "sch_netem", "sch_htb", "sch_fq_codel", "sch_codel", "sch_cake", "tcp_bbr")
+_MODULES = (
+    "veth", "sch_netem", "sch_htb", "sch_fq_codel", "sch_codel", "sch_cake", "tcp_bbr",
+    "sch_ingress", "cls_bpf", "cls_u32", "act_gact",
+)  # fmt: skip
 
 
 @cache
@@ -80,8 +83,9 @@ def in_kernel(script: Path, *arguments: str, limit_s: float = 200) -> str:
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         pytest.skip("the guest's programs are this machine's, and it is x86-64 Linux")
     traffic = _ready()
+    programs = ["tc", "ip", str(QUELL_ATTACH), str(traffic)]
     status, out = _guest().run(
-        ["sh", "/script", *arguments], names=_MODULES, programs=("tc", "ip", str(QUELL_ATTACH), str(traffic)),
+        ["sh", "/script", *arguments], names=_MODULES, programs=programs,
         files={"/script": script}, limit_s=limit_s,
     )  # fmt: skip
     assert status == 0, out[-3000:]

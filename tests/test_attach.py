@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ def test_the_objects_are_what_their_sources_compile_to(tmp_path: Path) -> None:
     assert made == {file.name: file.read_bytes() for file in OBJECTS.glob("*.o")}
 
 
-def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
-    out = in_kernel(HERE / "attach_guest.sh")
+def _steps(out: str) -> Callable[..., str]:
+    """What a script's steps printed: each call gives the next one's, whose command and words it checks."""
     steps = [part.strip().partition("\n")[::2] for part in out.split("== ")[1:]]
     lines = iter([(command, said.strip()) for command, said in steps])
 
@@ -37,6 +38,12 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
         assert said.endswith("status 2") == failed, f"{found}: {said}"
         return said
 
+    return expect
+
+
+def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
+    out = in_kernel(HERE / "attach_guest.sh")
+    expect = _steps(out)
     attach = "quell-attach attach va"
     expect(attach, "quell has attached nothing to it", failed=True)
     expect("quell-attach attach nope hush", "nope: there is no such interface; there are lo,", failed=True)
@@ -77,6 +84,67 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     expect(f"{show} vm", "qdisc quell_hush 9e00: root")
     end = expect("quell-attach detach vm", "is gone")
     assert ".json" not in end, "a state file is left"
+
+
+def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the_queue() -> None:
+    queues = ("hush", "hush noecn", "fq_codel")
+    out = in_kernel(HERE / "mark_guest.sh", *queues)
+    found = {}
+    for part in out.partition("== ")[0].split("measured ")[1:]:
+        name, _, rest = part.partition("\n")
+        found[name] = dict(re.findall(r"^(filters|early|flows|ce|gauges|left) (.*)$", rest, re.MULTILINE))
+    assert list(found) == list(queues), out[-2000:]
+    for name, said in found.items():
+        early, gauges, marked = json.loads(said["early"]), json.loads(said["gauges"]), not name.endswith("noecn")
+        assert int(said["filters"]) == marked, name
+        assert said["left"].startswith("qdisc noqueue") and "clsact" not in said["left"], name
+        # As fast as without marks.
+        assert sum(map(int, said["flows"].split())) > 7000, (name, said)
+        assert gauges["overflows"] == 0, (name, gauges)
+        if marked:
+            assert gauges["marks"] > early["marks"], (name, early, gauges)
+            # A mark that is owed when its flow ends is not paid.
+            assert gauges["marks"] - 2 <= int(said["ce"]) <= gauges["marks"], (name, said)
+        else:
+            assert gauges["marks"] == 0 == int(said["ce"]) and gauges["drops"] > early["drops"], (name, early, gauges)
+    # Above its cap, and of windows below four packets, hush drops (docs/hush.md); fq_codel never does.
+    drops = {name: json.loads(said["gauges"])["drops"] for name, said in found.items()}
+    assert drops["fq_codel"] == 0 and drops["hush"] < 0.75 * drops["hush noecn"], drops
+
+    expect = _steps(out)
+    attach, show, filters = "quell-attach attach rs", "tc qdisc show dev rs", "tc filter show dev rs egress"
+    detach = "quell-attach detach rs"
+    expect(f"{attach} hush noecn", "quell_hush in place of noqueue")
+    assert "clsact" not in expect(show)
+    expect(f"{attach} hush ecn", "quell_hush in place of quell_hush")
+    assert expect(filters).count(" quell ") == 1
+    expect(f"{attach} fq_codel", "quell_fq_codel in place of quell_hush")
+    assert expect(filters).count(" quell ") == 1
+    expect(f"{attach} codel", "quell_codel in place of quell_fq_codel")
+    assert "clsact" not in expect(show)
+    expect(f"{attach} fq_codel ecn", "quell_fq_codel in place of quell_codel")
+    # Somebody takes the filter away.
+    expect(f"{attach} fq_codel --limit 50", "its knobs are changed")
+    expect(f"{attach} fq_codel ecn", "quell_fq_codel in place of quell_fq_codel")
+    expect(f"{attach} codel ecn", "cannot mark packets in the kernel", failed=True)
+    assert expect(filters).count(" quell ") == 1
+    expect(detach, "the kernel's default is back")
+    assert "clsact" not in expect(show)
+    # Filters of others.
+    expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
+    assert "pref 6 bpf" in expect(filters, "pref 7 u32")
+    expect(detach, "the kernel's default is back")
+    assert " quell " not in expect(filters, "pref 7 u32")
+    expect(show, "qdisc clsact")
+    expect(f"{attach} hush", "a filter of others comes first")
+    expect(detach, "the kernel's default is back")
+    # An ingress discipline.
+    expect(f"{attach} hush ecn", "there is an ingress discipline", "noecn drops packets instead", failed=True)
+    assert "quell_" not in expect(show, "qdisc ingress")
+    expect(f"{attach} hush", "no packet will be marked", "quell_hush in place of noqueue")
+    expect(detach, "the kernel's default is back")
+    assert "quell_" not in expect(show, "qdisc ingress")
+    assert ".json" not in expect("files"), "a state file is left"
 
 
 @dataclass

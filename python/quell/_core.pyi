@@ -153,7 +153,7 @@ def attached_left() -> list[Path]:
 
 def attach(
     dev: str,
-    name: str | None = None,
+    words: str | None = None,
     *,
     rate: str | None = None,
     limit: int | None = None,
@@ -161,7 +161,7 @@ def attach(
     dry_run: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Attach a discipline to a device as `quell attach`; without a name, print what is attached. Linux only.
+    """Attach a discipline to a device as `quell attach`; without words, print what is attached. Linux only.
 
     Raises InputError.
     """

@@ -14,6 +14,7 @@ EXAMPLES = (
     "Examples:\n\n"
     "  sudo quell attach eth0 hush --rate 18mbit\n\n"
     "  sudo quell attach eth0 hush --rate 20mbit\n\n"
+    "  sudo quell attach eth0 hush noecn --rate 20mbit\n\n"
     "  sudo quell attach eth0\n\n"
     "  sudo quell detach eth0"
 )
@@ -29,11 +30,12 @@ def attach(
         str,
         typer.Argument(metavar="DEV", help="The interface.", show_default=False, autocompletion=complete.interfaces),
     ],
-    name: Annotated[
-        str | None,
+    words: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="NAME",
-            help="hush, codel, fq_codel, rlaqm or fifo; without: print what is attached, with gauges, as JSON lines.",
+            metavar="[NAME [ecn|noecn]]",
+            help="hush, fq_codel (with noecn they drop packets of flows that use ECN, too), codel, rlaqm or fifo; "
+            "without: print what is attached, with gauges, as JSON lines.",
             show_default=False,
         ),
     ] = None,
@@ -56,7 +58,9 @@ def attach(
     Given again with the same name, it changes the rate and the limit of what is attached.
     """
     _linux("attach")
-    _core.attach(dev, name, rate=rate, limit=limit, replace=replace, dry_run=dry_run, quiet=quiet)
+    _core.attach(
+        dev, " ".join(words or ()) or None, rate=rate, limit=limit, replace=replace, dry_run=dry_run, quiet=quiet
+    )
     return 0
 
 

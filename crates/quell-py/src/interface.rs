@@ -173,14 +173,14 @@ pub fn attached_left() -> Vec<PathBuf> {
     attaching::left()
 }
 
-/// Attaches a discipline to a device; without a name, says what is attached.
+/// Attaches a discipline to a device; without words, says what is attached.
 #[pyfunction]
-#[pyo3(signature = (dev, name = None, *, rate = None, limit = None, replace = false, dry_run = false, quiet = false))]
+#[pyo3(signature = (dev, words = None, *, rate = None, limit = None, replace = false, dry_run = false, quiet = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn attach(
     py: Python<'_>,
     dev: String,
-    name: Option<String>,
+    words: Option<String>,
     rate: Option<String>,
     limit: Option<u32>,
     replace: bool,
@@ -189,7 +189,7 @@ pub fn attach(
 ) -> PyResult<()> {
     let options = attaching::Options {
         dev,
-        name,
+        words,
         rate,
         limit,
         replace,

@@ -128,7 +128,8 @@ Puts a queue of quell's into the kernel, as BPF: no process stays, and no packet
   quell-live detach eth0
 
   DEV                  the interface
-  NAME                 the queue; without: print what is attached, with its gauges, as JSON lines
+  NAME [ecn|noecn]     the queue, and whether it marks packets of flows that use ECN; without: print what is attached, with its gauges,
+                       as JSON lines
   --rate RATE          shape to this rate; without it, queues of an interface with several (mq) get one each
   --limit N            packets at most
   --replace            replace a discipline that somebody has chosen; detach brings it back
@@ -345,15 +346,13 @@ Given again with the same name, attach changes the rate and the limit of what is
                 _ => return Err(unknown(name, "attach")),
             }
         }
-        let mut words = words.into_iter();
         let usage = "quell-live attach eth0 hush --rate 18mbit";
-        let missing = || Error::new("no interface is named").remedy(usage);
-        options.dev = words.next().ok_or_else(missing)?;
-        options.name = words.next();
-        match words.next() {
-            None => Ok(Asked::Attach(options)),
-            Some(word) => Err(Error::new("one word too many").key(word).remedy(usage)),
-        }
+        let Some((dev, words)) = words.split_first() else {
+            return Err(Error::new("no interface is named").remedy(usage));
+        };
+        options.dev = dev.clone();
+        options.words = (!words.is_empty()).then(|| words.join(" "));
+        Ok(Asked::Attach(options))
     }
 
     fn detached(arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {

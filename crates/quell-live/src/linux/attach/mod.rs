@@ -3,6 +3,7 @@
 //! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long as a queue of it is in use: nothing
 //! is pinned, no process stays, and `tc qdisc del` takes all of it away, too.
 
+mod chosen;
 #[cfg(feature = "attach")]
 mod object;
 mod page;
@@ -16,30 +17,26 @@ use quell_link::Error;
 use quell_link::units::parse_rate;
 
 use super::live::{need, tell};
+#[cfg(feature = "attach")]
+use super::steer::change::Changer;
 use super::steer::change::Found;
+#[cfg(feature = "attach")]
+use super::steer::clsact::Hook;
 use super::steer::place;
 use super::watch::dump::Dump;
 use super::{host, state::StateFile};
+use chosen::Chosen;
 use page::{Knobs, Page};
 use plan::Plan;
 use saved::{ATTACH, Saved};
-
-/// The disciplines, as `make bpf` compiles them, by name.
-const DISCIPLINES: [(&str, &[u8]); 5] = [
-    ("codel", include_bytes!("../../../bpf/codel.bpf.o")),
-    ("fifo", include_bytes!("../../../bpf/fifo.bpf.o")),
-    ("fq_codel", include_bytes!("../../../bpf/fq_codel.bpf.o")),
-    ("hush", include_bytes!("../../../bpf/hush.bpf.o")),
-    ("rlaqm", include_bytes!("../../../bpf/rlaqm.bpf.o")),
-];
 
 /// What the command line says.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The device.
     pub dev: String,
-    /// A discipline's name; none: says what is attached.
-    pub name: Option<String>,
+    /// A discipline's name, and `ecn` or `noecn`; none: says what is attached.
+    pub words: Option<String>,
     /// Shapes to this rate.
     pub rate: Option<String>,
     /// Packets at most; the discipline's own limit if not given.
@@ -81,12 +78,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let knobs = options.knobs()?;
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
     let rows = place::rows(&mut Dump::new().map_err(no)?, device).map_err(no)?;
-    let Some(name) = &options.name else {
+    let Some(words) = &options.words else {
         return shown(dev, &rows);
     };
-    let names = || DISCIPLINES.into_iter().map(|(name, _)| name);
-    let found = DISCIPLINES.into_iter().find(|(known, _)| known == name);
-    let (name, object) = found.ok_or_else(|| Error::unknown("discipline", name, names()))?;
+    let chosen = Chosen::parse(words)?;
+    let name = chosen.discipline.name;
     let file = match options.dry_run {
         true => None,
         false => {
@@ -94,21 +90,22 @@ pub fn run(options: &Options) -> Result<(), Error> {
             Some(held(dev)?)
         }
     };
-    let saved = match &file {
-        Some(file) => file.read::<Saved>()?,
+    let left = match &file {
+        Some(file) => file.read::<Saved>()?.filter(|left| left.device == device),
         None => None,
     };
-    let saved = saved.filter(|saved| saved.is_there(&rows));
-    if let Some(saved) = &saved
-        && saved.name == name
+    let saved = left.as_ref().filter(|saved| saved.is_there(&rows));
+    if let Some(saved) = saved
+        && saved.has(name, &rows)
+        && saved.marks_as(chosen.said).map_err(no)?
     {
-        for page in Page::open(saved.page)?.slots(saved.slots) {
-            page.set(&knobs);
+        for slot in Page::open(saved.page)?.slots(saved.slots) {
+            slot.set(&knobs);
         }
         options.say(&format!("{dev}: {name} is attached; its knobs are changed"));
         return Ok(());
     }
-    let before = saved.map(|saved| saved.before);
+    let before = saved.map(|saved| saved.before.clone());
     let plan = Plan::new(dev, device, &rows, before, &knobs, options.replace)?;
     let Some(file) = file else {
         options.say(&format!("{dev}: dry run, {}", plan.describe(name)));
@@ -117,27 +114,95 @@ pub fn run(options: &Options) -> Result<(), Error> {
     support::check()?;
     #[cfg(feature = "attach")]
     {
-        // Its registration ends with it: then the discipline is there for this device alone.
-        let object = object::Registered::new(name, object, plan.slots(), &knobs)?;
-        let saved = Saved::new(device, name, object.page, &plan);
-        file.write(&saved)?;
-        let mut changer = super::steer::change::Changer::new().map_err(no)?;
-        if let Err(error) = plan.carry_out(name, &mut changer) {
-            saved.put_back(&mut changer)?;
-            file.remove()?;
-            return Err(error);
-        }
-        options.say(&format!("{dev}: {}", plan.describe(name)));
-        Ok(())
+        let hooks = left.map_or_else(Vec::new, |left| left.hooks);
+        attach(options, &chosen, &plan, &knobs, &rows, hooks, &file)
     }
     #[cfg(not(feature = "attach"))]
     {
-        let _ = (object, file);
+        let _ = file;
         Err(
             Error::new("this quell was built without the loader of BPF objects")
-                .remedy("build one with it: make attach (docs/kernel.md)"),
+                .remedy("make attach in a checkout of quell builds .venv/bin/quell-attach, which has it"),
         )
     }
+}
+
+/// Carries a plan out. `hooks`: filters of ours that are there by now.
+#[cfg(feature = "attach")]
+fn attach(
+    options: &Options,
+    chosen: &Chosen,
+    plan: &Plan,
+    knobs: &Knobs,
+    rows: &[Found],
+    hooks: Vec<Hook>,
+    file: &StateFile,
+) -> Result<(), Error> {
+    let name = chosen.discipline.name;
+    let dev = options.dev.as_str();
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    // Its registration ends with it: then the discipline is there for this device alone.
+    let object = object::Registered::new(name, chosen.discipline.object, plan.slots(), knobs)?;
+    let mut saved = Saved::new(name, object.page, plan, hooks);
+    file.write(&saved)?;
+    let mut changer = Changer::new().map_err(no)?;
+    let mut work = || {
+        let old = saved.hooks.clone();
+        if chosen.marks() {
+            match mark(&object, &mut saved, rows, file, &mut changer) {
+                Ok(None) => {}
+                Ok(Some(note)) => options.say(&format!("{dev}: {note}")),
+                Err(error) if chosen.said.is_none() => {
+                    options.say(&format!(
+                        "{dev}: no packet will be marked, {name} drops instead: {error}"
+                    ));
+                }
+                Err(error) => return Err(error.remedy("noecn drops packets instead").key(dev)),
+            }
+        }
+        plan.carry_out(name, &mut changer)?;
+        // Of what was attached before.
+        saved::unhook(&old, &mut changer)?;
+        saved.hooks.retain(|hook| !old.contains(hook));
+        file.write(&saved)
+    };
+    if let Err(error) = work() {
+        // The error that came first is told; if this fails, the file still says what to undo.
+        if saved.put_back(&mut changer).is_ok() {
+            file.remove()?;
+        }
+        return Err(error);
+    }
+    options.say(&format!("{dev}: {}", plan.describe(name)));
+    Ok(())
+}
+
+/// Attaches the program that marks packets to clsact, and has the discipline's laws mark; what the user should know.
+#[cfg(feature = "attach")]
+fn mark(
+    object: &object::Registered,
+    saved: &mut Saved,
+    rows: &[Found],
+    file: &StateFile,
+    changer: &mut Changer,
+) -> Result<Option<&'static str>, Error> {
+    let no = |e: std::io::Error| Error::new(format!("BPF: {}", host::reason(&e)));
+    let program = object.mark()?;
+    let id = super::bpf::id(&program).map_err(no)?;
+    let mut dump = Dump::new().map_err(no)?;
+    let mut hook = Hook::plan(&mut dump, rows, saved.device, id)?;
+    saved.hooks.iter().for_each(|old| hook.continues(Some(old)));
+    let page = Page::open(saved.page)?;
+    saved.hooks.push(hook);
+    file.write(saved)?;
+    if let Err(error) = hook.attach(changer, &program) {
+        saved.hooks.pop();
+        hook.remove(&mut dump, changer)?;
+        return Err(error);
+    }
+    page.slots(saved.slots).for_each(|slot| slot.mark());
+    let first = hook.look(&mut dump).map_err(no)?.before;
+    Ok(first.then_some("a filter of others comes first: packets that it accepts for good (action ok) are not marked"))
 }
 
 /// Says what is attached to a device, and its gauges.

@@ -1,12 +1,13 @@
 //! Loading of a compiled discipline, by libbpf.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, set_print};
 use quell_link::Error;
 
-use super::super::bpf;
+use super::super::{bpf, host};
 use super::page::Knobs;
 use super::support::INSTEAD;
 
@@ -14,6 +15,8 @@ use super::support::INSTEAD;
 const PER_QUEUE: [&str; 3] = ["page", "queues", "slots"];
 /// The map with so many entries for each queue that they are told by the object.
 const BUFFERS: &str = "buffers";
+/// The program for clsact.
+const MARK: &str = "mark";
 /// The disciplines' `QUELL_SLOTS`.
 const SLOTS: u32 = 16;
 /// Another process may be attaching one of the same name: how often is tried, and the time between.
@@ -28,7 +31,7 @@ pub struct Registered {
     /// The number of the map with knobs and gauges.
     pub page: u32,
     _link: Link,
-    _object: Object,
+    object: Object,
 }
 
 impl Registered {
@@ -48,6 +51,19 @@ impl Registered {
         let done = Self::load(name, bytes, slots, knobs);
         set_print(before);
         done.map_err(|error| refused(&error))
+    }
+
+    /// The program for clsact, which marks packets.
+    ///
+    /// # Errors
+    /// If the object has none, or the process too many files open.
+    pub fn mark(&self) -> Result<OwnedFd, Error> {
+        let mut programs = self.object.progs();
+        let program = programs.find(|program| program.name() == MARK);
+        let missing = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+        let fd = program.ok_or_else(missing);
+        fd.and_then(|program| program.as_fd().try_clone_to_owned())
+            .map_err(|e| Error::new(format!("BPF: {}", host::reason(&e))))
     }
 
     fn load(name: &str, bytes: &[u8], slots: u32, knobs: &Knobs) -> libbpf_rs::Result<Self> {
@@ -85,7 +101,7 @@ impl Registered {
         Ok(Self {
             page,
             _link: link,
-            _object: object,
+            object,
         })
     }
 }

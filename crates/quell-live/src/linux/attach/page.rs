@@ -17,6 +17,10 @@ const VERSION: u32 = 1;
 // Where a knob is.
 const RATE: usize = 0;
 const LIMIT: usize = 16;
+const FLAGS: usize = 20;
+/// `QUELL_MARK_NEXT`.
+#[cfg_attr(not(feature = "attach"), allow(dead_code))]
+const MARK_NEXT: u32 = 2;
 /// Where the gauges begin, which begin with the version.
 const GAUGES: usize = 64;
 /// Gauges of 64 bits, by name.
@@ -120,6 +124,12 @@ impl Slot<'_> {
         if let Some(limit) = knobs.limit {
             self.short(LIMIT).store(limit, Ordering::Relaxed);
         }
+    }
+
+    /// Has the law mark packets; the program at clsact must be there.
+    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
+    pub fn mark(&self) {
+        self.short(FLAGS).fetch_or(MARK_NEXT, Ordering::Relaxed);
     }
 
     /// The gauges, by name. A discipline leaves those at 0 that it has not.

@@ -16,6 +16,13 @@ const SLOTS: usize = 16;
 /// The handle of the first queue, and of the root where there are several; others while these are taken: under a handle the kernel does
 /// not replace one kind by another.
 const HANDLES: [(u32, u32); 2] = [(0x9E00 << 16, 0x9DFF << 16), (0x9E10 << 16, 0x9DFE << 16)];
+/// Whether a root of this handle may be ours.
+pub fn is_ours(handle: u32) -> bool {
+    HANDLES
+        .iter()
+        .any(|(first, root)| [*first, *root].contains(&handle))
+}
+
 /// Kinds whose settings, as the kernel lists them, make the same discipline again.
 const RESTORABLE: [&str; 10] = [
     "pfifo", "bfifo", "codel", "fq_codel", "pie", "fq_pie", "cake", "fq", "dualpi2", "mq",
@@ -25,7 +32,8 @@ const RESTORABLE: [&str; 10] = [
 #[derive(Debug)]
 pub struct Plan {
     dev: String,
-    device: u32,
+    /// The device.
+    pub device: u32,
     /// Of `mq`: its queues; 0 for a single discipline.
     children: u32,
     /// The handles of the first queue and of the root of several.

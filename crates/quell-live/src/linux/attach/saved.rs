@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::super::host;
 use super::super::state::Command;
 use super::super::steer::change::{Changer, Found, REPLACE, Request, change, made};
+use super::super::steer::clsact::Hook;
 use super::super::steer::place;
 use super::super::watch::dump::Dump;
 use super::super::watch::message::{DEL_QDISC, Key, ROOT};
-use super::plan::Plan;
+use super::plan::{Plan, is_ours};
 
 /// Whose state files these are.
 pub const ATTACH: Command = Command {
@@ -22,7 +23,8 @@ pub const ATTACH: Command = Command {
 /// What a state file says.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Saved {
-    device: u32,
+    /// The device.
+    pub device: u32,
     /// The discipline that is attached.
     pub name: String,
     /// The number of the map with its knobs and gauges.
@@ -33,6 +35,9 @@ pub struct Saved {
     root: u32,
     /// What was before.
     pub before: Before,
+    /// Filters at clsact, whose program marks packets.
+    #[serde(default)]
+    pub hooks: Vec<Hook>,
 }
 
 /// What was on a device: those that somebody has chosen; the kernel makes default ones again by itself.
@@ -68,34 +73,57 @@ impl Row {
 impl Saved {
     /// What is about to be attached.
     #[cfg_attr(not(feature = "attach"), allow(dead_code))]
-    pub fn new(device: u32, name: &str, page: u32, plan: &Plan) -> Self {
+    pub fn new(name: &str, page: u32, plan: &Plan, hooks: Vec<Hook>) -> Self {
         Self {
-            device,
+            device: plan.device,
             name: name.to_owned(),
             page,
             slots: plan.slots(),
             root: plan.root(),
             before: plan.before.clone(),
+            hooks,
         }
     }
 
-    /// Whether it still is the root of its device.
+    /// Whether the root of its device still is one of ours: also that which was there before this one, where a process was killed
+    /// between the two.
     pub fn is_there(&self, rows: &[Found]) -> bool {
         rows.iter().any(|row| self.is_root(row))
+    }
+
+    /// Whether the root of its device is what is saved here, of this name.
+    pub fn has(&self, name: &str, rows: &[Found]) -> bool {
+        let mut roots = rows.iter().filter(|row| self.is_root(row));
+        self.name == name && roots.any(|row| row.key.handle == self.root)
+    }
+
+    /// Whether packets are marked as is said; where nothing is said, as they are now.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    pub fn marks_as(&self, said: Option<bool>) -> io::Result<bool> {
+        let Some(said) = said else { return Ok(true) };
+        let mut dump = Dump::new()?;
+        let mut marks = false;
+        for hook in &self.hooks {
+            marks |= hook.look(&mut dump)?.ours;
+        }
+        Ok(marks == said)
     }
 
     fn is_root(&self, row: &Found) -> bool {
         let ours = row.kind == "mq" || row.kind.starts_with("quell_");
         let Key { device, parent, .. } = row.key;
-        let place = device == self.device && parent == ROOT && row.key.handle == self.root;
+        let place = device == self.device && parent == ROOT && is_ours(row.key.handle);
         !row.key.class && ours && place
     }
 
-    /// Puts back what was before.
+    /// Takes filters away and puts back what was before.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn put_back(&self, changer: &mut Changer) -> Result<(), Error> {
+        unhook(&self.hooks, changer)?;
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
         let mut dump = Dump::new().map_err(no)?;
         let rows = place::rows(&mut dump, self.device).map_err(no)?;
@@ -134,6 +162,18 @@ impl Saved {
     }
 }
 
+/// Takes filters of ours at clsact away, and clsact with them unless others use it or made it.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn unhook(hooks: &[Hook], changer: &mut Changer) -> Result<(), Error> {
+    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    let mut dump = Dump::new().map_err(no)?;
+    hooks
+        .iter()
+        .try_for_each(|hook| hook.remove(&mut dump, changer).map(drop))
+}
+
 /// Takes away what is attached and puts back what was before; what was done, in words.
 ///
 /// # Errors
@@ -145,10 +185,12 @@ pub fn undo(saved: &Saved) -> Result<String, Error> {
         return Ok("is gone".to_owned());
     }
     let rows = place::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
+    let mut changer = Changer::new().map_err(no)?;
     if !saved.is_there(&rows) {
+        unhook(&saved.hooks, &mut changer)?;
         return Ok("somebody else has replaced it; that stays".to_owned());
     }
-    saved.put_back(&mut Changer::new().map_err(no)?)?;
+    saved.put_back(&mut changer)?;
     let back = match saved.before.rows.first() {
         None => "the kernel's default".to_owned(),
         Some(row) => row.kind.clone(),

@@ -1,7 +1,7 @@
 //! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/kernel.md).
 
 pub(super) mod change;
-mod clsact;
+pub(super) mod clsact;
 mod dropper;
 mod hand;
 pub mod kinds;
