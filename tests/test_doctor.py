@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from namespace import Space, space_with
+from quell import _core, kernel
 
 QUELL = Path(sys.executable).parent / "quell"
 QUEUES = """
@@ -71,7 +72,7 @@ def test_what_a_killed_steer_left_is_named(space: Space) -> None:
 
 def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
     found = findings(space)
-    for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops"):
+    for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops", "BPF rights", "quell-attach"):
         assert found[check]["state"] in ("ok", "warn"), check
     btf = "ok" if Path("/sys/kernel/btf/vmlinux").exists() else "warn"
     assert found["BTF"]["state"] == btf
@@ -79,3 +80,27 @@ def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
         ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "clsact"], capture_output=True
     ).returncode
     assert (found["clsact"]["state"] == "ok") == (held == 0)
+
+
+def test_what_is_attached_is_said_of_each_interface(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kinds = [("a", "quell_hush", "9e00:", "root"), ("b", "mq", "1:", "root"), ("c", "quell_codel", "9e00:", "root")]
+    kinds += [("m", "quell_hush", f"9e0{i}:", f"9dff:{i + 1}") for i in range(4)]
+    saved = [tmp_path / f"attach-7-{dev}.json" for dev in ("a", "b-b", "m")]
+    for path, count in zip(saved, (1, 0, 0), strict=True):
+        path.write_text(json.dumps({"hooks": [{}] * count}))
+    monkeypatch.setattr(_core, "disciplines", lambda: kinds)
+    monkeypatch.setattr(_core, "attached_left", lambda: saved)
+    filters = {"a": True}
+    monkeypatch.setattr(kernel, "_filtered", filters.__getitem__)
+    found = {finding.check: finding for finding in kernel.attached(None)}
+    assert {check: finding.state for check, finding in found.items()} == {
+        "a attached": "ok", "b-b attached": "warn", "c attached": "warn", "m attached": "ok",
+    }  # fmt: skip
+    assert found["m attached"].found.startswith("4 quell_hush: ")
+    assert found["b-b attached"].remedy == "sudo quell detach b-b"
+    assert "state file is gone" in found["c attached"].found
+    filters["a"] = False
+    [lacks] = kernel.attached("a")
+    assert lacks.state == "warn" and lacks.remedy == "sudo quell attach a hush ecn, or noecn"
+    # Neither is something to steer.
+    assert not [finding for finding in kernel.queues(None) if finding.check.startswith(("a ", "c ", "m "))]

@@ -1,4 +1,4 @@
-"""`quell doctor`: checks what `quell live`, `quell shell` and `quell steer` need on this system."""
+"""`quell doctor`: checks what `quell live`, `shell`, `steer` and `attach` need on this system."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from quell.output import Targets, out
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
 _MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]note[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
 _CAPABILITIES = {
-    "CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14, "CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23, "CAP_BPF": 39,
+    "CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14, "CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23,
+    "CAP_PERFMON": 38, "CAP_BPF": 39,
 }  # fmt: skip
 _FRAMES = 64 << 20
 """Bytes of frames that AF_XDP pins with the default queue in both directions."""
@@ -48,13 +49,13 @@ def doctor(
     ] = None,
     json: Json = None,
 ) -> int:
-    """Check what live, shell and steer need, and name the remedy for what is missing. Changes nothing."""
+    """Check what live, shell, steer and attach need, and name the remedy for what is missing."""
     targets = Targets(json)
     found = [_kernel()]
     if sys.platform.startswith("linux"):
         found += [*_capabilities(), _nfqueue(), *map(_rule, ("iptables", "ip6tables")), _xdp(), _tun(), *_leftovers()]
         found += _interface(dev) if dev is not None else []
-        found += [*kernel.queues(dev), *kernel.bpf()]
+        found += [*kernel.queues(dev), *kernel.bpf(), _loading(), kernel.loader(), *kernel.attached(dev)]
     targets.write_json([asdict(f) for f in found])
     if not targets.quiet:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
@@ -149,6 +150,16 @@ def _xdp() -> Finding:
     if lacks:
         return Finding("AF_XDP", "warn", f"{use} lacks {' and '.join(lacks)}", "run it as root: sudo")
     return Finding("AF_XDP", "ok", f"{use} can run")
+
+
+def _loading() -> Finding:
+    """Say whether this process may load what `quell attach` loads."""
+    lacks = [
+        name for name in ("CAP_BPF", "CAP_PERFMON") if not _held(_CAPABILITIES[name], _CAPABILITIES["CAP_SYS_ADMIN"])
+    ]
+    if lacks:
+        return Finding("BPF rights", "warn", f"quell attach lacks {' and '.join(lacks)}", "run it as root: sudo")
+    return Finding("BPF rights", "ok", "quell attach may load queues")
 
 
 def _leftovers() -> list[Finding]:

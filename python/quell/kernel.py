@@ -1,13 +1,15 @@
-"""For `quell doctor`: which queues `quell steer` can turn, and what the kernel has for BPF (docs/kernel.md)."""
+"""For `quell doctor`: the queues of the kernel, what it has for BPF, and what is attached (docs/kernel.md)."""
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,11 +23,14 @@ _CLSACT_BPF, _QDISC_BPF = (5, 10), (6, 16)
 """Linux that runs what quell attaches to clsact; that has queue disciplines in BPF (NET_SCH_BPF)."""
 _NOTHING = {"noqueue", "ingress", "clsact"}
 """What holds no packets."""
+_OURS = "quell_"
+"""Begins the kinds of attached queues."""
 
 
 def queues(dev: str | None) -> list[Finding]:
     """Say of each interface (or of one) which disciplines it has, and which of them can be steered."""
     rows = [row for row in _core.disciplines() if dev in (None, row[0]) and row[1] not in _NOTHING]
+    rows = [row for row in rows if not row[1].startswith(_OURS)]
     kinds = {(kind, is_class): (knobs, least) for kind, is_class, knobs, least in _core.steer_kinds()}
     found = []
     for name in sorted({row[0] for row in rows}):
@@ -123,3 +128,61 @@ def _disciplines(btf: bool) -> Finding:
     if has:
         return Finding(check, "ok", "queue disciplines in BPF can be loaded")
     return Finding(check, "warn", f"queue disciplines in BPF need {needs}; quell attach needs them")
+
+
+def loader() -> Finding:
+    """Say whether the program is there that loads queues into the kernel."""
+    beside = Path(sys.executable).parent / "quell-attach"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("quell-attach")
+    if found is None:
+        remedy = "make attach in a checkout of quell builds it: docs/kernel.md"
+        return Finding("quell-attach", "warn", "the loader of quell attach is not there", remedy)
+    return Finding("quell-attach", "ok", f"{found} loads queues into the kernel")
+
+
+def attached(dev: str | None) -> list[Finding]:
+    """Say of each interface (or of one) what `quell attach` put there, and what is left of it."""
+    there: dict[str, Counter[str]] = {}
+    for name, kind, *_ in _core.disciplines():
+        if kind.startswith(_OURS):
+            there.setdefault(name, Counter())[kind] += 1
+    saved = {_device(path): path for path in _core.attached_left()}
+    return [
+        _attached(name, there.get(name), saved.get(name)) for name in sorted({*there, *saved}) if dev in (None, name)
+    ]
+
+
+def _device(path: Path) -> str:
+    """Give the interface of a state file, `attach-NAMESPACE-DEV.json`."""
+    return path.stem.split("-", 2)[2]
+
+
+def _attached(dev: str, there: Counter[str] | None, saved: Path | None) -> Finding:
+    check, detach = f"{dev} attached", f"sudo quell detach {dev}"
+    if there is None:
+        what = f"{saved}: its queue is gone: somebody has replaced it, or a process was killed"
+        return Finding(check, "warn", what, detach)
+    what = ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in sorted(there.items()))
+    if saved is None:
+        return Finding(check, "warn", f"{what}: its state file is gone", f"tc qdisc del dev {dev} root takes it away")
+    if _marks(saved) and not _filtered(dev):
+        name = next(iter(there)).removeprefix(_OURS)
+        what = f"{what}: somebody has removed the filter that marks packets"
+        return Finding(check, "warn", what, f"sudo quell attach {dev} {name} ecn, or noecn")
+    return Finding(check, "ok", f"{what}: {detach} takes it away")
+
+
+def _marks(saved: Path) -> bool:
+    """Whether a state file names a filter that marks packets."""
+    try:
+        return bool(json.loads(saved.read_text()).get("hooks"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _filtered(dev: str) -> bool:
+    """Whether the filter is there; without tc nobody can say, and it is taken to be."""
+    if shutil.which("tc") is None:
+        return True
+    done = subprocess.run(["tc", "filter", "show", "dev", dev, "egress"], capture_output=True, text=True)
+    return done.returncode != 0 or " quell " in done.stdout

@@ -29,7 +29,7 @@ COMMANDS = {
         "steer": "Turn knobs of the kernel's own queues: a controller or program sets limit, target, rate or drops.",
         "attach": "Put a queue of quell's into the kernel as BPF: no process stays, no packet leaves the kernel.",
         "detach": "Take away what quell attach put there, and bring back what was before.",
-        "doctor": "Check what live, shell and steer need, and name the remedy for what is missing. Changes nothing.",
+        "doctor": "Check what live, shell, steer and attach need, and name the remedy for what is missing.",
     },
 }
 """Each command with the first paragraph of its own help, by group."""
