@@ -76,7 +76,7 @@ deny: ## licences, sources and known defects of dependencies (installs cargo-den
 	@[ -x .cache/cargo/bin/cargo-deny ] || cargo install --quiet --locked --root .cache/cargo cargo-deny
 	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH cargo deny --locked check $(DENY)
 
-docs: .venv/quell.built .venv/dev.installed ## the site, in target/site: open target/site/index.html
+docs: .venv/quell.built .venv/dev.installed ## the site, with the documentation of the Rust crates, in target/site: open target/site/index.html
 	$(BIN)/python tools/site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 

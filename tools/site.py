@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 import playground as playgrounds
 import reference
@@ -202,6 +203,25 @@ def playground():
     page.write_text(f"{page.read_text('utf-8')}\n{added}\n", "utf-8")
 
 
+def rust():
+    """Add rustdoc's pages as they are; give the page that lists the crates."""
+    command = ["cargo", "doc", "--quiet", "--locked", "--workspace", "--no-deps"]
+    if subprocess.run(command, cwd=ROOT).returncode:
+        sys.exit(f"site: {shlex.join(command)} failed")
+    shutil.copytree(ROOT / "target" / "doc", PAGES / "rust")
+    # Where rustdoc's own help leads.
+    (PAGES / "rust" / "index.html").write_text('<meta http-equiv="refresh" content="0; url=../reference/rust.html">\n')
+    manifests = [tomllib.loads(path.read_text("utf-8")) for path in sorted((ROOT / "crates").glob("*/Cargo.toml"))]
+    crates = {one["package"]["name"]: one["package"]["description"] for one in manifests}
+    rows = [
+        (f"[`{name}`](../rust/{name.replace('-', '_')}/index.html)", about)
+        for name, about in crates.items()
+        if (PAGES / "rust" / name.replace("-", "_")).exists()
+    ]
+    text = "# Rust\n\nThe crates, as `cargo doc` describes them. The [map](../map.md) says which layer uses which.\n\n"
+    return text + reference.table(("crate", "contents"), rows)
+
+
 def main():
     os.environ |= {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
     shutil.rmtree(PAGES, ignore_errors=True)
@@ -209,7 +229,7 @@ def main():
         write(source, place(source))
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
         notebook(path)
-    own = {"commands": commands, "queues": queues, "scenarios": scenarios, "readings": readings}
+    own = {"commands": commands, "queues": queues, "scenarios": scenarios, "readings": readings, "rust": rust}
     read = {"records": reference.records, "metrics": reference.metrics, "python": reference.python}
     for name, text in (own | read).items():
         page = PAGES / "reference" / f"{name}.md"
