@@ -183,7 +183,9 @@ mod tests {
                 let instead = stand_in(&format!("hush limit 99 model {bad}{rest}")).unwrap();
                 assert_eq!(instead.canonical(), "hush limit 99 dry_run");
             }
+            std::fs::remove_file(bad).unwrap();
         }
+        std::fs::remove_file(good).unwrap();
         let error = Queue::parse("hush model /nonexistent")
             .unwrap_err()
             .to_string();

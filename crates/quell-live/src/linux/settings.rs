@@ -545,6 +545,7 @@ mod tests {
         // Other mistakes are refused at the start, too.
         let words = words.replace("500", "0");
         assert!(with(&words).directions()[0].params().is_err());
+        std::fs::remove_file(file).expect("written above");
     }
 
     #[test]
