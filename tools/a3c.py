@@ -13,9 +13,11 @@ import contextlib
 import importlib.util
 import pathlib
 import tempfile
+from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from quell import files
 from quell.output import err
@@ -23,12 +25,12 @@ from quell.train import a3c, coupled
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INTO = ROOT / "python" / "quell" / "papers" / "trained" / "a3c-l4s.studies.parquet"
-SHIPPED = {"actor_rate": 5e-5}
+SHIPPED: dict[str, Any] = {"actor_rate": 5e-5}
 SCALES = (10.0, 25.0, 50.0, 100.0)
 EPISODES = 60
 """From random weights."""
 KEPT = ("reward", "rewards", "delay_ms", "delays_ms", "spread")
-LAW = []
+LAW: list[Any] = []
 
 
 def judged(path):
@@ -82,7 +84,7 @@ def in_tables(arguments):
     networks, scale, traces, curve = learn(arguments)
     predicted, actual = [], []
     for trace in traces:
-        with a3c.torch.no_grad():
+        with torch.no_grad():
             mean, _ = networks.act(scale(trace.readings))
         wanted = scale.probability(mean.numpy())
         rows = np.abs(trace.readings[:, 1][None, :] - wanted[:, None]).argmin(axis=1)
@@ -94,6 +96,7 @@ def in_tables(arguments):
 def a2c(arguments):
     """Train stable-baselines3's A2C for as many periods, and judge."""
     spec = importlib.util.spec_from_file_location("sb3_a2c", ROOT / "examples" / "sb3_a2c.py")
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     env, model = module.train(arguments, arguments.episodes * arguments.steps * arguments.workers)
@@ -109,7 +112,7 @@ def studies():
     for seed in range(1, 6):
         yield "seeds", "shipped options", chosen, a3c.Arguments(seed=seed, **SHIPPED)
     for seed in range(1, 4):
-        random = {"start": "random", "seed": seed, "episodes": EPISODES}
+        random: dict[str, Any] = {"start": "random", "seed": seed, "episodes": EPISODES}
         yield "a2c", "A3C", in_loop, a3c.Arguments(**random)
         yield "a2c", "A2C", a2c, a3c.Arguments(**random)
     for scale in SCALES:
@@ -129,7 +132,7 @@ def studies():
     )
 
 
-FIRST = {
+FIRST: dict[str, dict[str, Any]] = {
     "p' up to 0.1": {"p_max": 0.1},
     "entropy 0.01": {"entropy": 0.01},
     "discount 0.9": {"gamma": 0.9},

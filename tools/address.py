@@ -41,7 +41,7 @@ def main(words, root=ROOT):
         sys.exit(
             "address: Cargo.toml has a repository already; git checkout Cargo.toml pyproject.toml CITATION.cff README.md"
         )
-    version = re.search(r'^version = "(.+)"', texts["Cargo.toml"], re.MULTILINE)[1]
+    (version,) = re.findall(r'^version = "(.+)"', texts["Cargo.toml"], re.MULTILINE)
     # TOML and YAML write texts as JSON does.
     line = "\nrepository = " + json.dumps(url)
     texts["Cargo.toml"] = texts["Cargo.toml"].replace("\nlicense = ", line + "\nlicense = ", 1)

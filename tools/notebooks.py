@@ -9,9 +9,10 @@
 import pathlib
 import sys
 import tempfile
+from typing import Any
 
 import nbformat
-from jupyter_client import AsyncKernelManager
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -44,7 +45,7 @@ def executed(path):
 
 def joined(outputs):
     """Join what a cell printed piece by piece."""
-    whole = []
+    whole: list[Any] = []
     for output in outputs:
         if whole and output.output_type == "stream" == whole[-1].output_type and output.name == whole[-1].name:
             whole[-1].text += output.text

@@ -29,7 +29,7 @@ def markdown(paper, study, measured):
     lines = [f"Of {len(measured)} rows: {tally}. The table leaves out rows of detail (`--all`).", ""]
     lines += [f"- {note}" for note in study.notes] + [""]
     lines += ["| row | what | printed | measured | verdict |", "|---|---|---|---|---|"]
-    reasons = {}
+    reasons: dict[str, list[str]] = {}
     for row in measured:
         claim = claims[row["id"]]
         if claim.detail:
@@ -61,10 +61,11 @@ def main():
         document = LAB / f"{name}.md"
         text = document.read_text("utf-8")
         mark = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        if not mark.search(text):
+        found = mark.search(text)
+        if found is None:
             raise SystemExit(f"{document}: no marks <!-- {name} --> and <!-- /{name} -->")
         results = markdown(paper, study, measured)
-        document.write_text(mark.sub(lambda m, table=results: f"{m[1]}{table}\n{m[2]}", text), "utf-8")
+        document.write_text(f"{text[: found.end(1)]}{results}\n{text[found.start(2) :]}", "utf-8")
         if args.into is not None:
             args.into.mkdir(parents=True, exist_ok=True)
             (args.into / f"{name}.json").write_text(json.dumps(measured, ensure_ascii=False, indent=1), "utf-8")

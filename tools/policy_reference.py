@@ -11,6 +11,7 @@ shape, are not stored: a hash of their index gives them, here and in tests/polic
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -107,7 +108,7 @@ def answers(net, x):
     x = torch.from_numpy(x)
     with torch.no_grad():
         by_torch = net(x).numpy()
-    model = io.BytesIO()
+    model: Any = io.BytesIO()
     torch.onnx.export(net, (x,), model, input_names=["x"], dynamo=True)
     session = onnxruntime.InferenceSession(model.getvalue())
     (by_onnx,) = session.run(None, {"x": x.numpy()})

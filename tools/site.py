@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from typing import Any
 
 import playground as playgrounds
 import reference
@@ -101,7 +102,8 @@ def commands():
 def known_commands():
     from typer.main import get_command
 
-    return [name for name, command in get_command(dispatch.app()).commands.items() if not command.hidden]
+    group: Any = get_command(dispatch.app())
+    return [name for name, command in group.commands.items() if not command.hidden]
 
 
 def queues():

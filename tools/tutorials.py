@@ -85,7 +85,9 @@ def line():
     with contextlib.ExitStack() as closing:
         script = f"{LINE}\necho ready\nexec {sys.executable} -c '{SENDER}'"
         holder = subprocess.Popen(["unshare", "--net", "sh", "-ec", script], stdout=subprocess.PIPE, text=True)
-        closing.callback(lambda: (holder.kill(), holder.wait()))
+        closing.callback(holder.wait)
+        closing.callback(holder.kill)
+        assert holder.stdout is not None
         holder.stdout.readline()
         yield ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
 
@@ -139,10 +141,10 @@ def main(words):
                 stale.append(page)
                 if "--check" not in words:
                     page.write_text(now, "utf-8")
-    names = ", ".join(page.name for page in stale)
+    changed = ", ".join(page.name for page in stale)
     if stale and "--check" in words:
-        sys.exit(f"tutorials: what commands print has changed in {names}: .venv/bin/python tools/tutorials.py")
-    print(f"tutorials: {'wrote ' + names if stale else 'all as printed'}")
+        sys.exit(f"tutorials: what commands print has changed in {changed}: .venv/bin/python tools/tutorials.py")
+    print(f"tutorials: {'wrote ' + changed if stale else 'all as printed'}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import peers
 
@@ -53,7 +54,7 @@ def scenario(cell):
     limit = LIMIT - ON_AIR[mcs]
     rate = 1.5 * (26 if mcs == 3 else 65) / stations
     tcp = {"cc": "newreno", "rtt": "20ms", "start": "1s", "stagger": "10ms"}
-    flow = tcp if kind == "tcp" else {"kind": "poisson", "rate": f"{rate}mbit"}
+    flow: Any = tcp if kind == "tcp" else {"kind": "poisson", "rate": f"{rate}mbit"}
     down = direction == "down"
     return Scenario(TEMPLATE).replace(
         duration=f"{QUELL_S}s",
