@@ -35,6 +35,12 @@ def test_every_link_and_picture_of_every_page_is_a_file_of_the_site(site: Path) 
                 assert (page.parent / target).resolve().exists(), f"{page.relative_to(site)}: {target}"
 
 
+def test_no_page_shows_the_marks_of_a_block(site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if "rust" not in page.parts]  # those show sources
+    assert len(pages) > 35
+    assert [str(page) for page in pages if "```" in page.read_text("utf-8")] == []
+
+
 def test_the_site_needs_no_other_host(site: Path) -> None:
     """Neither fonts, scripts, styles nor pictures come from elsewhere: it opens from a folder."""
     for page in site.rglob("*.html"):

@@ -75,7 +75,9 @@ def linked(text, source, here):
 
 def write(source, here):
     here.parent.mkdir(parents=True, exist_ok=True)
-    here.write_text(linked(source.read_text("utf-8"), source, here), "utf-8")
+    # The second word of a block is for tools/tutorials.py; to Markdown here it would be no block.
+    text = re.sub(r"^```(\w+) \w+$", r"```\1", source.read_text("utf-8"), flags=re.MULTILINE)
+    here.write_text(linked(text, source, here), "utf-8")
 
 
 def printed(*words):
