@@ -121,8 +121,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     {
         let _ = file;
         Err(
-            Error::new("this quell was built without the loader of BPF objects")
-                .remedy("make attach in a checkout of quell builds .venv/bin/quell-attach, which has it"),
+            Error::new("this quell was built without the loader of BPF objects").remedy(
+                "make attach in a checkout of quell builds .venv/bin/quell-attach, which has it",
+            ),
         )
     }
 }
