@@ -78,12 +78,15 @@ def _ready() -> Path | None:
     return traffic
 
 
-def in_kernel(script: Path, *arguments: str, limit_s: float = 200) -> str:
-    """Run a shell script as root of the guest, with tc, ip, quell-attach and traffic; what it printed."""
+def in_kernel(script: Path, *arguments: str, limit_s: float = 200, more: Callable[[], Path] | None = None) -> str:
+    """Run a shell script as root of the guest, with tc, ip, quell-attach and traffic; what it printed.
+
+    `more` makes one more program of quell-attach, once that is built.
+    """
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         pytest.skip("the guest's programs are this machine's, and it is x86-64 Linux")
     traffic = _ready()
-    programs = ["tc", "ip", str(QUELL_ATTACH), str(traffic)]
+    programs = ["tc", "ip", str(QUELL_ATTACH), str(traffic), *([str(more())] if more else ())]
     status, out = _guest().run(
         ["sh", "/script", *arguments], names=_MODULES, programs=programs,
         files={"/script": script}, limit_s=limit_s,

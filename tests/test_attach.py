@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
-from kernel_vm import in_kernel, need
+from kernel_vm import QUELL_ATTACH, in_kernel, need
 
 HERE = Path(__file__).parent
 OBJECTS = ROOT / "crates" / "quell-live" / "bpf"
@@ -145,6 +146,42 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     expect(detach, "the kernel's default is back")
     assert "quell_" not in expect(show, "qdisc ingress")
     assert ".json" not in expect("files"), "a state file is left"
+
+
+def _spoil(folder: Path) -> Path:
+    """Make a copy of quell-attach in which fq_codel's enqueue begins with a return."""
+    program, good = QUELL_ATTACH.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()
+    assert program.count(good) == 1
+    # struct Elf64_Ehdr: where the headers of sections are, how many, which is of their names; struct Elf64_Shdr.
+    headers, count, names = *struct.unpack_from("<Q", good, 40), *struct.unpack_from("<HH", good, 60)
+    sections = [struct.unpack_from("<IIQQQ", good, headers + 64 * i) for i in range(count)]
+    at = next(s[4] for s in sections if good.startswith(b"struct_ops/enqueue\0", sections[names][4] + s[0]))
+    bad = good[:at] + bytes([0x95, 0, 0, 0, 0, 0, 0, 0]) + good[at + 8 :]
+    file = folder / "spoilt"
+    file.write_bytes(program.replace(good, bad))
+    file.chmod(0o755)
+    return file
+
+
+def test_what_is_refused_or_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    out = in_kernel(HERE / "refused_guest.sh", more=lambda: _spoil(tmp_path))
+    expect = _steps(out)
+    nothing = "qdisc noqueue 0: root refcnt 2"
+    attach, detach = "quell-attach attach va hush --rate 8mbit", "quell-attach detach va"
+    words = ("the kernel refuses the discipline: ", "unreachable", "quell live --aqm hush works there", "fq_codel")
+    said = expect("spoilt attach va fq_codel --rate 8mbit", *words, failed=True)
+    assert len(said.splitlines()) == 2, said
+    assert expect("left") == nothing
+    said = expect(f"unshare -U -r {attach}", "sudo", failed=True)
+    assert len(said.splitlines()) == 2, said
+    assert expect("left") == nothing
+    expect(detach, "quell_hush is detached")
+    said = expect("left")
+    assert said.startswith(nothing)
+    # Killed before, in the middle and after the end.
+    assert "left after" not in said and "detach failed" not in said, said
+    assert "quell_hush" in said and "quell_fq_codel" in said, said
+    assert expect("left") == nothing
 
 
 @dataclass

@@ -23,6 +23,9 @@ const SLOTS: u32 = 16;
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The line before a verifier's log in what libbpf says.
+const LOG_BEGINS: &str = "-- BEGIN PROG LOAD LOG --";
+
 /// What libbpf said.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
@@ -111,7 +114,9 @@ fn refused(error: &libbpf_rs::Error) -> Error {
         .lock()
         .map_or_else(|_| String::new(), |said| said.clone());
     let log = verifier(&said);
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && log.is_empty() {
+    // Without a verifier's log it was not asked: libbpf's first and simplest program was refused.
+    let asked = said.contains(LOG_BEGINS);
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !asked {
         let what = "the kernel lets this process load no discipline";
         return Error::new(what).remedy("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the first namespaces are needed: write sudo before it");
     }
@@ -125,7 +130,7 @@ fn refused(error: &libbpf_rs::Error) -> Error {
 /// The last lines of the verifier's log within what libbpf said, or of that.
 fn verifier(said: &str) -> String {
     let log = said
-        .split("-- BEGIN PROG LOAD LOG --")
+        .split(LOG_BEGINS)
         .nth(1)
         .and_then(|rest| rest.split("-- END PROG LOAD LOG --").next());
     bpf::last_lines(log.unwrap_or(said).as_bytes())
