@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A picture of a report, as docs/images/report.png is: headless Chromium through chromedriver.
+"""A picture of a report, by headless Chromium through chromedriver.
 
     .venv/bin/python tools/screenshot.py report.html report.png [--width 1180] [--height 2330] [--dark] [--wait S] [--part CSS]
 
-docs/images/household.png is of README's `quell compare household ... --html household.html`, with `--part .cards`.
+docs/images/report.png is of `quell compare lte --html report.html`, with `--height 2375`; docs/images/household.png of README's
+`quell compare household ... --html household.html`, with `--part .cards`.
 
 Needs Debian's packages chromium and chromium-driver, and selenium (`make test` installs them).
 """
