@@ -17,10 +17,9 @@ pub struct Team<W> {
 }
 
 struct Shared<W> {
-    pieces: Vec<Mutex<W>>,
+    pieces: Vec<Piece<W>>,
     work: fn(&mut W),
-    /// The next piece to take.
-    next: AtomicUsize,
+    threads: usize,
     /// Pieces that are not done yet.
     left: AtomicUsize,
     /// The number of the round; sleeping threads wait for it to change.
@@ -30,6 +29,12 @@ struct Shared<W> {
     over: AtomicBool,
 }
 
+struct Piece<W> {
+    /// The last round in which somebody took it.
+    taken: AtomicUsize,
+    work: Mutex<W>,
+}
+
 impl<W: Send + 'static> Team<W> {
     /// A round is `work` on each of the pieces, by `threads` threads, the calling one among them.
     ///
@@ -37,9 +42,9 @@ impl<W: Send + 'static> Team<W> {
     /// If the system has no more threads.
     pub fn new(pieces: Vec<W>, threads: usize, work: fn(&mut W)) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            next: AtomicUsize::new(pieces.len()),
-            pieces: pieces.into_iter().map(Mutex::new).collect(),
+            pieces: pieces.into_iter().map(Piece::new).collect(),
             work,
+            threads: threads.max(1),
             left: AtomicUsize::new(0),
             round: AtomicUsize::new(0),
             asleep: Mutex::new(0),
@@ -50,17 +55,17 @@ impl<W: Send + 'static> Team<W> {
             shared,
             helpers: Vec::new(),
         };
-        for _ in 1..threads {
+        for k in 1..threads {
             let shared = team.shared.clone();
             let thread = std::thread::Builder::new().name("quell".into());
-            team.helpers.push(thread.spawn(move || shared.help())?);
+            team.helpers.push(thread.spawn(move || shared.help(k))?);
         }
         Ok(team)
     }
 
     /// A piece, between rounds.
     pub fn piece(&self, index: usize) -> MutexGuard<'_, W> {
-        lock(&self.shared.pieces[index])
+        lock(&self.shared.pieces[index].work)
     }
 
     /// How many pieces there are.
@@ -72,16 +77,16 @@ impl<W: Send + 'static> Team<W> {
     pub fn round(&self) {
         let shared = &*self.shared;
         shared.left.store(shared.pieces.len(), Ordering::Relaxed);
-        shared.next.store(0, Ordering::Release);
-        if !self.helpers.is_empty() {
+        let round = {
             // Changed under the lock, so that nobody falls asleep between a look at it and the call.
             let asleep = lock(&shared.asleep);
-            shared.round.fetch_add(1, Ordering::Release);
+            let before = shared.round.fetch_add(1, Ordering::Release);
             if *asleep > 0 {
                 shared.wake.notify_all();
             }
-        }
-        shared.take_part();
+            before + 1
+        };
+        shared.take_part(0, round);
         let mut looks = 0u32;
         while shared.left.load(Ordering::Acquire) > 0 {
             pause(&mut looks);
@@ -104,23 +109,28 @@ impl<W> Drop for Team<W> {
 }
 
 impl<W> Shared<W> {
-    /// Takes pieces until there are none.
-    fn take_part(&self) {
-        while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::AcqRel)) {
-            // Also where the work panics.
-            let _done = Done(&self.left);
-            (self.work)(&mut lock(piece));
+    /// Takes pieces until there are none: first a share that is the same in each round, so that it stays in the cache of the thread's
+    /// core, then what the other threads have left of theirs.
+    fn take_part(&self, thread: usize, round: usize) {
+        let first = thread * self.pieces.len() / self.threads;
+        let (others, own) = self.pieces.split_at(first);
+        for piece in own.iter().chain(others) {
+            if piece.take(round) {
+                // Also where the work panics.
+                let _done = Done(&self.left);
+                (self.work)(&mut lock(&piece.work));
+            }
         }
     }
 
-    fn help(&self) {
+    fn help(&self, thread: usize) {
         let mut seen = 0;
         loop {
             seen = self.wait(seen);
             if self.over.load(Ordering::Acquire) {
                 return;
             }
-            self.take_part();
+            self.take_part(thread, seen);
         }
     }
 
@@ -144,6 +154,21 @@ impl<W> Shared<W> {
         }
         *asleep -= 1;
         self.round.load(Ordering::Acquire)
+    }
+}
+
+impl<W> Piece<W> {
+    fn new(work: W) -> Self {
+        Self {
+            taken: AtomicUsize::new(0),
+            work: Mutex::new(work),
+        }
+    }
+
+    /// True for the first thread that asks in a round. One that is late, in a round that is over, gets nothing.
+    fn take(&self, round: usize) -> bool {
+        self.taken.load(Ordering::Relaxed) < round
+            && self.taken.fetch_max(round, Ordering::AcqRel) < round
     }
 }
 
