@@ -30,8 +30,9 @@ REAL_TIME = "clsact dashboard doctor live nat output prometheus real shell steer
 PACKETS = tuple(f"test_{name}" for name in REAL_TIME.split())
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, where several run them; and all that send real packets (some name that group)."""
+    """Keep a file's tests in one process, where several run them; and all that send real packets (some name it)."""
     for item in items:
         file = item.path.stem
         if item.get_closest_marker("xdist_group") is None:
