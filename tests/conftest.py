@@ -25,20 +25,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# These send real packets in real time, and look at devices and at what others left in /run.
-REAL_TIME = "clsact dashboard doctor live nat output prometheus real shell steer watch"
-PACKETS = tuple(f"test_{name}" for name in REAL_TIME.split())
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, where several run them; and all that send real packets (some name it)."""
-    for item in items:
-        file = item.path.stem
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("packets" if file.startswith(PACKETS) else file))
-
-
 @pytest.fixture
 def quell(tmp_path: Path) -> Quell:
     """Run `quell ARGUMENTS` in an empty folder."""

@@ -131,7 +131,6 @@ def test_readme_shows_two_tables() -> None:
     assert [command.split()[1] for command, _ in printed()] == ["household", "lte"]
 
 
-@pytest.mark.xdist_group("packets")
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/tutorials").glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_shows_what_its_commands_print(page: Path) -> None:
     done = run([sys.executable, "tools/tutorials.py", "--check", page.stem], ROOT, timeout=600)
