@@ -25,6 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 
+
 @pytest.fixture
 def quell(tmp_path: Path) -> Quell:
     """Run `quell ARGUMENTS` in an empty folder."""
