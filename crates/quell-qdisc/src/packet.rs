@@ -163,6 +163,18 @@ pub enum Got<P> {
     NotBefore(Nanos),
 }
 
+impl<P> From<Option<P>> for Got<P> {
+    /// The packet, or that there is none. Not `map_or`, which puts the packet together in memory and waits for it: that took CoDel's
+    /// operation from 7 to 14 ns.
+    #[inline(always)]
+    fn from(packet: Option<P>) -> Self {
+        match packet {
+            Some(packet) => Got::Packet(packet),
+            None => Got::Empty,
+        }
+    }
+}
+
 impl Got<()> {
     /// The answer with the packet that was put on `line`.
     #[inline(always)]

@@ -182,11 +182,7 @@ pub fn dequeue<P: Packet, S: Source<P>, D: Drops<P>>(
 ) -> Got<P> {
     match judge(params, state, now, source) {
         Judged::Empty => Got::Empty,
-        // Not `map_or`, which selects between two copies of the packet in memory: reading what was just written there stalls.
-        Judged::Sends => match source.pop() {
-            Some(packet) => Got::Packet(packet),
-            None => Got::Empty,
-        },
+        Judged::Sends => source.pop().into(),
         Judged::Acts(due) => act(params, state, stats, now, (source, due), drops),
     }
 }

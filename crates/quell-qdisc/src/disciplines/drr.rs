@@ -96,7 +96,7 @@ impl<P: Packet> Discipline<P> for Drr<P> {
             if classes.get(class).packets() == 0 {
                 classes.unlink(class);
             }
-            return packet.map_or(Got::Empty, Got::Packet);
+            return packet.into();
         }
         Got::Empty
     }
