@@ -557,7 +557,8 @@ def test_flent_opens_what_a_command_sent(quell: Quell, tmp_path: Path) -> None:
     measured = Measured.load(tmp_path / "s.flent.gz")
     assert [len(measured.streams(way)) for way in ("download", "upload")] == [1, 1]
     down = sum(v for v in measured.results["TCP download sum"] if v is not None) * 0.2 / 8
-    assert 1.3 <= down < 1.7, "MB of a file of 1.5, without the last bin, which is not whole"
+    # Up to 0.25 MB, a bin at 10 Mbit/s, lie in the last bin: it is not whole, so it is not plotted.
+    assert 1.2 <= down < 1.7, "MB of a file of 1.5, without the last bin"
     assert min(v for v in measured.results["Ping (ms) ICMP"] if v is not None) >= 20.0
     said = subprocess.run(
         [sys.executable, "-m", "flent", "-i", "s.flent.gz", "-f", "summary"],
