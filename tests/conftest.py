@@ -25,6 +25,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 
+# Tests in files whose names begin so send real packets or measure how soon something happens: other tests beside them
+# would take their time, and some look at the devices of the whole machine. `make test` runs them one at a time, all
+# others on every core.
+NAMES = "attack. clsact dashboard doctor interrupt live nat output prometheus ray real shell steer watch"
+REAL_TIME = tuple(f"test_{name}" for name in NAMES.split())
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith(REAL_TIME):
+            item.add_marker(pytest.mark.real_time)
+
 
 @pytest.fixture
 def quell(tmp_path: Path) -> Quell:

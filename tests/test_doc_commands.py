@@ -131,6 +131,7 @@ def test_readme_shows_two_tables() -> None:
     assert [command.split()[1] for command, _ in printed()] == ["household", "lte"]
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/tutorials").glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_shows_what_its_commands_print(page: Path) -> None:
     done = run([sys.executable, "tools/tutorials.py", "--check", page.stem], ROOT, timeout=600)

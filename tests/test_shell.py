@@ -72,7 +72,7 @@ def test_a_transfer_arrives_whole_behind_any_queue(quell: Quell, tmp_path: Path,
     (tmp_path / "file").write_bytes(data)
     fetch = python(tmp_path, "fetch.py", FETCH)
     done = quell(
-        "shell", "--rate", "20mbit", "--delay", "5ms", "--aqm", aqm, "--json", "run.json", "--server", SERVE,
+        "shell", "--rate", "20mbit/5mbit", "--delay", "5ms", "--aqm", aqm, "--json", "run.json", "--server", SERVE,
         "--", sys.executable, fetch, "QUELL_SERVER",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -172,6 +172,8 @@ def test_a_live_view_and_a_report_are_drawn(quell: Quell, tmp_path: Path) -> Non
         (["--rate", "5mbit", "--aqm", "codl"], "--aqm: unknown queue `codl`; did you mean `codel`?"),
         (["--rate", "5mbit", "--up-aqm", "codel target 5"], "--up-aqm: codel: target: the time"),
         (["--rate", "5mbit", "--up-rate", "fast"], '--up-rate: "fast" '),
+        (["--rate", "5mbit/1mbit", "--up-rate", "1mbit"], "--rate 5mbit/1mbit: not with --up-rate"),
+        (["--rate", "5mbit/fast"], '--up-rate: "fast" '),
         (["--rate", "5mbit", "--loss", "2"], '--loss: "2" is not a probability'),
         (["--delay", "5ms"], "there is no link; give --rate"),
         (["--trace", "no.trace"], "--trace: cannot read the trace no.trace"),

@@ -29,7 +29,8 @@ File = Annotated[
     ),
 ]
 Rate = Annotated[
-    str | None, typer.Option(metavar="RATE", help="Rate of the link, as in tc: 15mbit, 1.5gbit.", rich_help_panel=LINK)
+    str | None,
+    typer.Option(metavar="RATE", help="Rate of the link, as in tc: 15mbit, 1.5gbit, or DOWN/UP.", rich_help_panel=LINK),
 ]
 Rtt = Annotated[
     str | None, typer.Option(metavar="TIME", help="Base round trip of every flow: 20ms.", rich_help_panel=LINK)

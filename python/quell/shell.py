@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from quell import _core, complete, experiment, nat, notes
+from quell import _core, complete, experiment, nat, notes, shortcuts
 from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
@@ -54,7 +54,7 @@ def shell(
         typer.Argument(metavar="[--] COMMAND...", help="The command. Default: your shell.", show_default=False),
     ] = None,
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Rate, as in tc: 15mbit.", rich_help_panel=_DOWN)
+        str | None, typer.Option(metavar="RATE", help="Rate, as in tc: 15mbit, or DOWN/UP.", rich_help_panel=_DOWN)
     ] = None,
     trace: Annotated[
         str | None,
@@ -207,6 +207,10 @@ def _link(source: str | None, down: dict[str, str | None], up: dict[str, str | N
         if any(up.values()) or any(down.values()):
             raise InputError("there is no link; give --rate, as in --rate 15mbit, or --trace or --scenario")
         return experiment.load(seed=seed)
+    if down["rate"] is not None and "/" in down["rate"]:
+        if up["rate"] is not None:
+            raise InputError(f"--rate {down['rate']}: not with --up-rate; both say the rate of the way up")
+        down["rate"], up["rate"] = shortcuts.both_ways(down["rate"])
     of_link: Any = {**down, "up": up if any(value is not None for value in up.values()) else None}
     try:
         link = experiment.load(Scenario.from_keys(link=of_link), seed=seed)

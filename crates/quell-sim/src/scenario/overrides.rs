@@ -6,7 +6,7 @@ use quell_link::{Error, Queue};
 use quell_qdisc::SEC;
 
 use super::built_in;
-use super::keys::{self, KINDS, LONGEST};
+use super::keys::{self, KINDS, LONGEST, TableKeys};
 use super::traffic::Cc;
 use super::tree::{self, Node, Table};
 
@@ -15,7 +15,7 @@ use super::tree::{self, Node, Table};
 pub struct Overrides {
     /// The bottleneck's queue words.
     pub queue: Option<String>,
-    /// The bottleneck's rate.
+    /// The bottleneck's rate; `DOWN/UP` sets that of each direction.
     pub rate: Option<String>,
     /// Every flow's base round trip.
     pub rtt: Option<String>,
@@ -59,7 +59,9 @@ fn check(o: &Overrides) -> Result<(), Error> {
         text.as_deref()
             .map_or(Ok(()), |t| check(t).map(drop).map_err(|e| e.key(key)))
     };
-    checked("rate", &o.rate, &units::parse_rate)?;
+    for rate in o.rate.iter().flat_map(|text| text.splitn(2, '/')) {
+        units::parse_rate(rate).map_err(|e| e.key("rate"))?;
+    }
     checked("rtt", &o.rtt, &|t| field::time(t, 1000, LONGEST))?;
     checked("duration", &o.duration, &units::parse_time)?;
     checked("warmup", &o.warmup, &units::parse_time)?;
@@ -76,26 +78,40 @@ fn check(o: &Overrides) -> Result<(), Error> {
 
 fn bottleneck(o: &Overrides, file: &mut Table) -> Result<(), Error> {
     let cell = file.has("wifi");
-    let of_link = [("rate", &o.rate), ("trace", &o.trace)];
+    let (rate, up) = match o.rate.as_deref().map(|text| (text, text.split_once('/'))) {
+        Some((_, Some((down, up)))) => (Some(down), Some(up)),
+        whole => (whole.map(|(text, _)| text), None),
+    };
+    let of_link = [("rate", rate), ("trace", o.trace.as_deref())];
     if cell && let Some((key, _)) = of_link.iter().find(|k| k.1.is_some()) {
         return Err(Error::new("a cell's rates are its MCSs")
             .remedy("leave it out, or change mcs under [wifi] in a file of your own")
             .key(*key));
     }
-    let given = of_link.into_iter().chain([("queue", &o.queue)]);
-    let given: Vec<(&str, &String)> = given.filter_map(|(k, t)| Some((k, t.as_ref()?))).collect();
+    let given = of_link.into_iter().chain([("queue", o.queue.as_deref())]);
+    let given: Vec<(&str, &str)> = given.filter_map(|(k, t)| Some((k, t?))).collect();
     let name = if cell { "wifi" } else { "link" };
     if !given.is_empty()
         && let (Some(table), Some(keys)) = (file.table_mut(name), keys::keys_of(name))
     {
         for (key, text) in given {
-            keys::replaced(keys, key)
-                .iter()
-                .for_each(|k| table.remove(k));
-            table.set(key, text);
+            replace(table, keys, key, text);
+        }
+        if let Some(text) = up
+            && let Some(table) = table.table_mut("up")
+        {
+            replace(table, keys, "rate", text);
         }
     }
     Ok(())
+}
+
+/// Sets a key, without those whose place it takes.
+fn replace(table: &mut Table, keys: &TableKeys, key: &str, text: &str) {
+    keys::replaced(keys, key)
+        .iter()
+        .for_each(|k| table.remove(k));
+    table.set(key, text);
 }
 
 fn flows(o: &Overrides, file: &mut Table) -> Result<(), Error> {

@@ -451,10 +451,31 @@ fn overrides_replace_what_the_file_says() {
 }
 
 #[test]
+fn an_override_of_the_rate_can_set_both_directions() {
+    let o = with(|o| o.rate = Some("50mbit/10mbit".into()));
+    let rates = |s: &Scenario| (s.link.rate.clone(), s.up.as_ref().map(|up| up.rate.clone()));
+    let both = (Rate::Constant(50_000_000), Some(Rate::Constant(10_000_000)));
+    assert_eq!(rates(&Scenario::load(None, &o).unwrap()), both);
+    // What else a file says of the way up stays.
+    let text = format!("{RATE}[link.up]\nschedule = [[\"0s\", \"1mbit\"]]\nqueue = \"pie\"");
+    let s = Scenario::parse(&text, "x.toml", &o).unwrap();
+    assert_eq!(rates(&s), both);
+    assert_eq!(s.up.expect("up").queue, "pie");
+}
+
+#[test]
 fn bad_overrides_name_themselves_and_no_file() {
     type Case = (fn(&mut Overrides), &'static str);
-    let cases: [Case; 13] = [
+    let cases: [Case; 15] = [
         (|o| o.rate = Some("x".into()), "rate: \"x\" is not a rate"),
+        (
+            |o| o.rate = Some("9mbit/".into()),
+            "rate: \"\" is not a rate",
+        ),
+        (
+            |o| o.rate = Some("9mbit/1mbit/1mbit".into()),
+            "rate: \"1mbit/1mbit\" has an unknown unit",
+        ),
         (
             |o| o.rtt = Some("5".into()),
             "rtt: the time \"5\" has no unit",
