@@ -138,7 +138,7 @@ def test_flents_own_files_of_older_formats_are_read() -> None:
 
 
 def _packed(data: Any) -> bytes:
-    return gzip.compress(json.dumps(data).encode())
+    return gzip.compress(json.dumps(data).encode(), mtime=0)
 
 
 GOOD: dict[str, Any] = {"version": 4, "x_values": [0.2, 0.4], "results": {"TCP download sum": [1.0, None]}}
@@ -150,8 +150,8 @@ GOOD: dict[str, Any] = {"version": 4, "x_values": [0.2, 0.4], "results": {"TCP d
         (b"", "not a gzip file|end too early"),
         (b"plain", "not a gzip file"),
         (_packed(GOOD)[:-9], "end too early"),
-        (gzip.compress(b"{"), "not JSON"),
-        (gzip.compress(b"[" * 100_000), "not JSON"),
+        (gzip.compress(b"{", mtime=0), "not JSON"),
+        (gzip.compress(b"[" * 100_000, mtime=0), "not JSON"),
         (_packed([]), "a list inside"),
         (_packed(GOOD | {"version": 99}), "file format 99"),
         (_packed({"version": 4}), "no series"),
