@@ -16,12 +16,12 @@ export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 unexport VIRTUAL_ENV CONDA_PREFIX
 
 # The lines of these files decide whether the extension module is built again.
-RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/*)
+RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/* crates/quell-live/bpf/*.o)
 
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build wheel deb pgo extras quell-live attach bpf demo test msrv deny docs fuzz miri mutants attack \
+.PHONY: help build wheel deb pgo extras quell-live bpf demo test msrv deny docs fuzz miri mutants attack \
   bench bench-peers bench-live fidelity version address \
   clean
 
@@ -46,8 +46,6 @@ extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, 
 	  $(if $(EXTRAS),$(addprefix --extra ,$(subst $(comma), ,$(EXTRAS))),--all-extras)
 
 quell-live: $(BIN)/quell-live ## quell live without Python, one static file: .venv/bin/quell-live (Linux)
-
-attach: $(BIN)/quell-attach ## the same with the loader of `quell attach`, in .venv/bin/quell-attach; needs libelf's and zlib's headers
 
 # Each object depends on its source and this compiler alone, byte for byte.
 BPF := crates/quell-qdisc/bpf
@@ -140,11 +138,6 @@ clean: ## removes what was built here
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
 	$(BIN)/python -m compileall -q python/quell
 	@touch $@
-
-$(BIN)/quell-attach: $(RUST_SOURCES) $(wildcard crates/quell-live/bpf/*.o)
-	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_STRIP=symbols \
-	  cargo build --release --locked --quiet --package quell-live --bin quell-live --features attach --target-dir target/attach
-	mkdir -p $(BIN); cp target/attach/release/quell-live $@
 
 # musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.
 $(BIN)/quell-live: $(RUST_SOURCES)

@@ -7,49 +7,49 @@ ip link add va numtxqueues 1 type veth peer name vb
 ip link add vm numtxqueues 4 type veth peer name vn
 for device in va vb vm vn; do ip link set $device up; done
 
-step quell-attach attach va
-step quell-attach attach nope hush
-step quell-attach attach va hosh
-step quell-attach attach va hush --rate 0mbit
-step quell-attach attach va hush --rate 8mbit --dry-run
+step quell-live attach va
+step quell-live attach nope hush
+step quell-live attach va hosh
+step quell-live attach va hush --rate 0mbit
+step quell-live attach va hush --rate 8mbit --dry-run
 step tc qdisc show dev va
-step quell-attach attach va hush --rate 8mbit
+step quell-live attach va hush --rate 8mbit
 step tc qdisc show dev va
-step quell-attach attach va hush --rate 9mbit
-step quell-attach attach vb codel --limit 100
-step quell-attach detach va
+step quell-live attach va hush --rate 9mbit
+step quell-live attach vb codel --limit 100
+step quell-live detach va
 step tc qdisc show dev va
 step tc qdisc show dev vb
-step quell-attach detach va
-step quell-attach detach vb
+step quell-live detach va
+step quell-live detach vb
 
 tc qdisc replace dev va root handle 7: fq_codel limit 77 target 9ms
-step quell-attach attach va hush --rate 8mbit
-step quell-attach attach va hush --rate 8mbit --replace
-step quell-attach attach va fq_codel --rate 8mbit
+step quell-live attach va hush --rate 8mbit
+step quell-live attach va hush --rate 8mbit --replace
+step quell-live attach va fq_codel --rate 8mbit
 step tc qdisc show dev va
-step quell-attach detach va
+step quell-live detach va
 step tc qdisc show dev va
 tc qdisc replace dev va root handle 8: htb
-step quell-attach attach va hush --rate 8mbit --replace
+step quell-live attach va hush --rate 8mbit --replace
 tc qdisc del dev va root
 
-step quell-attach attach va hush --rate 8mbit
+step quell-live attach va hush --rate 8mbit
 tc qdisc replace dev va root handle 5: pfifo limit 9
-step quell-attach attach va
-step quell-attach detach va
+step quell-live attach va
+step quell-live detach va
 step tc qdisc show dev va
 tc qdisc del dev va root
 
 tc qdisc replace dev vm root handle 1: mq
-step quell-attach attach vm hush
-step quell-attach attach vm hush --replace
+step quell-live attach vm hush
+step quell-live attach vm hush --replace
 step tc qdisc show dev vm
-step quell-attach detach vm
+step quell-live detach vm
 step tc qdisc show dev vm
-step quell-attach attach vm hush --rate 8mbit --replace
+step quell-live attach vm hush --rate 8mbit --replace
 step tc qdisc show dev vm
 ip link del vm
-step quell-attach detach vm
+step quell-live detach vm
 ls /run/quell
 cat /proc/uptime

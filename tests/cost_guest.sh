@@ -18,7 +18,7 @@ generator sunk "count $count" "xmit_mode queue_xmit" "delay 0" "clone_skb 0" "pk
 one() { # QUEUE: sets `took`, instructions a packet
     case $1 in
     none) ;;
-    "quell "*) quell-attach attach sunk ${1#quell } --quiet ;;
+    "quell "*) quell-live attach sunk ${1#quell } --quiet ;;
     *) tc qdisc add dev sunk root handle 1: $1 ;;
     esac
     generator pgctrl start
@@ -26,7 +26,7 @@ one() { # QUEUE: sets `took`, instructions a packet
     took=$((took * 1000 / count))
     case $1 in
     none) ;;
-    "quell "*) quell-attach detach sunk --quiet ;;
+    "quell "*) quell-live detach sunk --quiet ;;
     *) tc qdisc del dev sunk root ;;
     esac
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -17,12 +18,41 @@ import pytest
 
 from conftest import ROOT
 
-QUELL_ATTACH = ROOT / ".venv" / "bin" / "quell-attach"
+QUELL_LIVE = ROOT / ".venv" / "bin" / "quell-live"
+"""The static program: what `make deb` packs."""
 _CACHE = ROOT / ".cache" / "kernel"
+_RELEASE = os.environ.get("QUELL_KERNEL", "")
+"""Which kernel in its place, as tools/kernel/fetch has it."""
 _MODULES = (
     "veth", "sch_netem", "sch_htb", "sch_fq_codel", "sch_codel", "sch_cake", "tcp_bbr",
     "sch_ingress", "cls_bpf", "cls_u32", "act_gact",
 )  # fmt: skip
+
+
+def steps(out: str) -> Callable[..., str]:
+    """What a script's steps printed: each call gives the next one's, whose command and words it checks."""
+    parts = [part.strip().partition("\n")[::2] for part in out.split("== ")[1:]]
+    lines = iter([(command, said.strip()) for command, said in parts])
+
+    def expect(command: str, *words: str, failed: bool = False) -> str:
+        found, said = next(lines)
+        assert found == command
+        assert all(word in said for word in words), f"{found}: {said}"
+        assert said.endswith("status 2") == failed, f"{found}: {said}"
+        return said
+
+    return expect
+
+
+def packaged(program: Path, files: dict[str, Path]) -> None:
+    """Attach a queue in the guest with a program as users get it, which needs these files."""
+    expect = steps(in_kernel(ROOT / "tests" / "packaged_guest.sh", str(program), files=files))
+    expect("quell attach va hush --rate 8mbit", "quell_hush in place of noqueue")
+    expect("tc qdisc show dev va", "qdisc quell_hush 9e00: root")
+    gauges = json.loads(expect("quell attach va"))
+    assert gauges["present"] and gauges["kind"] == "quell_hush"
+    expect("quell detach va", "the kernel's default is back")
+    expect("tc qdisc show dev va", "qdisc noqueue 0: root")
 
 
 @cache
@@ -34,6 +64,12 @@ def _guest() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+def _kernel() -> Path:
+    kernel = _CACHE / _RELEASE if _RELEASE else _guest().KERNEL
+    assert isinstance(kernel, Path)
+    return kernel
 
 
 def need(what: str, has: Callable[[], bool], *packages: str) -> None:
@@ -62,34 +98,37 @@ def _ready() -> Path | None:
     """Get all that the guest needs; the program that makes TCP flows."""
     need("qemu is", lambda: shutil.which("qemu-system-x86_64") is not None, "qemu-system-x86", "seabios")
     need("ip and tc are", lambda: None not in (shutil.which("ip"), shutil.which("tc")), "iproute2")
-    need("make, cc or pkg-config is", lambda: None not in map(shutil.which, ("make", "cc", "pkg-config")), "pkg-config")
-    headers = [Path("/usr/include", name) for name in ("gelf.h", "zlib.h")]
-    need("a header is", lambda: all(file.exists() for file in headers), "libelf-dev", "zlib1g-dev")
-    kernel = _guest().KERNEL
-    if not (kernel / "vmlinuz").exists():
-        done = subprocess.run([ROOT / "tools/kernel/fetch"], capture_output=True, text=True)
+    need("make or cc is", lambda: None not in map(shutil.which, ("make", "cc")), "make", "gcc", "libc6-dev")
+    if not (_kernel() / "vmlinuz").exists():
+        chosen = {"RELEASE": _RELEASE} if _RELEASE else {}
+        done = subprocess.run([ROOT / "tools/kernel/fetch"], env=os.environ | chosen, capture_output=True, text=True)
         if done.returncode:
             reason = f"no kernel: {(done.stderr.strip().splitlines() or ['tools/kernel/fetch failed'])[-1]}"
             pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    _make("make", "--silent", "attach")
+        if not (_kernel() / "vmlinuz").exists():
+            pytest.fail(f"Debian's archive has no kernel {_RELEASE}")
+    _make("make", "--silent", "quell-live")
     source, traffic = ROOT / "tools/kernel/traffic.c", _CACHE / "traffic"
     if not traffic.exists() or traffic.stat().st_mtime < source.stat().st_mtime:
         _make("cc", "-static", "-O2", "-o", traffic, source)
     return traffic
 
 
-def in_kernel(script: Path, *arguments: str, limit_s: float = 200, more: Callable[[], Path] | None = None) -> str:
-    """Run a shell script as root of the guest, with tc, ip, quell-attach and traffic; what it printed.
+def in_kernel(
+    script: Path, *arguments: str, limit_s: float = 200, more: Callable[[], Path] | None = None,
+    files: dict[str, Path] | None = None,
+) -> str:  # fmt: skip
+    """Run a shell script as root of the guest, with tc, ip, quell-live and traffic; what it printed.
 
-    `more` makes one more program of quell-attach, once that is built.
+    `more` makes one more program of quell-live, once that is built; `files` are others, by their path in the guest.
     """
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         pytest.skip("the guest's programs are this machine's, and it is x86-64 Linux")
     traffic = _ready()
-    programs = ["tc", "ip", str(QUELL_ATTACH), str(traffic), *([str(more())] if more else ())]
+    programs = ["tc", "ip", str(QUELL_LIVE), str(traffic), *([str(more())] if more else ())]
     status, out = _guest().run(
-        ["sh", "/script", *arguments], names=_MODULES, programs=programs,
-        files={"/script": script}, limit_s=limit_s,
+        ["sh", "/script", *arguments], kernel=_kernel().resolve(), names=_MODULES, programs=programs,
+        files={"/script": script} | (files or {}), limit_s=limit_s,
     )  # fmt: skip
     assert status == 0, out[-3000:]
     assert isinstance(out, str)

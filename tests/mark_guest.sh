@@ -26,7 +26,7 @@ marked() {
 }
 for queue in "$@"; do
     echo "measured $queue"
-    quell-attach attach rs $queue --rate 8mbit --quiet
+    quell-live attach rs $queue --rate 8mbit --quiet
     echo "filters $(tc filter show dev rs egress | grep -c 'quell')"
     before=$(marked)
     ip netns exec s /bin/traffic sink 5000 &
@@ -34,14 +34,14 @@ for queue in "$@"; do
     ip netns exec c /bin/traffic send 10.2.0.2 5000 cubic 2 4 2 >/tmp/flows &
     sender=$!
     sleep 2
-    echo "early $(quell-attach attach rs)"
+    echo "early $(quell-live attach rs)"
     wait $sender
     echo "flows $(cat /tmp/flows)"
     kill $sink
     wait $sink 2>/dev/null || true
     echo "ce $(($(marked) - before))"
-    echo "gauges $(quell-attach attach rs)"
-    quell-attach detach rs --quiet
+    echo "gauges $(quell-live attach rs)"
+    quell-live detach rs --quiet
     echo "left $(tc qdisc show dev rs | tr '\n' ';')"
 done
 
@@ -50,40 +50,40 @@ step() { # COMMAND...: prints it, what it says and its exit status
     echo "== $*"
     "$@" 2>&1 || echo "status $?"
 }
-step quell-attach attach rs hush noecn
+step quell-live attach rs hush noecn
 step tc qdisc show dev rs
-step quell-attach attach rs hush ecn
+step quell-live attach rs hush ecn
 step tc filter show dev rs egress
-step quell-attach attach rs fq_codel
+step quell-live attach rs fq_codel
 step tc filter show dev rs egress
-step quell-attach attach rs codel
+step quell-live attach rs codel
 step tc qdisc show dev rs
-step quell-attach attach rs fq_codel ecn
+step quell-live attach rs fq_codel ecn
 tc filter del dev rs egress
-step quell-attach attach rs fq_codel --limit 50
-step quell-attach attach rs fq_codel ecn
-step quell-attach attach rs codel ecn
+step quell-live attach rs fq_codel --limit 50
+step quell-live attach rs fq_codel ecn
+step quell-live attach rs codel ecn
 step tc filter show dev rs egress
-step quell-attach detach rs
+step quell-live detach rs
 step tc qdisc show dev rs
 tc qdisc add dev rs clsact
 tc filter add dev rs egress prio 7 protocol ip u32 match u32 0 0 action ok
-step quell-attach attach rs hush --rate 8mbit
+step quell-live attach rs hush --rate 8mbit
 step tc filter show dev rs egress
-step quell-attach detach rs
+step quell-live detach rs
 step tc filter show dev rs egress
 step tc qdisc show dev rs
 tc filter del dev rs egress
 tc filter add dev rs egress prio 1 protocol ip u32 match u32 0 0 action ok
-step quell-attach attach rs hush
-step quell-attach detach rs
+step quell-live attach rs hush
+step quell-live detach rs
 tc qdisc del dev rs clsact
 # Where clsact cannot be: an ingress discipline.
 tc qdisc add dev rs ingress
-step quell-attach attach rs hush ecn
+step quell-live attach rs hush ecn
 step tc qdisc show dev rs
-step quell-attach attach rs hush
-step quell-attach detach rs
+step quell-live attach rs hush
+step quell-live detach rs
 step tc qdisc show dev rs
 tc qdisc del dev rs ingress
 echo "== files"

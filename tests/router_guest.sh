@@ -33,7 +33,7 @@ measure() { # WORDS
     ip netns exec c ping -i 0.05 -c $((seconds * 20 - 20)) 10.2.0.2 >/tmp/ping &
     ping=$!
     sleep 3
-    quell-attach watch rs --every 10ms --duration $((seconds - 4))s --out /tmp/queues.csv --quiet
+    quell-live watch rs --every 10ms --duration $((seconds - 4))s --out /tmp/queues.csv --quiet
     wait $sender
     wait $ping || true
     kill $sink
@@ -50,10 +50,10 @@ measure() { # WORDS
 for queue in "$@"; do
     case $queue in
     "quell "*)
-        quell-attach attach rs ${queue#quell } --rate $rate --quiet
+        quell-live attach rs ${queue#quell } --rate $rate --quiet
         measure "$queue"
-        echo "gauges $(quell-attach attach rs)"
-        quell-attach detach rs --quiet
+        echo "gauges $(quell-live attach rs)"
+        quell-live detach rs --quiet
         ;;
     cake*)
         tc qdisc add dev rs root $queue bandwidth $rate

@@ -7,13 +7,14 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from conftest import ROOT
-from kernel_vm import QUELL_ATTACH, in_kernel, need
+from kernel_vm import QUELL_LIVE, in_kernel, need, packaged, steps
 
 HERE = Path(__file__).parent
 OBJECTS = ROOT / "crates" / "quell-live" / "bpf"
@@ -27,27 +28,12 @@ def test_the_objects_are_what_their_sources_compile_to(tmp_path: Path) -> None:
     assert made == {file.name: file.read_bytes() for file in OBJECTS.glob("*.o")}
 
 
-def _steps(out: str) -> Callable[..., str]:
-    """What a script's steps printed: each call gives the next one's, whose command and words it checks."""
-    steps = [part.strip().partition("\n")[::2] for part in out.split("== ")[1:]]
-    lines = iter([(command, said.strip()) for command, said in steps])
-
-    def expect(command: str, *words: str, failed: bool = False) -> str:
-        found, said = next(lines)
-        assert found == command
-        assert all(word in said for word in words), f"{found}: {said}"
-        assert said.endswith("status 2") == failed, f"{found}: {said}"
-        return said
-
-    return expect
-
-
 def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     out = in_kernel(HERE / "attach_guest.sh")
-    expect = _steps(out)
-    attach = "quell-attach attach va"
+    expect = steps(out)
+    attach = "quell-live attach va"
     expect(attach, "quell has attached nothing to it", failed=True)
-    expect("quell-attach attach nope hush", "nope: there is no such interface; there are lo,", failed=True)
+    expect("quell-live attach nope hush", "nope: there is no such interface; there are lo,", failed=True)
     expect(f"{attach} hosh", "did you mean `hush`?", failed=True)
     expect(f"{attach} hush --rate 0mbit", "--rate: ", failed=True)
     expect(f"{attach} hush --rate 8mbit --dry-run", "dry run, quell_hush in place of noqueue")
@@ -56,35 +42,46 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
     expect(f"{show} va", "qdisc quell_hush 9e00: root")
     expect(f"{attach} hush --rate 9mbit", "its knobs are changed")
-    expect("quell-attach attach vb codel --limit 100", "quell_codel in place of noqueue")
-    expect("quell-attach detach va", "the kernel's default is back")
+    expect("quell-live attach vb codel --limit 100", "quell_codel in place of noqueue")
+    expect("quell-live detach va", "the kernel's default is back")
     assert expect(f"{show} va") == nothing
     expect(f"{show} vb", "qdisc quell_codel ")
-    expect("quell-attach detach va", "quell has attached nothing to it", failed=True)
-    expect("quell-attach detach vb", "quell_codel is detached")
+    expect("quell-live detach va", "quell has attached nothing to it", failed=True)
+    expect("quell-live detach vb", "quell_codel is detached")
     # What somebody has chosen.
     expect(f"{attach} hush --rate 8mbit", "somebody has chosen it; --replace", failed=True)
     expect(f"{attach} hush --rate 8mbit --replace", "quell_hush in place of fq_codel 7:")
     expect(f"{attach} fq_codel --rate 8mbit", "quell_fq_codel in place of quell_hush")
     expect(f"{show} va", "qdisc quell_fq_codel ")
-    expect("quell-attach detach va", "fq_codel is back")
+    expect("quell-live detach va", "fq_codel is back")
     expect(f"{show} va", "qdisc fq_codel 7: root", "limit 77p", "target 9ms")
     expect(f"{attach} hush --rate 8mbit --replace", "quell could not put htb back later", failed=True)
     # Somebody else takes it away.
     expect(f"{attach} hush --rate 8mbit", "quell_hush in place of noqueue")
     expect(attach, "quell has attached nothing to it", failed=True)
-    expect("quell-attach detach va", "somebody else has replaced it; that stays")
+    expect("quell-live detach va", "somebody else has replaced it; that stays")
     expect(f"{show} va", "qdisc pfifo 5: root")
     # Several queues.
-    expect("quell-attach attach vm hush", "mq 1: at root: somebody has chosen it", failed=True)
-    expect("quell-attach attach vm hush --replace", "quell_hush in each of 4 queues in place of mq 1:")
+    expect("quell-live attach vm hush", "mq 1: at root: somebody has chosen it", failed=True)
+    expect("quell-live attach vm hush --replace", "quell_hush in each of 4 queues in place of mq 1:")
     assert expect(f"{show} vm").count("quell_hush") == 4
-    expect("quell-attach detach vm", "mq is back")
+    expect("quell-live detach vm", "mq is back")
     assert expect(f"{show} vm", "qdisc mq 1: root").count("fq_codel 0:") == 4
-    expect("quell-attach attach vm hush --rate 8mbit --replace", "quell_hush in place of mq 1:")
+    expect("quell-live attach vm hush --rate 8mbit --replace", "quell_hush in place of mq 1:")
     expect(f"{show} vm", "qdisc quell_hush 9e00: root")
-    end = expect("quell-attach detach vm", "is gone")
+    end = expect("quell-live detach vm", "is gone")
     assert ".json" not in end, "a state file is left"
+
+
+def test_the_program_of_the_debian_package_attaches_a_queue(tmp_path: Path) -> None:
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("dpkg-deb is missing: the Debian package can be built on Debian only")
+    subprocess.run(["make", "--silent", "quell-live"], cwd=ROOT, check=True)
+    subprocess.run([ROOT / "packaging/debian/build", QUELL_LIVE, tmp_path], cwd=ROOT, check=True)
+    (package,) = tmp_path.glob("quell-live_*.deb")
+    subprocess.run(["dpkg-deb", "--extract", package, tmp_path / "tree"], check=True)
+    program = Path("/usr/sbin/quell-live")
+    packaged(program, {str(program): tmp_path / "tree/usr/sbin/quell-live"})
 
 
 def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the_queue() -> None:
@@ -112,9 +109,9 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     drops = {name: json.loads(said["gauges"])["drops"] for name, said in found.items()}
     assert drops["fq_codel"] == 0 and drops["hush"] < 0.75 * drops["hush noecn"], drops
 
-    expect = _steps(out)
-    attach, show, filters = "quell-attach attach rs", "tc qdisc show dev rs", "tc filter show dev rs egress"
-    detach = "quell-attach detach rs"
+    expect = steps(out)
+    attach, show, filters = "quell-live attach rs", "tc qdisc show dev rs", "tc filter show dev rs egress"
+    detach = "quell-live detach rs"
     expect(f"{attach} hush noecn", "quell_hush in place of noqueue")
     assert "clsact" not in expect(show)
     expect(f"{attach} hush ecn", "quell_hush in place of quell_hush")
@@ -149,8 +146,8 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
 
 
 def _spoil(folder: Path) -> Path:
-    """Make a copy of quell-attach in which fq_codel's enqueue begins with a return."""
-    program, good = QUELL_ATTACH.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()
+    """Make a copy of quell-live in which fq_codel's enqueue begins with a return."""
+    program, good = QUELL_LIVE.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()
     assert program.count(good) == 1
     # struct Elf64_Ehdr: where the headers of sections are, how many, which is of their names; struct Elf64_Shdr.
     headers, count, names = *struct.unpack_from("<Q", good, 40), *struct.unpack_from("<HH", good, 60)
@@ -165,9 +162,9 @@ def _spoil(folder: Path) -> Path:
 
 def test_what_is_refused_or_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     out = in_kernel(HERE / "refused_guest.sh", more=lambda: _spoil(tmp_path))
-    expect = _steps(out)
+    expect = steps(out)
     nothing = "qdisc noqueue 0: root refcnt 2"
-    attach, detach = "quell-attach attach va hush --rate 8mbit", "quell-attach detach va"
+    attach, detach = "quell-live attach va hush --rate 8mbit", "quell-live detach va"
     words = ("the kernel refuses the discipline: ", "unreachable", "quell live --aqm hush works there", "fq_codel")
     said = expect("spoilt attach va fq_codel --rate 8mbit", *words, failed=True)
     assert len(said.splitlines()) == 2, said

@@ -72,7 +72,7 @@ def test_what_a_killed_steer_left_is_named(space: Space) -> None:
 
 def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
     found = findings(space)
-    for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops", "BPF rights", "quell-attach"):
+    for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops", "BPF rights"):
         assert found[check]["state"] in ("ok", "warn"), check
     btf = "ok" if Path("/sys/kernel/btf/vmlinux").exists() else "warn"
     assert found["BTF"]["state"] == btf

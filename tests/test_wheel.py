@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, run
+from kernel_vm import packaged
 
 
 @dataclass
@@ -131,6 +132,26 @@ def test_a_command_works_from_the_wheel(installed: Place, command: list[str], sa
     done = installed("quell", *command)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
+
+
+def test_a_queue_is_attached_to_an_interface_from_the_wheel(installed: Place) -> None:
+    # The guest gets the files that the command reads here.
+    code = """
+import sys
+from quell.__main__ import main
+sys.argv = ["quell", "attach", "lo", "hush", "--dry-run"]
+try:
+    main()
+except SystemExit as done:
+    assert not done.code
+print(*{getattr(module, "__file__", None) or "" for module in sys.modules.values()}, sep="\\n")
+"""
+    done = installed("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    program, python = installed.venv / "bin/quell", installed.venv / "bin/python"
+    files = [Path(file) for file in done.stdout.splitlines() if file]
+    assert any(file.name == "_core.abi3.so" and installed.venv in file.parents for file in files), files
+    packaged(program, {str(file): file for file in (*files, program, python, installed.venv / "pyvenv.cfg")})
 
 
 def test_curves_of_the_trainings_are_in_the_wheel(installed: Place) -> None:

@@ -55,7 +55,7 @@ def doctor(
     if sys.platform.startswith("linux"):
         found += [*_capabilities(), _nfqueue(), *map(_rule, ("iptables", "ip6tables")), _xdp(), _tun(), *_leftovers()]
         found += _interface(dev) if dev is not None else []
-        found += [*kernel.queues(dev), *kernel.bpf(), _loading(), kernel.loader(), *kernel.attached(dev)]
+        found += [*kernel.queues(dev), *kernel.bpf(), _loading(), *kernel.attached(dev)]
     targets.write_json([asdict(f) for f in found])
     if not targets.quiet:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))

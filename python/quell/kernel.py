@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -128,16 +127,6 @@ def _disciplines(btf: bool) -> Finding:
     if has:
         return Finding(check, "ok", "queue disciplines in BPF can be loaded")
     return Finding(check, "warn", f"queue disciplines in BPF need {needs}; quell attach needs them")
-
-
-def loader() -> Finding:
-    """Say whether the program is there that loads queues into the kernel."""
-    beside = Path(sys.executable).parent / "quell-attach"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("quell-attach")
-    if found is None:
-        remedy = "make attach in a checkout of quell builds it: docs/kernel.md"
-        return Finding("quell-attach", "warn", "the loader of quell attach is not there", remedy)
-    return Finding("quell-attach", "ok", f"{found} loads queues into the kernel")
 
 
 def attached(dev: str | None) -> list[Finding]:

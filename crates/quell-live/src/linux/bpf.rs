@@ -1,5 +1,5 @@
-//! Programs for the kernel's BPF machine: put together here, loaded by the system call bpf(2), no compiler and no library (RFC 9669 has
-//! the instructions).
+//! Programs for the kernel's BPF machine: put together here or compiled before, loaded by the system call bpf(2), no compiler and no library
+//! (RFC 9669 has the instructions).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,8 +16,18 @@ const MAP_UPDATE: c_int = 2;
 const PROG_LOAD: c_int = 5;
 const MAP_BY_ID: c_int = 14;
 const INFO_BY_FD: c_int = 15;
+const TYPES_LOAD: c_int = 18;
+const MAP_FREEZE: c_int = 22;
 const LINK_CREATE: c_int = 28;
-const ARRAY: u32 = 2;
+/// A kind of maps: entries are known by their place.
+pub const ARRAY: u32 = 2;
+const STRUCT_OPS: u32 = 26;
+/// BPF_STRUCT_OPS, a place of attachment.
+const REGISTER: u32 = 44;
+/// BPF_F_RDONLY_PROG.
+const CONSTANT: u32 = 1 << 7;
+/// BPF_F_LINK.
+const BY_LINK: u32 = 1 << 13;
 /// BPF_F_MMAPABLE.
 const MAPPED: u32 = 1 << 10;
 /// Bytes for the verifier's log.
@@ -26,6 +36,8 @@ const LOG: usize = 64 << 10;
 const LINES: usize = 3;
 /// Neither helper that quell calls needs a program under the GPL.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0";
+/// Functions of the kernel that disciplines call do: their sources are under the MIT licence or the GPL.
+const DUAL: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// Memory that is mapped.
 pub struct Map {
@@ -115,50 +127,176 @@ pub fn table(kind: u32, entries: u32) -> io::Result<OwnedFd> {
 
 /// Sets an entry of a [`table`].
 pub fn enter(table: &OwnedFd, key: u32, value: u32) -> io::Result<()> {
-    let ([k0, k1], [v0, v1]) = (halves(&raw const key), halves(&raw const value));
-    bpf(
-        MAP_UPDATE,
-        &[table.as_raw_fd() as u32, 0, k0, k1, v0, v1, 0, 0],
-    )
-    .map(drop)
+    update(table, key, &value.to_ne_bytes())
+}
+
+/// Sets an entry of a map to these bytes, as many as its values have.
+pub fn update(map: &OwnedFd, key: u32, value: &[u8]) -> io::Result<()> {
+    let ([k0, k1], [v0, v1]) = (halves(&raw const key), halves(value.as_ptr()));
+    bpf(MAP_UPDATE, &[number(map), 0, k0, k1, v0, v1, 0, 0]).map(drop)
+}
+
+/// A descriptor, as the kernel takes it.
+pub fn number(fd: &OwnedFd) -> u32 {
+    fd.as_raw_fd() as u32
+}
+
+/// Types of an object (BTF). An error comes with what the kernel says about them.
+pub fn types(bytes: &[u8]) -> Result<OwnedFd, (io::Error, String)> {
+    let [t0, t1] = halves(bytes.as_ptr());
+    logged(|level, size, [b0, b1]| {
+        let length = bytes.len() as u32;
+        opened(TYPES_LOAD, &[t0, t1, b0, b1, length, size, level])
+    })
+}
+
+/// A map from places to values of so many bytes, whose keys and values are these types.
+pub fn array(
+    name: &str,
+    bytes: u32,
+    entries: u32,
+    flags: u32,
+    types: Option<(&OwnedFd, u32, u32)>,
+) -> io::Result<OwnedFd> {
+    let [n0, n1, n2, n3] = called(name);
+    let (types, key, value) = types.map_or((0, 0, 0), |(fd, key, value)| (number(fd), key, value));
+    let words = [
+        ARRAY, 4, bytes, entries, flags, 0, 0, n0, n1, n2, n3, 0, types, key, value,
+    ];
+    opened(MAP_CREATE, &words)
+}
+
+/// A map with these bytes, which nobody can change.
+pub fn constants(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let map = array("constants", bytes.len() as u32, 1, CONSTANT, None)?;
+    update(&map, 0, bytes)?;
+    bpf(MAP_FREEZE, &[number(&map)])?;
+    Ok(map)
+}
+
+/// A map whose only value, of a type of the kernel and so many bytes, is a struct of programs that [`register`] makes known to the kernel.
+/// It wants the object's types, of which it uses none.
+pub fn struct_ops(name: &str, types: &OwnedFd, value: u32, bytes: u32) -> io::Result<OwnedFd> {
+    let [n0, n1, n2, n3] = called(name);
+    let types = number(types);
+    let words = [
+        STRUCT_OPS, 4, bytes, 1, BY_LINK, 0, 0, n0, n1, n2, n3, 0, types, 0, 0, value,
+    ];
+    opened(MAP_CREATE, &words)
+}
+
+/// Makes a map of [`struct_ops`] known to the kernel, as long as the result lives.
+pub fn register(map: &OwnedFd) -> io::Result<OwnedFd> {
+    opened(LINK_CREATE, &[number(map), 0, REGISTER, 0])
+}
+
+/// The first 15 bytes of a name, as tools show it.
+fn called(name: &str) -> [u32; 4] {
+    let mut bytes = [0; 16];
+    let shown = name.len().min(15);
+    bytes[..shown].copy_from_slice(&name.as_bytes()[..shown]);
+    let word = |i: usize| {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|more| bytes[4 * i + more]);
+        u32::from_ne_bytes([a, b, c, d])
+    };
+    [0, 1, 2, 3].map(word)
 }
 
 /// Attaches a program to an interface; it stays as long as the result.
 pub fn link(program: &OwnedFd, index: u32, place: u32, flags: u32) -> io::Result<OwnedFd> {
-    opened(
-        LINK_CREATE,
-        &[program.as_raw_fd() as u32, index, place, flags],
-    )
+    opened(LINK_CREATE, &[number(program), index, place, flags])
+}
+
+/// A program that is to be loaded.
+#[derive(Clone, Copy)]
+pub struct Load<'a> {
+    /// As tools show it.
+    pub name: &'a str,
+    /// Its kind.
+    pub kind: u32,
+    /// Its instructions.
+    pub code: &'a [u64],
+    /// Where it is attached: of a struct of the kernel, which member it is.
+    pub place: u32,
+    /// The number of the kernel's type that it is a part of.
+    pub target: u32,
+    /// The types that the rest refers to; without them it is one of quell's small programs, which call nothing that needs the GPL.
+    pub types: Option<&'a OwnedFd>,
+    /// Its functions: the first instruction, and the type.
+    pub functions: &'a [[u32; 2]],
+    /// Where it reads the kernel's structs, for the kernel to say at which offset (struct bpf_core_relo).
+    pub accesses: &'a [[u32; 4]],
 }
 
 /// Has the kernel check a program of this kind and take it.
-pub fn load(kind: u32, program: &[u64]) -> io::Result<OwnedFd> {
-    load_with(kind, program, None)
-}
-
-fn load_with(kind: u32, program: &[u64], log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
-    let ([p0, p1], [l0, l1]) = (halves(program.as_ptr()), halves(LICENSE.as_ptr()));
-    let (level, size, [b0, b1]) = match log {
-        None => (0, 0, [0, 0]),
-        Some(log) => (1, log.len() as u32, halves(log.as_mut_ptr().cast_const())),
-    };
-    let count = program.len() as u32;
-    let mut words = [0; 16];
-    words[..10].copy_from_slice(&[kind, count, p0, p1, l0, l1, level, size, b0, b1]);
-    // As bpftool shows it.
-    words[12] = u32::from_ne_bytes(*b"quel");
-    words[13] = u32::from_ne_bytes(*b"l\0\0\0");
-    opened(PROG_LOAD, &words)
+pub fn load(kind: u32, code: &[u64]) -> io::Result<OwnedFd> {
+    load_quietly(&small(kind, code), 0, 0, [0, 0])
 }
 
 /// As [`load`], with the reason in words where the kernel refuses it.
 ///
 /// # Errors
 /// If a right is missing, the kernel has no such programs, or its verifier refuses this one: with what it says.
-pub fn load_explained(kind: u32, program: &[u64]) -> Result<OwnedFd, Error> {
-    let mut log = vec![0; LOG];
-    let loaded = load_with(kind, program, Some(&mut log));
-    loaded.map_err(|error| refused(&error, &last_lines(&log)))
+pub fn load_explained(kind: u32, code: &[u64]) -> Result<OwnedFd, Error> {
+    load_with_log(&small(kind, code)).map_err(|(error, log)| refused(&error, &log))
+}
+
+fn small(kind: u32, code: &[u64]) -> Load<'_> {
+    Load {
+        name: "quell",
+        kind,
+        code,
+        place: 0,
+        target: 0,
+        types: None,
+        functions: &[],
+        accesses: &[],
+    }
+}
+
+/// Has the kernel check a program and take it. An error comes with the last lines of the verifier's log.
+pub fn load_with_log(load: &Load<'_>) -> Result<OwnedFd, (io::Error, String)> {
+    logged(|level, size, log| load_quietly(load, level, size, log))
+}
+
+/// Does something that the kernel may refuse; then again with room for a log, which takes longer.
+fn logged(
+    what: impl Fn(u32, u32, [u32; 2]) -> io::Result<OwnedFd>,
+) -> Result<OwnedFd, (io::Error, String)> {
+    what(0, 0, [0, 0]).or_else(|error| {
+        let mut log = vec![0; LOG];
+        let again = what(1, LOG as u32, halves(log.as_mut_ptr().cast_const()));
+        // The first error counts: of a log that is too long the kernel complains, too.
+        again.map_err(|_| (error, last_lines(&log)))
+    })
+}
+
+fn load_quietly(load: &Load<'_>, level: u32, size: u32, log: [u32; 2]) -> io::Result<OwnedFd> {
+    let license = match load.types {
+        None => LICENSE,
+        Some(_) => DUAL,
+    };
+    let mut words = [0; 35];
+    words[0] = load.kind;
+    words[1] = load.code.len() as u32;
+    words[2..4].copy_from_slice(&halves(load.code.as_ptr()));
+    words[4..6].copy_from_slice(&halves(license.as_ptr()));
+    words[6..8].copy_from_slice(&[level, size]);
+    words[8..10].copy_from_slice(&log);
+    words[12..16].copy_from_slice(&called(load.name));
+    words[17] = load.place;
+    let Some(types) = load.types else {
+        // Older kernels refuse what they do not know, unless it is 0.
+        return opened(PROG_LOAD, &words[..18]);
+    };
+    words[18..20].copy_from_slice(&[number(types), size_of::<[u32; 2]>() as u32]);
+    words[20..22].copy_from_slice(&halves(load.functions.as_ptr()));
+    words[22] = load.functions.len() as u32;
+    words[27] = load.target;
+    words[29] = load.accesses.len() as u32;
+    words[32..34].copy_from_slice(&halves(load.accesses.as_ptr()));
+    words[34] = size_of::<[u32; 4]>() as u32;
+    opened(PROG_LOAD, &words)
 }
 
 /// Why BPF cannot be used, in one line; `log`: what the verifier says.
@@ -189,13 +327,13 @@ pub fn last_lines(log: &[u8]) -> String {
     told[told.len().saturating_sub(LINES)..].join(" / ")
 }
 
-/// The number by which the kernel knows a program: unlike its descriptor, it is the same for all.
-pub fn id(program: &OwnedFd) -> io::Result<u32> {
-    // struct bpf_prog_info begins with the program's kind and its number.
+/// The number by which the kernel knows a program or a map: unlike its descriptor, it is the same for all.
+pub fn id(of: &OwnedFd) -> io::Result<u32> {
+    // struct bpf_prog_info and bpf_map_info begin with the kind and the number.
     let mut info = [0u32; 2];
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());
     let size = size_of_val(&info) as u32;
-    bpf(INFO_BY_FD, &[program.as_raw_fd() as u32, size, i0, i1])?;
+    bpf(INFO_BY_FD, &[number(of), size, i0, i1])?;
     // SAFETY: the kernel has written it behind the compiler's back.
     Ok(unsafe { (&raw const info[1]).read_volatile() })
 }

@@ -8,14 +8,14 @@ pub struct Discipline {
     /// Its name.
     pub name: &'static str,
     /// Its object.
-    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
     pub object: &'static [u8],
     /// Whether it marks packets unless told otherwise, as the discipline of this name in queue words; none: it cannot, since the program
     /// at clsact finds out by flow queues whom a mark is for.
     ecn: Option<bool>,
 }
 
-const DISCIPLINES: [Discipline; 5] = [
+/// All that there are.
+pub const DISCIPLINES: [Discipline; 5] = [
     Discipline {
         name: "codel",
         object: include_bytes!("../../../bpf/codel.bpf.o"),
@@ -83,7 +83,6 @@ impl Chosen {
     }
 
     /// Whether packets are to be marked.
-    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
     pub fn marks(&self) -> bool {
         self.said.or(self.discipline.ecn) == Some(true)
     }

@@ -3,8 +3,9 @@
 //! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long as a queue of it is in use: nothing
 //! is pinned, no process stays, and `tc qdisc del` takes all of it away, too.
 
+mod btf;
 mod chosen;
-#[cfg(feature = "attach")]
+mod linked;
 mod object;
 mod page;
 mod plan;
@@ -17,15 +18,13 @@ use quell_link::Error;
 use quell_link::units::parse_rate;
 
 use super::live::{need, tell};
-#[cfg(feature = "attach")]
-use super::steer::change::Changer;
-use super::steer::change::Found;
-#[cfg(feature = "attach")]
+use super::steer::change::{Changer, Found};
 use super::steer::clsact::Hook;
 use super::steer::place;
 use super::watch::dump::Dump;
 use super::{host, state::StateFile};
 use chosen::Chosen;
+use object::Registered;
 use page::{Knobs, Page};
 use plan::Plan;
 use saved::{ATTACH, Saved};
@@ -111,30 +110,19 @@ pub fn run(options: &Options) -> Result<(), Error> {
         options.say(&format!("{dev}: dry run, {}", plan.describe(name)));
         return Ok(());
     };
-    support::check()?;
-    #[cfg(feature = "attach")]
-    {
-        let hooks = left.map_or_else(Vec::new, |left| left.hooks);
-        attach(options, &chosen, &plan, &knobs, &rows, hooks, &file)
-    }
-    #[cfg(not(feature = "attach"))]
-    {
-        let _ = file;
-        Err(
-            Error::new("this quell was built without the loader of BPF objects").remedy(
-                "make attach in a checkout of quell builds .venv/bin/quell-attach, which has it",
-            ),
-        )
-    }
+    let kernel = support::check()?;
+    // Its registration ends with it: then the discipline is there for this device alone.
+    let object = Registered::new(&kernel, &chosen.discipline, plan.slots(), &knobs)?;
+    let hooks = left.map_or_else(Vec::new, |left| left.hooks);
+    attach(options, &object, &chosen, &plan, &rows, hooks, &file)
 }
 
 /// Carries a plan out. `hooks`: filters of ours that are there by now.
-#[cfg(feature = "attach")]
 fn attach(
     options: &Options,
+    object: &Registered,
     chosen: &Chosen,
     plan: &Plan,
-    knobs: &Knobs,
     rows: &[Found],
     hooks: Vec<Hook>,
     file: &StateFile,
@@ -142,15 +130,13 @@ fn attach(
     let name = chosen.discipline.name;
     let dev = options.dev.as_str();
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
-    // Its registration ends with it: then the discipline is there for this device alone.
-    let object = object::Registered::new(name, chosen.discipline.object, plan.slots(), knobs)?;
     let mut saved = Saved::new(name, object.page, plan, hooks);
     file.write(&saved)?;
     let mut changer = Changer::new().map_err(no)?;
     let mut work = || {
         let old = saved.hooks.clone();
         if chosen.marks() {
-            match mark(&object, &mut saved, rows, file, &mut changer) {
+            match mark(object, &mut saved, rows, file, &mut changer) {
                 Ok(None) => {}
                 Ok(Some(note)) => options.say(&format!("{dev}: {note}")),
                 Err(error) if chosen.said.is_none() => {
@@ -179,24 +165,23 @@ fn attach(
 }
 
 /// Attaches the program that marks packets to clsact, and has the discipline's laws mark; what the user should know.
-#[cfg(feature = "attach")]
 fn mark(
-    object: &object::Registered,
+    object: &Registered,
     saved: &mut Saved,
     rows: &[Found],
     file: &StateFile,
     changer: &mut Changer,
 ) -> Result<Option<&'static str>, Error> {
     let no = |e: std::io::Error| Error::new(format!("BPF: {}", host::reason(&e)));
-    let program = object.mark()?;
-    let id = super::bpf::id(&program).map_err(no)?;
+    let program = object.mark();
+    let id = super::bpf::id(program).map_err(no)?;
     let mut dump = Dump::new().map_err(no)?;
     let mut hook = Hook::plan(&mut dump, rows, saved.device, id)?;
     saved.hooks.iter().for_each(|old| hook.continues(Some(old)));
     let page = Page::open(saved.page)?;
     saved.hooks.push(hook);
     file.write(saved)?;
-    if let Err(error) = hook.attach(changer, &program) {
+    if let Err(error) = hook.attach(changer, program) {
         saved.hooks.pop();
         hook.remove(&mut dump, changer)?;
         return Err(error);

@@ -1,15 +1,19 @@
-//! Loading of a compiled discipline, by libbpf.
+//! Loading of a compiled discipline: its types, maps and programs, then its registration as a discipline of the kernel (struct_ops).
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, set_print};
 use quell_link::Error;
 
-use super::super::{bpf, host};
+use super::super::bpf::{self, Load};
+use super::super::host;
+use super::btf::{ARRAY, Btf, FUNC, PTR, SECTION, STRUCT};
+use super::chosen::Discipline;
+use super::linked::{MAPS, Object, Outside};
 use super::page::Knobs;
-use super::support::INSTEAD;
+use super::support::{INSTEAD, TYPES, VALUE};
 
 /// Maps with an entry for each queue.
 const PER_QUEUE: [&str; 3] = ["page", "queues", "slots"];
@@ -23,115 +27,245 @@ const SLOTS: u32 = 16;
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The line before a verifier's log in what libbpf says.
-const LOG_BEGINS: &str = "-- BEGIN PROG LOAD LOG --";
+/// What the kernel calls a discipline's struct.
+const DISCIPLINE: &str = "Qdisc_ops";
+/// The section of the object with it.
+const REGISTERED: &str = ".struct_ops.link";
 
-/// What libbpf said.
-static SAID: Mutex<String> = Mutex::new(String::new());
+// linux/bpf.h: kinds of programs, places of attachment.
+const SCHED_CLS: u32 = 3;
+const STRUCT_OPS: u32 = 27;
+const TCX_EGRESS: u32 = 47;
 
 /// A discipline that the kernel knows, as long as this lives. Queues that use it by then stay.
 pub struct Registered {
     /// The number of the map with knobs and gauges.
     pub page: u32,
-    _link: Link,
-    object: Object,
+    _link: OwnedFd,
+    mark: OwnedFd,
+}
+
+/// Why a discipline is not loaded.
+enum Refused {
+    /// It or the kernel has something that is not known here.
+    Unknown(String),
+    /// The kernel says so, and its verifier explains it.
+    Kernel(io::Error, String),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Kernel(error, String::new())
+    }
+}
+
+fn unknown(what: &str) -> Refused {
+    Refused::Unknown(what.to_owned())
 }
 
 impl Registered {
-    /// Loads a discipline with memory for so many queues, sets their knobs, and registers it as `quell_NAME`.
+    /// Loads a discipline with memory for so many queues into the kernel of these types, sets their knobs, and registers it as
+    /// `quell_NAME`.
     ///
     /// # Errors
     /// If a right is missing or the kernel refuses it: with what its verifier says.
-    pub fn new(name: &str, bytes: &[u8], slots: u32, knobs: &Knobs) -> Result<Self, Error> {
-        if let Ok(mut said) = SAID.lock() {
-            said.clear();
-        }
-        let before = set_print(Some((PrintLevel::Warn, |_, text| {
-            if let Ok(mut said) = SAID.lock() {
-                said.push_str(&text);
-            }
-        })));
-        let done = Self::load(name, bytes, slots, knobs);
-        set_print(before);
-        done.map_err(|error| refused(&error))
+    pub fn new(
+        kernel: &Btf,
+        discipline: &Discipline,
+        slots: u32,
+        knobs: &Knobs,
+    ) -> Result<Self, Error> {
+        Self::load(kernel, discipline, slots, knobs).map_err(explained)
     }
 
     /// The program for clsact, which marks packets.
-    ///
-    /// # Errors
-    /// If the object has none, or the process too many files open.
-    pub fn mark(&self) -> Result<OwnedFd, Error> {
-        let mut programs = self.object.progs();
-        let program = programs.find(|program| program.name() == MARK);
-        let missing = || std::io::Error::from(std::io::ErrorKind::InvalidData);
-        let fd = program.ok_or_else(missing);
-        fd.and_then(|program| program.as_fd().try_clone_to_owned())
-            .map_err(|e| Error::new(format!("BPF: {}", host::reason(&e))))
+    pub fn mark(&self) -> &OwnedFd {
+        &self.mark
     }
 
-    fn load(name: &str, bytes: &[u8], slots: u32, knobs: &Knobs) -> libbpf_rs::Result<Self> {
-        let mut open = ObjectBuilder::default().open_memory(bytes)?;
-        for mut map in open.maps_mut() {
-            let entries = map.max_entries();
-            match &*map.name().to_string_lossy() {
-                map_name if PER_QUEUE.contains(&map_name) => map.set_max_entries(slots)?,
-                BUFFERS => map.set_max_entries(entries / SLOTS * slots)?,
-                _ => {}
-            }
+    fn load(
+        kernel: &Btf,
+        discipline: &Discipline,
+        slots: u32,
+        knobs: &Knobs,
+    ) -> Result<Self, Refused> {
+        let object = Object::new(discipline.object).ok_or_else(|| unknown("the object"))?;
+        let find = |name: &str| Some((name.to_owned(), kernel.find(FUNC, name)?));
+        let loader = Loader {
+            types: bpf::types(&object.types.bytes)
+                .map_err(|(error, log)| Refused::Kernel(error, log))?,
+            maps: HashMap::new(),
+            functions: object.undefined().filter_map(find).collect(),
+            object,
+            kernel,
+        };
+        loader.registered(discipline.name, slots, knobs)
+    }
+}
+
+/// What is loaded by now.
+struct Loader<'a> {
+    object: Object<'a>,
+    /// The object's types, in the kernel.
+    types: OwnedFd,
+    kernel: &'a Btf,
+    /// The numbers of the kernel's functions that the object calls.
+    functions: HashMap<String, u32>,
+    maps: HashMap<String, OwnedFd>,
+}
+
+impl Loader<'_> {
+    fn registered(mut self, name: &str, slots: u32, knobs: &Knobs) -> Result<Registered, Refused> {
+        self.make_maps(slots)?;
+        let page = self.maps.get("page").ok_or_else(|| unknown("page"))?;
+        for slot in 0..slots {
+            bpf::update(page, slot, &knobs.bytes())?;
         }
-        let mut object = open.load()?;
-        let mut page = 0;
-        for map in object.maps().filter(|map| map.name() == "page") {
-            for slot in 0..slots {
-                map.update(&slot.to_ne_bytes(), &knobs.bytes(), MapFlags::ANY)?;
-            }
-            page = map.info()?.info.id;
-        }
+        let page = bpf::id(page)?;
+        let map = self.discipline(name)?;
+        let mark = self.program(MARK, SCHED_CLS, TCX_EGRESS, 0)?;
         let mut tried = 0;
         let link = loop {
-            let mut maps = object.maps_mut();
-            let Some(mut ops) = maps.find(|map| map.name() == name) else {
-                return Err(std::io::Error::from(std::io::ErrorKind::InvalidData).into());
-            };
-            match ops.attach_struct_ops() {
-                Err(e) if e.kind() == libbpf_rs::ErrorKind::AlreadyExists && tried < TRIES => {
+            match bpf::register(&map) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tried < TRIES => {
                     tried += 1;
                     std::thread::sleep(PAUSE);
                 }
-                attached => break attached?,
+                link => break link?,
             }
         };
-        Ok(Self {
+        Ok(Registered {
             page,
             _link: link,
-            object,
+            mark,
         })
     }
+
+    /// Makes the maps that the object declares: each is a variable of a struct whose members' types say what it is.
+    fn make_maps(&mut self, slots: u32) -> Result<(), Refused> {
+        let types = &self.object.types;
+        let no = || unknown(MAPS);
+        let section = types.find(SECTION, MAPS).and_then(|id| types.get(id));
+        for variable in types.members(section.ok_or_else(no)?) {
+            let variable = types.get(variable.id).ok_or_else(no)?;
+            let name = types.name(variable).ok_or_else(no)?;
+            let declared = types.get(variable.size).ok_or_else(no)?;
+            let members = types.members(declared);
+            let id = |name| members.iter().find(|m| m.name == name).map(|m| m.id);
+            let number = |name| id(name).and_then(|id| types.number(id)).ok_or_else(no);
+            let pointed = |name| {
+                let pointer = types.get(id(name)?).filter(|found| found.kind == PTR)?;
+                Some(pointer.size)
+            };
+            let (key, value) = (pointed("key").ok_or_else(no)?, pointed("value"));
+            let value = value.ok_or_else(no)?;
+            let entries = number("max_entries")?;
+            let entries = match name {
+                _ if PER_QUEUE.contains(&name) => slots,
+                BUFFERS => entries / SLOTS * slots,
+                _ => entries,
+            };
+            let is_array = number("type")? == bpf::ARRAY;
+            let value_type = types.get(value).filter(|of| of.kind == STRUCT && is_array);
+            let size = value_type.ok_or_else(no)?.size;
+            let types = Some((&self.types, key, value));
+            let map = bpf::array(name, size, entries, number("map_flags")?, types)?;
+            self.maps.insert(name.to_owned(), map);
+        }
+        for name in self.object.constants() {
+            let bytes = self.object.section(&name).ok_or_else(|| unknown(&name))?;
+            self.maps.insert(name, bpf::constants(bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Loads the discipline's programs, and makes the map whose value is the kernel's struct of them.
+    fn discipline(&self, name: &str) -> Result<OwnedFd, Refused> {
+        let no = || unknown(REGISTERED);
+        let (types, kernel) = (&self.object.types, self.kernel);
+        let of = |types: &Btf, name| {
+            let id = types.find(STRUCT, name)?;
+            Some((id, types.get(id)?))
+        };
+        let missing = |what: &str| unknown(&format!("{what} in {TYPES}"));
+        let (target, theirs) = of(kernel, DISCIPLINE).ok_or_else(|| missing(DISCIPLINE))?;
+        let (value_id, value) = of(kernel, VALUE).ok_or_else(|| missing(VALUE))?;
+        let within = kernel.members(value).into_iter().find(|m| m.name == "data");
+        let within = within.ok_or_else(|| missing(VALUE))?.at;
+        let theirs = kernel.members(theirs);
+        let (_, ours) = of(types, DISCIPLINE).ok_or_else(no)?;
+        let bytes = self.object.section(REGISTERED).ok_or_else(no)?;
+        let mut data = vec![0; value.size as usize];
+        let mut programs = Vec::new();
+        for member in types.members(ours) {
+            let place = theirs.iter().position(|their| their.name == member.name);
+            let place = place.ok_or_else(|| missing(member.name))?;
+            let at = within + theirs[place].at;
+            let text;
+            let bytes = match self.object.pointer(REGISTERED, member.at) {
+                Some(function) => {
+                    let program = self.program(function, STRUCT_OPS, place as u32, target)?;
+                    text = u64::from(bpf::number(&program)).to_ne_bytes();
+                    programs.push(program);
+                    &text[..]
+                }
+                // The name.
+                None if types.get(member.id).is_some_and(|of| of.kind == ARRAY) => {
+                    let id = format!("quell_{name}");
+                    let named = bytes
+                        .get(member.at..)
+                        .filter(|b| b.starts_with(id.as_bytes()));
+                    named.and_then(|b| b.get(..id.len())).ok_or_else(no)?
+                }
+                None => return Err(no()),
+            };
+            let to = data.get_mut(at..at + bytes.len()).ok_or_else(no)?;
+            to.copy_from_slice(bytes);
+        }
+        let map = bpf::struct_ops(name, &self.types, value_id, value.size)?;
+        bpf::update(&map, 0, &data)?;
+        Ok(map)
+    }
+
+    fn program(&self, name: &str, kind: u32, place: u32, target: u32) -> Result<OwnedFd, Refused> {
+        let resolve = |what: Outside<'_>| match what {
+            Outside::Map(name) => {
+                let found = self.maps.get(name).map(bpf::number);
+                found.ok_or_else(|| unknown(name))
+            }
+            Outside::Function(name) => {
+                let found = self.functions.get(name).copied();
+                found.ok_or_else(|| unknown(&format!("{name}() in {TYPES}")))
+            }
+        };
+        let linked = self.object.program(name, resolve)?;
+        let linked = linked.ok_or_else(|| unknown(name))?;
+        let load = Load {
+            name,
+            kind,
+            place,
+            target,
+            code: &linked.code,
+            types: Some(&self.types),
+            functions: &linked.functions,
+            accesses: &linked.accesses,
+        };
+        bpf::load_with_log(&load).map_err(|(error, log)| Refused::Kernel(error, log))
+    }
 }
 
-fn refused(error: &libbpf_rs::Error) -> Error {
-    let said = SAID
-        .lock()
-        .map_or_else(|_| String::new(), |said| said.clone());
-    let log = verifier(&said);
-    // Without a verifier's log it was not asked: libbpf's first and simplest program was refused.
-    let asked = said.contains(LOG_BEGINS);
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !asked {
-        let what = "the kernel lets this process load no discipline";
-        return Error::new(what).remedy("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the first namespaces are needed: write sudo before it");
-    }
-    let what = match log.as_str() {
-        "" => format!("BPF: {error}"),
-        log => format!("the kernel refuses the discipline: {log}"),
+fn explained(refused: Refused) -> Error {
+    let what = match refused {
+        Refused::Unknown(what) => format!("this loader does not know what it found: {what}"),
+        // Without a verifier's log it was not asked.
+        Refused::Kernel(error, log)
+            if log.is_empty() && error.raw_os_error() == Some(libc::EPERM) =>
+        {
+            let what = "the kernel lets this process load no discipline";
+            return Error::new(what).remedy("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN in the first namespaces are needed: write sudo before it");
+        }
+        Refused::Kernel(error, log) if log.is_empty() => format!("BPF: {}", host::reason(&error)),
+        Refused::Kernel(_, log) => format!("the kernel refuses the discipline: {log}"),
     };
     Error::new(what).remedy(INSTEAD)
-}
-
-/// The last lines of the verifier's log within what libbpf said, or of that.
-fn verifier(said: &str) -> String {
-    let log = said
-        .split(LOG_BEGINS)
-        .nth(1)
-        .and_then(|rest| rest.split("-- END PROG LOAD LOG --").next());
-    bpf::last_lines(log.unwrap_or(said).as_bytes())
 }

@@ -19,7 +19,6 @@ const RATE: usize = 0;
 const LIMIT: usize = 16;
 const FLAGS: usize = 20;
 /// `QUELL_MARK_NEXT`.
-#[cfg_attr(not(feature = "attach"), allow(dead_code))]
 const MARK_NEXT: u32 = 2;
 /// Where the gauges begin, which begin with the version.
 const GAUGES: usize = 64;
@@ -60,7 +59,6 @@ pub struct Knobs {
 
 impl Knobs {
     /// The part of a queue that is not there yet.
-    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
     pub fn bytes(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[RATE..RATE + 8].copy_from_slice(&self.rate.unwrap_or(0).to_ne_bytes());
@@ -127,7 +125,6 @@ impl Slot<'_> {
     }
 
     /// Has the law mark packets; the program at clsact must be there.
-    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
     pub fn mark(&self) {
         self.short(FLAGS).fetch_or(MARK_NEXT, Ordering::Relaxed);
     }

@@ -126,7 +126,6 @@ impl Plan {
     ///
     /// # Errors
     /// If the kernel refuses.
-    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
     pub fn carry_out(&self, name: &str, changer: &mut Changer) -> Result<(), Error> {
         let kind = format!("quell_{name}");
         let (first, root) = self.handles;

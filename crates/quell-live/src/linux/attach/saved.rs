@@ -72,7 +72,6 @@ impl Row {
 
 impl Saved {
     /// What is about to be attached.
-    #[cfg_attr(not(feature = "attach"), allow(dead_code))]
     pub fn new(name: &str, page: u32, plan: &Plan, hooks: Vec<Hook>) -> Self {
         Self {
             device: plan.device,

@@ -1,16 +1,16 @@
 //! Whether this kernel takes disciplines in BPF, and this process may load them: said before anything is tried.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, io};
 
 use quell_link::Error;
 
-use super::super::sys;
+use super::super::{host, sys};
+use super::btf::{Btf, STRUCT};
 
 /// The kernel's description of its own types.
-const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// What it has in there with CONFIG_NET_SCH_BPF.
-const STRUCT: &[u8] = b"bpf_struct_ops_Qdisc_ops\0";
+pub const TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// What it has in there with CONFIG_NET_SCH_BPF: the value of the map that registers a discipline.
+pub const VALUE: &str = "bpf_struct_ops_Qdisc_ops";
 /// What to use elsewhere.
 pub const INSTEAD: &str = "quell live --aqm hush works there, as does the kernel's own: tc qdisc replace dev DEV root fq_codel";
 
@@ -18,11 +18,11 @@ pub const INSTEAD: &str = "quell live --aqm hush works there, as does the kernel
 const SYS_ADMIN: u32 = 21;
 const LOADING: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 
-/// Checks it.
+/// Checks it, and gives the kernel's types.
 ///
 /// # Errors
 /// What is missing.
-pub fn check() -> Result<(), Error> {
+pub fn check() -> Result<Btf, Error> {
     let missing = LOADING
         .into_iter()
         .find(|(bit, _)| !sys::capable(&[*bit]) && !sys::capable(&[SYS_ADMIN]));
@@ -30,15 +30,18 @@ pub fn check() -> Result<(), Error> {
         let error = Error::new(format!("loading a discipline needs root ({name})"));
         return Err(error.remedy("write sudo before it"));
     }
-    let types = Path::new(TYPES);
-    if !types.exists() {
-        let what = "this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)";
-        return Err(Error::new(what).remedy(INSTEAD));
+    let lacks = |what: &str| Error::new(what).remedy(INSTEAD);
+    let types = fs::read(TYPES).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            lacks("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")
+        }
+        _ => lacks(&host::reason(&error)).key(TYPES),
+    })?;
+    let types = Btf::new(types).ok_or_else(|| lacks("has types of an unknown kind").key(TYPES))?;
+    match types.find(STRUCT, VALUE) {
+        Some(_) => Ok(types),
+        None => Err(lacks(
+            "this kernel takes no disciplines in BPF (Linux 6.16 with CONFIG_NET_SCH_BPF)",
+        )),
     }
-    let described = fs::read(types).unwrap_or_default();
-    if !described.windows(STRUCT.len()).any(|at| at == STRUCT) {
-        let what = "this kernel takes no disciplines in BPF (Linux 6.16 with CONFIG_NET_SCH_BPF)";
-        return Err(Error::new(what).remedy(INSTEAD));
-    }
-    Ok(())
 }
