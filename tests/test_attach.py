@@ -145,6 +145,68 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     assert ".json" not in expect("files"), "a state file is left"
 
 
+def _samples(lines: str) -> list[dict[str, Any]]:
+    """What lines of JSON say, without those about `clsact`."""
+    found = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+    return [sample for sample in found if sample["kind"] != "clsact"]
+
+
+def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -> None:
+    expect = _steps(in_kernel(HERE / "gauges_guest.sh"))
+    watch = "quell-attach watch va"
+    samples = _samples(expect(f"{watch} vb --json --every 200ms --duration 600ms --quiet"))
+    hush = [sample for sample in samples if sample["device"] == "va"]
+    assert len(hush) == 4 == len(samples) - len(hush)
+    for sample in hush:
+        seen = sample["xstats"]
+        assert (sample["kind"], seen["knob_rate_bytes"], seen["trusted"], seen["steered"]) == ("quell_hush", 1e6, 1, 0)
+        # The policy's bounds are in docs/hush.md; netem delays by 20 ms.
+        assert 0 < seen["target_ns"] <= 50e6 and seen["wait_ns"] > 0 and seen["hold_ns"] > 0
+        assert seen["cap_ns"] > seen["target_ns"]
+        assert 20e6 < seen["round_trip_ns"] < 25e6 and 0 <= seen["idle"] < 0.1 and seen["flows"] >= 2
+        # A packet takes 1.5 ms: the gauges are as young as the last one.
+        assert seen["age_ns"] < 10e6 and seen["sojourn_p95_ns"] > 1e6
+        assert abs(seen["rate_bytes"] / 1e6 - 1) < 0.05
+        assert abs(seen["backlog_bytes"] - sample["backlog_bytes"]) < 10_000
+    assert hush[-1]["xstats"]["decisions"] > hush[0]["xstats"]["decisions"]
+    assert hush[-1]["xstats"]["dequeued"] - hush[0]["xstats"]["dequeued"] > 300
+    fifo = next(sample for sample in samples if sample["device"] == "vb")
+    assert fifo["kind"] == "quell_fifo" and "sojourn_ns" in fifo["xstats"] and "target_ns" not in fifo["xstats"]
+
+    rows = expect("cat /tmp/one.csv", "quell_hush").splitlines()
+    assert all(re.search(r" target_ns=\d+ wait_ns=\d+ .* trusted=1 ", row) for row in rows if "quell_" in row)
+    n = r"\d+\.\d"
+    said = rf"target {n} ms, wait {n} ms, hold {n} ms, cap {n} ms, idle {n} %, R {n} ms, flows \d,"
+    assert re.search(rf"drops \d+; {said}", expect(f"sh -c {watch} --duration 100ms | cat"))
+    assert re.search(rf"\n  {said}", expect(f"sh -c {watch} --duration 100ms >/dev/console", "queue  "))
+    metrics = expect("wget -q -O - http://127.0.0.1:9131/metrics")
+    found = dict(re.findall(r'^quell_queue_(\w+){dev="va",.*kind="quell_hush"} (.*)$', metrics, re.MULTILINE))
+    assert 0 < float(found["target_seconds"]) <= 0.05 and float(found["shaped_bps"]) == 8e6
+    assert found["trusted"] == "1" and float(found["round_trip_seconds"]) > 0.02
+
+    said = expect(f"unshare -U -r {watch} vb --json --every 100ms --duration 300ms")
+    assert said.count("no gauges of ") == 1
+    assert "va: no gauges of quell_hush: gauges and knobs of attached queues need root (CAP_SYS_ADMIN); write" in said
+    samples = _samples(said)
+    assert len(samples) == 8 and all(sample["xstats"] == {} for sample in samples)
+    assert samples[-2]["rate_bps"] > 7e6
+
+    samples = _samples(expect("cat /tmp/lines"))
+    kinds = {"quell_hush": "target_ns", "fq_codel": "ecn_mark", "quell_codel": "sojourn_ns"}
+    order = [sample["kind"] for sample in samples]
+    changes = [kind for kind, before in zip(order, [None, *order], strict=False) if kind != before]
+    assert changes == ["quell_hush", "fq_codel", "quell_codel", "quell_hush"]
+    for sample in samples:
+        # Of each queue its own gauges, and of the kernel's none.
+        assert kinds[sample["kind"]] in sample["xstats"], sample
+        assert ("target_ns" in sample["xstats"]) == (sample["kind"] == "quell_hush"), sample
+        assert ("age_ns" in sample["xstats"] or "steered" in sample["xstats"]) == (sample["kind"] != "fq_codel"), sample
+    # A queue that was made anew counts from 0.
+    last = [sample["xstats"]["decisions"] for sample in samples if sample["kind"] == "quell_hush"]
+    assert last[-1] < last[0]
+    expect("quell-attach detach va vb", "quell_hush is detached", "quell_fifo is detached")
+
+
 def _spoil(folder: Path) -> Path:
     """Make a copy of quell-live in which fq_codel's enqueue begins with a return."""
     program, good = QUELL_LIVE.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()

@@ -227,6 +227,7 @@ fn digest(bytes: &[u8]) -> usize {
                 device: "eth0",
                 queue,
                 rates: Rates::default(),
+                gauges: None,
             };
             for format in [Format::Csv, Format::Json, Format::Text] {
                 format.write(&mut out, 0, &sample);
@@ -356,6 +357,7 @@ fn lines_of_json_and_csv_can_be_read() {
             device: "a,\"b",
             queue: *queue,
             rates,
+            gauges: None,
         };
         let mut line = Vec::new();
         Format::Json.write(&mut line, 1_700_000_000_123_456_789, &sample);

@@ -55,6 +55,15 @@ unsafe impl Sync for Map {}
 impl Map {
     /// Maps memory of its own, or what a descriptor has from an offset on.
     pub fn new(length: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Self> {
+        Self::with(libc::PROT_READ | libc::PROT_WRITE, length, fd)
+    }
+
+    /// Maps what a descriptor has, for reading alone. Of a map of BPF the descriptor must allow writing all the same (`bpf_map_mmap`).
+    pub fn to_read(length: usize, fd: &OwnedFd) -> io::Result<Self> {
+        Self::with(libc::PROT_READ, length, Some((fd, 0)))
+    }
+
+    fn with(rights: c_int, length: usize, fd: Option<(&OwnedFd, i64)>) -> io::Result<Self> {
         let (flags, fd, offset) = match fd {
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
             Some((fd, offset)) => (
@@ -63,7 +72,6 @@ impl Map {
                 offset,
             ),
         };
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, wherever the kernel likes.
         match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, fd, offset as _) } {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),

@@ -1,5 +1,6 @@
 //! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; who asks needs the token of its address.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use serde::Serialize;
@@ -36,6 +37,8 @@ pub struct Look {
     pub hosts: Vec<(String, f64)>,
     /// What is or was wrong.
     pub faults: Vec<String>,
+    /// What a law in the kernel reads and sets: titles and numbers.
+    pub gauges: BTreeMap<&'static str, f64>,
 }
 
 /// Names and Mbit/s.
@@ -54,6 +57,7 @@ impl Look {
             flows: rates(&view.loudest.flows),
             hosts: rates(&view.loudest.hosts),
             faults: Vec::new(),
+            gauges: BTreeMap::new(),
             view,
         }
     }

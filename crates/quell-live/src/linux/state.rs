@@ -72,6 +72,32 @@ impl Command {
         found
     }
 
+    /// What a state file says; `None` if it is gone.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read<S: DeserializeOwned>(self, path: &Path) -> Result<Option<S>, Error> {
+        let name = path.display();
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                let error = Error::new(format!("{name}: {}", host::reason(&e)));
+                return Err(error.remedy("write sudo before it"));
+            }
+            Err(e) => {
+                let error = Error::new(format!("{name}: {}", host::reason(&e)));
+                let command = self.name;
+                return Err(error.remedy(format!("quell {command} --restore undoes what it says")));
+            }
+        };
+        let state = serde_json::from_slice(&text).map_err(|e| {
+            Error::new(format!("{name}: is no state file ({e})"))
+                .remedy(format!("look at {}, then delete it", self.look))
+        })?;
+        Ok(Some(state))
+    }
+
     /// Has `undo` take back what dead processes left behind in this network namespace, on these interfaces or on all. One that cannot be
     /// undone keeps none of the others.
     pub fn restore(
@@ -142,24 +168,7 @@ impl StateFile {
     /// # Errors
     /// If it cannot be read.
     pub fn read<S: DeserializeOwned>(&self) -> Result<Option<S>, Error> {
-        let name = self.path.display();
-        let Command {
-            name: command,
-            look,
-        } = self.command;
-        let text = match fs::read(&self.path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => {
-                let error = Error::new(format!("{name}: {}", host::reason(&e)));
-                return Err(error.remedy(format!("quell {command} --restore undoes what it says")));
-            }
-        };
-        let state = serde_json::from_slice(&text).map_err(|e| {
-            Error::new(format!("{name}: is no state file ({e})"))
-                .remedy(format!("look at {look}, then delete it"))
-        })?;
-        Ok(Some(state))
+        self.command.read(&self.path)
     }
 
     /// Deletes it.

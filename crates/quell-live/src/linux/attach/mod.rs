@@ -7,7 +7,7 @@ mod btf;
 mod chosen;
 mod linked;
 mod object;
-mod page;
+pub(super) mod page;
 mod plan;
 mod saved;
 mod support;
@@ -22,7 +22,7 @@ use super::steer::change::{Changer, Found};
 use super::steer::clsact::Hook;
 use super::steer::place;
 use super::watch::dump::Dump;
-use super::{host, state::StateFile};
+use super::{host, state::StateFile, sys};
 use chosen::Chosen;
 use object::Registered;
 use page::{Knobs, Page};
@@ -98,7 +98,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         && saved.has(name, &rows)
         && saved.marks_as(chosen.said).map_err(no)?
     {
-        for slot in Page::open(saved.page)?.slots(saved.slots) {
+        for slot in Page::open(saved)?.slots() {
             slot.set(&knobs);
         }
         options.say(&format!("{dev}: {name} is attached; its knobs are changed"));
@@ -178,7 +178,7 @@ fn mark(
     let mut dump = Dump::new().map_err(no)?;
     let mut hook = Hook::plan(&mut dump, rows, saved.device, id)?;
     saved.hooks.iter().for_each(|old| hook.continues(Some(old)));
-    let page = Page::open(saved.page)?;
+    let page = Page::open(saved)?;
     saved.hooks.push(hook);
     file.write(saved)?;
     if let Err(error) = hook.attach(changer, program) {
@@ -186,7 +186,7 @@ fn mark(
         hook.remove(&mut dump, changer)?;
         return Err(error);
     }
-    page.slots(saved.slots).for_each(|slot| slot.mark());
+    page.slots().for_each(|slot| slot.mark());
     let first = hook.look(&mut dump).map_err(no)?.before;
     Ok(first.then_some("a filter of others comes first: packets that it accepts for good (action ok) are not marked"))
 }
@@ -196,8 +196,9 @@ fn shown(dev: &str, rows: &[Found]) -> Result<(), Error> {
     let saved = held(dev)?.read::<Saved>()?;
     let saved = saved.filter(|saved| saved.is_there(rows));
     let saved = saved.ok_or_else(|| nothing(dev))?;
-    for gauges in Page::open(saved.page)?.slots(saved.slots) {
-        let mut line = gauges.json();
+    let now = sys::monotonic();
+    for slot in Page::open_to_read(&saved)?.slots() {
+        let mut line = slot.json(now);
         line["device"] = dev.into();
         line["kind"] = format!("quell_{}", saved.name).into();
         println!("{line}");
@@ -236,6 +237,22 @@ pub fn detach(devices: &[String], quiet: bool) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// The page of what is attached to a device, for reading alone.
+///
+/// # Errors
+/// If a right is missing, or nothing is attached.
+pub(super) fn page(device: u32) -> Result<Page, Error> {
+    for (path, _) in ATTACH.left() {
+        let saved = ATTACH.read::<Saved>(&path)?;
+        if let Some(saved) = saved.filter(|saved| saved.device == device) {
+            return Page::open_to_read(&saved);
+        }
+    }
+    let error = Error::new("no state file of quell attach in /run/quell is about it");
+    Err(error
+        .remedy("quell attach leaves one in the file system and network namespace where it runs"))
 }
 
 /// The state files of this network namespace.

@@ -421,6 +421,7 @@ impl Session {
                     device: dev,
                     queue: row,
                     rates,
+                    gauges: None,
                 };
                 Format::Json.write(&mut out, time, &sample);
                 if let Some(dropping) = dropping {

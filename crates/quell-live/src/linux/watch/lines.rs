@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::message::{Handle, Queue};
 use super::sampler::Sample;
-use super::xstats::{self, Value};
+use super::xstats::Value;
 
 /// How samples are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,25 +107,19 @@ fn csv(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     }
     out.push(b',');
     let mut first = true;
-    let key = &queue.key;
-    xstats::each(
-        queue.kind,
-        key.class,
-        queue.xstats,
-        &mut |tin, name, value| {
-            if !std::mem::take(&mut first) {
-                out.push(b' ');
-            }
-            if let Some(tin) = tin {
-                out.extend(b"tin");
-                integer(out, tin.into());
-                out.push(b'.');
-            }
-            out.extend(name.as_bytes());
-            out.push(b'=');
-            number(out, value);
-        },
-    );
+    sample.each(&mut |tin, name, value| {
+        if !std::mem::take(&mut first) {
+            out.push(b' ');
+        }
+        if let Some(tin) = tin {
+            out.extend(b"tin");
+            integer(out, tin.into());
+            out.push(b'.');
+        }
+        out.extend(name.as_bytes());
+        out.push(b'=');
+        number(out, value);
+    });
     out.push(b'\n');
 }
 
@@ -163,38 +157,27 @@ fn json(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     }
     name(out);
     out.push(b'{');
-    let key = &queue.key;
     // Tins come after what is the whole discipline's, or between.
     let mut after = false;
-    xstats::each(
-        queue.kind,
-        key.class,
-        queue.xstats,
-        &mut |tin, name, value| {
-            if tin.is_none() {
-                member(out, &mut after, name, value);
-            }
-        },
-    );
+    sample.each(&mut |tin, name, value| {
+        if tin.is_none() {
+            member(out, &mut after, name, value);
+        }
+    });
     out.push(b'}');
     let mut last = None;
-    xstats::each(
-        queue.kind,
-        key.class,
-        queue.xstats,
-        &mut |tin, name, value| {
-            let Some(tin) = tin else { return };
-            if last != Some(tin) {
-                out.extend(match last {
-                    None => &b",\"tins\":[{"[..],
-                    Some(_) => b"},{",
-                });
-                last = Some(tin);
-                after = false;
-            }
-            member(out, &mut after, name, value);
-        },
-    );
+    sample.each(&mut |tin, name, value| {
+        let Some(tin) = tin else { return };
+        if last != Some(tin) {
+            out.extend(match last {
+                None => &b",\"tins\":[{"[..],
+                Some(_) => b"},{",
+            });
+            last = Some(tin);
+            after = false;
+        }
+        member(out, &mut after, name, value);
+    });
     out.extend(match last {
         None => &b"}\n"[..],
         Some(_) => b"}]}\n",
@@ -235,7 +218,11 @@ fn text(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
         Some(ms) => decimal(out, ms, 1),
         None => out.push(b'-'),
     }
-    let _ = writeln!(out, " ms, drops {}", counters.drops);
+    let _ = write!(out, " ms, drops {}", counters.drops);
+    if let Some(gauges) = &sample.gauges {
+        let _ = write!(out, "; {}", gauges.describe());
+    }
+    out.push(b'\n');
 }
 
 /// Microseconds are enough.
@@ -307,4 +294,52 @@ fn json_text(out: &mut Vec<u8>, text: &str) {
 
 fn plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_-.@".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::attach::page::Page;
+    use super::super::message::Key;
+    use super::super::meter::Rates;
+    use super::*;
+
+    #[test]
+    fn gauges_of_an_attached_queue_are_what_its_kind_reports() {
+        let (device, handle, kind) = (7, 0x9E00 << 16, "quell_hush");
+        let key = Key {
+            device,
+            handle,
+            ..Key::default()
+        };
+        let queue = Queue {
+            key,
+            kind,
+            ..Queue::default()
+        };
+        let sample = Sample {
+            device: "va",
+            queue,
+            rates: Rates::default(),
+            gauges: Page::made("hush", device).gauges(device, kind, handle, 5),
+        };
+        let write = |format: Format| {
+            let mut out = Vec::new();
+            format.write(&mut out, 0, &sample);
+            String::from_utf8(out).expect("text")
+        };
+        let json: serde_json::Value = serde_json::from_str(&write(Format::Json)).expect("JSON");
+        assert_eq!(json["xstats"]["target_ns"], 0);
+        assert_eq!(json["xstats"]["idle"], 0.0);
+        let csv = write(Format::Csv);
+        assert!(
+            csv.contains("target_ns=0 wait_ns=0 hold_ns=0 cap_ns=0 idle=0.000000000"),
+            "{csv}"
+        );
+        assert_eq!(csv.split(',').count(), COLUMNS.len());
+        let text = write(Format::Text);
+        assert!(
+            text.contains("drops 0; target 0.0 ms, wait 0.0 ms"),
+            "{text}"
+        );
+    }
 }

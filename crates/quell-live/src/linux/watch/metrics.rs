@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::super::attach::page::Gauges;
 use super::super::dashboard::Look;
 use super::super::serve::Told;
 use super::super::sys;
@@ -21,6 +22,7 @@ struct Row {
     key: Key,
     counters: Counters,
     rates: Rates,
+    gauges: Option<Gauges>,
 }
 
 /// A metric, and its value where there is one.
@@ -47,6 +49,34 @@ const METRICS: &[Metric] = &[
     (gauge("queue_backlog_packets", "Packets that wait."), |r| Some(r.counters.backlog_packets.into())),
     (gauge("queue_rate_bps", "Bits per second that left since the sample before."), |r| r.rates.bps),
     (gauge("queue_sojourn_seconds", "The backlog divided by the rate seen while there was backlog."), |r| r.rates.sojourn_ms.map(|ms| ms / 1e3)),
+    // Of attached queues.
+    (counter("queue_marked_packets_total", "Packets marked (attached queues)."), |r| r.gauge("marks")),
+    (counter("queue_overflowed_packets_total", "Packets dropped because of a limit (attached queues)."), |r| r.gauge("overflows")),
+    (counter("queue_decisions_total", "Turns of the policy (attached hush, rlaqm)."), |r| r.gauge("decisions")),
+    (gauge("queue_sojourn_p95_seconds", "Running 95th percentile of the sojourn (attached queues)."), |r| r.seconds("sojourn_p95_ns")),
+    (gauge("queue_shaped_bps", "Rate that it is shaped to (attached queues)."), |r| r.gauge("knob_rate_bytes").map(|rate| rate * 8.0)),
+    (gauge("queue_round_trip_seconds", "Usual base round trip of the flows (attached hush)."), |r| r.seconds("round_trip_ns")),
+    (gauge("queue_target_seconds", "Target of the law (attached hush)."), |r| r.seconds("target_ns")),
+    (gauge("queue_wait_seconds", "Time above the target before the first action (attached hush)."), |r| r.seconds("wait_ns")),
+    (gauge("queue_hold_seconds", "Time between two actions (attached hush)."), |r| r.seconds("hold_ns")),
+    (gauge("queue_cap_seconds", "Time above which packets are dropped (attached hush)."), |r| r.seconds("cap_ns")),
+    (gauge("queue_idle_ratio", "Share of the time with nothing to send (attached hush)."), |r| r.gauge("idle")),
+    (gauge("queue_flows", "Active flows (attached hush, fq_codel)."), |r| r.gauge("flows")),
+    (gauge("queue_trusted", "1 while the policy decides, 0 while its stand-in does (attached hush)."), |r| r.gauge("trusted")),
+    (gauge("queue_drop_probability", "Probability of a drop (attached rlaqm)."), |r| r.gauge("probability")),
+    (gauge("queue_gauges_age_seconds", "Since the queue wrote its gauges (attached queues)."), |r| r.seconds("age_ns")),
+];
+
+/// Gauges of attached queues that the dashboard shows: their titles there, and what they are multiplied by.
+const LAW: [(&str, &str, f64); 8] = [
+    ("target_ns", "target, ms", 1e-6),
+    ("wait_ns", "wait, ms", 1e-6),
+    ("hold_ns", "hold, ms", 1e-6),
+    ("cap_ns", "cap, ms", 1e-6),
+    ("round_trip_ns", "R, ms", 1e-6),
+    ("idle", "idle, %", 100.0),
+    ("flows", "active flows", 1.0),
+    ("sojourn_p95_ns", "running p95, ms", 1e-6),
 ];
 
 /// Where samples are left for those who ask.
@@ -66,6 +96,7 @@ impl Board {
             key: sample.queue.key,
             counters: sample.queue.counters,
             rates: sample.rates,
+            gauges: sample.gauges,
         });
     }
 
@@ -78,6 +109,14 @@ impl Board {
 }
 
 impl Row {
+    fn gauge(&self, name: &str) -> Option<f64> {
+        self.gauges.as_ref()?.get(name)
+    }
+
+    fn seconds(&self, name: &str) -> Option<f64> {
+        self.gauge(name).map(|ns| ns / 1e9)
+    }
+
     fn labels(&self) -> String {
         let kind = if self.key.class { "class" } else { "qdisc" };
         format!(
@@ -89,7 +128,7 @@ impl Row {
         )
     }
 
-    /// For the dashboard. The kernel counts neither marks nor what the line offers in general.
+    /// For the dashboard. Only attached queues tell of marks and of what the line offers.
     fn look(&self, now_s: f64) -> Look {
         let view = View {
             now_s,
@@ -100,10 +139,20 @@ impl Row {
             packets: self.counters.packets,
             bytes: self.counters.bytes,
             drops: self.counters.drops.into(),
+            marks: self.gauge("marks").unwrap_or_default() as u64,
+            capacity_mbps: self.gauge("knob_rate_bytes").unwrap_or_default() * 8.0 / 1e6,
+            limit_packets: self.gauge("knob_limit_packets").unwrap_or_default() as u32,
+            probability: self.gauge("probability").unwrap_or_default(),
+            trusted: self.gauge("trusted").map(|trusted| trusted > 0.0),
             ..View::default()
         };
         let place = Handle(self.key.handle);
-        Look::new(format!("{} {place}", self.device), self.kind.clone(), view)
+        let mut look = Look::new(format!("{} {place}", self.device), self.kind.clone(), view);
+        look.gauges = LAW
+            .iter()
+            .filter_map(|(name, title, scale)| Some((*title, self.gauge(name)? * scale)))
+            .collect();
+        look
     }
 }
 
@@ -125,11 +174,13 @@ impl Told for Board {
     fn metrics(&self, out: &mut Exposition) {
         let rows = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         for (family, value) in METRICS {
-            out.family(*family);
-            for row in rows.iter() {
-                if let Some(value) = value(row) {
-                    out.sample(family.name, &row.labels(), value);
-                }
+            let each = rows.iter().filter_map(|row| Some((row, value(row)?)));
+            let mut each = each.peekable();
+            if each.peek().is_some() {
+                out.family(*family);
+            }
+            for (row, value) in each {
+                out.sample(family.name, &row.labels(), value);
             }
         }
     }

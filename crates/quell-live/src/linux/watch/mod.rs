@@ -1,5 +1,7 @@
-//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/kernel.md). Changes nothing and needs no privileges.
+//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/kernel.md). Changes nothing and needs no privileges, but for the
+//! gauges of attached queues.
 
+mod attached;
 pub(super) mod dump;
 pub mod lines;
 pub mod message;
@@ -19,6 +21,7 @@ use quell_link::Error;
 use quell_link::units::parse_time;
 
 pub use self::sampler::Sample;
+pub use super::attach::page::Gauges;
 
 use super::host::{self, Signals};
 use super::live::tell;
@@ -194,6 +197,7 @@ impl<'a> Watch<'a> {
             partial: 0,
         };
         watch.check()?;
+        watch.say_notes();
         // The file is made last: a mistake elsewhere costs no older one.
         watch.output = match &options.out {
             Some(path) => {
@@ -252,17 +256,18 @@ impl<'a> Watch<'a> {
             *next = now.saturating_add(BOARD);
         }
         self.samples += 1;
+        self.say_notes();
         match sampled {
             Ok(queues) => {
-                if queues == 0 && self.queues > 0 && !self.quiet {
-                    tell("no queues are left; waiting until there are");
+                if queues == 0 && self.queues > 0 {
+                    self.say("no queues are left; waiting until there are");
                 }
                 self.queues = queues;
             }
             Err(error) => {
-                if self.partial == 0 && !self.quiet {
+                if self.partial == 0 {
                     let why = host::reason(&error);
-                    tell(&format!("a sample is not whole: {why}; sampling goes on"));
+                    self.say(&format!("a sample is not whole: {why}; sampling goes on"));
                 }
                 self.partial += 1;
             }
@@ -274,6 +279,23 @@ impl<'a> Watch<'a> {
             screen.turn(now)?;
         }
         Ok(())
+    }
+
+    /// Says something above the table, if there is one.
+    fn say(&mut self, line: &str) {
+        if self.quiet {
+            return;
+        }
+        if let Some(screen) = &mut self.screen {
+            screen.clear();
+        }
+        tell(line);
+    }
+
+    fn say_notes(&mut self) {
+        for note in self.sampler.notes() {
+            self.say(&note);
+        }
     }
 
     fn explain(&self, error: &io::Error) -> Error {

@@ -5,10 +5,13 @@ use std::io;
 
 use quell_link::Error;
 
+use super::super::attach::{self, page::Gauges};
 use super::super::host;
+use super::attached::Attached;
 use super::dump::Dump;
 use super::message::{Key, Queue};
 use super::meter::{Meter, Rates};
+use super::xstats::{self, Each};
 
 /// Kinds whose classes count by themselves; those of others repeat a discipline's numbers.
 const CLASSFUL: [&str; 5] = ["htb", "hfsc", "drr", "qfq", "ets"];
@@ -26,10 +29,24 @@ pub struct Sample<'a> {
     pub queue: Queue<'a>,
     /// What this sample and the last one tell.
     pub rates: Rates,
+    /// Of a queue that `quell attach` has attached: what it shares with user space.
+    pub gauges: Option<Gauges>,
+}
+
+impl Sample<'_> {
+    /// What the queue reports of itself: an attached one its gauges, others what their kind does.
+    pub fn each(&self, each: Each<'_>) {
+        let Queue {
+            key, kind, xstats, ..
+        } = self.queue;
+        match &self.gauges {
+            Some(gauges) => gauges.each(&mut |name, value| each(None, name, value)),
+            None => xstats::each(kind, key.class, xstats, each),
+        }
+    }
 }
 
 /// Samples queues.
-#[derive(Debug)]
 pub struct Sampler {
     dump: Dump,
     /// Names of the devices; none: all.
@@ -38,6 +55,7 @@ pub struct Sampler {
     /// The number of the only device wanted, looked up again when it has no queue.
     only: Option<u32>,
     state: State,
+    attached: Attached,
     classful: BTreeSet<u32>,
 }
 
@@ -67,6 +85,7 @@ impl Sampler {
             flows,
             only: None,
             state: State::default(),
+            attached: Attached::new(attach::page),
             classful: BTreeSet::new(),
         })
     }
@@ -74,6 +93,11 @@ impl Sampler {
     /// The next sample is the first one.
     pub fn forget(&mut self) {
         self.state = State::default();
+    }
+
+    /// What has to be said since it was asked last: why queues have no gauges.
+    pub fn notes(&mut self) -> Vec<String> {
+        self.attached.notes()
     }
 
     /// Takes a sample of every queue at `now`, nanoseconds; how many there are.
@@ -87,9 +111,11 @@ impl Sampler {
             flows,
             only,
             state,
+            attached,
             classful,
         } = self;
         state.begin();
+        attached.begin();
         classful.clear();
         let mut count = 0;
         let device = match wanted.as_slice() {
@@ -100,9 +126,10 @@ impl Sampler {
             _ => 0,
         };
         let listed = dump.disciplines(device, |queue| {
-            let Some(sample) = state.sample(now, queue, wanted) else {
+            let Some(mut sample) = state.sample(now, queue, wanted) else {
                 return;
             };
+            sample.gauges = attached.gauges(now, sample.device, &queue);
             let kind = queue.kind;
             if CLASSFUL.contains(&kind) || *flows && FLOWS.contains(&kind) {
                 classful.insert(queue.key.device);
@@ -166,6 +193,7 @@ impl State {
             device,
             queue,
             rates,
+            gauges: None,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
 
+use super::super::attach::page::Gauges;
 use super::super::frame::{self, Bars, Frame, HISTORY};
 use super::super::sys;
 use super::message::{Handle, Key};
@@ -35,6 +36,8 @@ struct Shown {
     /// The largest backlog since the last drawing, packets.
     most: u32,
     history: VecDeque<f64>,
+    /// Gauges of an attached queue, for people.
+    gauges: Option<String>,
     seen: bool,
 }
 
@@ -63,7 +66,14 @@ impl Screen {
         shown.sojourn_ms = sample.rates.sojourn_ms;
         shown.drops = counters.drops;
         shown.most = shown.most.max(counters.backlog_packets);
+        shown.gauges = sample.gauges.as_ref().map(Gauges::describe);
         shown.seen = true;
+    }
+
+    /// Makes room for a line that is printed where the table is.
+    pub fn clear(&mut self) {
+        // A terminal that is gone is an error of the next drawing.
+        let _ = self.frame.clear(&mut io::stdout().lock());
     }
 
     /// Draws the table if it is time.
@@ -104,12 +114,18 @@ impl Screen {
         let _ = writeln!(text, "{}", fit(title));
         // A line for the title, one for the count of the rest, one for the cursor.
         let room = rows.saturating_sub(3).max(1);
-        for key in self.order.iter().take(room) {
-            let shown = &self.queues[key];
+        let mut lines = 0;
+        let mut rest = self.order.iter().map(|key| &self.queues[key]).peekable();
+        while let Some(shown) = rest.next_if(|shown| lines + shown.lines() <= room) {
+            lines += shown.lines();
             let _ = writeln!(text, "{}", fit(shown.line(columns, self.bars)));
+            if let Some(gauges) = &shown.gauges {
+                let _ = writeln!(text, "{}", fit(format!("  {gauges}")));
+            }
         }
-        if self.order.len() > room {
-            let _ = writeln!(text, "and {} more", self.order.len() - room);
+        let rest = rest.count();
+        if rest > 0 {
+            let _ = writeln!(text, "and {rest} more");
         }
         text
     }
@@ -134,8 +150,13 @@ impl Shown {
             drops: 0,
             most: 0,
             history: VecDeque::new(),
+            gauges: None,
             seen: true,
         }
+    }
+
+    fn lines(&self) -> usize {
+        1 + usize::from(self.gauges.is_some())
     }
 
     fn line(&self, columns: usize, bars: Bars) -> String {
