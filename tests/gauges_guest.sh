@@ -19,35 +19,35 @@ ip link set vb up
 ip link set vc up
 
 tc qdisc replace dev va root handle 7: fq_codel
-quell-attach attach va hush --rate 8mbit --replace --quiet
-quell-attach attach vb fifo --quiet
+quell-live attach va hush --rate 8mbit --replace --quiet
+quell-live attach vb fifo --quiet
 ip netns exec s /bin/traffic sink 5000 &
 /bin/traffic send 10.2.0.2 5000 cubic 2 9 2 >/tmp/flows &
 sleep 3
-step quell-attach watch va vb --json --every 200ms --duration 600ms --quiet
-quell-attach watch va --every 200ms --duration 400ms --out /tmp/one.csv --quiet
+step quell-live watch va vb --json --every 200ms --duration 600ms --quiet
+quell-live watch va --every 200ms --duration 400ms --out /tmp/one.csv --quiet
 step cat /tmp/one.csv
-step sh -c "quell-attach watch va --duration 100ms | cat"
+step sh -c "quell-live watch va --duration 100ms | cat"
 # The guest's console is a terminal.
 stty cols 200 rows 20 </dev/console
-step sh -c "quell-attach watch va --duration 100ms >/dev/console"
-quell-attach watch va vb --metrics 9131 --quiet --duration 1s &
+step sh -c "quell-live watch va --duration 100ms >/dev/console"
+quell-live watch va vb --metrics 9131 --quiet --duration 1s &
 watch=$!
 sleep 0.5
 step wget -q -O - http://127.0.0.1:9131/metrics
 wait $watch
 # Without rights over the kernel's BPF it is said once, and the rest works.
-step unshare -U -r quell-attach watch va vb --json --every 100ms --duration 300ms
+step unshare -U -r quell-live watch va vb --json --every 100ms --duration 300ms
 
 # While it watches, the queue is detached, another one is attached, and replaced by one more.
-quell-attach watch va --every 20ms --json --duration 2s --quiet >/tmp/lines &
+quell-live watch va --every 20ms --json --duration 2s --quiet >/tmp/lines &
 watch=$!
 sleep 0.4
-quell-attach detach va --quiet
+quell-live detach va --quiet
 sleep 0.4
-quell-attach attach va codel --rate 8mbit --replace --quiet
+quell-live attach va codel --rate 8mbit --replace --quiet
 sleep 0.4
-quell-attach attach va hush --rate 8mbit --quiet
+quell-live attach va hush --rate 8mbit --quiet
 wait $watch
 step cat /tmp/lines
-step quell-attach detach va vb
+step quell-live detach va vb

@@ -152,8 +152,8 @@ def _samples(lines: str) -> list[dict[str, Any]]:
 
 
 def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -> None:
-    expect = _steps(in_kernel(HERE / "gauges_guest.sh"))
-    watch = "quell-attach watch va"
+    expect = steps(in_kernel(HERE / "gauges_guest.sh"))
+    watch = "quell-live watch va"
     samples = _samples(expect(f"{watch} vb --json --every 200ms --duration 600ms --quiet"))
     hush = [sample for sample in samples if sample["device"] == "va"]
     assert len(hush) == 4 == len(samples) - len(hush)
@@ -204,7 +204,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     # A queue that was made anew counts from 0.
     last = [sample["xstats"]["decisions"] for sample in samples if sample["kind"] == "quell_hush"]
     assert last[-1] < last[0]
-    expect("quell-attach detach va vb", "quell_hush is detached", "quell_fifo is detached")
+    expect("quell-live detach va vb", "quell_hush is detached", "quell_fifo is detached")
 
 
 def _spoil(folder: Path) -> Path:
