@@ -43,7 +43,7 @@ impl Spec for sqm_autorate::Params {
 impl Spec for pace::Params {
     fn build(&self, _: u64) -> Built {
         let controller = pace::Pace::new(self);
-        shaped(self.start, self.ingress, Box::new(controller))
+        shaped(self.first(), self.ingress, Box::new(controller))
     }
 }
 
@@ -127,8 +127,8 @@ static PACE: Kind<pace::Params> = Kind {
     options: &[
         opt(
             "start",
-            Field::Rate(|p| &mut p.start, SLOWEST, FASTEST),
-            "first rate",
+            Field::MaybeRate(|p| &mut p.start, SLOWEST, FASTEST),
+            "first rate; without it 10mbit, or in `quell steer` the rate that the queue has",
         ),
         opt(
             "target",

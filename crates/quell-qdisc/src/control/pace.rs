@@ -36,11 +36,14 @@ const PACKET_BITS: f64 = 1514.0 * 8.0;
 /// Least rate, bit/s: below it a full packet takes more than 100 ms.
 const FLOOR: f64 = 100_000.0;
 
+/// First rate where none is given, bit/s.
+const START: u64 = 10_000_000;
+
 /// Parameters of [`Pace`]. What is `None` is [`DOWN`]'s where CAKE stands behind the modem, else [`UP`]'s; shares are in percent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
-    /// First rate, bit/s (default 10 Mbit/s).
-    pub start: u64,
+    /// First rate, bit/s. None: 10 Mbit/s, or the rate that a shaper already has.
+    pub start: Option<u64>,
     /// [`Law::target`].
     pub target: Option<Nanos>,
     /// [`Law::slack`].
@@ -112,37 +115,24 @@ pub const UP: Law = Law {
     least: 0.3,
 };
 
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            start: 10_000_000,
-            target: None,
-            slack: None,
-            drain: None,
-            grow: None,
-            gain: None,
-            doubt: None,
-            most: None,
-            back: None,
-            least: None,
-            ingress: false,
-        }
-    }
-}
-
 impl Params {
     /// What is wrong with these parameters, if anything.
     ///
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
-        if self.start < FLOOR as u64 {
+        if self.first() < FLOOR as u64 {
             return Err("start must be at least 100kbit");
         }
         if self.drain.is_some_and(|drain| drain < MS) {
             return Err("drain must be at least 1ms");
         }
         Ok(())
+    }
+
+    /// The first rate where no shaper has one, bit/s.
+    pub fn first(&self) -> u64 {
+        self.start.unwrap_or(START)
     }
 
     fn law(&self) -> Law {
@@ -246,7 +236,7 @@ impl Pace {
     /// Starts at its first rate.
     pub fn new(params: &Params) -> Self {
         Self {
-            rate: params.start as f64,
+            rate: params.first() as f64,
             law: params.law(),
             ingress: params.ingress,
             bases: Vec::new(),

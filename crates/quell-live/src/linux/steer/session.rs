@@ -52,6 +52,8 @@ pub struct Session {
     /// Who is asked how long packets wait on the line.
     reflectors: Option<Reflectors>,
     hearing: Hearing,
+    /// The queues stand behind the line.
+    behind: bool,
     device: u32,
     queues: Vec<Steered>,
     /// The device was gone: what was said of it.
@@ -84,6 +86,7 @@ impl Session {
         let mut session = Self {
             reflectors,
             hearing: Hearing::new(),
+            behind: wanted.source.is_behind(),
             dump: Dump::new().map_err(no)?,
             hand,
             signals,
@@ -133,8 +136,7 @@ impl Session {
                 };
                 let line = line.ok_or_else(missing)?;
                 if let Some(controller) = source.controller(line, bounds) {
-                    let goes_on = !self.wanted.by.contains(" start ");
-                    queue.employ(controller, line, goes_on, bounds);
+                    queue.employ(controller, line, source.goes_on(), bounds);
                 }
             }
             if let Source::Constant(setting) = source {
@@ -365,8 +367,7 @@ impl Session {
                 .iter_mut()
                 .for_each(|queue| queue.decide(bounds));
         }
-        let Wanted { bounds, by, .. } = &self.wanted;
-        let back = by.split_whitespace().any(|word| word == "ingress");
+        let (bounds, back) = (&self.wanted.bounds, self.behind);
         for queue in &mut self.queues {
             answers
                 .iter()

@@ -9,6 +9,7 @@ use quell_link::units::{parse_count, parse_probability, parse_rate, parse_time};
 use quell_link::words::Queue;
 use quell_qdisc::control::Control;
 use quell_qdisc::control::guard::{Guard, Params};
+use quell_qdisc::control::pace;
 use quell_qdisc::control::pie::Pie;
 use quell_qdisc::control::wqm::Wqm;
 use quell_qdisc::{NEVER, Nanos, disciplines, pie};
@@ -127,6 +128,26 @@ impl Source {
     /// Whether controllers decide.
     pub fn decides(&self) -> bool {
         matches!(self, Self::Words(_) | Self::Own(_))
+    }
+
+    /// Whether a loop goes on from the rate that a queue has: unless it is given its first one.
+    pub fn goes_on(&self) -> bool {
+        match self {
+            Self::Words(queue) => queue
+                .spec::<pace::Params>()
+                .is_none_or(|params| params.start.is_none()),
+            _ => true,
+        }
+    }
+
+    /// Whether the queue stands behind the line, and packets come back through it: the words of the loop say `ingress`.
+    pub fn is_behind(&self) -> bool {
+        let Self::Words(queue) = self else {
+            return false;
+        };
+        // Any rate will do.
+        let built = queue.build(1_000_000).queue;
+        matches!(built, disciplines::Params::Cake(cake) if cake.ingress)
     }
 
     /// Holds what is named against what a loop over a rate needs.
@@ -363,6 +384,36 @@ mod tests {
         assert!(wrong(&mut lines, b"rate 1mbit rate x\n").contains("rate"));
         assert!(wrong(&mut lines, &[b'x'; 5000]).contains("too long"));
         assert!(wrong(&mut lines, b"\xff\xfe\n").contains("unknown"));
+    }
+
+    #[test]
+    fn a_loop_goes_on_from_the_rate_of_its_queue_unless_it_is_given_its_first_one() {
+        let source = |words| Source::parse(words, &[Knob::Rate]).expect("a source");
+        for words in [
+            "pace",
+            "pace ingress",
+            "pace target 5ms",
+            "sqm_autorate",
+            "18mbit",
+        ] {
+            assert!(source(words).goes_on(), "{words}");
+        }
+        // Also where that is the default.
+        for words in ["pace start 8mbit", "pace ingress start 10mbit"] {
+            assert!(!source(words).goes_on(), "{words}");
+        }
+        for words in [
+            "pace ingress",
+            "pace ingress start 10mbit",
+            "sqm_autorate ingress",
+        ] {
+            assert!(source(words).is_behind(), "{words}");
+        }
+        for words in ["pace", "cake_autorate", "18mbit"] {
+            assert!(!source(words).is_behind(), "{words}");
+        }
+        let own = Source::own(Box::new(Wqm::new(Default::default(), 1)), &[Knob::Limit]);
+        assert!(!own.expect("a controller").is_behind());
     }
 
     #[test]
