@@ -107,7 +107,8 @@ def _jit() -> Finding:
     try:
         on = _JIT.read_text().strip() != "0"
     except OSError:
-        return Finding("BPF JIT", "warn", "the kernel has no compiler for programs", "a kernel with CONFIG_BPF_JIT")
+        what = "the kernel has no compiler for programs, or this is not its first network namespace"
+        return Finding("BPF JIT", "unknown", what, "a kernel with CONFIG_BPF_JIT")
     if on:
         return Finding("BPF JIT", "ok", "programs are compiled")
     return Finding("BPF JIT", "warn", "programs are interpreted", "sysctl -w net.core.bpf_jit_enable=1")
