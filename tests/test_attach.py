@@ -207,6 +207,31 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     expect("quell-live detach va vb", "quell_hush is detached", "quell_fifo is detached")
 
 
+def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
+    expect = _steps(in_kernel(HERE / "steer_guest.sh"))
+    steer, watch = "quell-attach steer va rlaqm --with bpf", "quell-attach watch va --json"
+    expect(steer, "va: no state file of quell attach", failed=True)
+    expect(f"{steer} --ecn", "--ecn: needs --with clsact", failed=True)
+    expect(f"{steer} --dry-run --rate 8mbit --duration 100ms", "is no queue of quell attach", "fifo", failed=True)
+    expect(f"unshare -U -r {steer}", "need root (CAP_SYS_ADMIN); write sudo before it", failed=True)
+    [before, *_] = _samples(expect(f"{watch} --duration 100ms --quiet"))
+    assert before["xstats"]["steered"] == 0 and "steered_drop" not in before["xstats"]
+    said = expect(f"{steer} --duration 3s", "quell_fifo 9e00: at root", "steered by rlaqm every 20ms")
+    assert int(re.findall(r"packets dropped: (\d+), marked: 0", said)[0]) > 0, said
+    samples = _samples(expect(f"{watch} --every 100ms --duration 1s --quiet"))
+    assert all(sample["xstats"]["steered"] == 1 for sample in samples)
+    # A FIFO drops at its limit of 1000 packets only.
+    assert max(sample["xstats"]["steered_drop"] for sample in samples) > 0.001
+    assert samples[-1]["xstats"]["drops"] > before["xstats"]["drops"] == 0 == samples[-1]["xstats"]["overflows"]
+    backlog = sum(sample["backlog_packets"] for sample in samples) / len(samples)
+    assert backlog < before["backlog_packets"]
+    # Killed: the queue's own law decides again.
+    [after, *_] = _samples(expect(f"{watch} --duration 100ms --quiet"))
+    assert after["xstats"]["steered"] == 0
+    expect("cat /tmp/steered", "somebody else has taken va quell_fifo 9e00: at root away: steering has ended")
+    assert ".json" not in expect("ls /run/quell"), "a state file is left"
+
+
 def _spoil(folder: Path) -> Path:
     """Make a copy of quell-live in which fq_codel's enqueue begins with a return."""
     program, good = QUELL_LIVE.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()

@@ -29,7 +29,7 @@ def steer(
         typer.Argument(
             metavar="DEV [PARENT] CONTROLLER",
             help="The interface; root (default), a class as in 1:10 or a handle as in 1:; "
-            "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), pace, cake_autorate or sqm_autorate "
+            "wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact, bpf), pace, cake_autorate or sqm_autorate "
             "(rate), with options; a value that stays; or - for lines on standard input.",
             show_default=False,
             autocompletion=complete.interface_or_controller,
@@ -40,8 +40,9 @@ def steer(
         typer.Option(
             "--with",
             metavar="KNOB",
-            help="limit, target or rate; clsact: a drop probability, by a BPF program; several for lines: limit,rate.",
-            autocompletion=complete.listed("limit", "target", "rate", "clsact"),
+            help="limit, target or rate; clsact: a drop probability, by a BPF program; bpf: that of a queue of "
+            "quell attach; several for lines: limit,rate.",
+            autocompletion=complete.listed("limit", "target", "rate", "clsact", "bpf"),
         ),
     ] = None,
     reflector: Annotated[

@@ -98,9 +98,10 @@ target.
   quell-live steer --restore
 
   DEV [PARENT]         the interface, and where on it: root (default), a class as in 1:10, a handle as in 1:
-  CONTROLLER           wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact), pace, cake_autorate or sqm_autorate
-                       (rate), with options; a value that stays; or - for lines on standard input
-  --with KNOB          limit, target or rate; clsact: a drop probability, by a BPF program; several for lines: limit,target
+  CONTROLLER           wqm, learnqueue or fixed (limit), rlaqm, pie or fixed (clsact, bpf), pace, cake_autorate or
+                       sqm_autorate (rate), with options; a value that stays; or - for lines on standard input
+  --with KNOB          limit, target or rate; clsact: a drop probability, by a BPF program; bpf: that of a queue of quell attach;
+                       several for lines: limit,target
   --reflector ADDR     with --with rate and pace, cake_autorate or sqm_autorate: a host behind the line that is asked some
                        5 times a second; repeat for more
   --ecn                with clsact: mark packets of flows that use ECN instead of dropping them

@@ -244,10 +244,22 @@ pub fn detach(devices: &[String], quiet: bool) -> Result<(), Error> {
 /// # Errors
 /// If a right is missing, or nothing is attached.
 pub(super) fn page(device: u32) -> Result<Page, Error> {
+    Page::open_to_read(&saved(device)?)
+}
+
+/// The same, to steer.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn page_to_steer(device: u32) -> Result<Page, Error> {
+    Page::open(&saved(device)?)
+}
+
+fn saved(device: u32) -> Result<Saved, Error> {
     for (path, _) in ATTACH.left() {
         let saved = ATTACH.read::<Saved>(&path)?;
         if let Some(saved) = saved.filter(|saved| saved.device == device) {
-            return Page::open_to_read(&saved);
+            return Ok(saved);
         }
     }
     let error = Error::new("no state file of quell attach in /run/quell is about it");

@@ -27,6 +27,8 @@ const FLAGS: usize = 20;
 const MARK_NEXT: u32 = 2;
 /// A time of CLOCK_MONOTONIC until which user space steers.
 const VALID_UNTIL: usize = 8;
+/// The probability of a drop on arrival that is steered, in parts of 2^32.
+const STEERED_DROP: usize = 28;
 /// Where the gauges begin, which begin with the version.
 const GAUGES: usize = 64;
 /// Then the device's number, and when they were written.
@@ -63,7 +65,7 @@ const RLAQM: Of = &["rlaqm"];
 
 /// What is shown: names, where they are, in which form, and which disciplines have them.
 #[rustfmt::skip]
-const TABLE: [(&str, usize, Form, Of); 25] = [
+const TABLE: [(&str, usize, Form, Of); 26] = [
     ("knob_rate_bytes", RATE, Set, ALL),
     ("knob_limit_packets", LIMIT, ShortSet, ALL),
     ("backlog_packets", GAUGES + 16, Short, ALL),
@@ -88,6 +90,7 @@ const TABLE: [(&str, usize, Form, Of); 25] = [
     ("probability", GAUGES + 148, Share(32), RLAQM),
     ("decisions", GAUGES + 152, Long, LEARNED),
     ("steered", VALID_UNTIL, Long, ALL),
+    ("steered_drop", STEERED_DROP, Share(32), ALL),
     ("age_ns", UPDATED, Long, ALL),
 ];
 
@@ -137,8 +140,8 @@ impl Gauges {
             let decides = if trusted > 0.0 { "the policy" } else { "CoDel" };
             parts.push(format!("{decides} decides"));
         }
-        if self.get("steered").is_some_and(|steered| steered > 0.0) {
-            parts.push("steered".to_owned());
+        if let Some(share) = self.get("steered_drop") {
+            parts.push(format!("steered: drops {:.1} %", share * 100.0));
         }
         parts.join(", ")
     }
@@ -270,12 +273,34 @@ impl Slot<'_> {
         }
     }
 
+    /// Drops packets on arrival with this probability, in parts of 2^32, as long as what is steered is valid.
+    pub fn steer(&self, drop: u64) {
+        let drop = drop.min(u32::MAX.into()) as u32;
+        self.short(STEERED_DROP).store(drop, Ordering::Relaxed);
+    }
+
+    /// What is steered is valid until then (CLOCK_MONOTONIC), and the law rests; then it decides again.
+    pub fn valid_until(&self, time: u64) {
+        self.long(VALID_UNTIL).store(time, Ordering::Relaxed);
+    }
+
+    /// The rate that it is shaped to, bytes per second; 0 for none.
+    pub fn rate(&self) -> u64 {
+        self.long(RATE).load(Ordering::Relaxed)
+    }
+
+    /// Packets that its law dropped, or that were dropped as [`Self::steer`] has it.
+    pub fn drops(&self) -> u64 {
+        self.long(GAUGES + 56).load(Ordering::Relaxed)
+    }
+
     /// Has the law mark packets; the program at clsact must be there.
     pub fn mark(&self) {
         self.short(FLAGS).fetch_or(MARK_NEXT, Ordering::Relaxed);
     }
 
-    fn is_present(&self) -> bool {
+    /// Whether a queue uses it.
+    pub fn is_present(&self) -> bool {
         self.short(GAUGES).load(Ordering::Relaxed) == VERSION
     }
 
@@ -287,8 +312,12 @@ impl Slot<'_> {
             if !of.is_empty() && !of.contains(&self.page.name.as_str()) {
                 return None;
             }
+            let steered = now < long(VALID_UNTIL);
+            if at == STEERED_DROP && !steered {
+                return None;
+            }
             Some(match (at, form) {
-                (VALID_UNTIL, _) => Value::Count((now < long(at)).into()),
+                (VALID_UNTIL, _) => Value::Count(steered.into()),
                 (UPDATED, _) => {
                     Value::Count(now.saturating_sub(Some(long(at)).filter(|at| *at > 0)?))
                 }
@@ -369,8 +398,9 @@ mod tests {
         assert_eq!(GAUGES + gauges["ifindex"].0, DEVICE);
         assert_eq!(GAUGES + gauges["updated"].0, UPDATED);
         let knobs = fields("quell_knobs");
-        let at = ["rate", "valid_until", "limit", "flags"].map(|name| knobs[name].0);
-        assert_eq!(at, [RATE, VALID_UNTIL, LIMIT, FLAGS]);
+        let names = ["rate", "valid_until", "limit", "flags", "steered_drop"];
+        let at = names.map(|name| knobs[name].0);
+        assert_eq!(at, [RATE, VALID_UNTIL, LIMIT, FLAGS, STEERED_DROP]);
     }
 
     #[test]
@@ -386,7 +416,8 @@ mod tests {
         long(GAUGES + 128, u64::MAX);
         slot.short(GAUGES + 136).store(1 << 28, Ordering::Relaxed);
         long(UPDATED, 40);
-        long(VALID_UNTIL, 60);
+        slot.steer(1 << 30);
+        slot.valid_until(60);
         let read = |now| page.gauges(7, "quell_hush", 0x9E00 << 16, now);
         let gauges = read(50).expect("it is there");
         assert_eq!(gauges.get("target_ns"), Some(8_250_000.0));
@@ -396,7 +427,11 @@ mod tests {
             (gauges.get("age_ns"), gauges.get("steered")),
             (Some(10.0), Some(1.0))
         );
-        assert_eq!(read(70).expect("it is there").get("steered"), Some(0.0));
+        let after = read(70).expect("it is there");
+        assert_eq!(
+            (after.get("steered"), after.get("steered_drop")),
+            (Some(0.0), None)
+        );
         // No cap, no limit of its own; and no probability, which another discipline has.
         for name in ["cap_ns", "knob_limit_packets", "probability", "nonsense"] {
             assert_eq!(gauges.get(name), None, "{name}");
@@ -406,7 +441,11 @@ mod tests {
             said.starts_with("target 8.2 ms, wait 0.0 ms, hold 0.0 ms, idle 25.0 %"),
             "{said}"
         );
-        assert!(said.ends_with("CoDel decides, steered"), "{said}");
+        assert!(
+            said.ends_with("CoDel decides, steered: drops 25.0 %"),
+            "{said}"
+        );
+        assert_eq!(gauges.get("steered_drop"), Some(0.25));
         let json = slot.json(50);
         assert_eq!(
             (&json["present"], &json["target_ns"]),

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quell_link::Error;
 use quell_qdisc::Nanos;
 
+use super::super::attach::{self, page::Page};
 use super::super::bpf::{self, Assembler, Map};
 
 /// The probability 1: the program draws 32 random bits for each packet.
@@ -45,6 +46,72 @@ pub struct Counts {
     pub dropped: u64,
     /// Packets marked CE, or that had been already.
     pub marked: u64,
+}
+
+/// Who drops packets.
+pub enum Lever {
+    /// The program at clsact, before the queue.
+    Program(Dropper),
+    /// The queue itself, which `quell attach` has attached; with what it had dropped before.
+    Queue(Page, u64),
+}
+
+impl Lever {
+    /// The queue that is attached to a device.
+    ///
+    /// # Errors
+    /// If there is none, or a right is missing.
+    pub fn queue(device: u32) -> Result<Self, Error> {
+        let page = attach::page_to_steer(device)?;
+        let before = page.slots().map(|slot| slot.drops()).sum();
+        Ok(Self::Queue(page, before))
+    }
+
+    /// Drops with this probability, in parts of [`CERTAIN`].
+    pub fn set(&self, probability: u64) {
+        match self {
+            Self::Program(dropper) => dropper.set(probability),
+            Self::Queue(page, _) => page.slots().for_each(|slot| slot.steer(probability)),
+        }
+    }
+
+    /// What is set is valid until then (CLOCK_MONOTONIC).
+    pub fn valid_until(&self, time: Nanos) {
+        match self {
+            Self::Program(dropper) => dropper.valid_until(time),
+            Self::Queue(page, _) => page.slots().for_each(|slot| slot.valid_until(time)),
+        }
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> Counts {
+        match self {
+            Self::Program(dropper) => dropper.counts(),
+            Self::Queue(page, before) => {
+                let dropped: u64 = page.slots().map(|slot| slot.drops()).sum();
+                Counts {
+                    dropped: dropped.saturating_sub(*before),
+                    marked: 0,
+                }
+            }
+        }
+    }
+
+    /// The program, if that is it.
+    pub fn program(&self) -> Option<&Dropper> {
+        match self {
+            Self::Program(dropper) => Some(dropper),
+            Self::Queue(..) => None,
+        }
+    }
+
+    /// The page of the queue, if that is it.
+    pub fn page(&self) -> Option<&Page> {
+        match self {
+            Self::Program(_) => None,
+            Self::Queue(page, _) => Some(page),
+        }
+    }
 }
 
 /// The program, loaded, and the memory that it shares with us.

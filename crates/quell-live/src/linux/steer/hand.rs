@@ -14,7 +14,7 @@ use super::super::watchdog::{Post, Watchdog};
 use super::Wanted;
 use super::change::{Changer, Found, change, unanswered};
 use super::clsact::{Hook, Seen};
-use super::dropper::Dropper;
+use super::dropper::{Dropper, Lever};
 use super::kinds::Knob;
 use super::saved::{STEER, Saved, undo};
 use super::steered::Steered;
@@ -35,10 +35,10 @@ pub struct Hand {
     pub dropping: Option<Dropping>,
 }
 
-/// quell's program, and where it is attached.
+/// Who drops packets; of quell's program, where it is attached.
 pub struct Dropping {
-    /// The program.
-    pub dropper: Dropper,
+    /// The program, or an attached queue.
+    pub lever: Lever,
     hook: Option<Hook>,
     post: Option<Post>,
     /// There are filters of others beside ours.
@@ -95,11 +95,21 @@ impl Hand {
     ) -> Result<(), Error> {
         self.watchdog.dismiss();
         self.posts.clear();
+        let page = self
+            .dropping
+            .as_ref()
+            .and_then(|dropping| dropping.lever.page());
+        if page.is_some_and(|page| !page.slots().any(|slot| slot.is_present())) {
+            let error = Error::new("the queue was attached anew").key(&wanted.dev);
+            return Err(error.remedy("start quell steer again"));
+        }
         let changed = || queues.iter().filter(|queue| queue.has_options());
         let found = changed().map(|queue| &queue.found);
         let mut saved = Saved::new(device, &wanted.knobs, found);
-        if let Some(dropping) = &mut self.dropping {
-            let plan = Hook::plan(dump, rows, device, dropping.dropper.id);
+        if let Some(dropping) = &mut self.dropping
+            && let Some(dropper) = dropping.lever.program()
+        {
+            let plan = Hook::plan(dump, rows, device, dropper.id);
             let mut hook = plan.map_err(|e| e.key(&wanted.dev))?;
             hook.continues(dropping.hook.as_ref());
             saved.hook = Some(hook);
@@ -137,7 +147,7 @@ impl Hand {
     fn attach(&mut self) -> Result<(), Error> {
         match &self.dropping {
             Some(Dropping {
-                dropper,
+                lever: Lever::Program(dropper),
                 hook: Some(hook),
                 ..
             }) => hook.attach(&mut self.changer, &dropper.program),
@@ -180,12 +190,22 @@ impl Hand {
         Ok(seen)
     }
 
-    /// Takes our filter away.
+    /// The rate that an attached queue is shaped to, bit/s.
+    pub fn shaped(&self) -> Option<u64> {
+        let page = self.dropping.as_ref()?.lever.page()?;
+        let bytes = page.slots().map(|slot| slot.rate()).next()?;
+        (bytes > 0).then_some(bytes * 8)
+    }
+
+    /// Takes our filter away; an attached queue's own law decides again.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn unhook(&mut self, dump: &mut Dump) -> Result<(), Error> {
         let dropping = self.dropping.as_mut();
+        if let Some(dropping) = &dropping {
+            dropping.lever.valid_until(0);
+        }
         if let Some(hook) = dropping.and_then(|dropping| dropping.hook.take()) {
             hook.remove(dump, &mut self.changer)?;
         }
@@ -198,8 +218,15 @@ impl Dropping {
         if !wanted.knobs.contains(&Knob::Drop) {
             return Ok(None);
         }
+        let lever = match wanted.page {
+            true => {
+                let device = host::existing(&wanted.dev)?;
+                Lever::queue(device).map_err(|e| e.key(&wanted.dev))?
+            }
+            false => Lever::Program(Dropper::load(wanted.ecn)?),
+        };
         Ok(Some(Self {
-            dropper: Dropper::load(wanted.ecn)?,
+            lever,
             hook: None,
             post: None,
             others: false,
@@ -208,7 +235,7 @@ impl Dropping {
 
     /// What it did, for people.
     pub fn describe(&self) -> String {
-        let counts = self.dropper.counts();
+        let counts = self.lever.counts();
         format!(
             ", packets dropped: {}, marked: {}",
             counts.dropped, counts.marked
@@ -217,7 +244,11 @@ impl Dropping {
 
     /// A JSON line.
     pub fn sample(&self, out: &mut Vec<u8>, time: u64, dev: &str, probability: f64) {
-        let counts = self.dropper.counts();
+        // An attached queue has its gauges.
+        if self.lever.page().is_some() {
+            return;
+        }
+        let counts = self.lever.counts();
         let line = serde_json::json!({
             "time": time as f64 / 1e9,
             "device": dev,

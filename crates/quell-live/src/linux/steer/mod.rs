@@ -36,7 +36,7 @@ const VALID: Nanos = 10_000_000_000;
 pub struct Options {
     /// The device, a place on it if there is one, and a controller's words.
     pub words: Vec<String>,
-    /// Names of knobs, with commas: `limit`, `target`, `rate`; `clsact` for a drop probability.
+    /// Names of knobs, with commas: `limit`, `target`, `rate`; `clsact` for a drop probability, `bpf` for that of an attached queue.
     pub with: Option<String>,
     /// Hosts behind the line whose answers a loop over its rate decides by.
     pub reflectors: Vec<String>,
@@ -70,6 +70,8 @@ struct Wanted {
     dev: String,
     place: Place,
     knobs: Vec<Knob>,
+    /// The knobs are those of an attached queue, in the page that it shares with user space.
+    page: bool,
     bounds: Vec<Bounds>,
     ecn: bool,
     reflectors: Vec<IpAddr>,
@@ -97,7 +99,8 @@ impl Wanted {
             None => Place::parse("root")?,
         };
         let knobs = knobs(options.with.as_deref())?;
-        if options.ecn && !knobs.contains(&Knob::Drop) {
+        let page = options.with.as_deref() == Some(PAGE);
+        if options.ecn && (page || !knobs.contains(&Knob::Drop)) {
             return Err(Error::new("needs --with clsact").key("--ecn"));
         }
         let by = words.collect::<Vec<_>>().join(" ");
@@ -124,6 +127,7 @@ impl Wanted {
             dev: dev.to_owned(),
             place,
             knobs,
+            page,
             bounds,
             ecn: options.ecn,
             reflectors,
@@ -155,14 +159,24 @@ fn actuator(knob: Knob) -> &'static str {
     }
 }
 
+/// `--with` for the drop probability of an attached queue.
+const PAGE: &str = "bpf";
+
 fn knobs(with: Option<&str>) -> Result<Vec<Knob>, Error> {
-    let names = || Knob::ALL.into_iter().map(actuator);
+    let names = || Knob::ALL.into_iter().map(actuator).chain([PAGE]);
     let Some(with) = with else {
         let error = Error::new("says which knob is turned, and is missing").key("--with");
-        return Err(error.remedy("give --with limit, target, rate or clsact"));
+        return Err(error.remedy("give --with limit, target, rate, clsact or bpf"));
     };
+    if with == PAGE {
+        return Ok(vec![Knob::Drop]);
+    }
     let mut knobs = Vec::new();
     for name in with.split(',') {
+        if name == PAGE {
+            let error = Error::new("stands alone").key(format!("--with {with}"));
+            return Err(error.remedy("give --with bpf"));
+        }
         let found = Knob::ALL.into_iter().find(|knob| actuator(*knob) == name);
         let knob = found.ok_or_else(|| Error::unknown("knob", name, names()).key("--with"))?;
         if !knobs.contains(&knob) {

@@ -8,6 +8,7 @@ use quell_link::Error;
 use quell_link::units::format_time;
 use quell_qdisc::Nanos;
 
+use super::super::attach::page::KIND;
 use super::super::host::{self, Signals};
 use super::super::live::tell;
 use super::super::prober::{Hearing, Reflectors};
@@ -126,7 +127,12 @@ impl Session {
             // A loop over the rate finds that out.
             let moves = knobs.contains(&Knob::Rate).then_some(0);
             let line = moves.or(*rate);
+            let line = line.or_else(|| self.hand.as_ref().and_then(Hand::shaped));
             let line = line.or_else(|| place::rate(&rows, &found, dev));
+            if self.wanted.page && !found.kind.starts_with(KIND) {
+                let error = Error::new("is no queue of quell attach").key(name);
+                return Err(error.remedy(format!("quell attach {dev} fifo puts one there")));
+            }
             let packet = u64::from(mtu) + HEADER;
             let mut queue = Steered::new(found, kind, name, knobs, packet);
             if source.decides() {
@@ -378,7 +384,7 @@ impl Session {
             // Late by as much as the watchdog puts up with, packets pass.
             let late = PATIENCE.as_nanos() as Nanos;
             let until = now.saturating_add(self.wanted.every).saturating_add(late);
-            dropping.dropper.valid_until(until);
+            dropping.lever.valid_until(until);
         }
         Ok(None)
     }
@@ -393,14 +399,16 @@ impl Session {
         let mut looks = Vec::new();
         let mut out = Vec::new();
         let dropping = self.hand.as_ref().and_then(|hand| hand.dropping.as_ref());
-        if let Some(dropping) = dropping {
-            let counts = dropping.dropper.counts();
+        // What an attached queue drops is in its counters.
+        if let Some(program) = dropping.and_then(|dropping| dropping.lever.program()) {
+            let counts = program.counts();
             self.queues
                 .iter_mut()
                 .for_each(|queue| queue.dropped_before(counts));
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = since.map_or(0, |since| since.as_nanos() as u64);
+        let page = dropping.and_then(|dropping| dropping.lever.page());
         let json = self.wanted.json;
         let queues = &mut self.queues;
         queues.iter_mut().for_each(|queue| queue.seen = false);
@@ -422,7 +430,8 @@ impl Session {
                     device: dev,
                     queue: row,
                     rates,
-                    gauges: None,
+                    gauges: page
+                        .and_then(|page| page.gauges(device, row.kind, row.key.handle, now)),
                 };
                 Format::Json.write(&mut out, time, &sample);
                 if let Some(dropping) = dropping {
@@ -466,7 +475,12 @@ impl Session {
         let Some(hand) = &mut self.hand else {
             return Ok(Seen::All);
         };
-        if hand.dropping.is_none() || hand.look_at_hook(&mut self.dump)?.ours {
+        let program = hand.dropping.as_ref();
+        if program
+            .and_then(|dropping| dropping.lever.program())
+            .is_none()
+            || hand.look_at_hook(&mut self.dump)?.ours
+        {
             return Ok(Seen::All);
         }
         if self.wanted.insist {
@@ -546,7 +560,7 @@ impl Session {
                 continue;
             };
             if let (Some(drop), Some(dropping)) = (values.get(Knob::Drop), &hand.dropping) {
-                dropping.dropper.set(drop);
+                dropping.lever.set(drop);
                 queue.made(now, &Values::of(Knob::Drop, drop));
                 self.changes += 1;
             }
