@@ -144,7 +144,10 @@ fn attach(
                         "{dev}: no packet will be marked, {name} drops instead: {error}"
                     ));
                 }
-                Err(error) => return Err(error.remedy("noecn drops packets instead").key(dev)),
+                Err(error) => {
+                    let error = Error::new(error.to_string()).key(dev);
+                    return Err(error.remedy("or noecn, which drops packets instead"));
+                }
             }
         }
         plan.carry_out(name, &mut changer)?;

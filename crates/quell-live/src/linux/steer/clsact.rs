@@ -64,7 +64,10 @@ impl Hook {
     pub fn plan(dump: &mut Dump, rows: &[Found], device: u32, program: u32) -> Result<Self, Error> {
         if rows.iter().any(|row| row.kind == "ingress") {
             let what = "there is an ingress discipline, in whose place clsact would be";
-            return Err(Error::new(what).remedy("clsact can hold its filters, too: replace it"));
+            let dev = host::name(device).unwrap_or_default();
+            return Err(Error::new(what).remedy(format!(
+                "tc qdisc del dev {dev} ingress; tc qdisc add dev {dev} clsact; then its filters again, by tc filter add dev {dev} ingress"
+            )));
         }
         let mut taken = Vec::new();
         let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
