@@ -25,15 +25,6 @@ const MAP_VALUE: u8 = 2;
 const CALL: u8 = 1;
 const KERNEL_CALL: u8 = 2;
 
-/// What an instruction refers to outside the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outside<'a> {
-    /// A map, or the one with the constants of a section of this name.
-    Map(&'a str),
-    /// A function of the kernel.
-    Function(&'a str),
-}
-
 /// A program, as the kernel takes it.
 #[derive(Debug, Default)]
 pub struct Program {
@@ -51,6 +42,13 @@ struct Place {
     section: SectionIndex,
     at: u64,
     bytes: u64,
+}
+
+impl Place {
+    /// Where a place of the section is within the function, if it is.
+    fn within(&self, at: u64) -> Option<u64> {
+        at.checked_sub(self.at).filter(|at| *at < self.bytes)
+    }
 }
 
 /// A reference from a place in a section.
@@ -138,74 +136,29 @@ impl<'a> Object<'a> {
         self.file.symbol_by_index(to).ok()?.name().ok()
     }
 
-    /// Links a program: the function of this name, and behind it all that it calls. `resolve` gives the number of what is outside.
-    pub fn program<E>(
-        &self,
-        name: &str,
-        mut resolve: impl FnMut(Outside<'_>) -> Result<u32, E>,
-    ) -> Result<Option<Program>, E> {
-        let mut program = Program::default();
-        let Some(first) = self.function_named(name) else {
-            return Ok(None);
+    /// Links a program: the function of this name, and behind it all that it calls. `outside` has the numbers of maps, of those with the
+    /// constants of a section, and of the kernel's functions, by name.
+    ///
+    /// # Errors
+    /// The name of what is not known.
+    pub fn program(&self, name: &str, outside: &HashMap<String, u32>) -> Result<Program, String> {
+        let first = self.function_named(name).ok_or(name)?;
+        let mut linker = Linker {
+            object: self,
+            outside,
+            places: Vec::new(),
+            end: 0,
+            program: Program::default(),
         };
-        let mut places = vec![(first, 0)];
-        let mut end = first.bytes / EACH;
-        let mut i = 0;
-        while let Some((place, begin)) = places.get(i).copied() {
-            let Some(mut code) = self.code(place) else {
-                return Ok(None);
-            };
-            for Reference { at, kind, to } in references(&self.file, place.section) {
-                let Some(here) = at.checked_sub(place.at).filter(|at| *at < place.bytes) else {
-                    continue;
-                };
-                let here = (here / EACH) as usize;
-                let Some(target) = self.target(kind, to) else {
-                    return Ok(None);
-                };
-                match target {
-                    Target::Map(name) => {
-                        patch(&mut code[here], MAP, resolve(Outside::Map(name))?);
-                    }
-                    Target::Constants(name, from) => {
-                        let offset = from + (code[here] >> 32) as u32;
-                        patch(&mut code[here], MAP_VALUE, resolve(Outside::Map(name))?);
-                        patch(&mut code[here + 1], 0, offset);
-                    }
-                    Target::Kernel(name) => {
-                        let id = resolve(Outside::Function(name))?;
-                        patch(&mut code[here], KERNEL_CALL, id);
-                    }
-                    Target::Function(called) => {
-                        let known = places.iter().find(|(place, _)| *place == called);
-                        let to = known.map_or(end, |(_, begin)| *begin);
-                        if known.is_none() {
-                            places.push((called, end));
-                            end += called.bytes / EACH;
-                        }
-                        // Relative to the instruction behind.
-                        let distance = to as i64 - (begin + here as u64) as i64 - 1;
-                        patch(&mut code[here], CALL, distance as u32);
-                    }
-                }
-            }
-            program.code.append(&mut code);
-            if let Some(id) = self.functions.get(&(place.section, place.at)) {
-                program.functions.push([begin as u32, *id]);
-            }
-            for (section, [at, rest @ ..]) in &self.accesses {
-                let here = u64::from(*at).checked_sub(place.at);
-                if let Some(here) = here.filter(|at| *at < place.bytes)
-                    && *section == place.section
-                {
-                    let [id, path, kind] = *rest;
-                    let at = begin * EACH + here;
-                    program.accesses.push([at as u32, id, path, kind]);
-                }
-            }
-            i += 1;
+        linker.place(first);
+        let mut next = 0;
+        while let Some((place, begin)) = linker.places.get(next).copied() {
+            linker
+                .append(place, begin)
+                .map_err(|what| format!("{what} in {name}()"))?;
+            next += 1;
         }
-        Ok(Some(program))
+        Ok(linker.program)
     }
 
     fn function_named(&self, name: &str) -> Option<Place> {
@@ -247,6 +200,76 @@ impl<'a> Object<'a> {
             },
             _ => None,
         }
+    }
+}
+
+/// A program that is being linked.
+struct Linker<'a> {
+    object: &'a Object<'a>,
+    outside: &'a HashMap<String, u32>,
+    /// The functions in it, and the first instruction of each.
+    places: Vec<(Place, u64)>,
+    /// The first instruction behind them.
+    end: u64,
+    program: Program,
+}
+
+impl Linker<'_> {
+    /// The first instruction of a function, which gets a place if it has none.
+    fn place(&mut self, function: Place) -> u64 {
+        if let Some((_, begin)) = self.places.iter().find(|(place, _)| *place == function) {
+            return *begin;
+        }
+        let begin = self.end;
+        self.places.push((function, begin));
+        self.end += function.bytes / EACH;
+        begin
+    }
+
+    /// Appends a function's instructions, and the notes about them.
+    fn append(&mut self, place: Place, begin: u64) -> Result<(), String> {
+        let object = self.object;
+        let mut code = object.code(place).ok_or("a function")?;
+        for Reference { at, kind, to } in references(&object.file, place.section) {
+            if let Some(at) = place.within(at) {
+                let here = (at / EACH) as usize;
+                let target = object.target(kind, to).ok_or("a reference")?;
+                self.refer(&mut code[here..], target, begin + here as u64)?;
+            }
+        }
+        self.program.code.append(&mut code);
+        if let Some(id) = object.functions.get(&(place.section, place.at)) {
+            self.program.functions.push([begin as u32, *id]);
+        }
+        for (section, [at, id, path, kind]) in &object.accesses {
+            if *section == place.section
+                && let Some(at) = place.within(u64::from(*at))
+            {
+                let at = (begin * EACH + at) as u32;
+                self.program.accesses.push([at, *id, *path, *kind]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the first of these instructions, which becomes the program's `here`, refer to its target.
+    fn refer(&mut self, code: &mut [u64], target: Target<'_>, here: u64) -> Result<(), String> {
+        let number = |name: &str| self.outside.get(name).copied().ok_or(name.to_owned());
+        match target {
+            Target::Map(name) => patch(&mut code[0], MAP, number(name)?),
+            Target::Kernel(name) => patch(&mut code[0], KERNEL_CALL, number(name)?),
+            Target::Constants(name, from) => {
+                let offset = from + (code[0] >> 32) as u32;
+                patch(&mut code[0], MAP_VALUE, number(name)?);
+                patch(&mut code[1], 0, offset);
+            }
+            Target::Function(called) => {
+                // Relative to the instruction behind.
+                let distance = self.place(called) as i64 - here as i64 - 1;
+                patch(&mut code[0], CALL, distance as u32);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -305,8 +328,6 @@ fn patch(instruction: &mut u64, register: u8, number: u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::super::btf::{FUNC, SECTION};
     use super::super::chosen::DISCIPLINES;
     use super::*;
@@ -322,6 +343,14 @@ mod tests {
     /// A call, without regard to what of.
     const CALLS: u8 = 0x85;
 
+    /// All that programs refer to has the number 7.
+    fn numbers(object: &Object<'_>) -> HashMap<String, u32> {
+        let maps = ["page", "queues", "slots", "buffers"].map(str::to_owned);
+        let functions = object.undefined().map(str::to_owned);
+        let all = functions.chain(maps).chain(object.constants());
+        all.map(|name| (name, 7)).collect()
+    }
+
     fn number(instruction: u64) -> i32 {
         (instruction >> 32) as i32
     }
@@ -331,16 +360,7 @@ mod tests {
         for discipline in DISCIPLINES {
             let object = Object::new(discipline.object).expect("an object");
             for name in PROGRAMS {
-                let mut asked = Vec::new();
-                let resolve = |what: Outside<'_>| {
-                    asked.push(match what {
-                        Outside::Map(name) | Outside::Function(name) => name.to_owned(),
-                    });
-                    Ok::<_, Infallible>(7)
-                };
-                let Ok(program) = object.program(name, resolve);
-                let program = program.expect("a program");
-                assert!(asked.contains(&"queues".to_owned()), "{name}: {asked:?}");
+                let program = object.program(name, &numbers(&object)).expect("a program");
                 let begins: Vec<_> = program.functions.iter().map(|found| found[0]).collect();
                 assert_eq!(begins[0], 0);
                 assert!(begins.is_sorted_by(|a, b| a < b));
@@ -361,8 +381,14 @@ mod tests {
                     assert!(object.types.get(id).is_some());
                 }
             }
-            let Ok(none) = object.program("none", |_| Ok::<_, Infallible>(0));
-            assert!(none.is_none());
+            let error = object
+                .program("none", &HashMap::new())
+                .expect_err("no program");
+            assert_eq!(error, "none");
+            let error = object
+                .program(PROGRAMS[0], &HashMap::new())
+                .expect_err("no maps");
+            assert!(error.ends_with(" in quell_enqueue()"), "{error}");
         }
     }
 
@@ -371,16 +397,14 @@ mod tests {
         let object = Object::new(DISCIPLINES[4].object).expect("an object");
         let constants = object.constants();
         assert!(constants.len() > 1, "{constants:?}");
-        let resolve = |what: Outside<'_>| {
-            let place = |name: &str| constants.iter().position(|found| found == name);
-            let number = match what {
-                Outside::Map(name) => place(name).map_or(99, |place| place as u32),
-                Outside::Function(_) => 99,
-            };
-            Ok::<_, Infallible>(number)
-        };
-        let Ok(program) = object.program("quell_enqueue", resolve);
-        let code = program.expect("a program").code;
+        let mut numbers = numbers(&object);
+        for (i, name) in constants.iter().enumerate() {
+            numbers.insert(name.clone(), i as u32);
+        }
+        let code = object
+            .program("quell_enqueue", &numbers)
+            .expect("a program")
+            .code;
         let mut found = 0;
         for pair in code.windows(2) {
             let [code, registers, ..] = pair[0].to_ne_bytes();

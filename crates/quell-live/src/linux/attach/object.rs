@@ -11,12 +11,14 @@ use super::super::bpf::{self, Load};
 use super::super::host;
 use super::btf::{ARRAY, Btf, FUNC, PTR, SECTION, STRUCT};
 use super::chosen::Discipline;
-use super::linked::{MAPS, Object, Outside};
+use super::linked::{MAPS, Object};
 use super::page::Knobs;
 use super::support::{INSTEAD, TYPES, VALUE};
 
 /// Maps with an entry for each queue.
-const PER_QUEUE: [&str; 3] = ["page", "queues", "slots"];
+const PER_QUEUE: [&str; 3] = [PAGE, "queues", "slots"];
+/// The one with knobs and gauges.
+const PAGE: &str = "page";
 /// The map with so many entries for each queue that they are told by the object.
 const BUFFERS: &str = "buffers";
 /// The program for clsact.
@@ -94,8 +96,7 @@ impl Registered {
         let loader = Loader {
             types: bpf::types(&object.types.bytes)
                 .map_err(|(error, log)| Refused::Kernel(error, log))?,
-            maps: HashMap::new(),
-            functions: object.undefined().filter_map(find).collect(),
+            outside: object.undefined().filter_map(find).collect(),
             object,
             kernel,
         };
@@ -109,15 +110,20 @@ struct Loader<'a> {
     /// The object's types, in the kernel.
     types: OwnedFd,
     kernel: &'a Btf,
-    /// The numbers of the kernel's functions that the object calls.
-    functions: HashMap<String, u32>,
-    maps: HashMap<String, OwnedFd>,
+    /// The numbers of maps, and of functions of the kernel that the object calls.
+    outside: HashMap<String, u32>,
 }
 
 impl Loader<'_> {
     fn registered(mut self, name: &str, slots: u32, knobs: &Knobs) -> Result<Registered, Refused> {
-        self.make_maps(slots)?;
-        let page = self.maps.get("page").ok_or_else(|| unknown("page"))?;
+        // The kernel keeps those that programs use.
+        let maps = self.maps(slots)?;
+        let numbers = maps
+            .iter()
+            .map(|(name, map)| (name.clone(), bpf::number(map)));
+        self.outside.extend(numbers);
+        let page = maps.iter().find(|(name, _)| name == PAGE);
+        let (_, page) = page.ok_or_else(|| unknown(PAGE))?;
         for slot in 0..slots {
             bpf::update(page, slot, &knobs.bytes())?;
         }
@@ -141,8 +147,10 @@ impl Loader<'_> {
         })
     }
 
-    /// Makes the maps that the object declares: each is a variable of a struct whose members' types say what it is.
-    fn make_maps(&mut self, slots: u32) -> Result<(), Refused> {
+    /// Makes the maps of the object. Each that it declares is a variable of a struct whose members' types say what it is;
+    /// of constants there is one for each section.
+    fn maps(&self, slots: u32) -> Result<Vec<(String, OwnedFd)>, Refused> {
+        let mut maps = Vec::new();
         let types = &self.object.types;
         let no = || unknown(MAPS);
         let section = types.find(SECTION, MAPS).and_then(|id| types.get(id));
@@ -170,13 +178,14 @@ impl Loader<'_> {
             let size = value_type.ok_or_else(no)?.size;
             let types = Some((&self.types, key, value));
             let map = bpf::array(name, size, entries, number("map_flags")?, types)?;
-            self.maps.insert(name.to_owned(), map);
+            maps.push((name.to_owned(), map));
         }
         for name in self.object.constants() {
             let bytes = self.object.section(&name).ok_or_else(|| unknown(&name))?;
-            self.maps.insert(name, bpf::constants(bytes)?);
+            let map = bpf::constants(bytes)?;
+            maps.push((name, map));
         }
-        Ok(())
+        Ok(maps)
     }
 
     /// Loads the discipline's programs, and makes the map whose value is the kernel's struct of them.
@@ -228,18 +237,8 @@ impl Loader<'_> {
     }
 
     fn program(&self, name: &str, kind: u32, place: u32, target: u32) -> Result<OwnedFd, Refused> {
-        let resolve = |what: Outside<'_>| match what {
-            Outside::Map(name) => {
-                let found = self.maps.get(name).map(bpf::number);
-                found.ok_or_else(|| unknown(name))
-            }
-            Outside::Function(name) => {
-                let found = self.functions.get(name).copied();
-                found.ok_or_else(|| unknown(&format!("{name}() in {TYPES}")))
-            }
-        };
-        let linked = self.object.program(name, resolve)?;
-        let linked = linked.ok_or_else(|| unknown(name))?;
+        let linked = self.object.program(name, &self.outside);
+        let linked = linked.map_err(|what| unknown(&what))?;
         let load = Load {
             name,
             kind,
