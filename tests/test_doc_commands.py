@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from conftest import ROOT, Quell, run
 from quell import _core, cli, dispatch
+from quell.tune import search, space
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SIMULATING = {"compare", "run", "optimum"}
@@ -108,11 +109,9 @@ def test_enough_are_run() -> None:
     assert len(RUN) > 15
 
 
-def printed() -> list[tuple[str, str]]:
-    """Find the commands in README that are shown with what they print."""
-    return re.findall(
-        r"^```\n\$ quell (.*?)\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
+def printed(page: str = "README.md") -> list[tuple[str, str]]:
+    """Find the commands on a page that are shown with what they print."""
+    return re.findall(r"^```\n\$ quell (.*?)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize(("command", "shown"), printed(), ids=lambda text: text[:40].strip())
@@ -129,6 +128,43 @@ def without_empty_lines(text: str) -> str:
 
 def test_readme_shows_two_tables() -> None:
     assert [command.split()[1] for command, _ in printed()] == ["household", "lte"]
+
+
+def test_the_guide_to_tune_shows_what_its_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the search, which takes minutes: it finds the setting that the guide shows, as the only finalist."""
+    pytest.importorskip("optuna")
+    command, shown = printed("docs/tune.md")[0]
+    described = re.search(r"^# .*: (\w+) with (.*)$", shown, re.MULTILINE)
+    assert described
+    finalist = setting(*described.groups())
+
+    def found(bench: search.Bench, plan: search.Plan, _: object) -> search.Found:
+        defaults = [space.default(kind) for kind in plan.kinds]
+        runs = [search.Run(plan.line, search.shapes(default, plan.line), 0) for default in defaults]
+        bench.run(runs)
+        scores = {default: bench.value(run) or 0.0 for default, run in zip(defaults, runs, strict=True)}
+        return search.Found(scores, [finalist])
+
+    monkeypatch.setattr(search, "search", found)
+    assert cli.call(shlex.split(command)) == 0
+    assert in_one_line(shown) == in_one_line(capsys.readouterr().out)
+
+
+def setting(kind: str, described: str) -> space.Setting:
+    """Read what `quell tune` writes after the lines' heading."""
+    values = dict(space.default(kind).values)
+    for text in described.split(", "):
+        option = next(o for o in space.options(kind) if text in o.choices or text.startswith(f"{o.name} "))
+        number = re.search(r"[\d.]+", text)
+        values[option.name] = text if option.choices or not number else (float if option.step else int)(number[0])
+    return space.of(kind, values)
+
+
+def in_one_line(text: str) -> str:
+    """Leave out what depends on the width of the terminal."""
+    return " ".join(text.split())
 
 
 @pytest.mark.real_time
