@@ -13,30 +13,30 @@ ip -n s link set e gso_max_segs 1
 ip -n s addr add 10.2.0.2/24 dev e
 ip -n s link set e up
 tc -n s qdisc add dev e root netem delay 20ms limit 10000
-steer="quell-attach steer va rlaqm --with bpf"
+steer="quell-live steer va rlaqm --with bpf"
 step $steer
 step $steer --ecn
 tc qdisc add dev va root pfifo
 step $steer --dry-run --rate 8mbit --duration 100ms
 tc qdisc del dev va root
-quell-attach attach va fifo --rate 8mbit --quiet
+quell-live attach va fifo --rate 8mbit --quiet
 step unshare -U -r $steer
 ip netns exec s /bin/traffic sink 5000 &
 /bin/traffic send 10.2.0.2 5000 cubic 2 9 2 >/tmp/flows &
 sleep 2
-step quell-attach watch va --json --duration 100ms --quiet
+step quell-live watch va --json --duration 100ms --quiet
 step $steer --duration 3s
 $steer --quiet &
 sleep 1
-step quell-attach watch va --json --every 100ms --duration 1s --quiet
+step quell-live watch va --json --every 100ms --duration 1s --quiet
 kill -9 $!
 sleep 1
-step quell-attach watch va --json --duration 100ms --quiet
+step quell-live watch va --json --duration 100ms --quiet
 # The queue is taken away while it is steered.
 $steer >/tmp/steered 2>&1 &
 steering=$!
 sleep 1
-quell-attach detach va --quiet
+quell-live detach va --quiet
 wait $steering
 step cat /tmp/steered
 step ls /run/quell

@@ -65,7 +65,15 @@ class Line:
 def guest(kernel: Path, kind: str, queue: str, seed: int, line: Line) -> dict[str, float]:
     """Measure real TCP in virtual time: `shell` through quell shell, `linux` through Linux's own, `clsact` a FIFO's."""
     words = [str(BIN / "python"), str(HERE / "virtual.py"), kind, queue, str(seed), line.text()]
-    command = [ROOT / "tools" / "oracle" / "guest", "--kernel", kernel, "--limit", "3600", "--", *words]
+    command: list[str | Path] = [
+        ROOT / "tools" / "oracle" / "guest",
+        "--kernel",
+        kernel,
+        "--limit",
+        "3600",
+        "--",
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{kind} {queue}: {done.stderr.strip()}")

@@ -18,7 +18,7 @@ selector = selectors.DefaultSelector()
 data = bytes(1 << 18)
 
 
-def connect():
+def connect() -> None:
     """Open a connection more."""
     sender = socket.socket()
     sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
@@ -37,4 +37,5 @@ while (now := time.monotonic()) < until:
     due = begin + spread * opened / connections - now if opened < connections else 0.05
     for key, _ in selector.select(min(max(due, 0.0), 0.05)):
         with contextlib.suppress(BlockingIOError):
+            assert isinstance(key.fileobj, socket.socket)
             key.fileobj.send(data)

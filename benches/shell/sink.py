@@ -14,7 +14,9 @@ start, end, file = float(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
 selector = selectors.DefaultSelector()
 listener = socket.create_server(("", 5001), backlog=100)
 selector.register(listener, selectors.EVENT_READ)
-total, began, marks = 0, None, []
+total = 0
+began: float | None = None
+marks: list[tuple[float, int]] = []
 while True:
     for key, _ in selector.select(0.01):
         if key.fileobj is listener:
@@ -23,6 +25,7 @@ while True:
             selector.register(connection, selectors.EVENT_READ)
             began = began or time.monotonic()
             continue
+        assert isinstance(key.fileobj, socket.socket)
         try:
             data = key.fileobj.recv(1 << 18)
         except ConnectionError:

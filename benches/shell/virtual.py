@@ -109,7 +109,7 @@ def linux(queue: str, line: Line, steered: bool) -> tuple[list[tuple[float, floa
     steering = None
     if steered:
         controller += ["--with", "clsact", "--json", "--quiet", *["--ecn"] * line.ecn]
-        command = ["ip", "netns", "exec", "r", QUELL_LIVE, "steer", "rs", "1:1", *controller]
+        command: list[str | Path] = ["ip", "netns", "exec", "r", QUELL_LIVE, "steer", "rs", "1:1", *controller]
         with Path("steer.jsonl").open("w") as out:
             steering = subprocess.Popen(command, stdout=out)
     samples: list[tuple[float, float]] = []
