@@ -124,14 +124,15 @@ clean: ## removes what was built here
 .venv/bin/python: | $(UV)
 	$(UV) venv --quiet --python $(PYTHON) .venv
 
-# One list installs into the other's place: the short one must not undo the long one.
+# One list installs into the other's place: the short one must not undo the long one. The long one has all that its packages need but
+# triton (requirements/refresh.sh), hence --no-deps.
 # Bytecode is compiled here, since some systems forbid Python to store it, which doubles the start of each command.
 .venv/build.installed: requirements/build.txt | $(BIN)/python
 	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r $<
 	@touch $@
 
 .venv/dev.installed: requirements/dev.txt .venv/build.installed
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r $<
 	@touch $@
 
 .venv/quell.built: .venv/build.installed $(RUST_SOURCES)
