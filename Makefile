@@ -86,7 +86,7 @@ miri: ## unsafe code outside quell-live and threads that share state, under Miri
 	rustup toolchain install --profile minimal --component miri --component rust-src nightly
 	RUSTFLAGS="-Ctarget-feature=+avx2,+fma" MIRIFLAGS="-Zmiri-disable-isolation" \
 	  $(MIRI) --package quell-qdisc --test policy -- a_file_of_torch integer_sums
-	MIRIFLAGS="-Zmiri-many-seeds=0..16 -Zmiri-disable-isolation" $(MIRI) --package quell-lab --lib -- team::
+	MIRIFLAGS="-Zmiri-many-seeds=0..16 -Zmiri-disable-isolation" $(MIRI) --package quell-lab --lib -- team_tests::
 
 mutants: ## mutation tests of quell-qdisc: one part in 60 or what SHARD=0/10 says (installs cargo-mutants into .cache/)
 	@[ -x .cache/cargo/bin/cargo-mutants ] || cargo install --quiet --locked --root .cache/cargo cargo-mutants

@@ -5,4 +5,7 @@ pub mod coupled;
 pub mod env;
 pub mod episode;
 pub mod lfq;
+mod sync;
 pub mod team;
+#[cfg(test)]
+mod team_tests;

@@ -1,10 +1,15 @@
 //! Threads that share out short pieces of work round after round. A thread that has just worked looks for the next round for a
 //! while before it sleeps, because waking one takes as long as stepping some 20 environments.
+//!
+//! `tests/team.rs` compiles this file again, with a `sync` whose threads meet in every order.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::sync::{
+    Arc, AtomicBool, AtomicUsize, Condvar, Instant, JoinHandle, Mutex, MutexGuard, Ordering,
+    spin_loop, thread,
+};
 
 /// How long a thread looks for the next round. Between two steps of a vector a program needs some 10 us, and longer if it learns:
 /// then sleeping costs little in comparison.
@@ -57,7 +62,7 @@ impl<W: Send + 'static> Team<W> {
         };
         for k in 1..threads {
             let shared = team.shared.clone();
-            let thread = std::thread::Builder::new().name("quell".into());
+            let thread = thread::Builder::new().name("quell".into());
             team.helpers.push(thread.spawn(move || shared.help(k))?);
         }
         Ok(team)
@@ -184,47 +189,12 @@ impl Drop for Done<'_> {
 fn pause(looks: &mut u32) {
     *looks += 1;
     if looks.is_multiple_of(32) {
-        std::thread::yield_now();
+        thread::yield_now();
     } else {
-        std::hint::spin_loop();
+        spin_loop();
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_piece_is_worked_on_once_a_round_also_after_a_sleep() {
-        // Miri takes some thousand times as long, and tries other orders with each seed.
-        let rounds = if cfg!(miri) { 4 } else { 2000 };
-        for threads in [1, 2, 5] {
-            let team = Team::new(vec![0u32; 7], threads, |n| *n += 1).unwrap();
-            for round in 1..=rounds {
-                team.round();
-                let all: Vec<u32> = (0..team.pieces()).map(|i| *team.piece(i)).collect();
-                assert_eq!(all, [round; 7], "{threads} threads");
-                if round % (rounds / 4) == 0 {
-                    std::thread::sleep(20 * LOOK);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_helper_that_panics_ends_neither_the_round_nor_the_others_work() {
-        let team = Team::new((0..64).collect::<Vec<u32>>(), 3, |n| {
-            assert!(*n != 5 || std::thread::current().name() != Some("quell"));
-            *n += 1;
-        })
-        .unwrap();
-        team.round();
-        for i in (0..64).filter(|i| *i != 5) {
-            assert_eq!(*team.piece(i), i as u32 + 1);
-        }
-    }
 }

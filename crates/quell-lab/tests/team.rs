@@ -1,0 +1,44 @@
+//! The threads of a team in thousands of orders: shuttle runs them one at a time and chooses at each atomic, lock and wake who goes on. A wait
+//! that never ends fails the test. Memory is as if every access were in one order; `make miri` has weaker ones.
+
+#[path = "../src/team.rs"]
+mod team;
+
+/// What `team.rs` takes from the standard library, by shuttle.
+mod sync {
+    use std::time::Duration;
+
+    pub use shuttle::hint::spin_loop;
+    pub use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub use shuttle::thread::{self, JoinHandle};
+
+    /// A clock that has moved by 0 or by more than a thread looks for work.
+    pub struct Instant;
+
+    impl Instant {
+        pub fn now() -> Self {
+            Self
+        }
+
+        pub fn elapsed(&self) -> Duration {
+            use shuttle::rand::Rng;
+            Duration::from_millis(u64::from(shuttle::rand::thread_rng().gen_bool(0.2)))
+        }
+    }
+}
+
+#[test]
+fn every_piece_is_worked_on_once_a_round_in_any_order_of_the_threads() {
+    for threads in [2, 3] {
+        let rounds = move || {
+            let team = team::Team::new(vec![0u32; 3], threads, |n| *n += 1).unwrap();
+            for round in 1..=3 {
+                team.round();
+                let all: Vec<u32> = (0..team.pieces()).map(|i| *team.piece(i)).collect();
+                assert_eq!(all, [round; 3]);
+            }
+        };
+        shuttle::check_random(rounds, 2000);
+    }
+}
