@@ -209,7 +209,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
 
 
 def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
-    expect = _steps(in_kernel(HERE / "steer_guest.sh"))
+    expect = steps(in_kernel(HERE / "steer_guest.sh"))
     steer, watch = "quell-live steer va rlaqm --with bpf", "quell-live watch va --json"
     expect(steer, "va: no state file of quell attach", failed=True)
     expect(f"{steer} --ecn", "--ecn: needs --with clsact", failed=True)
