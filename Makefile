@@ -88,10 +88,9 @@ miri: ## unsafe code outside quell-live and threads that share state, under Miri
 	  $(MIRI) --package quell-qdisc --test policy -- a_file_of_torch integer_sums
 	MIRIFLAGS="-Zmiri-many-seeds=0..16 -Zmiri-disable-isolation" $(MIRI) --package quell-lab --lib -- team_tests::
 
-mutants: ## mutation tests of quell-qdisc: one part in 60 or what SHARD=0/10 says (installs cargo-mutants into .cache/)
+mutants: ## mutation tests of quell-qdisc: a random sample in one build, N=200 SEED=1 (installs cargo-mutants into .cache/)
 	@[ -x .cache/cargo/bin/cargo-mutants ] || cargo install --quiet --locked --root .cache/cargo cargo-mutants
-	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH cargo mutants --gitignore true --package quell-qdisc --output target \
-	  --shard $(or $(SHARD),0/60) --sharding round-robin --timeout 300
+	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH $(PYTHON) tools/mutants.py --sample $(or $(N),200) --seed $(or $(SEED),1)
 
 attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
 	$(BIN)/python tests/attack/attack.py

@@ -678,6 +678,13 @@ mod tests {
         run(&mut g, 1, 3);
         g.decide(&busy(3), &mut [], &mut rng);
         assert_eq!(g.stats().stale, 1);
+        // The longest time between two readings, and more.
+        for (n, stale) in [(LONGEST / PERIOD, 0), (LONGEST / PERIOD + 1, 1)] {
+            let mut g = guard(Params::default());
+            run(&mut g, 1, 1);
+            g.decide(&busy(1 + n), &mut [], &mut rng);
+            assert_eq!(g.stats().stale, stale, "{n}");
+        }
     }
 
     #[test]

@@ -626,6 +626,18 @@ mod tests {
         });
         literal.decide(&busy, &mut [], &mut Rng::new(1, "t"));
         assert!((literal.q(20, 1) - 12.596).abs() < 1e-3);
+        // Again, from 12.596: 0.9 of it and the reward.
+        literal.gamma = 0.0;
+        literal.learn(
+            Pair {
+                limit: 20,
+                action: 1,
+                bounded: false,
+            },
+            4.0,
+            20,
+        );
+        assert!((literal.q(20, 1) - 0.9 * 12.596 - 4.0).abs() < 1e-3);
     }
 
     #[test]

@@ -561,4 +561,24 @@ mod tests {
         assert_eq!((q.len(), drops[0].1), (1000, DropCause::Overflow));
         assert_eq!(q.state().p_drop, 1 << 24);
     }
+
+    #[test]
+    fn it_marks_packets_that_are_ect_when_it_would_drop_others() {
+        let p = Params {
+            ecn: true,
+            ..Params::default()
+        };
+        let drops = signals(&mut State::default(), &p, T, T + 2 * SEC, 100 * MS);
+        let (mut s, mut r) = (State::default(), rng());
+        let marks: Vec<Nanos> = (T..T + 2 * SEC)
+            .step_by(MS as usize)
+            .filter(|&now| {
+                let mut x = packet(now - 100 * MS, Ecn::Ect0);
+                assert_eq!(s.should_drop(&p, now, &mut x, 0, &mut r), None);
+                s.ecn_marked
+            })
+            .collect();
+        assert!(drops.len() > 10);
+        assert_eq!(marks, drops);
+    }
 }

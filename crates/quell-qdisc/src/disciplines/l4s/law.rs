@@ -207,3 +207,46 @@ impl Fate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn law(prob: u32, qdelay: i64, before: i64) -> Law {
+        Law {
+            prob,
+            qdelay,
+            qdelay_old: before,
+            ..Law::default()
+        }
+    }
+
+    #[test]
+    fn the_probability_decays_only_while_both_delays_are_0() {
+        let units = Units {
+            alpha: 0,
+            beta: 0,
+            ..Units::new(&Params::default())
+        };
+        let half = MAX_PROB / 2;
+        let next = |now, before| law(half, now, before).next_probability(&units, MAX_PROB);
+        assert_eq!(next(0, 0), half - (half >> 6));
+        assert_eq!((next(0, 1), next(1, 0)), (half, half));
+    }
+
+    #[test]
+    fn a_burst_is_allowed_again_while_both_delays_are_below_half_the_target() {
+        let params = Params::default();
+        let units = Units::new(&params);
+        let half = units.target >> 1;
+        let burst = |prob, now, before| {
+            let mut law = law(0, now, before);
+            law.refill(prob, &params, &units);
+            law.burst
+        };
+        assert_eq!(burst(0, half - 1, half - 1), params.max_burst);
+        assert_eq!(burst(0, half, half - 1), 0);
+        assert_eq!(burst(0, half - 1, half), 0);
+        assert_eq!(burst(1, 0, 0), 0);
+    }
+}

@@ -1,0 +1,248 @@
+//! The first and the last value of each parameter that `check` accepts, and those next to them, which it refuses.
+
+// The macro changes one field of the defaults at a time.
+#![allow(clippy::field_reassign_with_default)]
+
+use quell_qdisc::control::{cake_autorate, learnqueue, pace, sqm_autorate, wqm};
+use quell_qdisc::disciplines::{cake, drr, fifo, fq_fifo, pie_ns3};
+use quell_qdisc::parts::framing::Framing;
+use quell_qdisc::{
+    MS, SEC, US, cebinae, cobalt, codel, dualpi2, fq, fq_codel, fq_pie, hhf, hush, l4s, pie, red,
+    sfb, sfq,
+};
+
+/// The defaults with one field changed: accepted with each value of the first list, refused with each of the second.
+macro_rules! limits {
+    ($default:expr, $($field:ident: [$($good:expr),*] not [$($bad:expr),*];)+) => {$(
+        $({
+            let mut params = $default;
+            params.$field = $good;
+            assert_eq!(params.check(), Ok(()), "{} {:?}", stringify!($field), params.$field);
+        })*
+        $({
+            let mut params = $default;
+            params.$field = $bad;
+            assert!(params.check().is_err(), "{} {:?}", stringify!($field), params.$field);
+        })*
+    )+};
+}
+
+/// The smallest number above, as far as a float can tell.
+fn above(x: f64) -> f64 {
+    x.next_up()
+}
+
+fn framing(mpu: u32) -> Framing {
+    Framing {
+        mpu,
+        ..Framing::default()
+    }
+}
+
+#[test]
+fn single_queues() {
+    limits! { fifo::Params::default(),
+        limit_packets: [1] not [0];
+        limit_bytes: [1514] not [1513];
+        drop: [0.0, 1.0] not [-0.1, above(1.0)];
+    }
+    limits! { codel::Params::default(),
+        interval: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        target: [0, 10 * SEC] not [10 * SEC + 1];
+        limit: [1] not [0];
+    }
+    limits! { cobalt::Params::default(),
+        interval: [US, 4 * SEC] not [US - 1, 4 * SEC + 1];
+        target: [4 * SEC] not [4 * SEC + 1];
+        limit: [1] not [0];
+    }
+    limits! { pie::Params::default(),
+        target: [10 * SEC] not [10 * SEC + 1];
+        tupdate: [MS, 10 * SEC] not [MS - 1, 10 * SEC + 1];
+        limit: [1] not [0];
+        alpha: [32] not [33];
+        beta: [32] not [33];
+        ecn_prob: [100] not [101];
+    }
+    limits! { pie_ns3::Params::default(),
+        target: [10 * SEC] not [10 * SEC + 1];
+        tupdate: [MS, 10 * SEC] not [MS - 1, 10 * SEC + 1];
+        limit: [1] not [0];
+        alpha: [32] not [33];
+        beta: [32] not [33];
+    }
+    limits! { dualpi2::Params::default(),
+        limit: [1] not [0];
+        target: [10 * SEC] not [10 * SEC + 1];
+        tupdate: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        alpha: [0.0, 4e6] not [-0.1, above(4e6)];
+        beta: [0.0, 4e6] not [-0.1, above(4e6)];
+        coupling_factor: [1, 255] not [0, 256];
+        classic_protection: [100] not [101];
+    }
+    let usual = red::Params::default();
+    limits! { red::Params::default(),
+        avpkt: [] not [0];
+        bandwidth_bps: [8] not [7];
+        min: [] not [0, usual.max];
+        max: [] not [usual.min];
+        limit: [usual.max] not [usual.max - 1];
+        probability: [1.0] not [0.0, above(1.0), f64::NAN];
+        nodrop: [] not [true];
+    }
+    let ecn = red::Params {
+        ecn: true,
+        nodrop: true,
+        ..usual
+    };
+    assert_eq!(ecn.check(), Ok(()));
+}
+
+#[test]
+fn queues_with_flows() {
+    limits! { fq_codel::Params::default(),
+        limit: [1] not [0];
+        flows: [1, 65_536] not [0, 65_537];
+        quantum: [256, 1 << 20] not [255, (1 << 20) + 1];
+        memory_limit: [1 << 31] not [(1 << 31) + 1];
+        drop_batch: [1] not [0];
+        codel: [] not [codel::Params { limit: 0, ..Default::default() }];
+    }
+    limits! { fq_pie::Params::default(),
+        limit: [1] not [0];
+        flows: [1, 65_536] not [0, 65_537];
+        quantum: [1, 1 << 20] not [0, (1 << 20) + 1];
+        memory_limit: [1 << 31] not [(1 << 31) + 1];
+        pie: [] not [pie::Params { limit: 0, ..Default::default() }];
+    }
+    limits! { hush::Params::default(),
+        limit: [1] not [0];
+        flows: [1, 65_536] not [0, 65_537];
+        quantum: [256, 1 << 20] not [255, (1 << 20) + 1];
+        memory_limit: [1 << 31] not [(1 << 31) + 1];
+    }
+    limits! { fq::Params::default(),
+        quantum: [1, 1 << 20] not [0, (1 << 20) + 1];
+        flow_limit: [65_535] not [65_536];
+        initial_quantum: [i32::MAX as u32] not [1 << 31];
+        flows: [1, 65_536] not [0, 3, 131_072];
+    }
+    limits! { drr::Params::default(),
+        classes: [1, 65_536] not [0, 65_537];
+        quantum: [1, 1 << 20] not [0, (1 << 20) + 1];
+    }
+    limits! { fq_fifo::Params::default(),
+        flows: [1] not [0];
+        quantum: [1, 1 << 20] not [0, (1 << 20) + 1];
+        limit: [1] not [0];
+    }
+    limits! { sfq::Params::default(),
+        divisor: [1, 65_536] not [0, 3, 131_072];
+        quantum: [1 << 20] not [(1 << 20) + 1];
+        flows: [] not [0];
+        depth: [] not [0];
+        limit: [Some(2)] not [Some(1)];
+    }
+    limits! { hhf::Params::default(),
+        limit: [1] not [0];
+        quantum: [1] not [0, i32::MAX as u32];
+        non_hh_weight: [1] not [0];
+    }
+    let heavy = hhf::Params {
+        quantum: i32::MAX as u32,
+        non_hh_weight: 1,
+        ..Default::default()
+    };
+    assert_eq!(heavy.check(), Ok(()));
+    limits! { sfb::Params::default(),
+        limit: [1] not [0];
+        max: [1] not [0];
+        target: [1] not [0];
+        increment: [0.0, 1.0] not [-0.1, above(1.0)];
+        decrement: [0.0, 1.0] not [-0.1, above(1.0)];
+    }
+    limits! { l4s::Params::default(),
+        pairs: [1, 1024] not [0, 1025];
+        limit: [1] not [0];
+        quantum: [1, 1 << 20] not [0, (1 << 20) + 1];
+        target: [10 * SEC] not [10 * SEC + 1];
+        max_burst: [10 * SEC] not [10 * SEC + 1];
+        tupdate: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        alpha: [0.0, 7.0] not [-0.1, above(7.0)];
+        beta: [0.0, 7.0] not [-0.1, above(7.0)];
+        coupling_factor: [1, 255] not [0, 256];
+        max_ecnth: [Some(0.0), Some(1.0)] not [Some(-0.1), Some(above(1.0))];
+    }
+    let usual = cebinae::Params::default();
+    limits! { cebinae::Params::default(),
+        limit: [2] not [1];
+        rate_bps: [1] not [0];
+        p: [1] not [0];
+        dt: [cebinae::Params::LONGEST] not [cebinae::Params::LONGEST + 1, cebinae::Params::SHORTEST - 1];
+        l: [usual.dt - usual.vdt - 1] not [usual.dt - usual.vdt];
+        vdt: [1] not [0];
+        tau: [0.0, 1.0] not [-0.1, above(1.0)];
+        delta_port: [0.0, 1.0] not [-0.1, above(1.0)];
+        delta_flow: [0.0, 1.0] not [-0.1, above(1.0)];
+    }
+    limits! { cake::Params::default(),
+        bandwidth: [cake::Bandwidth::Shaped(512)] not [cake::Bandwidth::Shaped(511)];
+        rtt: [US] not [US - 1, 4296 * SEC];
+        target: [Some(0)] not [Some(4296 * SEC)];
+        memory_limit: [u64::from(u32::MAX)] not [1 << 32];
+        framing: [framing(256)] not [framing(257)];
+    }
+}
+
+#[test]
+fn controllers() {
+    limits! { pace::Params::default(),
+        start: [100_000] not [99_999, 0];
+        drain: [Some(MS)] not [Some(MS - 1)];
+    }
+    limits! { sqm_autorate::Params::default(),
+        base: [10_000] not [9_999];
+        min: [1, 80] not [0, 81];
+    }
+    let usual = cake_autorate::Params::default();
+    limits! { cake_autorate::Params::default(),
+        min: [usual.base] not [usual.base + 1];
+        max: [usual.base] not [usual.base - 1];
+        up: [usual.delay] not [usual.delay + 1];
+        down: [usual.delay] not [usual.delay - 1];
+    }
+    let usual = wqm::Params::default();
+    limits! { wqm::Params::default(),
+        interval: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        target: [10 * SEC] not [10 * SEC + 1];
+        arrt: [10 * SEC] not [10 * SEC + 1];
+        low: [Some(usual.target)] not [Some(usual.target + 1)];
+        packet_bytes: [1, 65_535] not [0, 65_536];
+        ampdu: [] not [0];
+        alarms: [1] not [0];
+        contenders: [Some(1)] not [Some(0)];
+        step: [Some(1)] not [Some(0)];
+        min: [Some(1), Some(usual.max)] not [Some(0), Some(usual.max + 1)];
+        weight: [1.0] not [0.0, above(1.0)];
+        efficiency: [1.0] not [0.0, above(1.0)];
+        least_share: [1.0] not [0.0, above(1.0)];
+        restart: [above(1.0), 1e6] not [1.0, above(1e6)];
+    }
+    let usual = learnqueue::Params::default();
+    limits! { learnqueue::Params::default(),
+        period: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        target: [10 * SEC] not [10 * SEC + 1];
+        max_size: [2, 65_536] not [1, 65_537];
+        initial: [1, usual.max_size] not [0, usual.max_size + 1];
+        delta: [0.0, 1000.0] not [-0.1, above(1000.0)];
+        eta: [0.0, 1000.0] not [-0.1, above(1000.0)];
+        packet_bytes: [1, 65_535] not [0, 65_536];
+        basic_bps: [1000] not [999];
+        alpha: [Some(1.0)] not [Some(0.0), Some(above(1.0))];
+        decay: [0.0, 1.0] not [-0.1, above(1.0)];
+        epsilon: [0.0, 1.0] not [-0.1, above(1.0)];
+        epsilon_min: [0.0, 1.0] not [-0.1, above(1.0)];
+        gamma: [0.0, 1.0] not [-0.1, above(1.0)];
+        gamma_max: [0.0, 1.0] not [-0.1, above(1.0)];
+    }
+}

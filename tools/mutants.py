@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Mutation tests of quell-qdisc: a random sample of cargo-mutants' list, all in one build.
+
+    python3 tools/mutants.py [--sample 200] [--seed 1] [--jobs 2] [--only TEXT]
+
+Each function that the sample changes is written once for each of its mutants into a copy of the sources, in target/mutants; QUELL_MUTANT in
+the environment picks the mutant that runs. So a mutant costs a run of the crate's tests, not a build of them. Mutants of constants and of
+`const fn` are not sampled: nothing can be picked there while the program runs. Those that the compiler refuses are set aside.
+Survivors and the totals are printed; the exit status is 1 if fewer than 90 % of what ran was caught.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+WORK = ROOT / "target" / "mutants"
+TREE = WORK / "tree"
+CRATE = "crates/quell-qdisc"
+SWITCH = """
+/// The mutant that runs, by its number in the list.
+#[doc(hidden)]
+pub fn mutant(number: u32) -> bool {
+    static CHOSEN: std::sync::LazyLock<u32> =
+        std::sync::LazyLock::new(|| std::env::var("QUELL_MUTANT").map_or(0, |n| n.parse().unwrap()));
+    *CHOSEN == number
+}
+"""
+MEMORY = 4 << 30
+AIM = 0.9
+
+Mutant = dict[str, Any]
+
+
+class Source:
+    """A source file, addressed by cargo-mutants' lines and columns, which count from 1."""
+
+    def __init__(self, file: str) -> None:
+        self.text = (ROOT / file).read_text()
+        self.lines = [0]
+        for line in self.text.splitlines(keepends=True):
+            self.lines.append(self.lines[-1] + len(line))
+
+    def span(self, span: dict[str, dict[str, int]]) -> tuple[int, int]:
+        """First character and the one after the last."""
+        start, end = (self.lines[span[side]["line"] - 1] + span[side]["column"] - 1 for side in ("start", "end"))
+        return start, end
+
+    def head(self, function: tuple[int, int]) -> str:
+        """The function up to its body's brace."""
+        start, end = function
+        depth = 0
+        for match in re.finditer(r"//[^\n]*|[()\[\]{]", self.text[start:end]):
+            found = match.group()
+            depth += (found in "([") - (found in ")]")
+            if found == "{" and depth == 0:
+                return self.text[start : start + match.start() + 1]
+        raise SystemExit(f"no body: {self.text[start:end]}")
+
+
+def sources(mutants: list[Mutant]) -> dict[str, Source]:
+    return {file: Source(file) for file in {m["file"] for m in mutants}}
+
+
+def switchable(mutants: list[Mutant]) -> list[Mutant]:
+    """Those in a function's body that is not evaluated at compile time."""
+    files = sources(mutants)
+
+    def const(m: Mutant) -> bool:
+        source = files[m["file"]]
+        return bool(re.search(r"\bconst (unsafe )?fn\b", source.head(source.span(m["function"]["span"]))))
+
+    return [m for m in mutants if m["function"] and not const(m)]
+
+
+def write(mutants: dict[int, Mutant]) -> dict[str, list[tuple[int, int, int]]]:
+    """Write the changed files into the copy; by file, each mutant's first line, last line and number."""
+    functions: dict[str, dict[tuple[int, int], list[int]]] = collections.defaultdict(
+        lambda: collections.defaultdict(list)
+    )
+    files = sources(list(mutants.values()))
+    for number, m in mutants.items():
+        functions[m["file"]][files[m["file"]].span(m["function"]["span"])].append(number)
+    places: dict[str, list[tuple[int, int, int]]] = {}
+    for file, spans in functions.items():
+        source = files[file]
+        for inner in sorted(spans):
+            # A function inside another is written with it.
+            outer = next((o for o in sorted(spans) if o[0] < inner[0] and inner[1] < o[1]), None)
+            if outer:
+                spans[outer] += spans.pop(inner)
+        out, at = "", 0
+        places[file] = []
+        for (start, end), numbers in sorted(spans.items()):
+            body = start + len(source.head((start, end)))
+            out += source.text[at:body]
+            for number in numbers:
+                first, last = source.span(mutants[number]["span"])
+                line = out.count("\n") + 1
+                changed = source.text[body:first] + mutants[number]["replacement"] + source.text[last : end - 1]
+                out += f" if crate::mutant({number}) {{ {changed} }}\nelse"
+                places[file].append((line, out.count("\n"), number))
+            out += " { " + source.text[body : end - 1] + " } }"
+            at = end
+        (TREE / file).write_text(out + source.text[at:])
+    return places
+
+
+def copy() -> None:
+    shutil.rmtree(TREE, ignore_errors=True)
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for file in filter(None, tracked.split("\0")):
+        if (ROOT / file).exists():
+            (TREE / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, TREE / file, follow_symlinks=False)
+    with (TREE / CRATE / "src/lib.rs").open("a") as lib:
+        lib.write(SWITCH)
+
+
+def cargo(*arguments: str) -> tuple[bool, list[dict[str, Any]]]:
+    """Whether it built, and the compiler's messages."""
+    environment = os.environ | {
+        "CARGO_TARGET_DIR": str(WORK / "build"),
+        "CARGO_INCREMENTAL": "0",
+        "CARGO_PROFILE_DEV_DEBUG": "0",
+        "CARGO_PROFILE_TEST_DEBUG": "0",
+        "RUSTFLAGS": "--cap-lints=allow",
+    }
+    command = ["cargo", *arguments, "--locked", "--package", "quell-qdisc", "--message-format", "json"]
+    done = subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
+    return done.returncode == 0, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def spans(message: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = message["spans"]
+    return found + [span for child in message["children"] for span in spans(child)]
+
+
+def build(mutants: dict[int, Mutant]) -> list[pathlib.Path]:
+    """The test programs, with what does not compile taken out of `mutants`."""
+    while True:
+        places = write(mutants)
+        good, messages = cargo("check", "--lib")
+        if good:
+            break
+        refused: set[int] = set()
+        for message in messages:
+            if message["reason"] != "compiler-message" or message["message"]["level"] != "error":
+                continue
+            for span in spans(message["message"]):
+                refused |= {
+                    number
+                    for first, last, number in places.get(span["file_name"], [])
+                    if span["line_start"] <= last and first <= span["line_end"]
+                }
+        if not refused:
+            raise SystemExit("\n".join(m["message"]["rendered"] for m in messages if "message" in m))
+        for number in refused:
+            del mutants[number]
+    _, messages = cargo("test", "--no-run")
+    programs = [pathlib.Path(m["executable"]) for m in messages if m.get("executable") and m["profile"]["test"]]
+    if not programs:
+        raise SystemExit("the tests do not build: see above")
+    return programs
+
+
+def run(programs: list[pathlib.Path], number: int, limit: float) -> str:
+    """`caught`, `missed` or `timeout`."""
+    environment = os.environ | {"QUELL_MUTANT": str(number), "CARGO_MANIFEST_DIR": str(TREE / CRATE)}
+    end = time.monotonic() + limit
+    for program in programs:
+        try:
+            done = subprocess.run(
+                [program, "--quiet"],
+                cwd=TREE / CRATE,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
+                timeout=max(end - time.monotonic(), 1),
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+            )
+        except subprocess.TimeoutExpired:
+            return "timeout"
+        if done.returncode:
+            return "caught"
+    return "missed"
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    z, share = 1.96, hits / of
+    middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="", help="sample from the mutants whose name has this text")
+    parser.add_argument("--skip", default="bpf", help="a file of tests to leave out; bpf compiles C for half a minute")
+    args = parser.parse_args()
+    command = ["cargo", "mutants", "--list", "--json", "--gitignore", "true", "--package", "quell-qdisc"]
+    listed = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    frame = switchable(listed)
+    chosen = [m for m in frame if args.only in m["name"]]
+    if len(chosen) > args.sample:
+        chosen = random.Random(args.seed).sample(chosen, args.sample)
+    mutants = dict(enumerate(chosen, start=1))
+    copy()
+    programs = [program for program in build(mutants) if not program.name.startswith(f"{args.skip}-")]
+    refused = len(chosen) - len(mutants)
+    times: dict[pathlib.Path, float] = {}
+    for program in programs:
+        began = time.monotonic()
+        if run([program], 0, 3600) != "missed":
+            raise SystemExit(f"{program.name} fails without a mutant")
+        times[program] = time.monotonic() - began
+    # The quickest catch most, too.
+    programs.sort(key=times.__getitem__)
+    took = sum(times.values())
+    print(
+        f"{len(listed)} mutants listed, {len(frame)} can be picked, {len(chosen)} sampled, {refused} refused; tests take {took:.0f} s",
+        flush=True,
+    )
+    outcomes: collections.Counter[str] = collections.Counter()
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        running = {pool.submit(run, programs, number, 60 + 10 * took): m for number, m in mutants.items()}
+        for future in concurrent.futures.as_completed(running):
+            outcomes[future.result()] += 1
+            if future.result() != "caught":
+                print(f"{future.result()}: {running[future]['name']}", flush=True)
+    ran, caught = outcomes.total(), outcomes["caught"] + outcomes["timeout"]
+    low, high = wilson(caught, ran)
+    print(f"{ran} ran: {', '.join(f'{outcomes[o]} {o}' for o in ('caught', 'timeout', 'missed'))}")
+    print(f"caught or timed out: {caught / ran:.1%} (95 % interval {low:.1%} to {high:.1%})")
+    sys.exit(caught / ran < AIM)
+
+
+if __name__ == "__main__":
+    main()
