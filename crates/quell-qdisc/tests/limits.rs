@@ -197,7 +197,7 @@ fn queues_with_flows() {
 #[test]
 fn controllers() {
     limits! { pace::Params::default(),
-        start: [100_000] not [99_999, 0];
+        start: [Some(100_000), None] not [Some(99_999), Some(0)];
         drain: [Some(MS)] not [Some(MS - 1)];
     }
     limits! { sqm_autorate::Params::default(),
