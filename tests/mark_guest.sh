@@ -62,7 +62,7 @@ step quell-live attach rs fq_codel ecn
 tc filter del dev rs egress
 step quell-live attach rs fq_codel --limit 50
 step quell-live attach rs fq_codel ecn
-step quell-live attach rs codel ecn
+step quell-live attach rs rlaqm ecn
 step tc filter show dev rs egress
 step quell-live detach rs
 step tc qdisc show dev rs

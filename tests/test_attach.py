@@ -85,7 +85,7 @@ def test_the_program_of_the_debian_package_attaches_a_queue(tmp_path: Path) -> N
 
 
 def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the_queue() -> None:
-    queues = ("hush", "hush noecn", "fq_codel")
+    queues = ("hush", "hush noecn", "fq_codel", "codel ecn")
     out = in_kernel(HERE / "mark_guest.sh", *queues)
     found = {}
     for part in out.partition("== ")[0].split("measured ")[1:]:
@@ -105,9 +105,9 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
             assert gauges["marks"] - 2 <= int(said["ce"]) <= gauges["marks"], (name, said)
         else:
             assert gauges["marks"] == 0 == int(said["ce"]) and gauges["drops"] > early["drops"], (name, early, gauges)
-    # Above its cap, and of windows below four packets, hush drops (docs/hush.md); fq_codel never does.
+    # Above its cap, and of windows below four packets, hush drops (docs/hush.md); CoDel never does.
     drops = {name: json.loads(said["gauges"])["drops"] for name, said in found.items()}
-    assert drops["fq_codel"] == 0 and drops["hush"] < 0.75 * drops["hush noecn"], drops
+    assert drops["fq_codel"] == drops["codel ecn"] == 0 and drops["hush"] < 0.75 * drops["hush noecn"], drops
 
     expect = steps(out)
     attach, show, filters = "quell-live attach rs", "tc qdisc show dev rs", "tc filter show dev rs egress"
@@ -124,7 +124,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
     # Somebody takes the filter away.
     expect(f"{attach} fq_codel --limit 50", "its knobs are changed")
     expect(f"{attach} fq_codel ecn", "quell_fq_codel in place of quell_fq_codel")
-    expect(f"{attach} codel ecn", "cannot mark packets in the kernel", failed=True)
+    expect(f"{attach} rlaqm ecn", "cannot mark packets in the kernel", failed=True)
     assert expect(filters).count(" quell ") == 1
     expect(detach, "the kernel's default is back")
     assert "clsact" not in expect(show)

@@ -34,8 +34,8 @@ def attach(
         list[str] | None,
         typer.Argument(
             metavar="[NAME [ecn|noecn]]",
-            help="hush, fq_codel (with noecn they drop packets of flows that use ECN, too), codel, rlaqm or fifo; "
-            "without: print what is attached, with gauges, as JSON lines.",
+            help="hush, fq_codel (with noecn they drop packets of flows that use ECN, too), codel (with ecn it marks "
+            "them), rlaqm or fifo; without: print what is attached, with gauges, as JSON lines.",
             show_default=False,
         ),
     ] = None,

@@ -13,7 +13,7 @@ struct queue {
 static always_inline void queue_init(struct queue *q, u64 now)
 {
     (void)now;
-    flows_init(&q->flows);
+    flows_init(&q->flows, 0);
     codels_init(&q->codels);
 }
 

@@ -85,14 +85,15 @@ static always_inline u64 flows_memory(const struct flows *q)
     return q->bytes + (u64)q->packets_queued * PACKET_MEMORY;
 }
 
-global int flows_init(struct flows *q nonnull)
+/* `flow`: where a hash without a flow belongs. NONE: flow_of() makes one; 0: all packets lie in flow 0. */
+global int flows_init(struct flows *q nonnull, s32 flow)
 {
     u32 i;
 
     repeat (i, FLOWS) {
         struct flow *f = flow_at(q, i);
 
-        q->buckets[masked(i, FLOWS - 1)] = NONE;
+        q->buckets[masked(i, FLOWS - 1)] = flow;
         f->head = f->tail = f->next = f->prev = NONE;
         f->packets = f->bytes = f->turn = 0;
         f->deficit = f->owed = 0;

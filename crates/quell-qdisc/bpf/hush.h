@@ -34,7 +34,7 @@ static always_inline void queue_init(struct queue *q, u64 now)
     u32 i;
 
     (void)now;
-    flows_init(&q->flows);
+    flows_init(&q->flows, NONE);
     codels_init(&q->codels);
     link_init(&q->link);
     law_init(&q->law);

@@ -134,7 +134,7 @@ static always_inline void queue_init(struct queue *q, u64 now)
 {
     struct network *n = &q->network;
 
-    flows_init(&q->flows);
+    flows_init(&q->flows, 0);
     codels_init(&q->codels);
     n->decided = now;
     n->decided_bytes = n->departed_bytes = n->rate = n->decisions = 0;

@@ -9,8 +9,7 @@ pub struct Discipline {
     pub name: &'static str,
     /// Its object.
     pub object: &'static [u8],
-    /// Whether it marks packets unless told otherwise, as the discipline of this name in queue words; none: it cannot, since the program
-    /// at clsact finds out by flow queues whom a mark is for.
+    /// Whether it marks packets unless told otherwise, as the discipline of this name in queue words; none: its law marks none.
     ecn: Option<bool>,
 }
 
@@ -19,7 +18,7 @@ pub const DISCIPLINES: [Discipline; 5] = [
     Discipline {
         name: "codel",
         object: include_bytes!("../../../bpf/codel.bpf.o"),
-        ecn: None,
+        ecn: Some(false),
     },
     Discipline {
         name: "fifo",
@@ -69,7 +68,7 @@ impl Chosen {
                 "ecn" | "noecn" if discipline.ecn.is_some() => word == "ecn",
                 "ecn" | "noecn" => {
                     let error = Error::new(
-                        "it cannot mark packets in the kernel, where only hush and fq_codel do",
+                        "it cannot mark packets in the kernel, where only hush, fq_codel and codel do",
                     );
                     return Err(error.key(format!("{name} {word}")).remedy("leave it out"));
                 }
@@ -110,9 +109,9 @@ mod tests {
     #[test]
     fn words_say_whether_packets_are_marked() {
         let marks = |words| Chosen::parse(words).expect("a discipline").marks();
-        assert!(marks("hush") && marks("fq_codel ecn") && !marks("codel") && !marks("hush noecn"));
+        assert!(marks("hush") && marks("codel ecn") && !marks("codel") && !marks("hush noecn"));
         let error = |words| Chosen::parse(words).expect_err("refused").to_string();
-        assert!(error("codel ecn").contains("cannot mark"));
+        assert!(error("rlaqm ecn").contains("cannot mark"));
         assert!(error("hush quantum 300").contains("quantum: is no option"));
         assert!(error("hosh").contains("`hush`"));
     }

@@ -60,6 +60,7 @@ type Of = &'static [&'static str];
 const ALL: Of = &[];
 const HUSH: Of = &["hush"];
 const FLOWS: Of = &["fq_codel", "hush"];
+const MARKING: Of = &["codel", "fq_codel", "hush"];
 const LEARNED: Of = &["hush", "rlaqm"];
 const RLAQM: Of = &["rlaqm"];
 
@@ -75,7 +76,7 @@ const TABLE: [(&str, usize, Form, Of); 26] = [
     ("dequeued_bytes", GAUGES + 40, Long, ALL),
     ("overflows", GAUGES + 48, Long, ALL),
     ("drops", GAUGES + 56, Long, ALL),
-    ("marks", GAUGES + 64, Long, FLOWS),
+    ("marks", GAUGES + 64, Long, MARKING),
     ("sojourn_ns", GAUGES + 72, Long, ALL),
     ("sojourn_p95_ns", GAUGES + 80, Long, ALL),
     ("rate_bytes", GAUGES + 88, Set, LEARNED),
