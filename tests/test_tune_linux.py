@@ -85,13 +85,21 @@ def test_verify_needs_rights_programs_and_one_line(
 # Installing. ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_applied_is_undone_whatever_was_there_and_whenever_it_was_killed() -> None:
+def guest(*words: str) -> list[str]:
     require()
-    words = [*GUEST, sys.executable, str(ROOT / "tests/tune_guest.py")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    command = [*GUEST, sys.executable, str(ROOT / "tests/tune_guest.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_what_is_applied_is_undone_whatever_was_there_and_whenever_it_was_killed() -> None:
     parts = ["default queue", "somebody's queues", "somebody's ifb", "refusals", "killed", "changed meanwhile", "gone"]
-    assert done.stdout.splitlines() == [f"{part}: ok" for part in parts]
+    assert guest() == [f"{part}: ok" for part in parts]
+
+
+def test_a_full_folder_and_ctrl_c_leave_nothing_half_applied() -> None:
+    assert guest("stopped") == [f"{part}: ok" for part in ("full", "interrupted", "searching")]
 
 
 def test_apply_and_undo_refuse_in_one_line_before_the_search(

@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from quell._core import InputError
@@ -73,6 +75,11 @@ def there_and_back(*kinds: str, replace: bool = False) -> None:
 
 def main() -> None:
     sh("ip link add wan type veth peer name other; ip link set wan up; ip link set other up")
+    for part in (full, interrupted, searching) if sys.argv[1:] == ["stopped"] else ():
+        part()
+        print(f"{part.__name__}: ok", flush=True)
+    if sys.argv[1:]:
+        return
     there_and_back(*targets.TARGETS["tc"].kinds)
     print("default queue: ok", flush=True)
 
@@ -151,6 +158,81 @@ def main() -> None:
     print("gone: ok", flush=True)
 
 
+def full() -> None:
+    """A folder that takes no state is refused before the search, and by `apply` with nothing changed."""
+    before = seen()
+    attempts: list[Callable[[], None]] = [
+        lambda: install.check("wan", replace=False),
+        lambda: install.apply("wan", lines("cake"), replace=False),
+    ]
+    RUN.mkdir(exist_ok=True)
+    sh(f"mount -t tmpfs -o size=4k none {RUN}")
+    try:
+        for fault, message in ((f"head -c 9000 /dev/zero > {RUN}/filler || true", "No space left"),
+                               (f"mount -o remount,ro {RUN}", "Read-only")):  # fmt: skip
+            sh(fault)
+            for attempt in attempts:
+                try:
+                    attempt()
+                except InputError as error:
+                    assert message in str(error) and "\n" not in str(error), error
+                else:
+                    raise AssertionError(f"no error of {message}")
+                assert seen() == before
+                assert not [*RUN.glob("*.json"), *RUN.glob("*.part")]
+    finally:
+        sh(f"umount {RUN}")
+
+
+def interrupted() -> None:
+    """Ctrl-C at any command of `apply`, once or twice: nothing is half applied, or `--undo` ends in what was there."""
+    sh("tc qdisc add dev wan root handle 7: fq_codel target 7ms")
+    before = seen()
+    for presses in (1, 2):
+        steps = 0
+        while True:
+            child = os.fork()
+            if not child:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                try:
+                    die_at("apply", steps, signal.SIGINT, presses)
+                except KeyboardInterrupt:
+                    os._exit(3)
+            status = os.waitpid(child, 0)[1]
+            if os.WEXITSTATUS(status) == 0:
+                break
+            assert os.WEXITSTATUS(status) == 3
+            left = list(RUN.glob("tune-*.json"))
+            assert presses == 2 or not left, f"step {steps}: {left}"
+            if left:
+                install.undo("wan", replace=False)
+            assert seen() == before, f"{presses} times at step {steps}:\n{seen()}"
+            assert not list(RUN.glob("*.part"))
+            steps += 1
+        assert steps >= 3
+        install.undo("wan", replace=False)
+        assert seen() == before
+    sh("tc qdisc del dev wan root")
+
+
+def searching() -> None:
+    """Ctrl-C while it searches: the best so far is printed, nothing is installed."""
+    before = seen()
+    # The guest's time stands still while a program computes: a search is interrupted after its first round.
+    text = (
+        "import os, signal; from quell import __main__; from quell.tune import search; real = search.search\n"
+        "search.search = lambda bench, plan, seen: real(bench, plan, lambda _: os.kill(os.getpid(), signal.SIGINT))\n"
+        "__main__.main()"
+    )
+    words = ["tune", "--rate", "5mbit/1mbit", "--duration", "5s", "--seeds", "2", "--queues", "cake", "--apply", "wan"]
+    done = subprocess.run([sys.executable, "-c", text, *words], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert "nothing was installed on wan" in done.stderr
+    assert "tc qdisc replace dev wan root cake" in done.stdout
+    assert seen() == before
+    assert not list(RUN.glob("tune-*.json"))
+
+
 def killed() -> None:
     """Kill it at any command, once while it applies and once while it undoes: `--undo` ends in what was there."""
     sh("tc qdisc add dev wan root handle 7: fq_codel target 7ms")
@@ -176,8 +258,8 @@ def killed() -> None:
     sh("tc qdisc del dev wan root")
 
 
-def die_at(verb: str, step: int) -> None:
-    """Apply or undo, and die before a command for the real interface."""
+def die_at(verb: str, step: int, by: signal.Signals = signal.SIGKILL, times: int = 1) -> None:
+    """Apply or undo, and get a signal before a command for the real interface, and before those that follow."""
     if verb == "undo":
         install.apply("wan", lines("cake"), replace=True)
     left, real = step, install.shell
@@ -187,10 +269,10 @@ def die_at(verb: str, step: int) -> None:
         for command in commands:
             # Rehearsals have a network of their own.
             if Path("/proc/self/ns/net").stat().st_ino == HOME:
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                    time.sleep(9)
                 left -= 1
+                if -times <= left < 0:
+                    os.kill(os.getpid(), by)
+                    time.sleep(9)
             real(command, before=before)
 
     install.shell = shell

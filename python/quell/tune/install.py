@@ -101,7 +101,10 @@ def check(dev: str, *, replace: bool) -> None:
     if not _there(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
     with _state(dev) as file:
-        _before(dev, file, replace=replace)
+        sides = _before(dev, file, replace=replace)
+        # A file system that is full shows it only now.
+        with _part(file, sides, []):
+            pass
 
 
 def fits(dev: str, rates: Sequence[float]) -> None:
@@ -134,14 +137,15 @@ def apply(dev: str, lines: Sequence[str], *, replace: bool) -> None:
     with _state(dev) as file:
         sides = _before(dev, file, replace=replace)
         _rehearse(dev, lines, sides)
-        _write(file, sides, [])
         try:
+            _write(file, sides, [])
             shell(*lines)
+            _write(file, sides, _kinds(sides))
         except BaseException:
-            _back(sides)
-            file.unlink()
+            if file.exists():
+                _back(sides)
+                file.unlink()
             raise
-        _write(file, sides, _kinds(sides))
 
 
 def undo(dev: str, *, replace: bool) -> str:
@@ -279,13 +283,21 @@ def _state(dev: str) -> Iterator[Path]:
 
 def _write(file: Path, sides: Sequence[Side], made: Sequence[Any]) -> None:
     """Write the state as a whole, or not at all. Raises InputError."""
+    with _part(file, sides, made) as part:
+        part.rename(file)
+
+
+@contextmanager
+def _part(file: Path, sides: Sequence[Side], made: Sequence[Any]) -> Iterator[Path]:
+    """Give a file beside the state file that has the state; it goes unless it is renamed. Raises InputError."""
     part = file.with_suffix(".part")
     try:
         with part.open("w") as opened:
             json.dump({"sides": [asdict(side) for side in sides], "made": made}, opened)
             opened.flush()
             os.fsync(opened.fileno())
-        part.rename(file)
+        yield part
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise InputError(f"{file}: {error.strerror}; what is there now must be noted before it is changed") from None
+    finally:
+        part.unlink(missing_ok=True)
