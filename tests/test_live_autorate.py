@@ -197,6 +197,22 @@ def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflect
     assert look["directions"]["ingress"]["capacity_mbps"] < 20
 
 
+def test_without_reflectors_the_timestamps_of_the_traffic_tell_the_rate(net: Modem) -> None:
+    command = live(net, "--autorate")
+    with Traffic(net, "dddu") as traffic:
+        time.sleep(9)
+        first = traffic.measure(5, 20, 5)
+        net.line(8, 2)
+        time.sleep(5)
+        slow = traffic.measure(5, 8, 2)
+    code, said = stop(command)
+    assert code == 0 and not net.rules(), said
+    # Without a loop the FIFOs of 3 MB would hold seconds, as above.
+    for down, up, delay in (first, slow):
+        assert down > 0.4 and up > 0.4
+        assert delay < 400
+
+
 def test_kernel_cake_steered_in_both_directions_does_as_the_simulation_says() -> None:
     """In virtual time: four rates of the modem in a minute; benches/autorate has longer runs and other loops."""
     kernel = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle")).with_name("linux")
@@ -262,7 +278,10 @@ def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--autorate", "--autorate: needs hosts behind the line that answer echo requests; name some"),
+        (
+            "--autorate --aqm sqm_autorate",
+            "--autorate: needs hosts behind the line that answer echo requests for this loop; name some",
+        ),
         ("--reflector 192.0.2.1 --rate 5mbit", "--reflector: is for --autorate"),
         ("--autorate --reflector nope", '--reflector: "nope" is no address'),
         ("--autorate --reflector 224.0.0.1", "is not the address of one host"),

@@ -135,6 +135,7 @@ pub fn header(data: &[u8]) {
     let tunnels = Parser {
         key: (1, 2),
         tunnels: true,
+        stamps: true,
         wants: quell_qdisc::discipline::Wants {
             labels: true,
             acknowledgments: true,

@@ -6,6 +6,7 @@ The lines are generated ones or, with `--trace`, one that was measured.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,8 @@ LOOPS = (
     Loop(OURS, lambda _, direction: _ingress(OURS, direction)),
 )
 """`told`: with the line's mean rate; cake_autorate takes a fifth of it as `min`, 0.6 as `base`, twice it as `max`."""
+PROBES_ONLY = Loop(f"{OURS} nopassive", lambda _, direction: _ingress(f"{OURS} nopassive", direction))
+"""`pace` without the timestamps of the traffic: compared in the cases alone, for it differs only without answers."""
 FIXED = (Loop("cake, half the mean", _fixed(50)), Loop("cake, 90 % of mean", _fixed(90)))
 """What a measured line is compared with, too: rates that stay."""
 
@@ -124,12 +127,18 @@ def _lost(flows: Flows) -> Flows:
     return [flow | {"stop": "30s"} if flow["kind"] == "ping" else flow for flow in flows]
 
 
+def _none(flows: Flows) -> Flows:
+    """No reflector was named."""
+    return [flow for flow in flows if flow["kind"] != "ping"]
+
+
 def _limited(flows: Flows) -> Flows:
     return [flow | {"loss": 0.7} if flow["kind"] == "ping" else flow for flow in flows]
 
 
 CASES = (
     Case("reflectors lost", LINES[0], DIRECTIONS, _lost),
+    Case("no reflectors", LINES[0], DIRECTIONS, _none),
     Case("reflectors limited", LINES[0], DIRECTIONS, _limited),
     Case("down only", LINES[0], ("down",), lambda flows: [flow for flow in flows if flow["kind"] != "upload"]),
     Case("up only", LINES[0], ("up",), lambda flows: [flow for flow in flows if flow["kind"] != "download"]),
@@ -202,7 +211,7 @@ def plan(base: Scenario, seeds: Sequence[int]) -> list[Planned]:
             seeds[0],
         )
         for case in CASES
-        for loop in LOOPS
+        for loop in (*LOOPS, PROBES_ONLY)
     ]
     return lines + cases
 
@@ -268,15 +277,14 @@ def _run(runs: Sequence[Planned], threads: int, ray: str | None) -> tuple[list[R
             experiment.stream(work, done, threads=threads, on=on)
         except KeyboardInterrupt:
             interrupted = True
-    return whole([finished[index] for index in sorted(finished)], {loop.name for _, loop, *_ in runs}), interrupted
+    wanted = Counter((line, seed) for _, _, line, _, seed in runs)
+    return whole([finished[index] for index in sorted(finished)], wanted), interrupted
 
 
-def whole(results: Sequence[Result], loops: set[str]) -> list[Result]:
-    """Leave out draws of lines and cases that some loop has not finished: means of others would not compare."""
-    had: dict[tuple[str, int], set[str]] = {}
-    for r in results:
-        had.setdefault((r.line, r.seed), set()).add(r.loop)
-    return [r for r in results if had[r.line, r.seed] == loops]
+def whole(results: Sequence[Result], wanted: Mapping[tuple[str, int], int]) -> list[Result]:
+    """Leave out draws of lines and cases of which not all loops have finished: means of others would not compare."""
+    had = Counter((r.line, r.seed) for r in results)
+    return [r for r in results if had[r.line, r.seed] == wanted[r.line, r.seed]]
 
 
 @dataclass(frozen=True)

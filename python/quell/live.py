@@ -49,8 +49,9 @@ def live(
         bool | None,
         typer.Option(
             "--autorate",
-            help="Both directions, at rates that a loop sets by the delay of reflectors' answers. --aqm is then pace "
-            "(default), cake_autorate or sqm_autorate; --rate and --ingress are where pace starts.",
+            help="Both directions, at rates that a loop sets by the delay of reflectors' answers, or of TCP traffic "
+            "where none answers (pace). --aqm is then pace (default), cake_autorate or sqm_autorate; --rate and "
+            "--ingress are where pace starts.",
         ),
     ] = None,
     reflector: Annotated[

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use quell_qdisc::control::Echo;
+use quell_qdisc::control::{Delay, Echo};
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{
     Backlog, Discipline, Gauges, Got, Knobs, MS, NEVER, Nanos, Packet, Rng, SEC, disciplines,
@@ -349,6 +349,13 @@ impl<P: Packet, O: Observer<P>> Bottleneck<P, O> {
         let server = &self.server;
         let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
         self.queue.on_probe(now, probe, read);
+    }
+
+    /// The traffic's own segments have shown this delay, which the controller may want to know.
+    pub fn on_delay(&mut self, now: Nanos, delay: &Delay) {
+        let server = &self.server;
+        let read = |queue: &ManagedQueue<P, O>| queue.gauges(now, server.rate_bps(now));
+        self.queue.on_delay(now, delay, read);
     }
 
     /// Sets knobs from outside, see [`ManagedQueue::set_knobs`]; packets that waited for it continue.

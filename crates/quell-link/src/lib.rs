@@ -9,6 +9,7 @@ pub mod file;
 pub mod hist;
 pub mod line;
 pub mod meter;
+pub mod passive;
 pub mod qoo;
 pub mod queue;
 pub mod record;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use quell_qdisc::control::guard::Stats;
 use quell_qdisc::control::outside::Outside;
-use quell_qdisc::control::{Arrival, Control, Decision, Departure, Echo, Loss, SubQueue};
+use quell_qdisc::control::{Arrival, Control, Decision, Delay, Departure, Echo, Loss, SubQueue};
 use quell_qdisc::{
     Acknowledgment, Backlog, Discipline, DropCause, Drops, Gauges, Got, Knobs, Labels, NEVER,
     Nanos, Packet, Qdisc, Rng, TinGauges,
@@ -467,6 +467,17 @@ impl<P: Packet, O: Observer<P>> ManagedQueue<P, O> {
         };
         self.qdisc.run_timers(now);
         let knobs = controller.on_probe(probe, &read(self));
+        self.controller = Some(controller);
+        self.apply(now, None, &knobs);
+    }
+
+    /// See [`ManagedQueue::on_probe`].
+    pub fn on_delay(&mut self, now: Nanos, delay: &Delay, read: impl FnOnce(&Self) -> Gauges) {
+        let Some(mut controller) = self.controller.take() else {
+            return;
+        };
+        self.qdisc.run_timers(now);
+        let knobs = controller.on_delay(delay, &read(self));
         self.controller = Some(controller);
         self.apply(now, None, &knobs);
     }

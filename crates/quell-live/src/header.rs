@@ -10,7 +10,7 @@ use quell_qdisc::discipline::Wants;
 use quell_qdisc::{Acknowledgment, Ecn, Labels};
 use siphasher::sip::SipHasher13;
 
-use crate::tcp;
+use crate::tcp::{self, Stamps};
 
 /// The key of the flow hash: who does not know it cannot aim at a bucket.
 pub type Key = (u64, u64);
@@ -28,6 +28,8 @@ pub struct Class {
     pub labels: Labels,
     /// What a TCP segment acknowledges, where the queue wants that.
     pub acknowledgment: Option<Acknowledgment>,
+    /// The timestamps of a TCP segment, where somebody wants them.
+    pub stamps: Option<Stamps>,
     /// The flow's name.
     pub tuple: Tuple,
 }
@@ -63,6 +65,23 @@ impl Tuple {
         };
         let both = [self.source, self.destination];
         (self.version > 0).then(|| both.map(|bytes| Host(address(bytes))))
+    }
+
+    /// A name of the TCP connection for both directions, `back` being that of what arrives. It leaves out the near address, which
+    /// address translation changes.
+    pub fn connection(&self, back: bool, key: Key) -> u64 {
+        let [a, b, c, d] = self.ports;
+        let (far, ports) = match back {
+            true => (self.source, [c, d, a, b]),
+            false => (self.destination, self.ports),
+        };
+        let one_sided = Self {
+            source: [0; 16],
+            destination: far,
+            ports,
+            ..*self
+        };
+        hash64(&one_sided, key)
     }
 }
 
@@ -149,6 +168,8 @@ pub struct Parser {
     /// Flows are told by the headers within tunnels: GRE, IP in IP (6in4 and the like), VXLAN. The ECN field stays the outer one,
     /// which whoever takes the tunnel's header off carries inwards (RFC 6040).
     pub tunnels: bool,
+    /// The timestamps of TCP segments are wanted.
+    pub stamps: bool,
     /// What the queue asks beside the flow.
     pub wants: Wants,
 }
@@ -158,6 +179,7 @@ pub fn classify(packet: &[u8], key: Key) -> Class {
     let parser = Parser {
         key,
         tunnels: false,
+        stamps: false,
         wants: Wants::default(),
     };
     parser.classify(packet)
@@ -182,7 +204,7 @@ impl Parser {
         }
         let mut tuple = ip.tuple;
         let mut payload = 0;
-        let mut acknowledgment = None;
+        let (mut acknowledgment, mut stamps) = (None, None);
         // As Linux's flow dissector: no fragment has ports, not even the first, so that all of a datagram stay together.
         if !ip.fragment {
             let rest = ip.rest(packet);
@@ -197,6 +219,9 @@ impl Parser {
                 // Data may be in what is not there.
                 acknowledgment = tcp::acknowledgment(rest, connection).filter(|_| !ip.cut);
             }
+            if self.stamps && tuple.protocol == TCP {
+                stamps = tcp::stamps(rest, !ip.cut);
+            }
         }
         Class {
             hash: hash(&tuple, self.key),
@@ -207,6 +232,7 @@ impl Parser {
                 false => Labels::default(),
             },
             acknowledgment,
+            stamps,
             tuple,
         }
     }
@@ -643,6 +669,7 @@ mod tests {
         let deep = Parser {
             key: KEY,
             tunnels: true,
+            stamps: false,
             wants: Wants::default(),
         };
         for inner in [v4(TCP, 0, 0, &tcp(1, 2, 9)), v6(TCP, 0, &tcp(1, 2, 9))] {
@@ -671,6 +698,7 @@ mod tests {
         let deep = Parser {
             key: KEY,
             tunnels: true,
+            stamps: false,
             wants: Wants::default(),
         };
         let inner = v4(TCP, 0, 0, &tcp(1, 2, 9));
@@ -799,6 +827,7 @@ mod tests {
         let parser = Parser {
             key: KEY,
             tunnels: false,
+            stamps: false,
             wants: Wants {
                 labels: true,
                 ..Wants::default()

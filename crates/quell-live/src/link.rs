@@ -12,7 +12,7 @@ use quell_link::record::{Run, Series, mbps};
 use quell_link::server::Rate;
 use quell_link::words::Queue;
 use quell_qdisc::control::guard::Stats;
-use quell_qdisc::control::{Clock, Echo};
+use quell_qdisc::control::{Clock, Delay, Echo};
 use quell_qdisc::discipline::Wants;
 use quell_qdisc::{
     Acknowledgment, Discipline, DropCause, Ecn, Knobs, Labels, MS, NEVER, Nanos, Packet, Rng, SEC,
@@ -444,6 +444,11 @@ impl LiveLink {
     /// A probe has come back, which the controller may want to know.
     pub fn on_probe(&mut self, now: Nanos, probe: &Echo) {
         self.bottleneck.on_probe(now, probe);
+    }
+
+    /// The traffic's own segments have shown this delay, which the controller may want to know.
+    pub fn on_delay(&mut self, now: Nanos, delay: &Delay) {
+        self.bottleneck.on_delay(now, delay);
     }
 
     /// Does all that is due by `now`, in the order of its times; at the same time in the simulator's order (bins, decisions,

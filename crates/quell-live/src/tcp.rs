@@ -1,9 +1,11 @@
-//! What a TCP header acknowledges, for a filter of ACKs (RFC 9293, section 3.1; RFC 7323; RFC 2018).
+//! What a TCP header acknowledges, for a filter of ACKs, and its timestamps (RFC 9293, section 3.1; RFC 7323; RFC 2018).
 
 use quell_qdisc::Acknowledgment;
 use quell_qdisc::packet::SACK_BLOCKS;
 
+const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const ECE_CWR: u8 = 0xc0;
 const END: u8 = 0;
@@ -17,7 +19,7 @@ const MD5: u8 = 19;
 pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowledgment> {
     let header = usize::from(segment.get(12)? >> 4) * 4;
     let flags = *segment.get(13)?;
-    let mut options = segment.get(20..header)?;
+    let list = segment.get(20..header)?;
     if flags & (ACK | SYN) != ACK {
         return None;
     }
@@ -30,18 +32,7 @@ pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowle
         number: word(segment, 8)?,
         ..Acknowledgment::default()
     };
-    while let Some(&kind) = options.first() {
-        if kind == END {
-            break;
-        }
-        if kind == NOP {
-            options = &options[1..];
-            continue;
-        }
-        let length = usize::from(*options.get(1).unwrap_or(&0));
-        let Some(option) = options.get(2..length) else {
-            break;
-        };
+    for (kind, option) in options(list) {
         match (kind, option.len()) {
             (TIMESTAMPS, 8) => {
                 (ack.tsval, ack.tsecr) = (word(option, 0)?, word(option, 4)?);
@@ -55,9 +46,51 @@ pub(crate) fn acknowledgment(segment: &[u8], connection: u64) -> Option<Acknowle
             (MD5, _) => {}
             _ => ack.pure = false,
         }
-        options = &options[length..];
     }
     Some(ack)
+}
+
+/// The timestamps of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// TSval.
+    pub value: u32,
+    /// TSecr.
+    pub echo: u32,
+    /// It demands an answer: it carries data, SYN or FIN.
+    pub asks: bool,
+}
+
+/// The timestamps of a segment that is not `whole` if its end is not there; `None` without the option, or with RST (whose timestamps
+/// may be anything: RFC 7323, section 5.2).
+pub(crate) fn stamps(segment: &[u8], whole: bool) -> Option<Stamps> {
+    let header = usize::from(segment.get(12)? >> 4) * 4;
+    let flags = *segment.get(13)?;
+    let (_, option) = options(segment.get(20..header)?)
+        .find(|(kind, option)| *kind == TIMESTAMPS && option.len() == 8)?;
+    (flags & RST == 0).then_some(Stamps {
+        value: word(option, 0)?,
+        echo: if flags & ACK == 0 {
+            0
+        } else {
+            word(option, 4)?
+        },
+        asks: flags & (SYN | FIN) != 0 || segment.len() > header || !whole,
+    })
+}
+
+/// The options of a header, each with what follows kind and length; what comes after one that is malformed is left out.
+fn options(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        while rest.first() == Some(&NOP) {
+            rest = &rest[1..];
+        }
+        let kind = *rest.first().filter(|kind| **kind != END)?;
+        let length = usize::from(*rest.get(1)?);
+        let option = rest.get(2..length)?;
+        rest = &rest[length..];
+        Some((kind, option))
+    })
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -114,10 +147,28 @@ mod tests {
         assert_eq!(acknowledgment(&[], 0), None);
     }
 
+    #[test]
+    fn timestamps_are_those_of_segments_that_may_be_matched() {
+        let of = |flags, options: &[u8], data| stamps(&segment(flags, options, data), true);
+        let ack = of(ACK, &STAMPS, 0).expect("an ACK");
+        assert_eq!((ack.value, ack.echo, ack.asks), (3, 4, false));
+        assert!(of(ACK, &STAMPS, 9).is_some_and(|data| data.asks));
+        assert!(of(SYN, &STAMPS, 0).is_some_and(|syn| syn.asks && syn.echo == 0));
+        assert!(stamps(&segment(ACK, &STAMPS, 0), false).is_some_and(|cut| cut.asks));
+        assert_eq!(of(ACK | RST, &STAMPS, 0), None);
+        assert_eq!(of(ACK, &[NOP; 12], 0), None);
+        for wrong in [[8, 0], [8, 1], [8, 9], [8, 200]] {
+            let mut options = STAMPS;
+            options[2..4].copy_from_slice(&wrong);
+            assert_eq!(of(ACK, &options, 0), None, "{wrong:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = acknowledgment(&bytes, 0);
+            let _ = stamps(&bytes, true);
         }
     }
 }

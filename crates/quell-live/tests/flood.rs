@@ -11,6 +11,7 @@ const RATE: u64 = 100_000_000;
 const PARSER: Parser = Parser {
     key: (1, 2),
     tunnels: false,
+    stamps: false,
     wants: Wants::NONE,
 };
 

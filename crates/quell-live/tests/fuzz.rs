@@ -174,6 +174,7 @@ fn no_packet_makes_a_reader_panic() {
             let deep = Parser {
                 key: (1, seed),
                 tunnels: true,
+                stamps: true,
                 wants: quell_qdisc::discipline::Wants {
                     labels: true,
                     acknowledgments: true,

@@ -1,5 +1,6 @@
 //! Everything between the endpoints: ports, wires, and the timers of the flows.
 
+use quell_link::passive::{Passive, Stamped};
 use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet};
 
 use crate::agenda::Agenda;
@@ -7,6 +8,7 @@ use crate::packet::{Ack, Kind, Pkt};
 use crate::pipe::Pipes;
 use crate::port::Port;
 use crate::slot::Path;
+use crate::tcp::output::timestamp;
 use crate::tcp::sender::Egress;
 use crate::wifi::Cell;
 
@@ -68,6 +70,8 @@ pub struct Net {
     pub labelled: Vec<u8>,
     /// The channel that all ports share, if they do.
     pub cell: Option<Box<Cell>>,
+    /// Reads the segments between shapers and modems, where a controller wants to know.
+    pub passive: Option<Box<Passive>>,
     /// The earliest of what the world's `control` handles; 0 if an outside controller has to decide.
     pub control_at: Nanos,
 }
@@ -127,6 +131,7 @@ impl Net {
             Some((first, _)) => {
                 let mut ack = Ack::default();
                 write(&mut ack);
+                ack.tsval = timestamp(now);
                 let bytes = ack.ip_bytes() + self.ports[first as usize].overhead;
                 let place = self.store.put(ack);
                 let p = Pkt::new(Kind::Ack, ack.flow, hash, place, bytes, 0, Ecn::NotEct);
@@ -205,6 +210,37 @@ impl Net {
         for port in &mut self.ports {
             if let Some(losses) = port.trace_mut().losses.get_mut(slot) {
                 *losses = 0;
+            }
+        }
+    }
+
+    /// A packet goes on between a shaper and its modem: what its timestamps tell, controllers hear.
+    #[inline(never)]
+    pub fn read_stamps(&mut self, now: Nanos, port: usize, p: &Pkt) {
+        let (up, Some(passive)) = (self.up_port(), &mut self.passive) else {
+            return;
+        };
+        let (value, echo, asks) = match p.kind() {
+            Kind::Udp => return,
+            Kind::Data | Kind::Syn => (p.tsval, p.tsecr(), true),
+            Kind::Ack => {
+                let ack = self.store.get(p.seq);
+                (ack.tsval, ack.tsecr, ack.syn)
+            }
+        };
+        let segment = Stamped {
+            connection: u64::from(p.flow.slot) << 16 | u64::from(p.flow.generation),
+            value,
+            echo,
+            asks,
+        };
+        if port == up {
+            passive.left(now, &segment);
+        } else if self.modems[0].is_some_and(|modem| usize::from(modem) == port)
+            && let Some(delay) = passive.came(now, &segment)
+        {
+            for port in [0, up] {
+                self.ports[port].on_delay(now, &delay);
             }
         }
     }

@@ -39,6 +39,7 @@ const KIND: u32 = 3;
 const ECN_SHIFT: u32 = 2;
 const CWR: u32 = 1 << 4;
 const PUSH: u32 = 1 << 5;
+const ECHO_SHIFT: u32 = 6;
 
 /// The packet descriptor.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +55,7 @@ pub struct Pkt {
     len: u16,
     /// Payload bytes (datagrams and data).
     pub payload: u16,
-    /// Kind (2 bits), ECN field (2), CWR, PSH: one word. An `Option` marks its absence in a byte that cannot take all values,
+    /// Kind (2 bits), ECN field (2), CWR, PSH, the low bits of TSecr: one word. An `Option` marks its absence in a byte that cannot take all values,
     /// and the odd bytes around that are copied by moves that overlap, which stall the processor.
     bits: u32,
 }
@@ -104,6 +105,18 @@ impl Pkt {
     #[inline(always)]
     pub fn push(&self) -> bool {
         self.bits & PUSH != 0
+    }
+
+    /// The low 26 bits of the far side's clock that it echoes, ms (RFC 7323's TSecr): 18 hours; 0 for none.
+    #[inline(always)]
+    pub fn tsecr(&self) -> u32 {
+        self.bits >> ECHO_SHIFT
+    }
+
+    /// Sets what [`Pkt::tsecr`] tells.
+    #[inline(always)]
+    pub fn set_tsecr(&mut self, tsecr: u32) {
+        self.bits |= tsecr << ECHO_SHIFT;
     }
 
     /// Sets the flags CWR and PSH.
@@ -169,6 +182,8 @@ pub struct Ack {
     pub flow: FlowId,
     /// Everything before this arrived.
     pub cumulative: u32,
+    /// The receiver's clock when it was sent, ms, where the ACK meets a queue (TSval).
+    pub tsval: u32,
     /// The echoed timestamp, ms.
     pub tsecr: u32,
     /// Packets that arrived with CE, in all (accurate ECN feedback); wraps.
@@ -204,6 +219,6 @@ mod tests {
     #[test]
     fn a_packet_is_half_a_cache_line() {
         assert_eq!(size_of::<Pkt>(), 32);
-        assert!(size_of::<Ack>() <= 44);
+        assert!(size_of::<Ack>() <= 48);
     }
 }

@@ -852,6 +852,10 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
         }
         net.modems[way] = Some(place);
     }
+    let hears = |port: &Port| port.queue.controller().is_some_and(|c| c.hears_delay());
+    if net.modems.iter().all(Option::is_some) && net.ports.iter().any(hears) {
+        net.passive = Some(Box::default());
+    }
     Ok(())
 }
 
@@ -868,6 +872,9 @@ fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut
         let port = usize::from(cell.hop_after(port, last));
         net.enter(now, port, p);
         return net.forget_acks(port);
+    }
+    if net.passive.is_some() {
+        net.read_stamps(now, port, &p);
     }
     let (here, there) = (&net.ports[port], &net.ports[net.after(port)]);
     let (here, there) = (here.overhead, there.overhead);

@@ -176,6 +176,11 @@ static PACE: Kind<pace::Params> = Kind {
             "percent of the estimated capacity that it leaves, however long the modem's queue",
         ),
         opt("ingress", Field::Flag(|p| &mut p.ingress, ""), INGRESS),
+        opt(
+            "nopassive",
+            Field::Flag(|p| &mut p.nopassive, ""),
+            "without answers to probes it does not go by the timestamps of the TCP traffic either",
+        ),
     ],
     check: pace::Params::check,
 };

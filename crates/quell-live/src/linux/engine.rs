@@ -53,6 +53,7 @@ impl Engine {
         let parser = Parser {
             key,
             tunnels: false,
+            stamps: false,
             wants: link.wants(),
         };
         let mut large = Large::new(MEMORY / 2);

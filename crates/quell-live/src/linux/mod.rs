@@ -18,6 +18,7 @@ pub mod live;
 mod nftables;
 mod notice;
 mod pace;
+mod passing;
 mod prober;
 pub mod rules;
 mod running;

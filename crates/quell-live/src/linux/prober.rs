@@ -198,12 +198,14 @@ pub struct Hearing {
     answered: u64,
     since: Instant,
     quiet: bool,
+    traffic: bool,
 }
 
 impl Hearing {
-    /// Begins to listen.
-    pub fn new() -> Self {
+    /// Begins to listen; without answers the loops go by the `traffic`, or by nothing.
+    pub fn new(traffic: bool) -> Self {
         Self {
+            traffic,
             answered: 0,
             since: Instant::now(),
             quiet: false,
@@ -220,8 +222,11 @@ impl Hearing {
         match (self.quiet, quiet) {
             (false, true) => {
                 self.quiet = true;
-                Some(match answered {
-                    0 => {
+                Some(match (answered, self.traffic) {
+                    (_, true) => {
+                        "no reflector answers: the rates go by the timestamps of the TCP traffic"
+                    }
+                    (0, _) => {
                         "no reflector answers: nothing says how much the line carries, and the rates grow until it is no limit (name other reflectors)"
                     }
                     _ => "no reflector answers any more: the rates stay at what the line carried",
@@ -294,7 +299,7 @@ mod tests {
 
     #[test]
     fn silence_is_told_once_and_so_is_its_end() {
-        let (mut hearing, begin) = (Hearing::new(), Instant::now());
+        let (mut hearing, begin) = (Hearing::new(false), Instant::now());
         let mut news = |answered, s| hearing.news(answered, begin + Duration::from_secs(s));
         assert_eq!(news(0, 5), None);
         assert!(news(0, 12).is_some_and(|line| line.contains("rates grow")));

@@ -14,6 +14,7 @@ use super::firewall::{Changes, Queues};
 use super::host::{self, Signals};
 use super::live::tell;
 use super::notice::Notices;
+use super::passing::Passing;
 use super::prober::{Asking, Hearing, Known, Reflectors};
 use super::rules::{self, Held};
 use super::settings::{self, Options, Settings};
@@ -47,6 +48,8 @@ pub struct Running {
     /// What hands frames over.
     hooks: Vec<af_xdp::Hook>,
     asking: Option<Asking>,
+    /// What the traffic tells of the line, if rates are to move.
+    passing: Option<Passing>,
     /// What is known of the reflectors.
     pub reflectors: Known,
 }
@@ -82,6 +85,7 @@ impl Running {
             interfaces: Vec::new(),
             hooks: Vec::new(),
             asking: None,
+            passing: None,
             reflectors: Known::default(),
         };
         match running.take(settings) {
@@ -100,6 +104,8 @@ impl Running {
         if !self.dry {
             self.held.push(rules::hold(&name)?);
         }
+        let loops = self.watches.iter().map(|(_, watches)| watches.of(0));
+        self.passing = settings.moves().then(|| Passing::new(loops.collect()));
         // Before packets are held: a socket may be refused.
         let reflectors = self.sockets(settings, &name)?;
         match &settings.to {
@@ -118,11 +124,12 @@ impl Running {
 
     /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is only passed through.
     fn sockets(&self, settings: &Settings, dev: &str) -> Result<Option<Reflectors>, Error> {
-        if !settings.moves() {
+        let addresses = settings.reflectors()?;
+        if !settings.moves() || addresses.is_empty() {
             return Ok(None);
         }
         let dev = settings.to.is_none().then_some(dev);
-        Reflectors::open(&settings.reflectors()?, dev, None).map(Some)
+        Reflectors::open(&addresses, dev, None).map(Some)
     }
 
     /// Copies only.
@@ -246,6 +253,7 @@ impl Running {
                 post,
                 watch: watches.of(number),
                 cpu,
+                passing: self.passing.clone().map(|all| (all, name == "ingress")),
             };
             let worker = Worker::start(backend, task.clone(), settings.parser(), free, seat)?;
             self.workers.push((name, worker));
@@ -352,7 +360,7 @@ impl Running {
         let systemd = Systemd::new();
         systemd.tell("READY=1");
         let (mut progress, mut following) = (Progress::default(), Following::default());
-        let mut hearing = Hearing::new();
+        let mut hearing = Hearing::new(settings.reads_traffic());
         loop {
             let left = end.map_or(LOOK, |end| {
                 LOOK.min(end.saturating_duration_since(Instant::now()))

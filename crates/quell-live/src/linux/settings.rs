@@ -124,6 +124,7 @@ impl Settings {
         Parser {
             key: random_key(),
             tunnels: self.tunnels == Some(true),
+            stamps: false,
             wants: Wants::default(),
         }
     }
@@ -131,6 +132,12 @@ impl Settings {
     /// Whether loops over the shapers' rates run.
     pub fn moves(&self) -> bool {
         self.autorate == Some(true)
+    }
+
+    /// Whether the loops over the rates can do without reflectors, by the timestamps of the TCP traffic.
+    pub fn reads_traffic(&self) -> bool {
+        let words = self.aqm.as_deref().unwrap_or("pace");
+        words.split_whitespace().next() == Some("pace") && !words.contains("nopassive")
     }
 
     /// The reflectors' addresses.
@@ -414,10 +421,10 @@ fn check_autorate(all: &Settings, options: &Options) -> (&'static str, Result<()
             false => wrong("reflector", "is for --autorate", "add --autorate"),
         };
     }
-    if none {
+    if none && !all.reads_traffic() {
         return wrong(
             "autorate",
-            "needs hosts behind the line that answer echo requests",
+            "needs hosts behind the line that answer echo requests for this loop",
             "name some that you may ask, as in --reflector 192.0.2.1",
         );
     }

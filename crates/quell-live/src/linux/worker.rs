@@ -13,12 +13,15 @@ use std::time::Instant;
 
 use quell_link::Error;
 use quell_link::line::{Line, Share};
+use quell_link::passive::Stamped;
 use quell_link::server::Rate;
+use quell_qdisc::control::Delay;
 use quell_qdisc::{Ecn, Nanos, Packet};
 use serde::Serialize;
 
 use super::backend::{Arrived, InterfaceBackend};
 use super::pace::Pace;
+use super::passing::Passing;
 use super::watchdog::Post;
 use super::{sandbox, sys};
 use crate::echo::Answer;
@@ -29,7 +32,7 @@ use crate::report::LATE;
 /// The kernel keeps at least so many packets for us; the discipline, not the kernel's queue, is what limits.
 const LEAST: u32 = 65_536;
 
-/// Most answers of reflectors that wait for a loop.
+/// Most answers of reflectors and delays of the traffic that wait for a loop.
 const HEARD: usize = 64;
 
 /// A look at a loop or at all loops of a direction while they run.
@@ -123,13 +126,21 @@ impl Task {
     }
 }
 
+/// What a loop's controller is told.
+enum Heard {
+    /// A reflector's answer, and whether packets of the loop's direction come back with it.
+    Answer(Answer, bool),
+    /// What the traffic's own segments show.
+    Delay(Delay),
+}
+
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     open: AtomicBool,
     change: Mutex<Option<Task>>,
-    /// Answers of reflectors, for the controller.
-    heard: Mutex<Vec<(bool, Answer)>>,
+    /// For the controller.
+    heard: Mutex<Vec<Heard>>,
     look: Mutex<Snapshot>,
 }
 
@@ -158,9 +169,18 @@ impl Watch {
     /// Tells its controller of a reflector's answer, and whether packets of its direction come back with it. A loop that stands still
     /// misses what is more than [`HEARD`].
     pub fn hear(&self, answer: &Answer, back: bool) {
+        self.tell(Heard::Answer(*answer, back));
+    }
+
+    /// Tells its controller of a delay, in the same way.
+    pub fn hear_delay(&self, delay: Delay) {
+        self.tell(Heard::Delay(delay));
+    }
+
+    fn tell(&self, what: Heard) {
         let mut heard = lock(&self.0.heard);
         if heard.len() < HEARD {
-            heard.push((back, *answer));
+            heard.push(what);
         }
     }
 }
@@ -211,6 +231,8 @@ pub struct Seat {
     pub watch: Watch,
     /// The processor that it stays on.
     pub cpu: Option<usize>,
+    /// Where it tells of TCP's timestamps, and whether its packets come from the line.
+    pub passing: Option<(Passing, bool)>,
 }
 
 /// A running loop.
@@ -229,7 +251,12 @@ impl Worker {
         free: bool,
         seat: Seat,
     ) -> Result<Self, Error> {
-        let Seat { post, watch, cpu } = seat;
+        let Seat {
+            post,
+            watch,
+            cpu,
+            passing,
+        } = seat;
         let shared = watch.0;
         shared.stop.store(false, Ordering::Relaxed);
         shared.open.store(free, Ordering::Relaxed);
@@ -239,6 +266,7 @@ impl Worker {
         let link = task.link(&pace, backend.capacity());
         let parser = Parser {
             wants: link.wants(),
+            stamps: passing.is_some(),
             ..parser
         };
         let mut run = Loop {
@@ -249,6 +277,8 @@ impl Worker {
             pace,
             parser,
             slots: Vec::new(),
+            passing,
+            segments: Vec::new(),
             arrived: Vec::new(),
             refused: before.refused,
             unsent: before.unsent,
@@ -336,6 +366,9 @@ struct Loop<D> {
     parser: Parser,
     /// The packets that are held, by their places: the number of each one's arrival.
     slots: Vec<Option<(u64, Live)>>,
+    passing: Option<(Passing, bool)>,
+    /// What those that are held say of TCP's timestamps, by their places, where they go to the line.
+    segments: Vec<Option<Stamped>>,
     arrived: Vec<Arrived>,
     look: Snapshot,
     /// Packets that were refused and unsent before this loop began.
@@ -371,8 +404,9 @@ impl<D: InterfaceBackend> Loop<D> {
             self.send();
             self.backend.flush();
             let now = self.pace.now();
-            lock(&shared.heard).drain(..).for_each(|(back, answer)| {
-                self.link.on_probe(now, &answer.echo(now, back));
+            lock(&shared.heard).drain(..).for_each(|heard| match heard {
+                Heard::Answer(answer, back) => self.link.on_probe(now, &answer.echo(now, back)),
+                Heard::Delay(delay) => self.link.on_delay(now, &delay),
             });
             if now >= next_look || stop {
                 next_look = now + self.link.params().bin.get();
@@ -418,6 +452,14 @@ impl<D: InterfaceBackend> Loop<D> {
             }
             self.slots[index] = Some((arrival, packet));
             self.look.held += 1;
+            if let Some((passing, back)) = &self.passing {
+                let segment = passing.segment(&arrived.class, *back);
+                if let (true, Some(segment)) = (*back, &segment) {
+                    passing.came(segment);
+                }
+                self.segments.resize(self.slots.len(), None);
+                self.segments[index] = segment.filter(|_| !back);
+            }
             self.link.heard(now, &arrived.class, arrived.bytes);
             self.link
                 .arrive_with(now, packet, arrived.class.acknowledgment);
@@ -429,6 +471,7 @@ impl<D: InterfaceBackend> Loop<D> {
         let now = self.pace.now();
         let (slots, backend, look) = (&mut self.slots, &mut self.backend, &mut self.look);
         let missed = &mut self.missed;
+        let (passing, segments) = (&self.passing, &mut self.segments);
         let wash = self.parser.wants.washed;
         self.link.advance(now, |due, packet| {
             *missed += u64::from(now.saturating_sub(due) > LATE);
@@ -437,6 +480,11 @@ impl<D: InterfaceBackend> Loop<D> {
             let mark = packet.ecn() == Ecn::Ce;
             look.marked += u64::from(backend.accept(packet.place, Change { mark, wash }));
             slots[packet.place as usize] = None;
+            if let Some((passing, _)) = passing
+                && let Some(segment) = segments[packet.place as usize].take()
+            {
+                passing.left(&segment);
+            }
         });
         while let Some(place) = self.link.freed() {
             self.look.dropped += 1;
@@ -557,11 +605,13 @@ mod tests {
             post: Watchdog::start().unwrap().post(),
             watch: watches.of(0),
             cpu: None,
+            passing: None,
         };
         let task = Task::new(Params::line(1_000_000_000, queue), 1);
         let parser = Parser {
             key: (1, 2),
             tunnels: false,
+            stamps: false,
             wants: Wants::default(),
         };
         let worker = Worker::start(backend, task, parser, false, seat).unwrap();

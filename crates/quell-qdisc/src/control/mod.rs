@@ -79,6 +79,19 @@ pub struct Echo {
     pub one_way: Option<Nanos>,
 }
 
+/// Delay of the line in each direction beyond its least, as the traffic's own segments show it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delay {
+    /// On the way up.
+    pub up: Nanos,
+    /// On the way down.
+    pub down: Nanos,
+    /// How far the least round trip of a connection has fallen.
+    pub fell: Nanos,
+    /// The directions are told apart; else each has the delay of both.
+    pub apart: bool,
+}
+
 /// What a controller answers to an arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
@@ -155,6 +168,16 @@ pub trait Control: Any + Debug + Send + Sync + CloneControl {
 
     /// A probe has come back; the gauges are of that moment. What it returns is set at once.
     fn on_probe(&mut self, _probe: &Echo, _gauges: &Gauges) -> Knobs {
+        Knobs::KEEP
+    }
+
+    /// It wants to know of the delay that the traffic's own segments show.
+    fn hears_delay(&self) -> bool {
+        false
+    }
+
+    /// The traffic's own segments have shown this delay; the gauges are of that moment. What it returns is set at once.
+    fn on_delay(&mut self, _delay: &Delay, _gauges: &Gauges) -> Knobs {
         Knobs::KEEP
     }
 

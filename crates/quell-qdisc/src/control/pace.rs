@@ -9,12 +9,13 @@
 //!   and the longer nothing was in the way.
 //! - **Beginning**: whether the line is full already is not known. From the first answer on the rate is the least until delays have
 //!   stopped to fall, so that the least delay is that of an empty line.
+//! - **Traffic**: without answers for a second, or at all, the delay that the TCP traffic's own timestamps show takes their place.
 //! - **Silence**: answers that stop for a moment mean that the line stands still, so a shaper before the modem holds back. After
-//!   a second of silence the reflectors are taken for lost: the rate stays at the capacity less its deviation.
+//!   a second of silence of both the rate stays at the capacity less its deviation.
 //!
 //! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/autorate.md, tools/pace.py).
 
-use super::{Control, Echo, SubQueue};
+use super::{Control, Delay, Echo, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 
 /// Time between looks at what went through.
@@ -64,6 +65,8 @@ pub struct Params {
     pub least: Option<u32>,
     /// CAKE stands behind the modem: it counts what it drops, and what arrives is the modem's output (default off).
     pub ingress: bool,
+    /// Without answers to probes it does not go by the delay of the traffic's own segments (default off).
+    pub nopassive: bool,
 }
 
 /// The constants of the loop.
@@ -171,7 +174,7 @@ impl Base {
     }
 
     /// The least delay.
-    fn least(&self) -> Nanos {
+    pub fn least(&self) -> Nanos {
         self.now.min(self.before)
     }
 
@@ -210,12 +213,15 @@ struct Reading {
 #[derive(Clone, Debug)]
 pub struct Pace {
     ingress: bool,
+    nopassive: bool,
     law: Law,
     rate: f64,
     bases: Vec<Option<Base>>,
     /// The last two delays above the base.
     delays: [Nanos; 2],
-    /// The last answer; the usual time between two.
+    /// The last answer to a probe.
+    probed: Nanos,
+    /// The last evidence, an answer or a delay of the traffic's own; the usual time between two.
     heard: Nanos,
     gap: f64,
     /// Capacity and its mean deviation, bit/s; 0 before the first delay.
@@ -239,8 +245,10 @@ impl Pace {
             rate: params.first() as f64,
             law: params.law(),
             ingress: params.ingress,
+            nopassive: params.nopassive,
             bases: Vec::new(),
             delays: [0; 2],
+            probed: 0,
             heard: 0,
             gap: 0.0,
             capacity: 0.0,
@@ -345,6 +353,37 @@ impl Pace {
         self.deviation += ((sample - self.capacity).abs() - self.deviation) / 16.0;
         self.capacity += (sample - self.capacity) / 4.0;
     }
+
+    /// Takes evidence in: what the line delays now.
+    fn take(&mut self, now: Nanos, excess: Nanos, begins: bool, gauges: &Gauges) -> Knobs {
+        self.delays = [self.delays[1], excess];
+        let gap = now.saturating_sub(self.heard) as f64;
+        if self.heard > 0 && gap < LOST as f64 {
+            self.gap += (gap - self.gap) / 16.0;
+        }
+        self.heard = now;
+        if begins {
+            return self.knob();
+        }
+        if let Some(rate) = self.held.take() {
+            self.rate = rate;
+        }
+        let (delay, target) = (self.delay() as f64, self.target());
+        if delay > target {
+            self.congested = now;
+            if let Some(sample) = self.sample(gauges) {
+                self.learn(sample);
+                let drain = self.law.drain as f64 + self.slack();
+                let over = (delay - target) / drain;
+                self.rate = self.capacity * (1.0 - over).max(self.law.least);
+                self.draining = true;
+            }
+        } else if self.draining {
+            self.rate = self.rate.max(self.capacity * self.law.back);
+            self.draining = false;
+        }
+        self.knob()
+    }
 }
 
 impl Control for Pace {
@@ -387,7 +426,8 @@ impl Control for Pace {
                 };
             }
         } else if self.heard > 0 && silence as f64 > (4.0 * self.gap).max(2.0 * TICK as f64) {
-            if !self.ingress && self.held.is_none() && self.beginning.is_none() {
+            let asked = self.heard == self.probed;
+            if asked && !self.ingress && self.held.is_none() && self.beginning.is_none() {
                 self.held = Some(self.rate);
                 self.rate *= self.law.least;
             }
@@ -413,35 +453,23 @@ impl Control for Pace {
         let fall = known.then(|| base.least().saturating_sub(delay));
         let excess = base.excess(now, delay);
         let begins = self.begins(now, fall);
-        self.delays = [self.delays[1], excess];
-        let gap = now.saturating_sub(self.heard) as f64;
-        if self.heard > 0 && gap < LOST as f64 {
-            self.gap += (gap - self.gap) / 16.0;
-        }
-        self.heard = now;
-        if begins {
-            return self.knob();
-        }
-        if let Some(rate) = self.held.take() {
-            self.rate = rate;
-        }
-        let (delay, target) = (self.delay() as f64, self.target());
-        if delay > target {
-            self.congested = now;
-            if let Some(sample) = self.sample(gauges) {
-                self.learn(sample);
-                let drain = self.law.drain as f64 + self.slack();
-                let over = (delay - target) / drain;
-                self.rate = self.capacity * (1.0 - over).max(self.law.least);
-                self.draining = true;
-            }
-        } else if self.draining {
-            self.rate = self.rate.max(self.capacity * self.law.back);
-            self.draining = false;
-        }
-        self.knob()
+        self.probed = now;
+        self.take(now, excess, begins, gauges)
     }
 
+    fn hears_delay(&self) -> bool {
+        !self.nopassive
+    }
+
+    fn on_delay(&mut self, delay: &Delay, gauges: &Gauges) -> Knobs {
+        let now = gauges.now;
+        if self.nopassive || (self.probed > 0 && now.saturating_sub(self.probed) <= LOST) {
+            return self.knob();
+        }
+        let excess = if self.ingress { delay.down } else { delay.up };
+        let begins = self.begins(now, (self.heard > 0).then_some(delay.fell));
+        self.take(now, excess, begins, gauges)
+    }
     fn knobs(&self) -> (KnobSet, KnobSet) {
         (KnobSet::RATE, KnobSet::NONE)
     }

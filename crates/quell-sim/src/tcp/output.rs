@@ -16,7 +16,7 @@ const UNPACED: u64 = 10;
 
 /// TSval: milliseconds, as Linux's, and never 0.
 #[inline]
-pub(super) fn timestamp(now: Nanos) -> u32 {
+pub(crate) fn timestamp(now: Nanos) -> u32 {
     (now / MS) as u32 + 1
 }
 
@@ -255,12 +255,14 @@ impl Sender {
             return false;
         }
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
+        let tsecr = self.ts_recent;
         let (bytes, payload, ecn) = (self.c.wire_bytes, self.c.mss, self.c.ect);
         // What a closure borrows would have to lie in memory, because some queues' code is out of line.
         let taken = egress.send_run(now, bytes, count, move |k| {
             let seq = (first + u64::from(k)) as u32;
             let mut p = Pkt::new(Kind::Data, flow, hash, seq, bytes, payload, ecn);
             p.tsval = tsval;
+            p.set_tsecr(tsecr);
             p.set_flags(false, k + 1 == count);
             p
         });
@@ -305,10 +307,12 @@ impl Sender {
         let payload = self.payload(seq);
         let bytes = self.c.wire_bytes - (self.c.mss - payload);
         let (flow, hash, tsval) = (self.c.flow, self.c.hash, timestamp(now));
+        let tsecr = self.ts_recent;
         let push = push || seq + 1 == self.c.end;
         egress.send(now, bytes, move || {
             let mut p = Pkt::new(Kind::Data, flow, hash, seq as u32, bytes, payload, ecn);
             p.tsval = tsval;
+            p.set_tsecr(tsecr);
             p.set_flags(cwr, push);
             p
         });

@@ -332,6 +332,7 @@ impl Receiver {
         self.ack_now = false;
         ack.flow = self.flow;
         ack.cumulative = self.next as u32;
+        ack.tsval = 0;
         ack.tsecr = self.ts_recent;
         ack.ce = self.ce;
         ack.count = 0;

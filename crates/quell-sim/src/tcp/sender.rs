@@ -107,6 +107,8 @@ pub struct Sender {
     /// The last ACK's SACK blocks, as they travelled; empty again once nothing is SACKed.
     pub(super) seen: [(u32, u32); SACK_BLOCKS],
     ce_seen: u32,
+    /// The receiver's clock as the last ACK had it, which segments echo.
+    pub(super) ts_recent: u32,
 }
 
 /// What one ACK turned out to say (the FLAG_ bits of `tcp_ack`).
@@ -183,6 +185,7 @@ impl Sender {
             backoff: 0,
             seen: [(0, 0); SACK_BLOCKS],
             ce_seen: 0,
+            ts_recent: 0,
         }
     }
 
@@ -252,6 +255,7 @@ impl Sender {
         }
         let prior_una = self.s.una;
         let cumulative = expand(prior_una, a.cumulative);
+        self.ts_recent = a.tsval;
         if cumulative < prior_una || a.syn {
             return; // from before: the paths keep order, so it says nothing new
         }

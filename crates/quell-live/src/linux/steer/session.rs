@@ -86,7 +86,7 @@ impl Session {
         };
         let mut session = Self {
             reflectors,
-            hearing: Hearing::new(),
+            hearing: Hearing::new(false),
             behind: wanted.source.is_behind(),
             dump: Dump::new().map_err(no)?,
             hand,

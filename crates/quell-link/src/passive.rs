@@ -1,0 +1,470 @@
+//! Delay behind a shaper, told by the timestamps of the TCP segments that pass it both ways (RFC 7323): no packet is sent for it.
+//!
+//! The first segment of each TSval that leaves for the line is noted; the first that comes back with it as TSecr ends a round trip.
+//!
+//! - A pure ACK demands no answer: its echo counts only if other segments of the connection came in between, so that a sender
+//!   with nothing to send is no delay. Whatever else demands an answer may wait for a delayed ACK; of all round trips that
+//!   end within [`WINDOW`] the least delay counts.
+//! - A connection's delay is what its round trip took above its least of the last 10 to 20 s. One that begins while others show
+//!   delay is not judged until they show none: its least would hide that delay.
+//! - Where the far side's clock ticks each millisecond, as Linux's does, its TSval tells how much of the delay is on the way
+//!   down. Else, both directions take all of it for theirs.
+//!
+//! Source: K. Nichols's pping for the matching; the rest is quell's.
+
+use quell_qdisc::control::Delay;
+use quell_qdisc::control::pace::Base;
+use quell_qdisc::{MS, Nanos, SEC};
+
+/// Connections are kept in so many sets of four; the one that was quiet longest makes room.
+const SETS: usize = 64;
+const WAYS: usize = 4;
+/// Segments of a connection that wait for their echo; more are not noted.
+const STAMPS: usize = 16;
+/// Between two that are noted, at least.
+const GAP: Nanos = 10 * MS;
+/// An echo that takes longer is not waited for.
+const LONGEST: Nanos = 30 * SEC;
+/// Delays are told each so often, at most.
+pub const WINDOW: Nanos = 25 * MS;
+/// This part of a round trip is no delay.
+const NONE: Nanos = 8;
+/// What was told is out of date after this.
+const FRESH: Nanos = SEC;
+/// The far side's clock is judged after this time, again and again; its rate may seem this much wrong while the delay changes.
+const JUDGED: Nanos = 2 * SEC;
+const WRONG: Nanos = 400 * MS;
+/// Added to differences of clocks, so that none is negative.
+const OFFSET: i64 = 1 << 60;
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    /// Of addresses and ports, the same in both directions.
+    pub connection: u64,
+    /// TSval.
+    pub value: u32,
+    /// TSecr; 0 where nothing is echoed.
+    pub echo: u32,
+    /// It demands an answer: it carries data, SYN or FIN.
+    pub asks: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamp {
+    value: u32,
+    asks: bool,
+    left: Nanos,
+}
+
+/// The far side's clock.
+#[derive(Clone, Copy, Debug)]
+struct FarClock {
+    /// When it was looked at first, and what it was.
+    since: Nanos,
+    first: u32,
+    judged: Nanos,
+    /// It ticks each millisecond.
+    ticks_ms: bool,
+    base: Option<Base>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    name: u64,
+    /// The last segment in either direction, and the last that came.
+    seen: Nanos,
+    came: Nanos,
+    /// The last TSval that left, and when one was noted.
+    value: Option<u32>,
+    noted: Nanos,
+    /// The first `waiting` wait for their echo, oldest first.
+    stamps: [Stamp; STAMPS],
+    waiting: usize,
+    base: Option<Base>,
+    clock: Option<FarClock>,
+}
+
+impl Connection {
+    fn new(name: u64) -> Self {
+        Self {
+            name,
+            seen: 0,
+            came: 0,
+            value: None,
+            noted: 0,
+            stamps: [Stamp::default(); STAMPS],
+            waiting: 0,
+            base: None,
+            clock: None,
+        }
+    }
+
+    fn forget(&mut self, count: usize) {
+        self.stamps.copy_within(count..self.waiting, 0);
+        self.waiting -= count;
+    }
+
+    fn note(&mut self, now: Nanos, segment: &Stamped) {
+        let is_first = self.value.is_none_or(|last| after(segment.value, last));
+        if !is_first {
+            return;
+        }
+        self.value = Some(segment.value);
+        let late = |stamp: &&Stamp| stamp.left + LONGEST < now;
+        self.forget(self.stamps[..self.waiting].iter().take_while(late).count());
+        if self.waiting == STAMPS || (self.noted > 0 && now < self.noted + GAP) {
+            return;
+        }
+        self.noted = now;
+        self.stamps[self.waiting] = Stamp {
+            value: segment.value,
+            asks: segment.asks,
+            left: now,
+        };
+        self.waiting += 1;
+    }
+
+    /// The segment that this one echoes first of all.
+    fn echoed(&mut self, echo: u32) -> Option<Stamp> {
+        let waiting = &self.stamps[..self.waiting];
+        let past = waiting
+            .iter()
+            .take_while(|stamp| !after(stamp.value, echo))
+            .count();
+        let last = past.checked_sub(1).map(|last| waiting[last]);
+        self.forget(past);
+        last.filter(|stamp| stamp.value == echo)
+    }
+
+    /// How much longer than at best the far side's segment was under way, where its clock tells; `calm`: there is no delay now.
+    fn down(&mut self, now: Nanos, value: u32, calm: bool) -> Option<Nanos> {
+        let clock = self.clock.get_or_insert(FarClock {
+            since: now,
+            first: value,
+            judged: now,
+            ticks_ms: false,
+            base: None,
+        });
+        let ticks = i64::from(value.wrapping_sub(clock.first) as i32);
+        let behind = (now - clock.since) as i64 - ticks * MS as i64;
+        let delay = (OFFSET + behind) as Nanos;
+        if now >= clock.judged + JUDGED {
+            clock.judged = now;
+            clock.ticks_ms = behind.unsigned_abs() < WRONG.max((now - clock.since) / 1000);
+            clock.base = clock.base.filter(|_| clock.ticks_ms);
+        }
+        if clock.ticks_ms && calm {
+            clock.base.get_or_insert(Base::new(now, delay));
+        }
+        Some(clock.base.as_mut()?.excess(now, delay))
+    }
+}
+
+/// Whether a timestamp is later than another, by RFC 7323's comparison of numbers that wrap.
+fn after(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32) > 0
+}
+
+/// Reads the segments of both directions of a line.
+#[derive(Clone, Debug)]
+pub struct Passive {
+    connections: Vec<Option<Connection>>,
+    /// What was told last, and when; when the directions were told apart last.
+    told: Option<(Nanos, Delay)>,
+    apart: Option<Nanos>,
+    /// The least delays since then.
+    least: Option<Delay>,
+}
+
+impl Default for Passive {
+    fn default() -> Self {
+        Self {
+            connections: vec![None; SETS * WAYS],
+            told: None,
+            apart: None,
+            least: None,
+        }
+    }
+}
+
+impl Passive {
+    fn set(&mut self, name: u64) -> &mut [Option<Connection>] {
+        let first = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SETS * WAYS;
+        &mut self.connections[first..first + WAYS]
+    }
+
+    /// A segment has left the shaper for the line.
+    pub fn left(&mut self, now: Nanos, segment: &Stamped) {
+        let set = self.set(segment.connection);
+        let of = |c: &Option<Connection>| c.is_some_and(|c| c.name == segment.connection);
+        let place = set.iter().position(of).unwrap_or_else(|| {
+            let quiet = |at: &usize| set[*at].map_or(0, |c| c.seen + 1);
+            let place = (0..WAYS).min_by_key(quiet).unwrap_or(0);
+            set[place] = None;
+            place
+        });
+        let connection = set[place].get_or_insert(Connection::new(segment.connection));
+        connection.seen = now;
+        connection.note(now, segment);
+    }
+
+    /// A segment has come from the line; the delay, where it is time to tell it.
+    pub fn came(&mut self, now: Nanos, segment: &Stamped) -> Option<Delay> {
+        let others = self.told.filter(|(at, _)| now < at + FRESH);
+        let others = others.map_or(0, |(_, delay)| delay.up + delay.down);
+        let apart = self.apart.is_some_and(|at| now < at + FRESH);
+        let set = self.set(segment.connection);
+        let connection = set
+            .iter_mut()
+            .flatten()
+            .find(|c| c.name == segment.connection)?;
+        let before = std::mem::replace(&mut connection.came, now);
+        connection.seen = now;
+        let stamp = connection.echoed(segment.echo)?;
+        if !stamp.asks && before <= stamp.left {
+            return None;
+        }
+        let round_trip = now.saturating_sub(stamp.left);
+        let none = round_trip / NONE;
+        if connection.base.is_none() && others > none {
+            return None;
+        }
+        let base = connection.base.get_or_insert(Base::new(now, round_trip));
+        let fell = base.least().saturating_sub(round_trip);
+        let excess = base.excess(now, round_trip);
+        let down = connection.down(now, segment.value, excess <= none);
+        let delay = match down {
+            Some(down) => Delay {
+                up: excess.saturating_sub(down),
+                down: down.min(excess),
+                fell,
+                apart: true,
+            },
+            None if apart => return None,
+            None => Delay {
+                up: excess,
+                down: excess,
+                fell,
+                apart: false,
+            },
+        };
+        if delay.apart {
+            self.apart = Some(now);
+        }
+        let least = self.least.filter(|least| least.apart == delay.apart);
+        let least = least.map_or(delay, |least| Delay {
+            up: least.up.min(delay.up),
+            down: least.down.min(delay.down),
+            fell: least.fell.max(delay.fell),
+            ..delay
+        });
+        self.least = Some(least);
+        if self.told.is_some_and(|(at, _)| now < at + WINDOW) {
+            return None;
+        }
+        self.told = Some((now, least));
+        self.least.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A connection between two hosts, whose clocks tick at these rates and begin just before they wrap.
+    struct Pair {
+        passive: Passive,
+        ticks: [u64; 2],
+    }
+
+    impl Pair {
+        fn new(near: u64, far: u64) -> Self {
+            Self {
+                passive: Passive::default(),
+                ticks: [near, far],
+            }
+        }
+
+        fn clock(&self, side: usize, now: Nanos) -> u32 {
+            let ticks = u128::from(now) * u128::from(self.ticks[side]) / u128::from(SEC);
+            (u32::MAX - 1000).wrapping_add(ticks as u32)
+        }
+
+        /// Data leaves each 5 ms for `span`, is acknowledged after these delays of the ways up and down; what is told.
+        fn run(&mut self, from: Nanos, span: Nanos, ways: [Nanos; 2]) -> Vec<(Nanos, Delay)> {
+            let mut told = Vec::new();
+            let mut under_way = std::collections::VecDeque::new();
+            for now in (from..from + span).step_by(MS as usize) {
+                if now % (5 * MS) == 0 {
+                    let value = self.clock(0, now);
+                    let segment = stamped(value, 0, true);
+                    self.passive.left(now, &segment);
+                    under_way.push_back((now + ways[0], value));
+                }
+                while let Some((at, echo)) = under_way.front().copied()
+                    && at + ways[1] <= now
+                {
+                    under_way.pop_front();
+                    let ack = stamped(self.clock(1, at), echo, false);
+                    told.extend(self.passive.came(now, &ack).map(|delay| (now, delay)));
+                }
+            }
+            told
+        }
+    }
+
+    fn stamped(value: u32, echo: u32, asks: bool) -> Stamped {
+        Stamped {
+            connection: 7,
+            value,
+            echo,
+            asks,
+        }
+    }
+
+    #[test]
+    fn the_direction_of_a_delay_is_told_where_the_far_clock_ticks_each_millisecond() {
+        for near in [1, 10, 100, 1000] {
+            let mut pair = Pair::new(near, 1000);
+            pair.run(0, 9 * SEC, [10 * MS, 20 * MS]);
+            let (_, up) = *pair
+                .run(9 * SEC, 3 * SEC, [50 * MS, 20 * MS])
+                .last()
+                .unwrap();
+            let (_, down) = *pair
+                .run(12 * SEC, 3 * SEC, [10 * MS, 90 * MS])
+                .last()
+                .unwrap();
+            let is = |told: Nanos, ms: i64| (told as i64 - ms * MS as i64).abs() <= 2 * MS as i64;
+            assert!(
+                up.apart && is(up.up, 40) && is(up.down, 0),
+                "{near}: {up:?}"
+            );
+            assert!(is(down.up, 0) && is(down.down, 70), "{near}: {down:?}");
+        }
+    }
+
+    #[test]
+    fn other_clocks_tell_the_delay_of_both_directions_together() {
+        for far in [1, 10, 100, 250] {
+            let mut pair = Pair::new(1000, far);
+            pair.run(0, 9 * SEC, [10 * MS, 20 * MS]);
+            let (_, told) = *pair
+                .run(9 * SEC, 3 * SEC, [50 * MS, 20 * MS])
+                .last()
+                .unwrap();
+            assert_eq!(
+                (told.up, told.down, told.apart),
+                (40 * MS, 40 * MS, false),
+                "{far}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_timestamp_gives_one_round_trip_from_its_first_segment_to_its_first_echo() {
+        let mut passive = Passive::default();
+        for now in [10, 11, 12] {
+            passive.left(now * MS, &stamped(5, 0, true));
+        }
+        passive.left(30 * MS, &stamped(6, 0, true));
+        assert!(passive.came(40 * MS, &stamped(1, 5, false)).is_some());
+        let connection = passive.connections.iter().flatten().next().unwrap();
+        assert_eq!(connection.base.unwrap().least(), 30 * MS);
+        let waits = connection.waiting;
+        assert!(
+            passive.came(200 * MS, &stamped(1, 5, false)).is_none(),
+            "again"
+        );
+        let connection = passive.connections.iter().flatten().next().unwrap();
+        assert_eq!((waits, connection.waiting), (1, 1));
+    }
+
+    #[test]
+    fn a_sender_with_nothing_to_send_is_no_delay() {
+        let mut passive = Passive::default();
+        passive.left(MS, &stamped(1, 0, true));
+        assert!(passive.came(31 * MS, &stamped(1, 1, true)).is_some());
+        passive.left(32 * MS, &stamped(2, 1, false));
+        // The next piece of a film comes five seconds later.
+        assert_eq!(passive.came(5 * SEC, &stamped(2, 2, true)), None);
+        passive.left(5 * SEC, &stamped(3, 2, false));
+        assert_eq!(passive.came(5 * SEC + 20 * MS, &stamped(3, 2, true)), None);
+        let delay = passive
+            .came(5 * SEC + 31 * MS, &stamped(4, 3, true))
+            .unwrap();
+        assert_eq!((delay.up, delay.down), (MS, MS));
+    }
+
+    #[test]
+    fn a_late_acknowledgement_does_not_count_beside_one_in_time() {
+        let mut passive = Passive::default();
+        let two = |connection, value, echo| Stamped {
+            connection,
+            ..stamped(value, echo, true)
+        };
+        let mut told = Vec::new();
+        for round in 1..20_u32 {
+            let now = Nanos::from(round) * 60 * MS;
+            for connection in [1, 2] {
+                passive.left(now, &two(connection, round, 0));
+            }
+            let delayed = if round > 5 { 40 * MS } else { 0 };
+            told.extend(passive.came(now + 10 * MS + delayed, &two(1, 1, round)));
+            told.extend(passive.came(now + 51 * MS, &two(2, 1, round)));
+        }
+        // Of two in a row the smaller one is what `pace` goes by.
+        let late = |two: &[Delay]| two[0].up.min(two[1].up) > 0;
+        assert!(told.len() > 15 && !told.windows(2).any(late), "{told:?}");
+    }
+
+    #[test]
+    fn a_connection_that_begins_in_a_full_queue_is_judged_when_that_is_empty() {
+        let mut pair = Pair::new(1000, 250);
+        pair.run(0, 2 * SEC, [10 * MS, 20 * MS]);
+        let begins = |pair: &mut Pair, at: Nanos, takes: Nanos| {
+            let new = Stamped {
+                connection: 8,
+                ..stamped((at / MS) as u32, 0, true)
+            };
+            pair.passive.left(at, &new);
+            let echo = Stamped {
+                echo: new.value,
+                ..new
+            };
+            pair.passive.came(at + takes, &echo);
+            let all = pair.passive.connections.iter().flatten();
+            let of = all.clone().find(|c| c.name == 8).unwrap();
+            of.base.map(|base| base.least())
+        };
+        pair.run(2 * SEC, SEC, [210 * MS, 20 * MS]);
+        assert_eq!(begins(&mut pair, 3 * SEC - 260 * MS, 260 * MS), None);
+        pair.run(3 * SEC, SEC, [10 * MS, 20 * MS]);
+        let least = begins(&mut pair, 4 * SEC - 60 * MS, 60 * MS);
+        assert_eq!(least, Some(60 * MS));
+    }
+
+    proptest! {
+        #[test]
+        fn any_segments_are_read_in_bounded_memory(
+            segments in proptest::collection::vec((any::<bool>(), 0..2000_u64, any::<u32>(), any::<u32>(), any::<bool>(), 0..SEC), 0..600)
+        ) {
+            let (mut passive, mut now) = (Passive::default(), 0);
+            for (left, connection, value, echo, asks, later) in segments {
+                now += later;
+                let segment = Stamped { connection, value: value % 64, echo: echo % 64, asks };
+                let segment = if value % 3 == 0 { Stamped { value, echo, ..segment } } else { segment };
+                match left {
+                    true => passive.left(now, &segment),
+                    false => {
+                        let told = passive.came(now, &segment);
+                        prop_assert!(told.is_none_or(|delay| delay.up <= now && delay.down <= now));
+                    }
+                }
+                prop_assert_eq!(passive.connections.len(), SETS * WAYS);
+            }
+        }
+    }
+}
