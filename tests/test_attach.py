@@ -295,9 +295,11 @@ def _router(*queues: str, delay: str = "10ms", seconds: int = 8) -> tuple[dict[s
 
 
 def test_quells_queues_shape_and_control_as_the_kernels_own() -> None:
-    pairs = {"pfifo limit 1000": "quell fifo", "codel": "quell codel", "fq_codel": "quell fq_codel"}
+    pairs = {"pfifo limit 1000": "quell fifo", "fq_codel": "quell fq_codel"}
     found, _ = _router(*pairs, *pairs.values())
-    for kernels, ours in pairs.items():
+    # Single runs of one CoDel for all flows differ more: of 8 s, the kernel's own has 11.0 to 12.8 ms of backlog.
+    found |= _router("codel", "quell codel", seconds=20)[0]
+    for kernels, ours in (pairs | {"codel": "quell codel"}).items():
         theirs, own = found[kernels], found[ours]
         assert own.goodput_mbit > 0.97 * theirs.goodput_mbit, (ours, own, theirs)
         assert abs(own.ping_ms / theirs.ping_ms - 1) < 0.1, (ours, own, theirs)
