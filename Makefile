@@ -42,7 +42,7 @@ pgo: .venv/build.installed ## build as above with a profile of its own hot paths
 
 comma := ,
 extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, Ray, ...), or some: EXTRAS="train ray"
-	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --constraint requirements/dev.txt \
+	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --constraint requirements/dev.txt --excludes requirements/exclude.txt \
 	  $(if $(EXTRAS),$(addprefix --extra ,$(subst $(comma), ,$(EXTRAS))),--all-extras)
 
 quell-live: $(BIN)/quell-live ## quell live without Python, one static file: .venv/bin/quell-live (Linux)
@@ -123,15 +123,14 @@ clean: ## removes what was built here
 .venv/bin/python: | $(UV)
 	$(UV) venv --quiet --python $(PYTHON) .venv
 
-# One list installs into the other's place: the short one must not undo the long one. The long one has all that its packages need but
-# triton (requirements/refresh.sh), hence --no-deps.
+# One list installs into the other's place: the short one must not undo the long one.
 # Bytecode is compiled here, since some systems forbid Python to store it, which doubles the start of each command.
 .venv/build.installed: requirements/build.txt | $(BIN)/python
 	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r $<
 	@touch $@
 
 .venv/dev.installed: requirements/dev.txt .venv/build.installed
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r $<
+	$(UV) pip install --quiet --python $(BIN)/python --excludes requirements/exclude.txt --require-hashes -r $<
 	@touch $@
 
 .venv/quell.built: .venv/build.installed $(RUST_SOURCES)

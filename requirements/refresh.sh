@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Pins requirements/*.in anew: hashes for every platform, no index named. Needs uv on the PATH or from `make build`.
-# triton, 1 GB, compiles kernels for GPUs; torch works without it.
 set -euo pipefail
 cd "$(dirname "$0")"
 uv=$(command -v uv || echo ../.cache/uv-bin/bin/uv)
 for name in build dev; do
-    "$uv" pip compile --universal --python-version 3.11 --generate-hashes --no-emit-package triton --no-header --quiet "$@" "$name.in" -o "$name.txt"
+    "$uv" pip compile --universal --python-version 3.11 --generate-hashes --excludes exclude.txt --no-header --quiet "$@" "$name.in" -o "$name.txt"
 done
