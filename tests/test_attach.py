@@ -184,6 +184,10 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     found = dict(re.findall(r'^quell_queue_(\w+){dev="va",.*kind="quell_hush"} (.*)$', metrics, re.MULTILINE))
     assert 0 < float(found["target_seconds"]) <= 0.05 and float(found["shaped_bps"]) == 8e6
     assert found["trusted"] == "1" and float(found["round_trip_seconds"]) > 0.02
+    docs = (ROOT / "docs/kernel.md").read_text()
+    listed = docs.partition("## Gauges of attached queues")[2].partition("\n## ")[0]
+    # rlaqm's own is not there.
+    assert set(re.findall(r"`quell_queue_(\w+)`", listed)) - set(found) == {"drop_probability"}
 
     said = expect(f"unshare -U -r {watch} vb --json --every 100ms --duration 300ms")
     assert said.count("no gauges of ") == 1

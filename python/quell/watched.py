@@ -17,6 +17,9 @@ from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
 
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
 _NEEDED = ("time", "device", "type", "handle", "kind", "backlog_packets", "drops", "rate_bps", "sojourn_ms")
+_LAW = {"target_ns": "target", "wait_ns": "wait", "hold_ns": "hold", "cap_ns": "cap"}
+_SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "drop probability, steered"}
+"""Gauges of attached queues that the report draws, and what they are called in it (docs/kernel.md lists all)."""
 _POINTS = 1000
 """Of a line of the report."""
 
@@ -47,7 +50,7 @@ def load(path: Path) -> pl.DataFrame:
                 frame = pl.scan_parquet(path)
         if missing := [name for name in _NEEDED if name not in frame.collect_schema()]:
             raise InputError(f"{path}: not samples of quell watch: there is no column {missing[0]}")
-        samples = frame.select(_NEEDED).collect()
+        samples = frame.select(*_NEEDED, *_gauges(frame)).collect()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except pl.exceptions.PolarsError as error:
@@ -63,6 +66,23 @@ def load(path: Path) -> pl.DataFrame:
             pl.when(pl.col("type") == "class").then(pl.lit(" class")).otherwise(pl.lit("")),
         )
     )
+
+
+def _gauges(frame: pl.LazyFrame) -> list[pl.Expr]:
+    """Columns of the gauges that are drawn. In CSV they are words `name=number`, else fields of a structure."""
+    xstats = frame.collect_schema().get("xstats")
+    match xstats:
+        case pl.Struct():
+            there = {field.name for field in xstats.fields if field.dtype.is_numeric()}
+            one = {name: pl.col("xstats").struct.field(name) for name in there}
+        case pl.String():
+            one = {name: pl.col("xstats").str.extract(rf"(?:^| ){name}=(\S+)") for name in (*_LAW, *_SHARES)}
+        case _:
+            one = {}
+    return [
+        one[name].cast(pl.Float64, strict=False).alias(name) if name in one else pl.lit(None, pl.Float64).alias(name)
+        for name in (*_LAW, *_SHARES)
+    ]
 
 
 def summary(samples: pl.DataFrame) -> list[dict[str, Any]]:
@@ -125,26 +145,37 @@ def _page(path: Path, about: str, samples: pl.DataFrame) -> str:
         pl.col("rate_bps").mean() / 1e6,
         pl.col("sojourn_ms").mean(),
         pl.col("backlog_packets").max(),
+        pl.col(*_LAW).mean() / 1e6,
+        pl.col(*_SHARES).mean() * 100,
     )
     parts = [(name, part) for (name,), part in binned.group_by("queue", maintain_order=True)]
 
-    def panel(title: str, unit: str, column: str) -> Panel:
-        lines = [
-            Line(str(name), list(zip(part["time"], part[column], strict=True)), "line", k)
-            for k, (name, part) in enumerate(parts)
+    def panel(title: str, unit: str, columns: dict[str, str]) -> Panel:
+        drawn = [
+            (f"{name} {called}".strip(), list(zip(part["time"], part[column], strict=True)))
+            for name, part in parts
+            for column, called in columns.items()
+            if called == "" or part[column].is_not_null().any()
         ]
+        lines = [Line(name, points, "line", k) for k, (name, points) in enumerate(drawn)]
         return Panel(title, Axis("time, s"), Axis(unit), lines)
 
-    figure = Figure(
-        "watched",
-        "The queues",
-        f"Means over {bin_s * 1000:.3g} ms, of the backlog the maximum. The sojourn time is the backlog divided by "
-        "the rate that was seen while there was backlog.",
-        [
-            panel("Sojourn time", "ms", "sojourn_ms"),
-            panel("Backlog", "packets", "backlog_packets"),
-            panel("Rate", "Mbit/s", "rate_bps"),
-        ],
-    )
+    figures = [
+        Figure(
+            "watched",
+            "The queues",
+            f"Means over {bin_s * 1000:.3g} ms, of the backlog the maximum. The sojourn time is the backlog divided by "
+            "the rate that was seen while there was backlog.",
+            [
+                panel("Sojourn time", "ms", {"sojourn_ms": ""}),
+                panel("Backlog", "packets", {"backlog_packets": ""}),
+                panel("Rate", "Mbit/s", {"rate_bps": ""}),
+            ],
+        )
+    ]
+    attached = [panel("Set by the policy", "ms", _LAW), panel("Idle share, drop probability", "%", _SHARES)]
+    if told := [one for one in attached if one.lines]:
+        about_them = f"Means over {bin_s * 1000:.3g} ms of the gauges of queues that quell attach put into the kernel."
+        figures.append(Figure("attached", "Attached queues", about_them, told))
     paper = Paper(path.name, f"{path.name}: queues of this kernel", "quell watch", about, [], lambda _: Study())
-    return page.page(paper, Study(figures=[figure]), [], command=command(), notice="")
+    return page.page(paper, Study(figures=figures), [], command=command(), notice="")

@@ -1,0 +1,67 @@
+"""Gauges of attached queues in files of `quell watch`, as `quell show` draws them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from conftest import Quell
+from quell import watched
+
+GAUGES = {"target_ns": 20_000_000, "wait_ns": 5_000_000, "hold_ns": 40_000_000, "cap_ns": 90_000_000, "idle": 0.25}
+
+
+def _samples() -> list[dict[str, object]]:
+    """Give two samples each of an attached hush, which has its cap only once, and of an fq_codel."""
+    counts = {"bytes": 1, "packets": 1, "drops": 0, "overlimits": 0, "requeues": 0, "backlog_bytes": 0}
+    rest = {"backlog_packets": 3, "rate_bps": 8e6, "packets_per_s": 700.0, "drops_per_s": 0.0, "sojourn_ms": 7.5}
+    hush = {"type": "qdisc", "handle": "8001:", "parent": "root", "kind": "quell_hush"}
+    plain = {"type": "qdisc", "handle": "8002:", "parent": "root", "kind": "fq_codel"}
+    without_cap = {name: value for name, value in GAUGES.items() if name != "cap_ns"}
+    return [
+        {"time": 100.0 + k, "device": device, **queue, **counts, **rest, "xstats": xstats}
+        for k, gauges in enumerate((GAUGES, without_cap))
+        for device, queue, xstats in (("va", hush, gauges), ("vb", plain, {"new_flow_count": 4}))
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_the_page_draws_what_the_policy_of_an_attached_queue_set(quell: Quell, tmp_path: Path, suffix: str) -> None:
+    lines, file = tmp_path / "s.jsonl", tmp_path / f"samples{suffix}"
+    samples = _samples()
+    lines.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    match suffix:
+        case ".csv":
+            with file.open("w", newline="") as out:
+                table = csv.DictWriter(out, samples[0].keys())
+                table.writeheader()
+                for sample in samples:
+                    xstats = sample["xstats"]
+                    assert isinstance(xstats, dict)
+                    words = " ".join(f"{name}={value}" for name, value in xstats.items())
+                    table.writerow(sample | {"xstats": words})
+        case ".parquet":
+            watched.to_parquet(lines, file)
+        case _:
+            lines.rename(file)
+    loaded = watched.load(file)
+    of_hush = loaded.filter(pl.col("device") == "va")
+    assert of_hush["target_ns"].to_list() == [20e6, 20e6] and of_hush["cap_ns"].to_list() == [90e6, None]
+    assert loaded.filter(pl.col("device") == "vb")["target_ns"].to_list() == [None, None]
+    done = quell("show", str(file), "--html", "page.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    for name in ("target", "wait", "hold", "cap", "idle"):
+        assert f"va 8001: quell_hush {name}" in page
+    assert "fq_codel target" not in page and "drop probability, steered" not in page
+
+
+def test_a_file_without_attached_queues_has_no_such_panels(quell: Quell, tmp_path: Path) -> None:
+    plain = [sample for sample in _samples() if sample["kind"] == "fq_codel"]
+    (tmp_path / "plain.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in plain))
+    assert quell("show", "plain.jsonl", "--html", "page.html").returncode == 0
+    assert "Set by the policy" not in (tmp_path / "page.html").read_text()
