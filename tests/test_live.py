@@ -349,6 +349,12 @@ def test_a_state_file_that_is_none_is_named_and_left(net: Net) -> None:
     done = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
     assert done.returncode == 2
     assert f"{path}: is no state file" in done.stderr
+    path.unlink()
+    path.mkdir()
+    done = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
+    assert done.returncode == 2
+    assert f"{path}: Is a directory" in done.stderr and ", then delete it" in done.stderr
+    path.rmdir()
     path.write_text(text)
     assert net.run(net.r, QUELL_LIVE, "--restore").returncode == 0
     assert not net.rules()

@@ -77,24 +77,18 @@ impl Command {
     /// # Errors
     /// If it cannot be read.
     pub fn read<S: DeserializeOwned>(self, path: &Path) -> Result<Option<S>, Error> {
-        let name = path.display();
+        let fault = |text: &str| Error::new(format!("{}: {text}", path.display()));
+        let remedy = format!("look at {}, then delete it", self.look);
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                let error = Error::new(format!("{name}: {}", host::reason(&e)));
-                return Err(error.remedy("write sudo before it"));
+                return Err(fault(&host::reason(&e)).remedy("write sudo before it"));
             }
-            Err(e) => {
-                let error = Error::new(format!("{name}: {}", host::reason(&e)));
-                let command = self.name;
-                return Err(error.remedy(format!("quell {command} --restore undoes what it says")));
-            }
+            Err(e) => return Err(fault(&host::reason(&e)).remedy(remedy)),
         };
-        let state = serde_json::from_slice(&text).map_err(|e| {
-            Error::new(format!("{name}: is no state file ({e})"))
-                .remedy(format!("look at {}, then delete it", self.look))
-        })?;
+        let state = serde_json::from_slice(&text)
+            .map_err(|e| fault(&format!("is no state file ({e})")).remedy(remedy))?;
         Ok(Some(state))
     }
 
