@@ -267,6 +267,30 @@ def test_the_search_finds_what_a_grid_finds() -> None:
     assert score >= 0.995 * max(grid.values()), (best, grid)
 
 
+def test_a_search_that_has_converged_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else most proposals are settings that it knows, and each costs a walk through all those before it."""
+    line, bench = home(), Bench(aims.Aims("bulk"))
+    monkeypatch.setattr(bench, "run", lambda runs, on_done=None: None)
+
+    def value(run: Run) -> float:
+        numbers = [float(number) for shape in run.shapes for number in re.findall(r"\d+", shape.queue)]
+        return -sum(abs(number - 90) for number in numbers)
+
+    monkeypatch.setattr(bench, "value", value)
+    proposed = 0
+    propose = Plan.propose
+
+    def counted(plan: Plan, study: Any, kind: str) -> Any:
+        nonlocal proposed
+        proposed += 1
+        return propose(plan, study, kind)
+
+    monkeypatch.setattr(Plan, "propose", counted)
+    found = search.search(bench, Plan(line, ["cake"], 3000, 1), lambda _: None)
+    assert len(found.scores) == 3000
+    assert proposed < 1.5 * 3000
+
+
 def test_every_setting_sees_the_same_seeds() -> None:
     line, bench = home(), Bench(aims.Aims())
     search.search(bench, Plan(line, ["cake", "codel"], 30, 1), lambda _: None)

@@ -32,6 +32,8 @@ _RUNGS = ((64, 2), (4, 4))
 """Successive halving after the search: of 2,000 settings 1 in 64, but at least 8, run with 2 further seeds; of these 1
 in 4, again at least 8, with 4 more."""
 _LEAST = 8
+_FRESH = _BATCH // 2
+"""If fewer of a batch are new, the search begins anew."""
 _STALE = 4
 """Batches of nothing but known settings after which a discipline has been searched."""
 
@@ -171,7 +173,8 @@ def _rounds(bench: Bench, plan: Plan, found: Found, on_best: Callable[[Found], o
         share = left // (rounds - number) // len(alive)
         for kind in alive:
             most = left if number == rounds - 1 and kind == alive[-1] else share
-            _extend(bench, plan, kind, studies[kind], min(most, plan.trials - len(found.scores)), found, on_best)
+            most = min(most, plan.trials - len(found.scores))
+            studies[kind] = _extend(bench, plan, kind, studies[kind], most, found, on_best)
         alive.sort(key=lambda kind: max(found.scores[s] for s in found.scores if s.kind == kind), reverse=True)
         alive = alive[: math.ceil(len(alive) / 2)]
 
@@ -187,8 +190,8 @@ def _study(seed: int) -> Study:
 
 def _extend(
     bench: Bench, plan: Plan, kind: str, study: Study, count: int, found: Found, on_best: Callable[[Found], object]
-) -> None:
-    """Search `count` further settings of a discipline."""
+) -> Study:
+    """Search `count` further settings of a discipline; the study that goes on."""
     wanted, stale = len(found.scores) + count, 0
     while len(found.scores) < wanted and stale < _STALE:
         before = len(found.scores)
@@ -204,7 +207,11 @@ def _extend(
         for trial, setting in asked:
             study.tell(trial, found.scores[setting])
         stale = 0 if len(found.scores) > before else stale + 1
+        if len(asked) == _BATCH and len(new) < _FRESH:
+            # It has converged; and a proposal costs Optuna a walk through all trials of the study, known ones too.
+            study = _study(plan.seed + len(found.scores))
         on_best(found)
+    return study
 
 
 def _evaluate(bench: Bench, line: Line, settings: Iterable[Setting], found: Found) -> None:
