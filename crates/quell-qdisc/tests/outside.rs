@@ -91,6 +91,12 @@ impl Driven {
     }
 }
 
+/// What a discipline shows beside its readings.
+fn shown(q: &Qdisc<TestPacket>) -> impl PartialEq + std::fmt::Debug + use<> {
+    let lens: Vec<u32> = (0..q.sub_queues()).map(|sub| q.sub_len(sub)).collect();
+    (q.tins(), q.wants(), q.knobs(), q.sub_knobs(), lens)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -104,6 +110,7 @@ proptest! {
             prop_assert_eq!(outside.q.failure(), None);
             let subs = |q: &Qdisc<TestPacket>, now| (0..q.sub_queues()).map(|s| q.sub_gauges(now, s)).collect::<Vec<_>>();
             prop_assert_eq!(subs(&inside.q, inside.now), subs(&outside.q, outside.now), "{}", name);
+            prop_assert_eq!(shown(&inside.q), shown(&outside.q), "{}", name);
         }
     }
 }

@@ -483,6 +483,8 @@ impl<P: Packet> Hush<P> {
                 let queue = &mut InTurn::new(flows, &mut self.arrivals);
                 codel::dequeue(codel, state, stats, now, queue, drops)
             }
+            // Asked before the first packet.
+            Order::Single if flows.count() == 0 => return None,
             Order::Single => {
                 let state = of_flow(&mut law.laws, 0);
                 let queue = &mut Source { flows, flow: 0 };

@@ -65,6 +65,22 @@ fn a_load_below_the_rate_is_left_alone() {
 }
 
 #[test]
+fn a_queue_that_is_asked_before_its_first_packet_is_empty() {
+    for order in [Order::Fair, Order::Arrival, Order::Single] {
+        for dry_run in [false, true] {
+            let mut bed = Bed::new(Params {
+                order,
+                dry_run,
+                ..Params::default()
+            });
+            assert_eq!(bed.take(), None, "{order:?}");
+            bed.put(1, Ecn::NotEct);
+            assert!(bed.take().is_some());
+        }
+    }
+}
+
+#[test]
 fn an_overload_that_does_not_yield_is_held_below_the_cap() {
     for order in [Order::Fair, Order::Arrival, Order::Single] {
         let mut bed = Bed::new(Params {

@@ -1,0 +1,729 @@
+//! Nothing that a discipline does, and none of its readings, changes unnoticed: what became of the same packets in each kind of
+//! traffic, held to `data/recorded.csv`. Times and lengths lie on a grid, so that what a law compares is often equal.
+//!
+//! A row has the packets' fates (counts, and a hash of what each call gave and dropped) and hashes of the readings.
+
+mod every;
+mod record;
+
+use std::collections::VecDeque;
+
+use quell_qdisc::disciplines::Params;
+use quell_qdisc::packet::{SACK_BLOCKS, TestPacket};
+use quell_qdisc::parts::class::{Filter, Host};
+use quell_qdisc::parts::framing::{Cells, Framing};
+use quell_qdisc::{
+    Acknowledgment, Discipline, DropCause, Drops, Ecn, Gauges, Got, Knobs, Labels, MS, Nanos,
+    Packet, Qdisc, Rng, bands, cake, cebinae, choke, codel, dualpi2, fifo, fq_pie, hhf, htb, hush,
+    l4s, pie, red, sfb, sfq,
+};
+use record::Digest;
+
+/// A kind of traffic: so many ticks, in each of which packets arrive and leave.
+struct Traffic {
+    name: &'static str,
+    ticks: u32,
+    tick: Nanos,
+    /// How many packets come and may go in a tick, drawn from these.
+    come: &'static [u32],
+    go: &'static [u32],
+    flows: u32,
+    lens: &'static [u32],
+    ecn: &'static [Ecn],
+    /// With one, flows keep a window of packets under way and halve it for a loss or a mark; `come` counts for nothing.
+    rtt: Nanos,
+    /// Knobs are turned.
+    knobs: bool,
+}
+
+const PLAIN: Traffic = Traffic {
+    name: "",
+    ticks: 1000,
+    tick: MS,
+    come: &[0, 1, 1, 2],
+    go: &[1],
+    flows: 6,
+    lens: &[100, 500, 1000, 1514],
+    ecn: &[Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce],
+    rtt: 0,
+    knobs: false,
+};
+
+/// One after the other, through the same queue.
+const TRAFFIC: &[Traffic] = &[
+    Traffic {
+        name: "sparse",
+        ticks: 300,
+        come: &[0, 0, 1],
+        go: &[2],
+        flows: 3,
+        ..PLAIN
+    },
+    Traffic {
+        name: "load",
+        ..PLAIN
+    },
+    Traffic {
+        name: "overload",
+        come: &[1, 2, 3],
+        lens: &[1000, 1514],
+        ..PLAIN
+    },
+    Traffic {
+        name: "bursts",
+        ticks: 400,
+        tick: 5 * MS,
+        come: &[0, 0, 0, 0, 30],
+        go: &[5, 6],
+        ..PLAIN
+    },
+    Traffic {
+        name: "flood",
+        come: &[2],
+        flows: 1,
+        lens: &[1514],
+        ecn: &[Ecn::NotEct],
+        ..PLAIN
+    },
+    Traffic {
+        name: "acks",
+        come: &[1, 2],
+        flows: 4,
+        lens: &[64, 64, 64, 1514],
+        ecn: &[Ecn::NotEct],
+        ..PLAIN
+    },
+    Traffic {
+        name: "windows",
+        ticks: 6000,
+        flows: 4,
+        lens: &[1514],
+        ecn: &[Ecn::NotEct, Ecn::Ect0],
+        rtt: 20 * MS,
+        ..PLAIN
+    },
+    Traffic {
+        name: "rests",
+        ticks: 60,
+        tick: 700 * MS,
+        come: &[0, 1, 8],
+        go: &[9],
+        ..PLAIN
+    },
+    Traffic {
+        name: "long windows",
+        ticks: 4000,
+        flows: 2,
+        lens: &[1514],
+        ecn: &[Ecn::Ect0, Ecn::Ect1],
+        rtt: 100 * MS,
+        ..PLAIN
+    },
+    Traffic {
+        name: "knobs",
+        knobs: true,
+        ..PLAIN
+    },
+    Traffic {
+        name: "crowd",
+        ticks: 400,
+        come: &[2, 3],
+        go: &[2],
+        flows: 100,
+        lens: &[100, 1000],
+        ..PLAIN
+    },
+    Traffic {
+        name: "end",
+        ticks: 100,
+        come: &[0],
+        go: &[3],
+        ..PLAIN
+    },
+];
+
+/// Whoever owns the packets: what their headers say follows from flow, length and number.
+#[derive(Default)]
+struct Owner {
+    dropped: Vec<(Nanos, TestPacket, DropCause)>,
+}
+
+impl Drops<TestPacket> for Owner {
+    fn drop(&mut self, now: Nanos, packet: TestPacket, cause: DropCause) {
+        self.dropped.push((now, packet, cause));
+    }
+    fn labels(&self, packet: &TestPacket) -> Labels {
+        const DSCPS: [u8; 8] = [0, 8, 46, 34, 10, 48, 18, 1];
+        Labels {
+            source: packet.hash >> 8 & 3,
+            destination: packet.hash >> 10 & 3,
+            mark: packet.hash >> 12 & 7,
+            dscp: DSCPS[packet.hash as usize >> 16 & 7],
+        }
+    }
+    /// Small packets are ACKs. Each fifth has SACK blocks, some are no pure ones, numbers wrap.
+    fn acknowledgment(&self, packet: &TestPacket) -> Option<Acknowledgment> {
+        let id = packet.id as u32;
+        (packet.len == 64).then(|| Acknowledgment {
+            connection: packet.hash.into(),
+            pure: !id.is_multiple_of(11),
+            echo: id / 64 % 2,
+            number: (id / 2)
+                .wrapping_mul(1448)
+                .wrapping_add(u32::MAX - 1_000_000),
+            tsval: id / 8,
+            tsecr: id / 16,
+            sack: [(id, id + 1 + id % 3); SACK_BLOCKS],
+            blocks: u8::from(id.is_multiple_of(5)),
+        })
+    }
+}
+
+/// A flow that keeps a window of packets under way, in hundredths of a packet.
+#[derive(Clone)]
+struct Sender {
+    window: u32,
+    under_way: u32,
+    /// When it learns of a packet, and whether that was dropped or marked.
+    news: VecDeque<(Nanos, bool)>,
+    halved: Nanos,
+}
+
+impl Sender {
+    /// The packets to send now.
+    fn send(&mut self, now: Nanos, rtt: Nanos) -> u32 {
+        while let Some(&(at, bad)) = self.news.front()
+            && at <= now
+        {
+            self.news.pop_front();
+            // What was queued before is not its own.
+            self.under_way = self.under_way.saturating_sub(1);
+            match bad {
+                true if now - self.halved >= rtt => {
+                    self.window = (self.window / 2).max(200);
+                    self.halved = now;
+                }
+                true => (),
+                false => self.window += 10_000 / self.window,
+            }
+        }
+        let new = (self.window / 100).saturating_sub(self.under_way);
+        self.under_way += new;
+        new
+    }
+}
+
+/// A discipline with what drives it.
+struct Bed {
+    q: Qdisc<TestPacket>,
+    rng: Rng,
+    draw: Rng,
+    now: Nanos,
+    next: u64,
+    owner: Owner,
+    senders: Vec<Sender>,
+    /// Sent, dropped by cause.
+    counts: [u32; 4],
+    packets: Digest,
+    gauges: Digest,
+    subs: Digest,
+    tins: Digest,
+    rest: Digest,
+}
+
+fn of(draw: &mut Rng, from: &[u32]) -> u32 {
+    from[draw.below(from.len() as u64) as usize]
+}
+
+/// Spread, so that neither masks nor multiplication put all flows in one bucket.
+fn hash(flow: u32) -> u32 {
+    (flow + 1).wrapping_mul(0x9e37_79b9)
+}
+
+impl Bed {
+    fn new(q: Qdisc<TestPacket>) -> Self {
+        Self {
+            q,
+            rng: Rng::new(1, "queue"),
+            draw: Rng::new(1, "traffic"),
+            now: 0,
+            next: 0,
+            owner: Owner::default(),
+            senders: Vec::new(),
+            counts: [0; 4],
+            packets: Digest::new(),
+            gauges: Digest::new(),
+            subs: Digest::new(),
+            tins: Digest::new(),
+            rest: Digest::new(),
+        }
+    }
+
+    /// The sender of a packet hears of it a round trip later.
+    fn tell(&mut self, traffic: &Traffic, packet: &TestPacket, bad: bool) {
+        let flow = (0..self.senders.len()).find(|f| hash(*f as u32) == packet.hash);
+        if let Some(sender) = flow.and_then(|f| self.senders.get_mut(f)) {
+            sender.news.push_back((self.now + traffic.rtt, bad));
+        }
+    }
+
+    fn settle(&mut self, traffic: &Traffic) {
+        for (at, mut packet, cause) in std::mem::take(&mut self.owner.dropped) {
+            self.counts[1 + cause as usize] += 1;
+            self.tell(traffic, &packet, true);
+            // When an arriving packet that is dropped was enqueued says nothing.
+            packet.set_enqueued(0);
+            self.packets.note(&(at, packet, cause));
+        }
+    }
+
+    fn offer(&mut self, traffic: &Traffic, flow: u32) {
+        let len = of(&mut self.draw, traffic.lens);
+        let ecn = match traffic.rtt {
+            0 => traffic.ecn[self.draw.below(traffic.ecn.len() as u64) as usize],
+            // A flow's packets are alike.
+            _ => traffic.ecn[flow as usize % traffic.ecn.len()],
+        };
+        let packet = TestPacket::new(self.next, len, hash(flow), ecn);
+        self.next += 1;
+        let (now, rng, owner) = (self.now, &mut self.rng, &mut self.owner);
+        match self.next % 4 {
+            0 => {
+                self.q.run_timers(now);
+                let admitted = self.q.admit(now, &packet);
+                self.packets.note(&admitted);
+                self.q.enqueue(now, packet, rng, owner);
+                self.packets.note(&self.q.sub_queue_of(&packet));
+            }
+            1 => match self.q.offer_run(now, len, 1, |_| packet, rng, owner) {
+                Some(backlog) => self.packets.note(&backlog),
+                None => self.packets.note(&self.q.offer(now, packet, rng, owner)),
+            },
+            _ => self.packets.note(&self.q.offer(now, packet, rng, owner)),
+        }
+        self.settle(traffic);
+    }
+
+    /// Asks for a packet; when to ask again.
+    fn take(&mut self, traffic: &Traffic) -> Option<Nanos> {
+        let (got, backlog) = match self.next % 2 {
+            0 => self.q.take(self.now, &mut self.rng, &mut self.owner),
+            _ => {
+                let mut line = None;
+                let (got, backlog) =
+                    self.q
+                        .take_to(self.now, &mut self.rng, &mut self.owner, &mut line);
+                (got.with(line), backlog)
+            }
+        };
+        self.packets.note(&(got, backlog));
+        self.settle(traffic);
+        match got {
+            Got::Packet(packet) => {
+                self.counts[0] += 1;
+                let bad = packet.ecn == Ecn::Ce;
+                self.tell(traffic, &packet, bad);
+                Some(self.now)
+            }
+            Got::Empty => None,
+            Got::NotBefore(time) => Some(time),
+        }
+    }
+
+    fn turn_knobs(&mut self) {
+        let p = self.draw.below(11) as f64 / 10.0;
+        let mut knobs = Knobs::KEEP;
+        match self.draw.below(6) {
+            0 => knobs.limit_packets = Some(of(&mut self.draw, &[1, 2, 5, 20, 60])),
+            1 => knobs.drop = Some(p),
+            2 => knobs.base_probability = Some(p),
+            3 => knobs.rate_bps = Some(1_000_000 * u64::from(of(&mut self.draw, &[1, 5, 10, 20]))),
+            _ => knobs.release = true,
+        }
+        match self.draw.below(2) {
+            0 => self.q.set_knobs(&knobs),
+            _ => self.q.set_sub_knobs(self.draw.below(8) as usize, &knobs),
+        }
+    }
+
+    fn look(&mut self, tick: u32) {
+        let (q, now) = (&self.q, self.now);
+        self.packets
+            .note(&(q.len(), q.bytes(), q.is_empty(), q.marks(), q.next_timer()));
+        if tick.is_multiple_of(8) {
+            let mut gauges = Gauges::default();
+            q.gauges(now, &mut gauges);
+            // What its owner counts is not its own.
+            let Gauges {
+                limit_packets,
+                probability,
+                head_age,
+                marks,
+                ..
+            } = gauges;
+            self.gauges
+                .note(&(limit_packets, probability, head_age, marks));
+        }
+        if tick.is_multiple_of(64) {
+            for sub in 0..=q.sub_queues() {
+                self.subs.note(&(q.sub_len(sub), q.sub_gauges(now, sub)));
+            }
+            self.tins.note(&q.tins());
+            self.rest.note(&(q.policy(), q.guard(), own(q)));
+        }
+    }
+
+    fn run(&mut self, traffic: &Traffic) {
+        let senders = if traffic.rtt > 0 { traffic.flows } else { 0 };
+        let sender = Sender {
+            window: 1000,
+            under_way: 0,
+            news: VecDeque::new(),
+            halved: 0,
+        };
+        self.senders = vec![sender; senders as usize];
+        let begin = self.now;
+        for tick in 0..traffic.ticks {
+            let end = begin + Nanos::from(tick + 2) * traffic.tick;
+            self.now = end - traffic.tick;
+            if traffic.knobs && tick % 20 == 0 {
+                self.turn_knobs();
+            }
+            for flow in 0..senders {
+                let new = self.senders[flow as usize].send(self.now, traffic.rtt);
+                for _ in 0..new {
+                    self.offer(traffic, flow);
+                }
+            }
+            if senders == 0 {
+                for _ in 0..of(&mut self.draw, traffic.come) {
+                    let flow = self.draw.below(traffic.flows.into()) as u32;
+                    self.offer(traffic, flow);
+                }
+            }
+            for _ in 0..of(&mut self.draw, traffic.go) {
+                match self.take(traffic) {
+                    // Just before what it named, and then.
+                    Some(time) if self.now < time && time < end => {
+                        self.now = time - 1;
+                        self.take(traffic);
+                        self.now = time;
+                        self.take(traffic);
+                    }
+                    Some(_) => (),
+                    None => break,
+                }
+            }
+            self.look(tick);
+        }
+    }
+}
+
+/// What a discipline shows beside its readings.
+fn own(q: &Qdisc<TestPacket>) -> String {
+    match q {
+        Qdisc::Cebinae(q) => format!("{:?}", q.stats()),
+        Qdisc::Choke(q) => format!("{:?}", q.stats()),
+        Qdisc::Codel(q) => format!("{:?}", q.stats()),
+        Qdisc::DualPi2(q) => format!(
+            "{:?}",
+            (
+                q.stats(),
+                q.base_probability(),
+                q.low_len(),
+                q.classic_len()
+            )
+        ),
+        Qdisc::FqCodel(q) => format!("{:?}", q.stats()),
+        Qdisc::Hhf(q) => format!("{:?}", q.admitted()),
+        Qdisc::Hush(q) => {
+            let link = q.link();
+            let seen = (link.rate(), link.round_trip(), link.flows(), link.idle());
+            format!("{:?}", (q.settings(), seen, link.sent()))
+        }
+        Qdisc::L4s(q) => {
+            let of_pair = |pair| (q.base_probability(pair), q.coupled_probability(pair));
+            format!("{:?}", (of_pair(0), of_pair(1)))
+        }
+        Qdisc::Red(q) => format!("{:?}", (q.stats(), q.average())),
+        Qdisc::Sfb(q) => format!("{:?}", q.stats()),
+        _ => String::new(),
+    }
+}
+
+/// A filter that takes some of the packets.
+fn filter(dscps: u64, mark: Option<u32>, source: Option<u32>) -> Filter {
+    let host = source.map(|source| Host {
+        name: "host".into(),
+        labels: Some([source, 3 - source]),
+    });
+    Filter { dscps, mark, host }
+}
+
+/// Three levels of classes that lend each other what they do not use, and one that has nothing of its own.
+fn deep_tree() -> htb::Params {
+    let class = |minor: u32, parent: u32, rate: u64, ceil: u64, filter| htb::Class {
+        id: 1 << 16 | minor,
+        parent: (parent > 0).then_some(1 << 16 | parent),
+        rate: rate * 1_000_000,
+        ceil: Some(ceil * 1_000_000),
+        burst: (minor == 6).then_some(3000),
+        cburst: (minor == 6).then_some(3000),
+        prio: (minor % 3) as u8,
+        quantum: (minor == 4).then_some(3000),
+        filter,
+        queue: match minor {
+            // Its packets wait for a shaper of its own.
+            5 => Some(Params::Cake(cake::Params {
+                bandwidth: cake::Bandwidth::Shaped(4_000_000),
+                ..cake::Params::default()
+            })),
+            // It may drop all that it holds but the last.
+            6 => Some(Params::Codel(codel::Params {
+                target: MS,
+                interval: 2 * MS,
+                ..codel::Params::default()
+            })),
+            _ => None,
+        },
+    };
+    let any = Filter::default;
+    htb::Params {
+        default: 7,
+        classes: vec![
+            class(1, 0, 10, 10, any()),
+            class(2, 1, 6, 10, any()),
+            class(3, 1, 2, 4, filter(0, Some(1), None)),
+            class(4, 2, 1, 8, filter(1, None, None)),
+            class(5, 2, 2, 10, filter(0, None, Some(1))),
+            class(6, 2, 3, 10, filter(1 << 46 | 1 << 34, None, None)),
+            class(7, 1, 1, 2, any()),
+        ],
+        ..htb::Params::default()
+    }
+}
+
+fn band(minor: u32, filter: Filter, queue: Option<Params>) -> bands::BandClass {
+    bands::BandClass {
+        id: 1 << 16 | minor,
+        band: minor as u8 - 1,
+        filter,
+        queue,
+    }
+}
+
+/// More variants: with defaults where the tests' own are far from them, and with words that the others leave out.
+fn more() -> Vec<(&'static str, Params)> {
+    let shaped = cake::Params {
+        bandwidth: cake::Bandwidth::Shaped(10_000_000),
+        ..cake::Params::default()
+    };
+    let cake = |isolation, tins, ack_filter| {
+        Params::Cake(cake::Params {
+            isolation,
+            tins,
+            ack_filter,
+            ..shaped.clone()
+        })
+    };
+    let inner = || Some(Params::FqPie(fq_pie::Params::default()));
+    let prio = bands::Params::prio();
+    let red = red::Params {
+        ecn: true,
+        nodrop: true,
+        harddrop: true,
+        ..red::Params::default()
+    };
+    vec![
+        ("codel default", Params::Codel(codel::Params::default())),
+        ("pie default", Params::Pie(pie::Params::default())),
+        ("fq_pie default", Params::FqPie(fq_pie::Params::default())),
+        (
+            "dualpi2 default",
+            Params::DualPi2(dualpi2::Params::default()),
+        ),
+        ("l4s default", Params::L4s(l4s::Params::default())),
+        ("sfb default", Params::Sfb(sfb::Params::default())),
+        ("hhf default", Params::Hhf(hhf::Params::default())),
+        (
+            "cebinae default",
+            Params::Cebinae(cebinae::Params::default()),
+        ),
+        (
+            "cebinae count_drops",
+            Params::Cebinae(cebinae::Params {
+                count_drops: true,
+                dt: 50 * MS,
+                p: 4,
+                ..cebinae::Params::default()
+            }),
+        ),
+        ("sfq default", Params::Sfq(sfq::Params::default())),
+        (
+            "choke default",
+            Params::Choke(choke::Params::of_limit(1000, 10_000_000)),
+        ),
+        ("red default", Params::Red(red::Params::default())),
+        ("red harddrop nodrop", Params::Red(red)),
+        ("hush default", Params::Hush(hush::Params::default())),
+        (
+            "hush dry_run",
+            Params::Hush(hush::Params {
+                dry_run: true,
+                ..hush::Params::default()
+            }),
+        ),
+        (
+            "hush mark_next, in order",
+            Params::Hush(hush::Params {
+                mark_next: true,
+                order: hush::Order::Arrival,
+                ..hush::Params::default()
+            }),
+        ),
+        (
+            "hush single dry_run",
+            Params::Hush(hush::Params {
+                order: hush::Order::Single,
+                dry_run: true,
+                ..hush::Params::default()
+            }),
+        ),
+        (
+            "cake besteffort flows ack-filter",
+            cake(
+                cake::Isolation::Flows,
+                cake::Tins::BestEffort,
+                cake::AckFilter::Filter,
+            ),
+        ),
+        (
+            "cake precedence dual-srchost ack-filter-aggressive",
+            cake(
+                cake::Isolation::DualSource,
+                cake::Tins::Precedence,
+                cake::AckFilter::Aggressive,
+            ),
+        ),
+        (
+            "cake diffserv4 dual-dsthost",
+            cake(
+                cake::Isolation::DualDestination,
+                cake::Tins::Diffserv4,
+                cake::AckFilter::Off,
+            ),
+        ),
+        (
+            "cake diffserv3 hosts",
+            cake(
+                cake::Isolation::Hosts,
+                cake::Tins::Diffserv3,
+                cake::AckFilter::Off,
+            ),
+        ),
+        (
+            "cake link srchost fwmark wash ptm",
+            Params::Cake(cake::Params {
+                bandwidth: cake::Bandwidth::Link(12_000_000),
+                isolation: cake::Isolation::SourceHost,
+                fwmark: 7,
+                wash: true,
+                nat: true,
+                framing: Framing {
+                    overhead: 30,
+                    mpu: 68,
+                    cells: Cells::Ptm,
+                },
+                ..cake::Params::default()
+            }),
+        ),
+        (
+            "cake dsthost ingress raw",
+            Params::Cake(cake::Params {
+                isolation: cake::Isolation::DestinationHost,
+                ingress: true,
+                raw: true,
+                target: Some(2 * MS),
+                ..shaped.clone()
+            }),
+        ),
+        ("htb, three levels", Params::Htb(deep_tree())),
+        (
+            "prio with classes",
+            Params::Bands(bands::Params {
+                limit: 30,
+                classes: vec![
+                    band(1, filter(1 << 46, None, None), inner()),
+                    band(2, filter(0, Some(2), None), None),
+                ],
+                ..prio.clone()
+            }),
+        ),
+        (
+            "ets with classes",
+            Params::Bands(bands::Params {
+                strict: Some(1),
+                quanta: vec![1514, 4000],
+                classes: vec![
+                    band(2, filter(0, None, Some(1)), inner()),
+                    band(3, filter(1 << 8, None, None), None),
+                ],
+                ..bands::Params::ets()
+            }),
+        ),
+        (
+            "drr with classes",
+            Params::Bands(bands::Params {
+                bands: Some(2),
+                strict: Some(0),
+                quanta: vec![2000, 500],
+                drr: true,
+                priomap: [None; bands::PRIORITIES],
+                classes: vec![
+                    band(1, filter(0, Some(1), None), inner()),
+                    band(2, filter(0, None, Some(2)), None),
+                ],
+                ..prio
+            }),
+        ),
+        (
+            "bfifo, selective",
+            Params::Fifo(fifo::Params {
+                limit_bytes: 20_000,
+                selective: true,
+                ..fifo::Params::default()
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn every_discipline_does_what_it_did() {
+    let head =
+        "discipline,traffic,sent,overflow,early,forced,marks,packets,gauges,sub_queues,tins,rest";
+    let own = every::every().into_iter().map(|(name, q, _)| (name, q));
+    let more = more()
+        .into_iter()
+        .map(|(name, params)| (name, Qdisc::new(params)));
+    let mut rows = Vec::new();
+    for (name, q) in own.chain(more) {
+        let mut bed = Bed::new(q);
+        for traffic in TRAFFIC {
+            bed.run(traffic);
+            let [sent, overflow, early, forced] = bed.counts;
+            rows.push(format!(
+                "{},{},{sent},{overflow},{early},{forced},{},{},{},{},{},{}",
+                name.replace(',', ""),
+                traffic.name,
+                bed.q.marks(),
+                bed.packets,
+                bed.gauges,
+                bed.subs,
+                bed.tins,
+                bed.rest
+            ));
+        }
+        assert_eq!(bed.q.failure(), None, "{name}");
+    }
+    record::hold("recorded.csv", head, &rows);
+}

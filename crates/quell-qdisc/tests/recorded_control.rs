@@ -1,0 +1,738 @@
+//! Nothing that a controller decides changes unnoticed: what each set on the same line under the same load, held to
+//! `data/recorded_control.csv`. Times, rates and delays lie on a grid, so that what a controller compares is often equal.
+//!
+//! A row has the knobs at the end of a part, and hashes of all decisions and of what else the controller shows.
+
+mod record;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quell_qdisc::control::{
+    Arrival, Control, Decision, Delay, Departure, Echo, Explanation, Loss, SubQueue, a3c,
+    cake_autorate, fixed, guard, law, learnqueue, lfq, outside, pace, pie, rlaqm, sqm_autorate,
+    wqm,
+};
+use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use quell_qdisc::{Gauges, KnobSet, Knobs, LawGauges, MS, NEVER, Nanos, Rng, SEC, SubGauges};
+use record::Digest;
+
+const STEP: Nanos = 5 * MS;
+const PARTS: u32 = 4;
+const STEPS: u32 = 3000;
+const SUBS: usize = 4;
+const PACKET: u64 = 1000;
+
+fn of<T: Copy>(draw: &mut Rng, from: &[T]) -> T {
+    from[draw.below(from.len() as u64) as usize]
+}
+
+/// A line with a modem, before which the queue under control stands with its shaper.
+struct Line {
+    draw: Rng,
+    now: Nanos,
+    /// The line's rate and what is offered, bit/s; more delay on the way; what answers.
+    rate: u64,
+    load: u64,
+    extra: Nanos,
+    /// Outages and long delays.
+    rough: bool,
+    probes: bool,
+    segments: bool,
+    /// Bytes in the modem, and what the controller set last.
+    modem: u64,
+    knobs: Knobs,
+    gauges: Gauges,
+    subs: [SubGauges; SUBS],
+    held: [u32; SUBS],
+}
+
+impl Line {
+    fn new() -> Self {
+        Self {
+            draw: Rng::new(1, "line"),
+            now: 0,
+            rate: 10_000_000,
+            load: 0,
+            extra: 0,
+            rough: false,
+            probes: true,
+            segments: false,
+            modem: 0,
+            knobs: Knobs::KEEP,
+            gauges: Gauges {
+                share: 1.0,
+                ..Gauges::default()
+            },
+            subs: [SubGauges::default(); SUBS],
+            held: [0; SUBS],
+        }
+    }
+
+    fn set(&mut self, knobs: &Knobs) {
+        let was = self.knobs;
+        self.knobs = Knobs {
+            limit_packets: knobs.limit_packets.or(was.limit_packets),
+            drop: knobs.drop.filter(|p| p.is_finite()).or(was.drop),
+            base_probability: knobs.base_probability.or(was.base_probability),
+            rate_bps: knobs.rate_bps.or(was.rate_bps),
+            release: knobs.release,
+        };
+    }
+
+    /// Other surroundings, now and then.
+    fn change(&mut self) {
+        let draw = &mut self.draw;
+        let (rates, extras): (&[u64], &[Nanos]) = match self.rough {
+            true => (&[0, 1, 4, 10, 20, 50], &[0, 0, 0, 5, 15, 30, 60, 300]),
+            false => (&[8, 10, 20, 50], &[0, 0, 0, 0, 5, 15]),
+        };
+        self.rate = 1_000_000 * of(draw, rates);
+        self.extra = MS * of(draw, extras);
+        self.load = 1_000_000 * of(draw, &[0, 2, 8, 10, 12, 40]);
+        self.probes = draw.below(4) > 0;
+        self.segments = draw.below(3) > 0;
+        self.gauges.share = of(draw, &[1.0, 1.0, 0.5, 0.25, 0.01]);
+    }
+
+    fn step(&mut self) {
+        self.now += STEP;
+        if self.draw.below(400) == 0 {
+            self.change();
+        }
+        let bytes = |rate: u64| rate / 8 * STEP / SEC;
+        let g = &mut self.gauges;
+        g.now = self.now;
+        g.rate_bps = self.knobs.rate_bps.unwrap_or(self.rate);
+        let offered = bytes(self.load) / PACKET;
+        let early = (offered as f64 * self.knobs.drop.unwrap_or(0.0)) as u64;
+        let limit = u64::from(self.knobs.limit_packets.unwrap_or(100));
+        let queued = u64::from(g.backlog_packets) + offered - early;
+        let overflow = queued.saturating_sub(limit);
+        let queued = queued - overflow;
+        let sent = queued.min(bytes(g.rate_bps) / PACKET);
+        let left = queued - sent;
+        g.arrivals += offered;
+        g.drops_early += early;
+        g.drops_overflow += overflow;
+        g.departures += sent;
+        g.departed_bytes += sent * PACKET;
+        g.backlog_packets = left as u32;
+        g.backlog_bytes = left * PACKET;
+        g.limit_packets = limit as u32;
+        g.probability = self.knobs.drop.unwrap_or(0.0);
+        g.head_age = match (left, g.rate_bps) {
+            (0, _) => 0,
+            (_, 0) => g.head_age + STEP,
+            (_, rate) => (left * PACKET * 8 * 1000 / rate) * MS,
+        };
+        if sent > 0 {
+            g.sojourn = g.head_age;
+        }
+        self.modem += sent * PACKET;
+        self.modem = self.modem.saturating_sub(bytes(self.rate)).min(200_000);
+        for (i, sub) in self.subs.iter_mut().enumerate() {
+            let of_sub = offered.saturating_sub(i as u64 * 3);
+            sub.backlog_packets = left as u32 >> i;
+            sub.backlog_bytes = PACKET * u64::from(sub.backlog_packets);
+            sub.arrivals += of_sub;
+            sub.arrived_bytes += PACKET * of_sub;
+            sub.drops += overflow.min(of_sub);
+            sub.head_age = g.head_age >> i;
+            sub.probability = 0.1 * i as f64;
+            sub.low_latency = i % 2 == 1;
+            sub.law = LawGauges {
+                burst_allowance: if g.head_age == 0 { 150 * MS } else { 0 },
+                delay: g.head_age,
+                delay_old: sub.law.delay,
+                accumulated: 0.25 * i as f64,
+                since: SEC,
+            };
+        }
+    }
+
+    /// What an answer takes that comes now, to half a millisecond.
+    fn round_trip(&self) -> Nanos {
+        let queue = self.modem * 8 * SEC / self.rate.max(100_000);
+        20 * MS + self.extra + queue.min(2 * SEC) / (MS / 2) * (MS / 2)
+    }
+}
+
+/// A controller that is driven.
+struct Bed {
+    control: Box<dyn Control>,
+    line: Line,
+    rng: Rng,
+    /// A guard's: some readings are wrong.
+    hostile: bool,
+    clock: Option<Arc<AtomicU64>>,
+    knobs: Digest,
+    rest: Digest,
+}
+
+impl Bed {
+    fn set(&mut self, knobs: Knobs) {
+        self.knobs.note(&knobs);
+        self.line.set(&knobs);
+    }
+
+    /// What a reading is that cannot be true, or is old.
+    fn spoil(&mut self, gauges: &mut Gauges) {
+        let last = *gauges;
+        match self.line.draw.below(1500) {
+            0 => gauges.probability = f64::NAN,
+            1 => gauges.share = 1.5,
+            2 => gauges.backlog_bytes = (u64::from(last.backlog_packets) << 16) + 1,
+            3 => gauges.backlog_bytes = u64::from(last.backlog_packets) << 16,
+            4 => gauges.sojourn = 600 * SEC + 1,
+            5 => gauges.sojourn = 600 * SEC,
+            6 => gauges.head_age = 600 * SEC + 1,
+            7 => gauges.now -= 25 * MS,
+            8 => gauges.arrivals = last.departures.saturating_sub(1),
+            9 => gauges.marks += 1,
+            10 => gauges.now += 601 * SEC,
+            _ => (),
+        }
+    }
+
+    fn decide(&mut self) {
+        let mut gauges = self.line.gauges;
+        if self.hostile {
+            self.spoil(&mut gauges);
+        }
+        let mut subs = Vec::new();
+        if self.control.reads_sub_queues() {
+            let sub = |gauges| SubQueue {
+                gauges,
+                knobs: Knobs::KEEP,
+            };
+            subs.extend(self.line.subs.map(sub));
+        }
+        let knobs = self.control.decide(&gauges, &mut subs, &mut self.rng);
+        for sub in &subs {
+            self.knobs.note(&sub.knobs);
+        }
+        self.set(knobs);
+    }
+
+    /// A packet comes to a sub-queue or leaves one, or is lost.
+    fn packet(&mut self) {
+        let (now, draw) = (self.line.now, &mut self.line.draw);
+        let sub = draw.below(SUBS as u64) as usize;
+        let sub_queue = (sub > 0).then_some(sub);
+        let held = self.line.held[sub];
+        match draw.below(9) {
+            0..5 => {
+                let fresh = draw.below(50) == 0 || held == 0 && draw.below(10) == 0;
+                let len = of(draw, &[100, 1000, 1514]);
+                let arrival = Arrival {
+                    now,
+                    sub_queue,
+                    fresh,
+                    held,
+                    len,
+                };
+                let mut decision = self.control.on_arrival(&arrival);
+                while decision == Decision::Ask {
+                    self.knobs.note(&self.control.question());
+                    let limit_packets = Some(of(&mut self.line.draw, &[0, 1, 40, 1000, 1001]));
+                    let answer = Knobs {
+                        limit_packets,
+                        ..Knobs::KEEP
+                    };
+                    decision = self.control.answered(sub_queue, &answer);
+                }
+                self.knobs.note(&decision);
+                self.line.held[sub] += 1;
+            }
+            5..8 if held > 0 => {
+                let sojourn = self.line.gauges.sojourn;
+                let departure = Departure {
+                    now,
+                    sub_queue,
+                    held,
+                    len: 1000,
+                    sojourn,
+                };
+                self.control.on_departure(&departure);
+                self.line.held[sub] -= 1;
+            }
+            8 if held > 0 => {
+                self.control.on_drop(&Loss { now, sub_queue });
+                self.line.held[sub] -= 1;
+            }
+            _ => (),
+        }
+    }
+
+    fn answers(&mut self, step: u32) {
+        let line = &self.line;
+        let (gauges, round_trip) = (line.gauges, line.round_trip());
+        if line.probes && step.is_multiple_of(10) {
+            let reflector = step / 10 % 4;
+            let probe = Echo {
+                now: line.now,
+                reflector,
+                round_trip,
+                one_way: (reflector > 1).then_some(round_trip / 2),
+            };
+            let knobs = self.control.on_probe(&probe, &gauges);
+            self.set(knobs);
+        }
+        if self.line.segments && self.control.hears_delay() && step.is_multiple_of(6) {
+            let over = round_trip - 20 * MS;
+            let delay = Delay {
+                up: over,
+                down: over / 2,
+                fell: if step.is_multiple_of(60) { 2 * MS } else { 0 },
+                apart: true,
+            };
+            let knobs = self.control.on_delay(&delay, &gauges);
+            self.set(knobs);
+        }
+    }
+
+    fn look(&mut self) {
+        let c = &self.control;
+        self.rest
+            .note(&(c.explain(), c.guard(), c.is_broken(), c.question()));
+    }
+
+    fn run(&mut self, part: u32) {
+        self.line.rough = part % 2 == 1;
+        if part == 0 {
+            let c = &mut self.control;
+            let is = (
+                c.name(),
+                c.period(),
+                c.knobs(),
+                c.is_outside(),
+                c.hears_delay(),
+            );
+            self.rest
+                .note(&(is, c.reads_sub_queues(), c.watches_packets()));
+            let knobs = c.initial();
+            self.set(knobs);
+        } else {
+            let other = Knobs {
+                limit_packets: Some(30),
+                drop: Some(0.2),
+                base_probability: Some(0.3),
+                rate_bps: Some(5_000_000),
+                release: false,
+            };
+            self.control.adopt(&other);
+        }
+        let period = match self.control.period() {
+            NEVER => 15 * MS,
+            period => period,
+        };
+        for step in 0..STEPS {
+            self.line.step();
+            if let Some(clock) = &self.clock {
+                let late = of(
+                    &mut self.line.draw,
+                    &[0, 0, 0, 0, 20 * MS, 20 * MS + 1, 50 * MS],
+                );
+                clock.store(self.line.now + late, Ordering::Relaxed);
+            }
+            self.packet();
+            self.packet();
+            self.answers(step);
+            if self.line.now.is_multiple_of(period) {
+                self.decide();
+                self.look();
+            }
+        }
+        self.control = self.control.clone();
+    }
+}
+
+/// A network of random weights with these inputs and heads.
+fn network(inputs: Vec<Input>, heads: Vec<Head>) -> Policy {
+    let mut rng = Rng::new(3, "weights");
+    let mut draw = |n: usize| (0..n).map(|_| (2.0 * rng.f64() - 1.0) as f32).collect();
+    let layers: Vec<Affine> = heads
+        .iter()
+        .map(|head| Affine {
+            weight: draw(inputs.len() * head.outputs.len()),
+            bias: draw(head.outputs.len()),
+        })
+        .collect();
+    let card = Card {
+        format: FORMAT,
+        name: "random".into(),
+        what: "a test".into(),
+        inputs,
+        hidden: vec![],
+        heads,
+        trained_on: "nothing".into(),
+        seed: 0,
+        quell: "0".into(),
+        results: Default::default(),
+    };
+    Policy::new(card, &layers).expect("a network")
+}
+
+fn input(name: &str, offset: f32, scale: f32) -> Input {
+    Input {
+        name: name.into(),
+        offset,
+        scale,
+    }
+}
+
+fn rl_aqm(params: rlaqm::Params) -> rlaqm::RlAqm {
+    let inputs = vec![
+        input("delay_ms", 20.0, 0.05),
+        input("utilisation", 0.5, 1.0),
+        input("drop", 0.2, 4.0),
+    ];
+    let head = Head {
+        name: "value".into(),
+        activation: Activation::Linear,
+        outputs: rlaqm::STEPS.iter().map(i32::to_string).collect(),
+    };
+    rlaqm::RlAqm::new(params, network(inputs, vec![head])).expect("a network of its")
+}
+
+fn a3c() -> a3c::A3c {
+    let inputs = a3c::READINGS.iter().map(|r| match r.name {
+        "drop_prob" => input(r.name, 0.25, 4.0),
+        _ => input(r.name, 0.0, 1.0 / r.most),
+    });
+    let head = |name: &str, activation| Head {
+        name: name.into(),
+        activation,
+        outputs: vec![name.into()],
+    };
+    let heads = vec![
+        head("mean", Activation::Tanh),
+        head("spread", Activation::Softplus),
+    ];
+    a3c::A3c::new(a3c::Params::default(), network(inputs.collect(), heads)).expect("its network")
+}
+
+fn lfq(params: lfq::Params) -> lfq::Lfq {
+    let mut rng = Rng::new(5, "weights");
+    let widths = [lfq::FEATURES, 8, 8, 8, 1];
+    let mut layers: Vec<Affine> = widths
+        .windows(2)
+        .map(|w| {
+            let mut draw = |n| (0..n).map(|_| (4.0 * rng.f64() - 2.0) as f32).collect();
+            Affine {
+                weight: draw(w[0] * w[1]),
+                bias: draw(w[1]),
+            }
+        })
+        .collect();
+    layers[3].bias[0] += 30.0;
+    let policy = lfq::policy(&params, &layers).expect("a network");
+    lfq::Lfq::new(params, policy).expect("its network")
+}
+
+/// Sets anything, numbers that are none among it; counts what it is told.
+#[derive(Clone, Debug)]
+struct Erratic {
+    period: Nanos,
+    draw: Rng,
+    told: [f32; 3],
+    broken: bool,
+}
+
+impl Erratic {
+    fn new(period: Nanos) -> Self {
+        Self {
+            period,
+            draw: Rng::new(1, "erratic"),
+            told: [0.0; 3],
+            broken: false,
+        }
+    }
+
+    fn any(&mut self) -> Knobs {
+        self.broken = self.draw.below(3000) == 0;
+        let p = |draw: &mut Rng| match draw.below(6000) {
+            0 => Some(f64::NAN),
+            1 => Some(f64::INFINITY),
+            _ => of(
+                draw,
+                &[None, Some(0.0), Some(0.05), Some(0.1), Some(0.3), Some(1.0)],
+            ),
+        };
+        Knobs {
+            limit_packets: of(
+                &mut self.draw,
+                &[None, Some(5), Some(10), Some(50), Some(51)],
+            ),
+            drop: p(&mut self.draw),
+            base_probability: p(&mut self.draw),
+            rate_bps: None,
+            release: false,
+        }
+    }
+}
+
+impl Control for Erratic {
+    fn period(&self) -> Nanos {
+        self.period
+    }
+    fn initial(&mut self) -> Knobs {
+        self.any()
+    }
+    fn decide(&mut self, _: &Gauges, subs: &mut [SubQueue], _: &mut Rng) -> Knobs {
+        for sub in subs {
+            sub.knobs = self.any();
+        }
+        self.any()
+    }
+    fn reads_sub_queues(&self) -> bool {
+        self.period != NEVER
+    }
+    fn watches_packets(&self) -> bool {
+        self.period == NEVER
+    }
+    fn on_arrival(&mut self, _: &Arrival) -> Decision {
+        match self.draw.below(3) {
+            0 => Decision::KEEP,
+            1 if self.told[2] > 0.0 => Decision::Ask,
+            _ => Decision::Set(self.any()),
+        }
+    }
+    fn on_departure(&mut self, _: &Departure) {
+        self.told[0] += 1.0;
+    }
+    fn on_drop(&mut self, _: &Loss) {
+        self.told[1] += 1.0;
+    }
+    fn ask_outside(&mut self) -> bool {
+        self.told[2] = 1.0;
+        true
+    }
+    fn question(&self) -> &[f32] {
+        &self.told
+    }
+    fn answered(&mut self, sub_queue: Option<usize>, knobs: &Knobs) -> Decision {
+        assert!(sub_queue.is_none_or(|sub| sub < SUBS));
+        Decision::Set(*knobs)
+    }
+    fn knobs(&self) -> (KnobSet, KnobSet) {
+        let drop = KnobSet {
+            drop: true,
+            ..KnobSet::LIMIT
+        };
+        (drop, KnobSet::LIMIT)
+    }
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+    fn explain(&self) -> Option<Explanation<'_>> {
+        Some(Explanation {
+            inputs: &self.told,
+            action: self.told[1],
+        })
+    }
+}
+
+fn guarded(
+    params: guard::Params,
+    learned: impl Control,
+    classic: impl Control,
+) -> Box<dyn Control> {
+    Box::new(guard::Guard::new(
+        params,
+        Box::new(learned),
+        Box::new(classic),
+    ))
+}
+
+fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
+    let pie = || pie::Pie::new(quell_qdisc::pie::Params::default());
+    let wqm = |params| wqm::Wqm::new(params, 10_000_000);
+    let learn = |params| learnqueue::LearnQueue::new(params);
+    let usual = guard::Params::default;
+    let ranges = guard::Params {
+        limit: (10, 50),
+        drop: (0.05, 0.3),
+        base_probability: (0.1, 0.9),
+        ..usual()
+    };
+    let strict = guard::Params {
+        deadline: Some(0),
+        stale: Some(20 * MS),
+        quiet: 40 * MS,
+        delay: 30 * MS,
+        ..usual()
+    };
+    let dry = guard::Params {
+        dry_run: true,
+        ..usual()
+    };
+    let ceiling = lfq::Params {
+        ceiling: 100 * MS,
+        paper_weights: true,
+        every: 3,
+    };
+    let down = pace::Params {
+        ingress: true,
+        ..pace::Params::default()
+    };
+    let own = pace::Params {
+        start: Some(2_000_000),
+        target: Some(5 * MS),
+        slack: Some(10 * MS),
+        drain: Some(30 * MS),
+        grow: Some(20),
+        gain: Some(30),
+        doubt: Some(200),
+        most: Some(300),
+        back: Some(105),
+        least: Some(40),
+        nopassive: true,
+        ..pace::Params::default()
+    };
+    let lone = wqm::Params {
+        no_aggregation: true,
+        contenders: Some(3),
+        low: Some(20 * MS),
+        ..wqm::Params::default()
+    };
+    let small = learnqueue::Params {
+        max_size: 20,
+        initial: 10,
+        epsilon: 0.3,
+        alpha: Some(0.5),
+        credit: learnqueue::readings::Credit::Cause,
+        ..learnqueue::Params::default()
+    };
+    let mut asked = lfq(lfq::Params::default());
+    asked.ask_outside();
+    let mut asked_guard = guarded(usual(), Erratic::new(NEVER), law::Law);
+    assert!(asked_guard.ask_outside());
+    vec![
+        ("a3c", Box::new(a3c())),
+        (
+            "cake_autorate",
+            Box::new(cake_autorate::CakeAutorate::new(
+                cake_autorate::Params::default(),
+            )),
+        ),
+        (
+            "fixed",
+            Box::new(fixed::Fixed::new(fixed::Params {
+                limit: Some(20),
+                drop: Some(0.1),
+            })),
+        ),
+        ("law", Box::new(law::Law)),
+        ("learnqueue", Box::new(learn(learnqueue::Params::default()))),
+        (
+            "learnqueue as published",
+            Box::new(learn(learnqueue::Params::default().as_published())),
+        ),
+        ("learnqueue small", Box::new(learn(small))),
+        ("lfq", Box::new(lfq(lfq::Params::default()))),
+        ("lfq with a ceiling", Box::new(lfq(ceiling))),
+        ("lfq asked", Box::new(asked)),
+        ("outside", Box::new(outside::Outside { period: 20 * MS })),
+        (
+            "pace up",
+            Box::new(pace::Pace::new(&pace::Params::default())),
+        ),
+        ("pace down", Box::new(pace::Pace::new(&down))),
+        ("pace own", Box::new(pace::Pace::new(&own))),
+        ("pie", Box::new(pie())),
+        ("rlaqm", Box::new(rl_aqm(rlaqm::Params::default()))),
+        (
+            "rlaqm explores",
+            Box::new(rl_aqm(rlaqm::Params {
+                heuristics: false,
+                epsilon: 0.2,
+                ..rlaqm::Params::default()
+            })),
+        ),
+        (
+            "sqm_autorate",
+            Box::new(sqm_autorate::SqmAutorate::new(
+                sqm_autorate::Params::default(),
+            )),
+        ),
+        ("wqm", Box::new(wqm(wqm::Params::default()))),
+        ("wqm lone", Box::new(wqm(lone))),
+        (
+            "guard rlaqm",
+            guarded(usual(), rl_aqm(rlaqm::Params::default()), pie()),
+        ),
+        (
+            "guard learnqueue",
+            guarded(
+                usual(),
+                learn(learnqueue::Params::default()),
+                wqm(wqm::Params::default()),
+            ),
+        ),
+        ("guard a3c", guarded(usual(), a3c(), law::Law)),
+        (
+            "guard lfq",
+            guarded(
+                usual(),
+                lfq(lfq::Params::default()),
+                fixed::Fixed::new(fixed::Params {
+                    limit: Some(100),
+                    drop: None,
+                }),
+            ),
+        ),
+        (
+            "guard ranges",
+            guarded(ranges, Erratic::new(20 * MS), pie()),
+        ),
+        (
+            "guard strict clock",
+            guarded(strict, Erratic::new(20 * MS), pie()),
+        ),
+        ("guard dry_run", guarded(dry, Erratic::new(20 * MS), pie())),
+        (
+            "guard packets",
+            guarded(usual(), Erratic::new(NEVER), pie()),
+        ),
+        ("guard asked", asked_guard),
+    ]
+}
+
+#[test]
+fn every_controller_decides_as_it_did() {
+    let head = "controller,part,limit,drop,base_probability,rate,knobs,rest";
+    let mut rows = Vec::new();
+    for (name, mut control) in controllers() {
+        let clock = name.ends_with("clock").then(Arc::<AtomicU64>::default);
+        if let Some(clock) = &clock {
+            let clock = Arc::clone(clock);
+            control.time_decisions(Arc::new(move || clock.load(Ordering::Relaxed)));
+        }
+        let mut bed = Bed {
+            control,
+            line: Line::new(),
+            rng: Rng::new(1, "controller"),
+            hostile: name.starts_with("guard"),
+            clock,
+            knobs: Digest::new(),
+            rest: Digest::new(),
+        };
+        for part in 0..PARTS {
+            bed.run(part);
+            let k = bed.line.knobs;
+            let show = |x: Option<f64>| x.map_or(String::new(), |x| format!("{x:.4}"));
+            rows.push(format!(
+                "{name},{part},{},{},{},{},{},{}",
+                show(k.limit_packets.map(f64::from)),
+                show(k.drop),
+                show(k.base_probability),
+                show(k.rate_bps.map(|r| r as f64 / 1e6)),
+                bed.knobs,
+                bed.rest
+            ));
+        }
+    }
+    record::hold("recorded_control.csv", head, &rows);
+}
