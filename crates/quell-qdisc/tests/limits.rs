@@ -3,8 +3,11 @@
 // The macro changes one field of the defaults at a time.
 #![allow(clippy::field_reassign_with_default)]
 
-use quell_qdisc::control::{cake_autorate, learnqueue, pace, sqm_autorate, wqm};
-use quell_qdisc::disciplines::{cake, drr, fifo, fq_fifo, pie_ns3};
+use quell_qdisc::control::{
+    a3c, cake_autorate, fixed, learnqueue, lfq, pace, rlaqm, sqm_autorate, wqm,
+};
+use quell_qdisc::disciplines::{bands, cake, choke, drr, fifo, fq_fifo, htb, pie_ns3};
+use quell_qdisc::parts::class::Filter;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{
     MS, SEC, US, cebinae, cobalt, codel, dualpi2, fq, fq_codel, fq_pie, hhf, hush, l4s, pie, red,
@@ -96,6 +99,83 @@ fn single_queues() {
         ..usual
     };
     assert_eq!(ecn.check(), Ok(()));
+    let longest = u64::from(u32::MAX);
+    limits! { red::Params { limit: 1 << 33, ..red::Params::default() },
+        max: [longest] not [longest + 1];
+    }
+    // An average packet is 1000 bytes, so that the burst has to be at least min.
+    let usual = choke::Params::of_limit(100, 10_000_000);
+    limits! { usual.clone(),
+        avpkt: [1] not [0];
+        bandwidth_bps: [8] not [7];
+        limit: [choke::LONGEST, usual.max] not [choke::LONGEST + 1, usual.max - 1];
+        min: [1, usual.burst] not [0, usual.burst + 1, usual.max];
+        max: [usual.min + 1, usual.limit] not [usual.min, usual.limit + 1];
+        burst: [usual.min] not [usual.min - 1];
+        probability: [1.0] not [0.0, above(1.0)];
+    }
+    let wide = choke::Params {
+        burst: 100,
+        ..usual.clone()
+    };
+    limits! { wide.clone(),
+        min: [usual.max - 1] not [usual.max];
+    }
+}
+
+#[test]
+fn queues_with_classes() {
+    // 16 bands of equal weight, or 255 classes of drr.
+    let ets = |bands| bands::Params {
+        bands: Some(bands),
+        ..bands::Params::ets()
+    };
+    let drr = bands::Params {
+        drr: true,
+        ..ets(255)
+    };
+    limits! { ets(3),
+        bands: [Some(16), Some(1), None] not [Some(17), Some(0)];
+        strict: [Some(3)] not [Some(4)];
+        quanta: [vec![1; 3]] not [vec![1; 4], vec![1, 0]];
+        priomap: [[Some(2); bands::PRIORITIES]] not [[Some(3); bands::PRIORITIES]];
+    }
+    limits! { drr.clone(),
+        quanta: [vec![1; 255]] not [vec![1; 256]];
+    }
+    let more = bands::Params {
+        bands: None,
+        quanta: vec![1; 256],
+        ..drr
+    };
+    assert!(more.check().is_err());
+    let class = |minor: u32, rate| htb::Class {
+        id: 1 << 16 | minor,
+        parent: None,
+        rate,
+        ceil: None,
+        burst: None,
+        cburst: None,
+        prio: 0,
+        quantum: None,
+        filter: Filter::default(),
+        queue: None,
+    };
+    let flat = |n| (1..=n).map(|minor| class(minor, 8)).collect::<Vec<_>>();
+    let with = |class| vec![class];
+    let other = htb::Class {
+        id: 2 << 16 | 1,
+        ..class(1, 8)
+    };
+    let ceil = |ceil| htb::Class {
+        ceil: Some(ceil),
+        ..class(1, 8)
+    };
+    limits! { htb::Params::default(),
+        r2q: [1] not [0];
+        classes: [flat(128), with(class(1, 8)), with(ceil(8))]
+            not [flat(129), with(class(1, 7)), with(ceil(7)), with(class(0, 8)), vec![class(1, 8), other.clone()]];
+    }
 }
 
 #[test]
@@ -142,6 +222,29 @@ fn queues_with_flows() {
         flows: [] not [0];
         depth: [] not [0];
         limit: [Some(2)] not [Some(1)];
+    }
+    let usual = sfq::Red {
+        min: 8000,
+        max: 60_000,
+        avpkt: 1000,
+        burst: 20,
+        probability: 0.02,
+        ecn: false,
+        harddrop: false,
+    };
+    let red = |change: fn(&mut sfq::Red)| {
+        let mut red = usual.clone();
+        change(&mut red);
+        Some(red)
+    };
+    limits! { sfq::Params::default(),
+        red: [
+            red(|r| r.max = 8001), red(|r| r.max = u32::MAX.into()),
+            red(|r| r.probability = 1.0), red(|r| r.burst = 8)
+        ] not [
+            red(|r| r.min = 0), red(|r| r.max = 8000), red(|r| r.max = 1 << 32), red(|r| r.avpkt = 0),
+            red(|r| r.probability = 0.0), red(|r| r.probability = 1.1), red(|r| r.burst = 7)
+        ];
     }
     limits! { hhf::Params::default(),
         limit: [1] not [0];
@@ -196,6 +299,21 @@ fn queues_with_flows() {
 
 #[test]
 fn controllers() {
+    limits! { a3c::Params::default(),
+        period: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+    }
+    limits! { rlaqm::Params::default(),
+        period: [US, 10 * SEC] not [US - 1, 10 * SEC + 1];
+        limit: [1] not [0];
+        epsilon: [0.0, 1.0] not [-0.1, above(1.0)];
+    }
+    limits! { lfq::Params::default(),
+        every: [1] not [0];
+    }
+    limits! { fixed::Params::default(),
+        limit: [Some(1), None] not [Some(0)];
+        drop: [Some(0.0), Some(1.0), None] not [Some(-0.1), Some(above(1.0))];
+    }
     limits! { pace::Params::default(),
         start: [Some(100_000), None] not [Some(99_999), Some(0)];
         drain: [Some(MS)] not [Some(MS - 1)];
