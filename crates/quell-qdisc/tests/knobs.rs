@@ -2,6 +2,7 @@
 
 mod every;
 
+use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{Discipline, Ecn, KnobSet, Knobs, Qdisc, Rng};
 
@@ -41,6 +42,28 @@ fn each_discipline_has_the_knobs_of_its_kind() {
         let found = (names(queue.knobs()), names(queue.sub_knobs()));
         assert_eq!(found, named(name), "{name}");
     }
+}
+
+#[test]
+fn parameters_are_shown_as_they_were_given() {
+    let mut shown = 0;
+    for (name, params, _) in every::built_in() {
+        let queue = Qdisc::<TestPacket>::new(params.clone());
+        let is = match (queue, &params) {
+            (Qdisc::Cobalt(q), Params::Cobalt(p)) => q.params() == p,
+            (Qdisc::Codel(q), Params::Codel(p)) => q.params() == p,
+            (Qdisc::DualPi2(q), Params::DualPi2(p)) => q.params() == p,
+            (Qdisc::Fifo(q), Params::Fifo(p)) => q.params() == p,
+            (Qdisc::FqFifo(q), Params::FqFifo(p)) => q.params() == p,
+            (Qdisc::L4s(q), Params::L4s(p)) => q.params() == p,
+            (Qdisc::Pie(q), Params::Pie(p)) => q.params() == p,
+            (Qdisc::Red(q), Params::Red(p)) => q.params() == p,
+            _ => continue,
+        };
+        shown += 1;
+        assert!(is, "{name}");
+    }
+    assert_eq!(shown, 19, "variants of the eight that show them");
 }
 
 #[test]

@@ -424,7 +424,8 @@ fn own(q: &Qdisc<TestPacket>) -> String {
     match q {
         Qdisc::Cebinae(q) => format!("{:?}", q.stats()),
         Qdisc::Choke(q) => format!("{:?}", q.stats()),
-        Qdisc::Codel(q) => format!("{:?}", q.stats()),
+        Qdisc::Cobalt(q) => format!("{:?}", q.state()),
+        Qdisc::Codel(q) => format!("{:?}", (q.stats(), q.state())),
         Qdisc::DualPi2(q) => format!(
             "{:?}",
             (
@@ -445,6 +446,7 @@ fn own(q: &Qdisc<TestPacket>) -> String {
             let of_pair = |pair| (q.base_probability(pair), q.coupled_probability(pair));
             format!("{:?}", (of_pair(0), of_pair(1)))
         }
+        Qdisc::Pie(q) => format!("{:?}", q.vars()),
         Qdisc::Red(q) => format!("{:?}", (q.stats(), q.average())),
         Qdisc::Sfb(q) => format!("{:?}", q.stats()),
         _ => String::new(),
@@ -648,6 +650,18 @@ fn more() -> Vec<(&'static str, Params)> {
             }),
         ),
         ("htb, three levels", Params::Htb(deep_tree())),
+        (
+            "htb from outside",
+            every::from_outside(Params::Htb(deep_tree())),
+        ),
+        (
+            "cake from outside",
+            every::from_outside(cake(
+                cake::Isolation::Triple,
+                cake::Tins::Precedence,
+                cake::AckFilter::Filter,
+            )),
+        ),
         (
             "prio with classes",
             Params::Bands(bands::Params {

@@ -673,6 +673,16 @@ mod tests {
     }
 
     #[test]
+    fn years_of_rest_are_no_work() {
+        let mut bed = Bed::new(params());
+        bed.run(0, 50, &[(7, 2), (9, 1)]);
+        while bed.take(100 * MS).is_some() {}
+        // 36 years are 115 billion rounds.
+        bed.put(1 << 60, 7, 1);
+        assert!(bed.take(1 << 60).is_some());
+    }
+
+    #[test]
     fn a_wrong_parameter_is_named() {
         let wrong = |change: fn(&mut Params)| {
             let mut p = params();

@@ -706,9 +706,10 @@ impl<P: Packet> Discipline<P> for Htb<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outside::{self, Handle};
     use crate::packet::TestPacket;
     use crate::parts::class::Owner;
-    use crate::{Ecn, MS, NEVER, cake};
+    use crate::{DropCause, Ecn, MS, NEVER, cake};
 
     /// A tree whose leaves are kept filled, and what each has sent.
     struct Bed {
@@ -975,17 +976,89 @@ mod tests {
         assert_eq!(bed.q.default, None);
     }
 
-    #[test]
-    fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
+    /// Two leaves, the first of which has a shaper of its own.
+    fn shaped_leaf() -> Params {
         let mut classes = vec![class(1, 0, 8, 8), class(2, 1, 4, 8), class(3, 1, 4, 8)];
         classes[1].queue = Some(disciplines::Params::Cake(cake::Params {
             bandwidth: cake::Bandwidth::Shaped(MBIT),
             ..cake::Params::default()
         }));
-        let mut bed = Bed::new(tree(classes));
+        tree(classes)
+    }
+
+    #[test]
+    fn a_leaf_that_lets_the_link_wait_does_not_hold_up_the_others() {
+        let mut bed = Bed::new(shaped_leaf());
         bed.run(10 * SEC, &[(2, 1000), (3, 1000)]);
         near(bed.kbps(2, 10), 1000);
         near(bed.kbps(3, 10), 7000);
+        // The other one sends at the very moment.
+        let mut bed = Bed::new(shaped_leaf());
+        bed.put(2, 2, 1000);
+        bed.put(3, 1, 1000);
+        let sent = [bed.take(), bed.take()].map(|got| match got {
+            Got::Packet(packet) => packet.hash,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(sent, [2, 3]);
+        assert!(matches!(bed.take(), Got::NotBefore(_)));
+    }
+
+    /// A queue that drops all that it holds when it is asked.
+    #[derive(Clone, Debug, Default)]
+    struct Sink(Vec<Handle>);
+
+    impl Discipline<Handle> for Sink {
+        fn enqueue<D: Drops<Handle>>(&mut self, _: Nanos, packet: Handle, _: &mut Rng, _: &mut D) {
+            self.0.push(packet);
+        }
+        fn dequeue<D: Drops<Handle>>(
+            &mut self,
+            now: Nanos,
+            _: &mut Rng,
+            drops: &mut D,
+        ) -> Got<Handle> {
+            for packet in self.0.drain(..) {
+                drops.drop(now, packet, DropCause::Early);
+            }
+            Got::Empty
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn bytes(&self) -> u64 {
+            self.0.iter().map(|packet| u64::from(packet.len())).sum()
+        }
+    }
+
+    #[test]
+    fn a_leaf_that_drops_all_that_it_holds_rests_and_the_others_are_asked() {
+        let sink = outside::Params {
+            name: "sink".into(),
+            rate_bps: 0,
+            make: std::sync::Arc::new(|_| Box::new(Sink::default())),
+        };
+        for waits in [false, true] {
+            let mut params = shaped_leaf();
+            let cake = params.classes[1]
+                .queue
+                .replace(disciplines::Params::Outside(sink.clone()));
+            params.classes[2].queue = cake.filter(|_| waits);
+            params.classes = by_turns(params.classes);
+            let mut bed = Bed::new(params);
+            bed.put(3, 2, 1000);
+            assert!(matches!(bed.take(), Got::Packet(p) if p.hash == 3));
+            bed.put(2, 3, 1000);
+            match bed.take() {
+                Got::Packet(p) if !waits => assert_eq!(p.hash, 3),
+                Got::NotBefore(_) if waits => (),
+                other => panic!("{other:?}"),
+            }
+            let tins = bed.q.tins();
+            assert_eq!((tins[0].drops, tins[0].backlog_bytes), (3, 0), "{waits}");
+            let active = bed.q.nodes.iter().filter(|node| node.active != 0);
+            assert_eq!(active.count(), usize::from(waits));
+        }
     }
 
     #[test]

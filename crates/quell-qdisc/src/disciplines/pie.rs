@@ -546,6 +546,58 @@ mod tests {
     }
 
     #[test]
+    fn bursts_pass_again_when_both_delays_are_below_half_the_target_and_the_probability_is_0() {
+        let half = 15 * MS / 2;
+        for (old, delay, prob, again) in [
+            (half - 1, half - 1, 0.0, true),
+            (half, half - 1, 0.0, false),
+            (half - 1, half, 0.0, false),
+            // A probability that does not fall to 0 at once.
+            (half - 1, half - 1, 0.5, false),
+        ] {
+            let mut v = law(prob, delay);
+            v.qdelay_old = old;
+            v.calculate_probability(&Params::default(), 100_000);
+            assert_eq!(
+                v.burst_time,
+                if again { MAX_BURST } else { 0 },
+                "{old}, {delay}, {prob}"
+            );
+        }
+        // With the estimator also once a rate is known, which then is measured anew.
+        let params = Params {
+            dq_rate_estimator: true,
+            ..Params::default()
+        };
+        for rate in [0, 1000] {
+            let mut v = law(0.0, 0);
+            v.avg_dq_rate = rate;
+            v.calculate_probability(&params, 0);
+            let burst = if rate > 0 { MAX_BURST } else { 0 };
+            assert_eq!((v.burst_time, v.avg_dq_rate), (burst, 0));
+        }
+    }
+
+    #[test]
+    fn nothing_is_judged_in_a_burst_with_a_short_delay_or_below_two_packets() {
+        let params = Params::default();
+        let (half, two) = (params.target / 2, 2 * u64::from(params.mtu));
+        for (burst, delay, prob, backlog, judged) in [
+            (0, half, 0.0001, two, true),
+            (1, half, 0.0001, two, false),
+            (0, half - 1, 0.0001, two, false),
+            (0, half - 1, 0.2001, two, true),
+            (0, half, 0.0001, two - 1, false),
+        ] {
+            let mut v = law(prob, delay);
+            v.burst_time = burst;
+            assert!(!v.drop_early(&params, backlog, 100, &mut rng()));
+            let counted = if judged { v.prob } else { 0 };
+            assert_eq!(v.accu_prob, counted, "{burst}, {delay}, {prob}, {backlog}");
+        }
+    }
+
+    #[test]
     fn an_idle_queue_loses_a_64th_of_its_probability() {
         let params = Params::default();
         let mut v = law(0.5, 0);
