@@ -1,7 +1,7 @@
 //! Policy networks: torch's and onnxruntime's answers, the same bits on every CPU, and files that are refused.
 
 use proptest::prelude::*;
-use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
+use quell_qdisc::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, Policy};
 use safetensors::SafeTensors;
 
 /// Written by `tools/policy_reference.py`.
@@ -386,5 +386,19 @@ fn what_could_not_be_loaded_is_not_saved() {
     assert_eq!(
         save(&bad).unwrap_err(),
         "layers.0.weight: 5 numbers where 6 are due"
+    );
+}
+
+#[test]
+fn an_error_is_one_line_that_names_file_key_and_remedy() {
+    let error = Error {
+        file: Some("a\nb".into()),
+        key: Some("layers.1".into()),
+        what: "\u{1b}[1m".into(),
+        remedy: Some("save it again".into()),
+    };
+    assert_eq!(
+        error.to_string(),
+        "a\\nb: layers.1: \\u{1b}[1m; save it again"
     );
 }

@@ -369,7 +369,7 @@ impl Bed {
                 self.subs.note(&(q.sub_len(sub), q.sub_gauges(now, sub)));
             }
             self.tins.note(&q.tins());
-            self.rest.note(&(q.policy(), q.guard(), own(q)));
+            self.rest.note(&(q.policy(), q.guard(), q.wants(), own(q)));
         }
     }
 

@@ -339,6 +339,7 @@ mod tests {
                 ..table.params()
             };
             let lq = LearnQueue::resume(other, &table);
+            assert_eq!(table.values().len(), table.visits().len());
             for (row, values) in table.values().iter().enumerate() {
                 for action in 0..2 {
                     let q = lq.q(row as u32 + 1, action);

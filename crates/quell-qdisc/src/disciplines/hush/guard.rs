@@ -237,6 +237,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stretch_goes_on_over_pauses_of_half_the_quiet_time() {
+        // The quiet time is a second.
+        for (pause, trusted) in [(500 * MS, false), (500 * MS + 1, true)] {
+            let mut guard = Guard::new(false);
+            for now in (0..3).map(|turn| turn * pause) {
+                guard.turn(now, &reading(now, 900_000), &SETTINGS, 5 * MS);
+            }
+            assert_eq!(guard.trusts(), trusted, "{pause}");
+        }
+    }
+
+    #[test]
     fn an_impossible_reading_brings_the_stand_in_for_a_second() {
         for bad in [
             Reading {
