@@ -350,6 +350,8 @@ impl Bed {
         let (q, now) = (&self.q, self.now);
         self.packets
             .note(&(q.len(), q.bytes(), q.is_empty(), q.marks(), q.next_timer()));
+        // What it has drawn.
+        self.packets.note(&self.rng.clone().u64());
         if tick.is_multiple_of(8) {
             let mut gauges = Gauges::default();
             q.gauges(now, &mut gauges);

@@ -296,6 +296,8 @@ impl Bed {
         let c = &self.control;
         self.rest
             .note(&(c.explain(), c.guard(), c.is_broken(), c.question()));
+        // What it has drawn.
+        self.rest.note(&self.rng.clone().u64());
     }
 
     fn run(&mut self, part: u32) {

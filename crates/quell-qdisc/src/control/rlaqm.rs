@@ -316,6 +316,20 @@ mod tests {
     }
 
     #[test]
+    fn no_random_number_is_drawn_unless_it_explores() {
+        let drawn = |epsilon| {
+            let params = Params {
+                epsilon,
+                ..Params::default()
+            };
+            let mut rng = Rng::new(1, "t");
+            controller(params, always(1)).decide(&busy(1, 30), &mut [], &mut rng);
+            rng.u64() != Rng::new(1, "t").u64()
+        };
+        assert_eq!((drawn(0.0), drawn(0.01)), (false, true));
+    }
+
+    #[test]
     fn each_action_is_its_step_of_table_1_and_p_stays_within_0_and_one_half() {
         for (action, expected) in [
             (0, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),

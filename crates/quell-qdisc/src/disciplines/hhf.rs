@@ -334,6 +334,34 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_is_counted_apart_from_one_that_shares_some_of_its_counters() {
+        let heavy = 7 | 8 << BITS | 9 << (2 * BITS) | 1 << (3 * BITS);
+        // Another in one of the three parts, which changes the fourth counter, too; or in the rest alone.
+        for (change, apart) in [
+            (1, true),
+            (1 << BITS, true),
+            (1 << (2 * BITS), true),
+            (1 << (3 * BITS), true),
+            (0, false),
+        ] {
+            let mut bed = Bed::new(params());
+            let mut put = |hash: u32, n: u32| {
+                for _ in 0..n {
+                    let packet = TestPacket::new(0, 1000, hash, Ecn::NotEct);
+                    bed.q.enqueue(0, packet, &mut bed.rng, &mut bed.dropped);
+                }
+            };
+            put(heavy, 10);
+            put(heavy ^ change, 1);
+            assert_eq!(
+                bed.queued(),
+                if apart { (0, 11) } else { (1, 10) },
+                "{change:x}"
+            );
+        }
+    }
+
+    #[test]
     fn a_flow_is_a_heavy_hitter_from_the_packet_on_that_exceeds_admit_bytes() {
         let mut bed = Bed::new(params());
         bed.put(1, 10);
