@@ -12,6 +12,7 @@ Survivors and the totals are printed; the exit status is 1 if fewer than 90 % of
 import argparse
 import collections
 import concurrent.futures
+import functools
 import json
 import math
 import os
@@ -20,9 +21,9 @@ import random
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
-import time
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -39,6 +40,8 @@ pub fn mutant(number: u32) -> bool {
 }
 """
 MEMORY = 4 << 30
+# Seconds after which a program that uses no CPU time has ended, too.
+ASLEEP = 1200
 AIM = 0.9
 
 Mutant = dict[str, Any]
@@ -179,11 +182,15 @@ def build(mutants: dict[int, Mutant]) -> list[pathlib.Path]:
     return programs
 
 
-def run(programs: list[pathlib.Path], number: int, limit: float) -> str:
-    """`caught`, `missed` or `timeout`."""
+def run(programs: dict[pathlib.Path, int], number: int) -> str:
+    """`caught`, `missed` or `timeout`, the programs having so many seconds of CPU time each."""
     environment = os.environ | {"QUELL_MUTANT": str(number), "CARGO_MANIFEST_DIR": str(TREE / CRATE)}
-    end = time.monotonic() + limit
-    for program in programs:
+
+    def bound(seconds: int) -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+
+    for program, seconds in programs.items():
         try:
             done = subprocess.run(
                 [program, "--quiet"],
@@ -192,10 +199,12 @@ def run(programs: list[pathlib.Path], number: int, limit: float) -> str:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 stdin=subprocess.DEVNULL,
-                timeout=max(end - time.monotonic(), 1),
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+                timeout=ASLEEP,
+                preexec_fn=functools.partial(bound, seconds),
             )
         except subprocess.TimeoutExpired:
+            return "timeout"
+        if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             return "timeout"
         if done.returncode:
             return "caught"
@@ -214,13 +223,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", default="", help="sample from the mutants whose name has this text")
+    parser.add_argument("--only", default="", help="sample from the mutants whose name has this (a regular expression)")
     parser.add_argument("--skip", default="bpf", help="a file of tests to leave out; bpf compiles C for half a minute")
     args = parser.parse_args()
     command = ["cargo", "mutants", "--list", "--json", "--gitignore", "true", "--package", "quell-qdisc"]
     listed = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     frame = switchable(listed)
-    chosen = [m for m in frame if args.only in m["name"]]
+    chosen = [m for m in frame if re.search(args.only, m["name"])]
     if len(chosen) > args.sample:
         chosen = random.Random(args.seed).sample(chosen, args.sample)
     mutants = dict(enumerate(chosen, start=1))
@@ -229,20 +238,21 @@ def main() -> None:
     refused = len(chosen) - len(mutants)
     times: dict[pathlib.Path, float] = {}
     for program in programs:
-        began = time.monotonic()
-        if run([program], 0, 3600) != "missed":
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if run({program: 3600}, 0) != "missed":
             raise SystemExit(f"{program.name} fails without a mutant")
-        times[program] = time.monotonic() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times[program] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # The quickest catch most, too.
-    programs.sort(key=times.__getitem__)
-    took = sum(times.values())
+    bounds = {program: round(10 + 5 * times[program]) for program in sorted(programs, key=times.__getitem__)}
     print(
-        f"{len(listed)} mutants listed, {len(frame)} can be picked, {len(chosen)} sampled, {refused} refused; tests take {took:.0f} s",
+        f"{len(listed)} mutants listed, {len(frame)} can be picked, {len(chosen)} sampled, {refused} refused; "
+        f"tests take {sum(times.values()):.0f} s of CPU time",
         flush=True,
     )
     outcomes: collections.Counter[str] = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        running = {pool.submit(run, programs, number, 60 + 10 * took): m for number, m in mutants.items()}
+        running = {pool.submit(run, bounds, number): m for number, m in mutants.items()}
         for future in concurrent.futures.as_completed(running):
             outcomes[future.result()] += 1
             if future.result() != "caught":
