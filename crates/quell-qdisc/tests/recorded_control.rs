@@ -659,6 +659,13 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
                 sqm_autorate::Params::default(),
             )),
         ),
+        (
+            "sqm_autorate far above its base",
+            Box::new(sqm_autorate::SqmAutorate::new(sqm_autorate::Params {
+                base: 2_000_000,
+                ..sqm_autorate::Params::default()
+            })),
+        ),
         ("wqm", Box::new(wqm(wqm::Params::default()))),
         ("wqm lone", Box::new(wqm(lone))),
         (

@@ -253,6 +253,33 @@ mod tests {
     }
 
     #[test]
+    fn the_next_rate_is_that_of_the_source() {
+        let mut c = SqmAutorate::new(Params::default());
+        // The hundredth of the remembered rates is never drawn (`math.random` of 0 to 98).
+        c.safe = vec![8e6; HISTORY];
+        c.safe[HISTORY - 1] = 1e6;
+        let mut rng = Rng::new(1, "test");
+        let mut next = |delay: f64, load: f64| c.clone().next(delay, load, &mut rng);
+        let bound = (15 * MS) as f64;
+        for _ in 0..1000 {
+            assert_eq!(next(bound + 1.0, 0.9), 0.9 * 6e6 * 0.9);
+        }
+        assert_eq!(
+            next(bound + 1.0, 1.6),
+            8e6,
+            "not above a rate that was safe"
+        );
+        // 6 Mbit/s, a tenth of the way to 8 of them, and 3 % of the base.
+        assert!((next(bound - 1.0, 1.0) - (6e6 * 1.025 + 0.3e6)).abs() < 1e-3);
+        assert_eq!(next(bound - 1.0, 0.8), 6e6, "not above the high load");
+        assert_eq!(next(bound, 1.0), 6e6, "neither above nor below");
+        // Above all that was safe it grows by 3 % of the base alone; what went through is remembered.
+        c.rate = 9e6;
+        assert_eq!(c.next(0.0, 0.9, &mut rng), 9.3e6);
+        assert_eq!((c.safe[0], c.place), (9e6 * 0.9, 1));
+    }
+
+    #[test]
     fn without_an_answer_it_falls_to_its_minimum() {
         let mut c = SqmAutorate::new(Params::default());
         run(&mut c, 0, 10, Some(0), 1.0);

@@ -448,6 +448,33 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_does_not_fit_is_refused_as_a_whole() {
+        let packet = |id| TestPacket::new(id, 1000, 0, Ecn::NotEct);
+        let by_memory = fq_codel::Params {
+            memory_limit: 40 * (1000 + crate::parts::flows::PACKET_MEMORY),
+            ..fq_codel::Params::default()
+        };
+        let by_packets = fq_codel::Params {
+            limit: 40,
+            ..fq_codel::Params::default()
+        };
+        for params in [by_memory, by_packets] {
+            let mut q: Qdisc<TestPacket> = Qdisc::new(Params::FqCodel(params));
+            let (mut rng, mut drops) = (Rng::new(1, "runs"), Vec::new());
+            let mut run = |count| {
+                let make = |k: u32| packet(k.into());
+                let backlog = q.offer_run(0, 1000, count, make, &mut rng, &mut drops);
+                (backlog.map(|b| b.packets), q.len())
+            };
+            assert_eq!(run(38), (Some(38), 38));
+            assert_eq!(run(4), (None, 38));
+            assert_eq!(run(2), (Some(40), 40));
+            assert_eq!(run(1), (None, 40));
+            assert!(drops.is_empty());
+        }
+    }
+
+    #[test]
     fn a_run_of_packets_is_as_many_single_packets() {
         for params in [
             Params::Codel(codel::Params::default()),

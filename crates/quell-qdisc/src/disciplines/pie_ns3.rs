@@ -290,6 +290,26 @@ impl<P: Packet> Discipline<P> for PieNs3<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_change_from_each_bound_on() {
+        for (prob, factor) in [
+            (0.0009, 1.0 / 32.0),
+            (0.001, 1.0 / 8.0),
+            (0.01, 0.5),
+            (0.1, 2.0),
+            (1.0, 8.0),
+            (10.0, 32.0),
+        ] {
+            let vars = Vars {
+                prob,
+                ..Vars::new()
+            };
+            // Two sixteenths of a millisecond.
+            let step = vars.step(&Params::default(), 1e-3, 0.0);
+            assert!((step - 1.25e-4 * factor).abs() < 1e-9, "{prob}: {step}");
+        }
+    }
     use crate::Ecn;
     use crate::packet::TestPacket;
 

@@ -664,3 +664,26 @@ fn more_hosts_than_places_share_them_and_nothing_is_lost_count_of() {
     assert!(tin.bulk_flows + tin.sparse_flows <= 1, "{tin:?}");
     assert_eq!(tin.unresponsive_flows, 0);
 }
+
+#[test]
+fn flows_of_one_hash_have_eight_queues_and_then_share() {
+    let mut q = cake(None);
+    let counts = |q: &Cake<TestPacket>| {
+        let tin = q.tins[0].gauges();
+        (tin.indirect_hits, tin.misses, tin.collisions)
+    };
+    // 1024 queues in sets of eight: these hashes all name the sixth of the first set.
+    let hash = |flow: u32| 1024 * flow + 5;
+    put(&mut q, 0, hash(0), 2, 1514);
+    assert_eq!(counts(&q), (0, 1, 0));
+    for flow in 1..8 {
+        put(&mut q, 0, hash(flow), 2, 1514);
+        assert_eq!(counts(&q), (flow.into(), u64::from(flow) + 1, 0));
+    }
+    put(&mut q, 0, hash(8), 1, 1514);
+    assert_eq!(counts(&q), (7, 8, 1));
+    // One turn each; the ninth has joined the first one's queue.
+    let mut turns = order(&mut q, 8);
+    turns.sort_unstable();
+    assert_eq!(turns, (0..8).map(hash).collect::<Vec<_>>());
+}

@@ -268,5 +268,10 @@ mod tests {
             let s = guard.stats();
             assert_eq!((s.out_of_range, s.fallbacks, s.handed_back), (1, 1, 1));
         }
+        let oldest = Reading {
+            head_age: LONGEST,
+            ..reading(SEC, 0)
+        };
+        assert!(!oldest.is_impossible());
     }
 }
