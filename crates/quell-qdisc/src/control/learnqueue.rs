@@ -546,6 +546,26 @@ mod tests {
     }
 
     #[test]
+    fn the_literal_update_stays_within_32_bits() {
+        for (arithmetic, sign) in [(Arithmetic::Float, 1.0), (Arithmetic::Fixed, -1.0)] {
+            let mut lq = LearnQueue::new(Params {
+                update: Update::Literal,
+                arithmetic,
+                ..plain()
+            });
+            let pair = Pair {
+                limit: 9,
+                action: 1,
+                bounded: false,
+            };
+            for _ in 0..3 {
+                lq.learn(pair, sign * 1.5e6, 9);
+            }
+            assert_eq!(lq.q(9, 1), sign * f64::from(i32::MAX) / 1000.0);
+        }
+    }
+
+    #[test]
     fn a_pair_seen_before_changes_neither_epsilon_nor_gamma() {
         let mut lq = LearnQueue::new(Params::default());
         let pair = Pair {

@@ -579,6 +579,24 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_is_measured_over_16_kb_and_64_ns_at_least() {
+        let params = Params {
+            dq_rate_estimator: true,
+            ..Params::default()
+        };
+        for (now, len, measured) in [(64, 1024, true), (64, 1023, false), (63, 1024, false)] {
+            let mut v = Vars {
+                dq_tstamp: Some(0),
+                dq_count: Some(QUEUE_THRESHOLD - 1024),
+                ..Vars::default()
+            };
+            v.process_dequeue(&params, now, 0, len, 0);
+            assert_eq!(v.avg_dq_rate > 0, measured, "{now}, {len}");
+            assert_eq!(v.dq_count.is_none(), measured);
+        }
+    }
+
+    #[test]
     fn nothing_is_judged_in_a_burst_with_a_short_delay_or_below_two_packets() {
         let params = Params::default();
         let (half, two) = (params.target / 2, 2 * u64::from(params.mtu));

@@ -193,3 +193,31 @@ impl Idling {
         qavg - fall.min(qavg - qavg / 2)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_decides_from_min_up_to_max_or_twice_max_where_it_is_gentle() {
+        for (gentle, roof) in [(false, 30_000), (true, 60_000)] {
+            let law = Law {
+                gentle,
+                ..Law::new(10_000, 30_000, 9, 0.1)
+            };
+            // The action on a packet, and whether it was counted as one that chance decides on.
+            let at = |qavg| {
+                let mut vars = Vars {
+                    qavg,
+                    ..Vars::default()
+                };
+                let action = law.action(&mut vars, &mut Rng::new(1, "red"));
+                (action == Action::Hard, vars.qcount)
+            };
+            assert_eq!(at((10_000 << 9) - 1), (false, -1));
+            assert_eq!(at(10_000 << 9), (false, 0));
+            assert_eq!(at((roof << 9) - 1), (false, 0));
+            assert_eq!(at(roof << 9), (true, -1));
+        }
+    }
+}
