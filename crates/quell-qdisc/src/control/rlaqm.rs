@@ -330,6 +330,13 @@ mod tests {
     }
 
     #[test]
+    fn the_first_of_equal_values_is_taken() {
+        let policy = network([[0.0; 3]; 5], [0.0, 1.0, 0.0, 1.0, 0.0]);
+        let mut c = controller(Params::default(), policy);
+        assert_eq!(drops(&mut c, &[busy(1, 30)]), [0.01]);
+    }
+
+    #[test]
     fn each_action_is_its_step_of_table_1_and_p_stays_within_0_and_one_half() {
         for (action, expected) in [
             (0, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
