@@ -347,6 +347,25 @@ fn a_refused_file_gets_one_line_that_says_what_would_be_right() {
 }
 
 #[test]
+fn a_layer_has_at_most_8192_outputs() {
+    let wide = |n: usize| {
+        let tensors = [
+            ("layers.0.weight", "F32", vec![n, 1], ones(n)),
+            ("layers.0.bias", "F32", vec![n], ones(n)),
+            ("heads.0.weight", "F32", vec![1, n], ones(n)),
+            ("heads.0.bias", "F32", vec![1], ones(1)),
+        ];
+        let card = card(&[1, n, 1], Activation::Linear, Activation::Linear);
+        file(&tensors, Some(serde_json::to_string(&card).unwrap()))
+    };
+    assert!(Policy::load("wide", &wide(8192)).is_ok());
+    assert_eq!(
+        refusal(&wide(8193)),
+        "bad.safetensors: layers.0: 8193 outputs; a layer has 1 to 8192"
+    );
+}
+
+#[test]
 fn tensors_that_end_near_2_to_the_64_are_refused() {
     // Nine tensors, each within safetensors 0.8's own checks (fewer than 2^64 bits), which end 16 bytes before 2^64: there it adds
     // the header's length unchecked.

@@ -14,7 +14,6 @@ use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::card::MAX_WIDTH;
 use super::{Affine, Card, Error, Policy};
 
 /// The metadata's key.
@@ -99,11 +98,6 @@ fn load(bytes: &[u8]) -> Result<Policy, Error> {
         let outputs = shape
             .outputs
             .unwrap_or(bias.shape().first().copied().unwrap_or(0));
-        if outputs > MAX_WIDTH {
-            return Err(Error::new(format!("{outputs} outputs"))
-                .remedy(format!("a layer has 1 to {MAX_WIDTH}"))
-                .under(&shape.name));
-        }
         layers.push(Affine {
             weight: numbers(
                 &name("weight"),
