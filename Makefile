@@ -21,7 +21,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '
 # What tests of quell live need where it works.
 LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
 
-.PHONY: help build wheel deb pgo extras quell-live bpf demo test msrv deny docs fuzz miri mutants attack \
+.PHONY: help build wheel deb pgo extras quell-live bpf demo test msrv deny docs fuzz miri mutants coverage attack \
   bench bench-peers bench-live fidelity version address \
   clean
 
@@ -91,6 +91,9 @@ miri: ## unsafe code outside quell-live and threads that share state, under Miri
 mutants: ## mutation tests of quell-qdisc: a random sample in one build, N=200 SEED=1 (installs cargo-mutants into .cache/)
 	@[ -x .cache/cargo/bin/cargo-mutants ] || cargo install --quiet --locked --root .cache/cargo cargo-mutants
 	PATH=$(CURDIR)/.cache/cargo/bin:$$PATH $(PYTHON) tools/mutants.py --sample $(or $(N),200) --seed $(or $(SEED),1)
+
+coverage: ## the lines that Rust tests run, CRATES=quell-qdisc (needs llvm-tools of rustup, or llvm-22 of Debian)
+	$(PYTHON) tools/coverage.py $(CRATES)
 
 attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
 	$(BIN)/python tests/attack/attack.py
