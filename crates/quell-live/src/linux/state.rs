@@ -78,17 +78,22 @@ impl Command {
     /// If it cannot be read.
     pub fn read<S: DeserializeOwned>(self, path: &Path) -> Result<Option<S>, Error> {
         let fault = |text: &str| Error::new(format!("{}: {text}", path.display()));
-        let remedy = format!("look at {}, then delete it", self.look);
+        // A file that is none is for a person to look at; one that the system does not let us read now may be a good one.
+        let delete = format!("look at {}, then delete it", self.look);
+        let again = format!("quell {} --restore, once it can be read", self.name);
         let text = match fs::read(path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(fault(&host::reason(&e)).remedy("write sudo before it"));
             }
-            Err(e) => return Err(fault(&host::reason(&e)).remedy(remedy)),
+            Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
+                return Err(fault(&host::reason(&e)).remedy(delete));
+            }
+            Err(e) => return Err(fault(&host::reason(&e)).remedy(again)),
         };
         let state = serde_json::from_slice(&text)
-            .map_err(|e| fault(&format!("is no state file ({e})")).remedy(remedy))?;
+            .map_err(|e| fault(&format!("is no state file ({e})")).remedy(delete))?;
         Ok(Some(state))
     }
 
