@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use super::lines;
+
 /// Header of a message (struct nlmsghdr) and the part that disciplines and classes share (struct tcmsg).
 const HEADER: usize = 16;
 const TCMSG: usize = 20;
@@ -121,14 +123,9 @@ pub struct Handle(pub u32);
 
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (major, minor) = (self.0 >> 16, self.0 & 0xFFFF);
-        match self.0 {
-            ROOT => f.write_str("root"),
-            INGRESS => f.write_str("ingress"),
-            _ if minor == 0 => write!(f, "{major:x}:"),
-            _ if major == 0 => write!(f, ":{minor:x}"),
-            _ => write!(f, "{major:x}:{minor:x}"),
-        }
+        let mut text = Vec::new();
+        lines::handle(&mut text, *self);
+        f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
 }
 
