@@ -13,7 +13,7 @@ BIN := .venv/bin
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
 export PATH := $(CURDIR)/.cache/uv-bin/bin:$(PATH)
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
-unexport VIRTUAL_ENV CONDA_PREFIX
+unexport VIRTUAL_ENV CONDA_PREFIX MAKEFLAGS
 
 # The lines of these files decide whether the extension module is built again.
 RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/* crates/quell-live/bpf/*.o)
@@ -124,7 +124,7 @@ clean: ## removes what was built here
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .cache/uv-bin uv
 
 .venv/bin/python: | $(UV)
-	$(UV) venv --quiet --python $(PYTHON) .venv
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv
 
 # One list installs into the other's place: the short one must not undo the long one.
 # Bytecode is compiled here, since some systems forbid Python to store it, which doubles the start of each command.
