@@ -13,7 +13,8 @@ BIN := .venv/bin
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
 export PATH := $(CURDIR)/.cache/uv-bin/bin:$(PATH)
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
-unexport VIRTUAL_ENV CONDA_PREFIX MAKEFLAGS
+# (Cargo would look for the job server of `make -j` in the last two.)
+unexport VIRTUAL_ENV CONDA_PREFIX MAKEFLAGS MFLAGS
 
 # The lines of these files decide whether the extension module is built again.
 RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/* crates/quell-live/bpf/*.o)
