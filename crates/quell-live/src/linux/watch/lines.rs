@@ -335,6 +335,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_and_handles_are_written_as_the_standard_library_and_tc_would() {
+        let write = |each: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            each(&mut out);
+            String::from_utf8(out).expect("text")
+        };
+        for value in [0, 7, 10, 305, u64::MAX] {
+            assert_eq!(write(&|out| integer(out, value)), value.to_string());
+        }
+        for (value, decimals) in [(0.0, 0), (0.05, 1), (2.5, 3), (1e9, 1), (0.007, 3)] {
+            let expected = format!("{value:.decimals$}");
+            assert_eq!(write(&|out| decimal(out, value, decimals)), expected);
+        }
+        assert_eq!(write(&|out| seconds(out, 5_000_040_999)), "5.000040");
+        for (number, expected) in [
+            (ROOT, "root"),
+            (INGRESS, "ingress"),
+            (0, "0:"),
+            (0x10_0000, "10:"),
+            (0xa, ":a"),
+            (0x9E00_0F10, "9e00:f10"),
+        ] {
+            assert_eq!(write(&|out| handle(out, Handle(number))), expected);
+            assert_eq!(Handle(number).to_string(), expected);
+        }
+    }
+
+    #[test]
     fn gauges_of_an_attached_queue_are_what_its_kind_reports() {
         let (device, handle, kind) = (7, 0x9E00 << 16, "quell_hush");
         let key = Key {
