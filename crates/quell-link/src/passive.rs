@@ -8,7 +8,9 @@
 //! - A connection's delay is what its round trip took above its least of the last 10 to 20 s. One that begins while others show
 //!   delay is not judged until they show none: its least would hide that delay.
 //! - Where the far side's clock ticks each millisecond, as Linux's does, its TSval tells how much of the delay is on the way
-//!   down. Else, both directions take all of it for theirs.
+//!   down: above the least when there was no delay, or, if delay never goes for [`JUDGED`], above the least in that time. (Until then
+//!   both directions take all of it for theirs and give way, so the one whose delay stays for being below its target cannot hide for long.)
+//!   Else, both directions take all of it for theirs.
 //!
 //! Source: K. Nichols's pping for the matching; the rest is quell's.
 
@@ -66,6 +68,8 @@ struct FarClock {
     judged: Nanos,
     /// It ticks each millisecond.
     ticks_ms: bool,
+    /// Since when it is known to, and the least delay since then.
+    known: Option<(Nanos, Nanos)>,
     base: Option<Base>,
 }
 
@@ -144,6 +148,7 @@ impl Connection {
             first: value,
             judged: now,
             ticks_ms: false,
+            known: None,
             base: None,
         });
         let ticks = i64::from(value.wrapping_sub(clock.first) as i32);
@@ -152,10 +157,15 @@ impl Connection {
         if now >= clock.judged + JUDGED {
             clock.judged = now;
             clock.ticks_ms = behind.unsigned_abs() < WRONG.max((now - clock.since) / 1000);
+            clock.known = clock.known.filter(|_| clock.ticks_ms);
             clock.base = clock.base.filter(|_| clock.ticks_ms);
         }
-        if clock.ticks_ms && calm {
-            clock.base.get_or_insert(Base::new(now, delay));
+        if clock.ticks_ms && clock.base.is_none() {
+            let (since, least) = clock.known.get_or_insert((now, delay));
+            *least = delay.min(*least);
+            if calm || now >= *since + JUDGED {
+                clock.base = Some(Base::new(now, *least));
+            }
         }
         Some(clock.base.as_mut()?.excess(now, delay))
     }
@@ -343,6 +353,22 @@ mod tests {
                 "{near}: {up:?}"
             );
             assert!(is(down.up, 0) && is(down.down, 70), "{near}: {down:?}");
+        }
+    }
+
+    #[test]
+    fn the_direction_is_told_although_the_delay_of_the_other_one_never_goes() {
+        // Ways of a local network: nothing but delay from the third round trip on.
+        let mut pair = Pair::new(1000, 1000);
+        pair.run(0, 20 * MS, [MS, MS]);
+        let told = pair.run(20 * MS, 9 * SEC, [13 * MS, MS]);
+        let late = told.iter().filter(|(now, _)| *now > 5 * SEC);
+        assert!(late.clone().count() > 100);
+        for (now, delay) in late {
+            assert!(
+                delay.apart && delay.down <= MS && delay.up >= 11 * MS,
+                "{now}: {delay:?}"
+            );
         }
     }
 
