@@ -8,7 +8,7 @@
 //! - A connection's delay is what its round trip took above its least of the last 10 to 20 s. One that begins while others show
 //!   delay is not judged until they show none: its least would hide that delay.
 //! - Where the far side's clock ticks each millisecond, as Linux's does, its TSval tells how much of the delay is on the way
-//!   down: above the least when there was no delay, or, if delay never goes for [`JUDGED`], above the least in that time. (Until then
+//!   down: above the least when there was no delay, or, if delay never goes for 2 s, above the least in that time. (Until then
 //!   both directions take all of it for theirs and give way, so the one whose delay stays for being below its target cannot hide for long.)
 //!   Else, both directions take all of it for theirs.
 //!
