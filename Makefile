@@ -96,8 +96,8 @@ mutants: ## mutation tests of quell-qdisc: a random sample in one build, N=200 S
 coverage: ## the lines that Rust tests run, CRATES=quell-qdisc (needs llvm-tools of rustup, or llvm-22 of Debian)
 	$(PYTHON) tools/coverage.py $(CRATES)
 
-attack: .venv/quell.built .venv/dev.installed $(LIVE) ## quell live under attack, in network namespaces; a table at the end; as root
-	$(BIN)/python tests/attack/attack.py
+attack: .venv/quell.built .venv/dev.installed $(LIVE) ## attacks on quell, in network namespaces, as root; tables at the end; LONG=1: longer and more often
+	$(BIN)/pytest tests/attack $(if $(LONG),--long)
 
 bench: .venv/quell.built .venv/dev.installed ## what a packet, a queue operation and a step of an environment cost
 	benches/run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 # Tests in files whose names begin so send real packets or measure how soon something happens: other tests beside them
 # would take their time, and some look at the devices of the whole machine. `make test` runs them one at a time, all
 # others on every core.
-NAMES = "attack. clsact dashboard doctor interrupt live nat output prometheus ray real shell steer watch"
+NAMES = "clsact dashboard doctor interrupt live nat output prometheus ray real shell steer watch"
 REAL_TIME = tuple(f"test_{name}" for name in NAMES.split())
 
 
@@ -37,6 +38,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name.startswith(REAL_TIME):
             item.add_marker(pytest.mark.real_time)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="tests/attack: the long form (make attack LONG=1)")
+
+
+@pytest.fixture
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether an attack takes its long form."""
+    return bool(request.config.getoption("--long"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("long") and not item.config.getoption("--long"):
+        pytest.skip("takes minutes: make attack LONG=1")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print tables: rows that tests give with `record_property(HEADING, ROW)`, the heading being a line of Markdown."""
+    tables: dict[str, list[str]] = {}
+    for kind in ("passed", "failed", "skipped"):
+        for report in terminalreporter.stats.get(kind, []):
+            if report.when == "call":
+                for head, row in report.user_properties:
+                    tables.setdefault(head, []).append(row)
+    for head, rows in tables.items():
+        terminalreporter.write_line("")
+        for line in (head, re.sub("[^|]+", "---", head), *rows):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture
