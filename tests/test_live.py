@@ -329,7 +329,7 @@ def test_errors_are_one_line_and_traffic_flows(net: Net, tmp_path: Path, program
 
 
 def test_a_full_disk_below_the_state_file_is_an_error_before_anything_is_changed(net: Net) -> None:
-    full = "mount -t tmpfs -o size=4k none /run/quell && head -c 9000 /dev/zero >/run/quell/fill; exec "
+    full = "mount -t tmpfs -o size=4k,mode=755 none /run/quell && head -c 9000 /dev/zero >/run/quell/fill; exec "
     done = net.run(net.r, "sh", "-c", f"mkdir -p /run/quell; {full} {QUELL_LIVE} --dev rb --rate 8mbit")
     assert done.returncode == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("quell: ")]

@@ -561,7 +561,9 @@ def as_the_unit(*words: str | Path) -> list[str | Path]:
         "+" + name[4:].lower() for name in re.findall(r"CAP_\w+", unit.split("AmbientCapabilities=")[1].split("\n")[0])
     )
     script = (
-        "mkdir -p /run/quell && mount -t tmpfs -o mode=0777 none /run/quell && exec setpriv"
+        # As systemd has it with DynamicUser=yes: a private folder, and a link to it.
+        "mount -t tmpfs -o mode=755 none /run && mkdir -p /run/private/quell-live && chown 65534 /run/private/quell-live"
+        " && ln -s private/quell-live /run/quell-live && RUNTIME_DIRECTORY=/run/quell-live exec setpriv"
         f" --reuid=65534 --regid=65534 --clear-groups --no-new-privs --inh-caps=-all,{caps} --ambient-caps=-all,{caps}"
         f' --bounding-set=-all,{caps} "$@"'
     )

@@ -104,10 +104,10 @@ def live_rules(dev: str) -> list[list[str]]:
     """Give the rules of `quell live` on an interface: each a program and what follows its verb. Linux only."""
 
 def live_left() -> list[Path]:
-    """Give the state files of `quell live` in this network namespace. Linux only."""
+    """Give the state files of `quell live` in this network namespace. Linux only. Raises InputError."""
 
 def steer_left() -> list[Path]:
-    """Give the state files of `quell steer` in this network namespace. Linux only."""
+    """Give the state files of `quell steer` in this network namespace. Linux only. Raises InputError."""
 
 def steer_kinds() -> list[tuple[str, bool, list[str], int]]:
     """Give what `quell steer` can turn: kinds, whether it is their classes, knobs, least milliseconds between changes.
@@ -149,7 +149,7 @@ def steer(
     """
 
 def attached_left() -> list[Path]:
-    """Give the state files of `quell attach` in this network namespace. Linux only."""
+    """Give the state files of `quell attach` in this network namespace. Linux only. Raises InputError."""
 
 def attach(
     dev: str,
@@ -253,6 +253,38 @@ class Shell:
 
     def finish(self) -> str:
         """End everything; the records of both directions, [down, up], as JSON."""
+
+@final
+class StateFile:
+    """What a command notes before it changes an interface. Linux only. No other process has it until it is closed."""
+
+    path: Path
+
+    @staticmethod
+    def hold(command: Literal["tune"], dev: str) -> StateFile:
+        """Take the state file of an interface, in a folder that is made where it is missing.
+
+        Raises InputError if another process has it, or if others than root and this user can write to its folder.
+        """
+
+    def read(self) -> str | None:
+        """Return its text, None if there is no file. Whoever reads it checks each value. Raises InputError."""
+
+    def write(self, text: str) -> None:
+        """Write it as a whole, or not at all. Raises InputError."""
+
+    def try_write(self, text: str) -> None:
+        """Try whether this text could be written, and leave the file as it is. Raises InputError."""
+
+    def remove(self) -> None:
+        """Delete it, if there is one. Raises InputError."""
+
+    def close(self) -> None:
+        """Let other processes have it."""
+
+    def __enter__(self) -> StateFile: ...
+    def __exit__(self, *args: object) -> None:
+        """Close it; the file stays."""
 
 @final
 class Packet:

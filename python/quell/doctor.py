@@ -164,7 +164,11 @@ def _loading() -> Finding:
 
 def _leftovers() -> list[Finding]:
     made = []
-    left = [("live", path) for path in _core.live_left()] + [("steer", path) for path in _core.steer_left()]
+    try:
+        left = [("live", path) for path in _core.live_left()] + [("steer", path) for path in _core.steer_left()]
+    except InputError as error:
+        what, _, remedy = str(error).partition("; ")
+        return [Finding("state files", "fail", what, remedy)]
     for command, path in left:
         remedy = f"if no quell {command} runs on it: sudo quell {command} --restore"
         made.append(Finding("state file", "warn", f"{path}: in use, or left by a killed process", remedy))

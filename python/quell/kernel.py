@@ -136,7 +136,10 @@ def attached(dev: str | None) -> list[Finding]:
     for name, kind, *_ in _core.disciplines():
         if kind.startswith(_OURS):
             there.setdefault(name, Counter())[kind] += 1
-    saved = {_device(path): path for path in _core.attached_left()}
+    try:
+        saved = {_device(path): path for path in _core.attached_left()}
+    except _core.InputError:  # quell doctor says it of the folder
+        saved = {}
     return [
         _attached(name, there.get(name), saved.get(name)) for name in sorted({*there, *saved}) if dev in (None, name)
     ]

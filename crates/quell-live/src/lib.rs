@@ -15,4 +15,4 @@ mod tcp;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-pub use linux::{attach, firewall, live, rules, shell, steer, watch};
+pub use linux::{attach, firewall, live, rules, shell, state, steer, watch};

@@ -87,14 +87,15 @@ pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
 
 /// State files of `quell live` in this network namespace: their paths.
 #[pyfunction]
-pub fn live_left() -> Vec<PathBuf> {
-    rules::left().into_iter().map(|(path, _)| path).collect()
+pub fn live_left() -> PyResult<Vec<PathBuf>> {
+    let files = rules::left().map_err(input_error)?.into_iter();
+    Ok(files.map(|(path, _)| path).collect())
 }
 
 /// State files of `quell steer` in this network namespace: their paths.
 #[pyfunction]
-pub fn steer_left() -> Vec<PathBuf> {
-    steering::left()
+pub fn steer_left() -> PyResult<Vec<PathBuf>> {
+    steering::left().map_err(input_error)
 }
 
 /// What `quell steer` can turn: each kind of discipline (or class) with its knobs and the least milliseconds between two changes.
@@ -169,8 +170,8 @@ pub fn steer(
 
 /// State files of `quell attach` in this network namespace: their paths.
 #[pyfunction]
-pub fn attached_left() -> Vec<PathBuf> {
-    attaching::left()
+pub fn attached_left() -> PyResult<Vec<PathBuf>> {
+    attaching::left().map_err(input_error)
 }
 
 /// Attaches a discipline to a device; without words, says what is attached.

@@ -14,6 +14,8 @@ mod runs;
 mod scenario;
 #[cfg(target_os = "linux")]
 mod shell;
+#[cfg(target_os = "linux")]
+mod state;
 mod world;
 
 use pyo3::prelude::*;
@@ -58,6 +60,9 @@ mod _core {
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::shell::Shell;
+    #[cfg(target_os = "linux")]
+    #[pymodule_export]
+    use crate::state::StateFile;
     #[pymodule_export]
     use crate::world::World;
 

@@ -26,7 +26,7 @@ mod sandbox;
 mod serve;
 mod settings;
 pub mod shell;
-mod state;
+pub mod state;
 pub mod steer;
 mod sys;
 mod systemd;

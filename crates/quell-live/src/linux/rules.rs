@@ -6,7 +6,7 @@ use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
 use super::firewall::Changes;
-use super::state::{Command, StateFile};
+use super::state::{self, Command, StateFile};
 
 pub use super::state::Restored;
 
@@ -14,6 +14,7 @@ pub use super::state::Restored;
 pub const LIVE: Command = Command {
     name: "live",
     look: "iptables -t mangle -S",
+    service: Some("/run/quell-live"),
 };
 
 /// What a state file says.
@@ -22,6 +23,12 @@ struct State {
     pid: u32,
     #[serde(flatten)]
     changes: Changes,
+}
+
+impl state::State for State {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// An interface that no other process has; until it is dropped.
@@ -79,12 +86,15 @@ fn undo(file: &StateFile) -> Result<usize, Error> {
 }
 
 /// The state files of this network namespace, and the interface that each is about.
-pub fn left() -> Vec<(PathBuf, String)> {
+///
+/// # Errors
+/// If others can write to their folder.
+pub fn left() -> Result<Vec<(PathBuf, String)>, Error> {
     LIVE.left()
 }
 
 /// Undoes what dead processes left behind in this network namespace, on these interfaces or on all. One that cannot be undone keeps
 /// none of the others.
 pub fn restore(devs: &[String]) -> Vec<(String, Restored)> {
-    LIVE.restore(devs, undo)
+    LIVE.restore(devs, |file, _| undo(file).map(Restored::Undone))
 }

@@ -1,19 +1,31 @@
 //! State files: what is changed in the system is written down before it is done, and the file goes when it is undone.
+//!
+//! Root acts on what they say. So their folder is opened by its descriptor, belongs to root or this user, and nobody else can write to
+//! it; files are opened below that descriptor; no link is followed. What a file says are typed values, each checked when it is read.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::ffi::{CString, OsStr, c_int};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use quell_link::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::host;
+use super::{host, sys};
 
 /// Where they are. Gone after a reboot, as the changes are.
 const FOLDER: &str = "/run/quell";
+/// A service's folder, which systemd names to it (systemd.exec(5), `RuntimeDirectory=`).
+const SERVICE_FOLDER: &str = "RUNTIME_DIRECTORY";
+/// Most bytes of a state file.
+const MAX_BYTES: u64 = 1 << 20;
+/// Most bytes of what is changed in a file's name: an interface's and a place on it.
+const MAX_NAME: usize = 40;
 
 /// A command that changes something on an interface: the state files of one do not concern another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +34,43 @@ pub struct Command {
     pub name: &'static str,
     /// What to look at where a file cannot be read.
     pub look: &'static str,
+    /// The folder of its shipped service, whose user is another one; none: it does not run as a service, and its changes outlive it.
+    pub service: Option<&'static str>,
+}
+
+/// `quell tune --apply`, which is written in Python.
+pub const TUNE: Command = Command {
+    name: "tune",
+    look: "tc qdisc show",
+    service: None,
+};
+
+/// What a state file says.
+pub trait State: Serialize + DeserializeOwned {
+    /// Checks what its types do not say.
+    ///
+    /// # Errors
+    /// What quell cannot have written.
+    fn check(&self) -> Result<(), String>;
 }
 
 /// The state file of an interface, which no other process has until this is dropped.
 #[derive(Debug)]
 pub struct StateFile {
     command: Command,
+    folder: Arc<Folder>,
+    /// Its name without the extension.
+    name: String,
+    _lock: Option<File>,
+}
+
+/// An open folder of state files.
+#[derive(Debug)]
+struct Folder {
     path: PathBuf,
-    _lock: File,
+    fd: OwnedFd,
+    /// It is a service's, whose user may write anything there.
+    foreign: bool,
 }
 
 /// This network namespace: rules and interfaces' names belong to it. Numbers of inodes, which older kernels have alone, are used again.
@@ -38,110 +79,299 @@ fn namespace() -> String {
     host::namespace().map_or_else(|_| format!("i{}", inode()), |cookie| format!("{cookie}"))
 }
 
+/// Whether this can be what a file is about: the name of an interface, as the kernel takes it, and a place on it.
+fn is_name(name: &str) -> bool {
+    let bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
+    !name.is_empty() && name.len() <= MAX_NAME && !name.contains(bad)
+}
+
 impl Command {
     /// The state file of an interface; `None` if another process has it.
     ///
     /// # Errors
-    /// If the folder or the lock cannot be made.
+    /// If the folder or the lock cannot be made, or others can write to the folder.
     pub fn hold(self, dev: &str) -> Result<Option<StateFile>, Error> {
-        let name = format!("{}-{}-{dev}.json", self.name, namespace());
-        fs::create_dir_all(FOLDER).map_err(|e| no_state(Path::new(FOLDER), &e))?;
-        self.take(Path::new(FOLDER).join(name))
+        if !is_name(dev) {
+            return Err(Error::new("is no name of an interface").key(format!("{dev:?}")));
+        }
+        let name = format!("{}{dev}", self.prefix());
+        self.take(Arc::new(self.made_folder()?), name)
     }
 
-    fn take(self, path: PathBuf) -> Result<Option<StateFile>, Error> {
-        let lock = lock(&path).map_err(|e| no_state(&path, &e))?;
-        Ok(lock.map(|lock| StateFile {
+    fn prefix(self) -> String {
+        format!("{}-{}-", self.name, namespace())
+    }
+
+    /// Where the folder of this process is, and whether that may be a link.
+    fn place(self) -> (PathBuf, bool) {
+        let named = std::env::var_os(SERVICE_FOLDER).filter(|_| self.service.is_some());
+        // Several are separated by colons.
+        let first = named.map(|named| {
+            let first = named.as_encoded_bytes().split(|byte| *byte == b':').next();
+            PathBuf::from(OsStr::from_bytes(first.unwrap_or_default()))
+        });
+        match first.filter(|path| path.is_absolute()) {
+            // systemd makes a link of its own for a user that exists only while the service runs.
+            Some(path) => (path, sys::identity().0 != 0),
+            None => (FOLDER.into(), false),
+        }
+    }
+
+    /// The folder of this process; `None` if it is missing, or this user may not look into it.
+    fn folder(self) -> Result<Option<Folder>, Error> {
+        let (path, may_be_link) = self.place();
+        match Folder::open(&path, may_be_link) {
+            Ok(folder) => folder.map(Some),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                Ok(None)
+            }
+            Err(e) => Err(no_state(&path, &e)),
+        }
+    }
+
+    /// The same, made where it is missing.
+    fn made_folder(self) -> Result<Folder, Error> {
+        let (path, may_be_link) = self.place();
+        let make = || DirBuilder::new().recursive(true).mode(0o755).create(&path);
+        let open = || match Folder::open(&path, may_be_link) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                make().and_then(|()| Folder::open(&path, may_be_link))
+            }
+            opened => opened,
+        };
+        open().map_err(|e| no_state(&path, &e))?
+    }
+
+    fn take(self, folder: Arc<Folder>, name: String) -> Result<Option<StateFile>, Error> {
+        let file = format!("{name}.lock");
+        let lock = folder.open_file(&file, libc::O_RDWR | folder.create());
+        let lock = match lock {
+            // Without one no process has it: here none is made for another user.
+            Err(e) if folder.foreign && e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(no_state(&folder.path.join(file), &e)),
+            Ok(lock) => Some(lock),
+        };
+        if let Some(lock) = &lock {
+            match host::lock(lock.as_fd()) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(e) => return Err(no_state(&folder.path.join(file), &e)),
+            }
+        }
+        Ok(Some(StateFile {
             command: self,
-            path,
+            folder,
+            name,
             _lock: lock,
         }))
     }
 
     /// The state files of this network namespace, and the interface that each is about.
-    pub fn left(self) -> Vec<(PathBuf, String)> {
-        let prefix = format!("{}-{}-", self.name, namespace());
-        let files = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    ///
+    /// # Errors
+    /// If others can write to their folder.
+    pub fn left(self) -> Result<Vec<(PathBuf, String)>, Error> {
+        let Some(folder) = self.folder()? else {
+            return Ok(Vec::new());
+        };
+        let prefix = self.prefix();
+        let path = |name: &str| folder.path.join(format!("{prefix}{name}.json"));
+        let names = folder.names(&prefix).into_iter();
+        Ok(names.map(|name| (path(&name), name)).collect())
+    }
+
+    /// What the first file says of those that say what is wanted.
+    ///
+    /// # Errors
+    /// If a file before it cannot be read, or others can write to their folder.
+    pub fn find<S: State>(self, wanted: impl Fn(&S) -> bool) -> Result<Option<S>, Error> {
+        let Some(folder) = self.folder()? else {
+            return Ok(None);
+        };
+        let folder = Arc::new(folder);
+        for name in folder.names(&self.prefix()) {
+            let file = StateFile {
+                command: self,
+                folder: folder.clone(),
+                name: format!("{}{name}", self.prefix()),
+                _lock: None,
+            };
+            if let Some(state) = file.read()?.filter(&wanted) {
+                return Ok(Some(state));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has `undo` take back what dead processes left behind in this network namespace, on these interfaces or on all; for root also what
+    /// the shipped service left. One that cannot be undone keeps none of the others.
+    pub fn restore(
+        self,
+        devs: &[String],
+        undo: impl Fn(&StateFile, &str) -> Result<Restored, Error>,
+    ) -> Vec<(String, Restored)> {
+        let is = |name: &str| devs.iter().any(|dev| dev == name);
+        // A name may go on with a place on the device.
+        let device = |name: &str| name.split('@').next().is_some_and(is);
+        let mut done = Vec::new();
+        for folder in self.folders() {
+            let folder = match folder {
+                Ok(folder) => Arc::new(folder),
+                Err(error) => {
+                    done.push((self.name.to_owned(), Restored::Failed(error)));
+                    continue;
+                }
+            };
+            let names = folder.names(&self.prefix()).into_iter();
+            for name in names.filter(|name| devs.is_empty() || is(name) || device(name)) {
+                let outcome = match self.take(folder.clone(), format!("{}{name}", self.prefix())) {
+                    Ok(Some(file)) => undo(&file, &name).unwrap_or_else(Restored::Failed),
+                    Ok(None) => Restored::Runs,
+                    Err(error) => Restored::Failed(error),
+                };
+                done.push((name, outcome));
+            }
+        }
+        done
+    }
+
+    /// All folders that this process restores from.
+    fn folders(self) -> Vec<Result<Folder, Error>> {
+        let own = self.folder().transpose();
+        let foreign = match self.service {
+            Some(path) if sys::identity().0 == 0 && self.place().0 == Path::new(FOLDER) => {
+                Folder::of_service(Path::new(path)).transpose()
+            }
+            _ => None,
+        };
+        own.into_iter().chain(foreign).collect()
+    }
+}
+
+impl Folder {
+    /// Opens a folder that belongs to root or this user and that nobody else can write to.
+    ///
+    /// # Errors
+    /// The outer one if it cannot be opened, the inner one if others can write to it.
+    fn open(path: &Path, may_be_link: bool) -> io::Result<Result<Self, Error>> {
+        let follow = if may_be_link { 0 } else { libc::O_NOFOLLOW };
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        let is_link = || path.symlink_metadata().is_ok_and(|at| at.is_symlink());
+        let shown = path.display();
+        let fd = match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY | follow) {
+            Err(_) if !may_be_link && is_link() => {
+                let what = "is a link, as the service of quell 0.2.0 has one, and is not followed";
+                return Ok(Err(Error::new(format!("{shown}: {what}")).remedy(format!(
+                    "stop quell-live, give it the unit of this release, then: rm {shown}"
+                ))));
+            }
+            opened => opened?,
+        };
+        let at = File::from(fd.try_clone()?).metadata()?;
+        let (user, mode) = (sys::identity().0, at.mode() & 0o7777);
+        let fault = if at.uid() != user && at.uid() != 0 {
+            let what = format!(
+                "{shown}: belongs to user {}, who could write anything there",
+                at.uid()
+            );
+            Some(Error::new(what).remedy(format!("look at what is there, then: rm -r {shown}")))
+        } else if mode & 0o022 != 0 {
+            let what = format!("{shown}: other users can write to it (mode {mode:o})");
+            Some(Error::new(what).remedy(format!("look at what is there, then: chmod 755 {shown}")))
+        } else {
+            None
+        };
+        Ok(fault.map_or_else(
+            || {
+                Ok(Self {
+                    path: path.to_owned(),
+                    fd,
+                    foreign: false,
+                })
+            },
+            Err,
+        ))
+    }
+
+    /// Opens a service's folder, in which another user may write anything; `None` if there is none. The link to it is root's.
+    fn of_service(path: &Path) -> Result<Option<Self>, Error> {
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+        match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY) {
+            Ok(fd) => Ok(Some(Self {
+                path: path.to_owned(),
+                fd,
+                foreign: true,
+            })),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(no_state(path, &e)),
+        }
+    }
+
+    /// What the state files of this beginning are about; files of other names are none of quell's.
+    fn names(&self, prefix: &str) -> Vec<String> {
+        let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let named = files.filter_map(|file| {
             let name = file.file_name().into_string().ok()?;
-            let dev = name.strip_prefix(&prefix)?.strip_suffix(".json")?;
-            Some((file.path(), dev.to_owned()))
+            let about = name.strip_prefix(prefix)?.strip_suffix(".json")?;
+            is_name(about).then(|| about.to_owned())
         });
         let mut found: Vec<_> = named.collect();
         found.sort();
         found
     }
 
-    /// What a state file says; `None` if it is gone.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn read<S: DeserializeOwned>(self, path: &Path) -> Result<Option<S>, Error> {
-        let fault = |text: &str| Error::new(format!("{}: {text}", path.display()));
-        // A file that is none is for a person to look at; one that the system does not let us read now may be a good one.
-        let delete = format!("look at {}, then delete it", self.look);
-        let again = format!("quell {} --restore, once it can be read", self.name);
-        let text = match fs::read(path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(fault(&host::reason(&e)).remedy("write sudo before it"));
+    /// What makes a file that is missing: none is made for another user.
+    fn create(&self) -> c_int {
+        if self.foreign { 0 } else { libc::O_CREAT }
+    }
+
+    /// Opens a regular file, which is no link and, in a folder of our own, nobody else can write to.
+    fn open_file(&self, name: &str, flags: c_int) -> io::Result<File> {
+        let name = CString::new(name)?;
+        // A FIFO would keep us waiting.
+        let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let fd = match sys::open_at(self.fd.as_fd(), &name, flags, 0o600) {
+            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "is a link, which quell made none of",
+                ));
             }
-            Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
-                return Err(fault(&host::reason(&e)).remedy(delete));
-            }
-            Err(e) => return Err(fault(&host::reason(&e)).remedy(again)),
+            opened => File::from(opened?),
         };
-        let state = serde_json::from_slice(&text)
-            .map_err(|e| fault(&format!("is no state file ({e})")).remedy(delete))?;
-        Ok(Some(state))
+        let at = fd.metadata()?;
+        let invalid = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what));
+        let ours = [0, sys::identity().0].contains(&at.uid()) && at.mode() & 0o022 == 0;
+        match () {
+            () if at.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            () if !at.is_file() => invalid("is no regular file"),
+            () if !ours && !self.foreign => invalid("other users can write to it"),
+            () => Ok(fd),
+        }
     }
 
-    /// Has `undo` take back what dead processes left behind in this network namespace, on these interfaces or on all. One that cannot be
-    /// undone keeps none of the others.
-    pub fn restore(
-        self,
-        devs: &[String],
-        undo: impl Fn(&StateFile) -> Result<usize, Error>,
-    ) -> Vec<(String, Restored)> {
-        let files = self.left().into_iter();
-        let is = |name: &str| devs.iter().any(|dev| dev == name);
-        // A name may go on with a place on the device.
-        let device = |name: &str| name.split('@').next().is_some_and(is);
-        let wanted = files.filter(|(_, name)| devs.is_empty() || is(name) || device(name));
-        wanted
-            .map(|(path, name)| {
-                let outcome = match self.take(path) {
-                    Ok(Some(file)) => undo(&file).map_or_else(Restored::Failed, Restored::Undone),
-                    Ok(None) => Restored::Runs,
-                    Err(error) => Restored::Failed(error),
-                };
-                (name, outcome)
-            })
-            .collect()
+    fn remove(&self, name: &str) -> io::Result<()> {
+        sys::unlink_at(self.fd.as_fd(), &CString::new(name)?)
     }
-}
-
-/// The lock beside a state file, which ends with the process at the latest; None if another process has it.
-fn lock(path: &Path) -> io::Result<Option<File>> {
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path.with_extension("lock"))?;
-    Ok(host::lock(file.as_fd())?.then_some(file))
 }
 
 fn no_state(path: &Path, error: &io::Error) -> Error {
     let text = format!("{}: {}", path.display(), host::reason(error));
-    Error::new(text).remedy("the state file must be there before anything is changed")
+    let remedy = match error.kind() {
+        ErrorKind::InvalidData | ErrorKind::IsADirectory => "look at it, then delete it",
+        _ => "the state file must be there before anything is changed",
+    };
+    Error::new(text).remedy(remedy)
 }
 
 impl StateFile {
+    fn file(&self, extension: &str) -> String {
+        format!("{}.{extension}", self.name)
+    }
+
     /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> PathBuf {
+        self.folder.path.join(self.file("json"))
     }
 
     /// Writes it as a whole, or not at all.
@@ -149,25 +379,106 @@ impl StateFile {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, state: &impl Serialize) -> Result<(), Error> {
-        let part = self.path.with_extension("part");
+        let text = serde_json::to_vec(state).map_err(|e| no_state(&self.path(), &e.into()))?;
+        self.write_text(&text)
+    }
+
+    /// The same with what another language wrote.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_text(&self, text: &[u8]) -> Result<(), Error> {
+        let folder = self.folder.fd.as_fd();
+        self.part(text, |part| {
+            let name = CString::new(self.file("json"))?;
+            sys::rename_at(folder, &CString::new(part)?, &name)
+        })
+    }
+
+    /// Tries whether it could be written: a file system that is full, or read-only, is found before anything is changed.
+    ///
+    /// # Errors
+    /// If it could not.
+    pub fn try_text(&self, text: &[u8]) -> Result<(), Error> {
+        self.part(text, |part| self.folder.remove(part))
+    }
+
+    /// Writes a file beside it, which `then` puts elsewhere.
+    fn part(&self, text: &[u8], then: impl Fn(&str) -> io::Result<()>) -> Result<(), Error> {
+        let name = self.file("part");
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
         let write = || -> io::Result<()> {
-            let mut file = File::create(&part)?;
-            file.write_all(&serde_json::to_vec(state)?)?;
+            let mut file = match self.folder.open_file(&name, flags) {
+                // Of a killed process: this one has the lock.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                    self.folder.remove(&name)?;
+                    self.folder.open_file(&name, flags)?
+                }
+                opened => opened?,
+            };
+            file.write_all(text)?;
             file.sync_all()?;
-            fs::rename(&part, &self.path)
+            then(&name)
         };
         write().map_err(|error| {
-            let _ = fs::remove_file(&part);
-            no_state(&self.path, &error)
+            let _ = self.folder.remove(&name);
+            no_state(&self.path(), &error)
         })
     }
 
     /// What it says; `None` if there is none.
     ///
     /// # Errors
+    /// If it cannot be read, or does not say what quell writes.
+    pub fn read<S: State>(&self) -> Result<Option<S>, Error> {
+        let Some(text) = self.read_text()? else {
+            return Ok(None);
+        };
+        let state = serde_json::from_str::<S>(&text).map_err(|e| e.to_string());
+        let state = state.and_then(|state| state.check().map(|()| state));
+        let state = state.map_err(|why| {
+            let what = format!("{}: is no state file ({why})", self.path().display());
+            Error::new(what).remedy(self.delete())
+        });
+        state.map(Some)
+    }
+
+    /// The same, for another language to read.
+    ///
+    /// # Errors
     /// If it cannot be read.
-    pub fn read<S: DeserializeOwned>(&self) -> Result<Option<S>, Error> {
-        self.command.read(&self.path)
+    pub fn read_text(&self) -> Result<Option<String>, Error> {
+        let read = || -> io::Result<String> {
+            let file = self.folder.open_file(&self.file("json"), libc::O_RDONLY)?;
+            let mut text = String::new();
+            file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+            match text.len() as u64 > MAX_BYTES {
+                true => Err(io::Error::new(ErrorKind::InvalidData, "is too large")),
+                false => Ok(text),
+            }
+        };
+        let fault =
+            |e: &io::Error| Error::new(format!("{}: {}", self.path().display(), host::reason(e)));
+        match read() {
+            Ok(text) => Ok(Some(text)),
+            Err(e) => match e.kind() {
+                ErrorKind::NotFound => Ok(None),
+                ErrorKind::PermissionDenied => Err(fault(&e).remedy("write sudo before it")),
+                // A file that is none is for a person to look at; one that cannot be read now may be a good one.
+                ErrorKind::InvalidData | ErrorKind::IsADirectory => {
+                    Err(fault(&e).remedy(self.delete()))
+                }
+                _ => Err(fault(&e).remedy(format!(
+                    "quell {} --restore, once it can be read",
+                    self.command.name
+                ))),
+            },
+        }
+    }
+
+    /// What to do with a file that is none.
+    fn delete(&self) -> String {
+        format!("look at {}, then delete it", self.command.look)
     }
 
     /// Deletes it.
@@ -175,9 +486,9 @@ impl StateFile {
     /// # Errors
     /// If it cannot be deleted.
     pub fn remove(&self) -> Result<(), Error> {
-        match fs::remove_file(&self.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                let text = format!("{}: {}", self.path.display(), host::reason(&e));
+        match self.folder.remove(&self.file("json")) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                let text = format!("{}: {}", self.path().display(), host::reason(&e));
                 Err(Error::new(text))
             }
             _ => Ok(()),
@@ -188,7 +499,7 @@ impl StateFile {
     pub fn kept(&self, why: impl Into<String>) -> Error {
         Error::new(why).remedy(format!(
             "{} still says what to undo: quell {} --restore",
-            self.path.display(),
+            self.path().display(),
             self.command.name
         ))
     }

@@ -33,6 +33,31 @@ pub fn open(path: &CStr, flags: c_int) -> io::Result<OwnedFd> {
     owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
 }
 
+/// Opens a file below a folder; closed on exec. `mode`: of a file that this makes.
+pub fn open_at(
+    folder: BorrowedFd<'_>,
+    name: &CStr,
+    flags: c_int,
+    mode: u32,
+) -> io::Result<OwnedFd> {
+    let (fd, flags) = (folder.as_raw_fd(), flags | libc::O_CLOEXEC);
+    // SAFETY: `name` ends in a NUL.
+    owned(unsafe { libc::openat(fd, name.as_ptr(), flags, mode) })
+}
+
+/// Renames a file within a folder.
+pub fn rename_at(folder: BorrowedFd<'_>, from: &CStr, to: &CStr) -> io::Result<()> {
+    let fd = folder.as_raw_fd();
+    // SAFETY: both names end in a NUL.
+    check(unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) }).map(drop)
+}
+
+/// Deletes a file of a folder.
+pub fn unlink_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    // SAFETY: `name` ends in a NUL.
+    check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
+}
+
 /// A socket for `ioctl`s about interfaces.
 pub fn socket(family: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.

@@ -259,19 +259,21 @@ pub(super) fn page_to_steer(device: u32) -> Result<Page, Error> {
 }
 
 fn saved(device: u32) -> Result<Saved, Error> {
-    for (path, _) in ATTACH.left() {
-        let saved = ATTACH.read::<Saved>(&path)?;
-        if let Some(saved) = saved.filter(|saved| saved.device == device) {
-            return Ok(saved);
-        }
-    }
-    let error = Error::new("no state file of quell attach in /run/quell is about it");
-    Err(error
-        .remedy("quell attach leaves one in the file system and network namespace where it runs"))
+    ATTACH
+        .find(|saved: &Saved| saved.device == device)?
+        .ok_or_else(|| {
+            let error = Error::new("no state file of quell attach in /run/quell is about it");
+            let remedy =
+                "quell attach leaves one in the file system and network namespace where it runs";
+            error.remedy(remedy)
+        })
 }
 
 /// The state files of this network namespace.
-pub fn left() -> Vec<PathBuf> {
-    let files = ATTACH.left().into_iter();
-    files.map(|(path, _)| path).collect()
+///
+/// # Errors
+/// If others can write to their folder.
+pub fn left() -> Result<Vec<PathBuf>, Error> {
+    let files = ATTACH.left()?.into_iter();
+    Ok(files.map(|(path, _)| path).collect())
 }

@@ -6,7 +6,7 @@ use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
 use super::super::host;
-use super::super::state::Command;
+use super::super::state::{Command, State};
 use super::super::steer::change::{Changer, Found, REPLACE, Request, change, made};
 use super::super::steer::clsact::Hook;
 use super::super::steer::place;
@@ -18,6 +18,7 @@ use super::plan::{Plan, is_ours};
 pub const ATTACH: Command = Command {
     name: "attach",
     look: "tc qdisc show",
+    service: None,
 };
 
 /// What a state file says.
@@ -67,6 +68,12 @@ impl Row {
             kind: found.kind.clone(),
             options: found.options.clone(),
         }
+    }
+}
+
+impl State for Saved {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
     }
 }
 

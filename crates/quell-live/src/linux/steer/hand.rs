@@ -74,7 +74,7 @@ impl Hand {
             // Before anything is changed: what others change from then on is heard of.
             notices: Notices::of_queues(changer.port())?,
             changer,
-            watchdog: Watchdog::restoring(file.path())?,
+            watchdog: Watchdog::restoring(&file.path())?,
             posts: Vec::new(),
             file,
             dropping,

@@ -237,12 +237,16 @@ pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
             tell(line);
         }
     };
-    let done = saved::STEER.restore(devices, saved::undo);
+    let undo = |file: &state::StateFile, _: &str| saved::undo(file).map(state::Restored::Undone);
+    let done = saved::STEER.restore(devices, undo);
     state::report(saved::STEER, devices, done, "queues restored", &say)
 }
 
 /// The state files of this network namespace.
-pub fn left() -> Vec<PathBuf> {
-    let files = saved::STEER.left().into_iter();
-    files.map(|(path, _)| path).collect()
+///
+/// # Errors
+/// If others can write to their folder.
+pub fn left() -> Result<Vec<PathBuf>, Error> {
+    let files = saved::STEER.left()?.into_iter();
+    Ok(files.map(|(path, _)| path).collect())
 }

@@ -3,7 +3,7 @@
 use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
-use super::super::state::{Command, StateFile};
+use super::super::state::{Command, State, StateFile};
 use super::super::watch::dump::Dump;
 use super::super::watch::message::Key;
 use super::change::{self, Changer, Found};
@@ -16,6 +16,7 @@ use crate::linux::host;
 pub const STEER: Command = Command {
     name: "steer",
     look: "tc qdisc show",
+    service: None,
 };
 
 /// What a state file says.
@@ -39,6 +40,12 @@ struct Row {
     kind: String,
     /// Its options, as the kernel has them.
     options: Vec<u8>,
+}
+
+impl State for Saved {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 impl Saved {
