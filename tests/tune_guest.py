@@ -15,13 +15,14 @@ from quell._core import InputError
 from quell.tune import install, search, space, targets
 from quell.tune.aims import Aims
 from quell.tune.line import at_home
+from quell.tune.programs import Command
 
 LINE = at_home("50mbit/10mbit", "30ms", "docsis", None, Aims(), None, 1)
 RUN = Path("/run/quell")
 
 
-def lines(kind: str) -> list[str]:
-    return targets.tc_lines("wan", LINE, *search.shapes(space.default(kind), LINE))
+def commands(kind: str) -> list[Command]:
+    return targets.tc_commands("wan", LINE, *search.shapes(space.default(kind), LINE))
 
 
 def sh(command: str) -> str:
@@ -42,7 +43,7 @@ def refused(what: str, dev: str = "wan", *, replace: bool = False) -> None:
     """Expect one line and nothing changed."""
     before = seen()
     try:
-        install.apply(dev, lines("cake"), replace=replace)
+        install.apply(dev, commands("cake"), replace=replace)
     except InputError as error:
         text = str(error)
         assert what in text, text
@@ -57,12 +58,12 @@ def there_and_back(*kinds: str, replace: bool = False) -> None:
     before = seen()
     for kind in kinds:
         install.check("wan", replace=replace)
-        install.apply("wan", lines(kind), replace=replace)
+        install.apply("wan", commands(kind), replace=replace)
         now = seen()
         assert sh("tc qdisc show dev wan; tc qdisc show dev ifb4wan").count(f"qdisc {kind} ") == 2, now
         assert "Redirect to device ifb4wan" in now
         try:
-            install.apply("wan", lines("cake"), replace=True)
+            install.apply("wan", commands("cake"), replace=True)
         except InputError as error:
             assert "first `quell tune --undo wan`" in str(error)
         else:
@@ -103,7 +104,7 @@ def main() -> None:
     # What was pasted before, with an ifb of its own name and one of another.
     for inner in ("ifb4wan", "ifb9"):
         sh(f"ip link add {inner} type ifb; ip link set {inner} up; tc qdisc add dev wan handle ffff: ingress; "
-           f"{targets.redirect('wan', inner)}; tc qdisc add dev {inner} root cake bandwidth 30mbit")  # fmt: skip
+           f"{targets.redirect('wan', inner).text}; tc qdisc add dev {inner} root cake bandwidth 30mbit")  # fmt: skip
         refused("somebody made (")
         there_and_back("cake", "fq_codel", replace=True)
         sh(f"tc qdisc del dev wan ingress; ip link del {inner}")
@@ -116,7 +117,12 @@ def main() -> None:
        "tc filter add dev wan parent ffff: protocol ip u32 match ip dport 22 0xffff flowid 1:1 "
        "action mirred egress redirect dev other")  # fmt: skip
     refused("filters on what arrives", replace=True)
-    sh("tc qdisc del dev wan ingress")
+    sh("tc qdisc del dev wan ingress; tc qdisc add dev wan handle ffff: ingress; "
+       f"{targets.redirect('wan', 'other').text.replace('protocol all', 'protocol ip')}")  # fmt: skip
+    refused("filters on what arrives", replace=True)
+    sh("tc qdisc del dev wan ingress; tc qdisc add dev wan clsact")
+    refused("wan has clsact", replace=True)
+    sh("tc qdisc del dev wan clsact")
     # A size table of tc is not in what the kernel says.
     sh("tc qdisc add dev wan root handle 1: stab overhead 18 mpu 64 linklayer ethernet htb default 1")
     refused("put back", replace=True)
@@ -139,7 +145,7 @@ def main() -> None:
     killed()
     print("killed: ok", flush=True)
 
-    install.apply("wan", lines("cake"), replace=False)
+    install.apply("wan", commands("cake"), replace=False)
     sh("tc qdisc replace dev wan root sfq")
     try:
         install.undo("wan", replace=False)
@@ -151,7 +157,7 @@ def main() -> None:
     assert "sfq" not in seen()
     print("changed meanwhile: ok", flush=True)
 
-    install.apply("wan", lines("fq_codel"), replace=False)
+    install.apply("wan", commands("fq_codel"), replace=False)
     sh("ip link del wan")
     assert "not the interface any more" in install.undo("wan", replace=False)
     assert not Path("/sys/class/net/ifb4wan").exists()
@@ -163,7 +169,7 @@ def full() -> None:
     before = seen()
     attempts: list[Callable[[], None]] = [
         lambda: install.check("wan", replace=False),
-        lambda: install.apply("wan", lines("cake"), replace=False),
+        lambda: install.apply("wan", commands("cake"), replace=False),
     ]
     RUN.mkdir(exist_ok=True)
     sh(f"mount -t tmpfs -o size=4k none {RUN}")
@@ -261,10 +267,10 @@ def killed() -> None:
 def die_at(verb: str, step: int, by: signal.Signals = signal.SIGKILL, times: int = 1) -> None:
     """Apply or undo, and get a signal before a command for the real interface, and before those that follow."""
     if verb == "undo":
-        install.apply("wan", lines("cake"), replace=True)
-    left, real = step, install.shell
+        install.apply("wan", commands("cake"), replace=True)
+    left, real = step, install.run
 
-    def shell(*commands: str, before: tuple[str, ...] = ()) -> None:
+    def run(*commands: Command, before: tuple[str, ...] = ()) -> None:
         nonlocal left
         for command in commands:
             # Rehearsals have a network of their own.
@@ -275,9 +281,9 @@ def die_at(verb: str, step: int, by: signal.Signals = signal.SIGKILL, times: int
                     time.sleep(9)
             real(command, before=before)
 
-    install.shell = shell
+    install.run = run
     if verb == "apply":
-        install.apply("wan", lines("cake"), replace=True)
+        install.apply("wan", commands("cake"), replace=True)
     else:
         install.undo("wan", replace=False)
     os._exit(0)

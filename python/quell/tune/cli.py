@@ -284,7 +284,7 @@ def tune(
         if result.interrupted or not result.whole:
             err.print(f"quell: interrupted: nothing was installed on {apply}")
         else:
-            install.apply(apply, result.lines, replace=replace)
+            install.apply(apply, targets.tc_commands(apply, on, *result.ways), replace=replace)
             err.print(f"installed on {apply}; `quell tune --undo {apply}` puts back what was there", soft_wrap=True)
     return 0 if result.whole and not result.interrupted else _INTERRUPTED
 

@@ -7,14 +7,12 @@ network namespace first, where a refusal of the kernel changes nothing.
 
 from __future__ import annotations
 
-import fcntl
+import dataclasses
 import json
 import os
-import re
 import shutil
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,72 +24,90 @@ from quell._core import InputError
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
 from quell.tune.netlink import Node
+from quell.tune.programs import Command
+from quell.tune.programs import run as run  # a test ends the process at a command
 from quell.tune.spaces import Away
-from quell.tune.spaces import shell as shell  # a test ends the process at a command
 
 _FOLDER = Path("/run/quell")
 _COOKIE = 71
 """SO_NETNS_COOKIE: the namespace that names of interfaces belong to."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Side:
     """An interface before the change."""
 
-    dev: str
     index: int
     """Its number; 0: it was not there."""
     tree: list[Node] = field(default_factory=list)
-    ingress: str = ""
-    """Where everything that arrives was redirected to; empty: nowhere."""
-    had_ingress: bool = False
+    redirect: int = 0
+    """The number of the interface to which everything that arrives was redirected; 0: none."""
 
     @classmethod
     def of(cls, dev: str) -> Side:
         """Read it. Raises InputError for what could not be put back."""
         if not _there(dev):
-            return cls(dev, 0)
-        index = socket.if_nametoindex(dev)
+            return cls(0)
+        index, tree = socket.if_nametoindex(dev), netlink.tree(dev)
         if netlink.has_filters(dev):
             raise InputError(f"{dev} has queues with filters, which could not be put back; remove them: "
                              f"tc qdisc del dev {dev} root")  # fmt: skip
-        side = cls(dev, index, netlink.tree(dev), had_ingress=netlink.has_ingress(dev))
-        if side.had_ingress:
-            side.ingress = _redirected(dev)
-        return side
+        if any(node.kind == "clsact" for node in tree):
+            raise InputError(f"{dev} has clsact, which lines of tc do not replace; remove it: "
+                             f"tc qdisc del dev {dev} clsact")  # fmt: skip
+        try:
+            return cls(index, tree, netlink.redirected(dev))
+        except ValueError:
+            raise InputError(f"{dev} has filters on what arrives, which could not be put back; remove them: "
+                             f"tc qdisc del dev {dev} ingress") from None  # fmt: skip
 
     @property
     def somebodys(self) -> str:
         """Name what somebody else made; empty if nothing."""
-        return next((node.name for node in self.tree), "ingress" if self.had_ingress else "")
+        return self.tree[0].name if self.tree else ""
 
-    def put_back(self) -> None:
-        """Make it as it was."""
-        shell(f"tc qdisc del dev {self.dev} root 2>/dev/null", f"tc qdisc del dev {self.dev} ingress 2>/dev/null")
-        netlink.put_back(self.dev, self.tree)
-        if self.had_ingress:
-            shell(f"tc qdisc add dev {self.dev} handle ffff: ingress")
-        if self.ingress:
-            shell(targets.redirect(self.dev, self.ingress))
+    def put_back(self, dev: str) -> None:
+        """Make the interface of this name as it was."""
+        run(*(Command.of("tc qdisc del dev {dev} {place}", dev=dev, place=place, may_fail=True)
+              for place in ("root", "ingress")))  # fmt: skip
+        netlink.put_back(dev, self.tree)
+        # Nothing can be redirected to an interface that is gone.
+        if to := _name(self.redirect):
+            run(targets.redirect(dev, to))
 
     @classmethod
-    def read(cls, plain: dict[str, Any]) -> Side:
-        """Read what the state file says."""
-        return cls(**{**plain, "tree": [Node(**node) for node in plain["tree"]]})
+    def read(cls, plain: Any) -> Side:
+        """Read what a state file says. Raises ValueError for what quell does not write."""
+        found = netlink.fields(plain, "index", "tree", "redirect")
+        if not isinstance(found["tree"], list):
+            raise ValueError("tree")
+        numbers = [netlink.number(found[key]) for key in ("index", "redirect")]
+        return cls(numbers[0], [Node.read(node) for node in found["tree"]], numbers[1])
 
 
-def _redirected(dev: str) -> str:
-    """Return the interface to which all that arrives is redirected; empty without filters. Raises InputError."""
-    done = subprocess.run(["tc", "filter", "show", "dev", dev, "ingress"], capture_output=True, text=True)
-    if not done.stdout.strip():
-        return ""
-    kinds = re.findall(r"^\s+action order \d+: (\w+) \(.* (Redirect) to device (\S+)\)", done.stdout, re.MULTILINE)
-    matches = re.findall(r"match (\S+)/(\S+) at", done.stdout)
-    plain = all(mask == "00000000" for _, mask in matches) and ("matchall" in done.stdout or len(matches) == 1)
-    if len(kinds) != 1 or kinds[0][0] != "mirred" or not plain or done.stdout.count("action order") != 1:
-        raise InputError(f"{dev} has filters on what arrives, which could not be put back; remove them: "
-                         f"tc qdisc del dev {dev} ingress")  # fmt: skip
-    return str(kinds[0][2])
+@dataclass(frozen=True)
+class State:
+    """What a state file says: typed values, no name of an interface or a program."""
+
+    own: Side
+    inner: Side
+    """The ifb's."""
+    made: list[Any] = field(default_factory=list)
+    """The queues that were installed, to be compared; empty while they are not all there."""
+
+    @classmethod
+    def read(cls, text: str) -> State:
+        """Raise ValueError for what quell does not write."""
+        try:
+            found = netlink.fields(json.loads(text), "own", "inner", "made")
+            return cls(Side.read(found["own"]), Side.read(found["inner"]), found["made"])
+        except (RecursionError, struct.error) as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def text(self) -> str:
+        """Write it."""
+        return json.dumps(asdict(self))
 
 
 def check(dev: str, *, replace: bool) -> None:
@@ -101,9 +117,9 @@ def check(dev: str, *, replace: bool) -> None:
     if not _there(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
     with _state(dev) as file:
-        sides = _before(dev, file, replace=replace)
+        state = _before(dev, file, replace=replace)
         # A file system that is full shows it only now.
-        with _part(file, sides, []):
+        with _part(file, state):
             pass
 
 
@@ -124,26 +140,26 @@ def refused(dev: str, kinds: Sequence[str], line: Line) -> dict[str, str]:
     for kind in kinds:
         try:
             with Away() as space_:
-                space_.run(f"ip link add {dev} type veth peer name quell-other")
+                space_.run(_pair(dev))
                 for setting in (space.default(kind), space.moved(kind)):
-                    space_.run(*targets.tc_lines(dev, line, *search.shapes(setting, line)))
+                    space_.run(*targets.tc_commands(dev, line, *search.shapes(setting, line)))
         except InputError as error:
             found[kind] = str(error)
     return found
 
 
-def apply(dev: str, lines: Sequence[str], *, replace: bool) -> None:
-    """Install lines of tc on an interface. Raises InputError with nothing changed."""
+def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
+    """Run commands of tc for an interface. Raises InputError with nothing changed."""
     with _state(dev) as file:
-        sides = _before(dev, file, replace=replace)
-        _rehearse(dev, lines, sides)
+        state = _before(dev, file, replace=replace)
+        _rehearse(dev, commands, state)
         try:
-            _write(file, sides, [])
-            shell(*lines)
-            _write(file, sides, _kinds(sides))
+            _write(file, state)
+            run(*commands)
+            _write(file, dataclasses.replace(state, made=_kinds(dev)))
         except BaseException:
             if file.exists():
-                _back(sides)
+                _back(dev, state)
                 file.unlink()
             raise
 
@@ -152,27 +168,28 @@ def undo(dev: str, *, replace: bool) -> str:
     """Put back what was there before `apply`; return what was done. Raises InputError."""
     _system("--undo")
     targets.interface(dev, "--undo")
+    inner = targets.ifb(dev)
     with _state(dev) as file:
         if not file.exists():
             raise InputError(f"--undo {dev}: quell tune has installed nothing there")
         try:
-            plain = json.loads(file.read_text())
-            sides, made = [Side.read(side) for side in plain["sides"]], plain["made"]
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"--undo {dev}: {file} is no state of quell tune; look at `tc qdisc show`, and remove "
-                             "the file") from None  # fmt: skip
-        own, inner = sides
-        if not _there(dev) or socket.if_nametoindex(dev) != own.index:
-            if _there(inner.dev) and not inner.index:
-                shell(f"ip link del dev {inner.dev}")
+            state = State.read(file.read_text())
+        except ValueError:
+            raise InputError(
+                f"--undo {dev}: {file} is no state file of this version (quell 0.2 wrote others); remove the queues by "
+                f"hand: tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del {inner}; then the file"
+            ) from None
+        if not _there(dev) or socket.if_nametoindex(dev) != state.own.index:
+            if _there(inner) and not state.inner.index:
+                run(Command.of("ip link del dev {inner}", inner=inner))
             file.unlink()
             return f"{dev} is not the interface any more that was changed; there is nothing to put back on it"
-        if made and made != _kinds(sides) and not replace:
+        if state.made and state.made != _kinds(dev) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
                              "before anyway, add --replace")  # fmt: skip
         # An undo that is interrupted leaves what is neither: the next one does not compare.
-        _write(file, sides, [])
-        _back(sides)
+        _write(file, dataclasses.replace(state, made=[]))
+        _back(dev, state)
         file.unlink()
     return f"{dev} has again what it had before"
 
@@ -186,60 +203,82 @@ def _system(option: str) -> None:
         raise InputError(f"{option}: {absent[0]} is missing; install iproute2 and util-linux")
 
 
-def _before(dev: str, file: Path, *, replace: bool) -> list[Side]:
+def _before(dev: str, file: Path, *, replace: bool) -> State:
     """Read what is there now. Raises InputError where it is not to be changed."""
     if file.exists():
         raise InputError(f"--apply {dev}: quell tune has changed it before; first `quell tune --undo {dev}`")
     if not _there(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
     try:
-        sides = [Side.of(dev), Side.of(targets.ifb(dev))]
+        state = State(Side.of(dev), Side.of(targets.ifb(dev)))
     except InputError as error:
         raise InputError(f"--apply: {error}") from None
-    for side in sides:
+    for name, side in _named(dev, state):
         if side.somebodys and not replace:
-            raise InputError(f"--apply {dev}: {side.dev} has a queue that somebody made ({side.somebodys}); to have it "
+            raise InputError(f"--apply {dev}: {name} has a queue that somebody made ({side.somebodys}); to have it "
                              "replaced, and kept for --undo, add --replace")  # fmt: skip
-    return sides
+    return state
 
 
-def _rehearse(dev: str, lines: Sequence[str], sides: Sequence[Side]) -> None:
-    """Try in a namespace whether the kernel takes the lines, and would take back what they replace."""
+def _named(dev: str, state: State) -> list[tuple[str, Side]]:
+    """Give both interfaces' names and states."""
+    return [(dev, state.own), (targets.ifb(dev), state.inner)]
+
+
+def _name(index: int) -> str:
+    """Ask the kernel for an interface's name; empty if there is none with this number."""
+    try:
+        return socket.if_indextoname(index)
+    except OSError:
+        return ""
+
+
+def _pair(dev: str) -> Command:
+    return Command.of("ip link add {dev} type veth peer name quell-other", dev=dev)
+
+
+def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
+    """Try in a namespace whether the kernel takes the commands, and would take back what they replace."""
+    sides = _named(dev, state)
+    # State names interfaces by their numbers.
+    others = {index: _name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}
     with Away() as space:
-        space.run(f"ip link add {dev} type veth peer name quell-other")
-        for name in (*(side.dev for side in sides if side.index), *(side.ingress for side in sides if side.ingress)):
-            if not _there(name):
-                space.run(f"ip link add {name} type ifb")
-        for side in sides:
-            if side.index and not _returns(side):
-                raise InputError(f"--apply {dev}: {side.dev}'s {side.somebodys} could not be put back as it is; remove "
-                                 f"it first: tc qdisc del dev {side.dev} root")  # fmt: skip
-        space.run(*lines)
+        for index, name in others.items():
+            if name and not _there(name):
+                space.run(Command.of("ip link add name {name} index {index} type ifb", name=name, index=index))
+        if not _there(dev):
+            space.run(_pair(dev))
+        for name, side in sides:
+            if side.index and not _returns(name, side):
+                raise InputError(f"--apply {dev}: {name}'s {side.somebodys} could not be put back as it is; remove "
+                                 f"it first: tc qdisc del dev {name} root")  # fmt: skip
+        space.run(*commands)
 
 
-def _returns(side: Side) -> bool:
+def _returns(dev: str, side: Side) -> bool:
     """Say whether the kernel makes the same of what it said, on the interface of this name here."""
     try:
-        side.put_back()
+        side.put_back(dev)
     except InputError:
         return False
-    return [node.known for node in netlink.tree(side.dev)] == [node.known for node in side.tree]
+    return [node.known for node in netlink.tree(dev)] == [node.known for node in side.tree]
 
 
-def _back(sides: Sequence[Side]) -> None:
+def _back(dev: str, state: State) -> None:
     """Make both interfaces as they were; once more does no harm."""
-    own, inner = sides
-    if _there(own.dev):
-        own.put_back()
+    (_, own), (name, inner) = _named(dev, state)
+    if _there(dev):
+        own.put_back(dev)
     if not inner.index:
-        shell(f"ip link del dev {inner.dev} 2>/dev/null")
-    elif _there(inner.dev):
-        inner.put_back()
+        run(Command.of("ip link del dev {name}", name=name, may_fail=True))
+    elif _there(name):
+        inner.put_back(name)
 
 
-def _kinds(sides: Sequence[Side]) -> list[list[Any]]:
+def _kinds(dev: str) -> list[list[Any]]:
     """List the queues that there are now, to see later whether somebody changed them."""
-    return [[side.dev, node.kind, node.handle] for side in sides if _there(side.dev) for node in netlink.tree(side.dev)]
+    return [[number, node.kind, node.handle] for number, name in enumerate((dev, targets.ifb(dev))) if _there(name)
+            for node in netlink.tree(name)]  # fmt: skip
 
 
 def _there(dev: str) -> bool:
@@ -264,6 +303,8 @@ def _namespace() -> str:
 @contextmanager
 def _state(dev: str) -> Iterator[Path]:
     """Give the state file of an interface, which no other process has meanwhile. Raises InputError."""
+    import fcntl
+
     file = _FOLDER / f"tune-{_namespace()}-{dev}.json"
     try:
         _FOLDER.mkdir(parents=True, exist_ok=True)
@@ -281,19 +322,19 @@ def _state(dev: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def _write(file: Path, sides: Sequence[Side], made: Sequence[Any]) -> None:
+def _write(file: Path, state: State) -> None:
     """Write the state as a whole, or not at all. Raises InputError."""
-    with _part(file, sides, made) as part:
+    with _part(file, state) as part:
         part.rename(file)
 
 
 @contextmanager
-def _part(file: Path, sides: Sequence[Side], made: Sequence[Any]) -> Iterator[Path]:
+def _part(file: Path, state: State) -> Iterator[Path]:
     """Give a file beside the state file that has the state; it goes unless it is renamed. Raises InputError."""
     part = file.with_suffix(".part")
     try:
         with part.open("w") as opened:
-            json.dump({"sides": [asdict(side) for side in sides], "made": made}, opened)
+            opened.write(state.text)
             opened.flush()
             os.fsync(opened.fileno())
         yield part

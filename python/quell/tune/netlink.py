@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from quell._core import InputError
 
@@ -22,6 +24,16 @@ _WITH_CLASSES = ("htb", "hfsc", "drr", "qfq")
 """Whose classes somebody made; other disciplines make theirs themselves."""
 
 _HTB_INIT = 2
+_ARRIVALS = 0xFFFF0000
+"""The handle of ingress and clsact, ffff:."""
+_EVERYTHING = socket.htons(3)
+"""ETH_P_ALL."""
+_ACT, _SELECTOR = {"u32": 7, "matchall": 2}, 5
+"""TCA_U32_ACT, TCA_MATCHALL_ACT; TCA_U32_SEL (linux/pkt_cls.h)."""
+_MIRRED, _REDIRECT = struct.Struct("20xiI"), 1
+"""The end of tc_mirred: what is done, and with which interface; TCA_EGRESS_REDIR (linux/tc_act/tc_mirred.h)."""
+_MAX_OPTIONS = 1 << 16
+"""Bytes: no attribute is longer."""
 _CODEL_TIMES = {"codel": (1, 3, 5), "fq_codel": (1, 3, 7)}
 """TARGET, INTERVAL and CE_THRESHOLD."""
 
@@ -36,6 +48,20 @@ class Node:
     parent: int
     options: str
     """Its attributes for the kernel, in hexadecimal digits."""
+
+    @classmethod
+    def read(cls, plain: Any) -> Node:
+        """Read what a state file says. Raises ValueError for what is none of the kernel's."""
+        node = cls(**fields(plain, "of", "kind", "handle", "parent", "options"))
+        number(node.handle), number(node.parent)
+        if node.of not in (_QDISC, _CLASS) or not isinstance(node.kind, str) or not isinstance(node.options, str):
+            raise ValueError("of")
+        if not re.fullmatch(r"[a-z0-9_]{1,15}", node.kind) or len(node.options) > 2 * _MAX_OPTIONS:
+            raise ValueError("kind")
+        if not {key for key, _ in _attributes(bytes.fromhex(node.options))} <= {_OPTIONS, _STAB}:
+            raise ValueError("options")
+        _said_again(node)
+        return node
 
     @property
     def known(self) -> tuple[int, str, int, int, str]:
@@ -53,9 +79,10 @@ class Node:
 
 
 def tree(dev: str) -> list[Node]:
-    """List the queues and classes that somebody made on an interface, each behind its parent."""
+    """List the queues and classes that somebody made on an interface, each behind its parent; ingress is the last."""
     index = _index(dev)
-    qdiscs = [node for node in _dump(index, _QDISC) if node.handle and node.parent != _INGRESS]
+    qdiscs = [node for node in _dump(index, _QDISC) if node.handle]
+    arrivals = [node for node in qdiscs if node.parent == _INGRESS]
     kinds = {node.handle >> 16: node.kind for node in qdiscs}
     wanted = [node for node in _dump(index, _CLASS) if kinds.get(node.handle >> 16) in _WITH_CLASSES]
     rest, placed = [*qdiscs, *wanted], []
@@ -67,19 +94,56 @@ def tree(dev: str) -> list[Node]:
         placed += ready
         there |= {node.handle for node in ready}
         rest = [node for node in rest if node not in ready]
-    return placed
-
-
-def has_ingress(dev: str) -> bool:
-    """Say whether there is an ingress or clsact qdisc."""
-    return any(node.parent == _INGRESS for node in _dump(_index(dev), _QDISC))
+    return [*placed, *arrivals]
 
 
 def has_filters(dev: str) -> bool:
-    """Say whether a queue of the tree has filters."""
+    """Say whether a queue of the tree for what leaves has filters."""
     index = _index(dev)
-    parents = [0, *(node.handle for node in tree(dev) if node.of == _QDISC)]
+    parents = [0, *(node.handle for node in tree(dev) if node.of == _QDISC and node.parent != _INGRESS)]
     return any(True for parent in parents for _ in _dump(index, _FILTER, parent))
+
+
+def redirected(dev: str) -> int:
+    """Return the interface to which all that arrives is redirected; 0 without filters.
+
+    Raises ValueError for other filters.
+    """
+    index, found = _index(dev), set()
+    if not any(node.parent == _INGRESS for node in _dump(index, _QDISC)):
+        return 0
+    for node, info in _rows(index, _FILTER, _ARRIVALS):
+        # A filter comes with its hash tables, which have no selector.
+        options = dict(_attributes(dict(_attributes(bytes.fromhex(node.options))).get(_OPTIONS, b"")))
+        if node.kind == "u32" and _SELECTOR not in options and _ACT["u32"] not in options:
+            continue
+        if node.kind == "matchall" and not options:
+            continue
+        if info & 0xFFFF != _EVERYTHING:
+            raise ValueError("a filter for one protocol")
+        found.add(_redirect(node, options))
+    if len(found) > 1:
+        raise ValueError("several filters")
+    return found.pop() if found else 0
+
+
+def _redirect(node: Node, options: dict[int, bytes]) -> int:
+    """Return the interface to which a filter redirects every packet. Raises ValueError if it does anything else."""
+    selector = options.get(_SELECTOR, b"")
+    # tc_u32_sel: two bytes, how many keys, 13 bytes, and of each key first the mask.
+    keys = [selector[at : at + 4] for at in range(16, len(selector), 16)]
+    if node.kind not in _ACT or any(map(any, keys)):
+        raise ValueError("a filter that chooses")
+    actions = list(_attributes(options.get(_ACT[node.kind], b"")))
+    if len(actions) != 1:
+        raise ValueError("not one action")
+    action = dict(_attributes(actions[0][1]))
+    if action.get(_KIND) != b"mirred\0":
+        raise ValueError("another action")
+    what, to = _MIRRED.unpack_from(dict(_attributes(action[_OPTIONS]))[2])
+    if what != _REDIRECT:
+        raise ValueError("no redirection")
+    return int(to)
 
 
 def put_back(dev: str, nodes: list[Node]) -> None:
@@ -119,6 +183,20 @@ def _said_again(node: Node) -> bytes:
     return b"".join(parts)
 
 
+def fields(plain: Any, *names: str) -> dict[str, Any]:
+    """Return an object of a state file, which has these fields and no others. Raises ValueError."""
+    if not isinstance(plain, dict) or plain.keys() != set(names):
+        raise ValueError(f"not an object of {', '.join(names)}")
+    return plain
+
+
+def number(plain: Any) -> int:
+    """Return a number of a state file. Raises ValueError if it is none of 32 bits."""
+    if type(plain) is not int or not 0 <= plain <= 0xFFFFFFFF:
+        raise ValueError("not a number of 32 bits")
+    return plain
+
+
 def _index(dev: str) -> int:
     try:
         return socket.if_nametoindex(dev)
@@ -127,6 +205,11 @@ def _index(dev: str) -> int:
 
 
 def _dump(index: int, what: int, parent: int = 0) -> Iterator[Node]:
+    return (node for node, _ in _rows(index, what, parent))
+
+
+def _rows(index: int, what: int, parent: int = 0) -> Iterator[tuple[Node, int]]:
+    """Yield what there is of a kind, each with tcm_info: of a filter, its priority and its protocol."""
     body = _TCM.pack(0, index, 0, parent, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as at:
         at.send(_HEADER.pack(_HEADER.size + len(body), what + 2, _DUMP, 1, 0) + body)
@@ -136,18 +219,20 @@ def _dump(index: int, what: int, parent: int = 0) -> Iterator[Node]:
                 length, kind, _, _, _ = _HEADER.unpack_from(data)
                 if kind in (_DONE, _ERROR):
                     return
-                _, dev, handle, above, _ = _TCM.unpack_from(data, _HEADER.size)
+                _, dev, handle, above, info = _TCM.unpack_from(data, _HEADER.size)
                 if kind == what and dev == index:
                     found = dict(_attributes(data[_HEADER.size + _TCM.size : length]))
                     name = found.get(_KIND, b"").rstrip(b"\0").decode()
                     kept = b"".join(_attribute(key, found[key]) for key in (_OPTIONS, _STAB) if key in found)
-                    yield Node(what, name, handle, above, kept.hex())
+                    yield Node(what, name, handle, above, kept.hex()), info
                 data = data[length + 3 & ~3 :]
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     while len(data) >= 4:
         length, kind = struct.unpack_from("HH", data)
+        if not 4 <= length <= len(data):
+            raise ValueError("no attributes")
         yield kind & 0x3FFF, data[4:length]
         data = data[length + 3 & ~3 :]
 

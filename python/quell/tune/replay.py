@@ -28,6 +28,7 @@ from typing import Any
 
 from quell import _core, stats
 from quell._core import InputError
+from quell.tune.programs import Command
 from quell.tune.spaces import Space
 
 _OFFLOADS = (0x1F, 0x24, 0x2C)
@@ -55,9 +56,12 @@ def main() -> None:
 
 def _join(a: Space, dev_a: str, b: Space, dev_b: str, net: str) -> None:
     """Connect two namespaces; the first has address 1 of the network, the second 2."""
-    a.run(f"ip link add {dev_a} type veth peer name {dev_b} netns {b.pid}")
+    a.run(Command.of("ip link add {a} type veth peer name {b} netns {pid}", a=dev_a, b=dev_b, pid=b.pid))
     for space, dev, host in ((a, dev_a, 1), (b, dev_b, 2)):
-        space.run(f"ip addr add {net}.{host}/24 dev {dev}", f"ip link set {dev} up")
+        space.run(
+            Command.of("ip addr add {net}.{host}/24 dev {dev}", net=net, host=host, dev=dev),
+            Command.of("ip link set {dev} up", dev=dev),
+        )
         space.enter()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as at:
             for command in _OFFLOADS:
@@ -72,45 +76,54 @@ def _build(spec: dict[str, Any]) -> tuple[Space, Space]:
     _join(router, spec["dev"], provider, "modem", "10.97.1")
     _join(provider, "net", servers, "net", "10.97.2")
     for space in spaces:
-        space.run("ip link set lo up")
+        space.run(Command.of("ip link set lo up"))
         space.enter()
         for name, value in spec["sysctl"].items():
             Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
     for space in (router, provider):
         space.enter()
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    home.run("ip route add default via 10.97.0.2")
-    router.run("ip route add 10.98.0.0/16 via 10.97.0.1", "ip route add default via 10.97.1.2")
-    provider.run("ip route add 10.98.0.0/16 via 10.97.1.1", "ip route add 10.99.0.0/16 via 10.97.2.2")
-    servers.run("ip route add default via 10.97.2.1")
+    for space, to, via in (
+        (home, "default", "10.97.0.2"), (router, "10.98.0.0/16", "10.97.0.1"), (router, "default", "10.97.1.2"),
+        (provider, "10.98.0.0/16", "10.97.1.1"), (provider, "10.99.0.0/16", "10.97.2.2"),
+        (servers, "default", "10.97.2.1"),
+    ):  # fmt: skip
+        space.run(Command.of("ip route add {to} via {via}", to=to, via=via))
     for flow in spec["flows"]:
-        home.run(f"ip addr add {flow['client']}/32 dev lo 2>/dev/null")
-        servers.run(f"ip addr add {flow['server']}/32 dev lo 2>/dev/null")
+        # Flows share addresses.
+        for space, address in ((home, flow["client"]), (servers, flow["server"])):
+            space.run(Command.of("ip addr add {address}/32 dev lo", address=address, may_fail=True))
     # Servers of one distance are a network: 10.99.N.0/24.
     for space, dev, end in ((home, "lan", "dst"), (servers, "net", "src")):
-        bands = len(spec["rtts_ms"])
-        space.run(f"tc qdisc add dev {dev} root handle 1: prio bands {max(3, bands)}")
+        bands = max(3, len(spec["rtts_ms"]))
+        space.run(Command.of("tc qdisc add dev {dev} root handle 1: prio bands {bands}", dev=dev, bands=bands))
         for number, ms in enumerate(spec["rtts_ms"]):
+            values = {"dev": dev, "end": end, "ms": ms / 2, "number": number, "band": number + 1}
             space.run(
-                f"tc qdisc add dev {dev} parent 1:{number + 1} netem delay {ms / 2:.6f}ms limit 100000",
-                f"tc filter add dev {dev} parent 1: protocol ip u32 match ip {end} 10.99.{number}.0/24 "
-                f"flowid 1:{number + 1}",
-            )
+                Command.of("tc qdisc add dev {dev} parent 1:{band} netem delay {ms:.6f}ms limit 100000", **values),
+                Command.of(
+                    "tc filter add dev {dev} parent 1: protocol ip u32 match ip {end} 10.99.{number}.0/24 "
+                    "flowid 1:{band}", **values,
+                ),
+            )  # fmt: skip
     for dev, way in (("modem", spec["down"]), ("net", spec["up"])):
+        values = {"dev": dev, **way}
         provider.run(
-            f"tc qdisc add dev {dev} root handle 1: {spec['stab']}htb default 1",
-            f"tc class add dev {dev} parent 1: classid 1:1 htb rate {way['rate']}bit burst 1600 cburst 1600 "
-            "quantum 1514",
-            f"tc qdisc add dev {dev} parent 1:1 bfifo limit {way['fifo']}",
+            Command.of(f"tc qdisc add dev {{dev}} root handle 1: {spec['stab']}htb default 1", **values),
+            Command.of(
+                "tc class add dev {dev} parent 1: classid 1:1 htb rate {rate}bit burst 1600 cburst 1600 quantum 1514",
+                **values,
+            ),
+            Command.of("tc qdisc add dev {dev} parent 1:1 bfifo limit {fifo}", **values),
         )
-    router.run(*spec["lines"])
+    router.run(*map(Command.read, spec["commands"]))
     return home, servers
 
 
 def _probe() -> dict[str, Any]:
     """Look whether this kernel has what a line is made of."""
     space = Space()
-    space.run(
+    for text in (
         "ip link add lan type veth peer name other",
         "ip link add ifb4lan type ifb",
         "tc qdisc add dev lan root handle 1: prio",
@@ -118,7 +131,8 @@ def _probe() -> dict[str, Any]:
         "tc qdisc add dev other root handle 1: htb default 1",
         "tc qdisc replace dev ifb4lan root cake bandwidth 1mbit",
         "tc qdisc add dev lan handle ffff: ingress",
-    )
+    ):
+        space.run(Command.of(text))
     return {}
 
 

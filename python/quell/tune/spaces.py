@@ -5,35 +5,35 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from quell._core import InputError
+from quell.tune import programs
+from quell.tune.programs import Command
 
 _NEW_NET = 0x40000000
 _DEATH_SIGNAL = 1
-_LINUX = ctypes.CDLL(None, use_errno=True)
 
 
-def shell(*commands: str, before: tuple[str, ...] = ()) -> None:
-    """Run commands of the shell; raises InputError at the first that fails, unless it hides its errors."""
-    for command in commands:
-        done = subprocess.run([*before, "/bin/sh", "-c", command], capture_output=True, text=True)
-        if done.returncode and "2>/dev/null" not in command:
-            why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
-            raise InputError(f"this kernel refuses `{command}`: {why.removeprefix('Error: ').rstrip('.')}")
+@cache
+def _linux() -> Any:
+    """Return the C library, which other systems do not have under this name."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 class Space:
     """A network namespace, held by a process."""
 
     def __init__(self) -> None:
+        linux = _linux()
         ready, done = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            _LINUX.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            linux.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            os.write(done, bytes([_LINUX.unshare(_NEW_NET) == 0]))
+            os.write(done, bytes([linux.unshare(_NEW_NET) == 0]))
             while True:
                 signal.pause()
         os.close(done)
@@ -43,9 +43,9 @@ class Space:
             self.close()
             raise InputError("a network namespace cannot be made here; it needs root")
 
-    def run(self, *commands: str) -> None:
-        """Run commands of the shell in it. Raises InputError at the first that fails."""
-        shell(*commands, before=("nsenter", f"--net={self._file}"))
+    def run(self, *commands: Command) -> None:
+        """Run commands in it. Raises InputError at the first that fails and may not."""
+        programs.run(*commands, before=("nsenter", f"--net={self._file}"))
 
     def enter(self) -> None:
         """Have what this thread does next happen there."""
@@ -71,12 +71,12 @@ class Away:
         return self._space
 
     def __exit__(self, *_: object) -> None:
-        _LINUX.setns(self._home, _NEW_NET)
+        _linux().setns(self._home, _NEW_NET)
         os.close(self._home)
         self._space.close()
 
 
 def _enter(file: str) -> None:
     with Path(file).open() as opened:
-        if _LINUX.setns(opened.fileno(), _NEW_NET):
+        if _linux().setns(opened.fileno(), _NEW_NET):
             raise InputError(f"setns: {os.strerror(ctypes.get_errno())}")

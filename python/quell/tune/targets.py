@@ -13,6 +13,7 @@ from quell.framing import Framing
 from quell.names import known
 from quell.tune import networkd, routeros, sqm
 from quell.tune.line import Line, Shaped
+from quell.tune.programs import Command
 from quell.tune.space import rate_text
 
 
@@ -42,45 +43,52 @@ def ifb(dev: str) -> str:
 
 
 def tc_lines(dev: str, line: Line, down: Shaped, up: Shaped) -> list[str]:
-    """Return commands of tc and ip, both directions; running them again changes nothing."""
-    lines = [*root_lines(dev, up, line), *ingress_lines(dev, down, line)]
-    _read_back(lines, down, up)
-    return lines
+    """Return commands of tc and ip to paste, both directions; running them again changes nothing."""
+    return [command.text for command in tc_commands(dev, line, down, up)]
 
 
-def ingress_lines(dev: str, down: Shaped, line: Line) -> list[str]:
+def tc_commands(dev: str, line: Line, down: Shaped, up: Shaped) -> list[Command]:
+    """Return the same commands to run."""
+    commands = [*root_commands(dev, up, line), *ingress_commands(dev, down, line)]
+    _read_back([command.text for command in commands], down, up)
+    return commands
+
+
+def ingress_commands(dev: str, down: Shaped, line: Line) -> list[Command]:
     """Return the commands that shape what arrives, on an ifb."""
     inner = ifb(dev)
     return [
-        f"ip link show dev {inner} >/dev/null 2>&1 || ip link add name {inner} type ifb",
-        f"ip link set dev {inner} up",
-        f"tc qdisc del dev {dev} ingress 2>/dev/null",
-        f"tc qdisc add dev {dev} handle ffff: ingress",
+        Command.of("ip link add name {inner} type ifb", unless="ip link show dev {inner}", inner=inner),
+        Command.of("ip link set dev {inner} up", inner=inner),
+        Command.of("tc qdisc del dev {dev} ingress", dev=dev, may_fail=True),
+        Command.of("tc qdisc add dev {dev} handle ffff: ingress", dev=dev),
         redirect(dev, inner),
-        *root_lines(inner, down, line),
+        *root_commands(inner, down, line),
     ]
 
 
-def redirect(dev: str, inner: str) -> str:
+def redirect(dev: str, inner: str) -> Command:
     """Return the command that sends all that arrives to another interface."""
-    return (
-        f"tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
-        f"action mirred egress redirect dev {inner}"
-    )
+    return Command.of(
+        "tc filter add dev {dev} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 "
+        "action mirred egress redirect dev {inner}",
+        dev=dev, inner=inner,
+    )  # fmt: skip
 
 
-def root_lines(dev: str, shaped: Shaped, line: Line) -> list[str]:
+def root_commands(dev: str, shaped: Shaped, line: Line) -> list[Command]:
     """Return the commands that shape what leaves an interface."""
+    queue = shaped.queue.split()
     if shaped.itself:
-        return [f"tc qdisc replace dev {dev} root {shaped.queue}"]
+        return [Command.of("tc qdisc replace dev {dev} root", *queue, dev=dev)]
     rate = rate_text(_bits(shaped))
     size = Framing.of(line.framing).stab()
     # An htb can be replaced by its like only as a whole.
     return [
-        f"tc qdisc del dev {dev} root 2>/dev/null",
-        f"tc qdisc add dev {dev} root handle 1: {size}htb default 10",
-        f"tc class add dev {dev} parent 1: classid 1:10 htb rate {rate} ceil {rate}",
-        f"tc qdisc add dev {dev} parent 1:10 handle 110: {shaped.queue}",
+        Command.of("tc qdisc del dev {dev} root", dev=dev, may_fail=True),
+        Command.of(f"tc qdisc add dev {{dev}} root handle 1: {size}htb default 10", dev=dev),
+        Command.of("tc class add dev {dev} parent 1: classid 1:10 htb rate {rate} ceil {rate}", dev=dev, rate=rate),
+        Command.of("tc qdisc add dev {dev} parent 1:10 handle 110:", *queue, dev=dev),
     ]
 
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from quell import _core
@@ -23,6 +23,7 @@ from quell.tune import aims as aim
 from quell.tune import targets
 from quell.tune.aims import BULK, Aims
 from quell.tune.line import NOTHING, Line
+from quell.tune.programs import Command
 from quell.tune.search import Bench, Run, Shapes
 
 SEEDS = 3
@@ -164,21 +165,21 @@ def _spec(line: Line, dev: str, ways: Shapes, seed: int) -> dict[str, Any]:
         "down": {"rate": round(line.down * share), "fifo": line.fifo(line.down)},
         "up": {"rate": round(line.up * share), "fifo": line.fifo(line.up)},
         "stab": framing.stab(),
-        "lines": lines(dev, line, ways),
+        "commands": [asdict(command) for command in commands(dev, line, ways)],
         "sysctl": {"tcp_no_metrics_save": "1", "tcp_rmem": buffer, "tcp_wmem": f"4096 65536 {_BUFFER}"},
     }  # fmt: skip
 
 
-def lines(dev: str, line: Line, ways: Shapes) -> list[str]:
-    """Return the lines of tc of a setting, of one direction or both; none without a shaper."""
+def commands(dev: str, line: Line, ways: Shapes) -> list[Command]:
+    """Return the commands of tc of a setting, of one direction or both; none without a shaper."""
     down, up = ways
     if ways == (NOTHING, NOTHING):
         return []
     if down == NOTHING:
-        return targets.root_lines(dev, up, line)
+        return targets.root_commands(dev, up, line)
     if up == NOTHING:
-        return targets.ingress_lines(dev, down, line)
-    return targets.tc_lines(dev, line, down, up)
+        return targets.ingress_commands(dev, down, line)
+    return targets.tc_commands(dev, line, down, up)
 
 
 def _warmup(line: Line) -> float:

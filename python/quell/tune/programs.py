@@ -1,0 +1,56 @@
+"""Programs that `quell tune` runs: argument vectors, and the lines to paste that are written from them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from quell._core import InputError
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program and its arguments. No shell reads them."""
+
+    words: tuple[str, ...]
+    may_fail: bool = False
+    unless: tuple[str, ...] = ()
+    """Another one; if it succeeds, there is nothing to do."""
+
+    @classmethod
+    def of(cls, template: str, *more: str, may_fail: bool = False, unless: str = "", **values: object) -> Command:
+        """Fill in each word of a template: a value is part of one argument, whatever characters it has."""
+
+        def filled(text: str) -> tuple[str, ...]:
+            return tuple(word.format(**values) for word in text.split())
+
+        return cls((*filled(template), *more), may_fail, filled(unless))
+
+    @classmethod
+    def read(cls, plain: dict[str, Any]) -> Command:
+        """Make it of its fields, as JSON has them."""
+        return cls(tuple(plain["words"]), plain["may_fail"], tuple(plain["unless"]))
+
+    @property
+    def text(self) -> str:
+        """Return the line to paste into a shell."""
+        before = f"{shlex.join(self.unless)} >/dev/null 2>&1 || " if self.unless else ""
+        return f"{before}{shlex.join(self.words)}{' 2>/dev/null' if self.may_fail else ''}"
+
+
+def run(*commands: Command, before: tuple[str, ...] = ()) -> None:
+    """Run commands, each behind the words `before`. Raises InputError at the first that fails and may not."""
+    for command in commands:
+        if command.unless and _ended((*before, *command.unless)).returncode == 0:
+            continue
+        done = _ended((*before, *command.words))
+        if done.returncode and not command.may_fail:
+            why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
+            what = shlex.join(command.words)
+            raise InputError(f"this kernel refuses `{what}`: {why.removeprefix('Error: ').rstrip('.')}")
+
+
+def _ended(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")

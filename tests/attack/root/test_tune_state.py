@@ -1,0 +1,146 @@
+"""`quell tune --apply` and `--undo` as root: neither names of interfaces nor what a state file says is run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import QUELL
+from oracle import in_guest
+
+pytestmark = pytest.mark.real_time
+
+INTRUSION = "id >F"
+GUEST = Path(__file__).with_name("tune_guest.sh")
+# Interfaces and /run/quell of its own.
+APART = """
+mount -t tmpfs none /run
+mkdir -m 755 /run/quell
+ip link add wan type veth peer name other
+tc qdisc add dev wan handle ffff: ingress
+tc qdisc show dev wan >before
+status=0
+"$@" || status=$?
+tc qdisc show dev wan >after
+exit $status
+"""
+PLANT = """
+import os, pathlib, socket, struct, sys
+with socket.socket() as at:
+    cookie = struct.unpack("Q", at.getsockopt(socket.SOL_SOCKET, 71, 8))[0]
+file = pathlib.Path(f"/run/quell/tune-{cookie}-wan.json")
+file.write_text(sys.argv[1].replace('"INDEX"', str(socket.if_nametoindex("wan"))))
+file.chmod(0o600)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def undo(folder: Path, planted: str) -> subprocess.CompletedProcess[str]:
+    """Undo what a planted state file says, which root owns: the worst case."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may make network namespaces")
+    if absent := [name for name in ("unshare", "ip", "tc", "nsenter") if shutil.which(name) is None]:
+        pytest.skip(f"{', '.join(absent)} missing")
+    words = ["unshare", "-n", "-m", "sh", "-ec", APART, "-", sys.executable, "-c", PLANT, planted]
+    done = subprocess.run(
+        [*words, str(QUELL), "tune", "--undo", "wan"], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    ran = folder / "F"
+    assert not ran.exists(), f"it ran as {ran.read_text()}"
+    return done
+
+
+def refused(folder: Path, planted: str) -> str:
+    """Expect one line that names file and remedy, and nothing changed."""
+    done = undo(folder, planted)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+    assert "/run/quell/tune-" in done.stderr and "tc qdisc del dev wan root" in done.stderr
+    assert (folder / "before").read_text() == (folder / "after").read_text()
+    return done.stderr
+
+
+@pytest.mark.parametrize("place", ["ingress", "inner"])
+def test_no_text_of_a_state_file_of_quell_0_2_is_run_and_the_file_is_named(tmp_path: Path, place: str) -> None:
+    own = {"dev": "wan", "index": "INDEX", "tree": [], "ingress": "", "had_ingress": False}
+    inner = own | {"dev": "ifb4wan", "index": 0}
+    if place == "ingress":
+        own |= {"ingress": f"x; {INTRUSION}; true", "had_ingress": True}
+    else:
+        inner["dev"] = f"x; {INTRUSION}; true"
+    said = refused(tmp_path, json.dumps({"sides": [own, inner], "made": []}))
+    assert "quell 0.2" in said
+
+
+INGRESS = {"of": 36, "kind": "ingress", "handle": 0xFFFF0000, "parent": 0xFFFFFFF1, "options": ""}
+GOOD = {
+    "own": {"index": "INDEX", "tree": [INGRESS], "redirect": 0},
+    "inner": {"index": 0, "tree": [], "redirect": 0},
+    "made": [],
+}
+
+
+def test_a_good_state_is_undone(tmp_path: Path) -> None:
+    done = undo(tmp_path, json.dumps(GOOD))
+    assert (done.returncode, done.stdout) == (0, "wan has again what it had before\n"), done.stderr
+    assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
+
+
+SHELL = f"x; {INTRUSION}; true"
+HOSTILE: list[tuple[str, Any]] = [
+    *(
+        (key, value)
+        for key in ("own.index", "own.redirect", "inner.index")
+        for value in (SHELL, -1, 1 << 32, 1.5, True)
+    ),
+    ("own.redirect", None),
+    ("own.redirect", [SHELL]),
+    ("own.dev", SHELL),
+    ("own.tree", SHELL),
+    ("own.tree.0", SHELL),
+    ("own.tree.0.of", 44),
+    ("own.tree.0.kind", SHELL),
+    ("own.tree.0.kind", "../../x"),
+    ("own.tree.0.kind", "x" * 16),
+    ("own.tree.0.kind", ["ingress"]),
+    ("own.tree.0.handle", SHELL),
+    ("own.tree.0.parent", 1e300),
+    ("own.tree.0.options", SHELL),
+    ("own.tree.0.options", 7),
+    # Attributes of length 0, of more than there is, and of another meaning than options and size table.
+    ("own.tree.0.options", "00000000"),
+    ("own.tree.0.options", "ffff0200"),
+    ("own.tree.0.options", "08000100616200"),
+    ("own.tree.0", INGRESS | {"kind": "codel", "options": "09000200050001000100000000"}),
+    ("own.tree.0", INGRESS | {"kind": "htb", "options": "0a0002000600020001000000"}),
+    ("program", SHELL),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), HOSTILE, ids=[f"{key}={value}"[:40] for key, value in HOSTILE])
+def test_a_hostile_value_is_refused_and_nothing_is_done(tmp_path: Path, key: str, value: Any) -> None:
+    plain = copy.deepcopy(GOOD)
+    at: Any = plain
+    *path, last = [int(part) if part.isdigit() else part for part in key.split(".")]
+    for part in path:
+        at = at[part]
+    at[last] = value
+    refused(tmp_path, json.dumps(plain))
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "7", "NaN", "9" * 5000, "[" * 100_000], ids=lambda text: text[:4])
+def test_what_is_no_state_is_refused_and_nothing_is_done(tmp_path: Path, text: str) -> None:
+    refused(tmp_path, text)
+
+
+def test_an_interface_named_as_a_command_of_the_shell_is_an_interface(tmp_path: Path) -> None:
+    """In the kernel of the oracle, since this one may lack filters: what arrives is redirected to `$(id>F)`."""
+    done = in_guest(GUEST, QUELL, tmp_path)
+    assert done.stdout == "applied\nwan has again what it had before\nsame\nnothing ran\n", done.stdout + done.stderr
