@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import platform
 import re
-import resource
 import shutil
 import socket
 import struct
@@ -135,6 +133,8 @@ def _tun() -> Finding:
 
 
 def _xdp() -> Finding:
+    import resource
+
     use = "quell live --backend af_xdp"
     try:
         socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()
@@ -184,6 +184,8 @@ def _interface(dev: str) -> list[Finding]:
 
 
 def _offloads(dev: str) -> list[Finding]:
+    import fcntl
+
     made = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for name, command in _OFFLOADS.items():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +14,8 @@ from quell._core import InputError
 _FORMAT = 1
 _LONGEST = 10_000_000
 """Characters of a line."""
+_LOCKED_BYTE = 1 << 30
+"""Windows locks bytes, which others then cannot read: one behind all lines."""
 
 
 class Kept:
@@ -32,7 +34,7 @@ class Kept:
             raise InputError(f"{self._path}: is no plain file; name another: --state")
         try:
             self._file = files.follow(self._path).open("a+", encoding="utf-8")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._file.fileno())
             self._file.seek(0)
             self._read(self._path, self._file, header)
             self._file.flush()
@@ -87,11 +89,27 @@ class Kept:
     def finished(self) -> None:
         """Remove the file: all is done."""
         if self._path is not None:
+            self.__exit__()  # Windows does not remove an open file.
             self._path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file until it is closed. Raises BlockingIOError where another process has locked it."""
+    try:
+        fcntl: Any = import_module("fcntl")
+    except ModuleNotFoundError:
+        msvcrt: Any = import_module("msvcrt")
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError from error
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import heapq
 import json
 import random
@@ -56,6 +55,8 @@ def main() -> None:
 
 def _join(a: Space, dev_a: str, b: Space, dev_b: str, net: str) -> None:
     """Connect two namespaces; the first has address 1 of the network, the second 2."""
+    import fcntl
+
     a.run(Command.of("ip link add {a} type veth peer name {b} netns {pid}", a=dev_a, b=dev_b, pid=b.pid))
     for space, dev, host in ((a, dev_a, 1), (b, dev_b, 2)):
         space.run(
