@@ -120,9 +120,11 @@ address: ## writes the repository's address into metadata and README's links, fo
 clean: ## removes what was built here
 	rm -rf .venv .cache target dist python/quell/*.so
 
-.cache/uv-bin/bin/uv:
+.cache/uv-bin/bin/uv: requirements/uv.txt
 	@$(PYTHON) -m pip --version >/dev/null || { echo "pip is missing; on Debian: apt-get install python3-pip" >&2; exit 1; }
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .cache/uv-bin uv
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --upgrade --target .cache/uv-bin \
+	  --require-hashes -r $<
+	@touch $@
 
 .venv/bin/python: | $(UV)
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv

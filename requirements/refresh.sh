@@ -3,6 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 uv=$(command -v uv || echo ../.cache/uv-bin/bin/uv)
-for name in build dev; do
+for name in uv build dev; do
     "$uv" pip compile --universal --python-version 3.11 --generate-hashes --excludes exclude.txt --no-header --quiet "$@" "$name.in" -o "$name.txt"
 done

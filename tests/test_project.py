@@ -142,6 +142,25 @@ def test_a_workflow_has_few_rights_limits_and_calls_what_a_developer_can_call(pa
             assert set(called) <= targets, f"{name}: {called}"
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_names_actions_by_commit_and_gives_rights_to_none_of_others(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for action in re.findall(r"uses: (.*)", text):
+        assert action.startswith("./") or re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+", action), action
+    for name, job in yaml.safe_load(text)["jobs"].items():
+        written = {right for right, how in job.get("permissions", {}).items() if how == "write"}
+        assert written in (set(), {"contents"}, {"id-token"}, {"id-token", "attestations"}, {"id-token", "pages"}), name
+        actions = [step["uses"] for step in job.get("steps", []) if "uses" in step]
+        assert not written or all(action.startswith("actions/") for action in actions), name
+
+
+def test_uv_is_installed_by_version_and_hash() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (installs,) = re.findall(r"pip install (?:.*\\\n)*.*uv-bin(?:.*\\\n)*.*", makefile)
+    assert "--require-hashes -r $<" in installs
+    assert re.match(r"uv==[\d.]+ \\\n    --hash=sha256:", (ROOT / "requirements/uv.txt").read_text("utf-8"))
+
+
 def test_make_help_lists_every_target_that_is_called_by_name() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     phony = re.search(r"\.PHONY: ((?:.*\\\n)*.*)", makefile)
