@@ -82,7 +82,7 @@ pub fn live(
 #[pyfunction]
 pub fn live_rules(dev: &str) -> PyResult<Vec<Vec<String>>> {
     let changes = Changes::iptables(dev, Some(1..=1), None).map_err(input_error)?;
-    Ok(changes.rules().to_vec())
+    Ok(changes.rules())
 }
 
 /// State files of `quell live` in this network namespace: their paths.

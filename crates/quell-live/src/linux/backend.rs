@@ -193,13 +193,33 @@ fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     ask::<2>(fd, &out, sequence)
 }
 
+/// A packet queue that gets no packets, as long as its socket is open; None if another socket has the number.
+///
+/// # Errors
+/// If the kernel has no packet queues, or a right is missing.
+pub fn reserve(number: u16) -> io::Result<Option<OwnedFd>> {
+    let fd = sys::netfilter(ROOM)?;
+    match bind(&fd, number, 0) {
+        Ok(()) => Ok(Some(fd)),
+        // What the kernel says of a number that another socket has, it also says where a right is missing: then of all numbers.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
+            unused(&sys::netfilter(ROOM)?).map(|_| None).ok_or(e)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Takes a number for a moment that no queue has.
+fn unused(fd: &OwnedFd) -> Option<u16> {
+    (u16::MAX - TRIES..u16::MAX).find(|number| bind(fd, *number, 0).is_ok())
+}
+
 /// Whether this kernel tells the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT).
 pub fn tells_connections() -> bool {
     let Ok(fd) = sys::netfilter(ROOM) else {
         return false;
     };
-    let free = (u16::MAX - TRIES..u16::MAX).find(|number| bind(&fd, *number, 0).is_ok());
-    free.is_some_and(|number| {
+    unused(&fd).is_some_and(|number| {
         let mut out = Vec::new();
         nfqueue::with_connections(&mut out, number, 1);
         ask::<1>(&fd, &out, 1).is_ok()

@@ -9,24 +9,42 @@ use quell_link::Error;
 use serde::{Deserialize, Serialize};
 
 use super::command;
-use super::nftables::Table;
+use super::nftables::{self, Table};
 
 /// Packets with this mark (`SO_MARK`) are not queued: those of quell's own sockets.
 pub const MARK: u32 = 0x7175_656c;
-/// Most copies of one rule that are removed.
-const MOST: usize = 100;
+/// How often rules are removed that are listed again.
+const MAX_PASSES: usize = 3;
+/// Chains of the mangle table, and how a rule there names its interface.
+const CHAINS: [(&str, &str); 2] = [("POSTROUTING", "-o"), ("PREROUTING", "-i")];
 
 /// The packet queues of a direction's loops: the kernel keeps all packets between two hosts at one of them.
 pub type Queues = RangeInclusive<u16>;
 
-/// A rule: a program, then what follows its verb.
-type Rule = Vec<String>;
+/// What keeps rules: all that a state file says of them. Which they are follows from the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Firewall {
+    /// A table of nftables.
+    Nftables,
+    /// The mangle tables of iptables and ip6tables.
+    Iptables,
+}
 
-/// What is changed: a state file holds it.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// A rule of iptables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    program: &'static str,
+    chain: &'static str,
+    /// What follows the chain.
+    words: Vec<String>,
+}
+
+/// What is changed on an interface.
+#[derive(Clone, Debug)]
 pub struct Changes {
+    dev: String,
     rules: Vec<Rule>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     table: Option<Table>,
 }
 
@@ -41,6 +59,7 @@ impl Changes {
         let table = Table::new(dev, egress.as_ref(), ingress.as_ref()).filter(|_| !iptables);
         match table.filter(|table| there("nft") && table.fits()) {
             Some(table) => Ok(Self {
+                dev: dev.to_owned(),
                 rules: Vec::new(),
                 table: Some(table),
             }),
@@ -63,30 +82,52 @@ impl Changes {
             let error = Error::new(what).key(format!("--dev {dev}"));
             return Err(error.remedy(format!("rename it: ip link set {dev} name ...")));
         }
-        let ways = [("POSTROUTING", "-o", egress), ("PREROUTING", "-i", ingress)];
         let mut rules = Vec::new();
-        for (chain, flag, queue) in ways {
-            let Some(queues) = queue else { continue };
-            let (first, last) = (queues.start(), queues.end());
-            let (flag_of_queue, queue) = match first == last {
-                true => ("--queue-num", first.to_string()),
-                false => ("--queue-balance", format!("{first}:{last}")),
-            };
+        for ((chain, flag), queues) in CHAINS.into_iter().zip([egress, ingress]) {
+            let Some(queues) = queues else { continue };
             for program in &programs {
-                let mark = format!("{MARK:#x}");
-                let matching = ["-m", "mark", "!", "--mark", &mark];
-                let action = ["-j", "NFQUEUE", flag_of_queue, &queue, "--queue-bypass"];
-                let words = [program, chain, flag, dev].into_iter();
-                let words = words.chain(matching).chain(action);
-                rules.push(words.map(str::to_owned).collect());
+                rules.push(Rule {
+                    program,
+                    chain,
+                    words: words(flag, dev, &queues),
+                });
             }
         }
-        Ok(Self { rules, table: None })
+        Ok(Self {
+            dev: dev.to_owned(),
+            rules,
+            table: None,
+        })
     }
 
-    /// The rules, each a program and what follows its verb.
-    pub fn rules(&self) -> &[Rule] {
-        &self.rules
+    /// The rules of iptables, each a program, a chain and what follows it.
+    pub fn rules(&self) -> Vec<Vec<String>> {
+        let all = self.rules.iter();
+        all.map(|rule| {
+            let words = [rule.program, rule.chain].map(str::to_owned).into_iter();
+            words.chain(rule.words.iter().cloned()).collect()
+        })
+        .collect()
+    }
+
+    /// What keeps them.
+    pub fn firewall(&self) -> Firewall {
+        match self.table {
+            Some(_) => Firewall::Nftables,
+            None => Firewall::Iptables,
+        }
+    }
+
+    /// Makes them, in place of any that an earlier process left on the interface.
+    ///
+    /// # Errors
+    /// As [`Self::make`].
+    pub fn make_anew(&self) -> Result<usize, String> {
+        if self.table.is_none() {
+            // Packets that match one left before would not come to ours. A table is made in the place of the one before.
+            undo(&self.dev, Firewall::Iptables)?;
+        }
+        self.make()
     }
 
     /// Makes what is missing; how many rules that were.
@@ -96,15 +137,16 @@ impl Changes {
     pub fn make(&self) -> Result<usize, String> {
         let mut made = self.table.as_ref().map_or(Ok(0), Table::make)?;
         for rule in &self.rules {
-            if count(rule)? > 0 {
+            if rule.is_there()? {
                 continue;
             }
-            change("-A", rule)?;
-            if count(rule)? == 0 {
+            rule.change("-A")?;
+            if !rule.is_there()? {
                 // What cannot be seen could not be undone later.
-                change("-D", rule)?;
+                rule.change("-D")?;
+                let (program, words) = (rule.program, rule.words.join(" "));
                 let what = "took a rule but does not list it";
-                return Err(format!("{}: {what}: {}", rule[0], rule[1..].join(" ")));
+                return Err(format!("{program}: {what}: {} {words}", rule.chain));
             }
             made += 1;
         }
@@ -114,28 +156,72 @@ impl Changes {
     /// Whether the kernel says when somebody changes them: nf_tables does, the tables of older iptables do not.
     pub fn noticed(&self) -> bool {
         let new = |rule: &Rule| {
-            command::run(&rule[0], &["-V"], "").is_ok_and(|text| text.contains("nf_tables"))
+            command::run(rule.program, &["-V"], "").is_ok_and(|text| text.contains("nf_tables"))
         };
         self.rules.iter().all(new)
     }
+}
 
-    /// Removes all of it; how many rules there were.
-    ///
-    /// # Errors
-    /// What the program said that refused a change; some may be left.
-    pub fn undo(&self) -> Result<usize, String> {
-        let mut removed = self.table.as_ref().map_or(Ok(0), Table::undo)?;
-        for rule in &self.rules {
-            for _ in 0..MOST {
-                if count(rule)? == 0 {
+/// Removes all rules of quell's on an interface, whatever queues they lead to; how many there were.
+///
+/// # Errors
+/// What the program said that refused a change; some may be left.
+pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
+    if firewall == Firewall::Nftables {
+        return nftables::undo(dev);
+    }
+    let programs = programs().map_err(|error| error.to_string())?;
+    let mut removed = 0;
+    for (chain, flag) in CHAINS {
+        for program in &programs {
+            for pass in 0.. {
+                let listed = list(program, chain)?.into_iter();
+                let ours = listed.filter(|words| is_ours(words, flag, dev));
+                let rules: Vec<_> = ours
+                    .map(|words| Rule {
+                        program,
+                        chain,
+                        words,
+                    })
+                    .collect();
+                if rules.is_empty() {
                     break;
                 }
-                change("-D", rule)?;
-                removed += 1;
+                if pass == MAX_PASSES {
+                    return Err(format!("{program}: lists rules of {dev} that it removed"));
+                }
+                for rule in rules {
+                    rule.change("-D")?;
+                    removed += 1;
+                }
             }
         }
-        Ok(removed)
     }
+    Ok(removed)
+}
+
+/// A rule's words behind its chain.
+fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
+    let (first, last) = (queues.start(), queues.end());
+    let (flag_of_queue, queue) = match first == last {
+        true => ("--queue-num", first.to_string()),
+        false => ("--queue-balance", format!("{first}:{last}")),
+    };
+    let mark = format!("{MARK:#x}");
+    let matching = [flag, dev, "-m", "mark", "!", "--mark", &mark].into_iter();
+    let action = ["-j", "NFQUEUE", flag_of_queue, &queue, "--queue-bypass"];
+    matching.chain(action).map(str::to_owned).collect()
+}
+
+/// Whether a rule is one of quell's on this interface.
+fn is_ours(rule: &[String], flag: &str, dev: &str) -> bool {
+    let numbers = rule
+        .iter()
+        .nth_back(1)
+        .map(|word| word.split_once(':').unwrap_or((word, word)));
+    let number = |text: &str| text.parse::<u16>().ok();
+    let queues = numbers.and_then(|(first, last)| Some(number(first)?..=number(last)?));
+    queues.is_some_and(|queues| rule == words(flag, dev, &queues))
 }
 
 /// iptables, and ip6tables where the kernel has IPv6.
@@ -157,35 +243,38 @@ fn there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// How often a rule is there.
-fn count(rule: &[String]) -> Result<usize, String> {
-    let [program, chain, rest @ ..] = rule else {
-        return Err("a rule without a program".to_owned());
-    };
+/// The rules of a chain: the words of each behind the chain's name.
+fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
     let text = command::run(program, &["-w", "-t", "mangle", "-S", chain], "")?;
     // A list begins with its chain's policy: without it this is none.
-    if !text
-        .lines()
-        .any(|line| line.starts_with(&format!("-P {chain} ")))
-    {
+    let policy = format!("-P {chain} ");
+    if !text.lines().any(|line| line.starts_with(&policy)) {
         return Err(format!("{program}: cannot list the chain {chain}"));
     }
-    let wanted = rest.iter().map(String::as_str);
-    let is = |line: &&str| {
+    let rule = |line: &str| {
         let mut words = line.split_whitespace();
-        words.next() == Some("-A")
-            && words.next() == Some(chain)
-            && words.map(|word| word.trim_matches('"')).eq(wanted.clone())
+        let rule = words.next() == Some("-A") && words.next() == Some(chain);
+        rule.then(|| {
+            words
+                .map(|word| word.trim_matches('"').to_owned())
+                .collect()
+        })
     };
-    Ok(text.lines().filter(is).count())
+    Ok(text.lines().filter_map(rule).collect())
 }
 
-/// Runs a rule's program with this verb.
-fn change(verb: &str, rule: &[String]) -> Result<(), String> {
-    let (program, rest) = rule.split_first().ok_or("a rule without a program")?;
-    let mut arguments = vec!["-w", "-t", "mangle", verb];
-    arguments.extend(rest.iter().map(String::as_str));
-    command::run(program, &arguments, "").map(drop)
+impl Rule {
+    fn is_there(&self) -> Result<bool, String> {
+        let listed = list(self.program, self.chain)?;
+        Ok(listed.contains(&self.words))
+    }
+
+    /// Runs its program with this verb.
+    fn change(&self, verb: &str) -> Result<(), String> {
+        let mut arguments = vec!["-w", "-t", "mangle", verb, self.chain];
+        arguments.extend(self.words.iter().map(String::as_str));
+        command::run(self.program, &arguments, "").map(drop)
+    }
 }
 
 #[cfg(test)]
@@ -198,7 +287,7 @@ mod tests {
             return;
         };
         let made = made.rules();
-        for rule in made {
+        for rule in &made {
             assert!(rule.contains(&format!("{MARK:#x}")), "{rule:?}");
             assert!(rule.contains(&"--queue-bypass".to_owned()), "{rule:?}");
         }
@@ -207,5 +296,21 @@ mod tests {
         assert_eq!(last[1..4], ["PREROUTING", "-i", "eth0"]);
         assert_eq!(made[0][9..13], ["-j", "NFQUEUE", "--queue-num", "7"]);
         assert_eq!(last[9..13], ["-j", "NFQUEUE", "--queue-balance", "8:11"]);
+    }
+
+    #[test]
+    fn rules_of_quell_are_known_by_their_form_whatever_queue_they_lead_to() {
+        for queues in [7..=7, 8..=11, 0..=u16::MAX] {
+            let rule = words("-o", "eth0", &queues);
+            assert!(is_ours(&rule, "-o", "eth0"), "{rule:?}");
+            assert!(!is_ours(&rule, "-i", "eth0") && !is_ours(&rule, "-o", "eth1"));
+            let mut longer = rule.clone();
+            longer.insert(2, "-p".to_owned());
+            assert!(!is_ours(&longer, "-o", "eth0"), "{longer:?}");
+        }
+        let mut other = words("-o", "eth0", &(7..=7));
+        other[10] = "70000".to_owned();
+        assert!(!is_ours(&other, "-o", "eth0"), "{other:?}");
+        assert!(!is_ours(&[], "-o", "eth0"));
     }
 }

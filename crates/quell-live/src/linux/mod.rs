@@ -10,6 +10,7 @@ mod command;
 mod dashboard;
 mod device;
 mod engine;
+mod exclusive;
 pub mod firewall;
 mod frame;
 mod host;

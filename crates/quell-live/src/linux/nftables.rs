@@ -1,7 +1,5 @@
 //! The rules of `quell live` as a table of nftables: one of its own, made at once and removed whole.
 
-use serde::{Deserialize, Serialize};
-
 use super::command;
 use super::firewall::{MARK, Queues};
 
@@ -10,8 +8,21 @@ fn absent(text: &str) -> bool {
     text.starts_with("Error: ") && text.contains("No such file or directory")
 }
 
+/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None where nft cannot be told the interface's name.
+fn name(dev: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-+@".contains(c);
+    if !dev.chars().all(plain) {
+        return None;
+    }
+    let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    // Two names may become one: the sum of the bytes tells them apart.
+    let sum: u32 = dev.bytes().zip(1..).map(|(b, k)| u32::from(b) * k).sum();
+    let letters: String = dev.chars().map(clean).collect();
+    Some(format!("quell_live_{letters}_{sum}"))
+}
+
 /// A table.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Table {
     name: String,
     /// What nft reads.
@@ -24,17 +35,7 @@ impl Table {
     /// What sends what leaves, or arrives at, an interface to these packet queues. None where an interface has a name that nft cannot
     /// be told.
     pub fn new(dev: &str, egress: Option<&Queues>, ingress: Option<&Queues>) -> Option<Self> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-+@".contains(c);
-        if !dev.chars().all(plain) {
-            return None;
-        }
-        let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        // Two names may become one: the sum of the bytes tells them apart.
-        let sum: u32 = dev.bytes().zip(1..).map(|(b, k)| u32::from(b) * k).sum();
-        let name = format!(
-            "quell_live_{}_{sum}",
-            dev.chars().map(clean).collect::<String>()
-        );
+        let name = name(dev)?;
         let ways = [
             ("egress", "postrouting", "oifname", egress),
             ("ingress", "prerouting", "iifname", ingress),
@@ -91,25 +92,30 @@ impl Table {
         };
         Ok(status.success() && self.rules.iter().all(there))
     }
+}
 
-    /// Removes it; how many rules it had. It is gone when nft says that there is no such table.
-    pub fn undo(&self) -> Result<usize, String> {
-        let mut removed = 0;
-        for _ in 0..3 {
-            let (status, text) = command::ask("nft", &["delete", "table", "inet", &self.name], "")?;
-            if absent(&text) {
-                return Ok(removed);
-            }
-            if !status.success() {
-                return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
-            }
-            removed = self.rules.len();
+/// Removes the table of an interface; how many rules it had. It is gone when nft says that there is no such table.
+pub fn undo(dev: &str) -> Result<usize, String> {
+    let name = name(dev).ok_or_else(|| format!("no table of nftables is about {dev:?}"))?;
+    let mut removed = 0;
+    for _ in 0..3 {
+        let (status, text) = command::ask("nft", &["list", "table", "inet", &name], "")?;
+        if absent(&text) {
+            return Ok(removed);
         }
-        Err(format!(
-            "nft does not say that the table {} is gone",
-            self.name
-        ))
+        if !status.success() {
+            return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
+        }
+        let rules = text
+            .lines()
+            .filter(|line| line.contains(" queue flags bypass to "));
+        removed = removed.max(rules.count());
+        let (status, text) = command::ask("nft", &["delete", "table", "inet", &name], "")?;
+        if !status.success() && !absent(&text) {
+            return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
+        }
     }
+    Err(format!("nft does not say that the table {name} is gone"))
 }
 
 #[cfg(test)]
@@ -126,6 +132,16 @@ mod tests {
         assert!(table.text.contains("queue flags bypass to 8-9\n"));
         let other = Table::new("eth0_5", Some(&(7..=7)), None).unwrap();
         assert_ne!(table.name, other.name);
+        for dev in ["eth0", "eth0.5", "a+", "-x", "a@b"] {
+            let name = name(dev).unwrap();
+            let letters = name.strip_prefix("quell_live_").unwrap();
+            let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            assert!(letters.chars().all(is_letter), "{name}");
+        }
+        for dev in ["a;b", "$(id)", "a b", "a\nb", "a/b", "a{b"] {
+            assert_eq!(name(dev), None, "{dev}");
+            assert!(undo(dev).is_err());
+        }
         assert!(Table::new("a\"b", Some(&(7..=7)), None).is_none());
         assert!(
             Table::new("eth*", Some(&(7..=7)), None).is_none(),

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use quell_link::Error;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::firewall::Changes;
+use super::exclusive::Exclusive;
+use super::firewall::{self, Changes, Firewall};
 use super::state::{self, Command, StateFile};
 
 pub use super::state::Restored;
@@ -17,12 +19,38 @@ pub const LIVE: Command = Command {
     service: Some("/run/quell-live"),
 };
 
-/// What a state file says.
+/// What a state file says: which firewall has rules. Which rules those are follows from the interface, whose name the file has.
 #[derive(Debug, Deserialize, Serialize)]
+#[serde(try_from = "Written")]
 struct State {
     pid: u32,
-    #[serde(flatten)]
-    changes: Changes,
+    firewall: Firewall,
+}
+
+/// The same, as this release or 0.2.0 wrote it. That wrote rules down with their programs; nothing of these is read.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    pid: u32,
+    firewall: Option<Firewall>,
+    rules: Option<Vec<IgnoredAny>>,
+    table: Option<IgnoredAny>,
+}
+
+impl TryFrom<Written> for State {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        let old = match (written.table, written.rules) {
+            (Some(_), _) => Some(Firewall::Nftables),
+            (None, Some(_)) => Some(Firewall::Iptables),
+            (None, None) => None,
+        };
+        Ok(Self {
+            pid: written.pid,
+            firewall: written.firewall.or(old).ok_or("it names no firewall")?,
+        })
+    }
 }
 
 impl state::State for State {
@@ -33,34 +61,43 @@ impl state::State for State {
 
 /// An interface that no other process has; until it is dropped.
 #[derive(Debug)]
-pub struct Held(StateFile);
+pub struct Held {
+    dev: String,
+    file: StateFile,
+    _exclusive: Exclusive,
+}
 
 /// Takes the interface for this process, and undoes what one before it left behind.
 ///
 /// # Errors
 /// If another process has it, the state file cannot be written, or what was left cannot be undone.
 pub fn hold(dev: &str) -> Result<Held, Error> {
-    let Some(file) = LIVE.hold(dev)? else {
+    let taken = || {
         let error = Error::new("another quell live has it").key(format!("--dev {dev}"));
-        return Err(error.remedy("stop that one first"));
+        error.remedy("stop that one first")
     };
-    undo(&file)?;
-    Ok(Held(file))
+    let held = Held {
+        dev: dev.to_owned(),
+        file: LIVE.hold(dev)?.ok_or_else(taken)?,
+        _exclusive: Exclusive::take(dev).ok_or_else(taken)?,
+    };
+    held.undo()?;
+    Ok(held)
 }
 
 impl Held {
-    /// Writes the changes down, then makes them: all, or none and an error.
+    /// Writes down what will be changed, then changes it: all, or nothing and an error.
     ///
     /// # Errors
     /// If the state file cannot be written, or a change is refused.
     pub fn insert(&self, changes: &Changes) -> Result<(), Error> {
         let state = State {
             pid: std::process::id(),
-            changes: changes.clone(),
+            firewall: changes.firewall(),
         };
-        self.0.write(&state)?;
-        if let Err(why) = state.changes.make() {
-            undo(&self.0)?;
+        self.file.write(&state)?;
+        if let Err(why) = changes.make_anew() {
+            self.undo()?;
             return Err(Error::new(why).remedy("quell doctor says what is missing"));
         }
         Ok(())
@@ -71,16 +108,17 @@ impl Held {
     /// # Errors
     /// If a change cannot be undone.
     pub fn undo(&self) -> Result<usize, Error> {
-        undo(&self.0)
+        undo(&self.file, &self.dev)
     }
 }
 
-/// Removes the rules that a state file names, then the file; how many there were. The file stays until they are seen to be gone.
-fn undo(file: &StateFile) -> Result<usize, Error> {
+/// Removes the rules of the interface that a state file is about, then the file; how many there were. The file stays until they are
+/// seen to be gone.
+fn undo(file: &StateFile, dev: &str) -> Result<usize, Error> {
     let Some(state) = file.read::<State>()? else {
         return Ok(0);
     };
-    let removed = state.changes.undo().map_err(|why| file.kept(why))?;
+    let removed = firewall::undo(dev, state.firewall).map_err(|why| file.kept(why))?;
     file.remove()?;
     Ok(removed)
 }
@@ -93,8 +131,11 @@ pub fn left() -> Result<Vec<(PathBuf, String)>, Error> {
     LIVE.left()
 }
 
-/// Undoes what dead processes left behind in this network namespace, on these interfaces or on all. One that cannot be undone keeps
-/// none of the others.
+/// Undoes what dead processes left behind in this network namespace, on these interfaces or on all; for root also what the shipped
+/// service left. One that cannot be undone keeps none of the others.
 pub fn restore(devs: &[String]) -> Vec<(String, Restored)> {
-    LIVE.restore(devs, |file, _| undo(file).map(Restored::Undone))
+    LIVE.restore(devs, |file, dev| match Exclusive::take(dev) {
+        Some(_exclusive) => undo(file, dev).map(Restored::Undone),
+        None => Ok(Restored::Runs),
+    })
 }
