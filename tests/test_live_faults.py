@@ -563,8 +563,9 @@ def as_the_unit(*words: str | Path) -> list[str | Path]:
     )
     script = (
         # As systemd has it with DynamicUser=yes: a private folder, and a link to it.
-        "mount -t tmpfs -o mode=755 none /run && mkdir -p /run/private/quell-live && chown 65534 /run/private/quell-live"
-        " && ln -s private/quell-live /run/quell-live && RUNTIME_DIRECTORY=/run/quell-live exec setpriv"
+        "mount -t tmpfs -o mode=755 none /run && mkdir -p /run/private/quell-live && cd /run"
+        " && chown 65534 private/quell-live && ln -s private/quell-live quell-live && cd - >/dev/null"
+        " && RUNTIME_DIRECTORY=/run/quell-live exec setpriv"
         f" --reuid=65534 --regid=65534 --clear-groups --no-new-privs --inh-caps=-all,{caps} --ambient-caps=-all,{caps}"
         f' --bounding-set=-all,{caps} "$@"'
     )
