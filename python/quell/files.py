@@ -84,12 +84,18 @@ def follow(path: Path) -> Path:
 
 def refuse_planted(path: Path) -> None:
     """Refuse a link, pipe, socket or folder of a stranger in a folder where everybody may write. Raises OSError."""
+    found = path.lstat()
+    # A plain file is replaced, not written.
+    if not stat.S_ISREG(found.st_mode):
+        refuse_foreign(path, found)
+
+
+def refuse_foreign(path: Path, found: os.stat_result) -> None:
+    """Refuse what belongs to a stranger in a folder where everybody may write. Raises OSError."""
     if os.name == "nt":
         return  # A file's mode says nothing there, and a user needs a privilege to create links.
-    found, folder = path.lstat(), path.parent.stat()
-    if stat.S_ISREG(found.st_mode) or not folder.st_mode & stat.S_IWOTH:
-        return
-    if found.st_uid not in (os.geteuid(), folder.st_uid):
+    folder = path.parent.stat()
+    if folder.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), folder.st_uid):
         raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
 
 

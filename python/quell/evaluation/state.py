@@ -34,6 +34,7 @@ class Kept:
             raise InputError(f"{self._path}: is no plain file; name another: --state")
         try:
             self._file = files.follow(self._path).open("a+", encoding="utf-8")
+            files.refuse_foreign(self._path, os.fstat(self._file.fileno()))
             _lock(self._file.fileno())
             self._file.seek(0)
             self._read(self._path, self._file, header)

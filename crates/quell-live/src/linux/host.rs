@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use quell_link::Error;
@@ -45,6 +45,50 @@ pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
     match text.len() as u64 > most {
         true => Err(Error::new(format!("is larger than {most} bytes")).remedy("name another file")),
         false => Ok(text),
+    }
+}
+
+/// Begins a file that this process alone writes. Where everybody may write, what lies there may be a stranger's way to have
+/// another file overwritten (a link, a second name of it), or a pipe that nobody ever reads.
+///
+/// # Errors
+/// If it cannot be opened or is such a file, or another process writes it.
+pub fn begin(path: &Path) -> io::Result<File> {
+    let own = |m: &Metadata| m.uid() == sys::identity().0;
+    let own_pipe = |m: &Metadata| m.file_type().is_fifo() && own(m);
+    // Opening a pipe waits for its reader.
+    let pipe = fs::symlink_metadata(path).is_ok_and(|m| own_pipe(&m));
+    let wait = if pipe { 0 } else { libc::O_NONBLOCK };
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | wait)
+        .open(path)
+        .map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) => io::Error::other("it is a link; name the file that it leads to"),
+            _ => e,
+        })?;
+    let found = file.metadata()?;
+    if own_pipe(&found) {
+        return Ok(file);
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let open_to_all = fs::metadata(folder.unwrap_or(Path::new(".")))?.mode() & 0o002 != 0;
+    let wrong = if !found.is_file() {
+        Some("it is no plain file")
+    } else if found.nlink() > 1 {
+        Some("it has more than one name (hard links); name another file")
+    } else if open_to_all && !own(&found) {
+        Some("it belongs to another user, in a folder where all may write; name another file")
+    } else if matches!(lock(file.as_fd()), Ok(false)) {
+        Some("another process writes it; name another file")
+    } else {
+        None
+    };
+    match wrong {
+        Some(why) => Err(io::Error::other(why)),
+        None => file.set_len(0).map(|()| file),
     }
 }
 

@@ -106,7 +106,7 @@ impl<'a> Output<'a> {
                     .key(format!("--out {}", path.display())));
             }
         };
-        let file = File::create(path).map_err(|e| failed(path, &e))?;
+        let file = host::begin(path).map_err(|e| failed(path, &e))?;
         let mut files = Files {
             path: path.to_owned(),
             file,
@@ -229,7 +229,7 @@ impl Files<'_> {
         self.number += 1;
         let piece = self.piece(self.number);
         std::fs::rename(&self.path, &piece)?;
-        self.file = File::create(&self.path)?;
+        self.file = host::begin(&self.path)?;
         (self.written, self.begun) = (0, now);
         (self.finished)(&piece);
         self.done.push_back(piece);

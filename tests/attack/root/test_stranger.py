@@ -1,0 +1,169 @@
+"""An unprivileged stranger on the machine, in a folder where all may write, at every file that quell writes there.
+
+`fs.protected_symlinks` and its like (proc_sys_fs(5)) stop most of this on many machines; quell does not count on them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL, QUELL_LIVE
+from namespace import VETH, Space, space_with
+from writers import WRITERS
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+
+STRANGER = 12345
+
+
+def _link(at: Path, victim: Path) -> None:
+    at.symlink_to(victim)
+
+
+def _dangling(at: Path, victim: Path) -> None:
+    at.symlink_to(victim.with_name("new"))
+
+
+def _second_name(at: Path, victim: Path) -> None:
+    os.link(victim, at)
+
+
+def _pipe(at: Path, _victim: Path) -> None:
+    os.mkfifo(at)
+
+
+def _socket(at: Path, _victim: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(at))
+
+
+def _folder(at: Path, _victim: Path) -> None:
+    at.mkdir()
+
+
+def _own_file(at: Path, _victim: Path) -> None:
+    at.touch()
+    at.chmod(0o666)
+
+
+PLANTS: dict[str, Callable[[Path, Path], None]] = {
+    plant.__name__.strip("_"): plant for plant in (_link, _dangling, _second_name, _pipe, _socket, _folder, _own_file)
+}
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder like /tmp, with root's file beside it."""
+    made = tmp_path / "shared"
+    made.mkdir()
+    made.chmod(0o1777)
+    (tmp_path / "victim").write_text("root's")
+    return made
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[Space]:
+    with space_with("qs", VETH + "tc qdisc replace dev v0 root pfifo limit 100\n") as made:
+        yield made
+
+
+def planted(plant: str, at: Path) -> None:
+    PLANTS[plant](at, at.parent.parent / "victim")
+    if plant != "second_name":
+        os.chown(at, STRANGER, STRANGER, follow_symlinks=False)
+
+
+def harmless(shared: Path) -> None:
+    """Check that the file beside the shared folder is as it was, and alone."""
+    assert (shared.parent / "victim").read_text() == "root's"
+    assert sorted(path.name for path in shared.parent.iterdir()) == ["shared", "victim"]
+
+
+def until(command: subprocess.Popen[str], true: Callable[[], bool]) -> None:
+    """Wait, while a command runs, until this is so."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert command.poll() is None and time.monotonic() < deadline, command.communicate()
+        time.sleep(0.02)
+
+
+def ours(path: Path) -> None:
+    """Check that a file is root's alone, and plain."""
+    found = path.lstat()
+    assert stat.S_ISREG(found.st_mode)
+    assert (found.st_uid, found.st_nlink, found.st_mode & 0o022) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
+    shared: Path, request: pytest.FixtureRequest, writer: str, plant: str
+) -> None:
+    *words, name = WRITERS[writer]
+    at = shared / name
+    planted(plant, at)
+    within: list[str] = []
+    if words[0] == "watch":
+        within = ["ip", "netns", "exec", request.getfixturevalue("space").name]
+    done = subprocess.run(
+        [*within, QUELL, *words, at], cwd=shared, capture_output=True, text=True, timeout=60, umask=0o022
+    )  # fmt: skip
+    harmless(shared)
+    assert "Traceback" not in done.stderr
+    if done.returncode == 0:
+        # A state file goes when all is done.
+        if writer != "evaluate":
+            ours(at)
+    else:
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert at.name in done.stderr
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_samples_in_the_way_to_parquet_are_written_through_nothing(shared: Path, space: Space, plant: str) -> None:
+    """`--out out.parquet` collects samples in out.jsonl."""
+    planted(plant, shared / "out.jsonl")
+    *words, name = WRITERS["watch parquet"]
+    done = space.run(QUELL, *words, shared / name)
+    harmless(shared)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "out.jsonl" in done.stderr
+
+
+def test_a_link_in_the_place_of_a_finished_piece_is_replaced(shared: Path, space: Space) -> None:
+    (shared / "out.1.csv").symlink_to(shared.parent / "new")
+    os.chown(shared / "out.1.csv", STRANGER, STRANGER, follow_symlinks=False)
+    words = ("v0", "--every", "1ms", "--quiet", "--rotate", "64kb", "--out", shared / "out.csv")
+    watch = space.start(QUELL_LIVE, "watch", *words)
+    until(watch, lambda: not (shared / "out.1.csv").is_symlink())
+    watch.terminate()
+    assert watch.communicate(timeout=20)[1] == ""
+    harmless(shared)
+    for piece in shared.iterdir():
+        ours(piece)
+
+
+def test_a_second_watch_of_the_same_file_is_refused_and_takes_nothing_from_it(shared: Path, space: Space) -> None:
+    out = shared / "out.csv"
+    first = space.start(QUELL_LIVE, "watch", "v0", "--every", "5ms", "--quiet", "--out", out)
+    try:
+        until(first, lambda: out.exists() and out.stat().st_size > 0)
+        size = out.stat().st_size
+        second = space.watch("v0", "--every", "5ms", "--duration", "0.1s", "--quiet", "--out", out)
+        assert (second.returncode, second.stderr.count("\n")) == (2, 1), second.stderr
+        assert "another process writes it" in second.stderr
+        assert out.stat().st_size >= size
+    finally:
+        first.terminate()
+        first.communicate(timeout=20)
+    lines = out.read_text().splitlines()
+    assert len({line.count(",") for line in lines}) == 1
+    assert sum(line.startswith("time") for line in lines) == 1
