@@ -459,16 +459,19 @@ kill $near
 """
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_nat_leads_out_and_leaves_nothing(tmp_path: Path, killed: bool) -> None:
-    for needed in ("iptables", "ip", "curl"):
+@pytest.mark.parametrize("killed", ["", "quell", "all"])
+def test_nat_leads_out_and_leaves_nothing(tmp_path: Path, killed: str) -> None:
+    for needed in ("iptables", "ip", "curl", "pgrep"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
     (tmp_path / "file").write_text("from afar")
     fetch = "curl --silent --retry 20 --retry-delay 1 --retry-all-errors http://10.9.9.2:8000/file"
     run = f"{QUELL} shell --rate 5mbit --nat --quiet -- sh -c '{fetch}; touch got; sleep {1000 if killed else 0}'"
     if killed:
-        run = f"{run} & quell=$!; while ! [ -e got ]; do sleep 0.1; done; kill -9 $quell; wait $quell || true"
+        # When a session ends, all its processes get these signals, the one that removes the rules too.
+        guard = "guard=$(pgrep -P $quell -f natguard); for n in INT HUP TERM; do kill -$n $guard; done; sleep 0.2"
+        run = f"{run} & quell=$!; while ! [ -e got ]; do sleep 0.1; done; {guard if killed == 'all' else ':'}"
+        run += "; kill -9 $quell; wait $quell || true"
     script = NEIGHBOUR.format(serve=f"{sys.executable} -m http.server 8000 >/dev/null 2>&1", run=run)
     command = ["unshare", "-n", "sh", "-c", script]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

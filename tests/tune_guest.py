@@ -172,7 +172,7 @@ def full() -> None:
         lambda: install.apply("wan", commands("cake"), replace=False),
     ]
     RUN.mkdir(exist_ok=True)
-    sh(f"mount -t tmpfs -o size=4k none {RUN}")
+    sh(f"mount -t tmpfs -o size=4k,mode=755 none {RUN}")
     try:
         for fault, message in ((f"head -c 9000 /dev/zero > {RUN}/filler || true", "No space left"),
                                (f"mount -o remount,ro {RUN}", "Read-only")):  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shlex
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from quell._core import InputError
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _SHELLS = "quell+"
 """Every shell's device, to iptables."""
+_GUARD = Path(__file__).with_name("natguard.py")
 
 
 def check() -> None:
@@ -33,8 +36,8 @@ def translated(device: str, network: str) -> Iterator[None]:
     process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
     # What forwarding was before the first of the shells that are alive now.
-    others = [word for word in _iptables("-t", "nat", "-S", "POSTROUTING").split() if word.startswith("quell-")]
-    before = others[0][-1] if others else _FORWARDING.read_text().strip()
+    others = re.search(r"\bquell-\d+-(\d+)\b", _iptables("-t", "nat", "-S", "POSTROUTING"))
+    before = others[1] if others else _FORWARDING.read_text().strip()
     tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}"]
     # Each is inserted above the one before. The last ones are needed before packets are forwarded, so they come first.
     forward = [
@@ -49,13 +52,11 @@ def translated(device: str, network: str) -> Iterator[None]:
         forward.insert(0, ["!", "-i", _SHELLS, "!", "-o", _SHELLS, "-j", "DROP"])
     rules = [["-I", "FORWARD", *tag, *rule] for rule in forward]
     rules.append(["-t", "nat", "-I", "POSTROUTING", *tag, "-s", network, "!", "-o", _SHELLS, "-j", "MASQUERADE"])
-    remove = [shlex.join(["iptables", "-w", *("-D" if word == "-I" else word for word in rule)]) for rule in rules]
-    restore = f"iptables -w -t nat -S POSTROUTING | grep -q quell- || echo {before} >{_FORWARDING}"
     # Nothing is forwarded any more before the rules that keep strangers out go.
-    script = "; ".join(["cat >/dev/null", *reversed(remove[1:]), restore, remove[0]])
+    remove = [["iptables", "-w", *("-D" if word == "-I" else word for word in rule)] for rule in reversed(rules)]
     guard = subprocess.Popen(
-        ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        [sys.executable, "-I", "-S", _GUARD, before, json.dumps(remove)],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
         for rule in rules:

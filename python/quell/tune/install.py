@@ -14,12 +14,12 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from quell import _core
 from quell._core import InputError
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
@@ -28,9 +28,8 @@ from quell.tune.programs import Command
 from quell.tune.programs import run as run  # a test ends the process at a command
 from quell.tune.spaces import Away
 
-_FOLDER = Path("/run/quell")
-_COOKIE = 71
-"""SO_NETNS_COOKIE: the namespace that names of interfaces belong to."""
+if TYPE_CHECKING:
+    from quell._core import StateFile
 
 
 @dataclass(frozen=True)
@@ -116,11 +115,9 @@ def check(dev: str, *, replace: bool) -> None:
     targets.interface(dev, "--apply")
     if not _there(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
-    with _state(dev) as file:
-        state = _before(dev, file, replace=replace)
+    with _core.StateFile.hold("tune", dev) as file:
         # A file system that is full shows it only now.
-        with _part(file, state):
-            pass
+        file.try_write(_before(dev, file, replace=replace).text)
 
 
 def fits(dev: str, rates: Sequence[float]) -> None:
@@ -150,17 +147,17 @@ def refused(dev: str, kinds: Sequence[str], line: Line) -> dict[str, str]:
 
 def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
     """Run commands of tc for an interface. Raises InputError with nothing changed."""
-    with _state(dev) as file:
+    with _core.StateFile.hold("tune", dev) as file:
         state = _before(dev, file, replace=replace)
         _rehearse(dev, commands, state)
         try:
-            _write(file, state)
+            file.write(state.text)
             run(*commands)
-            _write(file, dataclasses.replace(state, made=_kinds(dev)))
+            file.write(dataclasses.replace(state, made=_kinds(dev)).text)
         except BaseException:
-            if file.exists():
+            if file.read() is not None:
                 _back(dev, state)
-                file.unlink()
+                file.remove()
             raise
 
 
@@ -169,28 +166,30 @@ def undo(dev: str, *, replace: bool) -> str:
     _system("--undo")
     targets.interface(dev, "--undo")
     inner = targets.ifb(dev)
-    with _state(dev) as file:
-        if not file.exists():
+    with _core.StateFile.hold("tune", dev) as file:
+        text = file.read()
+        if text is None:
             raise InputError(f"--undo {dev}: quell tune has installed nothing there")
         try:
-            state = State.read(file.read_text())
+            state = State.read(text)
         except ValueError:
             raise InputError(
-                f"--undo {dev}: {file} is no state file of this version (quell 0.2 wrote others); remove the queues by "
-                f"hand: tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del {inner}; then the file"
+                f"--undo {dev}: {file.path} is no state file of this version (quell 0.2 wrote others); remove the "
+                f"queues by hand: tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del {inner}; "
+                "then the file"
             ) from None
         if not _there(dev) or socket.if_nametoindex(dev) != state.own.index:
             if _there(inner) and not state.inner.index:
                 run(Command.of("ip link del dev {inner}", inner=inner))
-            file.unlink()
+            file.remove()
             return f"{dev} is not the interface any more that was changed; there is nothing to put back on it"
         if state.made and state.made != _kinds(dev) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
                              "before anyway, add --replace")  # fmt: skip
         # An undo that is interrupted leaves what is neither: the next one does not compare.
-        _write(file, dataclasses.replace(state, made=[]))
+        file.write(dataclasses.replace(state, made=[]).text)
         _back(dev, state)
-        file.unlink()
+        file.remove()
     return f"{dev} has again what it had before"
 
 
@@ -203,9 +202,9 @@ def _system(option: str) -> None:
         raise InputError(f"{option}: {absent[0]} is missing; install iproute2 and util-linux")
 
 
-def _before(dev: str, file: Path, *, replace: bool) -> State:
+def _before(dev: str, file: StateFile, *, replace: bool) -> State:
     """Read what is there now. Raises InputError where it is not to be changed."""
-    if file.exists():
+    if file.read() is not None:
         raise InputError(f"--apply {dev}: quell tune has changed it before; first `quell tune --undo {dev}`")
     if not _there(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
@@ -287,58 +286,3 @@ def _there(dev: str) -> bool:
     except OSError:
         return False
     return True
-
-
-# The state file. ------------------------------------------------------------------------------------------------------
-
-
-def _namespace() -> str:
-    with socket.socket() as at:
-        try:
-            return str(struct.unpack("Q", at.getsockopt(socket.SOL_SOCKET, _COOKIE, 8))[0])
-        except OSError:
-            return f"i{Path('/proc/self/ns/net').stat().st_ino}"
-
-
-@contextmanager
-def _state(dev: str) -> Iterator[Path]:
-    """Give the state file of an interface, which no other process has meanwhile. Raises InputError."""
-    import fcntl
-
-    file = _FOLDER / f"tune-{_namespace()}-{dev}.json"
-    try:
-        _FOLDER.mkdir(parents=True, exist_ok=True)
-        lock = os.open(file.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; what is there now must be noted before it is changed") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise InputError(f"{dev}: another quell tune is at work on it") from None
-    try:
-        yield file
-    finally:
-        os.close(lock)
-
-
-def _write(file: Path, state: State) -> None:
-    """Write the state as a whole, or not at all. Raises InputError."""
-    with _part(file, state) as part:
-        part.rename(file)
-
-
-@contextmanager
-def _part(file: Path, state: State) -> Iterator[Path]:
-    """Give a file beside the state file that has the state; it goes unless it is renamed. Raises InputError."""
-    part = file.with_suffix(".part")
-    try:
-        with part.open("w") as opened:
-            opened.write(state.text)
-            opened.flush()
-            os.fsync(opened.fileno())
-        yield part
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; what is there now must be noted before it is changed") from None
-    finally:
-        part.unlink(missing_ok=True)
