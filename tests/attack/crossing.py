@@ -297,7 +297,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 @contextmanager
-def _traffic(net: Net, seconds: float) -> Iterator[list[float]]:
+def traffic(net: Net, seconds: float) -> Iterator[list[float]]:
     """Send from a to b; at the end the list holds: sent, arrived, longest gap."""
     found: list[float] = []
     sink = net.start(net.b, sys.executable, "-c", SINK, str(seconds + 1))
@@ -313,7 +313,7 @@ def _traffic(net: Net, seconds: float) -> Iterator[list[float]]:
 
 def lateness_s(net: Net, seconds: float) -> float:
     """The longest gap without quell: what this machine does to a sender and a receiver."""
-    with _traffic(net, seconds) as found:
+    with traffic(net, seconds) as found:
         pass
     return found[2]
 
@@ -325,7 +325,7 @@ def run(net: Net, name: str, seconds: float) -> Outcome:
     seconds = max(seconds, SLOW.get(name, 0))
     command = net.live(*RATE)
     try:
-        with _traffic(net, seconds + 1) as found:
+        with traffic(net, seconds + 1) as found:
             attack(net, command, seconds)
     finally:
         command.terminate()

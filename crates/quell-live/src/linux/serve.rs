@@ -420,6 +420,9 @@ fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
 
 /// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
 fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
+    if ambiguous(question) {
+        return refusal("400 Bad Request", "Lines are to end in CR LF\n");
+    }
     let text = String::from_utf8_lossy(question);
     let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
     let named = |name: &str, wanted: &str| name.trim().eq_ignore_ascii_case(wanted);
@@ -439,6 +442,17 @@ fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
     let mut out = Exposition::new(format);
     state.metrics(&mut out);
     reply("200 OK", format.content_type(), "", &out.finish())
+}
+
+/// Whether lines may be told apart in two ways, so that one may hide a Host header: by a CR alone, a NUL, or a line that goes on
+/// in the next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
+fn ambiguous(question: &[u8]) -> bool {
+    let odd = |pair: &[u8]| match pair {
+        [b'\r', next] => *next != b'\n',
+        [b'\n', next] => matches!(next, b' ' | b'\t'),
+        _ => false,
+    };
+    question.contains(&0) || question.windows(2).any(odd)
 }
 
 /// An answer in HTTP that no other site's page can read or embed.
