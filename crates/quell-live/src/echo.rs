@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use quell_qdisc::control::Echo;
 use quell_qdisc::control::pace::Base;
-use quell_qdisc::{MS, Nanos, Rng, SEC};
+use quell_qdisc::{MS, Nanos, SEC};
 
 /// Time between two requests, and between two to the same reflector.
 const GAP: Nanos = 50 * MS;
@@ -96,20 +96,20 @@ impl Answer {
 
 /// Asks reflectors in turn.
 #[derive(Clone, Debug)]
-pub struct Prober {
+pub struct Prober<W> {
     reflectors: Vec<Reflector>,
     turn: usize,
     due: Nanos,
     number: u16,
-    rng: Rng,
+    words: W,
     /// Milliseconds since midnight, UTC, at time 0.
     began_ms: u64,
 }
 
-impl Prober {
-    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock.
-    pub fn new(addresses: &[IpAddr], seed: u64, began_ms: u64) -> Self {
-        let mut rng = Rng::new(seed, "reflectors");
+impl<W: FnMut() -> Option<u32>> Prober<W> {
+    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock. `words` are random: who can tell the next
+    /// one by those before can forge answers, also from a place that sees no request. Without one no request is sent.
+    pub fn new(addresses: &[IpAddr], mut words: W, began_ms: u64) -> Self {
         let reflectors = addresses.iter().map(|address| Reflector {
             address: *address,
             dated: address.is_ipv4(),
@@ -125,8 +125,8 @@ impl Prober {
             reflectors: reflectors.collect(),
             turn: 0,
             due: 0,
-            number: rng.u32() as u16,
-            rng,
+            number: words().unwrap_or_default() as u16,
+            words,
             began_ms,
         }
     }
@@ -158,7 +158,7 @@ impl Prober {
         };
         self.turn = (turn + 1) % count;
         // The highest bit says that this is no time of day (RFC 792).
-        let word = self.rng.u32() | 1 << 31;
+        let word = (self.words)()? | 1 << 31;
         let reflector = &mut self.reflectors[turn % count];
         reflector.next = now + REST;
         reflector.seen.sent += 1;
@@ -300,6 +300,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell_qdisc::Rng;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -308,7 +309,13 @@ mod tests {
     /// Half a second before midnight: timestamps begin again soon.
     const LATE_IN_THE_DAY: u64 = 86_399_500;
 
-    fn asked(prober: &mut Prober, now: Nanos) -> (IpAddr, Vec<u8>) {
+    /// The same words for each test.
+    fn seeded() -> impl FnMut() -> Option<u32> + Clone {
+        let mut rng = Rng::new(1, "reflectors");
+        move || Some(rng.u32())
+    }
+
+    fn asked(prober: &mut Prober<impl FnMut() -> Option<u32>>, now: Nanos) -> (IpAddr, Vec<u8>) {
         let mut out = [0; LENGTH];
         let (to, length) = prober.ask(now, &mut out).expect("one is due");
         (to, out[..length].to_vec())
@@ -333,7 +340,7 @@ mod tests {
 
     #[test]
     fn requests_have_right_checksums_and_take_turns() {
-        let mut prober = Prober::new(&[ONE, TWO, SIX], 1, LATE_IN_THE_DAY);
+        let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
         for (k, (whom, kind)) in [(ONE, 13), (TWO, 13), (SIX, 128)].into_iter().enumerate() {
             let (to, request) = asked(&mut prober, k as Nanos * GAP);
             assert_eq!((to, request[0]), (whom, kind));
@@ -348,7 +355,7 @@ mod tests {
     #[test]
     fn timestamps_tell_the_directions_apart_over_midnight_and_with_clocks_that_differ() {
         for ahead in [0, -40_000_000, 3_600_000] {
-            let mut prober = Prober::new(&[ONE], 1, LATE_IN_THE_DAY);
+            let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
             let mut ways = Vec::new();
             for k in 0..10 {
                 let sent = k * REST;
@@ -367,7 +374,7 @@ mod tests {
 
     #[test]
     fn only_answers_to_requests_under_way_count_and_each_once() {
-        let mut prober = Prober::new(&[ONE, TWO], 1, LATE_IN_THE_DAY);
+        let mut prober = Prober::new(&[ONE, TWO], seeded(), LATE_IN_THE_DAY);
         let (_, request) = asked(&mut prober, 0);
         let answer = answered(&request, 0, 5 * MS, 0);
         assert!(prober.take(MS, TWO, &answer).is_none(), "of another");
@@ -388,9 +395,36 @@ mod tests {
         assert!(seen.refused > 20);
     }
 
+    /// Whether an answer counts from an attacker that has the state of `words` before the request, and does not see this.
+    fn forged(words: impl FnMut() -> Option<u32> + Clone) -> bool {
+        let mut prober = Prober::new(&[ONE], words, LATE_IN_THE_DAY);
+        asked(&mut prober, 0);
+        let (_, guess) = asked(&mut prober.clone(), REST);
+        asked(&mut prober, REST);
+        let answer = answered(&guess, REST, 5 * MS, 0);
+        prober.take(REST + 10 * MS, ONE, &answer).is_some()
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn an_answer_is_refused_whose_word_is_predicted_from_the_generator() {
+        assert!(
+            forged(seeded()),
+            "of a generator in this process the next word is known"
+        );
+        assert!(!forged(crate::linux::sys::random));
+    }
+
+    #[test]
+    fn nothing_is_asked_without_random_words() {
+        let mut prober = Prober::new(&[ONE], || None, LATE_IN_THE_DAY);
+        assert!(prober.ask(0, &mut [0; LENGTH]).is_none());
+        assert_eq!(prober.due(), GAP);
+    }
+
     #[test]
     fn a_reflector_without_timestamps_gets_echo_requests_under_another_number() {
-        let mut prober = Prober::new(&[ONE], 1, LATE_IN_THE_DAY);
+        let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
         let mut now = 0;
         for _ in 0..TRIES {
             assert_eq!(asked(&mut prober, now).1[0], 13);
@@ -405,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_reflector_whose_clock_jumps_about_is_taken_by_its_round_trips() {
-        let mut prober = Prober::new(&[ONE], 1, LATE_IN_THE_DAY);
+        let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
         let mut dated = 0;
         for k in 0..40 {
             let sent = k * REST;

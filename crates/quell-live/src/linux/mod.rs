@@ -29,7 +29,7 @@ mod settings;
 pub mod shell;
 pub mod state;
 pub mod steer;
-mod sys;
+pub(crate) mod sys;
 mod systemd;
 mod upkeep;
 mod view;

@@ -11,7 +11,6 @@ use quell_link::Error;
 use quell_qdisc::{MS, Nanos};
 use serde_json::{Value, json};
 
-use super::shell::random_key;
 use super::worker::Watch;
 use super::{firewall, host, sandbox, sys};
 use crate::echo::{Answer, LENGTH, MOST, Prober, Seen};
@@ -56,7 +55,7 @@ pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
 /// The reflectors and the sockets to them, one for each family.
 #[derive(Debug)]
 pub struct Reflectors {
-    prober: Prober,
+    prober: Prober<fn() -> Option<u32>>,
     sockets: [Option<UdpSocket>; 2],
     began: Nanos,
     woken: Nanos,
@@ -89,7 +88,7 @@ impl Reflectors {
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let day_ms = day.map_or(0, |since| (since.as_millis() % 86_400_000) as u64);
         Ok(Self {
-            prober: Prober::new(addresses, random_key().0, day_ms),
+            prober: Prober::new(addresses, sys::random, day_ms),
             sockets,
             began: sys::monotonic(),
             woken: 0,

@@ -151,7 +151,7 @@ pub fn server() {
 /// For who asks reflectors: answers come from outside, at open sockets. No rights at all.
 pub fn reflectors() {
     sys::limit_capabilities(&[]);
-    allow(&[libc::SYS_recvfrom, libc::SYS_sendto]);
+    allow(&[libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_getrandom]);
 }
 
 fn allow(calls: &[c_long]) {

@@ -273,6 +273,14 @@ fn set_option(fd: &OwnedFd, level: c_int, name: c_int, value: c_int) -> io::Resu
     set_bytes(fd, level, name, &value.to_ne_bytes())
 }
 
+/// 32 random bits of the operating system, or None where it gives none.
+pub fn random() -> Option<u32> {
+    let mut bytes = [0; 4];
+    // SAFETY: the kernel writes so many bytes at most.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    (got == bytes.len() as isize).then(|| u32::from_ne_bytes(bytes))
+}
+
 /// A socket for ICMP, without blocking, that gets answers to echo and timestamp requests alone; its packets leave by `device` if there is one,
 /// with this priority.
 pub fn icmp(six: bool, device: Option<&str>, priority: u32) -> io::Result<OwnedFd> {
