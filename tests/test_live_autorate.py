@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from conftest import QUELL_LIVE, ROOT
+from conftest import QUELL, QUELL_LIVE, ROOT
 from live_net import Net, built, require, status, stop
 
 REFLECTORS = [f"10.9.3.{k}" for k in range(2, 6)]
 ASK = [word for address in REFLECTORS for word in ("--reflector", address)]
+_BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
+"""The number of bpf(2)."""
 SERVER = """
 import socket, threading
 def serve(s):
@@ -158,6 +163,42 @@ def net() -> Iterator[Modem]:
         yield made
 
 
+@contextmanager
+def denied_addresses() -> Iterator[Path]:
+    """Make a control group whose processes reach no address, by a program such as systemd's for IPAddressDeny=any."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    root = next((Path(where) for _, where, kind, *_ in mounts if kind == "cgroup2"), None)
+    if root is None:
+        pytest.skip("no cgroup2 is mounted: IPAddressDeny cannot be tested")
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def bpf(command: int, *words: int, more: dict[int, int] | None = None) -> int:
+        attributes = struct.pack(f"={len(words)}I", *words).ljust(128, b"\0")
+        buffer = ctypes.create_string_buffer(attributes, 128)
+        for at, value in (more or {}).items():
+            struct.pack_into("=Q", buffer, at, value)
+        done: int = libc.syscall(_BPF, command, buffer, 128)
+        if done < 0:
+            pytest.skip(f"bpf(2): {os.strerror(ctypes.get_errno())}: IPAddressDeny cannot be tested")
+        return done
+
+    # r0 = 0; exit: of cgroup/skb, for what leaves.
+    code = ctypes.create_string_buffer(struct.pack("=BBhiBBhi", 0xB7, 0, 0, 0, 0x95, 0, 0, 0), 16)
+    text = ctypes.create_string_buffer(b"GPL")
+    words = (8, 2, *[0] * 15, 1)
+    program = bpf(5, *words, more={8: ctypes.addressof(code), 16: ctypes.addressof(text)})
+    group = root / f"quell-test-{os.getpid()}"
+    group.mkdir()
+    folder = os.open(group, os.O_RDONLY)
+    try:
+        bpf(8, folder, program, 1)
+        yield group
+    finally:
+        os.close(folder)
+        os.close(program)
+        group.rmdir()
+
+
 def live(net: Modem, *words: str) -> subprocess.Popen[str]:
     """Start it on the interface before the modem, and wait until it says that it runs."""
     command = net.start(net.r, QUELL_LIVE, "--dev", "rb", *words)
@@ -195,6 +236,57 @@ def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflect
     for row in look["reflectors"]:
         assert row["answered"] > 50 and row["timestamps"] and row["refused"] == 0
     assert look["directions"]["ingress"]["capacity_mbps"] < 20
+
+
+def refused(net: Modem, command: subprocess.Popen[str]) -> None:
+    """Check that the start was refused in one line, and left nothing."""
+    try:
+        _, said = command.communicate(timeout=10)
+    finally:
+        command.kill()
+        command.wait()
+    assert command.returncode == 2, said
+    assert said.count("\n") == 1 and "--reflector: packets to 10.9.3.2 may not leave" in said, said
+    assert "IPAddressDeny" in said and "--print-dropin" in said
+    assert net.rules() == []
+
+
+def test_a_start_is_refused_whose_unit_denies_the_reflectors_addresses(net: Modem) -> None:
+    with denied_addresses() as group:
+        script = f'echo $$ >{group}/cgroup.procs && exec ip netns exec {net.r} "$@"'
+        words = ("sh", "-c", script, "sh", str(QUELL_LIVE), "--dev", "rb", "--autorate", *ASK)
+        refused(net, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+
+
+def test_a_start_is_refused_where_the_firewall_lets_no_request_out(net: Modem) -> None:
+    done = net.run(net.r, "iptables", "-A", "OUTPUT", "-d", "10.9.3.2", "-j", "DROP")
+    assert done.returncode == 0, done.stderr
+    refused(net, net.start(net.r, QUELL_LIVE, "--dev", "rb", "--autorate", *ASK))
+
+
+def test_a_drop_in_allows_the_reflectors_of_the_configuration(tmp_path: Path) -> None:
+    require()
+    file = tmp_path / "live.toml"
+    file.write_text('dev = "lo"\nautorate = true\nreflectors = ["192.0.2.1", "2001:db8::1", "192.0.2.1"]\n')
+    wanted = "[Service]\nIPAddressAllow=192.0.2.1 2001:db8::1\n"
+    for command in ((QUELL_LIVE,), (QUELL, "live")):
+        done = subprocess.run(
+            [*command, "--config", file, "--print-dropin"], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, wanted, ""), done
+        done = subprocess.run(
+            [*command, "--dev", "lo", "--rate", "1mbit", "--print-dropin"], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 2 and done.stdout == "" and "there are no reflectors to allow" in done.stderr
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*command, "--config", file, "--print-dropin"],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+            )
+        assert done.returncode != 0 and "No space left" in done.stderr, done.stderr
 
 
 def test_without_reflectors_the_timestamps_of_the_traffic_tell_the_rate(net: Modem) -> None:

@@ -552,7 +552,10 @@ def test_the_unit_is_exposed_little(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     level = re.search(r"exposure level for quell-live.service: ([\d.]+)", done.stdout)
     assert level, done.stdout + done.stderr
-    assert float(level[1]) < 2.5, done.stdout
+    assert float(level[1]) <= 2.4, done.stdout
+    # Reflectors may have addresses of both.
+    (families,) = re.findall(r"^RestrictAddressFamilies=(.*)", unit.read_text("utf-8"), re.MULTILINE)
+    assert {"AF_INET", "AF_INET6"} <= set(families.split())
 
 
 def as_the_unit(*words: str | Path) -> list[str | Path]:

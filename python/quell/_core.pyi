@@ -92,12 +92,14 @@ def live(
     dry_run: bool = False,
     duration: str | None = None,
     restore: bool = False,
+    print_dropin: bool = False,
     quiet: bool = False,
     view: bool = False,
 ) -> None:
     """Manage an interface until SIGTERM, Ctrl-C or the end of the time, as `quell live` with these options. Linux only.
 
-    With `restore`, undo what a killed process left. To be called by the main thread. Raises InputError.
+    With `restore`, undo what a killed process left; with `print_dropin`, print what lets a unit ask the reflectors. To
+    be called by the main thread. Raises InputError.
     """
 
 def live_rules(dev: str) -> list[list[str]]:

@@ -107,6 +107,9 @@ def live(
     restore: Annotated[
         bool, typer.Option("--restore", help="Remove what a killed quell live left behind, and exit.")
     ] = False,
+    print_dropin: Annotated[
+        bool, typer.Option("--print-dropin", help="Print a drop-in that lets the unit ask the reflectors, and exit.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> int:
     """Shape and queue the traffic that leaves (and enters) an interface, with any queue. Fails open.
@@ -119,6 +122,6 @@ def live(
         dev=dev, rate=rate, aqm=aqm, ingress=ingress, ingress_aqm=ingress_aqm, overhead=overhead, status=status,
         metrics=metrics, dashboard=dashboard, tunnels=tunnels, to=to, backend=backend or door,
         no_fail_open=no_fail_open, cpu=cpu, autorate=autorate, reflector=reflector or None, config=config,
-        dry_run=dry_run, duration=duration, restore=restore, quiet=quiet, view=view,
+        dry_run=dry_run, duration=duration, restore=restore, print_dropin=print_dropin, quiet=quiet, view=view,
     )  # fmt: skip
     return 0

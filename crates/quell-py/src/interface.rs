@@ -13,12 +13,13 @@ use quell_live::watch as sampling;
 
 use crate::input_error;
 
-/// Manages an interface until SIGTERM, Ctrl-C or the end of its time, or with `restore` undoes what a killed process left. To be
-/// called by the main thread.
+/// Manages an interface until SIGTERM, Ctrl-C or the end of its time, or with `restore` undoes what a killed process left, or with
+/// `print_dropin` prints what lets a unit ask the reflectors. To be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
     metrics = None, dashboard = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, autorate = None, reflector = None,
-    config = None, dry_run = false, duration = None, restore = false, quiet = false, view = false))]
+    config = None, dry_run = false, duration = None, restore = false, print_dropin = false, quiet = false,
+    view = false))]
 #[allow(clippy::too_many_arguments)] // They are Python's keywords.
 pub fn live(
     py: Python<'_>,
@@ -42,6 +43,7 @@ pub fn live(
     dry_run: bool,
     duration: Option<String>,
     restore: bool,
+    print_dropin: bool,
     quiet: bool,
     view: bool,
 ) -> PyResult<()> {
@@ -70,10 +72,10 @@ pub fn live(
         quiet,
         view,
     };
-    let act = if restore {
-        system::restore
-    } else {
-        system::run
+    let act = match (restore, print_dropin) {
+        (true, _) => system::restore,
+        (_, true) => system::print_drop_in,
+        _ => system::run,
     };
     py.detach(|| act(&options)).map_err(input_error)
 }

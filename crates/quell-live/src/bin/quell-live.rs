@@ -54,6 +54,7 @@ Shapes and queues the traffic that leaves (and enters) an interface, with any qu
   --dry-run            work on copies of the packets; change nothing
   --duration TIME      stop after this time: 60s
   --restore            remove what a killed quell-live left behind, and exit
+  --print-dropin       print a drop-in that lets quell-live.service ask the reflectors, and exit
   --quiet              print only errors
   --version, --help
 
@@ -148,6 +149,7 @@ Given again with the same name, attach changes the rate and the limit of what is
         SteerRestore(Vec<String>, bool),
         Run(Options),
         Restore(Options),
+        PrintDropIn(Options),
         Watch(watch::Options),
         Print(String),
     }
@@ -166,6 +168,7 @@ Given again with the same name, attach changes the rate and the limit of what is
         match asked {
             Asked::Run(options) => live::run(&options),
             Asked::Restore(options) => live::restore(&options),
+            Asked::PrintDropIn(options) => live::print_drop_in(&options),
             Asked::Watch(options) => watch::run(&options, &mut |_| {}),
             Asked::Attach(options) => attach::run(&options),
             Asked::Detach(devices, quiet) => attach::detach(&devices, quiet),
@@ -179,7 +182,7 @@ Given again with the same name, attach changes the rate and the limit of what is
     }
 
     fn asked(arguments: impl Iterator<Item = String>) -> Result<Asked, Error> {
-        let (mut options, mut restore) = (Options::default(), false);
+        let (mut options, mut act) = (Options::default(), Asked::Run as fn(Options) -> Asked);
         let mut arguments = arguments.peekable();
         if arguments.peek().is_none() {
             return Ok(Asked::Print(HELP.to_owned()));
@@ -222,7 +225,8 @@ Given again with the same name, attach changes the rate and the limit of what is
                 "--view" => options.view = true,
                 "--dry-run" => options.dry_run = true,
                 "--quiet" | "-q" => options.quiet = true,
-                "--restore" => restore = true,
+                "--restore" => act = Asked::Restore,
+                "--print-dropin" => act = Asked::PrintDropIn,
                 "--version" => {
                     let text = format!("quell-live {}\n", env!("CARGO_PKG_VERSION"));
                     return Ok(Asked::Print(text));
@@ -235,10 +239,7 @@ Given again with the same name, attach changes the rate and the limit of what is
                 }
             }
         }
-        Ok(match restore {
-            true => Asked::Restore(options),
-            false => Asked::Run(options),
-        })
+        Ok(act(options))
     }
 
     /// `--name=value`, or the name alone.

@@ -52,6 +52,26 @@ pub fn restore(options: &Options) -> Result<(), Error> {
     state::report(rules::LIVE, &devs, done, "rules removed", &say)
 }
 
+/// Prints a drop-in for a systemd unit that denies all addresses: it allows the reflectors.
+///
+/// # Errors
+/// If an option is wrong, there are no reflectors, or standard output takes nothing.
+pub fn print_drop_in(options: &Options) -> Result<(), Error> {
+    let addresses = settings(options)?.reflectors()?;
+    if addresses.is_empty() {
+        let error = Error::new("there are no reflectors to allow").key("--print-dropin");
+        return Err(error.remedy("name some with --autorate and --reflector, or in --config"));
+    }
+    let mut text = String::from("[Service]\nIPAddressAllow=");
+    for (k, address) in addresses.iter().enumerate() {
+        let _ = write!(text, "{}{address}", if k > 0 { " " } else { "" });
+    }
+    text.push('\n');
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| Error::new(format!("standard output: {}", host::reason(&e))))
+}
+
 /// Runs until SIGTERM, Ctrl-C or the end of its time; then everything goes on that is held, and what was is restored.
 ///
 /// # Errors

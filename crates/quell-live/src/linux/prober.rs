@@ -59,14 +59,16 @@ pub struct Reflectors {
     sockets: [Option<UdpSocket>; 2],
     began: Nanos,
     woken: Nanos,
+    /// Nothing was read yet.
+    fresh: bool,
 }
 
 impl Reflectors {
     /// Opens sockets whose packets are excluded from quell's queues, and leave by `device` if there is one. At an HTB with this handle they
-    /// pass by all classes.
+    /// pass by all classes. Each reflector is asked once.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel refuses, or a filter of this machine lets nothing out to one of them.
     pub fn open(
         addresses: &[IpAddr],
         device: Option<&str>,
@@ -87,12 +89,38 @@ impl Reflectors {
         let sockets = [socket(false).map_err(no)?, socket(true).map_err(no)?];
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let day_ms = day.map_or(0, |since| (since.as_millis() % 86_400_000) as u64);
-        Ok(Self {
+        let mut all = Self {
             prober: Prober::new(addresses, sys::random, day_ms),
             sockets,
             began: sys::monotonic(),
             woken: 0,
-        })
+            fresh: true,
+        };
+        for address in addresses {
+            if let Err(error) = all.ask(0)
+                && error.raw_os_error() == Some(libc::EPERM)
+            {
+                let what = format!(
+                    "packets to {address} may not leave: {}",
+                    host::reason(&error)
+                );
+                return Err(Error::new(what).key("--reflector").remedy(
+                    "the unit's IPAddressDeny forbids them (quell live --print-dropin prints what allows them) or the firewall does",
+                ));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Sends the next request, if there is one.
+    fn ask(&mut self, now: Nanos) -> std::io::Result<()> {
+        let mut request = [0; LENGTH];
+        if let Some((to, length)) = self.prober.ask(now, &mut request)
+            && let Some(socket) = &self.sockets[usize::from(to.is_ipv6())]
+        {
+            socket.send_to(&request[..length], SocketAddr::new(to, 0))?;
+        }
+        Ok(())
     }
 
     /// What can be read when answers come.
@@ -118,13 +146,11 @@ impl Reflectors {
     /// Sends what is due and reads what came. A request that cannot be sent has no answer.
     pub fn turn(&mut self, mut each: impl FnMut(Answer)) {
         let now = sys::monotonic().saturating_sub(self.began);
-        let mut request = [0; LENGTH];
-        if now >= self.prober.due()
-            && let Some((to, length)) = self.prober.ask(now, &mut request)
-            && let Some(socket) = &self.sockets[usize::from(to.is_ipv6())]
-        {
-            let _ = socket.send_to(&request[..length], SocketAddr::new(to, 0));
+        if now >= self.prober.due() {
+            let _ = self.ask(now);
         }
+        // What came while loops were started has waited here: its time is not the path's.
+        let stale = std::mem::take(&mut self.fresh);
         let mut packet = [0; 256];
         for socket in self.sockets.iter().flatten() {
             for reads in 0.. {
@@ -135,6 +161,9 @@ impl Reflectors {
                 let Ok((length, from)) = socket.recv_from(&mut packet) else {
                     break;
                 };
+                if stale {
+                    continue;
+                }
                 let packet = &packet[..length];
                 // A raw socket of IPv4 has the IP header, one of IPv6 has not.
                 let header = match from {
