@@ -29,7 +29,7 @@ Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 # Tests in files whose names begin so send real packets or measure how soon something happens: other tests beside them
 # would take their time, and some look at the devices of the whole machine. `make test` runs them one at a time, all
 # others on every core.
-NAMES = "clsact dashboard doctor interrupt live nat output prometheus ray real shell steer watch"
+NAMES = "clsact dashboard doctor interrupt live nat no_shell output prometheus ray real shell steer watch"
 REAL_TIME = tuple(f"test_{name}" for name in NAMES.split())
 
 
