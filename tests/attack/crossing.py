@@ -23,6 +23,7 @@ from live_net import Net
 SOURCE = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK: AF_XDP sees no checksum that is yet to be made
 until, number = time.monotonic() + float(sys.argv[1]), 0
 while time.monotonic() < until:
     try:
@@ -138,7 +139,7 @@ def row(outcomes: list[Outcome]) -> str:
 Attack = Callable[[Net, "subprocess.Popen[str]", float], object]
 
 
-def _pids(command: subprocess.Popen[str]) -> list[int]:
+def processes(command: subprocess.Popen[str]) -> list[int]:
     """List the processes of an instance, the first being the one that was started."""
     found, at = [command.pid], 0
     while at < len(found):
@@ -225,7 +226,7 @@ def descriptors(_net: Net, command: subprocess.Popen[str], seconds: float) -> No
     import resource
 
     time.sleep(seconds / 2)
-    for pid in _pids(command):
+    for pid in processes(command):
         for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
             resource.prlimit(pid, limit, (13 if limit == resource.RLIMIT_NOFILE else 0, 4096))
     time.sleep(seconds / 2)
@@ -271,7 +272,7 @@ def oom(net: Net, command: subprocess.Popen[str], seconds: float) -> None:
     """Its cgroup has no memory left when its queue grows: the kernel kills it."""
     with _memory_group(1 << 20) as group:
         time.sleep(seconds / 4)
-        for pid in _pids(command):
+        for pid in processes(command):
             (group / "cgroup.procs").write_text(str(pid))
         # Packets that may be marked: quell-live keeps their bytes.
         _flood(net, seconds / 2, "ecn")
