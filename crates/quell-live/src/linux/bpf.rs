@@ -29,7 +29,7 @@ const CONSTANT: u32 = 1 << 7;
 /// BPF_F_LINK.
 const BY_LINK: u32 = 1 << 13;
 /// BPF_F_MMAPABLE.
-const MAPPED: u32 = 1 << 10;
+pub const MAPPED: u32 = 1 << 10;
 /// Bytes for the verifier's log.
 const LOG: usize = 64 << 10;
 /// How many of its last lines are told.
@@ -344,6 +344,42 @@ pub fn id(of: &OwnedFd) -> io::Result<u32> {
     bpf(INFO_BY_FD, &[number(of), size, i0, i1])?;
     // SAFETY: the kernel has written it behind the compiler's back.
     Ok(unsafe { (&raw const info[1]).read_volatile() })
+}
+
+/// What the kernel says of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Described([u32; 10]);
+
+impl Described {
+    /// Whether it is an array that can be mapped, of this name and so many values of so many bytes.
+    pub fn is_array(&self, name: &str, bytes: u32, entries: u32) -> bool {
+        // struct bpf_map_info: kind, number, bytes of keys and of values, entries, flags, name.
+        let [
+            kind,
+            _,
+            keys,
+            values,
+            count,
+            flags,
+            called_0,
+            called_1,
+            called_2,
+            called_3,
+        ] = self.0;
+        let map = [kind, keys, values, count, flags & MAPPED];
+        map == [ARRAY, 4, bytes, entries, MAPPED]
+            && [called_0, called_1, called_2, called_3] == called(name)
+    }
+}
+
+/// What the kernel says of a map.
+pub fn described(map: &OwnedFd) -> io::Result<Described> {
+    let mut info = [0u32; 10];
+    let [i0, i1] = halves(info.as_mut_ptr().cast_const());
+    let size = size_of_val(&info) as u32;
+    bpf(INFO_BY_FD, &[number(map), size, i0, i1])?;
+    // SAFETY: the kernel has written it behind the compiler's back.
+    Ok(Described(unsafe { (&raw const info).read_volatile() }))
 }
 
 /// struct bpf_insn.

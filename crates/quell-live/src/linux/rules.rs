@@ -139,3 +139,43 @@ pub fn restore(devs: &[String]) -> Vec<(String, Restored)> {
         None => Ok(Restored::Runs),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_state_file_its_firewall_alone_is_read_whatever_release_wrote_it() {
+        let read = |text: &str| serde_json::from_str::<State>(text).map(|state| state.firewall);
+        let (nft, iptables) = (Firewall::Nftables, Firewall::Iptables);
+        let state = State {
+            pid: 7,
+            firewall: nft,
+        };
+        let text = serde_json::to_string(&state).expect("text");
+        assert_eq!(text, r#"{"pid":7,"firewall":"nftables"}"#);
+        assert_eq!(read(&text).expect("as written"), nft);
+        // As 0.2.0 wrote it, and as an attacker would.
+        let table =
+            r#"{"pid":1,"rules":[],"table":{"name":"x; flush ruleset","text":"","rules":[]}}"#;
+        assert_eq!(read(table).expect("a table"), nft);
+        let rules = r#"{"pid":1,"rules":[["EVIL","PREROUTING"]]}"#;
+        assert_eq!(read(rules).expect("rules"), iptables);
+        for bad in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            r#"{"pid":1}"#,
+            r#"{"pid":-1,"firewall":"nftables"}"#,
+            r#"{"pid":1e99,"firewall":"nftables"}"#,
+            r#"{"pid":"$(id)","firewall":"nftables"}"#,
+            r#"{"pid":1,"firewall":"sh"}"#,
+            r#"{"pid":1,"firewall":["nftables"]}"#,
+            r#"{"pid":1,"firewall":"nftables","run":"sh"}"#,
+            r#"{"pid":1,"rules":"EVIL"}"#,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

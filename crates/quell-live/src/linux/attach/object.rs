@@ -12,13 +12,11 @@ use super::super::host;
 use super::btf::{ARRAY, Btf, FUNC, PTR, SECTION, STRUCT};
 use super::chosen::Discipline;
 use super::linked::{MAPS, Object};
-use super::page::Knobs;
+use super::page::{Knobs, PAGE};
 use super::support::{INSTEAD, TYPES, VALUE};
 
 /// Maps with an entry for each queue.
 const PER_QUEUE: [&str; 3] = [PAGE, "queues", "slots"];
-/// The one with knobs and gauges.
-const PAGE: &str = "page";
 /// The map with so many entries for each queue that they are told by the object.
 const BUFFERS: &str = "buffers";
 /// The program for clsact.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quell_link::Error;
@@ -34,8 +35,10 @@ const GAUGES: usize = 64;
 /// Then the device's number, and when they were written.
 const DEVICE: usize = GAUGES + 4;
 const UPDATED: usize = GAUGES + 8;
+/// What the map is called.
+pub const PAGE: &str = "page";
 /// Queues that a page has room for, a power of 2: `QUELL_SLOTS`.
-const SLOTS: u32 = 16;
+pub const SLOTS: u32 = 16;
 
 /// How a number lies in memory.
 #[derive(Clone, Copy)]
@@ -179,38 +182,42 @@ impl Page {
     /// Opens it to change knobs.
     ///
     /// # Errors
-    /// If it is gone, or a right is missing.
+    /// If it is gone, a right is missing, or it is no page of this device.
     pub fn open(saved: &Saved) -> Result<Self, Error> {
-        let map = bpf::existing(saved.page).and_then(|fd| Map::new(BYTES, Some((&fd, 0))));
-        Self::of(map, saved)
+        Self::mapped(saved, |fd| Map::new(BYTES, Some((fd, 0))))
     }
 
     /// Opens it to read gauges.
     ///
     /// # Errors
-    /// If it is gone, or a right is missing.
+    /// As [`Self::open`].
     pub fn open_to_read(saved: &Saved) -> Result<Self, Error> {
-        let map = bpf::existing(saved.page).and_then(|fd| Map::to_read(BYTES, &fd));
-        Self::of(map, saved)
+        Self::mapped(saved, |fd| Map::to_read(BYTES, fd))
     }
 
-    fn of(map: io::Result<Map>, saved: &Saved) -> Result<Self, Error> {
-        let memory = map.map_err(|e| match e.raw_os_error() {
-            // BPF_MAP_GET_FD_BY_ID wants it.
-            Some(libc::EPERM) => {
-                Error::new("gauges and knobs of attached queues need root (CAP_SYS_ADMIN)")
-                    .remedy("write sudo before it")
-            }
-            Some(libc::ENOENT) => {
-                Error::new("it is gone: somebody else has taken it away").remedy("quell detach")
-            }
-            _ => Error::new(format!("BPF: {}", host::reason(&e))),
-        })?;
-        Ok(Self {
-            memory,
+    fn mapped(saved: &Saved, map: impl Fn(&OwnedFd) -> io::Result<Map>) -> Result<Self, Error> {
+        let fd = bpf::existing(saved.page).map_err(|e| refused(&e))?;
+        let is = bpf::described(&fd).map_err(|e| refused(&e))?;
+        // The number in a state file may be another map's by now.
+        let other = || {
+            let dev = host::name(saved.device).unwrap_or_default();
+            let what = format!("the BPF map {} is no page of this device", saved.page);
+            Error::new(what)
+                .key(&dev)
+                .remedy(format!("quell detach {dev}, then attach again"))
+        };
+        if !is.is_array(PAGE, BYTES as u32, saved.slots) {
+            return Err(other());
+        }
+        let page = Self {
+            memory: map(&fd).map_err(|e| refused(&e))?,
             slots: saved.slots.min(SLOTS),
             name: saved.name.clone(),
-        })
+        };
+        let device = |slot: &Slot<'_>| slot.short(DEVICE).load(Ordering::Relaxed);
+        let elsewhere = |slot: &Slot<'_>| slot.is_present() && device(slot) != saved.device;
+        let elsewhere = page.slots().any(|slot| elsewhere(&slot));
+        if elsewhere { Err(other()) } else { Ok(page) }
     }
 
     /// Memory of its own, with the first queue of a device, for tests.
@@ -244,6 +251,21 @@ impl Page {
         let same = kind.strip_prefix(KIND) == Some(&self.name);
         let here = slot.is_present() && slot.short(DEVICE).load(Ordering::Relaxed) == device;
         (same && here).then(|| slot.gauges(now))
+    }
+}
+
+/// Why there is no page.
+fn refused(error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        // BPF_MAP_GET_FD_BY_ID wants it.
+        Some(libc::EPERM) => {
+            Error::new("gauges and knobs of attached queues need root (CAP_SYS_ADMIN)")
+                .remedy("write sudo before it")
+        }
+        Some(libc::ENOENT) => {
+            Error::new("it is gone: somebody else has taken it away").remedy("quell detach")
+        }
+        _ => Error::new(format!("BPF: {}", host::reason(error))),
     }
 }
 
@@ -402,6 +424,36 @@ mod tests {
         let names = ["rate", "valid_until", "limit", "flags", "steered_drop"];
         let at = names.map(|name| knobs[name].0);
         assert_eq!(at, [RATE, VALID_UNTIL, LIMIT, FLAGS, STEERED_DROP]);
+    }
+
+    #[test]
+    fn a_map_that_is_no_page_of_the_device_is_not_opened() {
+        let saved = |map: &OwnedFd, device, slots| {
+            Saved::of_page(bpf::id(map).expect("its number"), device, slots)
+        };
+        let made = |name: &str, bytes| bpf::array(name, bytes, 2, bpf::MAPPED, None);
+        let page = match made(PAGE, BYTES as u32) {
+            Ok(page) => page,
+            Err(error) => return println!("not tried: no BPF maps here: {error}"),
+        };
+        let said = |saved: &Saved| Page::open(saved).err().map(|error| error.to_string());
+        assert_eq!(said(&saved(&page, 1, 2)), None);
+        for (map, slots) in [
+            (made("other", BYTES as u32), 2),
+            (made(PAGE, 64), 2),
+            (Ok(page), 1),
+        ] {
+            let map = map.expect("a map");
+            let why = said(&saved(&map, 1, slots)).expect("refused");
+            assert!(why.contains("is no page of this device"), "{why}");
+        }
+        let page = made(PAGE, BYTES as u32).expect("a map");
+        let mut bytes = [0; BYTES];
+        bytes[GAUGES..GAUGES + 4].copy_from_slice(&VERSION.to_ne_bytes());
+        bytes[DEVICE..DEVICE + 4].copy_from_slice(&7u32.to_ne_bytes());
+        bpf::update(&page, 1, &bytes).expect("written");
+        assert_eq!(said(&saved(&page, 7, 2)), None);
+        assert!(said(&saved(&page, 8, 2)).is_some(), "another device's");
     }
 
     #[test]

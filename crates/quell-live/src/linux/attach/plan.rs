@@ -24,7 +24,7 @@ pub fn is_ours(handle: u32) -> bool {
 }
 
 /// Kinds whose settings, as the kernel lists them, make the same discipline again.
-const RESTORABLE: [&str; 10] = [
+pub const RESTORABLE: [&str; 10] = [
     "pfifo", "bfifo", "codel", "fq_codel", "pie", "fq_pie", "cake", "fq", "dualpi2", "mq",
 ];
 

@@ -10,9 +10,15 @@ use super::super::state::{Command, State};
 use super::super::steer::change::{Changer, Found, REPLACE, Request, change, made};
 use super::super::steer::clsact::Hook;
 use super::super::steer::place;
+use super::super::steer::saved::MAX_OPTIONS;
 use super::super::watch::dump::Dump;
 use super::super::watch::message::{DEL_QDISC, Key, ROOT};
-use super::plan::{Plan, is_ours};
+use super::chosen::DISCIPLINES;
+use super::page::SLOTS;
+use super::plan::{Plan, RESTORABLE, is_ours};
+
+/// Most filters: that of what is attached, and those of what was attached before that are not taken away yet.
+const MAX_HOOKS: usize = 64;
 
 /// Whose state files these are.
 pub const ATTACH: Command = Command {
@@ -23,6 +29,7 @@ pub const ATTACH: Command = Command {
 
 /// What a state file says.
 #[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Saved {
     /// The device.
     pub device: u32,
@@ -43,6 +50,7 @@ pub struct Saved {
 
 /// What was on a device: those that somebody has chosen; the kernel makes default ones again by itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Before {
     /// The root first.
     pub rows: Vec<Row>,
@@ -50,6 +58,7 @@ pub struct Before {
 
 /// A discipline.
 #[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Row {
     handle: u32,
     parent: u32,
@@ -73,7 +82,23 @@ impl Row {
 
 impl State for Saved {
     fn check(&self) -> Result<(), String> {
-        Ok(())
+        if !DISCIPLINES.iter().any(|known| known.name == self.name) {
+            return Err(format!("quell attaches no {:?}", self.name));
+        }
+        if !(1..=SLOTS).contains(&self.slots) || !is_ours(self.root) || self.hooks.len() > MAX_HOOKS
+        {
+            return Err("slots, root or hooks are out of range".to_owned());
+        }
+        let mut rows = self.before.rows.iter();
+        if let Some(row) =
+            rows.find(|row| !RESTORABLE.contains(&&*row.kind) || row.options.len() > MAX_OPTIONS)
+        {
+            return Err(format!("quell puts no {:?} back", row.kind));
+        }
+        match self.hooks.iter().all(|hook| hook.device() == self.device) {
+            true => Ok(()),
+            false => Err("a filter of another device".to_owned()),
+        }
     }
 }
 
@@ -88,6 +113,20 @@ impl Saved {
             root: plan.root(),
             before: plan.before.clone(),
             hooks,
+        }
+    }
+
+    /// Of a page alone, for tests.
+    #[cfg(test)]
+    pub fn of_page(page: u32, device: u32, slots: u32) -> Self {
+        Self {
+            device,
+            name: "fifo".to_owned(),
+            page,
+            slots,
+            root: 0,
+            before: Before::default(),
+            hooks: Vec::new(),
         }
     }
 
@@ -202,4 +241,23 @@ pub fn undo(saved: &Saved) -> Result<String, Error> {
         Some(row) => row.kind.clone(),
     };
     Ok(format!("quell_{} is detached; {back} is back", saved.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::linux::state::hostile;
+
+    #[test]
+    fn hostile_values_are_no_state() {
+        let saved = json!({
+            "device": 2, "name": "hush", "page": 9, "slots": 2, "root": 0x9DFF_0000u32,
+            "before": {"rows": [{"handle": 65536, "parent": 4294967295u32, "kind": "fq_codel", "options": [1, 2]}]},
+            "hooks": [{"device": 2, "priority": 49152, "program": 7, "makes": true, "removes": true}],
+        });
+        let accepted = hostile::accepted::<Saved>(&saved);
+        assert_eq!(accepted, Vec::<String>::new());
+    }
 }

@@ -31,9 +31,12 @@ const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const BPF_ID: u16 = 11;
 const DIRECT_ACTION: u32 = 1;
+/// What our filter's program is called.
+const NAME: &[u8] = b"quell\0";
 
 /// A place for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Hook {
     device: u32,
     priority: u16,
@@ -88,6 +91,11 @@ impl Hook {
         })
     }
 
+    /// The device.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
     /// The filter before was taken away: clsact is still ours to remove if it was.
     pub fn continues(&mut self, before: Option<&Self>) {
         self.removes |= before.is_some_and(|before| before.removes);
@@ -108,7 +116,7 @@ impl Hook {
         }
         let mut options = Vec::new();
         put(&mut options, BPF_FD, &program.as_raw_fd().to_ne_bytes());
-        put(&mut options, BPF_NAME, b"quell\0");
+        put(&mut options, BPF_NAME, NAME);
         put(&mut options, BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes());
         let filter = Request {
             what: NEW_FILTER,
@@ -145,9 +153,12 @@ impl Hook {
     }
 
     fn is_ours(&self, parent: u32, filter: &Filter<'_>) -> bool {
-        let mut options = attributes(filter.options);
-        let program = options.find(|(kind, _)| *kind == BPF_ID);
-        let same = program.is_some_and(|(_, id)| id == self.program.to_ne_bytes());
+        let is = |wanted, value: &[u8]| {
+            let mut options = attributes(filter.options);
+            options.any(|(kind, has)| kind == wanted && has == value)
+        };
+        // By its name, too: a number that a state file has may be another program's by now.
+        let same = is(BPF_ID, &self.program.to_ne_bytes()) && is(BPF_NAME, NAME);
         parent == CLSACT_EGRESS && filter.priority == self.priority && same
     }
 

@@ -6,7 +6,7 @@ mod dropper;
 mod hand;
 pub mod kinds;
 pub(super) mod place;
-mod saved;
+pub(super) mod saved;
 mod session;
 mod source;
 mod steered;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::super::state::{Command, State, StateFile};
 use super::super::watch::dump::Dump;
 use super::super::watch::message::Key;
+use super::super::watchdog::MOST;
 use super::change::{self, Changer, Found};
 use super::clsact::Hook;
 use super::kinds::{Kind, Knob};
@@ -19,8 +20,12 @@ pub const STEER: Command = Command {
     service: None,
 };
 
+/// Most bytes of a discipline's options: the kernel's answer about one is shorter than a page of memory.
+pub const MAX_OPTIONS: usize = 4096;
+
 /// What a state file says.
 #[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Saved {
     pid: u32,
     device: u32,
@@ -33,6 +38,7 @@ pub struct Saved {
 
 /// A discipline or class.
 #[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 struct Row {
     class: bool,
     handle: u32,
@@ -44,7 +50,26 @@ struct Row {
 
 impl State for Saved {
     fn check(&self) -> Result<(), String> {
-        Ok(())
+        if self.knobs.len() > Knob::ALL.len() || self.queues.len() > MOST {
+            return Err("more queues or knobs than quell steers".to_owned());
+        }
+        if let Some(row) = self
+            .queues
+            .iter()
+            .find(|row| row.options.len() > MAX_OPTIONS)
+        {
+            return Err(format!("{} bytes of options", row.options.len()));
+        }
+        let unknown = |row: &&Row| Kind::find(&row.kind, row.class).is_none();
+        if let Some(row) = self.queues.iter().find(unknown) {
+            return Err(format!("quell steers no {:?}", row.kind));
+        }
+        match self.hook {
+            Some(hook) if hook.device() != self.device => {
+                Err("a filter of another device".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -117,4 +142,23 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
         names.iter().map(String::as_str),
     );
     Ok(removed + made?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::linux::state::hostile;
+
+    #[test]
+    fn hostile_values_are_no_state() {
+        let saved = json!({
+            "pid": 1, "device": 2, "knobs": ["limit", "target"],
+            "queues": [{"class": false, "handle": 65536, "parent": 4294967295u32, "kind": "pfifo", "options": [1, 0, 0, 0]}],
+            "hook": {"device": 2, "priority": 49152, "program": 7, "makes": true, "removes": true},
+        });
+        let accepted = hostile::accepted::<Saved>(&saved);
+        assert_eq!(accepted, ["/hook: null"], "a file without a filter is one");
+    }
 }
