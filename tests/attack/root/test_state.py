@@ -29,6 +29,7 @@ CAPS = ",".join(
 )
 FOLDER_OF_UNIT = "/run/" + UNIT.split("RuntimeDirectory=")[1].split("\n")[0]
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+AS_STRANGER = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups")
 AS_UNIT = (
     *AS_NOBODY, "--no-new-privs", *(f"--{which}=-all,{CAPS}" for which in ("inh-caps", "ambient-caps", "bounding-set")),
     "env", f"RUNTIME_DIRECTORY={FOLDER_OF_UNIT}",
@@ -442,6 +443,17 @@ def test_rules_of_an_earlier_process_of_another_user_hide_none_of_the_next(place
     assert place.rules() == before
     ends(command)
     assert place.rules() == 0
+
+
+def test_a_user_in_a_namespace_keeps_state_in_a_folder_of_their_own(place: Place) -> None:
+    folder = place.run_folder / "own"
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+    script = 'ip link add v0 type veth peer name v1 && ip link set v0 up && exec "$@"'
+    words = ("unshare", "-Urmn", "sh", "-c", script, "sh", "env", "RUNTIME_DIRECTORY=/run/own", QUELL_LIVE, *SOON)
+    done = place.run(*AS_STRANGER, *words)
+    assert done.returncode == 0, done.stderr
+    assert "what leaves" in done.stderr and [path.suffix for path in folder.iterdir()] == [".lock"]
 
 
 def test_what_0_2_0_left_is_restored_by_its_form(place: Place) -> None:
