@@ -24,6 +24,7 @@ from quell._core import InputError
 from quell.finding import Finding
 from quell.options import Json
 from quell.output import Targets, out
+from quell.tune.spaces import Away
 
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
 _MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]note[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}
@@ -105,22 +106,26 @@ def _rule(program: str) -> Finding:
         return Finding(program, "fail", "missing", "on Debian: apt-get install iptables")
     if program == "ip6tables" and not Path("/proc/net/if_inet6").exists():
         return Finding(program, "ok", "not needed: the kernel has no IPv6")
-    if shutil.which("unshare") is None or os.geteuid() != 0:
+    if os.geteuid() != 0:
         return Finding(program, "unknown", "its rules can be tested as root only", "sudo quell doctor")
-    rule = _core.live_rules("lo")[0][1:]
-    apart = ["unshare", "--net"]
-    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+    words = [program, "-w", "-t", "mangle"]
+    apart = True
+    try:
+        with Away():
+            done = _ended(*words, "-A", *_core.live_rules("lo")[0][1:])
+    except InputError:
         # Without the right to create a namespace, existing rules can still be listed.
-        apart, verb = [], ["-S"]
-    else:
-        verb = ["-A", *rule]
-    done = subprocess.run([*apart, program, "-w", "-t", "mangle", *verb], capture_output=True, text=True)
+        apart, done = False, _ended(*words, "-S")
     if done.returncode:
         why = (done.stderr.strip() or "it failed").splitlines()[-1]
         return Finding(program, "fail", why, "modprobe xt_NFQUEUE xt_mark (CONFIG_NETFILTER_XT_TARGET_NFQUEUE)")
     return Finding(
         program, "ok", "accepts the rules of quell live" if apart else "lists its rules; quell live's were not tested"
     )
+
+
+def _ended(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True)
 
 
 def _tun() -> Finding:
@@ -208,7 +213,7 @@ def _qdisc(dev: str) -> Finding:
     check = f"{dev} qdisc"
     if shutil.which("tc") is None:
         return Finding(check, "unknown", "tc is missing", "on Debian: apt-get install iproute2")
-    done = subprocess.run(["tc", "qdisc", "show", "dev", dev], capture_output=True, text=True)
+    done = _ended("tc", "qdisc", "show", "dev", dev)
     kinds = re.findall(r"^qdisc (\S+)", done.stdout, re.MULTILINE)
     if holding := sorted(_HOLDS & set(kinds)):
         remedy = f"two shapers in a row: give the lower rate to quell, or tc qdisc del dev {dev} root"

@@ -13,7 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 from quell import _core
+from quell._core import InputError
 from quell.finding import Finding
+from quell.tune.spaces import Away
 
 _BTF = Path("/sys/kernel/btf/vmlinux")
 _JIT = Path("/proc/sys/net/core/bpf_jit_enable")
@@ -93,12 +95,15 @@ def _clsact() -> Finding:
     """Test it in a temporary network namespace, where it has no effect."""
     if _release() < _CLSACT_BPF:
         return Finding("clsact", "warn", "needs Linux 5.10", "a newer kernel")
-    if shutil.which("unshare") is None or shutil.which("tc") is None or os.geteuid() != 0:
+    if shutil.which("tc") is None or os.geteuid() != 0:
         return Finding("clsact", "unknown", "can be tested as root only, with tc", "sudo quell doctor")
-    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
+    words = ("tc", "qdisc", "add", "dev", "lo", "clsact")
+    try:
+        with Away():
+            refused = subprocess.run(words, capture_output=True).returncode
+    except InputError:
         return Finding("clsact", "unknown", "no network namespace can be made to test it", "sudo quell doctor")
-    words = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "clsact"]
-    if subprocess.run(words, capture_output=True).returncode:
+    if refused:
         return Finding("clsact", "warn", "the kernel has none", "modprobe sch_ingress (CONFIG_NET_SCH_INGRESS)")
     return Finding("clsact", "ok", "quell steer --with clsact can drop packets before a queue")
 

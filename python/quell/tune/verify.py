@@ -121,7 +121,8 @@ def _replay(line: Line, dev: str, ways: Shapes, seed: int, command: Sequence[str
 
 
 def _command(command: Sequence[str], spec: dict[str, Any], limit: float) -> dict[str, Any]:
-    words = [*command, sys.executable, "-m", "quell.tune.replay", json.dumps(spec)]
+    # -P: no module comes from the folder where root runs this.
+    words = [*command, sys.executable, "-P", "-m", "quell.tune.replay", json.dumps(spec)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
