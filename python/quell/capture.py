@@ -27,6 +27,8 @@ _LEAST_BINS = 8
 _BULK = 500_000
 """Bytes from which on a flow is a transfer, and not part of a page."""
 _LONGEST_S = 86_400
+_LONGEST_BLOCK = 16 << 20
+"""Bytes of a packet, or of a block of pcapng."""
 _MOST_FLOWS = 100_000
 _MOST_COUNT = 64
 _TCP, _UDP = 6, 17
@@ -285,6 +287,19 @@ def _rate(rates: list[float]) -> float | None:
     return rate if len(near) >= _LEAST_BINS else None
 
 
+class _Bounded:
+    """A file of which no more is read at once than a block may be long: dpkt believes lengths of 4 GiB and below 0."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.fileno = file.seek, file.fileno
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _LONGEST_BLOCK:
+            raise ValueError(f"a block of {size} bytes")
+        return self._file.read(size)
+
+
 def _packets(path: Path) -> Iterator[_Packet]:
     """Read the packets of TCP and UDP, from files of any length in bounded memory."""
     try:
@@ -297,7 +312,7 @@ def _packets(path: Path) -> Iterator[_Packet]:
         raise InputError(f"{path}: {error.strerror}") from None
     with file:
         try:
-            reader = dpkt.pcap.UniversalReader(file)
+            reader = dpkt.pcap.UniversalReader(_Bounded(file))
         except (ValueError, dpkt.Error, struct.error):
             raise InputError(f"{path}: neither a pcap nor a pcapng file") from None
         link = reader.datalink()

@@ -22,6 +22,8 @@ _SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "d
 """Gauges of attached queues that the report draws, and what they are called in it (docs/kernel.md lists all)."""
 _POINTS = 1000
 """Of a line of the report."""
+_HEADING, _NAMES = 1 << 16, 1000
+"""Bytes of a heading and names in lines of JSON at most. polars takes minutes to find very many columns."""
 
 
 def to_parquet(lines: Path, target: Path) -> None:
@@ -43,8 +45,16 @@ def load(path: Path) -> pl.DataFrame:
     try:
         match path.suffix:
             case ".csv":
+                with path.open("rb") as file:
+                    _few(path, len(file.readline(_HEADING + 1)) <= _HEADING)
                 frame = pl.scan_csv(path, schema_overrides=_RATES)
             case ".jsonl":
+                lines = pl.scan_csv(
+                    path, has_header=False, separator="\x01", quote_char=None, schema={"line": pl.String},
+                    raise_if_empty=False,
+                )  # fmt: skip
+                names = pl.col("line").str.extract_all(r'"[^"]*":').explode()
+                _few(path, lines.select(names.n_unique()).collect().item() <= _NAMES)
                 frame = _json_lines(path)
             case _:
                 frame = pl.scan_parquet(path)
@@ -66,6 +76,11 @@ def load(path: Path) -> pl.DataFrame:
             pl.when(pl.col("type") == "class").then(pl.lit(" class")).otherwise(pl.lit("")),
         )
     )
+
+
+def _few(path: Path, few: bool) -> None:
+    if not few:
+        raise InputError(f"{path}: not samples of quell watch: too many columns")
 
 
 def _gauges(frame: pl.LazyFrame) -> list[pl.Expr]:

@@ -1,0 +1,151 @@
+"""Files from elsewhere that were made to harm: nested without end, lengths that lie, numbers that are none, programs.
+
+Each is refused in one line, in bounded memory and time. tests/test_bounds.py, test_flent.py and test_fuzz_files.py
+have others.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import resource
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conftest import QUELL
+
+GIB = 1 << 30
+MIB100 = 100 << 20
+DEEP = b"[" * 200_000 + b"]" * 200_000
+LINK = b'[link]\nrate = "1mbit"\n'
+
+
+class Program:
+    """A pickle that runs a command where it is loaded."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch PLANTED",)
+
+
+def model(header: bytes, length: int | None = None, rest: bytes = b"") -> bytes:
+    """A safetensors file."""
+    return struct.pack("<Q", len(header) if length is None else length) + header + rest
+
+
+PCAP = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 0xFFFFFFFF, 1)
+SECTION = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+INTERFACE = struct.pack("<IIHHII", 1, 20, 1, 0, 0, 20)
+PICKLE = pickle.dumps(Program(), 2)  # torch's protocol
+HUGE = json.dumps({"a": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 2**62]}}).encode()
+
+FILES: dict[str, bytes | Callable[[], bytes]] = {
+    "deep.json": DEEP,
+    "deep-objects.json": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "deep.jsonl": DEEP + b"\n",
+    "deep.toml": b"a = " + DEEP,
+    "deep-key.toml": b".".join([b"a"] * 100_000) + b" = 1\n",
+    "deep-table.toml": b"[" + b".".join([b"a"] * 100_000) + b"]\n",
+    "deep.flent.gz": lambda: gzip.compress(b'{"version":4,"x_values":' + DEEP + b"}"),
+    "deep.safetensors": model(b'{"a":' + DEEP),
+    "nan.json": b'[{"queue": "a", "seed": 1, "goodput_mbps": NaN}]',
+    "infinite.json": b'[{"queue": "a", "seed": 1, "goodput_mbps": 1e999}]',
+    "rate.toml": b"[link]\nrate = 1e308\n",
+    "rate-of-nan.toml": b'[link]\nrate = "nanmbit"\n',
+    "rate-of-inf.toml": b'[link]\nrate = "infmbit"\n',
+    "rate-of-1e308.toml": b'[link]\nrate = "1e308gbit"\n',
+    "time-of-1e308.toml": LINK + b'delay = "1e308s"\n',
+    "infinite-time.toml": b"duration = inf\n" + LINK,
+    "loss-of-nan.toml": LINK + b"loss = nan\n",
+    "2^64.down": b"18446744073709551615\n",
+    "minus.down": b"-1\n5\n",
+    "nan.down": b"nan\n",
+    "2^63.safetensors": model(b"{}", 2**63),
+    "2^64.safetensors": model(b"{}", 2**64 - 1),
+    "length.safetensors": model(b'{"a":1', MIB100),
+    "shape.safetensors": model(HUGE),
+    "pickle.safetensors": PICKLE,
+    "pickle.json": PICKLE,
+    "length.pcap": PCAP + struct.pack("<IIII", 0, 0, 0xFFFFFFFF, 0xFFFFFFFF) + b"x",
+    "length-2^31.pcap": PCAP + struct.pack("<IIII", 0, 0, 0x7FFFFFFF, 60) + b"x",
+    "length.pcapng": SECTION + struct.pack("<II", 1, 0xFFFFFFF0) + bytes(40),
+    "length-0.pcapng": SECTION + struct.pack("<II", 6, 0) + bytes(40),
+    "length-4.pcapng": SECTION + struct.pack("<III", 6, 4, 4) * 1000,
+    "packet.pcapng": SECTION + INTERFACE + struct.pack("<7I", 6, 64, 0, 0, 0, 2**32 - 1, 2**32 - 1) + bytes(40),
+    "interfaces.pcapng": lambda: SECTION + INTERFACE * 300_000,
+    "names.jsonl": lambda: b"".join(b'{"k%d":1}\n' % k for k in range(50_000)),
+    "columns.csv": lambda: b"," * (10 << 20),
+    "100MB.json": lambda: b"[" + b" " * MIB100 + b"]",
+    "100MB.toml": lambda: b"#" * MIB100,
+    "100MB.csv": lambda: b"," * MIB100,
+    "100MB.jsonl": lambda: b"x" * MIB100,
+    "100MB.parquet": lambda: b"PAR1" + bytes(MIB100) + b"PAR1",
+    "100MB.flent.gz": lambda: b"\x1f\x8b" + bytes(MIB100),
+    "100MB.safetensors": lambda: model(b" " * MIB100),
+    "100MB.txt": lambda: b"tc " * (MIB100 // 3),
+}
+READERS: dict[str, list[list[str]]] = {
+    ".toml": [["run", "FILE"]],
+    ".down": [["run", "--trace", "FILE"]],
+    ".safetensors": [
+        ["show", "FILE"],
+        ["run", "home", "--aqm", "rlaqm model FILE"],
+        ["run", "home", "--aqm", "learnqueue table FILE"],
+        ["train", "learnqueue", "home", "--resume", "--out", "FILE"],
+    ],
+    ".pcap": [["tune", "FILE"]],
+    ".pcapng": [["tune", "FILE"]],
+    ".txt": [["compare", "--tc", "FILE"], ["tune", "--rate", "5mbit/1mbit", "--rtt", "20ms", "--now", "FILE"]],
+    ".gz": [["show", "FILE"], ["compare", "FILE"]],
+}
+CASES = [(name, words) for name in FILES for words in READERS.get(Path(name).suffix, [["show", "FILE"]])]
+
+
+@pytest.mark.parametrize(("name", "words"), CASES, ids=[f"{name}: {' '.join(words)}" for name, words in CASES])
+def test_a_hostile_file_is_refused_in_a_line(tmp_path: Path, name: str, words: list[str]) -> None:
+    data = FILES[name]
+    (tmp_path / name).write_bytes(data() if callable(data) else data)
+    refused(tmp_path, name, words)
+
+
+def refused(folder: Path, name: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command with 4 GiB of address space; it has to end with one line that names the file."""
+    done = subprocess.run(
+        [QUELL, *(word.replace("FILE", name) for word in words)],
+        cwd=folder, capture_output=True, text=True, timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 * GIB, 4 * GIB)),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr[-2000:]
+    assert name in done.stderr and len(done.stderr) < 1000
+    assert [path.name for path in folder.iterdir()] == [name]
+    return done
+
+
+def test_two_million_flows_of_a_capture_are_too_many(tmp_path: Path, long: bool) -> None:
+    packet = bytes(12) + b"\x08\0" + struct.pack(">BBHHHBBH", 0x45, 0, 28, 0, 0, 64, 17, 0)
+    size = struct.pack("<II", 42, 42)
+    with (tmp_path / "flows.pcap").open("wb") as file:
+        file.write(PCAP)
+        for k in range(2_000_000 if long else 120_000):
+            ends = struct.pack(">I4sHHHH", 0x0A000000 + k, b"\x08\x08\x08\x08", k & 0xFFFF, 53, 8, 0)
+            file.write(struct.pack("<II", k // 20_000, 0) + size + packet + ends)
+    done = refused(tmp_path, "flows.pcap", ["tune", "FILE"])
+    assert "over 100000 flows" in done.stderr
+
+
+@pytest.mark.long
+def test_a_checkpoint_that_is_a_program_is_not_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    folder = tmp_path / "out-checkpoints"
+    folder.mkdir()
+    (folder / "last.pt").write_bytes(PICKLE)
+    words = ["train", "rl-aqm", "--resume", "--out", str(tmp_path / "out.safetensors")]
+    done = subprocess.run([QUELL, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "not a whole checkpoint" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out-checkpoints"]
