@@ -81,3 +81,20 @@ def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) 
     assert done.stdout.split("\n") == ["100.64.128.1", "from afar", "no", "no", "no", "yes", ""], done.stderr + requests
     assert "10.8.8.1 " in requests, "the command has this machine's address out there"
     assert "spoofed" not in requests
+
+
+def test_a_shell_that_is_just_ending_says_what_forwarding_was(tmp_path: Path) -> None:
+    """Its last rule goes when forwarding is as before; until then another shell may begin."""
+    if shutil.which("iptables") is None:
+        pytest.skip("iptables is not installed")
+    script = f"""
+iptables -A FORWARD -m comment --comment quell-1-0 ! -i quell+ ! -o quell+ -j DROP
+echo 1 >/proc/sys/net/ipv4/ip_forward
+ip link set lo up
+{QUELL} shell --rate 5mbit --nat --quiet -- true
+cat /proc/sys/net/ipv4/ip_forward
+iptables-save | grep -c quell-
+"""
+    command = ["unshare", "-n", "sh", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "1"], done.stderr
