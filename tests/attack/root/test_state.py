@@ -234,6 +234,9 @@ def test_a_folder_that_is_not_roots_alone_is_refused_by_every_command(place: Pla
     before = tree(place.run_folder)
     for words in COMMANDS:
         refused(place.run(*words), "/run/quell: ", *FOLDERS[make])
+    found = json.loads(place.run(QUELL, "doctor", "--json", "-").stdout)
+    states = [(finding["state"], finding["found"]) for finding in found if finding["check"] == "state files"]
+    assert states and states[0][0] == "fail" and FOLDERS[make][0] in states[0][1], found
     assert tree(place.run_folder) == before
     assert place.rules() == 0
 
@@ -454,6 +457,21 @@ def test_a_user_in_a_namespace_keeps_state_in_a_folder_of_their_own(place: Place
     done = place.run(*AS_STRANGER, *words)
     assert done.returncode == 0, done.stderr
     assert "what leaves" in done.stderr and [path.suffix for path in folder.iterdir()] == [".lock"]
+
+
+def test_a_status_socket_is_made_roots_alone_and_no_path_is_changed_afterwards(place: Place) -> None:
+    """A path may lead elsewhere by then: where others can write, root would change the mode of any file."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is missing")
+    log = place.folder / "strace"
+    calls = "trace=/chmod"
+    words = ("sh", "-c", 'umask 0; exec "$@"', "sh", "strace", "-f", "-e", calls, "-o", log)
+    command = place.start(*words, QUELL_LIVE, *RATE, "--status", "/run/status.sock")
+    hears(command, "what leaves")
+    assert (place.run_folder / "status.sock").stat().st_mode & 0o777 == 0o600
+    place.run("pkill", "-TERM", "-P", str(command.pid))
+    command.communicate(timeout=30)
+    assert "chmod" not in log.read_text()
 
 
 def test_what_0_2_0_left_is_restored_by_its_form(place: Place) -> None:

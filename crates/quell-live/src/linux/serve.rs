@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -251,11 +251,12 @@ impl Server {
                 return Err(error.remedy("give one, as in --status /run/quell-eth0.sock"));
             }
             remove_dead(&path);
-            let listener = UnixListener::bind(&path).map_err(|e| no(option(), &e))?;
+            // Made so that nobody else may connect: set afterwards, the path may lead elsewhere.
+            let bind = || UnixListener::bind(&path);
+            let listener = sys::with_umask(0o177, bind).map_err(|e| no(option(), &e))?;
             listener
                 .set_nonblocking(true)
                 .map_err(|e| no(option(), &e))?;
-            let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
             made.path = file(&path).map(|file| (path, file));
             made.sockets.push((Asks::Status, listener.into()));
         }

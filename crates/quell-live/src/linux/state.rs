@@ -24,6 +24,8 @@ const FOLDER: &str = "/run/quell";
 const SERVICE_FOLDER: &str = "RUNTIME_DIRECTORY";
 /// Most bytes of a state file.
 const MAX_BYTES: u64 = 1 << 20;
+/// Most files that are looked at in a folder where another user may make any number.
+const MAX_FOREIGN: usize = 256;
 /// Most bytes of what is changed in a file's name: an interface's and a place on it.
 const MAX_NAME: usize = 40;
 
@@ -315,7 +317,12 @@ impl Folder {
             let about = name.strip_prefix(prefix)?.strip_suffix(".json")?;
             is_name(about).then(|| about.to_owned())
         });
-        let mut found: Vec<_> = named.collect();
+        let most = if self.foreign {
+            MAX_FOREIGN
+        } else {
+            usize::MAX
+        };
+        let mut found: Vec<_> = named.take(most).collect();
         found.sort();
         found
     }
@@ -553,6 +560,125 @@ pub fn report(
         say("nothing to restore");
     }
     failed.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    const TEST: Command = Command {
+        name: "test",
+        look: "nothing",
+        service: None,
+    };
+
+    /// A folder of this test's own, and this file in it.
+    fn made(name: &str) -> (PathBuf, StateFile) {
+        let path = std::env::temp_dir().join(format!("quell-state-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .expect("a folder");
+        (path.clone(), taken(&path).expect("taken").expect("free"))
+    }
+
+    fn taken(path: &Path) -> Result<Option<StateFile>, Error> {
+        let folder = Folder::open(path, false).expect("opened")?;
+        TEST.take(Arc::new(folder), "file".to_owned())
+    }
+
+    #[test]
+    fn a_file_is_one_process_and_comes_as_a_whole() {
+        let (path, file) = made("whole");
+        assert!(taken(&path).expect("asked").is_none(), "it is held");
+        assert_eq!(file.read_text().expect("none"), None);
+        file.try_text(b"[1]").expect("room");
+        assert_eq!(file.read_text().expect("none"), None);
+        file.write(&[1, 2]).expect("written");
+        fs::write(path.join("file.part"), "of a killed process").expect("part");
+        file.write(&[3]).expect("written");
+        assert_eq!(file.read_text().expect("it"), Some("[3]".to_owned()));
+        let mode = fs::metadata(file.path()).expect("it").mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(file);
+        let file = taken(&path).expect("asked").expect("free again");
+        file.remove().expect("removed");
+        file.remove().expect("removed before");
+        let left: Vec<_> = fs::read_dir(&path).expect("it").flatten().collect();
+        assert_eq!(left.len(), 1, "the lock stays: {left:?}");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn links_pipes_and_files_of_others_are_refused() {
+        let (path, file) = made("refused");
+        let said = || file.read_text().expect_err("refused").to_string();
+        fs::write(path.join("secret"), "secret").expect("written");
+        symlink("secret", file.path()).expect("a link");
+        assert!(said().contains("is a link"), "{}", said());
+        // It takes the place of a link, and leaves alone what that leads to.
+        symlink("secret", path.join("file.part")).expect("a link");
+        file.write(&[1]).expect("written");
+        let secret = fs::read_to_string(path.join("secret")).expect("it");
+        assert_eq!(
+            (secret.as_str(), file.read_text().expect("it").as_deref()),
+            ("secret", Some("[1]"))
+        );
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).expect("set");
+        assert!(said().contains("other users can write to it"), "{}", said());
+        fs::write(file.path(), vec![b' '; 2 << 20]).expect("written");
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o600)).expect("set");
+        assert!(said().contains("is too large"), "{}", said());
+        fs::write(file.path(), [0xff]).expect("written");
+        assert!(said().contains("then delete it"), "{}", said());
+        drop(file);
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused_with_the_remedy() {
+        let (path, file) = made("folder");
+        drop(file);
+        let said = |path: &Path| taken(path).expect_err("refused").to_string();
+        for mode in [0o777, 0o1777, 0o770, 0o720, 0o702] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+            let why = said(&path);
+            assert!(
+                why.contains(&format!("(mode {mode:o}); look at what is there")),
+                "{why}"
+            );
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+        let link = path.with_extension("link");
+        symlink(&path, &link).expect("a link");
+        assert!(said(&link).contains("is a link"), "{}", said(&link));
+        let followed = Folder::open(&link, true).expect("opened");
+        assert!(followed.is_ok(), "where systemd makes it");
+        fs::remove_file(link).expect("removed");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn names_are_those_of_interfaces() {
+        for name in ["eth0", "eth0.5", "eth0@1:10", "$(id)", "-x", "\u{e4}"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "a/b",
+            "../x",
+            "a b",
+            "a\nb",
+            "\u{1b}[2J",
+            "\0",
+            &"a".repeat(41),
+        ] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
 }
 
 /// Hostile state files, for tests.

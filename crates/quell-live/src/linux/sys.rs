@@ -45,6 +45,16 @@ pub fn open_at(
     owned(unsafe { libc::openat(fd, name.as_ptr(), flags, mode) })
 }
 
+/// Makes files without the rights in `mask`, whatever this process' own mask is; that is one of the whole process.
+pub fn with_umask<T>(mask: u32, make: impl FnOnce() -> T) -> T {
+    // SAFETY: no pointers, no errors.
+    let before = unsafe { libc::umask(mask as libc::mode_t) };
+    let made = make();
+    // SAFETY: as above.
+    unsafe { libc::umask(before) };
+    made
+}
+
 /// Renames a file within a folder.
 pub fn rename_at(folder: BorrowedFd<'_>, from: &CStr, to: &CStr) -> io::Result<()> {
     let fd = folder.as_raw_fd();
