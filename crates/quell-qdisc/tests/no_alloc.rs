@@ -1,5 +1,6 @@
 //! No discipline allocates per packet once its buffers have grown to the backlog's peak.
 
+#[path = "it/every/mod.rs"]
 mod every;
 
 use std::alloc::System;

@@ -1,6 +1,4 @@
 //! The simulator and the live plane measure the same: driven by the same arrivals, their records say the same of the queue.
-#![cfg(target_os = "linux")]
-
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 

@@ -1,13 +1,11 @@
 //! Every backend's reader on packets that nobody sends: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
 //! `QUELL_FUZZ=100000000 cargo test -p quell-live --test fuzz` for more.
 
-mod random;
-
+use crate::random::Random;
 use quell_live::header::{self, Parser};
 use quell_live::nfqueue::{self, Message};
 use quell_live::segment::{Frame, HEADER};
 use quell_qdisc::Ecn;
-use random::Random;
 
 fn v4(protocol: u8, fragment: u16, rest: &[u8]) -> Vec<u8> {
     let mut p = vec![0x45, 2, 0, 0, 0, 9, 0, 0, 64, protocol, 0, 0];

@@ -1,21 +1,17 @@
 //! The reader of rtnetlink's lists: answers of real kernels (tests/data/watch), cut short, mutated, random. A million here;
 //! `QUELL_FUZZ=100000000 cargo test -p quell-live --test watch` for more.
-#![cfg(all(target_os = "linux", target_endian = "little"))]
-
-mod random;
-
 use std::collections::BTreeMap;
 
+use crate::random::Random;
 use quell_live::steer::kinds::{Kind, Knob};
 use quell_live::watch::Sample;
 use quell_live::watch::lines::Format;
 use quell_live::watch::message::{Counters, Handle, Message, Queue, answers, messages, notices};
 use quell_live::watch::meter::Rates;
 use quell_live::watch::xstats::{self, Value};
-use random::Random;
 
-const NEW: &[u8] = include_bytes!("data/watch/linux-7.2.bin");
-const OLD: &[u8] = include_bytes!("data/watch/linux-6.18.bin");
+const NEW: &[u8] = include_bytes!("../data/watch/linux-7.2.bin");
+const OLD: &[u8] = include_bytes!("../data/watch/linux-6.18.bin");
 /// That of the requests of `capture.py`.
 const SEQUENCE: u32 = 1;
 

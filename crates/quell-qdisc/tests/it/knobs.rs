@@ -1,7 +1,6 @@
 //! Which knobs each discipline has, that a limit which is set holds, and that gauges count what waits.
 
-mod every;
-
+use crate::every;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::TestPacket;
 use quell_qdisc::{Discipline, Ecn, KnobSet, Knobs, Qdisc, Rng};

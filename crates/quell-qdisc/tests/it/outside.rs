@@ -1,8 +1,7 @@
 //! Disciplines from outside: one that behaves does what it would do inside; one that does not has failed at once, and what it
 //! held is dropped.
 
-mod every;
-
+use crate::every;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 

@@ -5,8 +5,8 @@ use quell_qdisc::policy::{Activation, Affine, Card, Error, FORMAT, Head, Input, 
 use safetensors::SafeTensors;
 
 /// Written by `tools/policy_reference.py`.
-const TORCH: &[u8] = include_bytes!("data/policy/torch.safetensors");
-const EXPECTED: &[u8] = include_bytes!("data/policy/expected.safetensors");
+const TORCH: &[u8] = include_bytes!("../data/policy/torch.safetensors");
+const EXPECTED: &[u8] = include_bytes!("../data/policy/expected.safetensors");
 
 /// The finaliser of MurmurHash3 over an index, as a number in [-bound, bound): `hashed` of `tools/policy_reference.py`.
 fn hashed(n: usize, salt: u32, bound: f32) -> Vec<f32> {

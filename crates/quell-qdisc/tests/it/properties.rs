@@ -1,9 +1,8 @@
 //! What holds for every discipline under any sequence of calls: no packet is lost, invented or reordered within its flow,
 //! limits hold, a packet that is not ECN-capable is never marked, a clone continues alike, and nothing panics.
 
-mod every;
-
-use every::{Bound, every, index};
+use crate::every;
+use crate::every::{Bound, every, index};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -3,11 +3,10 @@
 //!
 //! A row has the packets' fates (counts, and a hash of what each call gave and dropped) and hashes of the readings.
 
-mod every;
-mod record;
-
+use crate::{every, record};
 use std::collections::VecDeque;
 
+use crate::record::Digest;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::{SACK_BLOCKS, TestPacket};
 use quell_qdisc::parts::class::{Filter, Host};
@@ -17,7 +16,6 @@ use quell_qdisc::{
     Packet, Qdisc, Rng, bands, cake, cebinae, choke, codel, dualpi2, fifo, fq_pie, hhf, htb, hush,
     l4s, pie, red, sfb, sfq,
 };
-use record::Digest;
 
 /// A kind of traffic: so many ticks, in each of which packets arrive and leave.
 struct Traffic {

@@ -3,11 +3,11 @@
 //!
 //! A row has the knobs at the end of a part, and hashes of all decisions and of what else the controller shows.
 
-mod record;
-
+use crate::record;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::record::Digest;
 use quell_qdisc::control::{
     Arrival, Control, Decision, Delay, Departure, Echo, Explanation, Loss, SubQueue, a3c,
     cake_autorate, fixed, guard, law, learnqueue, lfq, outside, pace, pie, rlaqm, sqm_autorate,
@@ -15,7 +15,6 @@ use quell_qdisc::control::{
 };
 use quell_qdisc::policy::{Activation, Affine, Card, FORMAT, Head, Input, Policy};
 use quell_qdisc::{Gauges, KnobSet, Knobs, LawGauges, MS, NEVER, Nanos, Rng, SEC, SubGauges};
-use record::Digest;
 
 const STEP: Nanos = 5 * MS;
 const PARTS: u32 = 4;

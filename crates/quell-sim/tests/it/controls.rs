@@ -3,13 +3,9 @@
 //!
 //! `cargo test --package quell-sim --test controls -- --nocapture` prints the table of docs/lab/fidelity.md.
 
-#[path = "../examples/fidelity/grid.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod grid;
-
 use std::sync::atomic::AtomicBool;
 
-use grid::{Cell, Compared};
+use crate::grid::{self, Cell, Compared};
 use quell_sim::RunOptions;
 
 const SEEDS: u64 = 5;
@@ -46,7 +42,7 @@ fn vegas_westwood_and_illinois_are_as_in_linux() {
     println!("| traffic | queue | goodput, Mbit/s | mean backlog, ms | p95 backlog, ms | |");
     println!("|---|---|---|---|---|---|");
     let mut missed = Vec::new();
-    for cell in grid::read(include_str!("data/linux/controls.csv")) {
+    for cell in grid::read(include_str!("../data/linux/controls.csv")) {
         let compared = compare(&cell);
         let holds = compared.iter().all(Compared::holds);
         let [goodput, mean, p95] = compared.map(|c| {

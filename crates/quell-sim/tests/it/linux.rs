@@ -1,19 +1,13 @@
 //! A small part of the grid that `make fidelity` compares with real Linux: enough to notice when TCP or a discipline changes.
 
-#[path = "../examples/fidelity/cake.rs"]
-mod cake;
-#[path = "../examples/fidelity/grid.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod grid;
-#[path = "../examples/fidelity/l4s.rs"]
-mod l4s;
-
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
 use quell_link::record::Run;
 use quell_sim::RunOptions;
 use quell_sim::scenario::{Overrides, Scenario};
+
+use crate::{cake, grid, l4s};
 
 /// The cell over four seeds.
 fn measure<M>(cell: &grid::Cell, see: fn(&Run) -> M) -> Vec<M> {

@@ -2,7 +2,7 @@
 
 use quell_qdisc::{MS, SEC};
 
-use crate::common::{gauges_at, measure, measure_with, ms, near, ns, world};
+use super::common::{gauges_at, measure, measure_with, ms, near, ns, world};
 
 /// A fast link with a large FIFO, on which nothing is in the way of a source.
 const FAST: &str = "warmup = \"0s\"\n[link]\nrate = \"1gbit\"\nqueue = \"pfifo limit 10000\"\n";

@@ -15,7 +15,7 @@ use quell_sim::cc::outside::{Acked, Cause, Congestion, Sign};
 use quell_sim::scenario::{Cc, Scenario};
 use quell_sim::{RunOptions, Session, World};
 
-use crate::common::{near, scenario, world};
+use super::common::{near, scenario, world};
 
 /// One of quell's own disciplines as if another crate had brought it.
 fn from_outside(words: &str) -> Queue {

@@ -3,7 +3,7 @@
 use quell_link::record::{Host, Run};
 use quell_sim::scenario::{Overrides, Scenario};
 
-use crate::common::{measure, near, scenario};
+use super::common::{measure, near, scenario};
 
 /// 20 Mbit/s down with three flows of a laptop and one of a phone, each from a server of its own.
 fn household(queue: &str) -> Run {

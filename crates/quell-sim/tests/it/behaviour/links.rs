@@ -7,7 +7,7 @@ use quell_qdisc::{MS, Nanos, SEC, US};
 use quell_sim::scenario::{Rate, Scenario};
 use quell_sim::{Status, World};
 
-use crate::common::{gauges_at, measure, measure_with, near, scenario, world};
+use super::common::{gauges_at, measure, measure_with, near, scenario, world};
 
 /// `packets` of 1500 bytes of IP that arrive within microseconds, at time 0.
 fn burst(packets: u64) -> String {

@@ -7,7 +7,7 @@ use quell_qdisc::control::{Control, Echo, SubQueue};
 use quell_qdisc::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
 use quell_sim::Status;
 
-use crate::common::{near, world};
+use super::common::{near, world};
 
 /// 20 Mbit/s down and 5 up behind the modem, four downloads, two uploads and a call.
 fn line(down: &str, up: &str) -> String {

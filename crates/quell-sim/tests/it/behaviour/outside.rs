@@ -8,7 +8,7 @@ use quell_qdisc::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::{RunOptions, Session, Status, World};
 
-use crate::common::{gauges_at, near, scenario, world};
+use super::common::{gauges_at, near, scenario, world};
 
 const BUSY: &str = "duration = \"2s\"\nwarmup = \"0s\"\n[link]\nrate = \"12112kbit\"\nqueue = \"fifo limit 100\"\n\
     [[flow]]\nkind = \"cbr\"\nrate = \"24mbit\"\nrtt = \"1us\"\n";

@@ -5,7 +5,7 @@ use quell_sim::World;
 
 use quell_link::record::Run;
 
-use crate::common::{gauges_at, measure, measure_with, ms, near, world};
+use super::common::{gauges_at, measure, measure_with, ms, near, world};
 
 fn drop_all(w: &mut World, on: bool) {
     let knobs = Knobs {

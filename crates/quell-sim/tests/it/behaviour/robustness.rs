@@ -2,7 +2,7 @@
 
 use quell_qdisc::{Knobs, MS, SEC};
 
-use crate::common::{gauges_at, measure, measure_with, near, world};
+use super::common::{gauges_at, measure, measure_with, near, world};
 
 const CCS: [&str; 12] = [
     "newreno", "cubic", "bic", "bbr", "dctcp", "prague", "vegas", "westwood", "illinois", "ledbat",

@@ -6,7 +6,7 @@ use quell_qdisc::{Nanos, Rng, SEC};
 use quell_sim::scenario::{Rate, Scenario, Shaper};
 use quell_sim::{Status, World};
 
-use crate::common::scenario;
+use super::common::scenario;
 
 /// One of these.
 fn one<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quell_qdisc::{MS, Nanos};
 use quell_sim::{Status, World};
 
-use crate::common::{measure, ms, near, scenario, world};
+use super::common::{measure, ms, near, scenario, world};
 
 /// Three hops with different rates (Mbit/s), delays (ms) and overheads.
 const HOPS: [(u64, u64, u32); 3] = [(10, 10, 14), (20, 20, 2), (50, 30, 0)];

@@ -1,6 +1,6 @@
 //! Finite transfers and their completion times.
 
-use crate::common::{measure, ms, near};
+use super::common::{measure, ms, near};
 
 const RATE: f64 = 10e6;
 /// A full packet of 1448 bytes takes so long at 10 Mbit/s: 1.2112 ms.

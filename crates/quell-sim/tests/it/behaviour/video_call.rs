@@ -2,7 +2,7 @@
 
 use quell_link::record::{Application, Run};
 
-use crate::common::measure;
+use super::common::measure;
 
 /// A video call of two minutes, measured from `warmup` on.
 fn run(warmup: u32, links: &str, more: &str) -> Run {

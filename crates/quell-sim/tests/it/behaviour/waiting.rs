@@ -10,7 +10,7 @@ use quell_qdisc::outside::Handle;
 use quell_qdisc::{Discipline, Drops, Got, NEVER, Nanos, Rng, SEC};
 use quell_sim::{RunOptions, Session, World};
 
-use crate::common::{near, scenario};
+use super::common::{near, scenario};
 
 const CELL: &str = "[wifi]\nstations = 2\n";
 

@@ -1,21 +1,7 @@
 //! An 802.11n cell against theory, and against ns-3 (`tests/data/ns3`).
 
-#[path = "../examples/fidelity/grid.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod grid;
-
-#[path = "../examples/fidelity/ns3.rs"]
-mod ns3;
-
-#[path = "../examples/fidelity/theory.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod theory;
-
-#[path = "../examples/fidelity/wifi.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod wifi;
-
-use theory::Row;
+use crate::theory::Row;
+use crate::{ns3, wifi};
 
 #[track_caller]
 fn hold(rows: Vec<Row>) {

@@ -1,13 +1,7 @@
 //! The simulator against what theory says exactly.
 
-#[path = "../examples/fidelity/theory.rs"]
-#[allow(dead_code, reason = "the example uses the rest")]
-mod theory;
-
-#[path = "../examples/fidelity/lfq.rs"]
-mod lfq;
-
-use theory::Row;
+use crate::theory::Row;
+use crate::{lfq, theory};
 
 #[track_caller]
 fn hold(rows: Vec<Row>) {

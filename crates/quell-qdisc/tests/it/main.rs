@@ -1,0 +1,13 @@
+//! The crate's integration tests in one program: a program each would take minutes to link.
+
+mod bpf;
+mod every;
+mod knobs;
+mod limits;
+mod linux;
+mod outside;
+mod policy;
+mod properties;
+mod record;
+mod recorded;
+mod recorded_control;
