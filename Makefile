@@ -17,12 +17,17 @@ export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 unexport VIRTUAL_ENV CONDA_PREFIX MAKEFLAGS MFLAGS
 
 # The lines of these files decide whether the extension module is built again.
-RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/* crates/quell-live/bpf/*.o)
+RUST_SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/* crates/quell-live/bpf/*.o)
 
-# What tests of quell live need where it works.
-LIVE := $(if $(filter Linux,$(shell uname)),$(BIN)/quell-live)
+# What is given to others is optimised as a whole (dist in Cargo.toml), which takes minutes; PROFILE=release does without.
+PROFILE ?= dist
 
-.PHONY: help build wheel deb pgo extras quell-live bpf demo test msrv deny docs fuzz miri mutants coverage attack \
+# What tests of quell live need where it works: the program, and for virtual machines the static one.
+LINUX := $(filter Linux,$(shell uname))
+LIVE := $(if $(LINUX),$(BIN)/quell-live)
+STATIC := $(if $(LINUX),dist/quell-live)
+
+.PHONY: help build wheel deb pgo extras quell-live bpf demo test test-all test-parts msrv deny docs fuzz miri mutants coverage attack \
   bench bench-peers bench-live fidelity version address \
   clean
 
@@ -31,14 +36,13 @@ help: ## this list
 
 build: .venv/quell.built ## a working quell at .venv/bin/quell
 
-# Cargo's output is that of `make build`: after it, only the archives are written.
-wheel: .venv/quell.built ## a wheel for this machine and a source distribution, in dist/
+wheel: .venv/build.installed ## a wheel for this machine and a source distribution, in dist/
 	rm -f dist/*.whl dist/*.tar.gz
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin build --release --locked --out dist
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin build --profile $(PROFILE) --locked --out dist
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin sdist --out dist
 
 pgo: .venv/build.installed ## build as above with a profile of its own hot paths: some 10 % faster; takes minutes and needs llvm-profdata
-	tools/pgo env VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --uv
+	tools/pgo env VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --profile $(PROFILE) --locked --uv
 	@touch .venv/quell.built
 
 comma := ,
@@ -46,7 +50,7 @@ extras: .venv/build.installed ## pyproject.toml's optional dependencies (torch, 
 	$(UV) pip install --quiet --python $(BIN)/python -r pyproject.toml --constraint requirements/dev.txt --excludes requirements/exclude.txt \
 	  $(if $(EXTRAS),$(addprefix --extra ,$(subst $(comma), ,$(EXTRAS))),--all-extras)
 
-quell-live: $(BIN)/quell-live ## quell live without Python, one static file: .venv/bin/quell-live (Linux)
+quell-live: dist/quell-live ## quell live without Python, one static file: dist/quell-live (Linux)
 
 # Each object depends on its source and this compiler alone, byte for byte.
 BPF := crates/quell-qdisc/bpf
@@ -57,14 +61,20 @@ bpf: ## the disciplines in BPF that `quell attach` loads, from their source in C
 	  llvm-strip-22 -g $$object; \
 	done
 
-deb: $(BIN)/quell-live ## a Debian package of quell-live for this architecture, in dist/
-	packaging/debian/build $(BIN)/quell-live dist
+deb: dist/quell-live ## a Debian package of quell-live for this architecture, in dist/
+	packaging/debian/build dist/quell-live dist
 
 demo: .venv/quell.built ## compare every queue on the home scenario; writes quell-report.html
 	$(BIN)/quell compare --html quell-report.html
 
-test: .venv/quell.built .venv/dev.installed $(LIVE) ## formatting, lints, types, Rust and Python tests, the report in a browser
+test: .venv/quell.built .venv/test.installed $(LIVE) ## before a commit: formatting, lints, types, Rust and Python tests, the report in a browser
 	tests/run
+
+test-all: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) ## the same and all else: packages, trainings, Ray, virtual machines, the site
+	tests/run --all
+
+test-parts: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) ## some parts of test-all: PARTS="wheel guest"; tests/run --list names them
+	tests/run $(PARTS)
 
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 msrv: .venv/build.installed ## that quell compiles with the oldest Rust that Cargo.toml names
@@ -135,7 +145,11 @@ clean: ## removes what was built here
 	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r $<
 	@touch $@
 
-.venv/dev.installed: requirements/dev.txt .venv/build.installed
+.venv/test.installed: requirements/test.txt .venv/build.installed
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	@touch $@
+
+.venv/dev.installed: requirements/dev.txt .venv/test.installed
 	$(UV) pip install --quiet --python $(BIN)/python --excludes requirements/exclude.txt --require-hashes -r $<
 	@touch $@
 
@@ -144,10 +158,15 @@ clean: ## removes what was built here
 	$(BIN)/python -m compileall -q python/quell
 	@touch $@
 
+# Because both packages are named, Cargo takes the libraries that the extension module is made of.
+$(BIN)/quell-live: .venv/quell.built
+	cargo build --release --locked --quiet --package quell-py --package quell-live --bin quell-live
+	ln -f target/release/quell-live $@ 2>/dev/null || cp target/release/quell-live $@
+
 # musl's C library where this toolchain has it (rustup target add x86_64-unknown-linux-musl), else glibc's: both are linked in.
-$(BIN)/quell-live: $(RUST_SOURCES)
+dist/quell-live: $(RUST_SOURCES)
 	host=$$(rustc -vV | sed -n 's/^host: //p'); target=$${host/-gnu/-musl}; \
 	[ -d "$$(rustc --print sysroot)/lib/rustlib/$$target" ] || target=$$host; \
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo build --release --locked --quiet --package quell-live \
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo build --profile $(PROFILE) --locked --quiet --package quell-live \
 	  --bin quell-live --target $$target --target-dir target/static; \
-	mkdir -p $(BIN); cp target/static/$$target/release/quell-live $@
+	mkdir -p dist; cp target/static/$$target/$(PROFILE)/quell-live $@

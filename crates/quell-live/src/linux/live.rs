@@ -82,8 +82,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     } else {
         host::NET_ADMIN
     };
-    need("live", right)?;
+    // What is mistyped is said to everyone, not to root alone.
     let mut settings = settings(options)?;
+    need("live", right)?;
     if options.view {
         view::check()?;
     }
