@@ -68,13 +68,13 @@ demo: .venv/quell.built ## compare every queue on the home scenario; writes quel
 	$(BIN)/quell compare --html quell-report.html
 
 test: .venv/quell.built .venv/test.installed $(LIVE) ## before a commit: formatting, lints, types, Rust and Python tests, the report in a browser
-	tests/run
+	tests/checks
 
 test-all: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) ## the same and all else: packages, trainings, Ray, virtual machines, the site
-	tests/run --all
+	tests/checks --all
 
-test-parts: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) ## some parts of test-all: PARTS="wheel guest"; tests/run --list names them
-	tests/run $(PARTS)
+test-parts: .venv/quell.built .venv/dev.installed $(LIVE) $(STATIC) ## some parts of test-all: PARTS="wheel guest"; tests/checks --list names them
+	tests/checks $(PARTS)
 
 MSRV = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 msrv: .venv/build.installed ## that quell compiles with the oldest Rust that Cargo.toml names

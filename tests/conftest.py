@@ -26,19 +26,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# Tests in files whose names begin so send real packets or measure how soon something happens: other tests beside them
-# would take their time, and some look at the devices of the whole machine. `make test` runs them one at a time, all
-# others on every core.
-NAMES = "clsact dashboard doctor interrupt live nat no_shell output prometheus ray real shell steer watch"
-REAL_TIME = tuple(f"test_{name}" for name in NAMES.split())
-
-
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.name.startswith(REAL_TIME):
-            item.add_marker(pytest.mark.real_time)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="tests/attack: the long form (make attack LONG=1)")

@@ -151,6 +151,7 @@ def test_dir_lists_what_is_loaded_on_first_use() -> None:
     assert set(quell.__all__) <= set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_every_keyword(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mypy = pytest.importorskip("mypy.api", reason="mypy is not installed")
     calls = {

@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 OBJECTS = ROOT / "crates" / "quell-live" / "bpf"
 
 
+@pytest.mark.guest
 def test_the_objects_are_what_their_sources_compile_to(tmp_path: Path) -> None:
     tools = ("clang-22", "llvm-strip-22")
     need("clang-22 is", lambda: None not in map(shutil.which, tools), "clang-22", "llvm-22")
@@ -28,6 +29,7 @@ def test_the_objects_are_what_their_sources_compile_to(tmp_path: Path) -> None:
     assert made == {file.name: file.read_bytes() for file in OBJECTS.glob("*.o")}
 
 
+@pytest.mark.guest
 def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     out = in_kernel(HERE / "attach_guest.sh")
     expect = steps(out)
@@ -73,6 +75,7 @@ def test_a_queue_is_attached_and_what_was_before_comes_back() -> None:
     assert ".json" not in end, "a state file is left"
 
 
+@pytest.mark.guest
 def test_the_program_of_the_debian_package_attaches_a_queue(tmp_path: Path) -> None:
     if shutil.which("dpkg-deb") is None:
         pytest.skip("dpkg-deb is missing: the Debian package can be built on Debian only")
@@ -84,6 +87,7 @@ def test_the_program_of_the_debian_package_attaches_a_queue(tmp_path: Path) -> N
     packaged(program, {str(program): tmp_path / "tree/usr/sbin/quell-live"})
 
 
+@pytest.mark.guest
 def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the_queue() -> None:
     queues = ("hush", "hush noecn", "fq_codel", "codel ecn")
     out = in_kernel(HERE / "mark_guest.sh", *queues)
@@ -152,6 +156,7 @@ def _samples(lines: str) -> list[dict[str, Any]]:
     return [sample for sample in found if sample["kind"] != "clsact"]
 
 
+@pytest.mark.guest
 def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -> None:
     expect = steps(in_kernel(HERE / "gauges_guest.sh"))
     watch = "quell-live watch va"
@@ -212,6 +217,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     expect("quell-live detach va vb", "quell_hush is detached", "quell_fifo is detached")
 
 
+@pytest.mark.guest
 def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
     expect = steps(in_kernel(HERE / "steer_guest.sh"))
     steer, watch = "quell-live steer va rlaqm --with bpf", "quell-live watch va --json"
@@ -252,6 +258,7 @@ def _spoil(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.guest
 def test_what_is_refused_or_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     out = in_kernel(HERE / "refused_guest.sh", more=lambda: _spoil(tmp_path))
     expect = steps(out)
@@ -298,6 +305,7 @@ def _router(*queues: str, delay: str = "10ms", seconds: int = 8) -> tuple[dict[s
     return found, out
 
 
+@pytest.mark.guest
 def test_quells_queues_shape_and_control_as_the_kernels_own() -> None:
     pairs = {"pfifo limit 1000": "quell fifo", "fq_codel": "quell fq_codel"}
     found, _ = _router(*pairs, *pairs.values())
@@ -315,6 +323,7 @@ def test_quells_queues_shape_and_control_as_the_kernels_own() -> None:
         assert own.gauges["dequeued"] > 5000
 
 
+@pytest.mark.guest
 def test_hush_keeps_the_queue_shorter_than_fq_codel_and_the_kernels_own_runs_repeat() -> None:
     found, _ = _router("fq_codel", "quell hush")
     theirs, own = found.values()

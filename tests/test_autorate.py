@@ -22,6 +22,7 @@ def _result(loop: str, used: float, added: float, line: str = "lte", **more: obj
     return autorate.Result(loop, line, loaded, both, dict.fromkeys(autorate.DIRECTIONS, added), 101)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_bench_runs_every_loop_on_every_line_and_in_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     """One seed, shorter than the default."""
     assert call(["compare", "autorate", "--seeds", "1", "--duration", "40s", "--json", "-"]) == 0

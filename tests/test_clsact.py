@@ -127,6 +127,7 @@ def line(namespace: Line) -> Iterator[Line]:
     namespace.run("tc", "qdisc", "del", "dev", "v0", "clsact")
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("p", [0.05, 0.3])
 def test_packets_are_dropped_with_the_probability_and_sigterm_takes_all_away(line: Line, p: float) -> None:
     process = line.dropping(str(p))
@@ -150,6 +151,7 @@ def checksum(header: bytes) -> int:
     return total
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("ect", [1, 2])
 def test_ecn_marks_what_can_be_marked_and_drops_the_rest(line: Line, ect: int) -> None:
     process = line.dropping("0.09", "--ecn")
@@ -166,6 +168,7 @@ def test_ecn_marks_what_can_be_marked_and_drops_the_rest(line: Line, ect: int) -
     ended(process)
 
 
+@pytest.mark.real_time
 def test_above_a_tenth_marks_are_not_enough(line: Line) -> None:
     process = line.dropping("0.5", "--ecn")
     frames = line.fates(2000, 2)
@@ -175,6 +178,7 @@ def test_above_a_tenth_marks_are_not_enough(line: Line) -> None:
     ended(process)
 
 
+@pytest.mark.real_time
 def test_kill_9_takes_all_away_within_a_second(line: Line) -> None:
     for _ in range(5):
         process = line.dropping("1")
@@ -184,6 +188,7 @@ def test_kill_9_takes_all_away_within_a_second(line: Line) -> None:
     assert "nothing to restore" in line.steer("--restore").stderr
 
 
+@pytest.mark.real_time
 def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
     for by_hand in (True, False):
         process = line.dropping("1")
@@ -205,6 +210,7 @@ def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
         assert not line.clsact()
 
 
+@pytest.mark.real_time
 def test_a_process_that_stands_still_drops_nothing(line: Line) -> None:
     process = line.dropping("1")
     assert line.fates(50) == []
@@ -218,6 +224,7 @@ def test_a_process_that_stands_still_drops_nothing(line: Line) -> None:
     ended(process)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("priority", [1, 5, 60_000])
 def test_filters_of_others_stay_as_they_are(line: Line, priority: int) -> None:
     line.run("tc", "qdisc", "add", "dev", "v0", "clsact")
@@ -239,6 +246,7 @@ def test_filters_of_others_stay_as_they_are(line: Line, priority: int) -> None:
     assert line.filters() == before
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("way", ["egress", "ingress"])
 @pytest.mark.parametrize("kill", [signal.SIGTERM, signal.SIGKILL])
 def test_clsact_stays_where_others_have_put_filters_meanwhile(line: Line, way: str, kill: signal.Signals) -> None:
@@ -256,6 +264,7 @@ def test_clsact_stays_where_others_have_put_filters_meanwhile(line: Line, way: s
 TAKEN = ["tc filter del dev v0 egress", "tc qdisc del dev v0 clsact"]
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("words", TAKEN)
 def test_a_filter_that_somebody_takes_away_ends_the_steering(line: Line, words: str) -> None:
     process = line.dropping("1", "--every", "1s")
@@ -267,6 +276,7 @@ def test_a_filter_that_somebody_takes_away_ends_the_steering(line: Line, words: 
     assert not line.clsact()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("words", TAKEN)
 def test_insist_attaches_it_again(line: Line, words: str) -> None:
     process = line.dropping("1", "--insist")
@@ -279,6 +289,7 @@ def test_insist_attaches_it_again(line: Line, words: str) -> None:
     assert not line.clsact()
 
 
+@pytest.mark.real_time
 def test_a_device_may_go_and_come_back(line: Line) -> None:
     make = "ip link add w0 type veth peer name w1; tc qdisc add dev w0 root handle 10: pfifo limit 300"
     assert line.run("sh", "-ec", make).returncode == 0
@@ -297,6 +308,7 @@ def test_a_device_may_go_and_come_back(line: Line) -> None:
     assert line.run("ip", "link", "del", "w0").returncode == 0
 
 
+@pytest.mark.real_time
 def test_pie_and_rlaqm_drop_where_a_queue_stands_and_json_says_how_much(line: Line) -> None:
     rate = "tc class change dev v0 parent 1: classid 1:10 htb rate {}"
     assert line.run("sh", "-ec", rate.format("8mbit burst 2k")).returncode == 0
@@ -318,6 +330,7 @@ def test_pie_and_rlaqm_drop_where_a_queue_stands_and_json_says_how_much(line: Li
     assert not line.clsact()
 
 
+@pytest.mark.real_time
 def test_lines_set_a_probability_for_a_time(line: Line) -> None:
     process = line.start(QUELL_LIVE, "steer", "v0", "-", "--with", "clsact", "--valid", "2s", stdin=subprocess.PIPE)
     assert process.stdin is not None
@@ -331,6 +344,7 @@ def test_lines_set_a_probability_for_a_time(line: Line) -> None:
     assert "no line on standard input for 2s" in ended(process)
 
 
+@pytest.mark.real_time
 def test_a_default_discipline_and_mq_are_no_hindrance(line: Line) -> None:
     assert line.run("ip", "link", "add", "m0", "numtxqueues", "4", "type", "veth", "peer", "name", "m1").returncode == 0
     for made in ("true", "tc qdisc add dev m0 root handle 1: mq"):
@@ -358,6 +372,7 @@ def test_a_dry_run_needs_no_rights(line: Line) -> None:
     )
 
 
+@pytest.mark.real_time
 def test_once_it_runs_it_has_one_right_and_no_bpf(line: Line) -> None:
     process = line.dropping("0.1")
     status = Path(f"/proc/{process.pid}/status").read_text()
@@ -408,6 +423,8 @@ def test_an_ingress_discipline_is_in_the_way(line: Line) -> None:
     assert "nothing to restore" in line.steer("--restore").stderr
 
 
+@pytest.mark.guest
+@pytest.mark.real_time
 def test_a_kernel_that_interprets_programs_drops_as_well(tmp_path: Path) -> None:
     """In virtual time: Linux 7.2 without JIT and BTF."""
     if not ORACLE.exists():

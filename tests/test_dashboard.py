@@ -89,6 +89,7 @@ def until(page: Page, what: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, width: int) -> None:
     page = opened(browser, dashboard, width)
@@ -108,6 +109,7 @@ def test_the_page_draws_the_link_while_it_runs(browser: Any, dashboard: str, wid
     assert page.errors() == []
 
 
+@pytest.mark.real_time
 def test_it_pauses_and_goes_on(browser: Any, dashboard: str) -> None:
     page = opened(browser, dashboard, 1280)
     until(page, "queues.get('down pie')?.samples.length > 2")
@@ -119,6 +121,7 @@ def test_it_pauses_and_goes_on(browser: Any, dashboard: str) -> None:
     until(page, f"range()[1] > {before[1]}")
 
 
+@pytest.mark.real_time
 def test_what_it_exports_is_shown_as_a_report(browser: Any, dashboard: str, tmp_path: Path, quell: Quell) -> None:
     page = opened(browser, dashboard, 1280)
     until(page, "queues.get('down pie')?.samples.length > 6")
@@ -159,6 +162,7 @@ class _State(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.real_time
 def test_gauges_of_a_queue_in_the_kernel_have_figures_and_a_chart(browser: Any) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _State) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -178,6 +182,7 @@ def test_gauges_of_a_queue_in_the_kernel_have_figures_and_a_chart(browser: Any) 
         server.shutdown()
 
 
+@pytest.mark.real_time
 def test_nobody_else_may_look(dashboard: str) -> None:
     address, token = dashboard.split("?")
     state = f"{address}state"

@@ -39,6 +39,7 @@ def findings(space: Space, *words: str) -> dict[str, dict[str, str]]:
     return {finding["check"]: finding for finding in json.loads(done.stdout)}
 
 
+@pytest.mark.real_time
 def test_every_queue_that_can_be_steered_is_named_with_its_knobs(space: Space) -> None:
     found = findings(space)
     assert found["v0 pfifo"]["found"] == "at 1:*: limit can be steered, every 2 ms at most"
@@ -52,12 +53,14 @@ def test_every_queue_that_can_be_steered_is_named_with_its_knobs(space: Space) -
     assert default["remedy"].startswith("to steer it: tc qdisc replace dev m0 parent 1:N ")
 
 
+@pytest.mark.real_time
 def test_one_interface_only_on_demand(space: Space) -> None:
     found = findings(space, "--dev", "v1")
     assert "v1 tbf" in found
     assert not [check for check in found if check.startswith(("v0 ", "m0 "))]
 
 
+@pytest.mark.real_time
 def test_what_a_killed_steer_left_is_named(space: Space) -> None:
     live = QUELL.with_name("quell-live")
     words = ("ip", "netns", "exec", space.name, live, "steer", "v0", "1:10", "77", "--with", "limit")
@@ -70,6 +73,7 @@ def test_what_a_killed_steer_left_is_named(space: Space) -> None:
     assert state["remedy"] == "if no quell steer runs on it: sudo quell steer --restore"
 
 
+@pytest.mark.real_time
 def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
     found = findings(space)
     for check in ("clsact", "BPF", "BPF JIT", "BTF", "struct_ops", "BPF rights"):
@@ -84,6 +88,7 @@ def test_what_the_kernel_has_for_programs_is_said(space: Space) -> None:
     assert (found["clsact"]["state"] == "ok") == (held == 0)
 
 
+@pytest.mark.real_time
 def test_what_is_attached_is_said_of_each_interface(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kinds = [("a", "quell_hush", "9e00:", "root"), ("b", "mq", "1:", "root"), ("c", "quell_codel", "9e00:", "root")]
     kinds += [("m", "quell_hush", f"9e0{i}:", f"9dff:{i + 1}") for i in range(4)]

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import quell
 
 ROOT = Path(__file__).parent.parent
@@ -209,6 +211,7 @@ fn main() {
 """
 
 
+@pytest.mark.slow
 def test_samples_are_entered_in_few_places_compile_and_run(tmp_path: Path) -> None:
     left_out = shutil.ignore_patterns("target", "tests", "benches", "examples", "quell-lab", "quell-live", "quell-py")
     shutil.copytree(ROOT / "crates", tmp_path / "crates", ignore=left_out)
@@ -255,6 +258,7 @@ def hello() -> int:
 '''
 
 
+@pytest.mark.slow
 def test_a_verb_is_a_file_and_a_line_of_two_others(tmp_path: Path) -> None:
     package = Path(quell.__file__).parent
     shutil.copytree(package, tmp_path / "quell", ignore=shutil.ignore_patterns("__pycache__"))

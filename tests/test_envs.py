@@ -413,6 +413,7 @@ def test_a_line_of_text_names_the_last_figures() -> None:
     assert gymnasium.make("quell/RlAqm-v0").unwrapped.render() is None
 
 
+@pytest.mark.torch
 def test_stable_baselines3_gets_the_trajectories_of_single_environments() -> None:
     """Through the end of an episode: its last observation is in info, the next episode's first is returned."""
     pytest.importorskip("stable_baselines3")

@@ -25,6 +25,7 @@ def test_a_trace_on_standard_output() -> None:
     assert times[-1] == 5000
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("needs", "command", "said"),
     [

@@ -39,7 +39,7 @@ rtt = "30ms"
 
 
 def flent(*args: str | Path) -> str:
-    """Run Flent, which tests/run installs beside pytest."""
+    """Run Flent, which `make test` installs beside pytest."""
     done = subprocess.run(
         [sys.executable, "-m", "flent", *map(str, args)], capture_output=True, text=True, timeout=120, check=True
     )

@@ -52,6 +52,7 @@ def interrupt(
 LONG = ["compare", "--rate", "100mbit", "--aqm", "pfifo", "--aqm", "codel", "--seeds", "20000", "--duration", "6s"]
 
 
+@pytest.mark.real_time
 def test_finished_runs_are_reported_and_saved(tmp_path: Path) -> None:
     for seconds in (0.4, 2.0, 10.0):  # a busy machine has finished no run so soon
         for old in tmp_path.iterdir():
@@ -71,6 +72,7 @@ def test_finished_runs_are_reported_and_saved(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "runs.json"]
 
 
+@pytest.mark.real_time
 def test_a_long_run_is_left_at_once(tmp_path: Path) -> None:
     # The best of some tries counts: other work on the machine is not quell's delay.
     arguments = ["run", "--rate", "1gbit", "--duration", "100000s", "--json", "run.json"]
@@ -85,6 +87,7 @@ def test_a_long_run_is_left_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("after", [0.02, 0.05, 0.1, 0.2])
 def test_an_early_interrupt_leaves_no_traceback(tmp_path: Path, after: float) -> None:
     _, status, _, err = interrupt(LONG, tmp_path, after)

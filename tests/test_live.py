@@ -60,6 +60,7 @@ def assert_lost(look: dict[str, int], sent: int, came: int) -> None:
     assert sent - look["dropped"] <= came <= sent - look["dropped"] + others, look
 
 
+@pytest.mark.real_time
 def test_a_fifo_keeps_order_drops_what_does_not_fit_and_loses_nothing_else(net: Net, tmp_path: Path) -> None:
     command = net.live("--rate", "8mbit", "--aqm", "pfifo limit 50", "--status", str(tmp_path / "s"))
     got = [n for n, _ in net.datagrams(400)]
@@ -74,6 +75,7 @@ def test_a_fifo_keeps_order_drops_what_does_not_fit_and_loses_nothing_else(net: 
     assert not net.rules()
 
 
+@pytest.mark.real_time
 def test_marks_are_counted_on_the_wire_as_they_were_written(net: Net, tmp_path: Path) -> None:
     command = net.live("--rate", "4mbit", "--aqm", "fq_codel ecn", "--status", str(tmp_path / "s"))
     got = net.datagrams(300, ect=2, wait=2.0)
@@ -85,6 +87,7 @@ def test_marks_are_counted_on_the_wire_as_they_were_written(net: Net, tmp_path: 
     assert_lost(look, 300, len(got))
 
 
+@pytest.mark.real_time
 def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
     command = net.live("--rate", "8mbit", "--aqm", "rlaqm", "--status", str(tmp_path / "s"))
     net.datagrams(50)
@@ -95,6 +98,7 @@ def test_a_learned_controller_is_under_guard(net: Net, tmp_path: Path) -> None:
     assert decisions["taken"] + decisions["late"] > 0
 
 
+@pytest.mark.real_time
 def test_with_a_model_that_cannot_be_read_the_stand_in_keeps_traffic_flowing(net: Net, tmp_path: Path) -> None:
     (tmp_path / "m").write_text("hush 1\npower NaN\nend\n")
     command = net.live("--rate", "8mbit", "--aqm", f"hush model {tmp_path / 'm'}", "--status", str(tmp_path / "s"))
@@ -109,6 +113,7 @@ def test_with_a_model_that_cannot_be_read_the_stand_in_keeps_traffic_flowing(net
     assert look["decisions"]["taken"] == 0
 
 
+@pytest.mark.real_time
 def test_a_reload_takes_the_new_rate_and_refuses_a_malformed_file_without_losing_a_packet(
     net: Net, tmp_path: Path
 ) -> None:
@@ -137,6 +142,7 @@ def test_a_reload_takes_the_new_rate_and_refuses_a_malformed_file_without_losing
     assert got == list(range(300)), "order, and nothing lost"
 
 
+@pytest.mark.real_time
 def test_sigterm_lets_everything_go_on_that_is_held(net: Net) -> None:
     command = net.live("--rate", "100kbit", "--aqm", "pfifo limit 1000")
     sink = net.start(net.b, sys.executable, "-c", SINK)
@@ -152,6 +158,7 @@ def test_sigterm_lets_everything_go_on_that_is_held(net: Net) -> None:
     assert not net.rules()
 
 
+@pytest.mark.real_time
 def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_rules(net: Net) -> None:
     server = net.echo()
     dice = random.Random(1)
@@ -171,6 +178,7 @@ def test_traffic_flows_on_after_kill_9_and_the_next_start_or_restore_undoes_the_
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms(net: Net) -> None:
     """Before, while and after it makes its rules, with packets held: the probes exceed the rate."""
     words = (QUELL_LIVE, "--dev", "rb", "--rate", "100kbit", "--quiet")
@@ -217,6 +225,7 @@ def test_killed_50_times_at_random_moments_it_lets_traffic_flow_on_within_100_ms
     assert (done.returncode, net.rules()) == (0, []), done.stderr
 
 
+@pytest.mark.real_time
 def test_a_dry_run_decides_but_touches_nothing(net: Net, tmp_path: Path) -> None:
     words = ("--rate", "1mbit", "--aqm", "pfifo limit 20", "--dry-run", "--status", str(tmp_path / "s"))
     command = net.start(net.r, QUELL_LIVE, "--dev", "rb", *words)
@@ -232,6 +241,7 @@ def test_a_dry_run_decides_but_touches_nothing(net: Net, tmp_path: Path) -> None
     assert look["dropped"] > 0
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["Python", "static"])
 def test_the_rate_that_was_understood_is_said_and_bytes_per_second_are_warned_of(
     net: Net, program: tuple[str | Path, ...]
@@ -245,6 +255,7 @@ def test_the_rate_that_was_understood_is_said_and_bytes_per_second_are_warned_of
     assert sum("is read as" in line for line in done.stderr.splitlines()) == 1
 
 
+@pytest.mark.real_time
 def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
     command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--metrics", "9109")
     server = net.echo()
@@ -269,6 +280,7 @@ def test_what_arrives_is_managed_too_and_metrics_count_it(net: Net) -> None:
     assert sent >= 1
 
 
+@pytest.mark.real_time
 def test_the_firewalls_mark_names_the_class(net: Net) -> None:
     # What no class takes is dropped.
     command = net.live("--rate", "8mbit", "--aqm", "drr class 1:1 fwmark 6")
@@ -279,6 +291,7 @@ def test_the_firewalls_mark_names_the_class(net: Net) -> None:
     stop(command)
 
 
+@pytest.mark.real_time
 def test_hosts_within_translation_are_asked_for_and_a_kernel_without_them_is_told_of(net: Net) -> None:
     done = net.run(net.r, "sh", "-c", "iptables -t nat -A POSTROUTING -o rb -j MASQUERADE")
     assert done.returncode == 0, done.stderr
@@ -297,6 +310,7 @@ def test_hosts_within_translation_are_asked_for_and_a_kernel_without_them_is_tol
         assert len(notes) == (0 if has else 1), errors
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["quell live", "quell-live"])
 def test_errors_are_one_line_and_traffic_flows(net: Net, tmp_path: Path, program: tuple[str | Path, ...]) -> None:
     def error(*words: str) -> str:
@@ -328,6 +342,7 @@ def test_errors_are_one_line_and_traffic_flows(net: Net, tmp_path: Path, program
     assert "needs root" in done.stderr or "Permission" in done.stderr, done.stderr
 
 
+@pytest.mark.real_time
 def test_a_full_disk_below_the_state_file_is_an_error_before_anything_is_changed(net: Net) -> None:
     full = "mount -t tmpfs -o size=4k,mode=755 none /run/quell && head -c 9000 /dev/zero >/run/quell/fill; exec "
     done = net.run(net.r, "sh", "-c", f"mkdir -p /run/quell; {full} {QUELL_LIVE} --dev rb --rate 8mbit")
@@ -339,6 +354,7 @@ def test_a_full_disk_below_the_state_file_is_an_error_before_anything_is_changed
     assert not net.rules()
 
 
+@pytest.mark.real_time
 def test_a_state_file_that_is_none_is_named_and_left(net: Net) -> None:
     command = net.live("--rate", "8mbit")
     command.kill()
@@ -360,6 +376,7 @@ def test_a_state_file_that_is_none_is_named_and_left(net: Net) -> None:
     assert not net.rules()
 
 
+@pytest.mark.real_time
 def test_doctor_finds_what_works_and_names_a_second_shaper(net: Net) -> None:
     def findings() -> dict[str, tuple[str, str]]:
         done = net.run(net.r, QUELL, "doctor", "--dev", "rb", "--json", "-")
@@ -381,6 +398,7 @@ def test_doctor_finds_what_works_and_names_a_second_shaper(net: Net) -> None:
     stop(command)
 
 
+@pytest.mark.real_time
 def test_a_full_disk_behind_what_it_says_stops_nothing(net: Net) -> None:
     with Path("/dev/full").open("w") as full:
         words = ["ip", "netns", "exec", net.r, str(QUELL_LIVE), "--dev", "rb", "--rate", "8mbit", "--duration", "1s"]
@@ -393,6 +411,7 @@ def test_a_full_disk_behind_what_it_says_stops_nothing(net: Net) -> None:
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_quell_live_is_the_same_through_python(net: Net) -> None:
     command = net.start(net.r, QUELL, "live", "--dev", "rb", "--rate", "8mbit", "--aqm", "pfifo")
     deadline = time.monotonic() + 60
@@ -406,6 +425,7 @@ def test_quell_live_is_the_same_through_python(net: Net) -> None:
     assert "rb: what leaves: 8mbit, pfifo" in errors
 
 
+@pytest.mark.real_time
 def test_a_second_instance_is_refused_and_a_vanished_interface_ends_the_first(net: Net) -> None:
     command = net.live("--rate", "8mbit")
     second = net.run(net.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit")
@@ -442,6 +462,7 @@ def bump() -> Iterator[Bump]:
         yield made
 
 
+@pytest.mark.real_time
 def test_a_stream_passes_in_line_whole_with_large_packets_and_open_checksums(bump: Bump, tmp_path: Path) -> None:
     server = bump.echo()
     command = bump.in_line("--rate", "400mbit", "--ingress", "400mbit", "--status", str(tmp_path / "s"))
@@ -481,6 +502,7 @@ else:
 """
 
 
+@pytest.mark.real_time
 def test_in_line_vlan_tags_stay(bump: Bump) -> None:
     server = bump.echo()
     command = bump.in_line("--rate", "8mbit")
@@ -495,6 +517,7 @@ def test_in_line_vlan_tags_stay(bump: Bump) -> None:
     server.communicate()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
 def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(
     bump: Bump, tmp_path: Path, backend: str
@@ -519,6 +542,7 @@ def test_in_line_the_queue_drops_what_exceeds_it_keeps_order_and_marks(
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_af_xdp_over_a_bridge_fails_open_and_ends_without_losing_a_packet(bump: Bump) -> None:
     bump.bridge()
     server = bump.echo()
@@ -542,6 +566,7 @@ def test_af_xdp_over_a_bridge_fails_open_and_ends_without_losing_a_packet(bump: 
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bump) -> None:
     def error(*words: str) -> str:
         done = bump.run(bump.r, QUELL_LIVE, "--dev", "rb", "--rate", "8mbit", *words)
@@ -556,6 +581,7 @@ def test_in_line_needs_a_word_that_traffic_may_stop_and_two_interfaces(bump: Bum
     assert "no such interface" in error("--to", "r7", "--no-fail-open")
 
 
+@pytest.mark.real_time
 def test_in_line_an_interface_that_vanishes_ends_it(bump: Bump) -> None:
     server = bump.echo()
     command = bump.in_line("--rate", "8mbit")

@@ -208,6 +208,7 @@ def live(net: Modem, *words: str) -> subprocess.Popen[str]:
     return command
 
 
+@pytest.mark.real_time
 def test_a_line_whose_rate_moves_is_followed_in_both_directions_and_lost_reflectors_are_no_collapse(
     net: Modem, tmp_path: Path
 ) -> None:
@@ -251,6 +252,7 @@ def refused(net: Modem, command: subprocess.Popen[str]) -> None:
     assert net.rules() == []
 
 
+@pytest.mark.real_time
 def test_a_start_is_refused_whose_unit_denies_the_reflectors_addresses(net: Modem) -> None:
     with denied_addresses() as group:
         script = f'echo $$ >{group}/cgroup.procs && exec ip netns exec {net.r} "$@"'
@@ -258,6 +260,7 @@ def test_a_start_is_refused_whose_unit_denies_the_reflectors_addresses(net: Mode
         refused(net, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 
 
+@pytest.mark.real_time
 def test_a_start_is_refused_where_the_firewall_lets_no_request_out(net: Modem) -> None:
     done = net.run(net.r, "iptables", "-A", "OUTPUT", "-d", "10.9.3.2", "-j", "DROP")
     assert done.returncode == 0, done.stderr
@@ -289,6 +292,7 @@ def test_a_drop_in_allows_the_reflectors_of_the_configuration(tmp_path: Path) ->
         assert done.returncode != 0 and "No space left" in done.stderr, done.stderr
 
 
+@pytest.mark.real_time
 def test_without_reflectors_the_timestamps_of_the_traffic_tell_the_rate(net: Modem) -> None:
     command = live(net, "--autorate")
     with Traffic(net, "dddu") as traffic:
@@ -305,6 +309,7 @@ def test_without_reflectors_the_timestamps_of_the_traffic_tell_the_rate(net: Mod
         assert delay < 400
 
 
+@pytest.mark.real_time
 def test_kernel_cake_steered_in_both_directions_does_as_the_simulation_says() -> None:
     """In virtual time: four rates of the modem in a minute; benches/autorate has longer runs and other loops."""
     kernel = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle")).with_name("linux")
@@ -329,6 +334,7 @@ def test_kernel_cake_steered_in_both_directions_does_as_the_simulation_says() ->
     assert linux["restored"]
 
 
+@pytest.mark.real_time
 def test_steer_says_that_no_reflector_answers_and_what_has_a_rate(net: Modem) -> None:
     done = net.run(net.r, QUELL_LIVE, "steer", "rb", "pace", "--with", "rate", *ASK)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -340,6 +346,7 @@ def test_steer_says_that_no_reflector_answers_and_what_has_a_rate(net: Modem) ->
     assert done.returncode == 0 and "no reflector answers: " in done.stderr
 
 
+@pytest.mark.real_time
 def test_a_class_of_htb_follows_the_line_and_gets_its_rate_back(net: Modem) -> None:
     """The kernel's own shaper before the modem, steered by `pace`."""
     for words in (
@@ -393,6 +400,7 @@ def test_what_a_loop_over_the_rate_cannot_take_is_refused_in_one_line(words: str
     assert message in done.stderr
 
 
+@pytest.mark.real_time
 def test_two_at_once_on_one_interface_are_refused_and_the_first_goes_on(net: Modem) -> None:
     """The second one asks no reflector."""
     first = live(net, "--autorate", *ASK)

@@ -132,6 +132,7 @@ def offers(load: str) -> str:
     return "/".join(",".join(map(str, batch)) for batch in LOADS[load])
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("load", LOADS)
 def test_loops_share_the_rate_to_within_one_percent(net: Net, cpus: str, tmp_path: Path, load: str) -> None:
     command = net.live("--rate", "20mbit", *BACKLOG, "--cpu", cpus, "--status", str(tmp_path / "s"))
@@ -147,6 +148,7 @@ def test_loops_share_the_rate_to_within_one_percent(net: Net, cpus: str, tmp_pat
     assert not net.rules()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
 def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
     wide: Wide, cpus: str, tmp_path: Path, backend: str
@@ -175,6 +177,7 @@ def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_af_xdp_has_one_loop_per_receive_queue_at_most_and_reads_all_queues(
     wide: Wide, cpus: str, tmp_path: Path
 ) -> None:
@@ -210,6 +213,7 @@ def loops(command_pid: int) -> list[int]:
     return sorted(int(t.name) for t in found if (t / "comm").read_text().strip() == "quell-loop")
 
 
+@pytest.mark.real_time
 def test_each_loop_stays_on_its_processor_and_status_and_metrics_are_sums(net: Net, cpus: str, tmp_path: Path) -> None:
     words = ("--rate", "20mbit", "--ingress", "20mbit", "--cpu", cpus, "--metrics", "9107")
     command = net.live(*words, "--status", str(tmp_path / "s"))
@@ -235,6 +239,7 @@ def test_each_loop_stays_on_its_processor_and_status_and_metrics_are_sums(net: N
     assert not net.rules()
 
 
+@pytest.mark.real_time
 def test_a_reload_changes_the_rate_of_all_loops_together(net: Net, cpus: str, tmp_path: Path) -> None:
     config = tmp_path / "live.toml"
     config.write_text('dev = "rb"\nrate = "5mbit"\n')
@@ -250,6 +255,7 @@ def test_a_reload_changes_the_rate_of_all_loops_together(net: Net, cpus: str, tm
     assert code == 0, errors
 
 
+@pytest.mark.real_time
 def test_processors_cannot_change_while_it_runs(net: Net, tmp_path: Path) -> None:
     config = tmp_path / "live.toml"
     config.write_text('dev = "rb"\nrate = "5mbit"\n')
@@ -263,6 +269,7 @@ def test_processors_cannot_change_while_it_runs(net: Net, tmp_path: Path) -> Non
     assert stop(command)[0] == 0
 
 
+@pytest.mark.real_time
 def test_while_it_is_stopped_packets_of_every_loop_pass(net: Net, cpus: str, tmp_path: Path) -> None:
     command = net.live("--rate", "20mbit", "--cpu", cpus, "--status", str(tmp_path / "s"))
     assert command.stderr is not None

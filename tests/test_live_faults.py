@@ -48,6 +48,7 @@ def queues(net: Net) -> list[int]:
     return sorted(number for number in numbers if number < 50_000)  # above: locks of interfaces
 
 
+@pytest.mark.real_time
 def test_each_direction_of_each_instance_has_a_packet_queue_of_its_own_and_no_other(net: Net) -> None:
     first = net.live("--rate", "1mbit", "--ingress", "1mbit")
     second = net.live("--rate", "100mbit", "--ingress", "100mbit", dev="ra")
@@ -122,6 +123,7 @@ FAULTS: dict[str, Callable[[Tools, subprocess.Popen[str]], None]] = {
 }
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_to_be_undone_stays_written_down_until_it_is_seen_to_be_undone(
     net: Net, tools: Tools, fault: str
@@ -138,6 +140,7 @@ def test_what_is_to_be_undone_stays_written_down_until_it_is_seen_to_be_undone(
     assert "rb: 2 rules removed" in done.stderr or "rb: 1 rules removed" in done.stderr
 
 
+@pytest.mark.real_time
 def test_a_tool_that_hangs_keeps_it_neither_from_ending_nor_traffic_from_passing(net: Net, tools: Tools) -> None:
     server = net.echo()
     command = tools.live(net)
@@ -160,6 +163,7 @@ def test_a_tool_that_hangs_keeps_it_neither_from_ending_nor_traffic_from_passing
     server.communicate()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("flavour", ["nft", "legacy"])
 def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
     net: Net, tools: Tools, tmp_path: Path, flavour: str
@@ -271,6 +275,7 @@ def stopped(net: Net, command: subprocess.Popen[str], path: Path, what: str) -> 
     return look
 
 
+@pytest.mark.real_time
 def test_traffic_passes_within_a_second_while_the_process_is_stopped(net: Net, tmp_path: Path) -> None:
     command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--status", str(tmp_path / "s"))
     before = stopped(net, command, tmp_path / "s", "packet queue")
@@ -282,6 +287,7 @@ def test_traffic_passes_within_a_second_while_the_process_is_stopped(net: Net, t
     assert "stood still" in errors
 
 
+@pytest.mark.real_time
 def test_over_a_bridge_frames_pass_within_a_second_while_the_process_is_stopped(bump: Bump, tmp_path: Path) -> None:
     server = bump.echo()
     command = bump.in_line("--backend", "af_xdp", "--rate", "8mbit", "--status", str(tmp_path / "s"), open_after=True)
@@ -292,6 +298,7 @@ def test_over_a_bridge_frames_pass_within_a_second_while_the_process_is_stopped(
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_a_watchdog_that_was_killed_is_started_again(net: Net) -> None:
     command = net.live("--rate", "8mbit")
     children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
@@ -325,6 +332,7 @@ def test_a_watchdog_that_was_killed_is_started_again(net: Net) -> None:
     server.communicate()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("queue", ["pfifo limit 10000", "fq_codel", "pfifo limit 100000"])
 def test_with_af_xdp_the_queue_drops_not_its_memory_and_every_packet_is_counted(
     bump: Bump, tmp_path: Path, queue: str
@@ -362,6 +370,7 @@ def test_with_af_xdp_the_queue_drops_not_its_memory_and_every_packet_is_counted(
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_restore_undoes_what_a_killed_instance_left_beside_a_running_one(net: Net, tmp_path: Path) -> None:
     running = net.live("--rate", "8mbit", dev="ra")
     killed = net.live("--rate", "8mbit")
@@ -435,6 +444,7 @@ def hears(command: subprocess.Popen[str], words: str) -> None:
     patience.cancel()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
 def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Path, backend: str) -> None:
     path = tmp_path / "s"
@@ -473,6 +483,7 @@ def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Pa
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_an_interface_that_is_renamed_downed_or_made_anew_stays_managed(net: Net, tmp_path: Path) -> None:
     path = tmp_path / "s"
 
@@ -520,6 +531,7 @@ def rights(status: Path) -> tuple[str, set[str], str, str]:
     return told["Name"], held, told["NoNewPrivs"], told["Seccomp"]
 
 
+@pytest.mark.real_time
 def test_each_part_has_the_rights_that_it_needs_and_no_other(net: Net, tmp_path: Path) -> None:
     words = ("--rate", "8mbit", "--ingress", "8mbit", "--status", str(tmp_path / "s"), "--metrics", "9108")
     command = net.live(*words)
@@ -544,6 +556,7 @@ def test_each_part_has_the_rights_that_it_needs_and_no_other(net: Net, tmp_path:
     stop(command)
 
 
+@pytest.mark.real_time
 def test_the_unit_is_exposed_little(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze")
@@ -575,6 +588,7 @@ def as_the_unit(*words: str | Path) -> list[str | Path]:
     return ["sh", "-c", script, "sh", *words]
 
 
+@pytest.mark.real_time
 def test_with_the_rights_of_the_unit_a_packet_queue_works(net: Net, tmp_path: Path) -> None:
     path = f"/tmp/quell-test-{os.getpid()}.sock"
     words = ("--dev", "rb", "--rate", "8mbit", "--status", path)
@@ -589,6 +603,7 @@ def test_with_the_rights_of_the_unit_a_packet_queue_works(net: Net, tmp_path: Pa
     assert (status, net.rules()) == (0, []), errors
 
 
+@pytest.mark.real_time
 def test_with_the_rights_of_the_unit_af_xdp_works_and_follows_the_mtu(bump: Bump) -> None:
     words = ("--dev", "rb", "--to", "ra", "--backend", "af_xdp", "--rate", "8mbit")
     server = bump.echo()
@@ -604,6 +619,7 @@ def test_with_the_rights_of_the_unit_af_xdp_works_and_follows_the_mtu(bump: Bump
     server.communicate()
 
 
+@pytest.mark.real_time
 def test_doctor_says_of_rights_what_holds(net: Net) -> None:
     def found(*caps: str) -> dict[str, str]:
         some = ",".join("+" + cap for cap in caps)
@@ -638,6 +654,7 @@ print(b"".join(iter(lambda: asked.recv(65536), b"")).decode())
 """
 
 
+@pytest.mark.real_time
 def test_metrics_come_beside_idle_connections_and_only_to_this_machines_names(net: Net) -> None:
     command = net.live("--rate", "8mbit", "--metrics", "9107")
     for _ in range(3):
@@ -648,6 +665,7 @@ def test_metrics_come_beside_idle_connections_and_only_to_this_machines_names(ne
     stop(command)
 
 
+@pytest.mark.real_time
 def test_a_configuration_that_is_no_file_keeps_it_neither_from_running_nor_from_ending(
     net: Net, tmp_path: Path
 ) -> None:
@@ -673,6 +691,7 @@ def test_a_configuration_that_is_no_file_keeps_it_neither_from_running_nor_from_
     assert "is larger than" in net.run(net.r, QUELL_LIVE, "--config", config).stderr
 
 
+@pytest.mark.real_time
 def test_a_name_that_iptables_takes_for_many_and_a_socket_without_a_name_are_refused(net: Net) -> None:
     net.ip(f"-n {net.r} link add r+ type veth peer name other")
     words = ("--rate", "8mbit", "--duration", "1s")
@@ -685,6 +704,7 @@ def test_a_name_that_iptables_takes_for_many_and_a_socket_without_a_name_are_ref
     assert not net.rules()
 
 
+@pytest.mark.real_time
 def test_at_the_end_only_its_own_socket_is_removed(net: Net, tmp_path: Path) -> None:
     path = tmp_path / "s"
     command = net.live("--rate", "8mbit", "--status", str(path))
@@ -698,6 +718,7 @@ def test_at_the_end_only_its_own_socket_is_removed(net: Net, tmp_path: Path) -> 
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.real_time
 def test_the_state_file_of_a_namespace_that_is_gone_is_not_taken_for_this_ones(net: Net) -> None:
     inode = int(net.run(net.r, "stat", "-Lc", "%i", "/proc/self/ns/net").stdout)
     stale = Path(f"/run/quell/live-{inode}-rb.json")

@@ -53,6 +53,8 @@ cat /run/errors
 """
 
 
+@pytest.mark.guest
+@pytest.mark.real_time
 def test_one_table_of_its_own_is_made_kept_and_removed_whole(tmp_path: Path) -> None:
     if shutil.which("nft") is None:
         pytest.skip("there is no nft")

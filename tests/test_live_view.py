@@ -69,6 +69,7 @@ class Terminal:
         raise AssertionError("\n".join(self.lines))
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("program", [(QUELL, "live"), (QUELL_LIVE,)], ids=["Python", "static"])
 def test_the_directions_are_drawn_in_place_below_what_is_said(net: Net, program: tuple[str | Path, ...]) -> None:
     terminal = Terminal()

@@ -64,6 +64,7 @@ kill $server $stranger $far
 """
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("forwarding", [False, True])
 def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) -> None:
     for needed in ("iptables", "ip", "curl"):

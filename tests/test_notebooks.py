@@ -14,16 +14,19 @@ pytest.importorskip("nbclient", reason="nbclient is not installed")
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
+@pytest.mark.slow
 def test_there_are_some() -> None:
     assert {path.stem for path in NOTEBOOKS} >= {"compare", "environment", "own_queue"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_prints_and_draws_what_is_committed(path: Path) -> None:
     done = run([sys.executable, "tools/notebooks.py", "--check", path.stem], ROOT, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_with_its_outputs_and_nothing_of_the_machine(path: Path) -> None:
     cells = json.loads(path.read_text("utf-8"))["cells"]
@@ -33,6 +36,7 @@ def test_a_notebook_is_committed_with_its_outputs_and_nothing_of_the_machine(pat
     assert str(ROOT) not in path.read_text("utf-8") and path.stat().st_size < 300_000
 
 
+@pytest.mark.slow
 def test_what_prints_something_else_is_stale(tmp_path: Path) -> None:
     source = (ROOT / "tools/notebooks.py").read_text("utf-8")
     (tmp_path / "tools").mkdir()

@@ -44,6 +44,7 @@ def turn(page: Page, control: str, value: str | int) -> None:
             "e.value = arguments[1]; e.dispatchEvent(new Event('input', {bubbles: true}))", control, value)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_page_simulates_what_its_command_does(playground: Page, quell: Quell) -> None:
     playground.open(1280)
     settled(playground)
@@ -71,6 +72,7 @@ def test_the_page_simulates_what_its_command_does(playground: Page, quell: Quell
     assert playground.errors() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_fits_its_window_and_asks_no_other_host(playground: Page, width: int) -> None:
     playground.open(width)
@@ -82,6 +84,7 @@ def test_the_page_fits_its_window_and_asks_no_other_host(playground: Page, width
     assert [name for name in asked if not name.startswith(("blob:", "data:"))] == []
 
 
+@pytest.mark.slow
 def test_words_of_ones_own_run_and_wrong_ones_are_named(playground: Page) -> None:
     playground.open(1280)
     settled(playground)
@@ -95,6 +98,7 @@ def test_words_of_ones_own_run_and_wrong_ones_are_named(playground: Page) -> Non
         assert named in told and bool(named) == bool(told)
 
 
+@pytest.mark.slow
 def test_what_was_hidden_stays_hidden_when_the_line_changes(playground: Page) -> None:
     playground.open(1280)
     settled(playground)

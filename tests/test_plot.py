@@ -89,6 +89,7 @@ def test_what_people_experience_is_a_table_too(runs: pl.DataFrame) -> None:
         plot.latex(frame_of([make_record("a")]), people=True)
 
 
+@pytest.mark.slow
 def test_saving_writes_every_figure_the_same_each_time(runs: pl.DataFrame, tmp_path: Path) -> None:
     paths = plot.save(runs, tmp_path / "new" / "figures")
     names = [f"{name}.{kind}" for name in ("front", "sojourn", "flows", "series") for kind in ("pdf", "svg")]

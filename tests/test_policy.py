@@ -130,12 +130,14 @@ def torch_answers(policy: Policy, raw: NDArray[np.float32]) -> NDArray[np.float6
     return np.asarray(torch.cat(heads, dim=-1).numpy(), np.float64)
 
 
+@pytest.mark.torch
 def test_torch_answers_alike(file: Path) -> None:
     policy = Policy.load(file)
     raw = inputs(policy)
     assert_close(policy(raw), torch_answers(policy, raw))
 
 
+@pytest.mark.torch
 def test_onnxruntime_answers_alike(file: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="onnx is not installed")
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")

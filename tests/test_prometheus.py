@@ -77,6 +77,7 @@ def series(said: Said) -> set[str]:
     return {sample.name for family in families(said).values() for sample in family.samples}
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("name", ["live", "watch"])
 def test_who_asks_for_openmetrics_gets_what_its_parser_accepts(scraped: dict[str, Said], name: str) -> None:
     new, old = scraped[f"{name} open"], scraped[f"{name} plain"]
@@ -90,6 +91,7 @@ def test_who_asks_for_openmetrics_gets_what_its_parser_accepts(scraped: dict[str
     assert {(f.name, f.type) for f in families(new).values()} == {(f.name, f.type) for f in families(old).values()}
 
 
+@pytest.mark.real_time
 def test_the_histogram_counts_every_packet(scraped: dict[str, Said]) -> None:
     found = families(scraped["live open"])
     [count] = [s.value for s in found["quell_sojourn_seconds"].samples
@@ -117,6 +119,7 @@ def test_prometheus_can_read_every_expression() -> None:
         promql_parser.parse("rate(quell_packets_total[")
 
 
+@pytest.mark.real_time
 def test_dashboard_and_alerts_name_what_there_is(scraped: dict[str, Said]) -> None:
     named = {name for expression in expressions() for name in re.findall(r"\bquell_\w+", expression)}
     # Gauges of attached queues, which only the guest of test_attach.py has: it compares this list with what is there.
@@ -127,6 +130,7 @@ def test_dashboard_and_alerts_name_what_there_is(scraped: dict[str, Said]) -> No
     assert named & of_attached
 
 
+@pytest.mark.real_time
 def test_docs_list_every_metric(scraped: dict[str, Said]) -> None:
     rows = re.findall(r"^\| (`quell_.*?) \|", (ROOT / "docs/live.md").read_text(), re.M)
     listed = {name for row in rows for name in re.findall(r"`(quell_\w+)`", row)}

@@ -37,6 +37,7 @@ def test_this_process_keeps_the_order_of_the_items() -> None:
     assert list(HERE.stream(pow, [3, 1], 2)) == [(0, 9), (1, 1)]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
 def test_an_address_where_nobody_listens_is_told_at_once(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
@@ -87,6 +88,7 @@ def records(text: str) -> list[dict[str, Any]]:
     return [{k: v for k, v in r.items() if k not in ("cpu_s", "packets_per_cpu_s")} for r in json.loads(text)]
 
 
+@pytest.mark.torch
 def test_compare_gives_the_records_of_one_process(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Comes before those with `on`: a process is in one cluster at a time."""
     seen = []
@@ -97,6 +99,7 @@ def test_compare_gives_the_records_of_one_process(cluster: Any, capsys: pytest.C
     assert seen[0] == seen[1]
 
 
+@pytest.mark.torch
 def test_evaluate_gives_the_cells_of_one_process(
     cluster: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def refuse(item: int) -> None:
     raise InputError(f"item {item} is bad")
 
 
+@pytest.mark.torch
 def test_map_keeps_the_order_and_raises_what_a_call_raised(on: executor.Executor) -> None:
     weights = [0.5] * 100_000
     assert on.cores == 2
@@ -125,6 +129,7 @@ def test_map_keeps_the_order_and_raises_what_a_call_raised(on: executor.Executor
         on.map(refuse, [0])
 
 
+@pytest.mark.torch
 def test_runs_of_several_scenarios_are_those_of_one_process(on: executor.Executor) -> None:
     """What `quell reproduce` asks for."""
     runs = []
@@ -140,6 +145,7 @@ def test_runs_of_several_scenarios_are_those_of_one_process(on: executor.Executo
     assert experiment.run_each(runs, hashed, on=on) == here
 
 
+@pytest.mark.torch
 def test_training_on_a_cluster_gives_the_weights_of_one_process(on: executor.Executor, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from quell import Policy
@@ -154,6 +160,7 @@ def test_training_on_a_cluster_gives_the_weights_of_one_process(on: executor.Exe
     assert here.card["results"]["reward"] == there.card["results"]["reward"]
 
 
+@pytest.mark.torch
 def test_a3c_workers_are_actors_whose_gradients_make_one_network(on: executor.Executor, tmp_path: Path) -> None:
     """One worker's episodes are those of one process, to the bit; of two, one is late, and both have their say."""
     pytest.importorskip("torch", reason="torch is not installed")
@@ -176,6 +183,7 @@ def test_a3c_workers_are_actors_whose_gradients_make_one_network(on: executor.Ex
     assert not shared.flat.equal(first)
 
 
+@pytest.mark.torch
 def test_more_a3c_workers_than_cores_are_refused(on: executor.Executor, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from quell.train import a3c
@@ -194,11 +202,13 @@ def die_once(item: int, folder: Path) -> int:
     return item * item
 
 
+@pytest.mark.torch
 def test_a_killed_worker_loses_no_run(on: executor.Executor, tmp_path: Path) -> None:
     assert on.map(die_once, range(4), tmp_path) == [0, 1, 4, 9]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "3"]
 
 
+@pytest.mark.torch
 def test_a_node_removed_half_way_loses_no_run(cluster: Any, on: executor.Executor) -> None:
     """Comes last: the node does not come back."""
     scenario = experiment.load(LINK, duration="60s", warmup="1s", seeds="24")
@@ -216,6 +226,7 @@ def test_a_node_removed_half_way_loses_no_run(cluster: Any, on: executor.Executo
     assert len(there.records) == 24
 
 
+@pytest.mark.torch
 def test_lfq_learns_from_the_same_flows(on: executor.Executor) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("safetensors", reason="safetensors is not installed")

@@ -26,6 +26,7 @@ def scenario(folder: Path, *flows: Flow, up: Up | None = None) -> str:
 needs_root = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")
 
 
+@pytest.mark.real_time
 @needs_root
 def test_rows_of_real_tcp_stand_beside_the_simulated_ones(quell: Quell, tmp_path: Path) -> None:
     done = quell(
@@ -50,6 +51,7 @@ def test_rows_of_real_tcp_stand_beside_the_simulated_ones(quell: Quell, tmp_path
     assert "real TCP" in done.stdout
 
 
+@pytest.mark.real_time
 @needs_root
 def test_both_directions_datagrams_and_marks_are_real(quell: Quell, tmp_path: Path) -> None:
     flows: list[Flow] = [

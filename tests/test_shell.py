@@ -66,6 +66,7 @@ def python(folder: Path, name: str, text: str) -> str:
     return name
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("aqm", ["pfifo", "fq_codel", "dualpi2", "learnqueue", "rlaqm", "cake", "pie"])
 def test_a_transfer_arrives_whole_behind_any_queue(quell: Quell, tmp_path: Path, aqm: str) -> None:
     data = random.Random(1).randbytes(1_500_000)
@@ -84,6 +85,7 @@ def test_a_transfer_arrives_whole_behind_any_queue(quell: Quell, tmp_path: Path,
     assert_nothing_is_lost_or_made(tmp_path)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("aqm", ["pfifo", "fq_codel", "dualpi2", "learnqueue", "rlaqm"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_iperf3_runs_unmodified(quell: Quell, tmp_path: Path, aqm: str, reverse: bool) -> None:
@@ -102,6 +104,7 @@ def test_iperf3_runs_unmodified(quell: Quell, tmp_path: Path, aqm: str, reverse:
     assert_nothing_is_lost_or_made(tmp_path)
 
 
+@pytest.mark.real_time
 def test_curl_runs_unmodified(quell: Quell, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
@@ -112,6 +115,7 @@ def test_curl_runs_unmodified(quell: Quell, tmp_path: Path) -> None:
     assert (tmp_path / "got").read_bytes() == (tmp_path / "file").read_bytes()
 
 
+@pytest.mark.real_time
 def test_a_browser_loads_a_page(quell: Quell, tmp_path: Path) -> None:
     if (browser := shutil.which("chromium") or shutil.which("google-chrome")) is None:
         pytest.skip("no Chromium is installed")
@@ -122,6 +126,7 @@ def test_a_browser_loads_a_page(quell: Quell, tmp_path: Path) -> None:
     assert "drawn 42" in done.stdout, done.stderr
 
 
+@pytest.mark.real_time
 def test_ipv6_works_as_well(quell: Quell, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(200_000))
     fetch = python(tmp_path, "fetch.py", FETCH)
@@ -131,6 +136,7 @@ def test_ipv6_works_as_well(quell: Quell, tmp_path: Path) -> None:
     assert (tmp_path / "got").stat().st_size == 200_000
 
 
+@pytest.mark.real_time
 def test_the_command_s_exit_status_is_passed_on(quell: Quell, tmp_path: Path) -> None:
     run = ["shell", "--rate", "5mbit", "--quiet", "--"]
     assert quell(*run, "true").returncode == 0
@@ -143,6 +149,7 @@ def test_the_command_s_exit_status_is_passed_on(quell: Quell, tmp_path: Path) ->
     assert (refused.returncode, refused.stderr) == (126, "quell: ./data: Permission denied\n")
 
 
+@pytest.mark.real_time
 def test_a_live_view_and_a_report_are_drawn(quell: Quell, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(500_000))
     fetch = python(tmp_path, "fetch.py", FETCH + "print('fetched')\n")
@@ -225,6 +232,7 @@ sys.exit(5)
 """
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("where", ["behind", "outside"])
 def test_a_deleted_device_ends_the_link_but_not_the_command(tmp_path: Path, where: str) -> None:
     python(tmp_path, "delete.py", DELETE)
@@ -286,6 +294,7 @@ while True:
 """
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("aqm", ["pfifo limit 5000", "fq_codel limit 30", "fifo drop 0.1"])
 def test_packets_keep_their_order_and_none_is_lost_unseen(quell: Quell, tmp_path: Path, aqm: str) -> None:
     send, receive = python(tmp_path, "send.py", SEND), python(tmp_path, "receive.py", RECEIVE)
@@ -305,6 +314,7 @@ def test_packets_keep_their_order_and_none_is_lost_unseen(quell: Quell, tmp_path
     assert_nothing_is_lost_or_made(tmp_path)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("mtu", "host"),
     [(576, "QUELL_SERVER"), (1280, "QUELL_SERVER6"), (1500, "QUELL_SERVER"), (65535, "QUELL_SERVER6")],
@@ -351,6 +361,7 @@ looking.start()
 
 
 # On the fast link segments leave as one; those with a mark must not.
+@pytest.mark.real_time
 @pytest.mark.parametrize(("rate", "target", "interval"), [("10mbit", "1ms", "10ms"), ("1gbit", "20us", "200us")])
 def test_marks_are_written_counted_and_leave_checksums_right(
     quell: Quell, tmp_path: Path, rate: str, target: str, interval: str
@@ -372,6 +383,7 @@ def test_marks_are_written_counted_and_leave_checksums_right(
     assert (tmp_path / "got").stat().st_size == size
 
 
+@pytest.mark.real_time
 def test_shells_nest(quell: Quell, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(300_000))
     fetch = python(tmp_path, "fetch.py", FETCH)
@@ -410,6 +422,7 @@ def as_user(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.real_time
 def test_a_user_who_is_not_root_gets_a_world_of_their_own(tmp_path: Path) -> None:
     if (interpreter := next(filter(lambda p: user_can_run(p, "-c", ""), [sys.executable, "python3"]), None)) is None:
         pytest.skip("no Python here that others than root may run")
@@ -430,6 +443,7 @@ def test_a_user_without_a_server_is_told_so(tmp_path: Path) -> None:
     assert "not root: the other side is an empty namespace without network access" in done.stderr
 
 
+@pytest.mark.real_time
 def test_a_user_s_shells_nest(tmp_path: Path) -> None:
     if not user_can_run(str(QUELL), "--version"):
         pytest.skip(f"others than root may not run {QUELL} here")
@@ -459,6 +473,7 @@ kill $near
 """
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("killed", ["", "quell", "all"])
 def test_nat_leads_out_and_leaves_nothing(tmp_path: Path, killed: str) -> None:
     for needed in ("iptables", "ip", "curl", "pgrep"):
@@ -485,6 +500,7 @@ def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen
     )  # fmt: skip
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("number", "everyone", "status"), [(signal.SIGINT, True, 9), (signal.SIGTERM, False, 128 + signal.SIGTERM)]
 )
@@ -514,6 +530,7 @@ def left_over(marker: str) -> list[str]:
     return found
 
 
+@pytest.mark.real_time
 def test_nothing_is_left_after_kill_9_at_any_moment(quell: Quell, tmp_path: Path) -> None:
     rng = random.Random(9)
     marker = f"QUELL_KILLED={os.getpid()}"
@@ -542,6 +559,7 @@ def test_nothing_is_left_after_kill_9_at_any_moment(quell: Quell, tmp_path: Path
     )
 
 
+@pytest.mark.real_time
 def test_processes_in_the_background_end_with_the_command(quell: Quell) -> None:
     marker = f"QUELL_ENDED={os.getpid()}"
     done = quell(
@@ -551,6 +569,7 @@ def test_processes_in_the_background_end_with_the_command(quell: Quell) -> None:
     assert left_over(marker) == []
 
 
+@pytest.mark.real_time
 def test_flent_opens_what_a_command_sent(quell: Quell, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1_500_000))
     fetch = python(tmp_path, "fetch.py", FETCH)
@@ -572,6 +591,7 @@ def test_flent_opens_what_a_command_sent(quell: Quell, tmp_path: Path) -> None:
     assert "TCP download sum" in said
 
 
+@pytest.mark.real_time
 def test_a_command_too_short_for_flent_keeps_its_status_and_writes_no_file(quell: Quell, tmp_path: Path) -> None:
     done = quell("shell", "--rate", "10mbit", "--flent", "s.flent.gz", "--quiet", "--", "sh", "-c", "exit 3")
     assert (done.returncode, list(tmp_path.iterdir())) == (3, [])

@@ -23,6 +23,7 @@ def site() -> Path:
     return SITE
 
 
+@pytest.mark.slow
 def test_every_link_and_picture_of_every_page_is_a_file_of_the_site(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 35
@@ -35,12 +36,14 @@ def test_every_link_and_picture_of_every_page_is_a_file_of_the_site(site: Path) 
                 assert (page.parent / target).resolve().exists(), f"{page.relative_to(site)}: {target}"
 
 
+@pytest.mark.slow
 def test_no_page_shows_the_marks_of_a_block(site: Path) -> None:
     pages = [page for page in site.rglob("*.html") if "rust" not in page.parts]  # those show sources
     assert len(pages) > 35
     assert [str(page) for page in pages if "```" in page.read_text("utf-8")] == []
 
 
+@pytest.mark.slow
 def test_the_site_needs_no_other_host(site: Path) -> None:
     """Neither fonts, scripts, styles nor pictures come from elsewhere: it opens from a folder."""
     for page in site.rglob("*.html"):
@@ -49,6 +52,7 @@ def test_the_site_needs_no_other_host(site: Path) -> None:
         assert not re.findall(r'<link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href="https?:', text), page
 
 
+@pytest.mark.slow
 def test_reference_pages_have_every_command_queue_and_scenario(site: Path) -> None:
     from quell import _core, experiment
 
@@ -61,6 +65,7 @@ def test_reference_pages_have_every_command_queue_and_scenario(site: Path) -> No
     assert all(f'id="{name}"' in scenarios for name, _, _ in _core.scenarios())
 
 
+@pytest.mark.slow
 def test_the_site_has_the_playground_or_says_why_not(site: Path) -> None:
     text = (site / "playground.html").read_text("utf-8")
     built = (site / "playground/index.html").exists()
@@ -68,6 +73,7 @@ def test_the_site_has_the_playground_or_says_why_not(site: Path) -> None:
     assert built == ('href="playground/index.html"' in text)
 
 
+@pytest.mark.slow
 def test_notebooks_are_pages_with_their_pictures_and_can_be_downloaded(site: Path) -> None:
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
         page = (site / f"notebooks/{path.stem}.html").read_text("utf-8")
@@ -75,6 +81,7 @@ def test_notebooks_are_pages_with_their_pictures_and_can_be_downloaded(site: Pat
     assert (site / "notebooks/compare.html").read_text("utf-8").count('alt="what the cell draws"') == 2
 
 
+@pytest.mark.slow
 def test_the_gallery_opens_each_report_in_place(site: Path) -> None:
     page = (site / "gallery.html").read_text("utf-8")
     reports = re.findall(r'<iframe src="([^"]+)"', page)
@@ -87,6 +94,7 @@ def test_the_gallery_opens_each_report_in_place(site: Path) -> None:
         assert f"quell {command}" in page
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_key_of_records(site: Path) -> None:
     from quell import Scenario, _core, experiment
 
@@ -108,6 +116,7 @@ def test_the_reference_has_every_key_of_records(site: Path) -> None:
         assert found - described == set(), name
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_metric_that_grafana_and_alerts_ask_for(site: Path) -> None:
     page = (site / "reference/metrics.html").read_text("utf-8")
     described = set(re.findall(r"<code>(quell_\w+)</code>", page))
@@ -118,6 +127,7 @@ def test_the_reference_has_every_metric_that_grafana_and_alerts_ask_for(site: Pa
             assert asked and asked - described == set(), path.name
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_name_of_python(site: Path) -> None:
     import quell
 
@@ -126,6 +136,7 @@ def test_the_reference_has_every_name_of_python(site: Path) -> None:
         assert re.search(rf'<h3 id="[^"]*"><code>{name}</code>', page), name
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_crate(site: Path) -> None:
     page = (site / "reference/rust.html").read_text("utf-8")
     crates = {path.parent.name.replace("-", "_") for path in (ROOT / "crates").glob("*/Cargo.toml")}
@@ -133,6 +144,7 @@ def test_the_reference_has_every_crate(site: Path) -> None:
     assert set(re.findall(r'href="../rust/(\w+)/index.html"', page)) == crates - {"quell_py"}
 
 
+@pytest.mark.slow
 def test_a_report_of_the_gallery_draws_where_it_is_opened(site: Path, browser: Any) -> None:
     browser.get((site / "gallery.html").as_uri())
     browser.execute_script("document.querySelector('details').open = true")

@@ -93,6 +93,7 @@ def line(namespace: Line) -> Iterator[Line]:
     namespace.run("tc", "qdisc", "replace", "dev", "v0", "parent", "1:10", "handle", "10:", "pfifo", "limit", "1000")
 
 
+@pytest.mark.real_time
 def test_wqm_keeps_the_backlog_of_a_fifo_short_and_sigterm_restores(line: Line) -> None:
     process = line.steering("v0", "1:10", "wqm", "target", "20ms", "--with", "limit", "--every", "20ms", "--json")
     assert line.run(sys.executable, "-c", SEND, "3").returncode == 0
@@ -107,6 +108,7 @@ def test_wqm_keeps_the_backlog_of_a_fifo_short_and_sigterm_restores(line: Line) 
     assert 20 < max(held[len(held) // 2 :]) <= 60
 
 
+@pytest.mark.real_time
 def test_kill_9_restores_within_a_second_and_leaves_no_state(line: Line) -> None:
     for _ in range(5):
         process = line.steering("v0", "1:10", "77", "--with", "limit")
@@ -117,6 +119,7 @@ def test_kill_9_restores_within_a_second_and_leaves_no_state(line: Line) -> None
     assert "nothing to restore" in line.steer("--restore").stderr
 
 
+@pytest.mark.real_time
 def test_what_two_kills_left_is_restored_on_demand_and_by_the_next_start(line: Line) -> None:
     for by_hand in (True, False):
         process = line.steering("v0", "1:10", "77", "--with", "limit")
@@ -138,6 +141,7 @@ def test_what_two_kills_left_is_restored_on_demand_and_by_the_next_start(line: L
         assert line.limit() == 1000
 
 
+@pytest.mark.real_time
 def test_knobs_of_a_process_that_stands_still_go_back_and_are_set_again(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit")
     line.becomes(77)
@@ -150,6 +154,7 @@ def test_knobs_of_a_process_that_stands_still_go_back_and_are_set_again(line: Li
     assert line.limit() == 1000
 
 
+@pytest.mark.real_time
 def test_somebody_elses_change_ends_the_steering_and_stays(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit", "--every", "1s")
     line.becomes(77)
@@ -162,6 +167,7 @@ def test_somebody_elses_change_ends_the_steering_and_stays(line: Line) -> None:
     assert line.limit() == 500
 
 
+@pytest.mark.real_time
 def test_insist_puts_somebody_elses_change_back_and_restores_in_the_end(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit", "--insist")
     line.becomes(77)
@@ -173,6 +179,7 @@ def test_insist_puts_somebody_elses_change_back_and_restores_in_the_end(line: Li
     assert line.limit() == 1000
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     "words",
     [
@@ -191,6 +198,7 @@ def test_another_discipline_in_its_place_ends_the_steering(line: Line, words: st
     line.run("tc", "qdisc", "del", "dev", "v0", "parent", "1:10")
 
 
+@pytest.mark.real_time
 def test_a_device_may_go_and_come_back(line: Line) -> None:
     make = "ip link add w0 type veth peer name w1; tc qdisc add dev w0 root handle 10: pfifo limit {}"
     assert line.run("sh", "-ec", make.format(300)).returncode == 0
@@ -210,6 +218,7 @@ def test_a_device_may_go_and_come_back(line: Line) -> None:
     assert line.run("ip", "link", "del", "w0").returncode == 0
 
 
+@pytest.mark.real_time
 def test_all_children_of_mq_are_steered_and_restored(line: Line) -> None:
     made = "ip link add m0 numtxqueues 4 type veth peer name m1; tc qdisc add dev m0 root handle 1: mq\n"
     made += "for i in 1 2 3 4; do tc qdisc add dev m0 parent 1:$i handle 1$i: pfifo limit $((100 * i)); done"
@@ -235,6 +244,7 @@ def test_all_children_of_mq_are_steered_and_restored(line: Line) -> None:
     line.run("ip", "link", "del", "m0")
 
 
+@pytest.mark.real_time
 def test_the_rate_of_a_class_and_of_tbf_follows_lines_and_goes_back_to_the_byte(line: Line) -> None:
     before = (line.rate(), line.run("tc", "qdisc", "show", "dev", "v1").stdout)
     assert "rate 8Mbit ceil 8Mbit burst 2Kb" in before[0]
@@ -254,6 +264,7 @@ def test_the_rate_of_a_class_and_of_tbf_follows_lines_and_goes_back_to_the_byte(
     assert (line.rate(), line.run("tc", "qdisc", "show", "dev", "v1").stdout) == before
 
 
+@pytest.mark.real_time
 def test_tbf_is_changed_every_500_ms_at_most(line: Line) -> None:
     process = line.steering("v1", "-", "--with", "rate", "--every", "10ms", stdin=subprocess.PIPE)
     assert process.stdin is not None
@@ -268,6 +279,7 @@ def test_tbf_is_changed_every_500_ms_at_most(line: Line) -> None:
     assert 3 <= int(changes[1]) <= 15
 
 
+@pytest.mark.real_time
 def test_without_lines_what_was_before_holds_until_the_next_one(line: Line) -> None:
     process = line.steering("v0", "1:10", "-", "--with", "limit", "--valid", "300ms", stdin=subprocess.PIPE)
     assert process.stdin is not None
@@ -351,6 +363,7 @@ for n in range(3000):
 """
 
 
+@pytest.mark.real_time
 def test_a_flood_of_notifications_that_finds_no_room_does_no_harm(line: Line) -> None:
     made = "ip link add f0 type veth peer name f1; tc qdisc add dev f0 root handle 7: pfifo limit 100"
     assert line.run("sh", "-ec", made).returncode == 0
@@ -369,6 +382,7 @@ def test_a_flood_of_notifications_that_finds_no_room_does_no_harm(line: Line) ->
     line.run("ip", "link", "del", "f0")
 
 
+@pytest.mark.real_time
 def test_two_at_one_place_are_refused(line: Line) -> None:
     process = line.steering("v0", "1:10", "77", "--with", "limit")
     done = line.steer("v0", "1:10", "30", "--with", "limit")
@@ -379,6 +393,8 @@ def test_two_at_one_place_are_refused(line: Line) -> None:
     ended(process)
 
 
+@pytest.mark.guest
+@pytest.mark.real_time
 def test_the_kinds_of_a_newer_kernel_are_steered_and_restored_to_what_tc_prints(tmp_path: Path) -> None:
     """In virtual time: each knob of each kind is set, read with tc, and restored."""
     kinds = {

@@ -36,6 +36,7 @@ def rl_aqm() -> Any:
     return rl_aqm
 
 
+@pytest.mark.torch
 def test_the_reward_is_the_papers(rl_aqm: Any) -> None:
     # R(1, 0) = 0.5 + 0.5; R(0, 0) = -0.5 + 0.5; R(1, 5) = 0.5 + 1 - 1.5; R(0, inf) = -0.5 - 1.5.
     paper = rl_aqm.Arguments()
@@ -47,6 +48,7 @@ def test_the_reward_is_the_papers(rl_aqm: Any) -> None:
     assert rl_aqm.Arguments(delay_scale_ms=20.0).reward(20.0, 1.0) == 0.0
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("softmax", [False, True])
 def test_the_gradient_is_autograds(rl_aqm: Any, softmax: bool) -> None:
     import torch
@@ -69,6 +71,7 @@ def test_the_gradient_is_autograds(rl_aqm: Any, softmax: bool) -> None:
     assert torch.allclose(network.gradient, flat.grad, atol=1e-5)
 
 
+@pytest.mark.torch
 def test_a_step_is_adams(rl_aqm: Any) -> None:
     import torch
 
@@ -83,6 +86,7 @@ def test_a_step_is_adams(rl_aqm: Any) -> None:
     assert torch.allclose(learner.network.flat, parameter.detach(), atol=1e-6)
 
 
+@pytest.mark.torch
 def test_an_empty_queue_takes_a_tenth_off_and_then_nothing(rl_aqm: Any) -> None:
     learner, rng = rl_aqm.Learner(rl_aqm.Arguments()), random.Random(1)
     learner.best = lambda state: 3
@@ -93,6 +97,7 @@ def test_an_empty_queue_takes_a_tenth_off_and_then_nothing(rl_aqm: Any) -> None:
     assert all(70 < explored.count(action) < 130 for action in (0, 1, 2, 4))
 
 
+@pytest.mark.torch
 def test_a_simulated_episode_is_what_the_controller_sees_and_does(rl_aqm: Any, tmp_path: Path) -> None:
     (tmp_path / "short.toml").write_text(SHORT)
     arguments = rl_aqm.Arguments(scenario=str(tmp_path / "short.toml"))
@@ -117,6 +122,7 @@ def torch_tensor(values: Any) -> Any:
     return torch.tensor(values)
 
 
+@pytest.mark.torch
 def test_fits_move_the_taken_action_towards_its_reward(rl_aqm: Any) -> None:
     import torch
 
@@ -129,6 +135,7 @@ def test_fits_move_the_taken_action_towards_its_reward(rl_aqm: Any) -> None:
     assert learner.best((10.0, 1.0, 0.1)) == 2
 
 
+@pytest.mark.torch
 def test_as_published_a_fit_per_step_moves_the_taken_action_towards_its_reward(rl_aqm: Any) -> None:
     learner = rl_aqm.Learner(rl_aqm.Arguments(as_published=True, hidden=(32, 32), gamma=0.0))
     state = (10.0, 1.0, 0.1)
@@ -138,6 +145,7 @@ def test_as_published_a_fit_per_step_moves_the_taken_action_towards_its_reward(r
     assert learner.best(state) == 2
 
 
+@pytest.mark.torch
 def test_exploring_decays_to_its_floor(rl_aqm: Any) -> None:
     values = [rl_aqm.epsilon(rl_aqm.Arguments(), number) for number in range(60)]
     assert values[:2] == [0.9, pytest.approx(0.81)]
@@ -184,6 +192,7 @@ def weights(model: Path) -> list[list[float]]:
     return [value.flatten().tolist() for _, value in sorted(load_file(model).items())]
 
 
+@pytest.mark.torch
 def test_training_writes_a_model_with_its_card_and_the_curve(trained: Trained) -> None:
     card, path = trained("model", 3)
     from safetensors import safe_open
@@ -200,6 +209,7 @@ def test_training_writes_a_model_with_its_card_and_the_curve(trained: Trained) -
     assert (curve(path)["max_delay_ms"] > curve(path)["delay_ms"]).all()
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("as_published", [False, True])
 def test_same_seed_same_weights_and_other_seed_others(trained: Trained, as_published: bool) -> None:
     models = [trained(n, 2, as_published=as_published, seed=s)[1] for n, s in (("a", 3), ("b", 3), ("c", 4))]
@@ -207,12 +217,14 @@ def test_same_seed_same_weights_and_other_seed_others(trained: Trained, as_publi
     assert a == b != c
 
 
+@pytest.mark.torch
 def test_the_learning_curve_rises(trained: Trained) -> None:
     _, path = trained("model", 60, hidden=(32, 32), epsilon_decay=0.85)
     rewards = curve(path)["reward"].to_list()
     assert sum(rewards[-10:]) / 10 > sum(rewards[:10]) / 10 + 0.1
 
 
+@pytest.mark.torch
 def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_training(
     trained: Trained, tmp_path: Path
 ) -> None:

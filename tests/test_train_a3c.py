@@ -29,6 +29,7 @@ def weights(path: Path) -> dict[str, list[float]]:
     return {name: tensor.flatten().tolist() for name, tensor in load_file(path).items()}
 
 
+@pytest.mark.torch
 def test_one_worker_gives_the_same_network_each_time_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     a3c.train(Arguments(**SMALL), tmp_path / "whole.safetensors")
     a3c.train(Arguments(**SMALL), tmp_path / "again.safetensors")
@@ -41,6 +42,7 @@ def test_one_worker_gives_the_same_network_each_time_and_goes_on_where_it_stoppe
     assert last[0].equals(last[1])
 
 
+@pytest.mark.torch
 def test_two_workers_share_one_network_whose_reward_rises(tmp_path: Path) -> None:
     fast: dict[str, Any] = {"actor_rate": 2e-3, "critic_rate": 4e-3, "start": "random"}
     tables: dict[str, Any] = {"environment": "lookup", "reward": "rtt"}
@@ -52,6 +54,7 @@ def test_two_workers_share_one_network_whose_reward_rises(tmp_path: Path) -> Non
     assert last > first + 0.06, curve["reward"].to_list()
 
 
+@pytest.mark.torch
 def test_a_trained_network_is_a_queue(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     a3c.train(Arguments(**SMALL), path)
@@ -62,6 +65,7 @@ def test_a_trained_network_is_a_queue(tmp_path: Path) -> None:
     assert record["guard"]["learned"] == record["guard"]["decisions"] > 300
 
 
+@pytest.mark.torch
 def test_the_lookup_environment_gives_the_row_whose_probability_is_nearest() -> None:
     trace = coupled.record(1, 0, published=True, duration_s=6.0)
     table = coupled.Lookup(1, 0, trace)
@@ -72,11 +76,13 @@ def test_the_lookup_environment_gives_the_row_whose_probability_is_nearest() -> 
     assert step.delay_ms[0] == trace.delay_ms[highest]
 
 
+@pytest.mark.torch
 def test_actions_are_probabilities_in_the_scaling_of_the_card() -> None:
     scale = a3c.scaling(Arguments(p_max=0.5), [])
     assert scale.probability(np.array([-1, 0, 1], np.float32)).tolist() == pytest.approx([0, 0.25, 0.5])
 
 
+@pytest.mark.torch
 def test_the_sets_held_out_share_no_scenario_with_those_that_something_was_chosen_by() -> None:
     drawn = [*coupled.HELD_OUT, *coupled.FEW_FLOWS]
     assert len(drawn) == 72
@@ -86,6 +92,7 @@ def test_the_sets_held_out_share_no_scenario_with_those_that_something_was_chose
     assert coupled.HELD_OUT[:2] == [(3.6, 97, 13), (2.0, 11, 20)], "they were drawn once and stay as they are"
 
 
+@pytest.mark.torch
 def test_a_constant_is_a_queue_that_holds_its_probability(tmp_path: Path) -> None:
     delays = []
     for p in (0.02, 0.3):
@@ -97,6 +104,7 @@ def test_a_constant_is_a_queue_that_holds_its_probability(tmp_path: Path) -> Non
     assert delays[1] < 0.5 * delays[0]
 
 
+@pytest.mark.torch
 def test_rewards_are_those_of_the_options() -> None:
     ones = np.ones(1, np.float32)
     step = coupled.Step(np.zeros((1, 12), np.float32), ones > 0, 50 * ones, 0.1 * ones, 0.8, over=False)
@@ -104,6 +112,7 @@ def test_rewards_are_those_of_the_options() -> None:
     assert Arguments(weights=(1, 2, 3)).rewards(step)[0] == pytest.approx(0.8 - 2 * math.log(6) - 3 * 0.1)
 
 
+@pytest.mark.torch
 def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> None:
     scenario = coupled.router(10, 20, 2, both_ways=True, duration_s=2)
     with pytest.raises(InputError, match="no sub-queues"):
@@ -115,6 +124,7 @@ def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> No
         world.step([math.nan] * 6)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     "words", [["--environment", "moon"], ["--reward", "fame"], ["--weights", "1,2"], ["--weights", "1,2,x"]]
 )

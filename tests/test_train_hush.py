@@ -78,12 +78,14 @@ def hush() -> Any:
     return hush
 
 
+@pytest.mark.torch
 def test_a_model_is_written_as_it_was_read(hush: Any) -> None:
     model = hush.parse(_core.hush_model())
     assert {word: len(row) for word, row in model.items()} == hush.ROWS
     assert hush.parse(hush.write(model, ["a card"])) == model
 
 
+@pytest.mark.torch
 def test_a_step_changes_what_is_learned_and_keeps_it_in_range(hush: Any, tmp_path: Path) -> None:
     space = hush.Space(hush.shipped())
     assert space.model([0.0] * len(space.at)) == space.first
@@ -95,6 +97,7 @@ def test_a_step_changes_what_is_learned_and_keeps_it_in_range(hush: Any, tmp_pat
         hush.read(tmp_path / "missing.txt")
 
 
+@pytest.mark.torch
 def test_the_cost_rises_with_delay_loss_and_unfairness_and_steeply_with_lost_goodput(hush: Any) -> None:
     bar = links.Bar(10.0, 10.0, 0.01, 1.0, 1.0)
     half = hush.cost(run(10.0, 5.0), bar)
@@ -117,6 +120,7 @@ def ablation(hush: Any) -> Any:
     return ablate
 
 
+@pytest.mark.torch
 def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(hush: Any, ablation: Any) -> None:
     whole, drawn = hush.shipped(), links.draw(5, 3)
     whole["hold"][4] = 0.0
@@ -137,6 +141,7 @@ def test_a_feature_taken_away_leaves_the_level_of_the_settings_that_it_entered(h
     assert found["the flow with most bytes queued pays"] == whole | {"service": [0.0]}
 
 
+@pytest.mark.torch
 def test_numbers_vary_by_a_fifth_and_constants_by_a_fifth_of_what_they_set(hush: Any, ablation: Any) -> None:
     whole = hush.shipped()
     varied = ablation.numbers(whole)
@@ -148,6 +153,7 @@ def test_numbers_vary_by_a_fifth_and_constants_by_a_fifth_of_what_they_set(hush:
     assert varied["target, idle share"][0]["target"][4] == pytest.approx(0.8 * whole["target"][4])
 
 
+@pytest.mark.torch
 def test_an_ablation_prints_both_tables(hush: Any, ablation: Any) -> None:
     [link] = [x for x in links.draw(3, 40, length=0.1) if x.rate_mbps < 20][:1]
     text = ablation.ablate(hush.shipped(), [link])
@@ -159,6 +165,7 @@ def test_an_ablation_prints_both_tables(hush: Any, ablation: Any) -> None:
     assert "| service | " in second
 
 
+@pytest.mark.torch
 def test_a_resumed_search_ends_with_the_same_model(hush: Any, tmp_path: Path) -> None:
     def train(name: str, generations: int, resume: bool = False) -> str:
         arguments = hush.Arguments(

@@ -91,6 +91,7 @@ def equal(first: Path, second: Path) -> bool:
     return same and bool(curve(first).equals(curve(second)))
 
 
+@pytest.mark.torch
 def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(tmp_path: Path) -> None:
     train(tmp_path / "whole.safetensors", 20)
     process = start("train(Path('killed.safetensors'), 20, pause=0.05)", tmp_path)
@@ -106,6 +107,7 @@ def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_run(tmp_pa
     assert equal(out, tmp_path / "whole.safetensors")
 
 
+@pytest.mark.torch
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
     train(tmp_path / "whole.safetensors", 20)
     process = start("train(Path('stopped.safetensors'), 20, pause=0.05, every=1000)", tmp_path)
@@ -120,6 +122,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> Non
     assert equal(tmp_path / "stopped.safetensors", tmp_path / "whole.safetensors")
 
 
+@pytest.mark.torch
 def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint_good(tmp_path: Path) -> None:
     train(tmp_path / "whole.safetensors", 9, width=64)
     out = tmp_path / "full.safetensors"
@@ -140,6 +143,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint_good(tmp_path: P
     assert equal(out, tmp_path / "whole.safetensors")
 
 
+@pytest.mark.torch
 def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match=r"^the loss became nan; the last checkpoint, .*last\.pt, is good \(6 steps\)"):
         train(tmp_path / "model.safetensors", 20, poison=7)
@@ -147,6 +151,7 @@ def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(tmp_path: Path)
         train(tmp_path / "other.safetensors", 20, poison=1)
 
 
+@pytest.mark.torch
 def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
     out = tmp_path / "model.safetensors"
     with pytest.raises(InputError, match=r"^--resume: there is no checkpoint .*last\.pt; leave --resume out to start$"):
@@ -163,6 +168,7 @@ def test_what_cannot_be_resumed_is_refused_in_one_line(tmp_path: Path) -> None:
         train(out, 6, resume=True)
 
 
+@pytest.mark.torch
 def test_a_finished_training_goes_on_longer_or_starts_anew(tmp_path: Path) -> None:
     whole, longer = tmp_path / "whole.safetensors", tmp_path / "longer.safetensors"
     train(whole, 12)
@@ -173,6 +179,7 @@ def test_a_finished_training_goes_on_longer_or_starts_anew(tmp_path: Path) -> No
     assert equal(longer, whole)
 
 
+@pytest.mark.torch
 def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -196,6 +203,7 @@ def test_tensorboard_gets_the_curve(tmp_path: Path) -> None:
     assert (steps("model"), steps("model-2")) == ([*range(5)], [*range(6)])
 
 
+@pytest.mark.torch
 def test_without_tensorboard_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quell.train import kit
 

@@ -53,6 +53,7 @@ def predicted(learner: Any) -> float:
         return float(learner.actor(torch.full((1, 60), 0.1)))
 
 
+@pytest.mark.torch
 def test_offline_the_network_is_drawn_towards_the_better_limit(lfq: Any) -> None:
     learner = lfq.Learner(lfq.Arguments())
     losses = [learner.learn(batch(lfq, 9.0, 0.0, 1.0)) for _ in range(300)]
@@ -60,6 +61,7 @@ def test_offline_the_network_is_drawn_towards_the_better_limit(lfq: Any) -> None
     assert predicted(learner) == pytest.approx(9.0, abs=1.0)
 
 
+@pytest.mark.torch
 def test_online_the_network_is_drawn_away_from_what_the_critic_finds_bad(lfq: Any) -> None:
     learner = lfq.Learner(lfq.Arguments(online=True))
     assert learner.critic is not None
@@ -75,6 +77,7 @@ def test_online_the_network_is_drawn_away_from_what_the_critic_finds_bad(lfq: An
     assert predicted(learner) > before
 
 
+@pytest.mark.torch
 def test_a_critic_with_hindsight_and_replay_foresees_what_features_do_not_tell(lfq: Any) -> None:
     import torch
 
@@ -103,6 +106,7 @@ def small(lfq: Any, **more: Any) -> Any:
     return dataclasses.replace(lfq.Arguments(duration_s=1.5, learning_rate=0.05, seed=5), **more)
 
 
+@pytest.mark.torch
 def test_the_learning_curve_rises(lfq: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import polars as pl
 
@@ -127,6 +131,7 @@ def test_the_learning_curve_rises(lfq: Any, tmp_path: Path, monkeypatch: pytest.
         assert json.loads(file.metadata()["quell"]) == card
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("online", "sent"), [(False, signal.SIGKILL), (True, signal.SIGINT)], ids=["offline killed", "online interrupted"]
 )
@@ -179,6 +184,7 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
     assert curves[0]["step"].to_list() == [1000] and curves[0].equals(curves[1])
 
 
+@pytest.mark.torch
 def test_flows_spread_over_a_cluster_give_the_same_batch(lfq: Any) -> None:
     from quell.executor import Executor
 
@@ -197,6 +203,7 @@ def test_flows_spread_over_a_cluster_give_the_same_batch(lfq: Any) -> None:
         assert getattr(here, name).equal(getattr(there, name)), name
 
 
+@pytest.mark.torch
 def test_a_resumed_training_with_other_options_is_refused(
     lfq: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

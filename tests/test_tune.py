@@ -267,6 +267,7 @@ def test_the_search_finds_what_a_grid_finds() -> None:
     assert score >= 0.995 * max(grid.values()), (best, grid)
 
 
+@pytest.mark.slow
 def test_a_search_that_has_converged_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else most proposals are settings that it knows, and each costs a walk through all those before it."""
     line, bench = home(), Bench(aims.Aims("bulk"))
@@ -533,6 +534,7 @@ def test_quell_live_takes_its_configuration(tmp_path: Path) -> None:
         assert (keys["rate"], keys["overhead"]) in (("9mbit", 18), ("8850kbit", 18))
 
 
+@pytest.mark.guest
 def test_linux_takes_the_lines_of_tc(tmp_path: Path) -> None:
     """In the kernel of the oracle, every discipline with its defaults and with every option moved."""
     script = ["set -x", "ip link add eth0 type veth peer name other", "ip link set eth0 up"]

@@ -93,11 +93,13 @@ def guest(*words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.guest
 def test_what_is_applied_is_undone_whatever_was_there_and_whenever_it_was_killed() -> None:
     parts = ["default queue", "somebody's queues", "somebody's ifb", "refusals", "killed", "changed meanwhile", "gone"]
     assert guest() == [f"{part}: ok" for part in parts]
 
 
+@pytest.mark.guest
 def test_a_full_folder_and_ctrl_c_leave_nothing_half_applied() -> None:
     assert guest("stopped") == [f"{part}: ok" for part in ("full", "interrupted", "searching")]
 

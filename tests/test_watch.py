@@ -41,6 +41,7 @@ def space() -> Iterator[Space]:
         yield made
 
 
+@pytest.mark.real_time
 def test_queues_of_this_kernel_are_sampled(space: Space, tmp_path: Path) -> None:
     file = tmp_path / "queues.csv"
     watching = space.start(QUELL_LIVE, "watch", "v0", "--every", "10ms", "--duration", "3s", "--out", file)
@@ -65,6 +66,7 @@ def test_queues_of_this_kernel_are_sampled(space: Space, tmp_path: Path) -> None
     assert {row["device"] for row in rows} == {"v0"}
 
 
+@pytest.mark.real_time
 def test_lines_for_people_and_for_programs(space: Space) -> None:
     text = space.watch("--every", "50ms", "--duration", "100ms")
     assert text.returncode == 0
@@ -79,6 +81,7 @@ def test_lines_for_people_and_for_programs(space: Space) -> None:
     assert lines[-1]["rate_bps"] is not None
 
 
+@pytest.mark.real_time
 def test_metrics_are_the_last_sample(space: Space) -> None:
     assert space.run("ip", "link", "set", "lo", "up").returncode == 0
     watching = space.start(QUELL_LIVE, "watch", "v0", "--every", "10ms", "--metrics", "9123", "--quiet")
@@ -98,6 +101,7 @@ def test_metrics_are_the_last_sample(space: Space) -> None:
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
 
 
+@pytest.mark.real_time
 def test_the_dashboard_has_every_queue(space: Space) -> None:
     assert space.run("ip", "link", "set", "lo", "up").returncode == 0
     watching = space.start(QUELL_LIVE, "watch", "v0", "--every", "10ms", "--dashboard", "9124", "--quiet")
@@ -115,6 +119,7 @@ def test_the_dashboard_has_every_queue(space: Space) -> None:
     assert {("v0 1:", "htb"), ("v0 10:", "bfifo")} <= queues
 
 
+@pytest.mark.real_time
 def test_no_privileges_are_needed(space: Space) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is missing")
@@ -149,6 +154,7 @@ def test_bad_input_is_one_line(space: Space, words: list[str], said: str) -> Non
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.real_time
 def test_files_rotate_and_the_newest_stay(space: Space, tmp_path: Path) -> None:
     file = tmp_path / "q.jsonl"
     (tmp_path / "q.1.jsonl").write_text("of an earlier run\n")
@@ -163,6 +169,7 @@ def test_files_rotate_and_the_newest_stay(space: Space, tmp_path: Path) -> None:
             json.loads(line)
 
 
+@pytest.mark.real_time
 def test_a_full_disk_is_one_line_and_leaves_whole_lines(space: Space, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -184,6 +191,7 @@ def test_a_full_disk_is_one_line_and_leaves_whole_lines(space: Space, tmp_path: 
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.real_time
 def test_a_device_may_go_and_come_back_and_a_reader_may_leave(space: Space) -> None:
     assert (
         space.run("sh", "-ec", "ip link add w0 type veth peer name w1; tc qdisc add dev w0 root pfifo").returncode == 0
@@ -214,6 +222,7 @@ def test_a_device_may_go_and_come_back_and_a_reader_may_leave(space: Space) -> N
     assert watching.stderr.read() == ""
 
 
+@pytest.mark.real_time
 def test_ten_thousand_disciplines_are_sampled(space: Space) -> None:
     for k in range(3):
         made = f"ip link add m{k} numtxqueues 4096 type veth peer name n{k}; tc qdisc add dev m{k} root handle 1: mq"
@@ -227,6 +236,8 @@ def test_ten_thousand_disciplines_are_sampled(space: Space) -> None:
     assert len({(line["device"], line["handle"], line["parent"]) for line in first}) == len(first) == 3 * 4097
 
 
+@pytest.mark.guest
+@pytest.mark.real_time
 def test_the_kinds_of_a_newer_kernel_report_what_tc_prints(tmp_path: Path) -> None:
     """In virtual time: 12 Mbit/s of datagrams through each queue at 8 Mbit/s."""
     script = tmp_path / "guest.sh"

@@ -80,6 +80,7 @@ def with_envs(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFact
     return _install(archives[0], tmp_path_factory.mktemp("envs"), "[envs]", "dev.txt")
 
 
+@pytest.mark.slow
 def test_one_wheel_serves_every_python_from_3_11_and_holds_all_that_quell_reads(archives: tuple[Path, Path]) -> None:
     wheel, _ = archives
     assert "-cp311-abi3-" in wheel.name
@@ -93,6 +94,7 @@ def test_one_wheel_serves_every_python_from_3_11_and_holds_all_that_quell_reads(
     assert {"quell/py.typed", "quell/_core.pyi", "quell/_core.abi3.so"} <= held
 
 
+@pytest.mark.slow
 def test_the_source_distribution_compiles(archives: tuple[Path, Path]) -> None:
     # Cargo distinguishes two checkouts by neither path nor content: give this one its own target folder and new times.
     folder = ROOT / "target/sdist"
@@ -108,11 +110,13 @@ def test_the_source_distribution_compiles(archives: tuple[Path, Path]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_environment_has_neither_numpy_nor_torch(installed: Place) -> None:
     for module in ("numpy", "torch", "ray", "gymnasium"):
         assert "ModuleNotFoundError" in installed("python", "-c", f"import {module}").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -134,6 +138,7 @@ def test_a_command_works_from_the_wheel(installed: Place, command: list[str], sa
     assert said in done.stdout
 
 
+@pytest.mark.slow
 def test_a_queue_is_attached_to_an_interface_from_the_wheel(installed: Place) -> None:
     # The guest gets the files that the command reads here.
     code = """
@@ -154,6 +159,7 @@ print(*{getattr(module, "__file__", None) or "" for module in sys.modules.values
     packaged(program, {str(file): file for file in (*files, program, python, installed.venv / "pyvenv.cfg")})
 
 
+@pytest.mark.slow
 def test_curves_of_the_trainings_are_in_the_wheel(installed: Place) -> None:
     code = "from quell.papers import curves; print(curves.__file__, len(curves.find('rl-aqm')['step']))"
     done = installed("python", "-c", code)
@@ -163,6 +169,7 @@ def test_curves_of_the_trainings_are_in_the_wheel(installed: Place) -> None:
     assert int(rows) > 100
 
 
+@pytest.mark.slow
 def test_what_needs_an_extra_names_the_line_for_a_wheel(installed: Place) -> None:
     for command, line in (
         (["train", "rl-aqm"], "quell: training needs torch, numpy, safetensors: pip install 'quell-aqm[train]'\n"),
@@ -174,6 +181,7 @@ def test_what_needs_an_extra_names_the_line_for_a_wheel(installed: Place) -> Non
     assert re.search(r"environments need \w+: pip install 'quell-aqm\[envs\]'", done.stderr)
 
 
+@pytest.mark.slow
 def test_the_report_from_the_wheel_is_one_whole_page(installed: Place) -> None:
     done = installed("quell", "compare", "--seeds", "1", "--duration", "5s", "--aqm", "lfq", "--html", "report.html")
     assert done.returncode == 0, done.stderr
@@ -182,6 +190,7 @@ def test_the_report_from_the_wheel_is_one_whole_page(installed: Place) -> None:
     assert not re.findall(r"(?:src|href)=[\"']https?:", page)
 
 
+@pytest.mark.slow
 def test_an_environment_from_the_wheel_needs_no_import_of_quell(with_envs: Place) -> None:
     code = """
 import gymnasium

@@ -144,6 +144,7 @@ def test_what_is_no_state_is_refused_and_nothing_is_done(tmp_path: Path, text: s
     refused(tmp_path, text)
 
 
+@pytest.mark.guest
 def test_an_interface_named_as_a_command_of_the_shell_is_an_interface(tmp_path: Path) -> None:
     """What arrives is redirected to `$(id>F)`: here, or in the oracle's kernel where this one lacks the filter."""
     require()
