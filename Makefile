@@ -96,7 +96,7 @@ MIRI = cargo +nightly miri test --locked --target-dir target/miri
 miri: ## unsafe code outside quell-live and threads that share state, under Miri (installs nightly Rust)
 	rustup toolchain install --profile minimal --component miri --component rust-src nightly
 	RUSTFLAGS="-Ctarget-feature=+avx2,+fma" MIRIFLAGS="-Zmiri-disable-isolation" \
-	  $(MIRI) --package quell-qdisc --test policy -- a_file_of_torch integer_sums
+	  $(MIRI) --package quell-qdisc --test it policy -- a_file_of_torch integer_sums
 	MIRIFLAGS="-Zmiri-many-seeds=0..16 -Zmiri-disable-isolation" $(MIRI) --package quell-lab --lib -- team_tests::
 
 mutants: ## mutation tests of quell-qdisc: a random sample in one build, N=200 SEED=1 (installs cargo-mutants into .cache/)

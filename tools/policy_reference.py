@@ -5,7 +5,7 @@ Run once, from the repository's root, in an environment with torch, onnx, onnxsc
     python tools/policy_reference.py
 
 Writes crates/quell-qdisc/tests/data/policy/{torch,expected}.safetensors. The weights of the second network, which has LFQ's
-shape, are not stored: a hash of their index gives them, here and in tests/policy.rs.
+shape, are not stored: a hash of their index gives them, here and in tests/it/policy.rs.
 """
 
 import io

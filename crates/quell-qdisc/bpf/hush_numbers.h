@@ -1,4 +1,4 @@
-/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf`, from src/disciplines/hush/fixed.rs and shipped.txt. */
+/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf`, from src/disciplines/hush/fixed.rs and shipped.txt. */
 #ifndef QUELL_HUSH_NUMBERS_H
 #define QUELL_HUSH_NUMBERS_H
 

@@ -1,4 +1,4 @@
-/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf`, from models/rl-aqm.safetensors. */
+/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf`, from models/rl-aqm.safetensors. */
 #ifndef QUELL_RLAQM_NUMBERS_H
 #define QUELL_RLAQM_NUMBERS_H
 

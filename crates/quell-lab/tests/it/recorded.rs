@@ -2,7 +2,7 @@
 //! surroundings, held to `data/recorded.csv`.
 //!
 //! A commit that means to change behaviour records again and names what changed:
-//! `QUELL_RECORD=1 cargo test --package quell-lab --test recorded`, then `git diff --stat` on the file.
+//! `QUELL_RECORD=1 cargo test --package quell-lab --test it recorded`, then `git diff --stat` on the file.
 //!
 //! A row has the packets (hash over every packet event), a digest of the record's keys about queues, one of its keys about
 //! flows, and the goodput for the reader. Keys that a record gains are not in a digest until they are added to the lists below.

@@ -1,5 +1,5 @@
 //! A flood of distinct flows through parser, link and queue, in virtual time: what it costs in memory, and in other flows' delay. 20,000
-//! flows here; `QUELL_FLOOD=1000000 cargo test -p quell-live --test flood -- --nocapture` for a million.
+//! flows here; `QUELL_FLOOD=1000000 cargo test -p quell-live --test it flood -- --nocapture` for a million.
 
 use quell_link::words::Queue;
 use quell_live::header::Parser;

@@ -1,5 +1,5 @@
 //! Every backend's reader on packets that nobody sends: random, mutated, cut short, overlapping fragments, jumbo. Five million here;
-//! `QUELL_FUZZ=100000000 cargo test -p quell-live --test fuzz` for more.
+//! `QUELL_FUZZ=100000000 cargo test -p quell-live --test it fuzz` for more.
 
 use crate::random::Random;
 use quell_live::header::{self, Parser};

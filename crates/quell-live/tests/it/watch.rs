@@ -1,5 +1,5 @@
 //! The reader of rtnetlink's lists: answers of real kernels (tests/data/watch), cut short, mutated, random. A million here;
-//! `QUELL_FUZZ=100000000 cargo test -p quell-live --test watch` for more.
+//! `QUELL_FUZZ=100000000 cargo test -p quell-live --test it watch` for more.
 use std::collections::BTreeMap;
 
 use crate::random::Random;

@@ -1,5 +1,5 @@
 /*
- * A discipline of ../../bpf (the header that DISCIPLINE names), driven by standard input, for tests/bpf.rs to compare with quell's own.
+ * A discipline of ../../bpf (the header that DISCIPLINE names), driven by standard input, for tests/it/bpf.rs to compare with quell's own.
  *
  * Arguments: limit (packets), flags (enum quell_flags), target, interval (ns). Lines: `a TIME BYTES HASH ECN`, an arrival, numbered
  * from 0; `d TIME`, a dequeue. Output: a line per fate: `o N` dropped because of a limit, `x N` dropped by the law, `s N` sent,

@@ -268,7 +268,7 @@ fn list(text: &mut String, name: &str, kind: &str, length: usize, numbers: &[i64
 /// The tables and numbers that the C has of `src/disciplines/hush/`.
 fn hush_numbers() -> String {
     let mut text = String::from(
-        "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf`, from src/disciplines/hush/fixed.rs and shipped.txt. */\n\
+        "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf`, from src/disciplines/hush/fixed.rs and shipped.txt. */\n\
          #ifndef QUELL_HUSH_NUMBERS_H\n#define QUELL_HUSH_NUMBERS_H\n\nenum { HUSH_FEATURES = 9 };\n",
     );
     let table = |table: [u64; fixed::STEPS + 1]| table.map(|n| n as i64);
@@ -310,7 +310,7 @@ fn assert_header(name: &str, text: &str) {
     let there = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         there == text,
-        "bpf/{name} has other numbers; write it with QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf"
+        "bpf/{name} has other numbers; write it with QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf"
     );
 }
 
@@ -384,7 +384,7 @@ fn rlaqm_numbers() -> String {
     }
     assert_eq!(numbers.len(), 1361);
     let mut text = String::from(
-        "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test bpf`, from models/rl-aqm.safetensors. */\n\
+        "/* Written by `QUELL_WRITE=1 cargo test -p quell-qdisc --test it bpf`, from models/rl-aqm.safetensors. */\n\
          #ifndef QUELL_RLAQM_NUMBERS_H\n#define QUELL_RLAQM_NUMBERS_H\n\n\
          /* 1,361 weights with 16 bits behind the point, and zeros up to a power of 2. */\n",
     );

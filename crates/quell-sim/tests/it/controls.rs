@@ -1,7 +1,7 @@
 //! Vegas, Westwood+ and Illinois beside Linux's own: nine bottlenecks of `data/linux/controls.csv`, chosen before quell was run on
 //! them. Goodput within 2 %, mean backlog within 10 %, its 95th percentile within 15 %, or within the widened range of Linux's seeds.
 //!
-//! `cargo test --package quell-sim --test controls -- --nocapture` prints the table of docs/lab/fidelity.md.
+//! `cargo test --package quell-sim --test it controls -- --nocapture` prints the table of docs/lab/fidelity.md.
 
 use std::sync::atomic::AtomicBool;
 
