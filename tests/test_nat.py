@@ -84,6 +84,7 @@ def test_strangers_get_neither_in_nor_through(tmp_path: Path, forwarding: bool) 
     assert "spoofed" not in requests
 
 
+@pytest.mark.real_time
 def test_a_shell_that_is_just_ending_says_what_forwarding_was(tmp_path: Path) -> None:
     """Its last rule goes when forwarding is as before; until then another shell may begin."""
     if shutil.which("iptables") is None:
