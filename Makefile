@@ -124,8 +124,8 @@ fidelity: .venv/quell.built ## theory, Linux's reference figures and published o
 version: ## writes a version into every place that has one: make version V=0.2.0
 	@$(PYTHON) tools/version.py $(V)
 
-address: ## writes the repository's address into metadata and README's links, for packages: make address URL=https://...
-	@$(PYTHON) tools/address.py $(URL)
+address: ## writes the repository's address (and a contact) into metadata and README's links, for packages: make address URL=https://... CONTACT="Name <name@host>"
+	@$(PYTHON) tools/address.py $(URL) $${CONTACT:+"$$CONTACT"}
 
 clean: ## removes what was built here
 	rm -rf .venv .cache target dist python/quell/*.so

@@ -44,6 +44,15 @@ def require() -> None:
         pytest.skip(reason)
 
 
+def cgroup2() -> Path:
+    """Where control groups of version 2 are; skips the test where they are not."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    root = next((Path(where) for _, where, kind, *_ in mounts if kind == "cgroup2"), None)
+    if root is None:
+        pytest.skip("no cgroup2 is mounted")
+    return root
+
+
 SINK = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL, QUELL_LIVE, ROOT
-from live_net import Net, built, require, status, stop
+from live_net import Net, built, cgroup2, require, status, stop
 
 REFLECTORS = [f"10.9.3.{k}" for k in range(2, 6)]
 ASK = [word for address in REFLECTORS for word in ("--reflector", address)]
@@ -166,10 +166,7 @@ def net() -> Iterator[Modem]:
 @contextmanager
 def denied_addresses() -> Iterator[Path]:
     """Make a control group whose processes reach no address, by a program such as systemd's for IPAddressDeny=any."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    root = next((Path(where) for _, where, kind, *_ in mounts if kind == "cgroup2"), None)
-    if root is None:
-        pytest.skip("no cgroup2 is mounted: IPAddressDeny cannot be tested")
+    root = cgroup2()
     libc = ctypes.CDLL(None, use_errno=True)
 
     def bpf(command: int, *words: int, more: dict[int, int] | None = None) -> int:

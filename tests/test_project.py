@@ -19,6 +19,7 @@ from quell import papers
 
 VERSIONED = ("Cargo.toml", "Cargo.lock", "examples/own-discipline/Cargo.lock", "CITATION.cff", "CHANGELOG.md")
 RECIPE = "packaging/openwrt/Makefile"
+CONTACT = "packaging/debian/contact"
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
@@ -26,7 +27,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 def copy(tmp_path: Path) -> Path:
     """Copy the files that have a version or an address, and the tools."""
     manifests = [str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml")]
-    for name in (*VERSIONED, RECIPE, "pyproject.toml", "README.md", *manifests):
+    for name in (*VERSIONED, RECIPE, "Makefile", "pyproject.toml", "README.md", CONTACT, *manifests):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("oracle", "peers", "__pycache__"))
@@ -88,6 +89,18 @@ def test_packages_get_the_address_and_absolute_links(copy: Path) -> None:
     again = _tool(copy, "address", "https://host.example/owner/quell")
     assert again.returncode == 1 and "already" in again.stderr
     assert _tool(copy, "address", "host.example").returncode == 1
+
+
+def test_packages_get_a_contact(copy: Path) -> None:
+    before = (copy / "Cargo.toml").read_text("utf-8")
+    for wrong in ("Jane", "Jane <jane>", "jane@host.example", "Jane <jane@host.example>\nX: y", "$(id) <a@b>"):
+        done = run(["make", "address", "URL=https://host.example/owner/quell", f"CONTACT={wrong}"], copy)
+        assert done.returncode == 2 and "is no contact" in done.stderr, done
+    assert (copy / "Cargo.toml").read_text("utf-8") == before
+    contact = "Jane O'Neill <jane@host.example>"
+    done = run(["make", "address", "URL=https://host.example/owner/quell", f"CONTACT={contact}"], copy)
+    assert done.returncode == 0, done.stderr
+    assert (copy / CONTACT).read_text("utf-8") == contact + "\n"
 
 
 def test_an_index_shows_readme_whole_with_its_pictures_and_links(copy: Path) -> None:

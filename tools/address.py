@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Write the repository's address into metadata, and make README's links absolute, for packages that are published.
 
-    python3 tools/address.py https://host/owner/quell
+    python3 tools/address.py https://host/owner/quell ['Name <name@host>']
 
 No file of the repository holds its address: the release workflow calls this with the one that it runs at. README's links
-lead to the tag of Cargo.toml's version.
+lead to the tag of Cargo.toml's version. The second word is whom the Debian package names as its maintainer.
 """
 
 import json
@@ -31,9 +31,11 @@ def absolute(readme, url, tag):
 
 def main(words, root=ROOT):
     """Change the files."""
-    if len(words) != 1 or not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", words[0]):
+    url, contact = [*words, "", ""][:2]
+    if len(words) > 2 or not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", url):
         sys.exit("address: give one address without a slash at its end: make address URL=https://host/owner/quell")
-    url = words[0]
+    if contact and not re.fullmatch(r"[^\s<>@][^<>@\n]* <[\w.+-]+@[\w-]+(\.[\w-]+)+>", contact):
+        sys.exit(f"address: {contact!r} is no contact: make address URL=... CONTACT='Name <name@host.example>'")
     texts = {
         name: (root / name).read_text("utf-8") for name in ("Cargo.toml", "pyproject.toml", "CITATION.cff", "README.md")
     }
@@ -54,6 +56,8 @@ def main(words, root=ROOT):
         inherited = "license.workspace = true\n"
         name = str(manifest.relative_to(root))
         texts[name] = manifest.read_text("utf-8").replace(inherited, inherited + "repository.workspace = true\n", 1)
+    if contact:
+        texts["packaging/debian/contact"] = contact + "\n"
     for name, text in texts.items():
         (root / name).write_text(text, "utf-8")
 
