@@ -23,6 +23,11 @@ def _starting(values: Iterable[tuple[str, str]], with_: str) -> Completions:
     return [(value, about) for value, about in values if value.startswith(with_)]
 
 
+def _is_plain(name: str) -> bool:
+    """Say whether a shell takes a name for one word without quotes: shells' scripts evaluate what is completed."""
+    return all(char.isalnum() or char in "_@%+=:,./-" for char in name)
+
+
 def kinds(incomplete: str) -> Completions:
     """Complete the name of a queue."""
     return _starting(((kind["name"], kind["summary"]) for kind in experiment.known_queues()), incomplete)
@@ -76,7 +81,8 @@ def _files(incomplete: str, endings: tuple[str, ...]) -> Completions:
         entries = sorted(Path(prefix or ".").iterdir())
     except OSError:
         return []
-    found = [f"{prefix}{path.name}" + "/" * path.is_dir() for path in entries if not path.name.startswith(".")]
+    names = [path for path in entries if _is_plain(path.name) and not path.name.startswith(".")]
+    found = [f"{prefix}{path.name}" + "/" * path.is_dir() for path in names]
     return [(name, "") for name in found if name.startswith(incomplete) and name.endswith(("/", *endings))]
 
 
@@ -97,7 +103,7 @@ def known_papers(incomplete: str) -> Completions:
 def interfaces(incomplete: str) -> Completions:
     """Complete the name of a network interface of this machine, where it lists them in /sys."""
     devices = Path("/sys/class/net")
-    names = sorted(path.name for path in devices.iterdir()) if devices.is_dir() else []
+    names = sorted(path.name for path in devices.iterdir() if _is_plain(path.name)) if devices.is_dir() else []
     return _starting(((name, "") for name in names), incomplete)
 
 

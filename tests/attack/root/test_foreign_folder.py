@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -96,3 +100,57 @@ def test_nothing_of_it_is_run(foreign: Path, name: str) -> None:
 def test_a_module_would_be_seen(foreign: Path) -> None:
     subprocess.run(["python3", "-c", "import quell"], cwd=foreign, check=True)
     assert "import quell" in ran(foreign)
+
+
+# zsh evaluates completed words when Tab is pressed, with typer's script; bash inserts them without quotes.
+NAMES = (
+    "\\$(id>F).toml", "$(id>F).toml", "`id>F`.toml", "a;id.toml", "a\\", "a'b.toml", 'a"b.toml', "<(id>F).toml",
+    "a b.toml", "a\nb.toml", "a|id.toml", "!id.toml", "*.toml",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_offers_no_name_that_a_shell_would_evaluate(tmp_path: Path, shell: str) -> None:
+    asked = {"COMP_WORDS": "quell compare ", "COMP_CWORD": "2", "_TYPER_COMPLETE_ARGS": "quell compare "}
+    asked |= {"_QUELL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+
+    def offered() -> set[str]:
+        done = subprocess.run([QUELL], cwd=tmp_path, env=os.environ | asked, capture_output=True, text=True, timeout=60)
+        return set(done.stdout.replace("))'", "").splitlines())
+
+    before = offered()
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+    (tmp_path / "good-Straße.toml").touch()
+    assert [line.strip('"') for line in offered() - before] == ["good-Straße.toml"]
+
+
+def test_tab_in_zsh_runs_nothing(tmp_path: Path) -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    (tmp_path / NAMES[0]).touch()
+    (tmp_path / "zigzag.toml").touch()
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(tmp_path)
+        os.environ |= {"PATH": f"{QUELL.parent}:{os.environ['PATH']}", "TERM": "dumb"}
+        os.execvp("zsh", ["zsh", "-f", "-i"])
+    try:
+        setup = "autoload -Uz compinit; compinit -D -u; source <(_QUELL_COMPLETE=source_zsh quell); PS1=rea''dy-\n"
+        os.write(terminal, setup.encode())
+        read_until(terminal, b"ready-")
+        os.write(terminal, b"quell compare \t")
+        read_until(terminal, b"zigzag.toml")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.close(terminal)
+        os.waitpid(pid, 0)
+    assert not (tmp_path / "F").exists()
+
+
+def read_until(terminal: int, wanted: bytes) -> None:
+    said, end = b"", time.monotonic() + 30
+    while wanted not in said:
+        assert time.monotonic() < end, said
+        if select.select([terminal], [], [], 0.2)[0]:
+            said += os.read(terminal, 65536)
