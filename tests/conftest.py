@@ -29,7 +29,6 @@ Quell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="tests/attack: the long form (make attack LONG=1)")
-    parser.addoption("--slow", action="store_true", help="also tests that are marked slow (as QUELL_SLOW=1 does)")
 
 
 @pytest.fixture
@@ -41,9 +40,6 @@ def long(request: pytest.FixtureRequest) -> bool:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("long") and not item.config.getoption("--long"):
         pytest.skip("takes minutes: make attack LONG=1")
-    slow = item.config.getoption("--slow") or os.environ.get("QUELL_SLOW") == "1"
-    if item.get_closest_marker("slow") and not slow:
-        pytest.skip(f"slow: .venv/bin/pytest --slow {item.path.relative_to(ROOT)}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,8 +18,8 @@ import pytest
 
 from conftest import ROOT
 
-QUELL_LIVE = ROOT / ".venv" / "bin" / "quell-live"
-"""The static program: what `make deb` packs."""
+QUELL_LIVE = ROOT / "dist" / "quell-live"
+"""The static program that `make quell-live` builds and `make deb` packs."""
 _CACHE = ROOT / ".cache" / "kernel"
 _RELEASE = os.environ.get("QUELL_KERNEL", "")
 """Which kernel in its place, as tools/kernel/fetch has it."""

@@ -258,7 +258,7 @@ def test_a_container_copies_only_what_make_leaves(path: Path) -> None:
 def test_targets_and_paths_that_a_page_names_exist(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)) | {".venv/dev.installed"}
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)) | {".venv/test.installed"}
     for target in re.findall(r"\bmake ([.a-z][\w./-]*)", text):
         assert target in targets, target
     for path in re.findall(r"(?<![\w/.-])((?:tests|tools|benches|packaging|examples|crates)/[\w./-]+)", text):
