@@ -1,0 +1,36 @@
+"""Queues that `quell attach` has put into a kernel, flooded: a TCP flow goes on, memory comes back, no complaint."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel_vm import in_kernel
+
+HERE = Path(__file__).resolve().parent
+HEAD = "| attached queue | frames | taken of 1800 | goodput of a TCP flow beside, of 20 Mbit/s | memory more |"
+
+
+@pytest.mark.guest
+def test_a_flood_harms_neither_the_kernel_nor_a_flow_beside_it(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    def flood() -> Path:
+        words = ["cc", "-static", "-O2", "-Wall", "-Werror", "-o", str(tmp_path / "flood"), str(HERE / "flood.c")]
+        subprocess.run(words, check=True)
+        return tmp_path / "flood"
+
+    out = in_kernel(HERE / "attach_guest.sh", more=flood, limit_s=600)
+    assert "refused" not in out
+    rows = re.findall(r"^== (\w+) (\w+) (\d+) (.*) (-?\d+)$", out, re.MULTILINE)
+    assert len(rows) == 20, out[-3000:]
+    for queue, kind, sent, goodput, more in rows:
+        mbps = float(goodput.split()[0]) / 1000
+        record_property(HEAD, f"| {queue} | {kind} | {sent} | {mbps:.1f} Mbit/s | {more} KiB |")
+        assert int(sent) > 100 and mbps > 1 and int(more) < 30_000, (queue, kind, sent, goodput, more)
+    assert out.partition("== end\n")[2].strip() == "", "the kernel complains"
+    assert out.count("qdisc noqueue 0: root") >= 4
