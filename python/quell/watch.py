@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -73,7 +74,7 @@ def watch(
     if keep is not None and rotate is None:
         raise InputError("--keep: needs --rotate")
     lines = to.with_suffix(".jsonl")
-    if lines.exists():
+    if os.path.lexists(lines):
         raise InputError(f"--out {to}: {lines} is in the way: samples are collected there; remove it or name another")
     converter = _Converter(to, keep)
     try:
@@ -126,7 +127,7 @@ class _Converter:
 
     def _free(self) -> Path:
         number = 1
-        while (piece := self._target.with_suffix(f".{number}.parquet")).exists() or piece in self._done:
+        while os.path.lexists(piece := self._target.with_suffix(f".{number}.parquet")) or piece in self._done:
             number += 1
         self._done.append(piece)
         if self._keep is not None and len(self._done) > self._keep:

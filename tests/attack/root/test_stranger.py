@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import stat
 import subprocess
@@ -150,20 +149,6 @@ def test_the_status_socket_takes_the_place_of_nothing_but_a_dead_socket(shared: 
     else:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert "--status" in done.stderr
-
-
-@pytest.mark.real_time
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is missing")
-def test_the_status_socket_is_its_owners_alone_from_the_first_moment(shared: Path, space: Space) -> None:
-    at = shared / "s"
-    # The moment lasts.
-    slow = ("strace", "-f", "-o", "/dev/null", "-e", "trace=bind", "-e", "inject=bind:delay_exit=500000")
-    live = (QUELL_LIVE, "--dev", "v0", "--rate", "8mbit", "--duration", "50ms", "--status", at)
-    command = space.start("sh", "-c", 'umask 0; exec "$@"', "sh", *slow, *live)
-    until(command, at.exists)
-    assert oct(at.stat().st_mode & 0o777) == "0o600"
-    said = command.communicate(timeout=60)[1]
-    assert command.returncode == 0, said
 
 
 def test_a_link_in_the_place_of_a_finished_piece_is_replaced(shared: Path, space: Space) -> None:
