@@ -70,7 +70,7 @@ def test_a_script_calls_what_policy_has_for_it(tmp_path: Path, call: tuple[str, 
     text = (SCRIPTS / call[0]).read_text("utf-8")
     text = text.replace("/run/systemd/system", str(tmp_path if systemd else tmp_path / "none"))
     script = tmp_path / "script"
-    script.write_text(text.replace("/usr/bin/deb-systemd-helper", str(programs / "deb-systemd-helper")), "utf-8")
+    script.write_text(text, "utf-8")
     path = f"{programs}:{os.environ['PATH']}"
     done = subprocess.run(["sh", script, *call[1:]], env=os.environ | {"PATH": path}, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
@@ -189,7 +189,7 @@ def booted(root: Path) -> Iterator[Machine]:
 
 
 def of_0_2_0(new: Path, folder: Path) -> Path:
-    """Give the package the scripts, the unit's folder and the number of version 0.2.0."""
+    """Give the package the scripts, the unit's place and folder, and the number of version 0.2.0."""
     tree = folder / "old"
     subprocess.run(["dpkg-deb", "--raw-extract", new, tree], check=True)
     (tree / "DEBIAN/postinst").unlink()
@@ -200,12 +200,12 @@ def of_0_2_0(new: Path, folder: Path) -> Path:
     (tree / "DEBIAN/postrm").write_text(
         "#!/bin/sh\nset -e\nif [ -d /run/systemd/system ]; then\n    systemctl daemon-reload || true\nfi\n"
     )
-    for name, old, to in (
-        ("DEBIAN/control", f"Version: {quell.__version__}", "Version: 0.2.0~old"),
-        ("usr/share/doc/quell-live/copyright", "", ""),
-    ):
-        (tree / name).write_text((tree / name).read_text().replace(old, to))
-    (unit,) = tree.glob("**/quell-live.service")
+    control = tree / "DEBIAN/control"
+    control.write_text(control.read_text().replace(f"Version: {quell.__version__}", "Version: 0.2.0~old"))
+    unit = tree / "lib/systemd/system/quell-live.service"
+    unit.parent.mkdir(parents=True)
+    (tree / "usr/lib/systemd/system/quell-live.service").rename(unit)
+    shutil.rmtree(tree / "usr/lib")
     unit.write_text(unit.read_text().replace("RuntimeDirectory=quell-live\n", "RuntimeDirectory=quell\n"))
     made = folder / "old.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, made], check=True, capture_output=True)

@@ -235,7 +235,7 @@ def test_the_debian_package_holds_the_program_its_unit_and_its_configuration(tmp
     assert (tmp_path / "tree/usr/sbin/quell-live").stat().st_mode & 0o777 == 0o755
     manuals = {path.name for path in (tmp_path / "tree/usr/share/doc/quell-live").glob("*.md")}
     assert manuals == {"live.md", "kernel.md"}
-    unit = (tmp_path / "tree/lib/systemd/system/quell-live.service").read_text("utf-8")
+    unit = (tmp_path / "tree/usr/lib/systemd/system/quell-live.service").read_text("utf-8")
     assert unit.startswith("[Unit]\n")
     assert "ExecStart=/usr/sbin/quell-live --config /etc/quell/live.toml\n" in unit
     assert "/usr/local" not in unit
