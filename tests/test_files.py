@@ -1,3 +1,5 @@
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,15 @@ def test_a_good_target_is_left_as_it_is(tmp_path: Path) -> None:
     files.check_target("--json", Path("/dev/null"))
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "old"
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="only Linux has files without a name")
+def test_a_look_at_a_target_makes_no_file_that_a_kill_could_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(*_: object, **__: object) -> None:
+        raise AssertionError("a file with a name")
+
+    monkeypatch.setattr(tempfile, "mkstemp", named)
+    files.check_target("--json", tmp_path / "out.json")
+    assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ def check_target(option: str, path: Path | None) -> None:
             raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
         # Permissions are no test: nobody can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
-            _part(target).unlink()
+            _try_to_create(target)
         elif not os.access(path, os.W_OK):
             raise InputError(f"{option} {path}: is not writable")
     except OSError as error:
@@ -112,6 +112,17 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _try_to_create(path: Path) -> None:
+    """Create a file in the folder that holds `path`, without a name where that can be: a kill then leaves nothing."""
+    try:
+        os.close(os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o600))
+    except (AttributeError, OSError) as error:
+        # open(2): what a file system or a kernel without such files says, and other systems lack the name.
+        if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
+            raise
+        _part(path).unlink()
 
 
 def _part(path: Path) -> Path:
