@@ -90,9 +90,19 @@ def _kinds(folder: Path) -> list[str]:
 
 def _scenario(folder: Path) -> list[str]:
     (folder / "in.toml").write_text(
-        f'name = {json.dumps(TEXT)}\nduration = "2s"\nwarmup = "0s"\n[link]\nrate = "5mbit"\n'
+        f'name = {json.dumps(TEXT)}\nduration = "2s"\nwarmup = "0s"\n[link]\nrate = "5mbit"\nup = {{ rate = "1mbit" }}\n'
     )
     return ["run", "in.toml"]
+
+
+def _tune(folder: Path) -> list[str]:
+    _scenario(folder)
+    return ["tune", "in.toml", "--duration", "20s", "--trials", "2", "--seeds", "2", "--jobs", "1", "--queues", "codel"]
+
+
+def _evaluation(folder: Path) -> list[str]:
+    words = _queue(folder)[-1]
+    return ["evaluate", "--sections", "12", "--seeds", "1", "--aqm", words]
 
 
 def _queue(folder: Path) -> list[str]:
@@ -130,7 +140,16 @@ def _flent(folder: Path) -> list[str]:
     return ["show", "in.flent.gz"]
 
 
-SOURCES: tuple[Callable[[Path], list[str]], ...] = (_records, _kinds, _scenario, _queue, _samples, _flent)
+SOURCES: tuple[Callable[[Path], list[str]], ...] = (
+    _records,
+    _kinds,
+    _scenario,
+    _queue,
+    _samples,
+    _flent,
+    _tune,
+    _evaluation,
+)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=[source.__name__.strip("_") for source in SOURCES])
