@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from rich.console import Console
+from rich.segment import Segment
 
 from quell import experiment, files
 from quell._core import InputError
@@ -22,9 +24,25 @@ from quell.flent import STEP_S, SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-err = Console(stderr=True, highlight=False, emoji=False)
+    from rich.console import ConsoleOptions, RenderableType
+
+
+class Screen(Console):
+    """A console that shows control characters of texts (names of scenarios, flows, devices) instead of obeying them."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Render; called for each part of what is printed."""
+        for part in super().render(renderable, options):
+            if part.control or part.text.isprintable() or part.text == "\n":
+                yield part
+            else:
+                text = "".join(c if c == "\n" or category(c)[0] != "C" else one_line(c) for c in part.text)
+                yield Segment(text, part.style)
+
+
+err = Screen(stderr=True, highlight=False, emoji=False)
 # Piped output has no width of its own; the widest table needs 100 columns.
-out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+out = Screen(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
 
 
 # One character each, so that tables keep their columns.

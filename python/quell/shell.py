@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +26,7 @@ from quell import flent as flent_file
 from quell._core import InputError, Scenario
 from quell.experiment import Job, Outcome
 from quell.options import Dashboard, Flent, Html, Json, Series
-from quell.output import Targets, err
+from quell.output import Screen, Targets, err
 from quell.real import check_path
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def shell(
         err.print(f"quell: --server {serve[0]}: {why}", markup=False, soft_wrap=True)
     records: list[dict[str, Any]] = _json.loads(running.finish())
     if not quiet:
-        (err if err.is_terminal else Console(stderr=True, width=100)).print(_table(records))
+        (err if err.is_terminal else Screen(stderr=True, width=100)).print(_table(records))
         _complain(records)
     plain = records if series else experiment.without_series(records)
     joined = []

@@ -1,4 +1,4 @@
-"""Texts from files and the kernel in quell's pages, in a real browser: none becomes markup or runs as a script."""
+"""Texts of files and the kernel in pages, in a real browser, and terminals: none is markup, a script or a control."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ TEXT = (
 
 
 @pytest.fixture(autouse=True)
-def log_read(browser: Any) -> Iterator[None]:
+def log_read(request: pytest.FixtureRequest) -> Iterator[None]:
     """What the browser has said of these pages is not said of the next test's."""
     yield
-    browser.get("about:blank")
-    browser.get_log("browser")
+    if "browser" in request.fixturenames:
+        browser = request.getfixturevalue("browser")
+        browser.get("about:blank")
+        browser.get_log("browser")
 
 
 def spoilt(value: Any, kept: tuple[str, ...] = ()) -> Any:
@@ -73,6 +75,10 @@ def test_the_text_does_run_where_a_page_takes_it_for_markup(browser: Any, tmp_pa
         assert time.monotonic() < deadline
 
 
+ESCAPES = "\x1b]0;planted\x07\x1b[2J\x9b31m\u202e\r\n"
+"""What a terminal obeys: a title, an empty screen, a colour, text from right to left, a line over another."""
+
+
 def _records(folder: Path) -> list[str]:
     """Result records."""
     kept = ("drops_by_cause", "kind", "direction", "trace_hash", "scenario_hash")
@@ -89,9 +95,8 @@ def _kinds(folder: Path) -> list[str]:
 
 
 def _scenario(folder: Path) -> list[str]:
-    (folder / "in.toml").write_text(
-        f'name = {json.dumps(TEXT)}\nduration = "2s"\nwarmup = "0s"\n[link]\nrate = "5mbit"\nup = {{ rate = "1mbit" }}\n'
-    )
+    text = f'name = {json.dumps(TEXT)}\nduration = "2s"\nwarmup = "0s"\n'
+    (folder / "in.toml").write_text(text + '[link]\nrate = "5mbit"\nup = { rate = "1mbit" }\n')
     return ["run", "in.toml"]
 
 
@@ -161,6 +166,16 @@ def test_a_report_shows_texts_of_files_as_texts(
     page = Page(browser, tmp_path / "out.html")
     harmless(page)
     assert shown(page)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=[source.__name__.strip("_") for source in SOURCES])
+def test_a_terminal_obeys_no_text_of_a_file(
+    quell: Quell, tmp_path: Path, source: Callable[[Path], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "TEXT", ESCAPES)
+    done = quell(*source(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert not set(done.stdout + done.stderr) & set(ESCAPES.replace("\n", "")) - set(map(chr, range(32, 127)))
 
 
 LOOK = {
