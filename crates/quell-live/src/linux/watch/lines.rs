@@ -200,7 +200,7 @@ fn text(out: &mut Vec<u8>, time: u64, sample: &Sample<'_>) {
     let _ = write!(
         out,
         " {} {} {} {}: ",
-        sample.device,
+        sample.device.escape_debug(),
         sort(queue),
         Handle(queue.key.handle),
         queue.kind
@@ -395,6 +395,16 @@ mod tests {
             "{csv}"
         );
         assert_eq!(csv.split(',').count(), COLUMNS.len());
+        // The kernel lets names have control characters.
+        let (mut odd, sample) = (
+            Vec::new(),
+            Sample {
+                device: "v\x1b[2J",
+                ..sample
+            },
+        );
+        Format::Text.write(&mut odd, 0, &sample);
+        assert!(!odd.contains(&0x1b));
         let text = write(Format::Text);
         assert!(
             text.contains("drops 0; target 0.0 ms, wait 0.0 ms"),
