@@ -254,7 +254,7 @@ def test_it_is_installed_runs_is_upgraded_removed_and_purged(system: Path, tmp_p
         at("systemctl enable --now quell-live")
         assert at(active) == "active" and "q0" in at(rules)
         before, pid = at(rules), at("systemctl show -P MainPID quell-live")
-        at("test -d /run/quell")
+        at("test -L /run/quell")
 
         # An upgrade: the new program runs, as the old one did, and nothing is left of that.
         at("dpkg --install /new.deb")
@@ -263,7 +263,7 @@ def test_it_is_installed_runs_is_upgraded_removed_and_purged(system: Path, tmp_p
         assert at("systemctl show -P MainPID quell-live") != pid
         assert at("readlink /proc/$(systemctl show -P MainPID quell-live)/exe") == "/usr/sbin/quell-live"
         assert at(rules) == before
-        at("test ! -e /run/quell/live-q0.json && test -d /run/quell-live")
+        at("test ! -L /run/quell && test ! -e /run/quell && test -d /run/quell-live")
         assert (system / "etc/quell/live.toml").read_text() == config
 
         # One that was stopped stays so.

@@ -304,7 +304,10 @@ impl Folder {
                 fd,
                 foreign: true,
             })),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            // Root of a user namespace may not look into it.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                Ok(None)
+            }
             Err(e) => Err(no_state(path, &e)),
         }
     }
