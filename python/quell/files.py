@@ -36,8 +36,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     A device or a pipe is written as it is: a file must not take its place. A link's target is replaced, not the link.
     """
     try:
+        # Looked at first: what a stranger plants afterwards is refused, or replaced.
+        special = path.exists() and not path.is_file()
         target = follow(path)
-        if path.exists() and not path.is_file():
+        if special:
             write(path)
         else:
             _write_and_rename(target, write)
@@ -100,15 +102,21 @@ def refuse_foreign(path: Path, found: os.stat_result) -> None:
 
 
 def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
-    part = _part(path)
+    handle, part = _part(path)
     try:
         try:
-            write(part)
-        except InputError as error:  # names the part
-            raise InputError(str(error).replace(str(part), str(path))) from None
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
+            # Where all may write, a stranger may put a link in the place of the part, but not of its descriptor.
+            opened = Path(f"/proc/self/fd/{handle}")
+            at = opened if opened.exists() else part
+            try:
+                write(at)
+            except InputError as error:  # names the part
+                raise InputError(str(error).replace(str(at), str(path))) from None
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(handle if os.chmod in os.supports_fd else part, 0o666 & ~umask)  # noqa: PTH101 (a descriptor)
+        finally:
+            os.close(handle)  # Windows renames no open file
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -122,14 +130,15 @@ def _try_to_create(path: Path) -> None:
         # open(2): what a file system or a kernel without such files says, and other systems lack the name.
         if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
             raise
-        _part(path).unlink()
+        handle, part = _part(path)
+        os.close(handle)
+        part.unlink()
 
 
-def _part(path: Path) -> Path:
-    """Make an empty file beside `path`, in the folder that holds it."""
+def _part(path: Path) -> tuple[int, Path]:
+    """Make an empty file beside `path`, in the folder that holds it; return its descriptor and path."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    return Path(name)
+    return handle, Path(name)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -33,7 +33,8 @@ class Kept:
         if self._path.exists() and not self._path.is_file():
             raise InputError(f"{self._path}: is no plain file; name another: --state")
         try:
-            self._file = files.follow(self._path).open("a+", encoding="utf-8")
+            target = files.follow(self._path)
+            self._file = open(target, "a+", encoding="utf-8", opener=_no_link)
             files.refuse_foreign(self._path, os.fstat(self._file.fileno()))
             _lock(self._file.fileno())
             self._file.seek(0)
@@ -96,6 +97,11 @@ class Kept:
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file whose links are followed already: one that is there now is a stranger's."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _lock(descriptor: int) -> None:

@@ -17,6 +17,9 @@ import pytest
 
 from conftest import QUELL, QUELL_LIVE
 from namespace import VETH, Space, space_with
+from quell import files
+from quell._core import InputError
+from quell.evaluation.state import Kept
 from writers import WRITERS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
@@ -125,6 +128,39 @@ def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
     else:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert at.name in done.stderr
+
+
+def test_a_link_in_the_place_of_a_file_that_is_being_written_leads_nowhere(shared: Path) -> None:
+    shared.chmod(0o777)  # without the sticky bit a stranger may rename root's files
+    victim = shared.parent / "victim"
+    victim.chmod(0o600)
+
+    def write(part: Path) -> None:
+        (at,) = shared.iterdir()
+        at.unlink()
+        at.symlink_to(victim)
+        part.write_text("ours")
+
+    files.write_whole(shared / "out", write)
+    harmless(shared)
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o600
+
+
+def test_a_link_that_comes_while_a_state_file_is_opened_is_refused(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.chmod(0o777)  # of links here Linux follows each
+    follow = files.follow
+
+    def late(path: Path) -> Path:
+        target = follow(path)
+        planted("dangling", path)
+        return target
+
+    monkeypatch.setattr(files, "follow", late)
+    with pytest.raises(InputError, match=r"out\.state: cannot be used: "), Kept(shared / "out.state"):
+        pass
+    harmless(shared)
 
 
 @pytest.mark.parametrize("plant", PLANTS)
