@@ -9,151 +9,20 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from conftest import QUELL, QUELL_LIVE, ROOT
-from live_net import Net, built, cgroup2, require, status, stop
+from live_net import built, cgroup2, require, status, stop
+from modem import REFLECTORS, Modem, Traffic, live
 
-REFLECTORS = [f"10.9.3.{k}" for k in range(2, 6)]
-ASK = [word for address in REFLECTORS for word in ("--reflector", address)]
 _BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
 """The number of bpf(2)."""
-SERVER = """
-import socket, threading
-def serve(s):
-    word = s.recv(1)
-    try:
-        while (s.send(bytes(1 << 16)) if word == b"d" else s.recv(1 << 16)): pass
-    except OSError: pass
-l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); l.bind(("", 5001)); l.listen(20)
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("", 7))
-def echo():
-    while True:
-        data, peer = u.recvfrom(100); u.sendto(data, peer)
-threading.Thread(target=echo, daemon=True).start()
-print("ready", flush=True)
-while True:
-    threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()
-"""
-LOAD = """
-import socket, sys, threading
-def load(word):
-    s = socket.socket(); s.connect(("10.9.3.2", 5001)); s.send(word)
-    while (s.recv(1 << 16) if word == b"d" else s.send(bytes(1 << 16))): pass
-for word in sys.argv[1]:
-    threading.Thread(target=load, args=(word.encode(),), daemon=True).start()
-import time; time.sleep(100)
-"""
-PROBE = """
-import socket, struct, threading, time
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("10.9.3.2", 7)); s.settimeout(0.5)
-def send():
-    while True:
-        s.send(struct.pack("d", time.monotonic())); time.sleep(0.05)
-threading.Thread(target=send, daemon=True).start()
-while True:
-    try: sent = struct.unpack("d", s.recv(100))[0]
-    except TimeoutError: continue
-    print(sent, 1000 * (time.monotonic() - sent), flush=True)
-"""
-
-
-class Modem(Net):
-    """Host a - router r - modem m - host b: the modem's line is slow in both directions, and its FIFOs hold 3 MB."""
-
-    def __init__(self, tag: str) -> None:
-        super().__init__(tag)
-        self.m = f"q{tag}m"
-
-    def make(self) -> None:
-        super().make()
-        # The host b of the two-armed net is the modem; behind it is the real one.
-        self.ip(f"netns add {self.m}")
-        self.b, self.m = self.m, self.b
-        self.ip(f"link add mb netns {self.m} type veth peer name v0 netns {self.b}")
-        self.ip(f"-n {self.m} addr add 10.9.3.1/24 dev mb")
-        for address in REFLECTORS:
-            self.ip(f"-n {self.b} addr add {address}/24 dev v0")
-        for space, name in ((self.m, "mb"), (self.b, "v0"), (self.b, "lo")):
-            self.ip(f"-n {space} link set {name} up")
-        self.ip(f"-n {self.b} route add default via 10.9.3.1")
-        self.ip(f"-n {self.r} route add 10.9.3.0/24 via 10.9.2.2")
-        self.run(self.m, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
-        self.line(20, 5)
-
-    def remove(self) -> None:
-        super().remove()
-        subprocess.run(["ip", "netns", "del", self.m], capture_output=True)
-
-    def line(self, down: float, up: float) -> None:
-        """Give the line these rates, Mbit/s."""
-        for dev, rate in (("v0", down), ("mb", up)):
-            words = f"tc qdisc replace dev {dev} root handle 1: tbf rate {rate}mbit burst 5k limit 3000000"
-            done = self.run(self.m, *words.split())
-            assert done.returncode == 0, done.stderr
-
-    def sent(self) -> dict[str, int]:
-        """Bytes that the line carried so far."""
-        found = {}
-        for way, dev in (("down", "v0"), ("up", "mb")):
-            [queue] = json.loads(self.run(self.m, "tc", "-j", "-s", "qdisc", "show", "dev", dev).stdout)
-            found[way] = int(queue["bytes"])
-        return found
-
-    def refuse(self, verb: str) -> None:
-        """Let no answer to the router's probes through, or (`-D`) again."""
-        done = self.run(self.m, "iptables", verb, "FORWARD", "-p", "icmp", "-j", "DROP")
-        assert done.returncode == 0, done.stderr
-
-
-@dataclass
-class Traffic:
-    """Loads and a probe of the round trip, from host a."""
-
-    net: Modem
-    loads: str
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
-    delays: list[tuple[float, float]] = field(default_factory=list)
-
-    def __enter__(self) -> Traffic:
-        server = self.net.start(self.net.b, sys.executable, "-c", SERVER)
-        assert server.stdout is not None
-        server.stdout.readline()
-        probe = self.net.start(self.net.a, sys.executable, "-c", PROBE)
-        self.processes = [server, probe]
-        threading.Thread(target=self._read, args=(probe,), daemon=True).start()
-        time.sleep(0.5)
-        self.processes.append(self.net.start(self.net.a, sys.executable, "-c", LOAD, self.loads))
-        return self
-
-    def _read(self, probe: subprocess.Popen[str]) -> None:
-        assert probe.stdout is not None
-        for line in probe.stdout:
-            sent, ms = map(float, line.split())
-            self.delays.append((sent, ms))
-
-    def __exit__(self, *_: object) -> None:
-        for process in self.processes:
-            process.kill()
-            process.communicate()
-
-    def measure(self, seconds: float, down: float, up: float) -> tuple[float, float, float]:
-        """Return the shares of the line that were used, down and up, and the median round trip, ms."""
-        before, begin = self.net.sent(), time.monotonic()
-        time.sleep(seconds)
-        after, end = self.net.sent(), time.monotonic()
-        used = [(after[way] - before[way]) * 8e-6 / (end - begin) / rate for way, rate in (("down", down), ("up", up))]
-        delays = sorted(ms for sent, ms in list(self.delays) if begin <= sent)
-        found = (used[0], used[1], delays[len(delays) // 2] if delays else float("inf"))
-        print(f"down {found[0]:.0%}, up {found[1]:.0%}, round trip {found[2]:.0f} ms")
-        return found
+ASK = [word for address in REFLECTORS for word in ("--reflector", address)]
 
 
 @pytest.fixture
@@ -194,15 +63,6 @@ def denied_addresses() -> Iterator[Path]:
         os.close(folder)
         os.close(program)
         group.rmdir()
-
-
-def live(net: Modem, *words: str) -> subprocess.Popen[str]:
-    """Start it on the interface before the modem, and wait until it says that it runs."""
-    command = net.start(net.r, QUELL_LIVE, "--dev", "rb", *words)
-    assert command.stderr is not None
-    line = command.stderr.readline()
-    assert "what leaves" in line, line + command.communicate()[1]
-    return command
 
 
 @pytest.mark.real_time

@@ -2,8 +2,9 @@
 //!
 //! The first segment of each TSval that leaves for the line is noted; the first that comes back with it as TSecr ends a round trip.
 //!
-//! - A pure ACK demands no answer: its echo counts only if other segments of the connection came in between, so that a sender
-//!   with nothing to send is no delay. Whatever else demands an answer may wait for a delayed ACK; of all round trips that
+//! - A pure ACK demands no answer: where no other segment of the connection came in between, the far side may have had nothing to send,
+//!   and the round trip only bounds the delay. It counts if that bound is as good as none. Where the line's queue is shorter than the
+//!   time between two segments, there is no other evidence. Whatever else demands an answer may wait for a delayed ACK; of all round trips that
 //!   end within [`WINDOW`] the least delay counts.
 //! - A connection's delay is what its round trip took above its least of the last 10 to 20 s. One that begins while others show
 //!   delay is not judged until they show none: its least would hide that delay.
@@ -18,9 +19,12 @@ use quell_qdisc::control::Delay;
 use quell_qdisc::control::pace::Base;
 use quell_qdisc::{MS, Nanos, SEC};
 
-/// Connections are kept in so many sets of four; the one that was quiet longest makes room.
-const SETS: usize = 64;
+/// Far hosts are kept in so many sets of four, each with so many connections; what was quiet longest makes room.
+const SETS: usize = 16;
 const WAYS: usize = 4;
+const CONNECTIONS: usize = 8;
+/// A connection that a segment passed on since keeps its place.
+const IN_USE: Nanos = SEC;
 /// Segments of a connection that wait for their echo; more are not noted.
 const STAMPS: usize = 16;
 /// Between two that are noted, at least.
@@ -31,8 +35,14 @@ const LONGEST: Nanos = 30 * SEC;
 pub const WINDOW: Nanos = 25 * MS;
 /// This part of a round trip is no delay.
 const NONE: Nanos = 8;
+/// A bound on the delay that is no larger than this is evidence that there is none.
+const CLEAR: Nanos = 3 * MS;
 /// What was told is out of date after this.
 const FRESH: Nanos = SEC;
+/// A new connection waits so long for others to show no delay. One whose delay stays although the rate has fallen hides nothing.
+const PATIENCE: Nanos = 3 * SEC;
+/// One host may lie about its clock; so many that tell the directions apart do not.
+const ENOUGH: usize = 2;
 /// The far side's clock is judged after this time, again and again; its rate may seem this much wrong while the delay changes.
 const JUDGED: Nanos = 2 * SEC;
 const WRONG: Nanos = 400 * MS;
@@ -42,6 +52,8 @@ const OFFSET: i64 = 1 << 60;
 /// What a segment's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped {
+    /// Of the far host's address.
+    pub host: u64,
     /// Of addresses and ports, the same in both directions.
     pub connection: u64,
     /// TSval.
@@ -85,6 +97,8 @@ struct Connection {
     /// The first `waiting` wait for their echo, oldest first.
     stamps: [Stamp; STAMPS],
     waiting: usize,
+    /// The first round trip that was not judged, and the least since then.
+    first: Option<(Nanos, Nanos)>,
     base: Option<Base>,
     clock: Option<FarClock>,
 }
@@ -99,6 +113,7 @@ impl Connection {
             noted: 0,
             stamps: [Stamp::default(); STAMPS],
             waiting: 0,
+            first: None,
             base: None,
             clock: None,
         }
@@ -176,76 +191,106 @@ fn after(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) > 0
 }
 
-/// Reads the segments of both directions of a line.
-#[derive(Clone, Debug)]
-pub struct Passive {
-    connections: Vec<Option<Connection>>,
-    /// What was told last, and when; when the directions were told apart last.
-    told: Option<(Nanos, Delay)>,
-    apart: Option<Nanos>,
-    /// The least delays since then.
-    least: Option<Delay>,
+/// A round trip that ended, of the connection at this place.
+struct Trip {
+    place: usize,
+    took: Nanos,
+    /// It was as short as the shortest of its connection, or of its host if the connection is new.
+    clears: bool,
 }
 
-impl Default for Passive {
-    fn default() -> Self {
+/// A far host with its connections.
+#[derive(Clone, Debug)]
+struct Host {
+    name: u64,
+    /// The last segment in either direction.
+    seen: Nanos,
+    connections: [Option<Connection>; CONNECTIONS],
+    /// The least round trip of all of them.
+    base: Option<Base>,
+    /// When it has shown a delay last, and when the directions were told apart.
+    showed: Option<Nanos>,
+    apart: Option<Nanos>,
+}
+
+impl Host {
+    fn new(name: u64) -> Self {
         Self {
-            connections: vec![None; SETS * WAYS],
-            told: None,
+            name,
+            seen: 0,
+            connections: [None; CONNECTIONS],
+            base: None,
+            showed: None,
             apart: None,
-            least: None,
         }
     }
-}
 
-impl Passive {
-    fn set(&mut self, name: u64) -> &mut [Option<Connection>] {
-        let first = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SETS * WAYS;
-        &mut self.connections[first..first + WAYS]
+    /// A connection of this name, new if there is none; None while as many others are in use.
+    fn connection(&mut self, now: Nanos, name: u64) -> Option<&mut Connection> {
+        let all = &mut self.connections;
+        let place = all.iter().position(|c| c.is_some_and(|c| c.name == name));
+        let place = place.or_else(|| {
+            let quiet = |at: &usize| all[*at].map_or(0, |c| c.seen + 1);
+            let place = (0..CONNECTIONS).min_by_key(quiet)?;
+            if all[place].is_some_and(|c| now < c.seen + IN_USE) {
+                return None;
+            }
+            all[place] = None;
+            Some(place)
+        })?;
+        Some(all[place].get_or_insert(Connection::new(name)))
     }
 
-    /// A segment has left the shaper for the line.
-    pub fn left(&mut self, now: Nanos, segment: &Stamped) {
-        let set = self.set(segment.connection);
+    /// The round trip that a segment ends.
+    fn trip(&mut self, now: Nanos, segment: &Stamped) -> Option<Trip> {
+        self.seen = now;
         let of = |c: &Option<Connection>| c.is_some_and(|c| c.name == segment.connection);
-        let place = set.iter().position(of).unwrap_or_else(|| {
-            let quiet = |at: &usize| set[*at].map_or(0, |c| c.seen + 1);
-            let place = (0..WAYS).min_by_key(quiet).unwrap_or(0);
-            set[place] = None;
-            place
-        });
-        let connection = set[place].get_or_insert(Connection::new(segment.connection));
-        connection.seen = now;
-        connection.note(now, segment);
-    }
-
-    /// A segment has come from the line; the delay, where it is time to tell it.
-    pub fn came(&mut self, now: Nanos, segment: &Stamped) -> Option<Delay> {
-        let others = self.told.filter(|(at, _)| now < at + FRESH);
-        let others = others.map_or(0, |(_, delay)| delay.up + delay.down);
-        let apart = self.apart.is_some_and(|at| now < at + FRESH);
-        let set = self.set(segment.connection);
-        let connection = set
-            .iter_mut()
-            .flatten()
-            .find(|c| c.name == segment.connection)?;
+        let place = self.connections.iter().position(of)?;
+        let connection = self.connections[place].as_mut()?;
         let before = std::mem::replace(&mut connection.came, now);
         connection.seen = now;
         let stamp = connection.echoed(segment.echo)?;
-        if !stamp.asks && before <= stamp.left {
-            return None;
+        let took = now.saturating_sub(stamp.left);
+        let bounds_only = !stamp.asks && before <= stamp.left;
+        let base = connection.base.or(self.base);
+        let clears = base.is_some_and(|base| took <= base.least() + (took / NONE).max(CLEAR));
+        (clears || !bounds_only).then_some(Trip {
+            place,
+            took,
+            clears,
+        })
+    }
+
+    /// What a round trip says of the delay; `shown`: that of others, which may hide the least of a new connection; `apart`: others
+    /// tell the directions apart.
+    fn delay(
+        &mut self,
+        now: Nanos,
+        segment: &Stamped,
+        trip: &Trip,
+        shown: Nanos,
+        apart: bool,
+    ) -> Option<Delay> {
+        let apart = apart || self.tells_apart(now);
+        let connection = self.connections[trip.place].as_mut()?;
+        let none = trip.took / NONE;
+        if connection.base.is_none() {
+            let (since, least) = connection.first.get_or_insert((now, trip.took));
+            *least = trip.took.min(*least);
+            if !trip.clears && shown > none && now < *since + PATIENCE {
+                return None;
+            }
+            connection.base = Some(Base::new(now, *least));
         }
-        let round_trip = now.saturating_sub(stamp.left);
-        let none = round_trip / NONE;
-        if connection.base.is_none() && others > none {
-            return None;
-        }
-        let base = connection.base.get_or_insert(Base::new(now, round_trip));
-        let fell = base.least().saturating_sub(round_trip);
-        let excess = base.excess(now, round_trip);
-        let down = connection.down(now, segment.value, excess <= none);
-        let delay = match down {
+        let base = connection.base.as_mut()?;
+        let fell = base.least().saturating_sub(trip.took);
+        let excess = base.excess(now, trip.took);
+        let host = self.base.get_or_insert(Base::new(now, trip.took));
+        host.excess(now, trip.took);
+        let source = self.name;
+        let delay = match connection.down(now, segment.value, excess <= none) {
             Some(down) => Delay {
+                source,
                 up: excess.saturating_sub(down),
                 down: down.min(excess),
                 fell,
@@ -253,25 +298,133 @@ impl Passive {
             },
             None if apart => return None,
             None => Delay {
+                source,
                 up: excess,
                 down: excess,
                 fell,
                 apart: false,
             },
         };
+        self.showed = Some(now);
         if delay.apart {
             self.apart = Some(now);
         }
-        let least = self.least.filter(|least| least.apart == delay.apart);
-        let least = least.map_or(delay, |least| Delay {
-            up: least.up.min(delay.up),
-            down: least.down.min(delay.down),
-            fell: least.fell.max(delay.fell),
-            ..delay
+        Some(delay)
+    }
+
+    fn tells_apart(&self, now: Nanos) -> bool {
+        self.apart.is_some_and(|at| now < at + FRESH)
+    }
+}
+
+/// Reads the segments of both directions of a line.
+#[derive(Clone, Debug)]
+pub struct Passive {
+    hosts: Vec<Option<Host>>,
+    /// What was told last, and when; the last of another host before.
+    told: Option<(Nanos, Delay)>,
+    other: Option<(Nanos, Delay)>,
+    /// The least delays since what was told last.
+    least: Option<Delay>,
+}
+
+impl Default for Passive {
+    fn default() -> Self {
+        Self {
+            hosts: vec![None; SETS * WAYS],
+            told: None,
+            other: None,
+            least: None,
+        }
+    }
+}
+
+impl Passive {
+    /// The places at which a host may be.
+    fn places(name: u64) -> std::ops::Range<usize> {
+        let first = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % SETS * WAYS;
+        first..first + WAYS
+    }
+
+    fn place(&self, name: u64) -> Option<usize> {
+        let is = |at: &usize| {
+            self.hosts[*at]
+                .as_ref()
+                .is_some_and(|host| host.name == name)
+        };
+        Self::places(name).find(is)
+    }
+
+    /// A segment has left the shaper for the line.
+    pub fn left(&mut self, now: Nanos, segment: &Stamped) {
+        let place = self.place(segment.host).unwrap_or_else(|| {
+            // Who has shown a delay stays longer: a flood of new hosts takes the places of each other.
+            let quiet = |at: &usize| {
+                let host = self.hosts[*at].as_ref();
+                let showed = |host: &Host| host.showed.is_some_and(|at| now < at + IN_USE);
+                host.map_or((false, 0), |host| (showed(host), host.seen + 1))
+            };
+            let places = Self::places(segment.host);
+            let place = places.clone().min_by_key(quiet).unwrap_or(places.start);
+            self.hosts[place] = None;
+            place
+        });
+        let host = self.hosts[place].get_or_insert_with(|| Host::new(segment.host));
+        host.seen = now;
+        if let Some(connection) = host.connection(now, segment.connection) {
+            connection.seen = now;
+            connection.note(now, segment);
+        }
+    }
+
+    /// The delay of both directions together that two hosts have shown lately, or a lone one: no one else keeps others from being judged.
+    fn shown(&self, now: Nanos) -> Nanos {
+        let both = [self.told, self.other].into_iter().flatten();
+        let fresh = both.filter(|(at, _)| now < at + FRESH);
+        let delays = fresh.map(|(_, delay)| delay.up + delay.down);
+        delays.min().unwrap_or(0)
+    }
+
+    /// Whether so many hosts tell the directions apart that others' delays, of both directions together, are not needed.
+    fn apart(&self, now: Nanos) -> bool {
+        let hosts = self.hosts.iter().flatten();
+        hosts.filter(|host| host.tells_apart(now)).count() >= ENOUGH
+    }
+
+    /// A segment has come from the line; the delay, where it is time to tell it.
+    pub fn came(&mut self, now: Nanos, segment: &Stamped) -> Option<Delay> {
+        let place = self.place(segment.host)?;
+        let trip = self.hosts[place].as_mut()?.trip(now, segment)?;
+        let (shown, apart) = (self.shown(now), self.apart(now));
+        let host = self.hosts[place].as_mut()?;
+        let delay = host.delay(now, segment, &trip, shown, apart)?;
+        self.tell(now, delay)
+    }
+
+    /// Takes a delay in; the least of the last [`WINDOW`], where it is time to tell it.
+    fn tell(&mut self, now: Nanos, delay: Delay) -> Option<Delay> {
+        let least = self.least.map_or(delay, |least| {
+            let sum = |delay: &Delay| delay.up + delay.down;
+            let less = if sum(&delay) < sum(&least) {
+                delay
+            } else {
+                least
+            };
+            Delay {
+                up: least.up.min(delay.up),
+                down: least.down.min(delay.down),
+                ..less
+            }
         });
         self.least = Some(least);
         if self.told.is_some_and(|(at, _)| now < at + WINDOW) {
             return None;
+        }
+        if self
+            .told
+            .is_some_and(|(_, told)| told.source != least.source)
+        {
+            self.other = self.told;
         }
         self.told = Some((now, least));
         self.least.take()
@@ -325,8 +478,14 @@ mod tests {
         }
     }
 
+    fn first(passive: &Passive) -> &Connection {
+        let host = passive.hosts.iter().flatten().next().unwrap();
+        host.connections.iter().flatten().next().unwrap()
+    }
+
     fn stamped(value: u32, echo: u32, asks: bool) -> Stamped {
         Stamped {
+            host: 3,
             connection: 7,
             value,
             echo,
@@ -397,14 +556,14 @@ mod tests {
         }
         passive.left(30 * MS, &stamped(6, 0, true));
         assert!(passive.came(40 * MS, &stamped(1, 5, false)).is_some());
-        let connection = passive.connections.iter().flatten().next().unwrap();
+        let connection = first(&passive);
         assert_eq!(connection.base.unwrap().least(), 30 * MS);
         let waits = connection.waiting;
         assert!(
             passive.came(200 * MS, &stamped(1, 5, false)).is_none(),
             "again"
         );
-        let connection = passive.connections.iter().flatten().next().unwrap();
+        let connection = first(&passive);
         assert_eq!((waits, connection.waiting), (1, 1));
     }
 
@@ -422,6 +581,23 @@ mod tests {
             .came(5 * SEC + 31 * MS, &stamped(4, 3, true))
             .unwrap();
         assert_eq!((delay.up, delay.down), (MS, MS));
+    }
+
+    #[test]
+    fn a_bound_on_the_delay_counts_where_it_is_as_good_as_none() {
+        let mut passive = Passive::default();
+        passive.left(MS, &stamped(1, 0, true));
+        assert!(passive.came(11 * MS, &stamped(1, 1, true)).is_some());
+        // Each ACK lets one segment come, and nothing comes in between.
+        let mut told = |at: Nanos, value: u32, takes: Nanos| {
+            passive.left(at, &stamped(value, 1, false));
+            passive.came(at + takes, &stamped(value, value, true))
+        };
+        let delay = told(100 * MS, 2, 12 * MS).unwrap();
+        assert_eq!((delay.up, delay.down, delay.fell), (2 * MS, 2 * MS, 0));
+        assert_eq!(told(200 * MS, 3, 20 * MS), None);
+        let delay = told(300 * MS, 4, 8 * MS).unwrap();
+        assert_eq!((delay.up, delay.fell), (0, 2 * MS));
     }
 
     #[test]
@@ -461,8 +637,13 @@ mod tests {
                 ..new
             };
             pair.passive.came(at + takes, &echo);
-            let all = pair.passive.connections.iter().flatten();
-            let of = all.clone().find(|c| c.name == 8).unwrap();
+            let of = pair
+                .passive
+                .hosts
+                .iter()
+                .flatten()
+                .flat_map(|host| &host.connections);
+            let of = of.flatten().find(|c| c.name == 8).unwrap();
             of.base.map(|base| base.least())
         };
         pair.run(2 * SEC, SEC, [210 * MS, 20 * MS]);
@@ -470,6 +651,102 @@ mod tests {
         pair.run(3 * SEC, SEC, [10 * MS, 20 * MS]);
         let least = begins(&mut pair, 4 * SEC - 60 * MS, 60 * MS);
         assert_eq!(least, Some(60 * MS));
+    }
+
+    /// Round trips of hosts whose clocks tell nothing: host, connection, when it begins, how long it takes; what is told, and when.
+    fn trips(passive: &mut Passive, all: &[(u64, u64, Nanos, Nanos)]) -> Vec<(Nanos, Delay)> {
+        let events = all.iter().flat_map(|&(host, connection, at, takes)| {
+            let value = (at / MS) as u32 + 1;
+            let left = Stamped {
+                host,
+                connection,
+                ..stamped(value, 0, true)
+            };
+            let came = Stamped {
+                value: 5,
+                echo: value,
+                ..left
+            };
+            [(at, true, left), (at + takes, false, came)]
+        });
+        let mut events: Vec<_> = events.collect();
+        events.sort_by_key(|(at, ..)| *at);
+        let mut told = Vec::new();
+        for (at, leaves, segment) in events {
+            match leaves {
+                true => passive.left(at, &segment),
+                false => told.extend(passive.came(at, &segment).map(|delay| (at, delay))),
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn a_host_that_shows_delay_alone_keeps_others_from_being_judged_for_seconds_at_most() {
+        let mut all = vec![(1, 1, 0, 20 * MS)];
+        for at in (SEC..9 * SEC).step_by(40 * MS as usize) {
+            all.push((1, 1, at, 320 * MS));
+            all.extend((at >= 2 * SEC).then_some((2, 2, at, 30 * MS)));
+        }
+        let told = trips(&mut Passive::default(), &all);
+        let judged = told.iter().find(|(_, told)| told.source == 2);
+        let late = |at: Nanos| (2 * SEC + PATIENCE..3 * SEC + PATIENCE).contains(&at);
+        assert!(judged.is_some_and(|(at, _)| late(*at)), "{judged:?}");
+        // From then on what the first one says does not count alone.
+        let last = told.iter().rev().take(20);
+        assert!(
+            last.clone()
+                .any(|(_, told)| told.source == 2 && told.up < MS)
+        );
+    }
+
+    #[test]
+    fn a_host_with_very_many_connections_takes_no_place_of_others_and_is_one_source() {
+        let mut all = Vec::new();
+        for round in 0..100 {
+            let at = round * 60 * MS;
+            all.extend((0..300).map(|c| (9, 100 + c, at + c * MS / 10, 10 * MS)));
+            all.extend([1, 2].map(|host| (host, host, at + 25 * MS, 30 * MS)));
+        }
+        let told = trips(&mut Passive::default(), &all);
+        let mut sources: Vec<_> = told.iter().map(|(_, delay)| delay.source).collect();
+        let honest = sources.iter().filter(|source| **source < 9).count();
+        assert!(honest > 40, "{honest}");
+        assert!(told.iter().all(|(_, delay)| delay.up == 0));
+        sources.sort_unstable();
+        sources.dedup();
+        assert!(sources.contains(&9) && sources.len() <= 3, "{sources:?}");
+    }
+
+    #[test]
+    fn one_host_whose_clock_tells_the_directions_apart_does_not_silence_others() {
+        let mut passive = Passive::default();
+        let mut heard = 0;
+        for at in (SEC..20 * SEC).step_by(100 * MS as usize) {
+            let left = Stamped {
+                host: 1,
+                ..stamped((at / MS) as u32, 0, true)
+            };
+            passive.left(at, &left);
+            let came = Stamped {
+                value: ((at + 10 * MS) / MS) as u32,
+                echo: left.value,
+                ..left
+            };
+            passive.came(at + 20 * MS, &came);
+            let told = trips(&mut passive, &[(2, 2, at + 25 * MS, 40 * MS)]);
+            heard += told.iter().filter(|(_, told)| told.source == 2).count();
+        }
+        let tells = |name| {
+            let host = passive
+                .hosts
+                .iter()
+                .flatten()
+                .find(|host| host.name == name);
+            host.is_some_and(|host| host.apart.is_some())
+        };
+        assert!(tells(1) && !tells(2));
+        assert!(heard > 100, "{heard}");
     }
 
     proptest! {
@@ -480,7 +757,7 @@ mod tests {
             let (mut passive, mut now) = (Passive::default(), 0);
             for (left, connection, value, echo, asks, later) in segments {
                 now += later;
-                let segment = Stamped { connection, value: value % 64, echo: echo % 64, asks };
+                let segment = Stamped { host: connection % 300, connection, value: value % 64, echo: echo % 64, asks };
                 let segment = if value % 3 == 0 { Stamped { value, echo, ..segment } } else { segment };
                 match left {
                     true => passive.left(now, &segment),
@@ -489,7 +766,7 @@ mod tests {
                         prop_assert!(told.is_none_or(|delay| delay.up <= now && delay.down <= now));
                     }
                 }
-                prop_assert_eq!(passive.connections.len(), SETS * WAYS);
+                prop_assert_eq!(passive.hosts.len(), SETS * WAYS);
             }
         }
     }

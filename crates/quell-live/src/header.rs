@@ -83,6 +83,21 @@ impl Tuple {
         };
         hash64(&one_sided, key)
     }
+
+    /// A name of the far host, `back` being that of what arrives. All of an IPv6 network of 64 bits are one: whoever has one address
+    /// there has them all.
+    pub fn far_host(&self, back: bool, key: Key) -> u64 {
+        let mut far = if back { self.source } else { self.destination };
+        if self.version == 6 {
+            far[8..].fill(0);
+        }
+        let host = Self {
+            destination: far,
+            version: self.version,
+            ..Self::default()
+        };
+        hash64(&host, key)
+    }
 }
 
 /// As `tcp 10.0.0.2:443 → 10.0.0.3:51234`.
@@ -872,6 +887,38 @@ mod tests {
                 assert_eq!(p, with_traffic_class(six, if marked { 3 } else { ecn }));
             }
         }
+    }
+
+    #[test]
+    fn the_far_host_is_an_address_and_in_ipv6_its_network_of_64_bits() {
+        let tuple = |version, source: [u8; 16], ports| Tuple {
+            source,
+            destination: [9; 16],
+            protocol: TCP,
+            ports,
+            version,
+        };
+        let far = |tuple: Tuple| tuple.far_host(true, KEY);
+        let (one, mut near, mut other) = ([1; 16], [1; 16], [1; 16]);
+        (near[15], other[7]) = (2, 2);
+        for version in [4, 6] {
+            assert_eq!(
+                far(tuple(version, one, [0; 4])),
+                far(tuple(version, one, [7; 4]))
+            );
+            assert_ne!(
+                far(tuple(version, one, [0; 4])),
+                far(tuple(version, other, [0; 4]))
+            );
+            let back = Tuple {
+                source: [9; 16],
+                destination: one,
+                ..tuple(version, one, [0; 4])
+            };
+            assert_eq!(far(tuple(version, one, [0; 4])), back.far_host(false, KEY));
+        }
+        assert_eq!(far(tuple(6, one, [0; 4])), far(tuple(6, near, [0; 4])));
+        assert_ne!(far(tuple(4, one, [0; 4])), far(tuple(6, one, [0; 4])));
     }
 
     proptest! {

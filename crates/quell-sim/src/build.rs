@@ -13,6 +13,7 @@ use crate::app::video::Player;
 use crate::app::video_call::Place;
 use crate::app::{App, Way};
 use crate::cc::{CongestionControl, EcnMode};
+use crate::labels;
 use crate::measure::Report;
 use crate::net::Net;
 use crate::packet::FlowId;
@@ -274,6 +275,8 @@ impl World {
         }
         let place = self.measures.reports.len() as u16;
         self.labels.push(self.labels_of(flow, report.down));
+        let far = labels::far_host(self.seed, flow.to_host.as_deref());
+        self.far_hosts.push(far);
         self.measures.reports.push(report);
         self.measures.acks.push(Default::default());
         place
@@ -385,6 +388,9 @@ impl World {
     ) -> Result<FlowId, Error> {
         let id = self.slot(Slot::Free)?;
         self.label(id, &path, self.labels[usize::from(report)]);
+        if let Some(stamps) = &mut self.net.stamps {
+            stamps.connect(id, self.far_hosts[usize::from(report)]);
+        }
         let (hash, ack_hash) = (self.hash(0), self.hash(1));
         let cc = CongestionControl::of(tcp);
         let mode = cc.ecn_mode();

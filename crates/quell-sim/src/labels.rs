@@ -93,6 +93,12 @@ pub(crate) fn key(seed: u64) -> (u64, u64) {
     (seed, seed ^ 0x05ee_d0ff_10e5)
 }
 
+/// The name of a host at the other end.
+pub(crate) fn far_host(seed: u64, name: Option<&str>) -> u64 {
+    let name = name.map_or_else(|| "server".to_owned(), |name| format!("host {name}"));
+    u64::from(hash(key(seed), &name))
+}
+
 /// Keyed hash of a host.
 fn hash(key: (u64, u64), name: &str) -> u32 {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);

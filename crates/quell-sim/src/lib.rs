@@ -22,6 +22,7 @@ mod measure;
 mod net;
 mod port;
 mod slot;
+pub mod stamps;
 mod trace;
 
 pub use app::call::heard;

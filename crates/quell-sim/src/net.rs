@@ -1,6 +1,6 @@
 //! Everything between the endpoints: ports, wires, and the timers of the flows.
 
-use quell_link::passive::{Passive, Stamped};
+use quell_link::passive::Stamped;
 use quell_qdisc::{Ecn, Gauges, NEVER, Nanos, Packet};
 
 use crate::agenda::Agenda;
@@ -8,6 +8,7 @@ use crate::packet::{Ack, Kind, Pkt};
 use crate::pipe::Pipes;
 use crate::port::Port;
 use crate::slot::Path;
+use crate::stamps::{Lie, Stamps};
 use crate::tcp::output::timestamp;
 use crate::tcp::sender::Egress;
 use crate::wifi::Cell;
@@ -71,7 +72,9 @@ pub struct Net {
     /// The channel that all ports share, if they do.
     pub cell: Option<Box<Cell>>,
     /// Reads the segments between shapers and modems, where a controller wants to know.
-    pub passive: Option<Box<Passive>>,
+    pub stamps: Option<Box<Stamps>>,
+    /// Reflectors that lie.
+    pub lie: Option<Lie>,
     /// The earliest of what the world's `control` handles; 0 if an outside controller has to decide.
     pub control_at: Nanos,
 }
@@ -217,7 +220,7 @@ impl Net {
     /// A packet goes on between a shaper and its modem: what its timestamps tell, controllers hear.
     #[inline(never)]
     pub fn read_stamps(&mut self, now: Nanos, port: usize, p: &Pkt) {
-        let (up, Some(passive)) = (self.up_port(), &mut self.passive) else {
+        let (up, Some(stamps)) = (self.up_port(), &mut self.stamps) else {
             return;
         };
         let (value, echo, asks) = match p.kind() {
@@ -228,20 +231,23 @@ impl Net {
                 (ack.tsval, ack.tsecr, ack.syn)
             }
         };
+        let (host, connection) = stamps.names(p.flow);
         let segment = Stamped {
-            connection: u64::from(p.flow.slot) << 16 | u64::from(p.flow.generation),
+            host,
+            connection,
             value,
             echo,
             asks,
         };
         if port == up {
-            passive.left(now, &segment);
-        } else if self.modems[0].is_some_and(|modem| usize::from(modem) == port)
-            && let Some(delay) = passive.came(now, &segment)
-        {
-            for port in [0, up] {
-                self.ports[port].on_delay(now, &delay);
-            }
+            stamps.left(now, &segment);
+        } else if self.modems[0].is_some_and(|modem| usize::from(modem) == port) {
+            let ports = &mut self.ports;
+            stamps.came(now, segment, |delay| {
+                for port in [0, up] {
+                    ports[port].on_delay(now, delay);
+                }
+            });
         }
     }
 

@@ -53,6 +53,8 @@ pub struct World {
     pub(crate) measures: Measures,
     /// Labels of each report's data.
     pub(crate) labels: Vec<Labels>,
+    /// Their far hosts.
+    pub(crate) far_hosts: Vec<u64>,
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) seed: u64,
     pub(crate) queue: String,
@@ -159,6 +161,7 @@ impl World {
             key: crate::labels::key(seed),
             measures: Measures::new(&scenario, bin),
             labels: Vec::new(),
+            far_hosts: Vec::new(),
             warm_at: scenario.warmup,
             scenario,
             seed,
@@ -854,7 +857,7 @@ fn add_modems(net: &mut Net, scenario: &Scenario, seed: u64) -> Result<(), Error
     }
     let hears = |port: &Port| port.queue.controller().is_some_and(|c| c.hears_delay());
     if net.modems.iter().all(Option::is_some) && net.ports.iter().any(hears) {
-        net.passive = Some(Box::default());
+        net.stamps = Some(Box::default());
     }
     Ok(())
 }
@@ -873,7 +876,7 @@ fn forward(net: &mut Net, now: Nanos, (port, last): (usize, u8), class: u16, mut
         net.enter(now, port, p);
         return net.forget_acks(port);
     }
-    if net.passive.is_some() {
+    if net.stamps.is_some() {
         net.read_stamps(now, port, &p);
     }
     let (here, there) = (&net.ports[port], &net.ports[net.after(port)]);

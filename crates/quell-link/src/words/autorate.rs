@@ -131,6 +131,16 @@ static PACE: Kind<pace::Params> = Kind {
             "first rate; without it 10mbit, or in `quell steer` the rate that the queue has",
         ),
         opt(
+            "min",
+            Field::MaybeRate(|p| &mut p.min, SLOWEST, FASTEST),
+            "least rate; without it 100kbit, and without reflectors a tenth of the highest capacity of the last minute",
+        ),
+        opt(
+            "max",
+            Field::MaybeRate(|p| &mut p.max, SLOWEST, FASTEST),
+            "largest rate; without it there is no limit",
+        ),
+        opt(
             "target",
             Field::MaybeTime(|p| &mut p.target, 0, LONG),
             "delay above which the rate falls",

@@ -30,10 +30,11 @@ impl Passing {
         }
     }
 
-    /// The segment that a packet of a direction is, by the name of its connection.
+    /// The segment that a packet of a direction is, by the names of its far host and its connection.
     pub fn segment(&self, class: &Class, back: bool) -> Option<Stamped> {
         let stamps = class.stamps?;
         Some(Stamped {
+            host: class.tuple.far_host(back, self.key),
             connection: class.tuple.connection(back, self.key),
             value: stamps.value,
             echo: stamps.echo,

@@ -82,6 +82,8 @@ pub struct Echo {
 /// Delay of the line in each direction beyond its least, as the traffic's own segments show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
+    /// The far host that it was seen with, by number.
+    pub source: u64,
     /// On the way up.
     pub up: Nanos,
     /// On the way down.

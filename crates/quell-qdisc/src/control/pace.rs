@@ -1,7 +1,7 @@
 //! quell's own loop over a shaper's rate, for a line whose rate nobody knows: no least rate, no largest rate, no list of reflectors.
 //!
-//! - **Delay**: what an answer took above the least that its reflector took lately; the smaller of the last two counts, so that
-//!   one late answer is no evidence.
+//! - **Delay**: what an answer took above the least that its reflector took lately. The smaller of the last answers of two reflectors
+//!   counts, so that neither a late answer nor a lying reflector is evidence; of a lone reflector, the smaller of its last two.
 //! - **Capacity**: while the modem holds a queue, what leaves it is its capacity. A shaper behind the modem sees that arrive; one
 //!   before it divides what it sent by how fast the delay grows. An average and its mean deviation are kept.
 //! - **Back off**: with delay above the target, the rate is the capacity less what empties the modem's queue within `drain`.
@@ -9,7 +9,8 @@
 //!   and the longer nothing was in the way.
 //! - **Beginning**: whether the line is full already is not known. From the first answer on the rate is the least until delays have
 //!   stopped to fall, so that the least delay is that of an empty line.
-//! - **Traffic**: without answers for a second, or at all, the delay that the TCP traffic's own timestamps show takes their place.
+//! - **Traffic**: without answers for a second, or at all, the delay that the TCP traffic's own timestamps show takes their place, far
+//!   hosts that of reflectors. Who answers was not chosen then, so the rate stays above a tenth of the highest capacity of the last minute.
 //! - **Silence**: answers that stop for a moment mean that the line stands still, so a shaper before the modem holds back. After
 //!   a second of silence of both the rate stays at the capacity less its deviation.
 //!
@@ -30,12 +31,18 @@ const LOST: Nanos = SEC;
 const FALL: Nanos = MS;
 const CALM: Nanos = 300 * MS;
 const BEGINNING: Nanos = 20 * SEC;
+/// A source's last evidence is held against another's for this long.
+const AGREE: Nanos = SEC;
 /// The shaper is used if this share of its rate goes through, or packets wait.
 const USED: f64 = 0.85;
 /// Bits of a full packet: a delay of one and a half is none.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 /// Least rate, bit/s: below it a full packet takes more than 100 ms.
 const FLOOR: f64 = 100_000.0;
+/// Without reflectors and `min` the rate stays above this share of the highest capacity of a minute, which has so many parts.
+const SHARE: f64 = 0.1;
+const PARTS: usize = 12;
+const PART: Nanos = 5 * SEC;
 
 /// First rate where none is given, bit/s.
 const START: u64 = 10_000_000;
@@ -45,6 +52,10 @@ const START: u64 = 10_000_000;
 pub struct Params {
     /// First rate, bit/s. None: 10 Mbit/s, or the rate that a shaper already has.
     pub start: Option<u64>,
+    /// Least rate, bit/s. None: 100 kbit/s, and without reflectors a tenth of the highest capacity of the last minute.
+    pub min: Option<u64>,
+    /// Largest rate, bit/s. None: no limit.
+    pub max: Option<u64>,
     /// [`Law::target`].
     pub target: Option<Nanos>,
     /// [`Law::slack`].
@@ -124,8 +135,15 @@ impl Params {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
-        if self.first() < FLOOR as u64 {
-            return Err("start must be at least 100kbit");
+        let (min, max) = (self.min.unwrap_or(0), self.max.unwrap_or(u64::MAX));
+        if min > max {
+            return Err("min must not be larger than max");
+        }
+        if self.start.is_some_and(|start| start < min || start > max) {
+            return Err("start must be between min and max");
+        }
+        if self.first().min(max) < FLOOR as u64 {
+            return Err("start and max must be at least 100kbit");
         }
         if self.drain.is_some_and(|drain| drain < MS) {
             return Err("drain must be at least 1ms");
@@ -135,7 +153,8 @@ impl Params {
 
     /// The first rate where no shaper has one, bit/s.
     pub fn first(&self) -> u64 {
-        self.start.unwrap_or(START)
+        let (min, max) = (self.min.unwrap_or(0), self.max.unwrap_or(u64::MAX));
+        self.start.unwrap_or(START).max(min).min(max)
     }
 
     fn law(&self) -> Law {
@@ -189,15 +208,110 @@ impl Base {
 }
 
 /// The beginning, in which the line's queue empties.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Beginning {
-    /// The first answer, and the last delay that fell.
+    /// The first answer.
     since: Nanos,
-    fell: Nanos,
-    /// Answers since then that did not.
-    calm: u32,
     /// The rate with which to go on.
     rate: f64,
+    sources: Vec<Falling>,
+}
+
+/// A source in the beginning: its first delay or the last that fell, its last one, and how many since then did not fall.
+#[derive(Clone, Copy, Debug)]
+struct Falling {
+    source: u64,
+    fell: Nanos,
+    last: Nanos,
+    calm: u32,
+}
+
+impl Beginning {
+    /// Takes an answer in that fell by this much, if it is not its source's first; whether the queue is empty by what two sources
+    /// show, or one that has no third beside it.
+    fn is_over(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
+        let place = self.sources.iter().position(|of| of.source == source);
+        let place = place.unwrap_or_else(|| {
+            let first = Falling {
+                source,
+                fell: now,
+                last: now,
+                calm: 0,
+            };
+            self.sources.push(first);
+            self.sources.len() - 1
+        });
+        let own = &mut self.sources[place];
+        own.last = now;
+        match fall {
+            Some(fall) if fall < FALL => own.calm += 1,
+            Some(_) => (own.fell, own.calm) = (now, 0),
+            None => {}
+        }
+        self.sources.retain(|of| now <= of.last + AGREE);
+        let calm = |of: &&Falling| of.calm >= 1 && now >= of.fell + CALM;
+        let calm = self.sources.iter().filter(calm);
+        calm.clone().count() >= 2
+            || (self.sources.len() <= 2 && calm.clone().any(|of| of.calm >= 2))
+            || now >= self.since + BEGINNING
+    }
+}
+
+/// What a source has shown: when, and the delay above its base.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evidence {
+    source: u64,
+    at: Nanos,
+    excess: Nanos,
+}
+
+/// The last evidence, the one before it, and the last of another source.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    last: Evidence,
+    before: Evidence,
+    other: Evidence,
+}
+
+impl Heard {
+    fn take(&mut self, evidence: Evidence) {
+        if evidence.source != self.last.source {
+            self.other = self.last;
+        }
+        (self.before, self.last) = (self.last, evidence);
+    }
+
+    /// The delay that the last two show, and another source lately.
+    fn delay(&self) -> Nanos {
+        let two = self.last.excess.min(self.before.excess);
+        match self.last.at < self.other.at + AGREE {
+            true => two.min(self.other.excess),
+            false => two,
+        }
+    }
+}
+
+/// The highest capacity of each part of the last minute, bit/s.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peaks {
+    part: Nanos,
+    highest: [f64; PARTS],
+}
+
+impl Peaks {
+    fn note(&mut self, now: Nanos, capacity: f64) {
+        let part = now / PART;
+        for skipped in self.part + 1..=part.min(self.part + PARTS as Nanos) {
+            self.highest[skipped as usize % PARTS] = 0.0;
+        }
+        self.part = part;
+        let highest = &mut self.highest[part as usize % PARTS];
+        *highest = capacity.max(*highest);
+    }
+
+    fn highest(&self) -> f64 {
+        self.highest.iter().fold(0.0, |one, other| other.max(one))
+    }
 }
 
 /// What was read at a tick.
@@ -216,9 +330,13 @@ pub struct Pace {
     nopassive: bool,
     law: Law,
     rate: f64,
+    min: Option<f64>,
+    max: f64,
     bases: Vec<Option<Base>>,
-    /// The last two delays above the base.
-    delays: [Nanos; 2],
+    delays: Heard,
+    peaks: Peaks,
+    /// It goes by the traffic.
+    by_traffic: bool,
     /// The last answer to a probe.
     probed: Nanos,
     /// The last evidence, an answer or a delay of the traffic's own; the usual time between two.
@@ -246,8 +364,12 @@ impl Pace {
             law: params.law(),
             ingress: params.ingress,
             nopassive: params.nopassive,
+            min: params.min.map(|bps| bps as f64),
+            max: params.max.map_or(f64::INFINITY, |bps| bps as f64),
             bases: Vec::new(),
-            delays: [0; 2],
+            delays: Heard::default(),
+            peaks: Peaks::default(),
+            by_traffic: false,
             probed: 0,
             heard: 0,
             gap: 0.0,
@@ -262,13 +384,18 @@ impl Pace {
         }
     }
 
+    /// The rate in force, bit/s.
+    pub fn rate_bps(&self) -> f64 {
+        self.rate
+    }
+
     /// The capacity that it takes the line to have, and the mean deviation of that, bit/s.
     pub fn estimate(&self) -> (f64, f64) {
         (self.capacity, self.deviation)
     }
 
     fn delay(&self) -> Nanos {
-        self.delays[0].min(self.delays[1])
+        self.delays.delay()
     }
 
     /// The capacity's mean deviation as a share of it.
@@ -289,8 +416,17 @@ impl Pace {
         self.law.target as f64 + self.slack() + packets
     }
 
+    /// The least rate.
+    fn least(&self) -> f64 {
+        let least = match self.by_traffic {
+            true => FLOOR.max(SHARE * self.peaks.highest()),
+            false => FLOOR,
+        };
+        self.min.unwrap_or(least)
+    }
+
     fn knob(&mut self) -> Knobs {
-        self.rate = self.rate.max(FLOOR);
+        self.rate = self.rate.max(self.least()).min(self.max);
         Knobs {
             rate_bps: Some(self.rate as u64),
             ..Knobs::KEEP
@@ -316,27 +452,20 @@ impl Pace {
         (sample > 0.0).then_some(sample)
     }
 
-    /// Whether the line's queue may still hold what came before us, after an answer that fell by this much, if it is not its reflector's first.
-    fn begins(&mut self, now: Nanos, fall: Option<Nanos>) -> bool {
+    /// Whether the line's queue may still hold what came before us, after an answer that fell by this much, if it is not its source's first.
+    fn begins(&mut self, now: Nanos, source: u64, fall: Option<Nanos>) -> bool {
         if self.heard == 0 {
             self.beginning = Some(Beginning {
                 since: now,
-                fell: now,
-                calm: 0,
                 rate: self.rate,
+                sources: Vec::new(),
             });
             self.rate = FLOOR;
         }
         let Some(beginning) = &mut self.beginning else {
             return false;
         };
-        match fall {
-            Some(fall) if fall < FALL => beginning.calm += 1,
-            Some(_) => (beginning.fell, beginning.calm) = (now, 0),
-            None => {}
-        }
-        let calm = beginning.calm >= 2 && now.saturating_sub(beginning.fell) >= CALM;
-        if calm || now.saturating_sub(beginning.since) >= BEGINNING {
+        if beginning.is_over(now, source, fall) {
             self.rate = beginning.rate;
             self.beginning = None;
         }
@@ -355,8 +484,9 @@ impl Pace {
     }
 
     /// Takes evidence in: what the line delays now.
-    fn take(&mut self, now: Nanos, excess: Nanos, begins: bool, gauges: &Gauges) -> Knobs {
-        self.delays = [self.delays[1], excess];
+    fn take(&mut self, evidence: Evidence, begins: bool, gauges: &Gauges) -> Knobs {
+        let now = evidence.at;
+        self.delays.take(evidence);
         let gap = now.saturating_sub(self.heard) as f64;
         if self.heard > 0 && gap < LOST as f64 {
             self.gap += (gap - self.gap) / 16.0;
@@ -397,6 +527,7 @@ impl Control for Pace {
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let now = gauges.now;
+        self.peaks.note(now, self.capacity);
         let oldest = self.readings[self.place];
         let span = now.saturating_sub(oldest.now).max(1) as f64;
         let bits = (gauges.departed_bytes - oldest.departed) as f64 * 8.0;
@@ -452,9 +583,15 @@ impl Control for Pace {
         let base = self.bases[place].get_or_insert_with(|| Base::new(now, delay));
         let fall = known.then(|| base.least().saturating_sub(delay));
         let excess = base.excess(now, delay);
-        let begins = self.begins(now, fall);
-        self.probed = now;
-        self.take(now, excess, begins, gauges)
+        let source = u64::from(probe.reflector);
+        let begins = self.begins(now, source, fall);
+        (self.probed, self.by_traffic) = (now, false);
+        let evidence = Evidence {
+            source,
+            at: now,
+            excess,
+        };
+        self.take(evidence, begins, gauges)
     }
 
     fn hears_delay(&self) -> bool {
@@ -467,9 +604,16 @@ impl Control for Pace {
             return self.knob();
         }
         let excess = if self.ingress { delay.down } else { delay.up };
-        let begins = self.begins(now, (self.heard > 0).then_some(delay.fell));
-        self.take(now, excess, begins, gauges)
+        self.by_traffic = true;
+        let begins = self.begins(now, delay.source, (self.heard > 0).then_some(delay.fell));
+        let evidence = Evidence {
+            source: delay.source,
+            at: now,
+            excess,
+        };
+        self.take(evidence, begins, gauges)
     }
+
     fn knobs(&self) -> (KnobSet, KnobSet) {
         (KnobSet::RATE, KnobSet::NONE)
     }
@@ -600,6 +744,135 @@ mod tests {
             pace.on_probe(&echo(i * TICK, late), &Gauges::default());
         }
         assert!(!pace.draining && pace.estimate().0 == 0.0);
+    }
+
+    /// Answers of `reflectors` in turn, each 50 ms; those of the last one come late, two at a time, and it says 300 ms.
+    fn with_a_liar(reflectors: u32, params: &Params) -> Pace {
+        let mut pace = Pace::new(params);
+        let mut kept = Vec::new();
+        for i in 1..400 {
+            let (now, reflector) = (Nanos::from(i) * TICK, i % reflectors);
+            let lies = reflector == reflectors - 1 && i > 100;
+            let echo = |now: Nanos| Echo {
+                now,
+                reflector,
+                round_trip: if lies { 330 * MS } else { 30 * MS },
+                one_way: None,
+            };
+            match lies {
+                true => kept.push(echo(now)),
+                false => drop(pace.on_probe(&echo(now), &Gauges::default())),
+            }
+            if kept.len() == 2 {
+                for echo in kept.drain(..) {
+                    pace.on_probe(&Echo { now, ..echo }, &Gauges::default());
+                }
+            }
+        }
+        pace
+    }
+
+    #[test]
+    fn one_reflector_that_lies_is_no_evidence() {
+        let pace = with_a_liar(3, &Params::default());
+        assert_eq!((pace.congested, pace.draining), (0, false));
+        assert!(with_a_liar(1, &Params::default()).congested > 0);
+    }
+
+    #[test]
+    fn one_source_that_falls_does_not_prolong_the_beginning() {
+        let mut pace = Pace::new(&Params::default());
+        for i in 1..20 {
+            let reflector = i % 3;
+            let late = if reflector == 0 { 2000 - 20 * i } else { 30 };
+            let echo = Echo {
+                now: Nanos::from(i) * TICK,
+                reflector,
+                round_trip: Nanos::from(late) * MS,
+                one_way: None,
+            };
+            pace.on_probe(&echo, &Gauges::default());
+        }
+        assert!(pace.beginning.is_none() && pace.rate > 5e6, "{pace:?}");
+    }
+
+    /// Runs on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for as long; the least rate meanwhile, Mbit/s.
+    fn lied_to(params: &Params) -> f64 {
+        let mut line = Line::new(false);
+        line.pace = Pace::new(params);
+        let mut least = f64::MAX;
+        for step in 0..1200 {
+            line.run(TICK, 20.0, false);
+            let lie = if step > 600 { 500 * MS } else { 0 };
+            let queue = (line.queue * 8.0 / 20e6 * SEC as f64) as Nanos;
+            let delay = Delay {
+                source: 7,
+                up: queue + lie,
+                ..Delay::default()
+            };
+            let gauges = Gauges {
+                now: line.now,
+                departed_bytes: line.sent as u64,
+                backlog_bytes: 10_000,
+                ..Gauges::default()
+            };
+            line.pace.on_delay(&delay, &gauges);
+            if step > 600 {
+                least = least.min(line.mbps());
+            }
+        }
+        least
+    }
+
+    #[test]
+    fn by_the_traffic_the_rate_stays_above_a_share_of_the_highest_capacity_whatever_lies() {
+        let least = lied_to(&Params::default());
+        assert!((2.0..5.0).contains(&least), "{least}");
+        let least = lied_to(&Params {
+            min: Some(200_000),
+            ..Params::default()
+        });
+        assert!((0.2..0.5).contains(&least), "{least}");
+    }
+
+    #[test]
+    fn the_rate_stays_between_those_that_an_operator_sets() {
+        let params = Params {
+            min: Some(6_000_000),
+            max: Some(12_000_000),
+            ..Params::default()
+        };
+        let mut line = Line::new(true);
+        line.pace = Pace::new(&params);
+        line.run(20 * SEC, 50.0, true);
+        assert!((line.mbps() - 12.0).abs() < 1e-6, "{}", line.mbps());
+        line.run(20 * SEC, 2.0, true);
+        assert!((line.mbps() - 6.0).abs() < 1e-6, "{}", line.mbps());
+        let first = |start, min, max| {
+            let params = Params {
+                start,
+                min,
+                max,
+                ..Params::default()
+            };
+            params.check().map(|()| params.first())
+        };
+        assert_eq!(first(None, None, Some(4_000_000)), Ok(4_000_000));
+        assert_eq!(first(None, Some(40_000_000), None), Ok(40_000_000));
+        assert!(first(Some(1_000_000), Some(2_000_000), None).is_err());
+        assert!(first(None, Some(2_000_000), Some(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn the_highest_capacity_is_that_of_the_last_minute() {
+        let mut peaks = Peaks::default();
+        peaks.note(SEC, 9.0);
+        peaks.note(40 * SEC, 3.0);
+        assert!((peaks.highest() - 9.0).abs() < 1e-9);
+        peaks.note(70 * SEC, 2.0);
+        assert!((peaks.highest() - 3.0).abs() < 1e-9);
+        peaks.note(1000 * SEC, 1.0);
+        assert!((peaks.highest() - 1.0).abs() < 1e-9);
     }
 
     #[test]

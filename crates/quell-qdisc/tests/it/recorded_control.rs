@@ -281,6 +281,7 @@ impl Bed {
         if self.line.segments && self.control.hears_delay() && step.is_multiple_of(6) {
             let over = round_trip - 20 * MS;
             let delay = Delay {
+                source: u64::from(step / 6 % 2),
                 up: over,
                 down: over / 2,
                 fell: if step.is_multiple_of(60) { 2 * MS } else { 0 },

@@ -150,10 +150,17 @@ impl World {
                 return;
             }
             let late = pinger.rng.exp(1.0) * pinger.ping.jitter as f64;
+            let lie = self
+                .net
+                .lie
+                .as_ref()
+                .filter(|lie| pinger.number < lie.reflectors);
+            let hold = lie.map_or(0, |lie| lie.holds(now, pinger.ping.interval));
             pinger.answers.push(Answer {
-                at: now + pinger.rest + late as Nanos,
+                at: now + pinger.rest + late as Nanos + hold,
                 sent: p.tsval,
-                up: since + (pinger.there / US) as u32,
+                // A reflector that lies shares it between the directions.
+                up: since + ((pinger.there + hold / 2) / US) as u32,
             });
             let timer = source(slot, End::Receiver);
             return self.net.timers.set(pinger.next(), timer);

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use quell_link::record::Run;
 use quell_qdisc::control::{Control, Echo, SubQueue};
 use quell_qdisc::{Gauges, KnobSet, Knobs, MS, NEVER, Nanos, Rng, SEC};
-use quell_sim::Status;
+use quell_sim::stamps::Lie;
+use quell_sim::{Status, World};
 
 use super::common::{near, world};
 
@@ -157,6 +158,62 @@ fn without_reflectors_sqm_autorate_falls_to_its_minimum_and_pace_does_not_collap
     let [down, up] = lost("pace ingress", "pace");
     assert!(down.0 > 0.5 && up.0 > 0.5, "{down:?} {up:?}");
     assert!(down.1 < 200.0 && up.1 < 200.0, "{down:?} {up:?}");
+}
+
+#[test]
+fn without_reflectors_downloads_from_near_by_use_the_line() {
+    // Less than a packet's time between an ACK and what it lets come: the way down had 55 %.
+    let text =
+        line("pace ingress", "pace").replace("kind = \"ping\"\ncount = 6", "kind = \"call\"");
+    let text = text.replace("count = 4\nrtt = \"30ms\"", "count = 10\nrtt = \"1ms\"");
+    let text = text.replace("count = 2\n", "start = \"39s\"\ncount = 1\n");
+    let [down, _] = modems(&run(&text));
+    assert!(down.0 > 0.85 && down.1 < 60.0, "{down:?}");
+}
+
+/// Bytes that the modems carry from 15 to 40 s, down and up, while these far hosts and the first reflector lie.
+fn lied_to(text: &str, liar: &str) -> [f64; 2] {
+    let mut w = world(text);
+    w.lie(Lie {
+        reflectors: 1,
+        hosts: vec![liar.to_owned()],
+        span: (15 * SEC, 40 * SEC),
+        hold: 260 * MS,
+        growth: 25 * MS,
+        batch: 0,
+    });
+    let carried = |w: &World| [2, 3].map(|modem| w.gauges(modem).departed_bytes as f64);
+    w.run_until(15 * SEC);
+    let before = carried(&w);
+    w.run_until(NEVER);
+    let after = carried(&w);
+    [0, 1].map(|way| after[way] - before[way])
+}
+
+#[test]
+fn one_far_host_or_reflector_that_holds_its_answers_back_costs_little_of_the_line() {
+    let probed =
+        line("pace ingress", "pace").replace("count = 6", "count = 3\ninterval = \"150ms\"");
+    let hosts = ["one", "two", "liar"].map(|host| {
+        format!(
+            "[[flow]]\ncount = 2\nrtt = \"30ms\"\nto_host = \"{host}\"\n\
+             [[flow]]\ncount = 1\nrtt = \"30ms\"\ndirection = \"up\"\nto_host = \"{host}\"\n"
+        )
+    });
+    let start = probed.find("[[flow]]").unwrap();
+    let by_traffic = format!("{}{}", &probed[..start], hosts.concat());
+    for text in [probed, by_traffic] {
+        let lied = lied_to(&text, "liar");
+        for (way, honest) in lied_to(&text, "nobody").into_iter().enumerate() {
+            // A lying reflector lies in both.
+            let least = if text.contains("ping") {
+                0.85 * [20e6, 5e6][way] / 8.0 * 25.0 * 0.9
+            } else {
+                0.9 * honest
+            };
+            assert!(lied[way] > least, "{way}: {lied:?}, {honest}");
+        }
+    }
 }
 
 #[test]

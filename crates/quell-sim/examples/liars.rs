@@ -1,0 +1,333 @@
+//! What far hosts that hold their answers back do to `pace`, as SECURITY.md has it: `cargo run --release -p quell-sim --example liars`.
+//!
+//! Each case runs with and without the lie, from 40 to 80 s of 120, on the four lines of `quell compare autorate` and on one of 20 and
+//! 5 Mbit/s. Of several ways to lie the one counts that does most. `--short`: two lines, for tests; `--draws N`: of each line.
+
+use std::any::Any;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use quell_qdisc::control::pace::Pace;
+use quell_qdisc::{MS, Nanos, SEC};
+use quell_sim::World;
+use quell_sim::scenario::{Overrides, Scenario};
+use quell_sim::stamps::Lie;
+
+const LIE: (Nanos, Nanos) = (40 * SEC, 80 * SEC);
+const END: Nanos = 120 * SEC;
+const BIN: Nanos = 100 * MS;
+/// A rate below this share of the line's mean is at the floor, where it is not without the lie.
+const FLOOR: f64 = 0.15;
+/// The harm is over when this share of what was carried without the lie is carried again, in each of two seconds.
+const AGAIN: f64 = 0.8;
+
+/// A line: its keys down and up, and its mean rates, bit/s.
+struct Line {
+    keys: [String; 2],
+    mean: [f64; 2],
+}
+
+fn lines(draws: u32, short: bool) -> Vec<Line> {
+    let constant = Line {
+        keys: ["20mbit", "5mbit"].map(|rate| format!("modem_rate = \"{rate}\"")),
+        mean: [20e6, 5e6],
+    };
+    let drawn = [
+        ("starlink", 60e6, 10e6),
+        ("docsis", 40e6, 10e6),
+        ("lte", 12e6, 6e6),
+        ("powerline", 30e6, 15e6),
+    ];
+    let drawn = drawn
+        .into_iter()
+        .filter(|(name, ..)| !short || *name == "docsis");
+    let drawn = drawn.flat_map(|(name, down, up)| {
+        (401..401 + draws).map(move |seed| Line {
+            keys: ["", "-up"].map(|way| format!("modem_trace = \"builtin:{name}{way}:{seed}\"")),
+            mean: [down, up],
+        })
+    });
+    std::iter::once(constant).chain(drawn).collect()
+}
+
+/// Who is there, and who of them lies.
+struct Case {
+    name: &'static str,
+    reflectors: u32,
+    liars: u32,
+    /// Honest hosts, hosts that lie, and the connections of each of these.
+    hosts: u32,
+    lying: u32,
+    connections: u32,
+    /// Hosts are 1 ms away and send downloads alone: between an ACK and what it lets come is less than a packet's time.
+    near: bool,
+}
+
+const fn reflectors(name: &'static str, reflectors: u32, liars: u32) -> Case {
+    Case {
+        name,
+        reflectors,
+        liars,
+        hosts: 2,
+        lying: 0,
+        connections: 1,
+        near: false,
+    }
+}
+
+const fn peers(name: &'static str, hosts: u32, lying: u32, connections: u32) -> Case {
+    Case {
+        name,
+        reflectors: 0,
+        liars: 0,
+        hosts,
+        lying,
+        connections,
+        near: false,
+    }
+}
+
+const CASES: &[Case] = &[
+    reflectors("1 of 6 reflectors", 6, 1),
+    reflectors("1 of 3 reflectors", 3, 1),
+    reflectors("1 of 2 reflectors", 2, 1),
+    reflectors("2 of 6 reflectors", 6, 2),
+    reflectors("2 of 3 reflectors", 3, 2),
+    reflectors("3 of 6 reflectors", 6, 3),
+    reflectors("the only reflector", 1, 1),
+    peers("1 of 3 TCP peers", 2, 1, 1),
+    peers("1 of 5 TCP peers", 4, 1, 1),
+    peers("1 of 3 TCP peers, 300 connections", 2, 1, 300),
+    Case {
+        near: true,
+        ..peers("1 of 3 TCP peers, near, downloads alone", 2, 1, 1)
+    },
+    Case {
+        near: true,
+        ..peers("1 of 2 TCP peers, near, downloads alone", 1, 1, 1)
+    },
+    peers("1 of 2 TCP peers", 1, 1, 1),
+    peers("2 of 4 TCP peers", 2, 2, 1),
+    peers("2 of 3 TCP peers", 1, 2, 1),
+    peers("the only TCP peer, or an attacker on the path", 0, 1, 4),
+];
+
+impl Case {
+    fn scenario(&self, line: &Line) -> Scenario {
+        let [down, up] = &line.keys;
+        let mut text = format!(
+            "name = \"liars\"\nduration = \"120s\"\nwarmup = \"10s\"\nseed = 1\n[link]\nrate = \"1gbit\"\nqueue = \"pace ingress\"\n{down}\n\
+             [link.up]\nqueue = \"pace\"\n{up}\n"
+        );
+        if self.reflectors > 0 {
+            let interval = 50 * self.reflectors.max(4);
+            text += &format!(
+                "[[flow]]\nkind = \"ping\"\ncount = {}\nrtt = \"30ms\"\ninterval = \"{interval}ms\"\n",
+                self.reflectors
+            );
+        }
+        let (rtt, near) = (if self.near { 1 } else { 30 }, self.near);
+        let mut flows = |host: String, downloads: u32, uploads: u32, more: &str| {
+            let uploads = if near { 0 } else { uploads };
+            for (kind, count) in [("download", downloads), ("upload", uploads)] {
+                text += &match count {
+                    0 => String::new(),
+                    _ => format!(
+                        "[[flow]]\nkind = \"{kind}\"\ncount = {count}\nrtt = \"{rtt}ms\"\nstagger = \"1s\"\n\
+                         to_host = \"{host}\"\n{more}\n"
+                    ),
+                };
+            }
+        };
+        for host in 0..self.hosts {
+            flows(format!("honest {host}"), if near { 5 } else { 2 }, 1, "");
+        }
+        let slow = "rate = \"4kbit\"";
+        let more = if self.connections > 10 { slow } else { "" };
+        for host in 0..self.lying {
+            let count = self.connections;
+            flows(format!("liar {host}"), count, count.min(10), more);
+        }
+        Scenario::parse(&text, "liars", &Overrides::default())
+            .unwrap_or_else(|e| panic!("{e}\n{text}"))
+    }
+
+    /// Ways to lie.
+    fn lies(&self) -> Vec<Lie> {
+        let of = |hold, growth, batch| Lie {
+            reflectors: self.liars,
+            hosts: (0..self.lying).map(|host| format!("liar {host}")).collect(),
+            span: LIE,
+            hold: hold * MS,
+            growth: growth * MS,
+            batch,
+        };
+        match self.liars {
+            0 => vec![of(30, 0, 0), of(260, 25, 0), of(600, 0, 0)],
+            _ => vec![
+                of(30, 0, 0),
+                of(300, 0, 0),
+                of(260, 25, 0),
+                of(100, 0, 2),
+                of(30, 0, 4),
+            ],
+        }
+    }
+}
+
+/// Of each direction: rates in force and bytes carried, each [`BIN`].
+type Course = [Vec<(f64, u64)>; 2];
+
+fn course(scenario: &Scenario, lie: Option<Lie>) -> Course {
+    let mut world = World::new(Arc::new(scenario.clone()), &scenario.link.queue, 1, None)
+        .unwrap_or_else(|e| panic!("{e}"));
+    if let Some(lie) = lie {
+        world.lie(lie);
+    }
+    let mut course = [Vec::new(), Vec::new()];
+    for now in (BIN..=END).step_by(BIN as usize) {
+        world.run_until(now);
+        for (way, course) in course.iter_mut().enumerate() {
+            let controller = world.controller(way).map(|c| c as &dyn Any);
+            let rate = controller
+                .and_then(|c| c.downcast_ref::<Pace>())
+                .map_or(f64::NAN, Pace::rate_bps);
+            course.push((rate, world.gauges(2 + way).departed_bytes));
+        }
+    }
+    course
+}
+
+/// Bytes that were carried from one moment to another.
+fn carried(course: &[(f64, u64)], from: Nanos, to: Nanos) -> f64 {
+    let at = |time: Nanos| course[(time / BIN) as usize - 1].1;
+    (at(to) - at(from)) as f64
+}
+
+/// What a lie did to a direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Harm {
+    /// Share of the bytes that were not carried.
+    cost: f64,
+    /// The longest time at the floor, and from the end of the lie until as much as without is carried again, s.
+    floor: f64,
+    after: f64,
+}
+
+impl Harm {
+    fn of(line: &Line, way: usize, honest: &Course, lied: &Course) -> Self {
+        let (honest, lied) = (&honest[way], &lied[way]);
+        let during = |course| carried(course, LIE.0, LIE.1);
+        let (mut longest, mut now) = (0, 0);
+        for (one, other) in honest.iter().zip(lied) {
+            let low = |rate: f64| rate < FLOOR * line.mean[way];
+            now = if low(other.0) && !low(one.0) {
+                now + 1
+            } else {
+                0
+            };
+            longest = longest.max(now);
+        }
+        let seconds = (LIE.1 / SEC..END / SEC - 2).find(|second| {
+            (0..2).all(|k| {
+                let (from, to) = ((second + k) * SEC, (second + k + 1) * SEC);
+                carried(lied, from, to) >= AGAIN * carried(honest, from, to)
+            })
+        });
+        Self {
+            cost: 1.0 - during(lied) / during(honest),
+            floor: longest as f64 * BIN as f64 / SEC as f64,
+            after: seconds.unwrap_or(END / SEC) as f64 - (LIE.1 / SEC) as f64,
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            cost: self.cost.max(other.cost),
+            floor: self.floor.max(other.floor),
+            after: self.after.max(other.after),
+        }
+    }
+}
+
+/// The worst way to lie: mean cost, longest other times over all lines.
+fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
+    let courses: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let scenario = case.scenario(line);
+            let lied = case
+                .lies()
+                .into_iter()
+                .map(|lie| course(&scenario, Some(lie)));
+            (course(&scenario, None), lied.collect::<Vec<_>>())
+        })
+        .collect();
+    [0, 1].map(|way| {
+        let ways_to_lie = (0..case.lies().len()).map(|lie| {
+            let each: Vec<_> = lines
+                .iter()
+                .zip(&courses)
+                .map(|(line, (honest, lied))| Harm::of(line, way, honest, &lied[lie]))
+                .collect();
+            let worst = each
+                .iter()
+                .fold(Harm::default(), |one, other| one.and(*other));
+            Harm {
+                cost: each.iter().map(|harm| harm.cost).sum::<f64>() / each.len() as f64,
+                ..worst
+            }
+        });
+        ways_to_lie.fold(
+            Harm {
+                cost: f64::NEG_INFINITY,
+                ..Harm::default()
+            },
+            Harm::and,
+        )
+    })
+}
+
+fn main() -> ExitCode {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let short = given.iter().any(|word| word == "--short");
+    let draws = given.iter().skip_while(|word| *word != "--draws").nth(1);
+    let lines = lines(draws.and_then(|text| text.parse().ok()).unwrap_or(1), short);
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(vec![None; CASES.len()]);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((place, case)) = CASES
+                    .iter()
+                    .enumerate()
+                    .nth(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let harm = judge(case, &lines);
+                    if let Ok(mut found) = found.lock() {
+                        found[place] = Some(harm);
+                    }
+                }
+            });
+        }
+    });
+    println!(
+        "| who lies | down: cost | at the floor | after the end | up: cost | at the floor | after the end |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for (case, harm) in CASES.iter().zip(found.into_inner().unwrap_or_default()) {
+        let cell = |harm: &Harm| {
+            format!(
+                "{:.0} % | {:.1} s | {:.0} s",
+                (harm.cost * 100.0).max(0.0),
+                harm.floor,
+                harm.after
+            )
+        };
+        let cells = harm.map(|harm| harm.iter().map(cell).collect::<Vec<_>>().join(" | "));
+        println!("| {} | {} |", case.name, cells.unwrap_or_default());
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,82 @@
+"""Far hosts that hold their answers back while `quell live --autorate` goes by the timestamps of the traffic alone.
+
+`cargo run --release -p quell-sim --example liars` has the same attacks in virtual time, and more of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from live_net import built, require, stop
+from modem import LIAR, Liar, Modem, Traffic, live
+
+pytestmark = pytest.mark.real_time
+
+HEAD = "| attack on the rate | line, Mbit/s | used down |"
+DOWN, UP = 20.0, 20.0
+
+
+@pytest.fixture
+def net() -> Iterator[Modem]:
+    require()
+    with built(Modem) as made:
+        made.line(DOWN, UP)
+        yield made
+
+
+def used(net: Modem, loads: str, begin: float, seconds: float, lie: float) -> tuple[float, float]:
+    """Return the share of the way down that ten downloads of an honest host use while another one lies, and after it.
+
+    The lie is from `begin` on, and what is used during the last half of it counts.
+    """
+    with Liar(net, begin, begin + lie):
+        since = time.monotonic()
+        command = live(net, "--autorate")
+        with Traffic(net, "") as traffic:
+            traffic.load(loads, LIAR)
+            traffic.load("d" * 10)
+            time.sleep(max(0.0, since + begin + lie / 2 - time.monotonic()))
+            during = traffic.measure(lie / 2, DOWN, UP)[0]
+            time.sleep(seconds / 2)
+            after = traffic.measure(seconds / 2, DOWN, UP)[0]
+    code, said = stop(command)
+    assert code == 0 and not net.rules(), said
+    return during, after
+
+
+def test_one_host_that_holds_its_answers_back_does_not_choke_the_line(
+    net: Modem, record_property: Callable[[str, object], None]
+) -> None:
+    during, after = used(net, "d", 6, 4, 10)
+    record_property(HEAD, f"| one TCP peer lies for 10 s | {DOWN:g} | {during:.0%}, then {after:.0%} |")
+    # It was 1 to 2 %, and stayed there.
+    assert during > 0.5 and after > 0.5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("loads", "begin"), [("d", 16), ("du", 3), ("d" * 300, 16)])
+def test_nor_does_it_in_a_minute_or_with_300_connections(
+    net: Modem, record_property: Callable[[str, object], None], loads: str, begin: float
+) -> None:
+    during, after = used(net, loads, begin, 20, 45)
+    what = f"one TCP peer, {len(loads)} connections, lies from {begin} s for 45 s"
+    record_property(HEAD, f"| {what} | {DOWN:g} | {during:.0%}, then {after:.0%} |")
+    assert during > 0.6 and after > 0.6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loads", ["d" * 10, "u" * 4, "d" * 10 + "uu"])
+def test_without_a_liar_three_quarters_of_each_loaded_direction_are_used(
+    net: Modem, record_property: Callable[[str, object], None], loads: str
+) -> None:
+    command = live(net, "--autorate")
+    with Traffic(net, loads) as traffic:
+        down, up, _ = traffic.measure(60, DOWN, UP)
+    code, said = stop(command)
+    assert code == 0, said
+    record_property(HEAD, f"| nobody lies, {loads} | {DOWN:g} | {down:.0%}, up {up:.0%} |")
+    assert down > 0.75 or "d" not in loads
+    assert up > 0.75 or "u" not in loads
