@@ -98,12 +98,12 @@ def live(
 ) -> None:
     """Manage an interface until SIGTERM, Ctrl-C or the end of the time, as `quell live` with these options. Linux only.
 
-    With `restore`, undo what a killed process left; with `print_dropin`, print what lets a unit ask the reflectors. To
-    be called by the main thread. Raises InputError.
+    With `restore`, undo what a killed process left; with `print_dropin`, print a drop-in that allows a unit the
+    reflectors. To be called by the main thread. Raises InputError.
     """
 
 def live_rules(dev: str) -> list[list[str]]:
-    """Give the rules of `quell live` on an interface: each a program and what follows its verb. Linux only."""
+    """Give the rules of `quell live` on an interface: each a program, a chain and the words after it. Linux only."""
 
 def live_left() -> list[Path]:
     """Give the state files of `quell live` in this network namespace. Linux only. Raises InputError."""
@@ -258,31 +258,31 @@ class Shell:
 
 @final
 class StateFile:
-    """What a command notes before it changes an interface. Linux only. No other process has it until it is closed."""
+    """The state file of `quell tune --apply`, locked against other processes until it is closed. Linux only."""
 
     path: Path
 
     @staticmethod
-    def hold(command: Literal["tune"], dev: str) -> StateFile:
-        """Take the state file of an interface, in a folder that is made where it is missing.
+    def hold(dev: str) -> StateFile:
+        """Take the state file of an interface; its folder is created if it is missing.
 
-        Raises InputError if another process has it, or if others than root and this user can write to its folder.
+        Raises InputError if another process has it, or if other users can write to its folder.
         """
 
     def read(self) -> str | None:
-        """Return its text, None if there is no file. Whoever reads it checks each value. Raises InputError."""
+        """Return its text, None if there is no file. The caller checks each value. Raises InputError."""
 
     def write(self, text: str) -> None:
-        """Write it as a whole, or not at all. Raises InputError."""
+        """Replace the file atomically. Raises InputError."""
 
     def try_write(self, text: str) -> None:
-        """Try whether this text could be written, and leave the file as it is. Raises InputError."""
+        """Test whether this text could be written; the file stays as it is. Raises InputError."""
 
     def remove(self) -> None:
         """Delete it, if there is one. Raises InputError."""
 
     def close(self) -> None:
-        """Let other processes have it."""
+        """Unlock it."""
 
     def __enter__(self) -> StateFile: ...
     def __exit__(self, *args: object) -> None:

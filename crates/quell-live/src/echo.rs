@@ -107,8 +107,9 @@ pub struct Prober<W> {
 }
 
 impl<W: FnMut() -> Option<u32>> Prober<W> {
-    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock. `words` are random: who can tell the next
-    /// one by those before can forge answers, also from a place that sees no request. Without one no request is sent.
+    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock. `words` must be
+    /// unpredictable: whoever can compute the next one from earlier ones can forge answers without seeing requests. While it gives none,
+    /// no request is sent.
     pub fn new(addresses: &[IpAddr], mut words: W, began_ms: u64) -> Self {
         let reflectors = addresses.iter().map(|address| Reflector {
             address: *address,
@@ -395,7 +396,7 @@ mod tests {
         assert!(seen.refused > 20);
     }
 
-    /// Whether an answer counts from an attacker that has the state of `words` before the request, and does not see this.
+    /// Whether an answer counts that is forged from the state of `words` before the request, without seeing the request.
     fn forged(words: impl FnMut() -> Option<u32> + Clone) -> bool {
         let mut prober = Prober::new(&[ONE], words, LATE_IN_THE_DAY);
         asked(&mut prober, 0);
@@ -410,7 +411,7 @@ mod tests {
     fn an_answer_is_refused_whose_word_is_predicted_from_the_generator() {
         assert!(
             forged(seeded()),
-            "of a generator in this process the next word is known"
+            "the next word of a generator in this process can be computed"
         );
         assert!(!forged(crate::linux::sys::random));
     }

@@ -13,8 +13,8 @@ use quell_live::watch as sampling;
 
 use crate::input_error;
 
-/// Manages an interface until SIGTERM, Ctrl-C or the end of its time, or with `restore` undoes what a killed process left, or with
-/// `print_dropin` prints what lets a unit ask the reflectors. To be called by the main thread.
+/// Manages an interface until SIGTERM, Ctrl-C or the end of its time; with `restore` undoes what a killed process left; with
+/// `print_dropin` prints a drop-in that allows a unit the reflectors. To be called by the main thread.
 #[pyfunction]
 #[pyo3(signature = (*, dev = None, rate = None, aqm = None, ingress = None, ingress_aqm = None, overhead = None, status = None,
     metrics = None, dashboard = None, to = None, backend = None, no_fail_open = None, tunnels = None, cpu = None, autorate = None, reflector = None,

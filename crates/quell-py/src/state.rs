@@ -1,4 +1,4 @@
-//! `quell._core.StateFile`: what `quell tune` notes before it changes an interface. Linux only.
+//! `quell._core.StateFile`: the state file of `quell tune --apply`. Linux only.
 
 use std::path::PathBuf;
 
@@ -7,43 +7,39 @@ use quell_live::state::{self, TUNE};
 
 use crate::input_error;
 
-/// The state file of an interface, which no other process has until it is closed.
+/// The state file of an interface, locked against other processes until it is closed.
 #[pyclass(module = "quell._core")]
 pub struct StateFile(Option<state::StateFile>);
 
 #[pymethods]
 impl StateFile {
-    /// Takes the state file of an interface for a command.
+    /// Takes the state file of an interface.
     #[staticmethod]
-    fn hold(command: &str, dev: &str) -> PyResult<Self> {
-        if command != TUNE.name {
-            let what = format!("{command}: the only command in Python with state files is tune");
-            return Err(pyo3::exceptions::PyValueError::new_err(what));
-        }
+    fn hold(dev: &str) -> PyResult<Self> {
         let file = TUNE.hold(dev).map_err(input_error)?;
-        let taken = || input_error(format!("{dev}: another quell {command} is at work on it"));
+        let taken = || input_error(format!("{dev}: another quell tune is at work on it"));
         Ok(Self(Some(file.ok_or_else(taken)?)))
     }
 
-    /// Where it is.
+    /// Its path.
     #[getter]
     fn path(&self) -> PyResult<PathBuf> {
         Ok(self.file()?.path())
     }
 
-    /// Its text; None if there is none.
+    /// Its text; None if there is no file.
     fn read(&self) -> PyResult<Option<String>> {
         self.file()?.read_text().map_err(input_error)
     }
 
-    /// Writes it as a whole, or not at all.
+    /// Replaces the file atomically.
     fn write(&self, text: &str) -> PyResult<()> {
         self.file()?
             .write_text(text.as_bytes())
             .map_err(input_error)
     }
 
-    /// Tries whether this text could be written, and leaves the file as it is.
+    /// Tests whether this text could be written; the file stays as it is.
     fn try_write(&self, text: &str) -> PyResult<()> {
         self.file()?.try_text(text.as_bytes()).map_err(input_error)
     }
@@ -53,7 +49,7 @@ impl StateFile {
         self.file()?.remove().map_err(input_error)
     }
 
-    /// Lets other processes have it.
+    /// Unlocks it.
     fn close(&mut self) {
         self.0 = None;
     }

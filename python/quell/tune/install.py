@@ -37,14 +37,14 @@ class Side:
     """An interface before the change."""
 
     index: int
-    """Its number; 0: it was not there."""
+    """Its index; 0: it did not exist."""
     tree: list[Node] = field(default_factory=list)
     redirect: int = 0
-    """The number of the interface to which everything that arrives was redirected; 0: none."""
+    """The index of the interface to which everything that arrived was redirected; 0: none."""
 
     @classmethod
     def of(cls, dev: str) -> Side:
-        """Read it. Raises InputError for what could not be put back."""
+        """Read it from the kernel. Raises InputError for what could not be restored."""
         if not _there(dev):
             return cls(0)
         index, tree = socket.if_nametoindex(dev), netlink.tree(dev)
@@ -61,12 +61,12 @@ class Side:
                              f"tc qdisc del dev {dev} ingress") from None  # fmt: skip
 
     @property
-    def somebodys(self) -> str:
-        """Name what somebody else made; empty if nothing."""
+    def existing(self) -> str:
+        """Name the first queue that is there; empty if there is none but the kernel's own."""
         return self.tree[0].name if self.tree else ""
 
     def put_back(self, dev: str) -> None:
-        """Make the interface of this name as it was."""
+        """Restore the interface, which has this name now."""
         run(*(Command.of("tc qdisc del dev {dev} {place}", dev=dev, place=place, may_fail=True)
               for place in ("root", "ingress")))  # fmt: skip
         netlink.put_back(dev, self.tree)
@@ -76,7 +76,7 @@ class Side:
 
     @classmethod
     def read(cls, plain: Any) -> Side:
-        """Read what a state file says. Raises ValueError for what quell does not write."""
+        """Read it from a state file. Raises ValueError for what quell does not write."""
         found = netlink.fields(plain, "index", "tree", "redirect")
         if not isinstance(found["tree"], list):
             raise ValueError("tree")
@@ -86,13 +86,13 @@ class Side:
 
 @dataclass(frozen=True)
 class State:
-    """What a state file says: typed values, no name of an interface or a program."""
+    """The contents of a state file: typed values; no interface names, no programs."""
 
     own: Side
     inner: Side
     """The ifb's."""
     made: list[Any] = field(default_factory=list)
-    """The queues that were installed, to be compared; empty while they are not all there."""
+    """The queues that were installed, for comparison; empty until all are."""
 
     @classmethod
     def read(cls, text: str) -> State:
@@ -105,7 +105,7 @@ class State:
 
     @property
     def text(self) -> str:
-        """Write it."""
+        """Return it as JSON."""
         return json.dumps(asdict(self))
 
 
@@ -115,8 +115,8 @@ def check(dev: str, *, replace: bool) -> None:
     targets.interface(dev, "--apply")
     if not _there(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
-    with _core.StateFile.hold("tune", dev) as file:
-        # A file system that is full shows it only now.
+    with _core.StateFile.hold(dev) as file:
+        # A full file system is found only by writing.
         file.try_write(_before(dev, file, replace=replace).text)
 
 
@@ -147,7 +147,7 @@ def refused(dev: str, kinds: Sequence[str], line: Line) -> dict[str, str]:
 
 def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
     """Run commands of tc for an interface. Raises InputError with nothing changed."""
-    with _core.StateFile.hold("tune", dev) as file:
+    with _core.StateFile.hold(dev) as file:
         state = _before(dev, file, replace=replace)
         _rehearse(dev, commands, state)
         try:
@@ -166,7 +166,7 @@ def undo(dev: str, *, replace: bool) -> str:
     _system("--undo")
     targets.interface(dev, "--undo")
     inner = targets.ifb(dev)
-    with _core.StateFile.hold("tune", dev) as file:
+    with _core.StateFile.hold(dev) as file:
         text = file.read()
         if text is None:
             raise InputError(f"--undo {dev}: quell tune has installed nothing there")
@@ -174,7 +174,7 @@ def undo(dev: str, *, replace: bool) -> str:
             state = State.read(text)
         except ValueError:
             raise InputError(
-                f"--undo {dev}: {file.path} is no state file of this version (quell 0.2 wrote others); remove the "
+                f"--undo {dev}: {file.path} is not a state file of this version (quell 0.2 wrote others); remove the "
                 f"queues by hand: tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del {inner}; "
                 "then the file"
             ) from None
@@ -213,19 +213,19 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
     except InputError as error:
         raise InputError(f"--apply: {error}") from None
     for name, side in _named(dev, state):
-        if side.somebodys and not replace:
-            raise InputError(f"--apply {dev}: {name} has a queue that somebody made ({side.somebodys}); to have it "
+        if side.existing and not replace:
+            raise InputError(f"--apply {dev}: {name} has a queue that somebody made ({side.existing}); to have it "
                              "replaced, and kept for --undo, add --replace")  # fmt: skip
     return state
 
 
 def _named(dev: str, state: State) -> list[tuple[str, Side]]:
-    """Give both interfaces' names and states."""
+    """Return both interfaces' names and states."""
     return [(dev, state.own), (targets.ifb(dev), state.inner)]
 
 
 def _name(index: int) -> str:
-    """Ask the kernel for an interface's name; empty if there is none with this number."""
+    """Return an interface's name; empty if none has this index."""
     try:
         return socket.if_indextoname(index)
     except OSError:
@@ -239,7 +239,7 @@ def _pair(dev: str) -> Command:
 def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
     """Try in a namespace whether the kernel takes the commands, and would take back what they replace."""
     sides = _named(dev, state)
-    # State names interfaces by their numbers.
+    # A state has interfaces' indices; in the namespace they need the same names and indices.
     others = {index: _name(index) for index in (state.own.redirect, state.inner.redirect, state.inner.index)}
     with Away() as space:
         for index, name in others.items():
@@ -249,7 +249,7 @@ def _rehearse(dev: str, commands: Sequence[Command], state: State) -> None:
             space.run(_pair(dev))
         for name, side in sides:
             if side.index and not _returns(name, side):
-                raise InputError(f"--apply {dev}: {name}'s {side.somebodys} could not be put back as it is; remove "
+                raise InputError(f"--apply {dev}: {name}'s {side.existing} could not be put back as it is; remove "
                                  f"it first: tc qdisc del dev {name} root")  # fmt: skip
         space.run(*commands)
 

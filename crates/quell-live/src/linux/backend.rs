@@ -193,7 +193,7 @@ fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
     ask::<2>(fd, &out, sequence)
 }
 
-/// A packet queue that gets no packets, as long as its socket is open; None if another socket has the number.
+/// Binds a packet queue to which no rule leads, until its socket is closed; None if another socket has the number.
 ///
 /// # Errors
 /// If the kernel has no packet queues, or a right is missing.
@@ -201,7 +201,7 @@ pub fn reserve(number: u16) -> io::Result<Option<OwnedFd>> {
     let fd = sys::netfilter(ROOM)?;
     match bind(&fd, number, 0) {
         Ok(()) => Ok(Some(fd)),
-        // What the kernel says of a number that another socket has, it also says where a right is missing: then of all numbers.
+        // A taken number and a missing right give the same error; with the right, some other number can be bound.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
             unused(&sys::netfilter(ROOM)?).map(|_| None).ok_or(e)
         }
@@ -209,7 +209,7 @@ pub fn reserve(number: u16) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Takes a number for a moment that no queue has.
+/// Binds a packet queue whose number is free; it is free again when `fd` is closed.
 fn unused(fd: &OwnedFd) -> Option<u16> {
     (u16::MAX - TRIES..u16::MAX).find(|number| bind(fd, *number, 0).is_ok())
 }

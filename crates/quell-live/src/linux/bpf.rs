@@ -346,33 +346,21 @@ pub fn id(of: &OwnedFd) -> io::Result<u32> {
     Ok(unsafe { (&raw const info[1]).read_volatile() })
 }
 
-/// What the kernel says of a map.
+/// The start of the kernel's `bpf_map_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Described([u32; 10]);
 
 impl Described {
-    /// Whether it is an array that can be mapped, of this name and so many values of so many bytes.
+    /// Whether it is a mappable array of this name, with `entries` values of `bytes` bytes each.
     pub fn is_array(&self, name: &str, bytes: u32, entries: u32) -> bool {
         // struct bpf_map_info: kind, number, bytes of keys and of values, entries, flags, name.
-        let [
-            kind,
-            _,
-            keys,
-            values,
-            count,
-            flags,
-            called_0,
-            called_1,
-            called_2,
-            called_3,
-        ] = self.0;
+        let [kind, _, keys, values, count, flags, name_words @ ..] = self.0;
         let map = [kind, keys, values, count, flags & MAPPED];
-        map == [ARRAY, 4, bytes, entries, MAPPED]
-            && [called_0, called_1, called_2, called_3] == called(name)
+        map == [ARRAY, 4, bytes, entries, MAPPED] && name_words == called(name)
     }
 }
 
-/// What the kernel says of a map.
+/// Asks the kernel to describe a map.
 pub fn described(map: &OwnedFd) -> io::Result<Described> {
     let mut info = [0u32; 10];
     let [i0, i1] = halves(info.as_mut_ptr().cast_const());

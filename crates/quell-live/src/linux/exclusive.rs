@@ -1,17 +1,17 @@
 //! One `quell live` per interface of a network namespace, whoever runs it and wherever its state is.
 //!
-//! Root and a service's user have no folder in common that no stranger can write to, so a lock file cannot keep them apart. The lock is
-//! a packet queue (NFQUEUE) to which no rule leads. The kernel gives its number to one socket of a network namespace, wants
-//! CAP_NET_ADMIN there for it, so that no stranger can take it, and has it back when the process ends, however that ends.
+//! Root and a service's user share no folder that is closed to other users, so a lock file cannot exclude one from the other. The lock
+//! is a packet queue (NFQUEUE) to which no rule leads. The kernel gives its number to one socket of a network namespace, requires
+//! CAP_NET_ADMIN, so that no other user can take it, and frees it when the process ends for any reason.
 
 use std::os::fd::OwnedFd;
 
 use super::{backend, host};
 
-/// Numbers from here on are locks; queues with packets have smaller ones, and greater ones are tried out
+/// The first number of a lock. Queues with packets have smaller numbers; the kernel is tested with greater ones
 /// ([`backend::tells_connections`]).
 const FIRST: u32 = 50_000;
-/// How many there are. Interfaces whose numbers are the same modulo this exclude each other.
+/// How many locks there are. Interfaces whose indices are equal modulo this exclude each other.
 const COUNT: u32 = 15_000;
 
 /// An interface that no other process has, until this is dropped.

@@ -13,15 +13,15 @@ use super::nftables::{self, Table};
 
 /// Packets with this mark (`SO_MARK`) are not queued: those of quell's own sockets.
 pub const MARK: u32 = 0x7175_656c;
-/// How often rules are removed that are listed again.
+/// After so many passes, a rule that is still listed is an error.
 const MAX_PASSES: usize = 3;
-/// Chains of the mangle table, and how a rule there names its interface.
+/// Chains of the mangle table, and the option that names a rule's interface in each.
 const CHAINS: [(&str, &str); 2] = [("POSTROUTING", "-o"), ("PREROUTING", "-i")];
 
 /// The packet queues of a direction's loops: the kernel keeps all packets between two hosts at one of them.
 pub type Queues = RangeInclusive<u16>;
 
-/// What keeps rules: all that a state file says of them. Which they are follows from the interface.
+/// The firewall that has the rules. A state file says no more of them: the interface determines the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Firewall {
@@ -36,11 +36,11 @@ pub enum Firewall {
 struct Rule {
     program: &'static str,
     chain: &'static str,
-    /// What follows the chain.
+    /// The words after the chain.
     words: Vec<String>,
 }
 
-/// What is changed on an interface.
+/// The rules of an interface.
 #[derive(Clone, Debug)]
 pub struct Changes {
     dev: String,
@@ -110,7 +110,7 @@ impl Changes {
         .collect()
     }
 
-    /// What keeps them.
+    /// The firewall that has them.
     pub fn firewall(&self) -> Firewall {
         match self.table {
             Some(_) => Firewall::Nftables,
@@ -118,13 +118,13 @@ impl Changes {
         }
     }
 
-    /// Makes them, in place of any that an earlier process left on the interface.
+    /// Makes the rules, and first removes any that an earlier process left on the interface.
     ///
     /// # Errors
     /// As [`Self::make`].
-    pub fn make_anew(&self) -> Result<usize, String> {
+    pub fn replace(&self) -> Result<usize, String> {
         if self.table.is_none() {
-            // Packets that match one left before would not come to ours. A table is made in the place of the one before.
+            // An earlier rule would take the packets of the new ones. A new table replaces an earlier one by itself.
             undo(&self.dev, Firewall::Iptables)?;
         }
         self.make()
@@ -162,10 +162,10 @@ impl Changes {
     }
 }
 
-/// Removes all rules of quell's on an interface, whatever queues they lead to; how many there were.
+/// Removes all of quell's rules on an interface, whatever their queues; returns how many there were.
 ///
 /// # Errors
-/// What the program said that refused a change; some may be left.
+/// What the program said that refused a change; some rules may be left.
 pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
     if firewall == Firewall::Nftables {
         return nftables::undo(dev);
@@ -200,7 +200,7 @@ pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
     Ok(removed)
 }
 
-/// A rule's words behind its chain.
+/// The words of a rule after its chain.
 fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
     let (first, last) = (queues.start(), queues.end());
     let (flag_of_queue, queue) = match first == last {
@@ -243,10 +243,10 @@ fn there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// The rules of a chain: the words of each behind the chain's name.
+/// The rules of a chain: the words of each after the chain's name.
 fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
     let text = command::run(program, &["-w", "-t", "mangle", "-S", chain], "")?;
-    // A list begins with its chain's policy: without it this is none.
+    // A list begins with its chain's policy; without one, this is not a list.
     let policy = format!("-P {chain} ");
     if !text.lines().any(|line| line.starts_with(&policy)) {
         return Err(format!("{program}: cannot list the chain {chain}"));
@@ -269,7 +269,7 @@ impl Rule {
         Ok(listed.contains(&self.words))
     }
 
-    /// Runs its program with this verb.
+    /// Runs the rule's program with this verb.
     fn change(&self, verb: &str) -> Result<(), String> {
         let mut arguments = vec!["-w", "-t", "mangle", verb, self.chain];
         arguments.extend(self.words.iter().map(String::as_str));

@@ -48,12 +48,12 @@ pub fn read_regular(path: &Path, most: u64) -> Result<String, Error> {
     }
 }
 
-/// Begins a file that this process alone writes. Where everybody may write, what lies there may be a stranger's way to have
-/// another file overwritten (a link, a second name of it), or a pipe that nobody ever reads.
+/// Opens an output file, empty and locked against other processes. In a folder that all users can write to, another user may have put a
+/// link or a hard link there, to have a file overwritten, or a pipe without a reader.
 ///
 /// # Errors
-/// If it cannot be opened or is such a file, or another process writes it.
-pub fn begin(path: &Path) -> io::Result<File> {
+/// If it cannot be opened, is such a file, or is locked by another process.
+pub fn open_output(path: &Path) -> io::Result<File> {
     let own = |m: &Metadata| m.uid() == sys::identity().0;
     let own_pipe = |m: &Metadata| m.file_type().is_fifo() && own(m);
     // Opening a pipe waits for its reader.
@@ -76,7 +76,7 @@ pub fn begin(path: &Path) -> io::Result<File> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let open_to_all = fs::metadata(folder.unwrap_or(Path::new(".")))?.mode() & 0o002 != 0;
     let wrong = if !found.is_file() {
-        Some("it is no plain file")
+        Some("it is not a plain file; name another file")
     } else if found.nlink() > 1 {
         Some("it has more than one name (hard links); name another file")
     } else if open_to_all && !own(&found) {

@@ -52,21 +52,18 @@ pub fn restore(options: &Options) -> Result<(), Error> {
     state::report(rules::LIVE, &devs, done, "rules removed", &say)
 }
 
-/// Prints a drop-in for a systemd unit that denies all addresses: it allows the reflectors.
+/// Prints a drop-in that allows the reflectors in a systemd unit that denies all addresses.
 ///
 /// # Errors
-/// If an option is wrong, there are no reflectors, or standard output takes nothing.
+/// If an option is wrong, there are no reflectors, or standard output cannot be written.
 pub fn print_drop_in(options: &Options) -> Result<(), Error> {
     let addresses = settings(options)?.reflectors()?;
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     if addresses.is_empty() {
         let error = Error::new("there are no reflectors to allow").key("--print-dropin");
         return Err(error.remedy("name some with --autorate and --reflector, or in --config"));
     }
-    let mut text = String::from("[Service]\nIPAddressAllow=");
-    for (k, address) in addresses.iter().enumerate() {
-        let _ = write!(text, "{}{address}", if k > 0 { " " } else { "" });
-    }
-    text.push('\n');
+    let text = format!("[Service]\nIPAddressAllow={}\n", addresses.join(" "));
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|e| Error::new(format!("standard output: {}", host::reason(&e))))
@@ -82,7 +79,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     } else {
         host::NET_ADMIN
     };
-    // What is mistyped is said to everyone, not to root alone.
+    // Before the check of rights: any user is told of a mistyped option.
     let mut settings = settings(options)?;
     need("live", right)?;
     if options.view {

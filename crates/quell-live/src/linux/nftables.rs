@@ -8,7 +8,7 @@ fn absent(text: &str) -> bool {
     text.starts_with("Error: ") && text.contains("No such file or directory")
 }
 
-/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None where nft cannot be told the interface's name.
+/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name that nft does not take.
 fn name(dev: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-+@".contains(c);
     if !dev.chars().all(plain) {
@@ -94,9 +94,9 @@ impl Table {
     }
 }
 
-/// Removes the table of an interface; how many rules it had. It is gone when nft says that there is no such table.
+/// Removes the table of an interface; returns how many rules it had. It is gone when nft says that there is no such table.
 pub fn undo(dev: &str) -> Result<usize, String> {
-    let name = name(dev).ok_or_else(|| format!("no table of nftables is about {dev:?}"))?;
+    let name = name(dev).ok_or_else(|| format!("nft takes no interface name {dev:?}"))?;
     let mut removed = 0;
     for _ in 0..3 {
         let (status, text) = command::ask("nft", &["list", "table", "inet", &name], "")?;

@@ -59,7 +59,7 @@ pub struct Reflectors {
     sockets: [Option<UdpSocket>; 2],
     began: Nanos,
     woken: Nanos,
-    /// Nothing was read yet.
+    /// No answer was read yet.
     fresh: bool,
 }
 
@@ -68,7 +68,7 @@ impl Reflectors {
     /// pass by all classes. Each reflector is asked once.
     ///
     /// # Errors
-    /// If the kernel refuses, or a filter of this machine lets nothing out to one of them.
+    /// If the kernel refuses, or a filter of this machine denies packets to one of them.
     pub fn open(
         addresses: &[IpAddr],
         device: Option<&str>,
@@ -105,14 +105,14 @@ impl Reflectors {
                     host::reason(&error)
                 );
                 return Err(Error::new(what).key("--reflector").remedy(
-                    "the unit's IPAddressDeny forbids them (quell live --print-dropin prints what allows them) or the firewall does",
+                    "if the unit denies them (IPAddressDeny), add what quell live --print-dropin prints; else allow them in the firewall",
                 ));
             }
         }
         Ok(all)
     }
 
-    /// Sends the next request, if there is one.
+    /// Sends the next request, if one is due.
     fn ask(&mut self, now: Nanos) -> std::io::Result<()> {
         let mut request = [0; LENGTH];
         if let Some((to, length)) = self.prober.ask(now, &mut request)
@@ -149,7 +149,7 @@ impl Reflectors {
         if now >= self.prober.due() {
             let _ = self.ask(now);
         }
-        // What came while loops were started has waited here: its time is not the path's.
+        // Answers that came while loops were starting waited in the socket, and their delays include that wait.
         let stale = std::mem::take(&mut self.fresh);
         let mut packet = [0; 256];
         for socket in self.sockets.iter().flatten() {

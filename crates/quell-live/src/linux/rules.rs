@@ -19,7 +19,7 @@ pub const LIVE: Command = Command {
     service: Some("/run/quell-live"),
 };
 
-/// What a state file says: which firewall has rules. Which rules those are follows from the interface, whose name the file has.
+/// A state file: which firewall has rules. The interface, which the file's name contains, determines the rules.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(try_from = "Written")]
 struct State {
@@ -27,7 +27,7 @@ struct State {
     firewall: Firewall,
 }
 
-/// The same, as this release or 0.2.0 wrote it. That wrote rules down with their programs; nothing of these is read.
+/// A state file of this release or of 0.2.0, which also wrote down rules and their programs; those are ignored.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -96,7 +96,7 @@ impl Held {
             firewall: changes.firewall(),
         };
         self.file.write(&state)?;
-        if let Err(why) = changes.make_anew() {
+        if let Err(why) = changes.replace() {
             self.undo()?;
             return Err(Error::new(why).remedy("quell doctor says what is missing"));
         }
@@ -112,8 +112,8 @@ impl Held {
     }
 }
 
-/// Removes the rules of the interface that a state file is about, then the file; how many there were. The file stays until they are
-/// seen to be gone.
+/// Removes the rules of a state file's interface, then the file; returns how many rules there were. The file stays until none is listed
+/// any more.
 fn undo(file: &StateFile, dev: &str) -> Result<usize, Error> {
     let Some(state) = file.read::<State>()? else {
         return Ok(0);

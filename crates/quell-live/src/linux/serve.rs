@@ -251,7 +251,7 @@ impl Server {
                 return Err(error.remedy("give one, as in --status /run/quell-eth0.sock"));
             }
             remove_dead(&path);
-            // Made so that nobody else may connect: set afterwards, the path may lead elsewhere.
+            // The socket is created with its mode: a later chmod could follow a path that was changed meanwhile.
             let bind = || UnixListener::bind(&path);
             let listener = sys::with_umask(0o177, bind).map_err(|e| no(option(), &e))?;
             listener
@@ -445,8 +445,8 @@ fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
     reply("200 OK", format.content_type(), "", &out.finish())
 }
 
-/// Whether lines may be told apart in two ways, so that one may hide a Host header: by a CR alone, a NUL, or a line that goes on
-/// in the next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
+/// Whether lines can be split in two ways, which could hide a Host header: at a CR alone, a NUL, or a line that continues in the
+/// next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
 fn ambiguous(question: &[u8]) -> bool {
     let odd = |pair: &[u8]| match pair {
         [b'\r', next] => *next != b'\n',

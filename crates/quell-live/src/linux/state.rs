@@ -1,7 +1,7 @@
-//! State files: what is changed in the system is written down before it is done, and the file goes when it is undone.
+//! State files: a change of the system is written down before it is made, and the file is deleted when the change is undone.
 //!
-//! Root acts on what they say. So their folder is opened by its descriptor, belongs to root or this user, and nobody else can write to
-//! it; files are opened below that descriptor; no link is followed. What a file says are typed values, each checked when it is read.
+//! Root acts on their contents. So their folder is opened once, must belong to root or this user, and must not be writable by others;
+//! files are opened below its descriptor; no link is followed. A file holds typed values, each checked when it is read.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::fs::{self, DirBuilder, File};
@@ -18,25 +18,25 @@ use serde::de::DeserializeOwned;
 
 use super::{host, sys};
 
-/// Where they are. Gone after a reboot, as the changes are.
+/// Their folder. It does not outlive a reboot, as the changes do not.
 const FOLDER: &str = "/run/quell";
-/// A service's folder, which systemd names to it (systemd.exec(5), `RuntimeDirectory=`).
+/// The environment variable in which systemd names a service's folder (systemd.exec(5), `RuntimeDirectory=`).
 const SERVICE_FOLDER: &str = "RUNTIME_DIRECTORY";
 /// Most bytes of a state file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Most files that are looked at in a folder where another user may make any number.
+/// Most files that are read in a folder where another user may create any number.
 const MAX_FOREIGN: usize = 256;
-/// Most bytes of what is changed in a file's name: an interface's and a place on it.
+/// Most bytes of the subject in a file's name: an interface and a place on it.
 const MAX_NAME: usize = 40;
 
 /// A command that changes something on an interface: the state files of one do not concern another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// As in `quell live`; begins its files' names.
+    /// As in `quell live`; the files' names begin with it.
     pub name: &'static str,
-    /// What to look at where a file cannot be read.
+    /// The command that shows the changes, for a user whose file cannot be read.
     pub look: &'static str,
-    /// The folder of its shipped service, whose user is another one; none: it does not run as a service, and its changes outlive it.
+    /// The folder of its shipped service, which has a user of its own; None if it does not run as a service.
     pub service: Option<&'static str>,
 }
 
@@ -47,16 +47,16 @@ pub const TUNE: Command = Command {
     service: None,
 };
 
-/// What a state file says.
+/// The contents of a state file.
 pub trait State: Serialize + DeserializeOwned {
-    /// Checks what its types do not say.
+    /// Checks what the types do not.
     ///
     /// # Errors
-    /// What quell cannot have written.
+    /// For a value that quell does not write.
     fn check(&self) -> Result<(), String>;
 }
 
-/// The state file of an interface, which no other process has until this is dropped.
+/// The state file of an interface, locked against other processes until this is dropped.
 #[derive(Debug)]
 pub struct StateFile {
     command: Command,
@@ -71,17 +71,17 @@ pub struct StateFile {
 struct Folder {
     path: PathBuf,
     fd: OwnedFd,
-    /// It is a service's, whose user may write anything there.
+    /// A service's folder, whose user may write anything there.
     foreign: bool,
 }
 
-/// This network namespace: rules and interfaces' names belong to it. Numbers of inodes, which older kernels have alone, are used again.
+/// This network namespace, to which rules and interface names belong. Older kernels have inode numbers alone, which are reused.
 fn namespace() -> String {
     let inode = || fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
     host::namespace().map_or_else(|_| format!("i{}", inode()), |cookie| format!("{cookie}"))
 }
 
-/// Whether this can be what a file is about: the name of an interface, as the kernel takes it, and a place on it.
+/// Whether this can be a file's subject: an interface name, as the kernel takes it, and a place on the interface.
 fn is_name(name: &str) -> bool {
     let bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     !name.is_empty() && name.len() <= MAX_NAME && !name.contains(bad)
@@ -91,10 +91,12 @@ impl Command {
     /// The state file of an interface; `None` if another process has it.
     ///
     /// # Errors
-    /// If the folder or the lock cannot be made, or others can write to the folder.
+    /// If the folder or the lock cannot be created, or others can write to the folder.
     pub fn hold(self, dev: &str) -> Result<Option<StateFile>, Error> {
         if !is_name(dev) {
-            return Err(Error::new("is no name of an interface").key(format!("{dev:?}")));
+            return Err(Error::new("is not an interface name")
+                .key(format!("{dev:?}"))
+                .remedy("`ip link` lists them"));
         }
         let name = format!("{}{dev}", self.prefix());
         self.take(Arc::new(self.made_folder()?), name)
@@ -104,7 +106,7 @@ impl Command {
         format!("{}-{}-", self.name, namespace())
     }
 
-    /// Where the folder of this process is, and whether that may be a link.
+    /// The path of this process's folder, and whether it may be a link.
     fn place(self) -> (PathBuf, bool) {
         let named = std::env::var_os(SERVICE_FOLDER).filter(|_| self.service.is_some());
         // Several are separated by colons.
@@ -113,13 +115,13 @@ impl Command {
             PathBuf::from(OsStr::from_bytes(first.unwrap_or_default()))
         });
         match first.filter(|path| path.is_absolute()) {
-            // systemd makes a link of its own for a user that exists only while the service runs.
+            // With DynamicUser=, systemd makes it a link.
             Some(path) => (path, sys::identity().0 != 0),
             None => (FOLDER.into(), false),
         }
     }
 
-    /// The folder of this process; `None` if it is missing, or this user may not look into it.
+    /// The folder of this process; `None` if it is missing, or this user may not list it.
     fn folder(self) -> Result<Option<Folder>, Error> {
         let (path, may_be_link) = self.place();
         match Folder::open(&path, may_be_link) {
@@ -131,7 +133,7 @@ impl Command {
         }
     }
 
-    /// The same, made where it is missing.
+    /// The same, created if it is missing.
     fn made_folder(self) -> Result<Folder, Error> {
         let (path, may_be_link) = self.place();
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(&path);
@@ -148,7 +150,7 @@ impl Command {
         let file = format!("{name}.lock");
         let lock = folder.open_file(&file, libc::O_RDWR | folder.create());
         let lock = match lock {
-            // Without one no process has it: here none is made for another user.
+            // No lock means that no process has it; none is created in another user's folder.
             Err(e) if folder.foreign && e.kind() == ErrorKind::NotFound => None,
             Err(e) => return Err(no_state(&folder.path.join(file), &e)),
             Ok(lock) => Some(lock),
@@ -168,7 +170,7 @@ impl Command {
         }))
     }
 
-    /// The state files of this network namespace, and the interface that each is about.
+    /// The state files of this network namespace, and the interface of each.
     ///
     /// # Errors
     /// If others can write to their folder.
@@ -182,7 +184,7 @@ impl Command {
         Ok(names.map(|name| (path(&name), name)).collect())
     }
 
-    /// What the first file says of those that say what is wanted.
+    /// The first state that is `wanted`.
     ///
     /// # Errors
     /// If a file before it cannot be read, or others can write to their folder.
@@ -205,15 +207,15 @@ impl Command {
         Ok(None)
     }
 
-    /// Has `undo` take back what dead processes left behind in this network namespace, on these interfaces or on all; for root also what
-    /// the shipped service left. One that cannot be undone keeps none of the others.
+    /// Calls `undo` for each file that a dead process left in this network namespace, on these interfaces or on all; for root also for
+    /// those of the shipped service. A failure does not stop the others.
     pub fn restore(
         self,
         devs: &[String],
         undo: impl Fn(&StateFile, &str) -> Result<Restored, Error>,
     ) -> Vec<(String, Restored)> {
         let is = |name: &str| devs.iter().any(|dev| dev == name);
-        // A name may go on with a place on the device.
+        // A name may continue with a place on the device.
         let device = |name: &str| name.split('@').next().is_some_and(is);
         let mut done = Vec::new();
         for folder in self.folders() {
@@ -312,7 +314,7 @@ impl Folder {
         }
     }
 
-    /// What the state files of this beginning are about; files of other names are none of quell's.
+    /// The subjects of the state files with this prefix; other files are ignored.
     fn names(&self, prefix: &str) -> Vec<String> {
         let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let named = files.filter_map(|file| {
@@ -330,21 +332,21 @@ impl Folder {
         found
     }
 
-    /// What makes a file that is missing: none is made for another user.
+    /// The flag that creates a missing file; none in another user's folder.
     fn create(&self) -> c_int {
         if self.foreign { 0 } else { libc::O_CREAT }
     }
 
-    /// Opens a regular file, which is no link and, in a folder of our own, nobody else can write to.
+    /// Opens a regular file, not a link; in this user's own folder, one that others cannot write to.
     fn open_file(&self, name: &str, flags: c_int) -> io::Result<File> {
         let name = CString::new(name)?;
-        // A FIFO would keep us waiting.
+        // Opening a FIFO would block.
         let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let fd = match sys::open_at(self.fd.as_fd(), &name, flags, 0o600) {
             Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
                 return Err(io::Error::new(
                     ErrorKind::InvalidData,
-                    "is a link, which quell made none of",
+                    "is a link, which quell does not make",
                 ));
             }
             opened => File::from(opened?),
@@ -352,11 +354,14 @@ impl Folder {
         let at = fd.metadata()?;
         let invalid = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what));
         let ours = [0, sys::identity().0].contains(&at.uid()) && at.mode() & 0o022 == 0;
-        match () {
-            () if at.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
-            () if !at.is_file() => invalid("is no regular file"),
-            () if !ours && !self.foreign => invalid("other users can write to it"),
-            () => Ok(fd),
+        if at.is_dir() {
+            Err(io::Error::from_raw_os_error(libc::EISDIR))
+        } else if !at.is_file() {
+            invalid("is no regular file")
+        } else if !ours && !self.foreign {
+            invalid("other users can write to it")
+        } else {
+            Ok(fd)
         }
     }
 
@@ -379,12 +384,12 @@ impl StateFile {
         format!("{}.{extension}", self.name)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> PathBuf {
         self.folder.path.join(self.file("json"))
     }
 
-    /// Writes it as a whole, or not at all.
+    /// Replaces the file atomically.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -393,7 +398,7 @@ impl StateFile {
         self.write_text(&text)
     }
 
-    /// The same with what another language wrote.
+    /// The same, with text of `quell._core`'s caller.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -405,21 +410,21 @@ impl StateFile {
         })
     }
 
-    /// Tries whether it could be written: a file system that is full, or read-only, is found before anything is changed.
+    /// Tests whether it could be written, so that a full or read-only file system is found before anything is changed.
     ///
     /// # Errors
-    /// If it could not.
+    /// If it could not be written.
     pub fn try_text(&self, text: &[u8]) -> Result<(), Error> {
         self.part(text, |part| self.folder.remove(part))
     }
 
-    /// Writes a file beside it, which `then` puts elsewhere.
+    /// Writes a temporary file beside it, which `then` renames or removes.
     fn part(&self, text: &[u8], then: impl Fn(&str) -> io::Result<()>) -> Result<(), Error> {
         let name = self.file("part");
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
         let write = || -> io::Result<()> {
             let mut file = match self.folder.open_file(&name, flags) {
-                // Of a killed process: this one has the lock.
+                // A killed process left it: this one has the lock.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                     self.folder.remove(&name)?;
                     self.folder.open_file(&name, flags)?
@@ -436,10 +441,10 @@ impl StateFile {
         })
     }
 
-    /// What it says; `None` if there is none.
+    /// Its state; `None` if there is no file.
     ///
     /// # Errors
-    /// If it cannot be read, or does not say what quell writes.
+    /// If it cannot be read, or is not a state that quell writes.
     pub fn read<S: State>(&self) -> Result<Option<S>, Error> {
         let Some(text) = self.read_text()? else {
             return Ok(None);
@@ -453,7 +458,7 @@ impl StateFile {
         state.map(Some)
     }
 
-    /// The same, for another language to read.
+    /// Its text, which `quell._core`'s caller checks; `None` if there is no file.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -474,7 +479,7 @@ impl StateFile {
             Err(e) => match e.kind() {
                 ErrorKind::NotFound => Ok(None),
                 ErrorKind::PermissionDenied => Err(fault(&e).remedy("write sudo before it")),
-                // A file that is none is for a person to look at; one that cannot be read now may be a good one.
+                // A person must inspect an invalid file; one that cannot be read now may be valid.
                 ErrorKind::InvalidData | ErrorKind::IsADirectory => {
                     Err(fault(&e).remedy(self.delete()))
                 }
@@ -486,7 +491,7 @@ impl StateFile {
         }
     }
 
-    /// What to do with a file that is none.
+    /// The remedy for an invalid file.
     fn delete(&self) -> String {
         format!("look at {}, then delete it", self.command.look)
     }
@@ -505,7 +510,7 @@ impl StateFile {
         }
     }
 
-    /// An error in undoing what it says, which it still says.
+    /// An error of an undo that left the file in place.
     pub fn kept(&self, why: impl Into<String>) -> Error {
         Error::new(why).remedy(format!(
             "{} still says what to undo: quell {} --restore",
@@ -515,10 +520,10 @@ impl StateFile {
     }
 }
 
-/// What became of an interface's state file.
+/// The outcome of one state file's undo.
 #[derive(Debug, PartialEq)]
 pub enum Restored {
-    /// So many changes were undone.
+    /// The number of changes that were undone.
     Undone(usize),
     /// A running process has it.
     Runs,
@@ -526,10 +531,10 @@ pub enum Restored {
     Failed(Error),
 }
 
-/// Says what became of the state files of a command, which were to be restored on these interfaces or on all.
+/// Reports the outcomes of [`Command::restore`] for these interfaces, or for all.
 ///
 /// # Errors
-/// The first thing that went wrong.
+/// The first failure.
 pub fn report(
     command: Command,
     devs: &[String],
@@ -577,7 +582,7 @@ mod tests {
         service: None,
     };
 
-    /// A folder of this test's own, and this file in it.
+    /// A temporary folder, and a state file in it.
     fn made(name: &str) -> (PathBuf, StateFile) {
         let path = std::env::temp_dir().join(format!("quell-state-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -691,7 +696,7 @@ pub(super) mod hostile {
 
     use super::State;
 
-    /// Puts hostile values in the place of each value of a state; those that pass for a state.
+    /// Replaces each value of a state by hostile ones; returns those that were accepted.
     pub fn accepted<S: State>(state: &Value) -> Vec<String> {
         assert!(is_state::<S>(state), "the state itself");
         let mut found = Vec::new();

@@ -33,7 +33,7 @@ pub fn open(path: &CStr, flags: c_int) -> io::Result<OwnedFd> {
     owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
 }
 
-/// Opens a file below a folder; closed on exec. `mode`: of a file that this makes.
+/// Opens a file in a folder; closed on exec. `mode` is that of a file that it creates.
 pub fn open_at(
     folder: BorrowedFd<'_>,
     name: &CStr,
@@ -45,7 +45,7 @@ pub fn open_at(
     owned(unsafe { libc::openat(fd, name.as_ptr(), flags, mode) })
 }
 
-/// Makes files without the rights in `mask`, whatever this process' own mask is; that is one of the whole process.
+/// Runs `make` with this file mode creation mask, which all threads share meanwhile.
 pub fn with_umask<T>(mask: u32, make: impl FnOnce() -> T) -> T {
     // SAFETY: no pointers, no errors.
     let before = unsafe { libc::umask(mask as libc::mode_t) };
@@ -62,7 +62,7 @@ pub fn rename_at(folder: BorrowedFd<'_>, from: &CStr, to: &CStr) -> io::Result<(
     check(unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) }).map(drop)
 }
 
-/// Deletes a file of a folder.
+/// Deletes a file in a folder.
 pub fn unlink_at(folder: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: `name` ends in a NUL.
     check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
@@ -283,7 +283,7 @@ fn set_option(fd: &OwnedFd, level: c_int, name: c_int, value: c_int) -> io::Resu
     set_bytes(fd, level, name, &value.to_ne_bytes())
 }
 
-/// 32 random bits of the operating system, or None where it gives none.
+/// 32 random bits from the operating system; None if it has none.
 pub fn random() -> Option<u32> {
     let mut bytes = [0; 4];
     // SAFETY: the kernel writes so many bytes at most.

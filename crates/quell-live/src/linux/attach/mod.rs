@@ -262,7 +262,7 @@ fn saved(device: u32) -> Result<Saved, Error> {
     ATTACH
         .find(|saved: &Saved| saved.device == device)?
         .ok_or_else(|| {
-            let error = Error::new("no state file of quell attach in /run/quell is about it");
+            let error = Error::new("/run/quell has no state file of quell attach for it");
             let remedy =
                 "quell attach leaves one in the file system and network namespace where it runs";
             error.remedy(remedy)

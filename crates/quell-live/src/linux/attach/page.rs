@@ -35,7 +35,7 @@ const GAUGES: usize = 64;
 /// Then the device's number, and when they were written.
 const DEVICE: usize = GAUGES + 4;
 const UPDATED: usize = GAUGES + 8;
-/// What the map is called.
+/// The map's name.
 pub const PAGE: &str = "page";
 /// Queues that a page has room for, a power of 2: `QUELL_SLOTS`.
 pub const SLOTS: u32 = 16;
@@ -182,7 +182,7 @@ impl Page {
     /// Opens it to change knobs.
     ///
     /// # Errors
-    /// If it is gone, a right is missing, or it is no page of this device.
+    /// If it is gone, a right is missing, or it is not a page of this device.
     pub fn open(saved: &Saved) -> Result<Self, Error> {
         Self::mapped(saved, |fd| Map::new(BYTES, Some((fd, 0))))
     }
@@ -198,10 +198,10 @@ impl Page {
     fn mapped(saved: &Saved, map: impl Fn(&OwnedFd) -> io::Result<Map>) -> Result<Self, Error> {
         let fd = bpf::existing(saved.page).map_err(|e| refused(&e))?;
         let is = bpf::described(&fd).map_err(|e| refused(&e))?;
-        // The number in a state file may be another map's by now.
+        // The kernel may have given the number in the state file to another map.
         let other = || {
             let dev = host::name(saved.device).unwrap_or_default();
-            let what = format!("the BPF map {} is no page of this device", saved.page);
+            let what = format!("the BPF map {} is not a page of this device", saved.page);
             Error::new(what)
                 .key(&dev)
                 .remedy(format!("quell detach {dev}, then attach again"))
@@ -215,9 +215,11 @@ impl Page {
             name: saved.name.clone(),
         };
         let device = |slot: &Slot<'_>| slot.short(DEVICE).load(Ordering::Relaxed);
-        let elsewhere = |slot: &Slot<'_>| slot.is_present() && device(slot) != saved.device;
-        let elsewhere = page.slots().any(|slot| elsewhere(&slot));
-        if elsewhere { Err(other()) } else { Ok(page) }
+        let foreign = |slot: Slot<'_>| slot.is_present() && device(&slot) != saved.device;
+        if page.slots().any(foreign) {
+            return Err(other());
+        }
+        Ok(page)
     }
 
     /// Memory of its own, with the first queue of a device, for tests.
@@ -254,7 +256,7 @@ impl Page {
     }
 }
 
-/// Why there is no page.
+/// Turns a refusal of the kernel into an error for the user.
 fn refused(error: &io::Error) -> Error {
     match error.raw_os_error() {
         // BPF_MAP_GET_FD_BY_ID wants it.
@@ -445,7 +447,7 @@ mod tests {
         ] {
             let map = map.expect("a map");
             let why = said(&saved(&map, 1, slots)).expect("refused");
-            assert!(why.contains("is no page of this device"), "{why}");
+            assert!(why.contains("is not a page of this device"), "{why}");
         }
         let page = made(PAGE, BYTES as u32).expect("a map");
         let mut bytes = [0; BYTES];

@@ -17,7 +17,7 @@ use super::chosen::DISCIPLINES;
 use super::page::SLOTS;
 use super::plan::{Plan, RESTORABLE, is_ours};
 
-/// Most filters: that of what is attached, and those of what was attached before that are not taken away yet.
+/// Most filters: the current one, and earlier ones that are not removed yet.
 const MAX_HOOKS: usize = 64;
 
 /// Whose state files these are.
@@ -83,7 +83,7 @@ impl Row {
 impl State for Saved {
     fn check(&self) -> Result<(), String> {
         if !DISCIPLINES.iter().any(|known| known.name == self.name) {
-            return Err(format!("quell attaches no {:?}", self.name));
+            return Err(format!("quell does not attach {:?}", self.name));
         }
         if !(1..=SLOTS).contains(&self.slots) || !is_ours(self.root) || self.hooks.len() > MAX_HOOKS
         {
@@ -93,7 +93,7 @@ impl State for Saved {
         if let Some(row) =
             rows.find(|row| !RESTORABLE.contains(&&*row.kind) || row.options.len() > MAX_OPTIONS)
         {
-            return Err(format!("quell puts no {:?} back", row.kind));
+            return Err(format!("quell does not restore {:?}", row.kind));
         }
         match self.hooks.iter().all(|hook| hook.device() == self.device) {
             true => Ok(()),

@@ -31,7 +31,7 @@ const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const BPF_ID: u16 = 11;
 const DIRECT_ACTION: u32 = 1;
-/// What our filter's program is called.
+/// The name of the filter's program.
 const NAME: &[u8] = b"quell\0";
 
 /// A place for the program.
@@ -157,7 +157,7 @@ impl Hook {
             let mut options = attributes(filter.options);
             options.any(|(kind, has)| kind == wanted && has == value)
         };
-        // By its name, too: a number that a state file has may be another program's by now.
+        // The name too: the kernel may have given the number in a state file to another program.
         let same = is(BPF_ID, &self.program.to_ne_bytes()) && is(BPF_NAME, NAME);
         parent == CLSACT_EGRESS && filter.priority == self.priority && same
     }

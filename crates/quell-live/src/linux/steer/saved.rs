@@ -62,7 +62,7 @@ impl State for Saved {
         }
         let unknown = |row: &&Row| Kind::find(&row.kind, row.class).is_none();
         if let Some(row) = self.queues.iter().find(unknown) {
-            return Err(format!("quell steers no {:?}", row.kind));
+            return Err(format!("quell does not steer {:?}", row.kind));
         }
         match self.hook {
             Some(hook) if hook.device() != self.device => {

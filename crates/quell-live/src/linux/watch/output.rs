@@ -106,7 +106,7 @@ impl<'a> Output<'a> {
                     .key(format!("--out {}", path.display())));
             }
         };
-        let file = host::begin(path).map_err(|e| failed(path, &e))?;
+        let file = host::open_output(path).map_err(|e| failed(path, &e))?;
         let mut files = Files {
             path: path.to_owned(),
             file,
@@ -229,7 +229,7 @@ impl Files<'_> {
         self.number += 1;
         let piece = self.piece(self.number);
         std::fs::rename(&self.path, &piece)?;
-        self.file = host::begin(&self.path)?;
+        self.file = host::open_output(&self.path)?;
         (self.written, self.begun) = (0, now);
         (self.finished)(&piece);
         self.done.push_back(piece);
