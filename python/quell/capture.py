@@ -288,7 +288,7 @@ def _rate(rates: list[float]) -> float | None:
 
 
 class _Bounded:
-    """A file of which no more is read at once than a block may be long: dpkt believes lengths of 4 GiB and below 0."""
+    """A file whose reads are bounded by the longest block: dpkt trusts lengths of 4 GiB and negative ones."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -24,7 +24,7 @@ def _starting(values: Iterable[tuple[str, str]], with_: str) -> Completions:
 
 
 def _is_plain(name: str) -> bool:
-    """Say whether a shell takes a name for one word without quotes: shells' scripts evaluate what is completed."""
+    """Say whether a name is one word to a shell without quotes. Completion scripts of shells evaluate names."""
     return all(char.isalnum() or char in "_@%+=:,./-" for char in name)
 
 
@@ -81,8 +81,8 @@ def _files(incomplete: str, endings: tuple[str, ...]) -> Completions:
         entries = sorted(Path(prefix or ".").iterdir())
     except OSError:
         return []
-    names = [path for path in entries if _is_plain(path.name) and not path.name.startswith(".")]
-    found = [f"{prefix}{path.name}" + "/" * path.is_dir() for path in names]
+    shown = [path for path in entries if _is_plain(path.name) and not path.name.startswith(".")]
+    found = [f"{prefix}{path.name}" + "/" * path.is_dir() for path in shown]
     return [(name, "") for name in found if name.startswith(incomplete) and name.endswith(("/", *endings))]
 
 

@@ -85,7 +85,7 @@ def follow(path: Path) -> Path:
 
 
 def refuse_planted(path: Path) -> None:
-    """Refuse a link, pipe, socket or folder of a stranger in a folder where everybody may write. Raises OSError."""
+    """Refuse another user's link, pipe, socket or folder in a folder that all users can write to. Raises OSError."""
     found = path.lstat()
     # A plain file is replaced, not written.
     if not stat.S_ISREG(found.st_mode):
@@ -93,9 +93,9 @@ def refuse_planted(path: Path) -> None:
 
 
 def refuse_foreign(path: Path, found: os.stat_result) -> None:
-    """Refuse what belongs to a stranger in a folder where everybody may write. Raises OSError."""
+    """Refuse another user's file in a folder that all users can write to. Raises OSError."""
     if os.name == "nt":
-        return  # A file's mode says nothing there, and a user needs a privilege to create links.
+        return  # Modes mean nothing there, and links need a privilege.
     folder = path.parent.stat()
     if folder.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), folder.st_uid):
         raise OSError(errno.EACCES, f"{path} belongs to another user, in a folder where all may write")
@@ -123,11 +123,11 @@ def _write_and_rename(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _try_to_create(path: Path) -> None:
-    """Create a file in the folder that holds `path`, without a name where that can be: a kill then leaves nothing."""
+    """Create a file in the folder of `path`, without a name if the system can: a kill then leaves nothing."""
     try:
         os.close(os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o600))
     except (AttributeError, OSError) as error:
-        # open(2): what a file system or a kernel without such files says, and other systems lack the name.
+        # Errors of a file system or a kernel without such files (open(2)); other systems lack O_TMPFILE.
         if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
             raise
         handle, part = _part(path)

@@ -143,7 +143,7 @@ def attached(dev: str | None) -> list[Finding]:
             there.setdefault(name, Counter())[kind] += 1
     try:
         saved = {_device(path): path for path in _core.attached_left()}
-    except _core.InputError:  # quell doctor says it of the folder
+    except InputError:  # quell doctor reports the folder
         saved = {}
     return [
         _attached(name, there.get(name), saved.get(name)) for name in sorted({*there, *saved}) if dev in (None, name)

@@ -35,7 +35,7 @@ def translated(device: str, network: str) -> Iterator[None]:
     Other machines cannot reach the shell and, if nothing was forwarded before, cannot send through this one. A separate
     process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
-    # What forwarding was before the first of the shells that are alive now, or have not yet restored it.
+    # The value of ip_forward before the first of the shells that run or have not yet restored it.
     others = re.search(r"\bquell-\d+-(\d+)\b", _iptables("-S", "FORWARD"))
     before = others[1] if others else _FORWARDING.read_text().strip()
     tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}"]

@@ -2,8 +2,8 @@
 
     python -I -S natguard.py FORWARDING RULES
 
-FORWARDING is what ip_forward was before, RULES their removal as JSON: argument vectors, in order. It is a program of
-its own and imports nothing of quell, since it waits as long as the shell runs.
+FORWARDING is the value of ip_forward before the shell; RULES are the argument vectors that remove the rules, in order,
+as JSON. This is a separate program without quell's modules, since it stays in memory as long as the shell runs.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> None:
-    """Wait, remove all rules but the last, forward as before unless another shell is alive, and remove the last."""
+    """Wait, remove all rules but the last, restore forwarding unless another shell has rules, and remove the last."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()

@@ -22,8 +22,8 @@ _SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "d
 """Gauges of attached queues that the report draws, and what they are called in it (docs/kernel.md lists all)."""
 _POINTS = 1000
 """Of a line of the report."""
-_HEADING, _NAMES = 1 << 16, 1000
-"""Bytes of a heading and names in lines of JSON at most. polars takes minutes to find very many columns."""
+_MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
+"""Bytes of a heading of CSV, and names in lines of JSON. polars takes minutes to find very many columns."""
 
 
 def to_parquet(lines: Path, target: Path) -> None:
@@ -46,7 +46,8 @@ def load(path: Path) -> pl.DataFrame:
         match path.suffix:
             case ".csv":
                 with path.open("rb") as file:
-                    _few(path, len(file.readline(_HEADING + 1)) <= _HEADING)
+                    if len(file.readline(_MAX_HEADING + 1)) > _MAX_HEADING:
+                        raise _too_many_columns(path)
                 frame = pl.scan_csv(path, schema_overrides=_RATES)
             case ".jsonl":
                 lines = pl.scan_csv(
@@ -54,7 +55,8 @@ def load(path: Path) -> pl.DataFrame:
                     raise_if_empty=False,
                 )  # fmt: skip
                 names = pl.col("line").str.extract_all(r'"[^"]*":').explode()
-                _few(path, lines.select(names.n_unique()).collect().item() <= _NAMES)
+                if lines.select(names.n_unique()).collect().item() > _MAX_NAMES:
+                    raise _too_many_columns(path)
                 frame = _json_lines(path)
             case _:
                 frame = pl.scan_parquet(path)
@@ -78,9 +80,8 @@ def load(path: Path) -> pl.DataFrame:
     )
 
 
-def _few(path: Path, few: bool) -> None:
-    if not few:
-        raise InputError(f"{path}: not samples of quell watch: too many columns")
+def _too_many_columns(path: Path) -> InputError:
+    return InputError(f"{path}: not samples of quell watch: too many columns")
 
 
 def _gauges(frame: pl.LazyFrame) -> list[pl.Expr]:

@@ -15,7 +15,7 @@ _FORMAT = 1
 _LONGEST = 10_000_000
 """Characters of a line."""
 _LOCKED_BYTE = 1 << 30
-"""Windows locks bytes, which others then cannot read: one behind all lines."""
+"""Windows locks bytes, and no other process can read them: this one is beyond all lines."""
 
 
 class Kept:
@@ -31,7 +31,7 @@ class Kept:
             return self
         header = json.dumps({"quell evaluate": _FORMAT, "version": _core.__version__}) + "\n"
         if self._path.exists() and not self._path.is_file():
-            raise InputError(f"{self._path}: is no plain file; name another: --state")
+            raise InputError(f"{self._path}: is not a plain file; name another: --state")
         try:
             target = files.follow(self._path)
             self._file = open(target, "a+", encoding="utf-8", opener=_no_link)
@@ -91,7 +91,7 @@ class Kept:
     def finished(self) -> None:
         """Remove the file: all is done."""
         if self._path is not None:
-            self.__exit__()  # Windows does not remove an open file.
+            self.__exit__()  # Windows does not delete an open file.
             self._path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
@@ -105,7 +105,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a file until it is closed. Raises BlockingIOError where another process has locked it."""
+    """Lock a file until it is closed. Raises BlockingIOError if another process has locked it."""
     try:
         fcntl: Any = import_module("fcntl")
     except ModuleNotFoundError:

@@ -21,7 +21,7 @@ _KIND, _OPTIONS, _STAB = 1, 2, 8
 _ERROR, _DONE = 2, 3
 _ROOT, _INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
 _WITH_CLASSES = ("htb", "hfsc", "drr", "qfq")
-"""Whose classes somebody made; other disciplines make theirs themselves."""
+"""Disciplines whose classes a user makes; others make their own."""
 
 _HTB_INIT = 2
 _ARRIVALS = 0xFFFF0000
@@ -51,9 +51,10 @@ class Node:
 
     @classmethod
     def read(cls, plain: Any) -> Node:
-        """Read what a state file says. Raises ValueError for what is none of the kernel's."""
+        """Read it from a state file. Raises ValueError for what the kernel does not say."""
         node = cls(**fields(plain, "of", "kind", "handle", "parent", "options"))
-        number(node.handle), number(node.parent)
+        for value in (node.handle, node.parent):
+            number(value)
         if node.of not in (_QDISC, _CLASS) or not isinstance(node.kind, str) or not isinstance(node.options, str):
             raise ValueError("of")
         if not re.fullmatch(r"[a-z0-9_]{1,15}", node.kind) or len(node.options) > 2 * _MAX_OPTIONS:
@@ -79,7 +80,7 @@ class Node:
 
 
 def tree(dev: str) -> list[Node]:
-    """List the queues and classes that somebody made on an interface, each behind its parent; ingress is the last."""
+    """List an interface's queues and classes but the kernel's own, each after its parent; ingress is the last."""
     index = _index(dev)
     qdiscs = [node for node in _dump(index, _QDISC) if node.handle]
     arrivals = [node for node in qdiscs if node.parent == _INGRESS]
@@ -184,14 +185,14 @@ def _said_again(node: Node) -> bytes:
 
 
 def fields(plain: Any, *names: str) -> dict[str, Any]:
-    """Return an object of a state file, which has these fields and no others. Raises ValueError."""
+    """Check that a value of a state file is an object with exactly these fields. Raises ValueError."""
     if not isinstance(plain, dict) or plain.keys() != set(names):
         raise ValueError(f"not an object of {', '.join(names)}")
     return plain
 
 
 def number(plain: Any) -> int:
-    """Return a number of a state file. Raises ValueError if it is none of 32 bits."""
+    """Check that a value of a state file is a number of 32 bits. Raises ValueError."""
     if type(plain) is not int or not 0 <= plain <= 0xFFFFFFFF:
         raise ValueError("not a number of 32 bits")
     return plain
@@ -209,7 +210,7 @@ def _dump(index: int, what: int, parent: int = 0) -> Iterator[Node]:
 
 
 def _rows(index: int, what: int, parent: int = 0) -> Iterator[tuple[Node, int]]:
-    """Yield what there is of a kind, each with tcm_info: of a filter, its priority and its protocol."""
+    """Yield the nodes of a kind with their tcm_info, which is a filter's priority and protocol."""
     body = _TCM.pack(0, index, 0, parent, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as at:
         at.send(_HEADER.pack(_HEADER.size + len(body), what + 2, _DUMP, 1, 0) + body)
@@ -232,7 +233,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     while len(data) >= 4:
         length, kind = struct.unpack_from("HH", data)
         if not 4 <= length <= len(data):
-            raise ValueError("no attributes")
+            raise ValueError("an attribute's length")
         yield kind & 0x3FFF, data[4:length]
         data = data[length + 3 & ~3 :]
 

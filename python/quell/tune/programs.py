@@ -1,4 +1,4 @@
-"""Programs that `quell tune` runs: argument vectors, and the lines to paste that are written from them."""
+"""Commands that `quell tune` runs: argument vectors, and the lines to paste, which are derived from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Command:
     words: tuple[str, ...]
     may_fail: bool = False
     unless: tuple[str, ...] = ()
-    """Another one; if it succeeds, there is nothing to do."""
+    """Another command; if that succeeds, this one is not run."""
 
     @classmethod
     def of(cls, template: str, *more: str, may_fail: bool = False, unless: str = "", **values: object) -> Command:
-        """Fill in each word of a template: a value is part of one argument, whatever characters it has."""
+        """Split a template into words, then fill in values: a value is never split, whatever characters it has."""
 
         def filled(text: str) -> tuple[str, ...]:
             return tuple(word.format(**values) for word in text.split())
@@ -30,7 +30,7 @@ class Command:
 
     @classmethod
     def read(cls, plain: dict[str, Any]) -> Command:
-        """Make it of its fields, as JSON has them."""
+        """Make it from its fields in JSON."""
         return cls(tuple(plain["words"]), plain["may_fail"], tuple(plain["unless"]))
 
     @property

@@ -19,7 +19,7 @@ _DEATH_SIGNAL = 1
 
 @cache
 def _linux() -> Any:
-    """Return the C library, which other systems do not have under this name."""
+    """Return the C library. Loaded when it is used, since Windows has none without a name."""
     return ctypes.CDLL(None, use_errno=True)
 
 
