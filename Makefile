@@ -19,10 +19,10 @@ unexport VIRTUAL_ENV CONDA_PREFIX MAKEFLAGS MFLAGS
 # The lines of these files decide whether the extension module is built again.
 RUST_SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/* crates/quell-live/bpf/*.o)
 
-# What is given to others is optimised as a whole (dist in Cargo.toml), which takes minutes; PROFILE=release does without.
+# The profile of what is published: link-time optimisation (dist in Cargo.toml), which takes minutes. PROFILE=release has none.
 PROFILE ?= dist
 
-# What tests of quell live need where it works: the program, and for virtual machines the static one.
+# What tests of quell live need on Linux: the program, and the static one for virtual machines.
 LINUX := $(filter Linux,$(shell uname))
 LIVE := $(if $(LINUX),$(BIN)/quell-live)
 STATIC := $(if $(LINUX),dist/quell-live)
@@ -158,7 +158,7 @@ clean: ## removes what was built here
 	$(BIN)/python -m compileall -q python/quell
 	@touch $@
 
-# Because both packages are named, Cargo takes the libraries that the extension module is made of.
+# With both packages named, Cargo resolves the same features as for the extension module and reuses its libraries.
 $(BIN)/quell-live: .venv/quell.built
 	cargo build --release --locked --quiet --package quell-py --package quell-live --bin quell-live
 	ln -f target/release/quell-live $@ 2>/dev/null || cp target/release/quell-live $@

@@ -97,9 +97,7 @@ def fetch(folder: Path, mirror: str, keyring: Path) -> tuple[subprocess.Complete
     """Run a copy of the program; where it puts the kernel."""
     program = folder / "tools/kernel/fetch"
     shutil.copytree(ROOT / "tools/kernel", program.parent)
-    words = {"MIRROR": mirror, "SUITE": "base-backports", "RELEASE": "9.9", "KEYRING": str(keyring)} | (
-        {"KEYRING": str(keyring)} if keyring else {}
-    )
+    words = {"MIRROR": mirror, "SUITE": "base-backports", "RELEASE": "9.9", "KEYRING": str(keyring)}
     done = subprocess.run([program], env=os.environ | words, capture_output=True, text=True, timeout=60)
     return done, folder / ".cache/kernel/9.9/vmlinuz"
 

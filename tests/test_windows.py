@@ -41,8 +41,8 @@ if os.name != "nt":
     sys.platform = "elsewhere"
     from quell import _core
 
-    linux = "attach attached_left detach disciplines live live_left live_rules Shell steer steer_kinds steer_left"
-    for name in (*linux.split(), "steer_why_not", "watch"):
+    linux = "attach attached_left detach disciplines live live_left live_rules Shell StateFile steer steer_kinds"
+    for name in (*linux.split(), "steer_left", "steer_why_not", "watch"):
         delattr(_core, name)
 from quell.__main__ import main
 
