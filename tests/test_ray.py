@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -48,6 +49,33 @@ def test_an_address_where_nobody_listens_is_told_at_once(address: str, capsys: p
     said = capsys.readouterr().err
     assert said.startswith(f"quell: --ray {address}: ") and said.count("\n") == 1
     assert took < late.allowed_s(15)
+
+
+LOCAL = """
+import subprocess
+from quell import executor
+with executor.executor("local") as on:
+    assert on.map(pow, [2], 3) == [8]
+    import ray
+    session = ray._private.worker._global_node.get_session_dir_path()
+    words = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "ls", session)
+    print(subprocess.run(words, capture_output=True, text=True).stderr)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_no_other_user_can_use_a_ray_of_this_machine(tmp_path: Path) -> None:
+    """Ray's own folder lets all users write to its sockets' folder, and its own token file may be read by all."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOCAL], env=environment | {"HOME": str(tmp_path)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Permission denied" in done.stdout, done.stdout
+    assert not (tmp_path / ".ray/auth_token").exists()
 
 
 @pytest.fixture(scope="module")

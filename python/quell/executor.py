@@ -9,11 +9,14 @@ Same functions and arguments, same results: a cluster only simulates, whatever l
 from __future__ import annotations
 
 import os
+import secrets
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from quell import _core
@@ -90,22 +93,42 @@ class _Cluster(Executor):
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        import ray
-
+        self._folder: TemporaryDirectory[str] | None = None
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address == "local":
             options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": os.cpu_count()}
+            # Whoever has Ray's token runs programs as this user. Ray's own file of it may be readable by all.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            if "ray" not in sys.modules:  # read when it is imported; Ray 2.60 has a token without it
+                os.environ.setdefault("RAY_AUTH_MODE", "token")
+        import ray
+
         self._ray: Any = ray
         try:
+            if address == "local":
+                options["_temp_dir"] = self._private()
             _reach(address)
             ray.init(address, **options)
         except (OSError, ValueError, RuntimeError) as error:  # Ray's ConnectionError is an OSError
             text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
             lines = text.strip().splitlines()
+            self._forget()
             raise InputError(f"--ray {address}: {lines[0]}; write local, or HOST:PORT of a running cluster") from None
 
     def close(self) -> None:
         self._ray.shutdown()
+        self._forget()
+
+    def _private(self) -> str:
+        """Make a folder for Ray's sockets and programs. Ray opens its own, such as /tmp/ray, to all users."""
+        # Paths of sockets must be short, which those of TMPDIR need not be.
+        short = None if os.name == "nt" else os.environ.get("RAY_TMPDIR", "/tmp")
+        self._folder = TemporaryDirectory(prefix="quell-ray-", dir=short, ignore_cleanup_errors=True)
+        return f"{self._folder.name}/r"
+
+    def _forget(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
 
     @property
     def cores(self) -> int:
