@@ -95,8 +95,8 @@ def _kinds(folder: Path) -> list[str]:
 
 
 def _scenario(folder: Path) -> list[str]:
-    text = f'name = {json.dumps(TEXT)}\nduration = "2s"\nwarmup = "0s"\n'
-    (folder / "in.toml").write_text(text + '[link]\nrate = "5mbit"\nup = { rate = "1mbit" }\n')
+    text = 'name = NAME\nduration = "2s"\nwarmup = "0s"\n[link]\nrate = "5mbit"\nup = { rate = "1mbit" }\n'
+    (folder / "in.toml").write_text(text.replace("NAME", json.dumps(TEXT)))
     return ["run", "in.toml"]
 
 
