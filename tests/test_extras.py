@@ -41,6 +41,7 @@ def test_every_extra_that_is_named_exists(path: Path) -> None:
             assert {ast.literal_eval(argument) for argument in node.args} <= EXTRAS.keys()
 
 
+@pytest.mark.torch
 @pytest.mark.skipif(Path(sys.prefix).resolve() != ROOT / ".venv", reason="quell does not run in the checkout's .venv")
 def test_make_extras_installs_what_it_is_asked_for() -> None:
     # All of it is installed where tests run: offline this checks that names and constraints fit.

@@ -169,6 +169,7 @@ def test_doctor_runs_tc_and_iptables(folder: Path) -> None:
     assert programs(traced(folder, "doctor")) == {"iptables", "ip6tables", "tc"}
 
 
+@pytest.mark.guest
 def test_attach_and_detach_run_nothing(folder: Path) -> None:
     """In a Debian kernel, which loads disciplines in BPF."""
     script = folder / "script.sh"

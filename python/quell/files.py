@@ -17,9 +17,10 @@ def check_target(option: str, path: Path | None) -> None:
     if path is None or str(path) == "-":
         return
     try:
-        if path.is_dir():
+        target = follow(path)
+        if target.is_dir():
             raise InputError(f"{option} {path}: is a folder; give a file's name")
-        if not (target := follow(path)).parent.is_dir():
+        if not target.parent.is_dir():
             raise InputError(f"{option} {path}: the folder {path.parent} does not exist; create it or name another")
         # Permissions are no test: nobody can create files in /proc, and root can write where others cannot.
         if not path.exists() or path.is_file():
@@ -37,7 +38,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """
     try:
         # Looked at first: what a stranger plants afterwards is refused, or replaced.
-        special = path.exists() and not path.is_file()
+        special = _is_special(path)
         target = follow(path)
         if special:
             write(path)
@@ -45,6 +46,14 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             _write_and_rename(target, write)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _is_special(path: Path) -> bool:
+    """Say whether there is a device, pipe or socket."""
+    try:
+        return path.exists() and not path.is_file()
+    except PermissionError:
+        return False  # a link that fs.protected_symlinks forbids: `follow` says whose it is
 
 
 _LINKS = 40
