@@ -107,7 +107,7 @@ impl<'a> Output<'a> {
             }
         };
         let file = host::open_output(path).map_err(|e| failed(path, &e))?;
-        let mut files = Files {
+        let files = Files {
             path: path.to_owned(),
             file,
             written: 0,
@@ -118,10 +118,6 @@ impl<'a> Output<'a> {
             done: VecDeque::new(),
             finished,
         };
-        // Files of an earlier run stay.
-        while files.piece(files.number + 1).exists() {
-            files.number += 1;
-        }
         Ok(Self {
             format,
             buffer: format.heading().into_bytes(),
@@ -227,6 +223,10 @@ impl Files<'_> {
 
     fn next(&mut self, now: u64) -> io::Result<()> {
         self.number += 1;
+        // Files of an earlier run stay. With `--keep` they do not begin at 1, so that each number is looked at.
+        while self.piece(self.number).exists() {
+            self.number += 1;
+        }
         let piece = self.piece(self.number);
         std::fs::rename(&self.path, &piece)?;
         self.file = host::open_output(&self.path)?;
