@@ -221,7 +221,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
 def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
     expect = steps(in_kernel(HERE / "steer_guest.sh"))
     steer, watch = "quell-live steer va rlaqm --with bpf", "quell-live watch va --json"
-    expect(steer, "va: no state file of quell attach", failed=True)
+    expect(steer, "va: /run/quell has no state file of quell attach", failed=True)
     expect(f"{steer} --ecn", "--ecn: needs --with clsact", failed=True)
     expect(f"{steer} --dry-run --rate 8mbit --duration 100ms", "is no queue of quell attach", "fifo", failed=True)
     expect(f"unshare -U -r {steer}", "need root (CAP_SYS_ADMIN); write sudo before it", failed=True)
