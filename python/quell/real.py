@@ -30,7 +30,7 @@ def check(scenario: Scenario) -> dict[str, Any]:
     """Say in one line what of a scenario has no counterpart in reality, or give what the two ends must know."""
     plain = tomllib.loads(scenario.toml())
     flows = _flows(plain, scenario.duration_s)
-    _check_system({flow["cc"] for flow in flows if flow["kind"] == "tcp"})
+    forbidden = _check_system({flow["cc"] for flow in flows if flow["kind"] == "tcp"})
     sizes = {flow["buffer"] for flow in flows if flow["kind"] == "tcp"}
     most = max(sizes, default=6_000_000)
     ecn = {flow["ecn"] for flow in flows if flow["kind"] == "tcp" and flow["cc"] != "dctcp"}
@@ -38,6 +38,9 @@ def check(scenario: Scenario) -> dict[str, Any]:
         raise InputError(
             "--real: flow.ecn: Linux has one setting for all; give all flows the same, or leave it to dctcp"
         )
+    # What is mistyped is said to everyone, not to root alone.
+    if forbidden:
+        raise InputError(f"--real: flow.cc: Linux's {forbidden[0]} needs root")
     sysctl = {
         "tcp_ecn": "1" if True in ecn else "2",
         "tcp_no_metrics_save": "1",
@@ -98,20 +101,23 @@ def _spread(number: int) -> float:
     return (number * 0.6180339887498949) % 1.0
 
 
-def _check_system(controls: set[str]) -> None:
-    """Say what the machine lacks."""
+def _check_system(controls: set[str]) -> list[str]:
+    """List the congestion controls that this user may not take. Raises InputError for what the machine lacks."""
     if not sys.platform.startswith("linux"):
         raise InputError("--real needs Linux: network namespaces and TUN devices")
+    forbidden = []
     for control in sorted(controls):
         with socket.socket() as probe:
             try:
                 probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
-            except OSError as error:
+            except PermissionError:
+                forbidden.append(control)
+            except OSError:
                 have = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
-                why = (
-                    "needs root" if isinstance(error, PermissionError) else f"is not in this kernel ({', '.join(have)})"
-                )
-                raise InputError(f"--real: flow.cc: Linux's {control} {why}") from None
+                raise InputError(
+                    f"--real: flow.cc: Linux's {control} is not in this kernel ({', '.join(have)})"
+                ) from None
+    return forbidden
 
 
 def beside(
