@@ -40,7 +40,7 @@ const CLEAR: Nanos = 3 * MS;
 /// What was told is out of date after this.
 const FRESH: Nanos = SEC;
 /// A new connection waits so long for others to show no delay. One whose delay stays although the rate has fallen hides nothing.
-const PATIENCE: Nanos = 3 * SEC;
+const NEWCOMER_TIMEOUT: Nanos = 3 * SEC;
 /// One host may lie about its clock; so many that tell the directions apart do not.
 const ENOUGH: usize = 2;
 /// The far side's clock is judged after this time, again and again; its rate may seem this much wrong while the delay changes.
@@ -261,8 +261,8 @@ impl Host {
         })
     }
 
-    /// What a round trip says of the delay; `shown`: that of others, which may hide the least of a new connection; `apart`: others
-    /// tell the directions apart.
+    /// What a round trip says of the delay; `shown`: that of others, which may hide the least of a new connection; `apart`: this host or
+    /// enough others distinguish the directions.
     fn delay(
         &mut self,
         now: Nanos,
@@ -271,13 +271,12 @@ impl Host {
         shown: Nanos,
         apart: bool,
     ) -> Option<Delay> {
-        let apart = apart || self.tells_apart(now);
         let connection = self.connections[trip.place].as_mut()?;
         let none = trip.took / NONE;
         if connection.base.is_none() {
             let (since, least) = connection.first.get_or_insert((now, trip.took));
             *least = trip.took.min(*least);
-            if !trip.clears && shown > none && now < *since + PATIENCE {
+            if !trip.clears && shown > none && now < *since + NEWCOMER_TIMEOUT {
                 return None;
             }
             connection.base = Some(Base::new(now, *least));
@@ -395,7 +394,9 @@ impl Passive {
     pub fn came(&mut self, now: Nanos, segment: &Stamped) -> Option<Delay> {
         let place = self.place(segment.host)?;
         let trip = self.hosts[place].as_mut()?.trip(now, segment)?;
-        let (shown, apart) = (self.shown(now), self.apart(now));
+        let shown = self.shown(now);
+        // The other hosts are looked through only where this one does not suffice.
+        let apart = self.hosts[place].as_ref()?.tells_apart(now) || self.apart(now);
         let host = self.hosts[place].as_mut()?;
         let delay = host.delay(now, segment, &trip, shown, apart)?;
         self.tell(now, delay)
@@ -690,7 +691,8 @@ mod tests {
         }
         let told = trips(&mut Passive::default(), &all);
         let judged = told.iter().find(|(_, told)| told.source == 2);
-        let late = |at: Nanos| (2 * SEC + PATIENCE..3 * SEC + PATIENCE).contains(&at);
+        let late =
+            |at: Nanos| (2 * SEC + NEWCOMER_TIMEOUT..3 * SEC + NEWCOMER_TIMEOUT).contains(&at);
         assert!(judged.is_some_and(|(at, _)| late(*at)), "{judged:?}");
         // From then on what the first one says does not count alone.
         let last = told.iter().rev().take(20);
