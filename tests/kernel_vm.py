@@ -18,7 +18,7 @@ import pytest
 
 from conftest import ROOT
 
-QUELL_LIVE = ROOT / "dist" / "quell-live"
+STATIC_LIVE = ROOT / "dist" / "quell-live"
 """The static program that `make quell-live` builds and `make deb` packs."""
 _CACHE = ROOT / ".cache" / "kernel"
 _RELEASE = os.environ.get("QUELL_KERNEL", "")
@@ -125,7 +125,7 @@ def in_kernel(
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         pytest.skip("the guest's programs are this machine's, and it is x86-64 Linux")
     traffic = _ready()
-    programs = ["tc", "ip", str(QUELL_LIVE), str(traffic), *([str(more())] if more else ())]
+    programs = ["tc", "ip", str(STATIC_LIVE), str(traffic), *([str(more())] if more else ())]
     status, out = _guest().run(
         ["sh", "/script", *arguments], kernel=_kernel().resolve(), names=_MODULES, programs=programs,
         files={"/script": script} | (files or {}), limit_s=limit_s,

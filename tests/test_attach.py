@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
-from kernel_vm import QUELL_LIVE, in_kernel, need, packaged, steps
+from kernel_vm import STATIC_LIVE, in_kernel, need, packaged, steps
 
 HERE = Path(__file__).parent
 OBJECTS = ROOT / "crates" / "quell-live" / "bpf"
@@ -80,7 +80,7 @@ def test_the_program_of_the_debian_package_attaches_a_queue(tmp_path: Path) -> N
     if shutil.which("dpkg-deb") is None:
         pytest.skip("dpkg-deb is missing: the Debian package can be built on Debian only")
     subprocess.run(["make", "--silent", "quell-live"], cwd=ROOT, check=True)
-    subprocess.run([ROOT / "packaging/debian/build", QUELL_LIVE, tmp_path], cwd=ROOT, check=True)
+    subprocess.run([ROOT / "packaging/debian/build", STATIC_LIVE, tmp_path], cwd=ROOT, check=True)
     (package,) = tmp_path.glob("quell-live_*.deb")
     subprocess.run(["dpkg-deb", "--extract", package, tmp_path / "tree"], check=True)
     program = Path("/usr/sbin/quell-live")
@@ -245,7 +245,7 @@ def test_steer_sets_the_drops_of_an_attached_queue_until_it_ends() -> None:
 
 def _spoil(folder: Path) -> Path:
     """Make a copy of quell-live in which fq_codel's enqueue begins with a return."""
-    program, good = QUELL_LIVE.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()
+    program, good = STATIC_LIVE.read_bytes(), (OBJECTS / "fq_codel.bpf.o").read_bytes()
     assert program.count(good) == 1
     # struct Elf64_Ehdr: where the headers of sections are, how many, which is of their names; struct Elf64_Shdr.
     headers, count, names = *struct.unpack_from("<Q", good, 40), *struct.unpack_from("<HH", good, 60)

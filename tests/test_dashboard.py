@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from browser import Page
-from conftest import QUELL, ROOT, Quell
+from browser import Page, dashboard_of
+from conftest import QUELL, Quell
 from quell import dispatch
 from test_shell import missing
 
@@ -135,38 +133,26 @@ def test_what_it_exports_is_shown_as_a_report(browser: Any, dashboard: str, tmp_
     assert report.errors() == []
 
 
-class _State(BaseHTTPRequestHandler):
+def _state() -> dict[str, Any]:
     """What `quell watch` says of a queue with gauges of its own and of one without."""
-
-    def do_GET(self) -> None:
-        page = (ROOT / "crates/quell-live/src/linux/dashboard.html").read_text()
-        common = {
-            "capacity_mbps": 8, "throughput_mbps": 7.9, "sojourn_ms": 5.0, "backlog_packets": 3, "backlog_bytes": 4500,
-            "packets": int(time.monotonic() * 1000), "bytes": 0, "drops": 4, "marks": 2, "lost": 0, "limit_packets": 0,
-            "probability": 0, "missed": 0, "sojourns": [0, 0], "flows": [], "hosts": [], "faults": [], "gauges": {},
-            "now_s": time.monotonic(),
-        }  # fmt: skip
-        law = {"target, ms": 4.2, "wait, ms": 1.6, "hold, ms": 302.0, "R, ms": 20.1, "idle, %": 0.1, "active flows": 2}
-        looks = [
-            common | {"name": "eth0 9e00:", "queue": "quell_hush", "trusted": True, "gauges": law},
-            common | {"name": "eth1 7:", "queue": "fq_codel"},
-        ]
-        state = {"title": "the kernel's queues", "bounds_ns": [1e6], "queues": looks, "hidden": 0}
-        body = (json.dumps(state) if self.path.startswith("/state") else page).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    common = {
+        "capacity_mbps": 8, "throughput_mbps": 7.9, "sojourn_ms": 5.0, "backlog_packets": 3, "backlog_bytes": 4500,
+        "packets": int(time.monotonic() * 1000), "bytes": 0, "drops": 4, "marks": 2, "lost": 0, "limit_packets": 0,
+        "probability": 0, "missed": 0, "sojourns": [0, 0], "flows": [], "hosts": [], "faults": [], "gauges": {},
+        "now_s": time.monotonic(),
+    }  # fmt: skip
+    law = {"target, ms": 4.2, "wait, ms": 1.6, "hold, ms": 302.0, "R, ms": 20.1, "idle, %": 0.1, "active flows": 2}
+    looks = [
+        common | {"name": "eth0 9e00:", "queue": "quell_hush", "trusted": True, "gauges": law},
+        common | {"name": "eth1 7:", "queue": "fq_codel"},
+    ]
+    return {"title": "the kernel's queues", "bounds_ns": [1e6], "queues": looks, "hidden": 0}
 
 
 @pytest.mark.real_time
 def test_gauges_of_a_queue_in_the_kernel_have_figures_and_a_chart(browser: Any) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _State) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        page = opened(browser, f"http://127.0.0.1:{server.server_port}/?token=1", 1280)
+    with dashboard_of(_state) as address:
+        page = opened(browser, address, 1280)
         until(page, "queues.get('eth0 9e00: quell_hush')?.samples.length > 3")
         said = figures(page)
         assert said["target, ms"] == "4.2" and said["active flows"] == "2" and said["decides now"] == "learned"
@@ -179,7 +165,6 @@ def test_gauges_of_a_queue_in_the_kernel_have_figures_and_a_chart(browser: Any) 
         drawn = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v)"
         assert page.js(f"return [...document.querySelectorAll('canvas')].every({drawn})")
         assert page.errors() == []
-        server.shutdown()
 
 
 @pytest.mark.real_time

@@ -15,7 +15,7 @@ import pytest
 
 import quell
 from conftest import ROOT, run
-from kernel_vm import QUELL_LIVE
+from kernel_vm import STATIC_LIVE
 from live_net import cgroup2, missing
 
 SCRIPTS = ROOT / "packaging/debian"
@@ -97,7 +97,7 @@ def test_lintian_has_no_error_but_for_the_contact_that_is_not_given(tmp_path: Pa
     if contact:
         done = run(["make", "address", "URL=https://host.example/owner/quell", f"CONTACT={contact}"], tree)
         assert done.returncode == 0, done.stderr
-    made = package(tmp_path, QUELL_LIVE, tree / "packaging/debian/build")
+    made = package(tmp_path, STATIC_LIVE, tree / "packaging/debian/build")
     done = run(["lintian", "--fail-on", "none", "--tag-display-limit", "0", str(made)], tmp_path)
     errors = re.findall(r"^E: quell-live: (\S+)", done.stdout, re.MULTILINE)
     assert errors == ([] if contact else ["malformed-contact"]), done.stdout + done.stderr
@@ -237,7 +237,7 @@ TREE = "find / -xdev -path /proc -prune -o -path /var/log -prune -o -name '*quel
 
 @pytest.mark.slow
 def test_it_is_installed_runs_is_upgraded_removed_and_purged(system: Path, tmp_path: Path) -> None:
-    new = package(tmp_path, QUELL_LIVE)
+    new = package(tmp_path, STATIC_LIVE)
     for name, file in (("old.deb", of_0_2_0(new, tmp_path)), ("new.deb", new)):
         shutil.copy(file, system / name)
     active = "systemctl is-active quell-live || true"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from browser import Page
+from browser import Page, dashboard_of
 from conftest import ROOT, Quell, make_record
 
 pytestmark = pytest.mark.real_time
@@ -186,33 +183,14 @@ LOOK = {
 }  # fmt: skip
 
 
-class _State(BaseHTTPRequestHandler):
-    """The dashboard of an interface and queues with such names."""
-
-    def do_GET(self) -> None:
-        now = {"now_s": time.monotonic(), "packets": int(time.monotonic() * 1000)}
-        state = {"title": TEXT, "bounds_ns": [1e6], "queues": [LOOK | now, LOOK | now | {"name": "b"}], "hidden": 3}
-        page = (ROOT / "crates/quell-live/src/linux/dashboard.html").read_text()
-        body = (json.dumps(state) if self.path.startswith("/state") else page).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def served(kind: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/?token=1"
-        server.shutdown()
+def _state() -> dict[str, Any]:
+    """The dashboard's state of an interface and queues with such names."""
+    now = {"now_s": time.monotonic(), "packets": int(time.monotonic() * 1000)}
+    return {"title": TEXT, "bounds_ns": [1e6], "queues": [LOOK | now, LOOK | now | {"name": "b"}], "hidden": 3}
 
 
 def test_the_dashboard_shows_names_of_interfaces_and_queues_as_texts(browser: Any) -> None:
-    with served(_State) as address:
+    with dashboard_of(_state) as address:
         page = Page(browser, Path(), address)
         page.open(1280)
         deadline = time.monotonic() + 20
