@@ -109,7 +109,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
             assert gauges["marks"] - 2 <= int(said["ce"]) <= gauges["marks"], (name, said)
         else:
             assert gauges["marks"] == 0 == int(said["ce"]) and gauges["drops"] > early["drops"], (name, early, gauges)
-    # CoDel only marks. Above its cap, and of windows below four packets, hush drops too (docs/kernel.md has how many).
+    # CoDel only marks. Above its cap, and of windows below four packets, hush drops too (docs/how-to/kernel.md).
     drops = {name: json.loads(said["gauges"])["drops"] for name, said in found.items()}
     assert drops["fq_codel"] == drops["codel ecn"] == 0, drops
 
@@ -166,7 +166,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     for sample in hush:
         seen = sample["xstats"]
         assert (sample["kind"], seen["knob_rate_bytes"], seen["trusted"], seen["steered"]) == ("quell_hush", 1e6, 1, 0)
-        # The policy's bounds are in docs/hush.md; netem delays by 20 ms.
+        # The policy's bounds are in docs/explanation/hush.md; netem delays by 20 ms.
         assert 0 < seen["target_ns"] <= 50e6 and seen["wait_ns"] > 0 and seen["hold_ns"] > 0
         assert seen["cap_ns"] > seen["target_ns"]
         assert 20e6 < seen["round_trip_ns"] < 25e6 and 0 <= seen["idle"] < 0.1 and seen["flows"] >= 2
@@ -189,7 +189,7 @@ def test_watch_shows_the_gauges_of_attached_queues_as_long_as_they_are_there() -
     found = dict(re.findall(r'^quell_queue_(\w+){dev="va",.*kind="quell_hush"} (.*)$', metrics, re.MULTILINE))
     assert 0 < float(found["target_seconds"]) <= 0.05 and float(found["shaped_bps"]) == 8e6
     assert found["trusted"] == "1" and float(found["round_trip_seconds"]) > 0.02
-    docs = (ROOT / "docs/kernel.md").read_text()
+    docs = (ROOT / "docs/how-to/kernel.md").read_text()
     listed = docs.partition("## Gauges of attached queues")[2].partition("\n## ")[0]
     # rlaqm's own is not there.
     assert set(re.findall(r"`quell_queue_(\w+)`", listed)) - set(found) == {"drop_probability"}
@@ -331,7 +331,7 @@ def test_hush_keeps_the_queue_shorter_than_fq_codel_and_the_kernels_own_runs_rep
     assert own.goodput_mbit > 0.95 * theirs.goodput_mbit
     assert own.gauges["trusted"] == 1 and own.gauges["decisions"] > 100
     again, _ = _router("fq_codel", "quell hush")
-    # Where others keep the machine busy, runs differ a little (docs/kernel.md).
+    # Where others keep the machine busy, runs differ a little (docs/how-to/kernel.md).
     assert abs(again["fq_codel"].goodput_mbit / theirs.goodput_mbit - 1) < 0.02
     assert abs(again["fq_codel"].backlog_ms / theirs.backlog_ms - 1) < 0.1
     assert abs(again["quell hush"].backlog_ms / own.backlog_ms - 1) < 0.25

@@ -135,7 +135,7 @@ def test_the_guide_to_tune_shows_what_its_command_prints(
 ) -> None:
     """All but the search, which takes minutes: it finds the setting that the guide shows, as the only finalist."""
     pytest.importorskip("optuna")
-    command, shown = printed("docs/tune.md")[0]
+    command, shown = printed("docs/how-to/tune.md")[0]
     described = re.search(r"^# .*: (\w+) with (.*)$", shown, re.MULTILINE)
     assert described
     finalist = setting(*described.groups())

@@ -60,7 +60,7 @@ def test_traces_are_shipped_or_made_by_the_same_page(path: Path) -> None:
         assert name.startswith("builtin:") or re.search(rf"> {name}\b", text[: found.end()]), found[0]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/commands.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/commands.md"])
 def test_before_the_first_bare_command_a_page_says_how_there_is_one(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     activate = text.index(". .venv/bin/activate")

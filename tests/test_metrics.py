@@ -1,4 +1,4 @@
-"""The metrics of docs/metrics.md in records of runs whose figures can be computed by hand."""
+"""The metrics of docs/reference/metrics.md in records of runs whose figures can be computed by hand."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_a_container_copies_only_what_make_leaves(path: Path) -> None:
     assert copied and all(f"!{name}" in ignored for name in copied)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/install.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/how-to/install.md"])
 def test_targets_and_paths_that_a_page_names_exist(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     makefile = (ROOT / "Makefile").read_text("utf-8")

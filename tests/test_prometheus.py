@@ -123,7 +123,9 @@ def test_prometheus_can_read_every_expression() -> None:
 def test_dashboard_and_alerts_name_what_there_is(scraped: dict[str, Said]) -> None:
     named = {name for expression in expressions() for name in re.findall(r"\bquell_\w+", expression)}
     # Gauges of attached queues, which only the guest of test_attach.py has: it compares this list with what is there.
-    attached = (ROOT / "docs/kernel.md").read_text().partition("## Gauges of attached queues")[2].partition("\n## ")[0]
+    attached = (
+        (ROOT / "docs/how-to/kernel.md").read_text().partition("## Gauges of attached queues")[2].partition("\n## ")[0]
+    )
     of_attached = set(re.findall(r"`(quell_queue_\w+)`", attached))
     there = series(scraped["live plain"]) | series(scraped["watch plain"])
     assert named <= there | of_attached, named - there
@@ -132,7 +134,7 @@ def test_dashboard_and_alerts_name_what_there_is(scraped: dict[str, Said]) -> No
 
 @pytest.mark.real_time
 def test_docs_list_every_metric(scraped: dict[str, Said]) -> None:
-    rows = re.findall(r"^\| (`quell_.*?) \|", (ROOT / "docs/live.md").read_text(), re.M)
+    rows = re.findall(r"^\| (`quell_.*?) \|", (ROOT / "docs/how-to/live.md").read_text(), re.M)
     listed = {name for row in rows for name in re.findall(r"`(quell_\w+)`", row)}
     there = {
         f"{name}_total" if family.type == "counter" else name for name, family in families(scraped["live open"]).items()

@@ -57,8 +57,10 @@ FILES = [
     *((f"{name}, defaults written out", Scenario(name).toml()) for name, _, _ in _core.scenarios()),
     *((path.name, path.read_text()) for path in sorted((ROOT / "examples").glob("*.toml"))),
     *(
-        (f"docs/scenarios.md, block {k}", text)
-        for k, text in enumerate(re.findall(r"```toml\n(.*?)```", (ROOT / "docs/scenarios.md").read_text(), re.DOTALL))
+        (f"docs/reference/scenarios.md, block {k}", text)
+        for k, text in enumerate(
+            re.findall(r"```toml\n(.*?)```", (ROOT / "docs/reference/scenarios.md").read_text(), re.DOTALL)
+        )
     ),
 ]
 
@@ -206,7 +208,7 @@ def test_a_cell_of_keys() -> None:
 
 
 def test_the_documents_example_runs() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/scenarios.md").read_text(), re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/reference/scenarios.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
     assert toml(names["slow"])["link"]["up"]["rate"] == "500kbit"

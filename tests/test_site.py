@@ -56,21 +56,21 @@ def test_the_site_needs_no_other_host(site: Path) -> None:
 def test_reference_pages_have_every_command_queue_and_scenario(site: Path) -> None:
     from quell import _core, experiment
 
-    commands = (site / "reference/commands.html").read_text("utf-8")
+    commands = (site / "reference/help.html").read_text("utf-8")
     for name in ("compare", "evaluate", "live", "shell", "train", "watch"):
         assert f"quell {name}" in commands
     queues = (site / "reference/queues.html").read_text("utf-8")
     assert all(f'id="{kind["name"]}"' in queues for kind in experiment.known_queues())
-    scenarios = (site / "reference/scenarios.html").read_text("utf-8")
+    scenarios = (site / "reference/builtin.html").read_text("utf-8")
     assert all(f'id="{name}"' in scenarios for name, _, _ in _core.scenarios())
 
 
 @pytest.mark.slow
 def test_the_site_has_the_playground_or_says_why_not(site: Path) -> None:
-    text = (site / "playground.html").read_text("utf-8")
+    text = (site / "how-to/playground.html").read_text("utf-8")
     built = (site / "playground/index.html").exists()
     assert built != ("Not built here: Rust has no library for wasm32-unknown-unknown" in text)
-    assert built == ('href="playground/index.html"' in text)
+    assert built == ('href="../playground/index.html"' in text)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_the_gallery_opens_each_report_in_place(site: Path) -> None:
 def test_the_reference_has_every_key_of_records(site: Path) -> None:
     from quell import Scenario, _core, experiment
 
-    page = (site / "reference/records.html").read_text("utf-8")
+    page = (site / "reference/keys.html").read_text("utf-8")
     described = set(re.findall(r"<code>(\w+)</code></td>", page))
 
     def keys(value: Any) -> Iterator[str]:
@@ -118,7 +118,7 @@ def test_the_reference_has_every_key_of_records(site: Path) -> None:
 
 @pytest.mark.slow
 def test_the_reference_has_every_metric_that_grafana_and_alerts_ask_for(site: Path) -> None:
-    page = (site / "reference/metrics.html").read_text("utf-8")
+    page = (site / "reference/prometheus.html").read_text("utf-8")
     described = set(re.findall(r"<code>(quell_\w+)</code>", page))
     for path in sorted((ROOT / "packaging").glob("*/*")):
         if path.suffix in (".json", ".yml") and path.parent.name in ("grafana", "prometheus"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what the tables of scenario keys say (crates/quell-sim/src/scenario/keys) into docs/scenarios.md and python/quell/keys.py.
+"""Write what the tables of scenario keys say into docs/reference/scenarios.md and python/quell/keys.py.
 
     .venv/bin/python tools/keys.py [--check]
 
@@ -18,7 +18,7 @@ import textwrap
 from quell import _core
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-DOC = ROOT / "docs" / "scenarios.md"
+DOC = ROOT / "docs/reference/scenarios.md"
 MODULE = ROOT / "python" / "quell" / "keys.py"
 CLASSES = {
     "wifi.noise": "Noise",
@@ -40,7 +40,7 @@ TABLES = {
 """Whose keys they have, where that is not their own name."""
 HEAD = '''"""The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
 
-Written by tools/keys.py from the tables of keys; docs/scenarios.md says more.
+Written by tools/keys.py from the tables of keys; docs/reference/scenarios.md says more.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
     .venv/bin/python tools/playground.py target/playground.html
 
-Compiles crates/quell-web for wasm32-unknown-unknown, for which Rust needs a library: docs/playground.md.
+Compiles crates/quell-web for wasm32-unknown-unknown, for which Rust needs a library: docs/how-to/playground.md.
 """
 
 import base64

@@ -66,7 +66,7 @@ def json_type(kind):
 
 def records():
     """The keys of result records."""
-    text = "# Every key of result records\n\nRead from `crates/quell-link/src/record.rs`. [Result records](../records.md) says more of each, with units.\n"
+    text = "# Every key of result records\n\nRead from `crates/quell-link/src/record.rs`. [Result records](records.md) says more of each, with units.\n"
     for name, about, rows in structs(RECORDS):
         if name == "Run":  # which Python adds to it (quell/experiment.py)
             rows.append(
@@ -162,7 +162,7 @@ def entry(name, value):
 
 def python():
     """Python's names."""
-    text = "# Python\n\nEvery public name with its signature and documentation. [The library](../python.md) shows how they are used.\n"
+    text = "# Python\n\nEvery public name with its signature and documentation. [The library](../how-to/python.md) shows how they are used.\n"
     for path, wanted in MODULES.items():
         module = importlib.import_module(path)
         text += f"\n## {path}\n\n{(inspect.getdoc(module) or '').splitlines()[0]}\n"

@@ -129,7 +129,7 @@ def scenarios():
 
 
 def readings():
-    text = "# Readings of environments\n\nWhat `observe` of an [environment](../environments.md) takes and `info` holds.\n\n"
+    text = "# Readings of environments\n\nWhat `observe` of an [environment](../how-to/environments.md) takes and `info` holds.\n\n"
     return text + reference.table(
         ("reading", "meaning"), [(f"`{name}`", about) for name, about in envs.READINGS.items()]
     )
@@ -202,8 +202,8 @@ def playground():
     reason = playgrounds.missing()
     if not reason:
         playgrounds.main(PAGES / "playground" / "index.html")
-    added = f"Not built here: {reason}." if reason else "[**Open the playground**](playground/index.html)"
-    page = PAGES / "playground.md"
+    added = f"Not built here: {reason}." if reason else "[**Open the playground**](../playground/index.html)"
+    page = PAGES / "how-to/playground.md"
     page.write_text(f"{page.read_text('utf-8')}\n{added}\n", "utf-8")
 
 
@@ -233,8 +233,8 @@ def main():
         write(source, place(source))
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
         notebook(path)
-    own = {"commands": commands, "queues": queues, "scenarios": scenarios, "readings": readings, "rust": rust}
-    read = {"records": reference.records, "metrics": reference.metrics, "python": reference.python}
+    own = {"help": commands, "queues": queues, "builtin": scenarios, "readings": readings, "rust": rust}
+    read = {"keys": reference.records, "prometheus": reference.metrics, "python": reference.python}
     for name, text in (own | read).items():
         page = PAGES / "reference" / f"{name}.md"
         page.parent.mkdir(exist_ok=True)

@@ -51,7 +51,7 @@ class Scenario:
 
     @staticmethod
     def from_keys(**keys: Unpack[Keys]) -> Scenario:
-        """Make a scenario of the keys of a file (docs/scenarios.md), tables as dictionaries.
+        """Make a scenario of the keys of a file (docs/reference/scenarios.md), tables as dictionaries.
 
         Raises InputError, one line that names the key and what would be right.
         """
@@ -431,10 +431,10 @@ def read_file(path: str | PathLike[str], kind: Literal["scenario", "model", "rec
     """Read a plain file or a pipe, if it is not longer than its kind can be. Raises InputError."""
 
 def grade(increase_ms: float) -> str:
-    """Grade a mean increase of latency under load, ms, as bufferbloat tests do (docs/metrics.md)."""
+    """Grade a mean increase of latency under load, ms, as bufferbloat tests do (docs/reference/metrics.md)."""
 
 def heard(arrivals: Sequence[tuple[int, int, bool]], sent: int) -> str | None:
-    """Judge one end of a real call with G.711: the JSON of an application (docs/applications.md).
+    """Judge one end of a real call with G.711: the JSON of an application (docs/explanation/applications.md).
 
     None if nothing was said. Of each packet that came: its serial number, one-way delay in ns, and whether it counts;
     `sent` packets count.

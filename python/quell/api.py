@@ -52,7 +52,9 @@ def run(
     quell.control. `series` is the width in seconds of a time series' bins, `pcap` a file for the bottleneck's packets
     (pcapng). For the rest see `quell.scenario`.
 
-    Returns a frame of one row, the result record's keys as columns (docs/records.md; rates in Mbit/s, times in ms).
+    Returns a frame of one row, the result record's keys as columns (docs/reference/records.md). Rates are in Mbit/s,
+    times in ms.
+
     Raises InputError; KeyboardInterrupt on Ctrl-C; what a queue or a controller raises.
     """
     check_keywords(run, Overrides, overrides)
@@ -168,7 +170,7 @@ def evaluate(
     html: str | Path | None = None,
     state: str | Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Evaluate queues as RFC 7928 has it (docs/evaluate.md), beside tail drop on the same link.
+    """Evaluate queues as RFC 7928 has it (docs/how-to/evaluate.md), beside tail drop on the same link.
 
     `aqm` is a queue or a list of queues as `quell.run` takes them (None: the command's), or a tuple of a queue and a
     controller: an object, or a class or function that makes one for each run. `link` is `RATE[@rtt=TIME]` or a

@@ -1,4 +1,4 @@
-"""`quell attach` and `quell detach`: queues of quell's in the kernel, as BPF (docs/kernel.md). Linux only."""
+"""`quell attach` and `quell detach`: queues of quell's in the kernel, as BPF (docs/how-to/kernel.md). Linux only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quell compare autorate`: loops over a shaper's rate, side by side on lines whose rate moves (docs/autorate.md).
+"""`quell compare autorate`: loops that set a shaper's rate, on lines whose rate moves (docs/explanation/autorate.md).
 
 The lines are generated ones or, with `--trace`, one that was measured.
 """

@@ -148,7 +148,8 @@ def compare(
     real: Annotated[
         bool,
         typer.Option(
-            "--real", help="Also run real Linux TCP through each queue, once, in real time (Linux; docs/shell.md)."
+            "--real",
+            help="Also run real Linux TCP through each queue, once, in real time (Linux; docs/how-to/shell.md).",
         ),
     ] = False,
     rpm: Rpm = None,
@@ -171,7 +172,7 @@ def compare(
     """Compare queues on one bottleneck: a table, a report, result records.
 
     `quell compare autorate` compares loops over a shaper's rate on lines whose rate moves, or with
-    --trace NAME.down on one that was measured (docs/autorate.md).
+    --trace NAME.down on one that was measured (docs/explanation/autorate.md).
     """
     others = {
         "--real": real, "--rpm": rpm, "--warmup": warmup, "--seed": seed, "--html": html, "--parquet": parquet,

@@ -120,7 +120,7 @@ def _title(controller: Controller) -> str:
 
 def _period(controller: Controller) -> float:
     if not callable(getattr(controller, "decide", None)):
-        raise InputError("it has no method decide(gauges); docs/extending.md shows one")
+        raise InputError("it has no method decide(gauges); docs/how-to/extending.md shows one")
     period: Any = getattr(controller, "period", None)
     try:
         return float(period)

@@ -1,4 +1,4 @@
-"""An experiment: one scenario, several queues, several seeds; every run a result record (docs/records.md)."""
+"""An experiment: one scenario, several queues, several seeds; every run a result record (docs/reference/records.md)."""
 
 from __future__ import annotations
 

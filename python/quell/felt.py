@@ -62,7 +62,7 @@ FIGURES = (
     Figure("upload", "upload", "Mbit/s", 1, +1, _part("rate_mbps")),
     Figure("backup", "backup", "Mbit/s", 1, +1, _part("rate_mbps")),
 )
-"""What is shown of each kind, in this order; docs/applications.md has the bounds' sources."""
+"""What is shown of each kind, in this order; docs/explanation/applications.md has the bounds' sources."""
 
 
 def shown(records: Iterable[Record]) -> list[Figure]:

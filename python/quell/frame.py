@@ -281,7 +281,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "trace_hash": pl.String(),
     "scenario_hash": pl.String(),
 }
-"""Columns of a frame of runs: the result record's keys, units as in docs/records.md."""
+"""Columns of a frame of runs: the result record's keys, units as in docs/reference/records.md."""
 
 
 def runs(records: Iterable[Mapping[str, Any]]) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""For `quell doctor`: the queues of the kernel, what it has for BPF, and what is attached (docs/kernel.md)."""
+"""For `quell doctor`: the queues of the kernel, what it has for BPF, and what is attached (docs/how-to/kernel.md)."""
 
 from __future__ import annotations
 

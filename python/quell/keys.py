@@ -1,6 +1,6 @@
 """The keys of scenario files as types, for `Scenario.replace` and `Scenario.from_keys`. None takes a key away.
 
-Written by tools/keys.py from the tables of keys; docs/scenarios.md says more.
+Written by tools/keys.py from the tables of keys; docs/reference/scenarios.md says more.
 """
 
 from __future__ import annotations

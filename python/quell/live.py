@@ -1,4 +1,4 @@
-"""`quell live`: a queue for the traffic of an interface, failing open (docs/live.md). Linux only."""
+"""`quell live`: a queue for the traffic of an interface, failing open (docs/how-to/live.md). Linux only."""
 
 from __future__ import annotations
 

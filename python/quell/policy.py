@@ -44,7 +44,7 @@ class Policy:
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, integers: bool = False) -> Policy:
-        """Read a policy file (safetensors with a model card; docs/environments.md has its form).
+        """Read a policy file (safetensors with a model card; docs/how-to/environments.md has its form).
 
         `integers` rounds the weights of wide hidden layers to about 12 bits, as the option of queues that ask one.
 

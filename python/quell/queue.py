@@ -11,7 +11,7 @@
 ...         return self.packets.popleft() if self.packets else None
 >>> quell.compare("home", aqm=["fq_codel", Fifo(), Fifo])
 
-docs/extending.md has the rules and what such a queue costs.
+docs/how-to/extending.md has the rules and what such a queue costs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def parse(aqm: object) -> str | OwnQueue:
             raise InputError(f'aqm: {aqm!r} is {what}; write queue words, as in aqm="codel target 5ms"')
         made = aqm()
         if not _is_queue(made):
-            raise InputError(f"aqm: {_name(made)} has no methods enqueue() and dequeue(); docs/extending.md shows both")
+            raise InputError(
+                f"aqm: {_name(made)} has no methods enqueue() and dequeue(); docs/how-to/extending.md shows both"
+            )
         return OwnQueue(_name(made), aqm)
     queue = cast("Queue", aqm)
     return OwnQueue(_name(queue), lambda: copy.deepcopy(queue))

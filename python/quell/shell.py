@@ -1,4 +1,4 @@
-"""`quell shell`: a program behind an emulated link with any queue (docs/shell.md). Linux only."""
+"""`quell shell`: a program behind an emulated link with any queue (docs/how-to/shell.md). Linux only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quell steer`: controllers turn the knobs of the kernel's own queues over rtnetlink (docs/kernel.md). Linux only."""
+"""`quell steer`: controllers set knobs of the kernel's queues over rtnetlink (docs/how-to/kernel.md). Linux only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quell watch`: the kernel's own queues, sampled over rtnetlink (docs/kernel.md)."""
+"""`quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"
 _NEEDED = ("time", "device", "type", "handle", "kind", "backlog_packets", "drops", "rate_bps", "sojourn_ms")
 _LAW = {"target_ns": "target", "wait_ns": "wait", "hold_ns": "hold", "cap_ns": "cap"}
 _SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "drop probability, steered"}
-"""Gauges of attached queues that the report draws, and what they are called in it (docs/kernel.md lists all)."""
+"""Gauges of attached queues that the report draws, and what they are called in it (docs/how-to/kernel.md lists all)."""
 _POINTS = 1000
 """Of a line of the report."""
 _MAX_HEADING, _MAX_NAMES = 1 << 16, 1000

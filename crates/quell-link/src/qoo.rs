@@ -85,7 +85,7 @@ impl Profile {
     }
 }
 
-/// Scores by profile, 0 to 100; docs/metrics.md has their requirements.
+/// Scores by profile, 0 to 100; docs/reference/metrics.md has their requirements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Qoo {
     /// A fast game.

@@ -1,6 +1,6 @@
 /*
  * `hush`: flow queues in deficit round robin under one law, whose settings a trained policy takes from what it sees of the link; the
- * decisions of `src/disciplines/hush/` (docs/hush.md), bit for bit, as long as no more than PACKETS are queued.
+ * decisions of `src/disciplines/hush/` (docs/explanation/hush.md), bit for bit, as long as no more than PACKETS are queued.
  */
 #ifndef QUELL_HUSH_H
 #define QUELL_HUSH_H

@@ -96,7 +96,9 @@ def _parse(given: object) -> Candidate:
         )
     if isinstance(controller, type) or not hasattr(controller, "decide"):
         if not callable(controller):
-            raise InputError(f"aqm: {controller!r} is no controller: it has no decide(); docs/extending.md shows one")
+            raise InputError(
+                f"aqm: {controller!r} is no controller: it has no decide(); docs/how-to/extending.md shows one"
+            )
         make = cast("Callable[[], Controller]", controller)
     else:
         kept = cast("Controller", controller)
@@ -105,6 +107,6 @@ def _parse(given: object) -> Candidate:
             return copy.deepcopy(kept)
 
     if not hasattr(made := make(), "decide"):
-        raise InputError(f"aqm: {type(made).__name__} has no decide(); docs/extending.md shows a controller")
+        raise InputError(f"aqm: {type(made).__name__} has no decide(); docs/how-to/extending.md shows a controller")
     name = getattr(made, "name", None)
     return Candidate(f"{queue} + {name if isinstance(name, str) else type(made).__name__}", queue, make)

@@ -47,7 +47,7 @@ class Arguments:
     learning_rate: float = 0.01
     critic_rate: float = 0.0
     """Online: Adam's rate for the critic; 0 is the paper's plain descent at `learning_rate`, which learns far
-    slower (docs/training.md)."""
+    slower (docs/how-to/training.md)."""
     actor_rate: float = 0.0
     """Adam's rate for the actor; 0 is the paper's plain descent at `learning_rate`."""
     replay: int = 0

@@ -1,4 +1,4 @@
-"""What a user wants from a line, in words, and how well a run does it: scores from 0 to 1 (docs/tune.md)."""
+"""What a user wants from a line, in words, and how well a run does it: scores from 0 to 1 (docs/how-to/tune.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT = "calls,games,bulk,responsive,fair"
 """The balance that is taken where nothing is asked for."""
 
 _FREEZES_PER_MINUTE, _GAME_MS, _PAGE_S = 3.0, 50.0, 3.0
-"""What halves a score: the bounds of docs/applications.md."""
+"""What halves a score: the bounds of docs/explanation/applications.md."""
 _BEST_MOS = 4.41
 """The E-model's score of a call without delay or loss (ITU-T G.107)."""
 _LEAST = 1e-3

@@ -36,7 +36,7 @@ _PORT = 5001
 _CHUNK = bytes(1 << 16)
 _STAMP = struct.Struct("!IQQ")
 _SPEECH, _COMMAND, _STATE = 172, 48, 141
-"""UDP payloads: 20 ms of G.711 with RTP's header; a game's mean command and state (docs/applications.md)."""
+"""UDP payloads: 20 ms of G.711 with RTP's header; a game's mean command and state; docs/explanation/applications.md."""
 _GAPS = {"call": (0.02, 0.02), "game": (1 / 30, 1 / 60)}
 """Seconds between packets from the home and from the server."""
 

@@ -1,4 +1,4 @@
-"""The search: every setting runs once, the better ones again, with the same seeds for all (docs/tune.md).
+"""The search: every setting runs once, the better ones again, with the same seeds for all (docs/how-to/tune.md).
 
 Optuna proposes (NSGA-II's evolution: of its samplers that take words as well as numbers the one whose proposals cost
 less than the simulation; TPE's cost 10 to 20 ms each). The disciplines share the budget: after each round the better

@@ -1,4 +1,4 @@
-"""`quell tune --verify`: what runs today, the best default and the offered setting on real Linux TCP (docs/tune.md).
+"""`quell tune --verify`: current setting, best default and offered setting on real Linux TCP (docs/how-to/tune.md).
 
 The lines of tc that are printed run in a network namespace; `quell.tune.replay` makes the line around them.
 """

@@ -74,7 +74,7 @@ pub fn stand_in(words: &str) -> Option<Queue> {
 pub(super) static HUSH: Kind<Words> = Kind {
     name: "hush",
     summary: "flow queues under one law on the whole backlog, whose settings a trained policy takes from the link",
-    source: "quell's own (docs/hush.md)",
+    source: "quell's own (docs/explanation/hush.md)",
     default: Words::default,
     options: &[
         opt(

@@ -1,4 +1,4 @@
-//! `quell live`: a queue on what leaves or arrives at an interface (docs/live.md). The time that it runs, and what it tells; what is
+//! `quell live`: a queue on what leaves or arrives at an interface (docs/how-to/live.md). The time that it runs, and what it tells; what is
 //! asked for is in `settings`, the packets pass through `worker`.
 
 use std::fmt::Write as _;

@@ -29,7 +29,7 @@ const MOST_OVERHEAD: u32 = 1000;
 /// What a configuration file may hold; its keys are the options' names.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
-#[allow(missing_docs)] // docs/live.md has them.
+#[allow(missing_docs)] // docs/how-to/live.md has them.
 pub struct Settings {
     pub dev: Option<String>,
     pub rate: Option<String>,

@@ -1,4 +1,4 @@
-//! Applications: what their users experience of the packets that flows carry. docs/applications.md has the models' sources.
+//! Applications: what their users experience of the packets that flows carry. docs/explanation/applications.md has the models' sources.
 
 pub mod call;
 pub mod client;

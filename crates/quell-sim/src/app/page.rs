@@ -9,7 +9,7 @@ use quell_qdisc::{MS, NEVER, Nanos, Rng, SEC};
 use super::client::{Action, Event};
 use crate::scenario::Page;
 
-/// A sort of objects of the median desktop page (docs/applications.md).
+/// A sort of objects of the median desktop page (docs/explanation/applications.md).
 struct Class {
     /// How many the document names, and how many are found later.
     counts: [u32; 2],

@@ -1,4 +1,4 @@
-//! `quell attach` and `quell detach`: disciplines in BPF, which the kernel itself runs (docs/kernel.md).
+//! `quell attach` and `quell detach`: disciplines in BPF, which the kernel itself runs (docs/how-to/kernel.md).
 //!
 //! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long as a queue of it is in use: nothing
 //! is pinned, no process stays, and `tc qdisc del` takes all of it away, too.

@@ -1,4 +1,4 @@
-//! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/kernel.md).
+//! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/how-to/kernel.md).
 
 pub(super) mod change;
 pub(super) mod clsact;

@@ -1,4 +1,4 @@
-//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/kernel.md). Changes nothing and needs no privileges, but for the
+//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md). Changes nothing and needs no privileges, but for the
 //! gauges of attached queues.
 
 mod attached;

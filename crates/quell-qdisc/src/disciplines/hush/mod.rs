@@ -9,7 +9,7 @@
 //!   ECT(1) packets are marked from a step of their own on as well.
 //! - A guard ([`guard`]) watches the policy. While it cannot be trusted, fq_codel's law serves the same queues.
 //!
-//! All arithmetic is in integers: every machine takes the same decisions. Source: quell's own; docs/hush.md.
+//! All arithmetic is in integers: every machine takes the same decisions. Source: quell's own; docs/explanation/hush.md.
 
 pub mod fixed;
 pub mod guard;
