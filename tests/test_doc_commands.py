@@ -114,9 +114,12 @@ def printed(page: str = "README.md") -> list[tuple[str, str]]:
     return re.findall(r"^```\n\$ quell (.*?)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize(("command", "shown"), printed(), ids=lambda text: text[:40].strip())
-def test_readme_shows_what_its_commands_print(command: str, shown: str, quell: Quell) -> None:
-    """In full, since the figures are fixed by the scenario's seeds; README leaves out empty lines and other tables."""
+SHOWN = [*printed(), *printed("docs/how-to/compare.md")]
+
+
+@pytest.mark.parametrize(("command", "shown"), SHOWN, ids=lambda text: text[:40].strip())
+def test_a_page_shows_what_its_commands_print(command: str, shown: str, quell: Quell) -> None:
+    """In full, since the figures are fixed by the scenario's seeds; pages leave out empty lines and other tables."""
     done = quell(*shlex.split(command))
     assert done.returncode == 0, done.stderr
     assert without_empty_lines(shown) in without_empty_lines(done.stdout)
@@ -126,8 +129,8 @@ def without_empty_lines(text: str) -> str:
     return "".join(line.rstrip() + "\n" for line in text.splitlines() if line.strip())
 
 
-def test_readme_shows_two_tables() -> None:
-    assert [command.split()[1] for command, _ in printed()] == ["household", "lte"]
+def test_readme_and_the_guide_to_compare_show_a_table_each() -> None:
+    assert [command.split()[1] for command, _ in SHOWN] == ["household", "lte"]
 
 
 def test_the_guide_to_tune_shows_what_its_command_prints(

@@ -40,6 +40,10 @@ def _anchors(page: str) -> list[str]:
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
+def test_readme_fits_on_a_few_screens() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
 def test_the_map_fits_on_a_screen() -> None:
     lines = (ROOT / "docs/map.md").read_text("utf-8").splitlines()
     assert len(lines) <= 60
