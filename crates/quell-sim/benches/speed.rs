@@ -101,6 +101,10 @@ fn cells(quick: bool) -> Vec<Cell> {
                 ..Cell::new("cubic", 100, 10, queue, None)
             });
         }
+        let htb = "htb default 10 class 1:1 rate 100mbit class 1:10 parent 1:1 rate 100mbit";
+        for queue in ["cake bandwidth 100mbit", "hush", htb, "l4s", "lfq"] {
+            cells.push(Cell::new("cubic", 100, 10, queue, None));
+        }
         // Reported without a bar; the last three show that cost per packet does not grow with the rate.
         cells.push(Cell::new("bbr", 100, 10, PFIFO, None));
         cells.push(Cell::new("prague", 100, 10, PFIFO, None));
