@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Circles among the modules of each Rust crate: A uses B, B uses C, C uses A.
+
+    tests/circles.py [FOLDER]
+
+Reads `crates/*/src` of FOLDER (this checkout) and counts paths that begin with `crate`, `super`, `self` or a child
+module's name, in `use` and inline. A name that a module re-exports leads to the module that has it. Not counted: uses
+of a module's own ancestors (parent and child may use each other), re-exports, and tests.
+KNOWN lists what is still to be broken; a crate that has fewer circles than it lists fails, too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+KNOWN = {"quell-link": 3, "quell-live": 4, "quell-qdisc": 2, "quell-sim": 2}
+"""Crates with circles, and how many."""
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|\br(#*)".*?"\1|"(?:\\.|[^"\\])*"|\'(?:\\.[^\']*|[^\'\\])\'', re.S)
+TOKEN = re.compile(r"r#|\w+|::|[{},;*]|\S")
+Module = tuple[str, ...]
+
+
+def code(text: str) -> str:
+    """Blank comments, strings and inline tests; lines keep their numbers."""
+    text = NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    for start in reversed([m.start() for m in re.finditer(r"#\[cfg\((?:all\()?test\b", text)]):
+        end, depth = start, 0
+        while end < len(text) and not (depth == 0 and text[end] == ";"):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+            if depth == 0 and text[end - 1] == "}":
+                break
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text
+
+
+def leaves(tokens: list[tuple[str, int]], at: int, head: Module) -> Iterator[tuple[Module, str, int]]:
+    """Give each path of a tree `a::{b, c as d}` that begins here: its words, the name that it binds, its line."""
+    path, line = head, tokens[at][1]
+    while at < len(tokens):
+        word, line = tokens[at]
+        if word == "{":
+            depth, fresh = 0, True
+            while True:
+                word = tokens[at][0]
+                depth += {"{": 1, "}": -1}.get(word, 0)
+                if fresh and depth == 1 and word not in "{},":
+                    yield from leaves(tokens, at, path)
+                fresh = (word == "{" and depth == 1) or (word == "," and depth == 1)
+                at += 1
+                if depth == 0:
+                    return
+        if not re.match(r"\w|\*", word):
+            return
+        if word != "self" or not path:
+            path = (*path, word)
+        following = tokens[at + 1][0] if at + 1 < len(tokens) else ""
+        if following != "::":
+            name = tokens[at + 2][0] if following == "as" else path[-1]
+            yield path, name, line
+            return
+        at += 2
+
+
+class Crate:
+    """The modules of a crate and what they use."""
+
+    def __init__(self, src: Path) -> None:
+        self.src, self.files, self.exports = src, dict[Module, Path](), dict[Module, dict[str, Module]]()
+        texts: dict[Module, str] = {}
+        for file in sorted(src.rglob("*.rs")):
+            parts = file.relative_to(src).with_suffix("").parts
+            if parts[0] == "bin" or parts[-1].endswith("tests") or parts[-1] == "main":
+                continue
+            module = parts[:-1] if parts[-1] in ("mod", "lib") else parts
+            self.files[module], texts[module] = file, code(file.read_text())
+        self.uses: dict[Module, list[tuple[Module, int]]] = {}
+        for module, text in texts.items():
+            found = list(self.paths(module, text))
+            self.exports[module] = {name: path for path, name, _, exported in found if exported}
+            self.uses[module] = [(path, line) for path, _, line, exported in found if not exported]
+
+    def paths(self, module: Module, text: str) -> Iterator[tuple[Module, str, int, bool]]:
+        """Give each absolute path in a module, the name it binds, its line, and whether it re-exports."""
+        tokens = [(w, n) for n, line in enumerate(text.splitlines(), 1) for w in TOKEN.findall(line)]
+        children = {m[-1] for m in self.files if m and m[:-1] == module}
+        public = use = False
+        for i, (word, _) in enumerate(tokens):
+            before = tokens[i - 1][0] if i else ""
+            if word == "use" and before not in ("::", "."):
+                use, public = True, before in ("pub", ")")
+            elif word == ";":
+                use = False
+            elif before not in ("::", ".") and i + 1 < len(tokens) and tokens[i + 1][0] == "::":
+                head = {"crate": (), "self": module, "super": module[:-1]}.get(word)
+                begin = i + 2
+                if head is None:
+                    if word not in children:
+                        continue
+                    head, begin = module, i
+                while tokens[begin][0] == "super":
+                    head, begin = head[:-1], begin + 2
+                yield from ((*leaf, use and public) for leaf in leaves(tokens, begin, head))
+
+    def home(self, path: Module, seen: frozenset[Module] = frozenset()) -> Module:
+        """Give the module in which a path ends, behind re-exports."""
+        deep = next(path[:n] for n in range(len(path), -1, -1) if path[:n] in self.files)
+        rest = path[len(deep) :]
+        exports = self.exports.get(deep, {})
+        onward = exports.get(rest[0]) if rest and path not in seen else None
+        return self.home((*onward, *rest[1:]), seen | {path}) if onward else deep
+
+    def circles(self) -> list[list[str]]:
+        """Give the circles, each as lines that name its uses."""
+        arrows: dict[Module, dict[Module, int]] = {module: {} for module in self.files}
+        for module, uses in self.uses.items():
+            for path, line in uses:
+                home = self.home(path)
+                if module[: len(home)] != home:
+                    arrows[module].setdefault(home, line)
+        reach = {module: set(arrows[module]) for module in arrows}
+        for between in arrows:
+            for module in arrows:
+                if between in reach[module]:
+                    reach[module] |= reach[between]
+        groups = {frozenset(o for o in reach[m] if m in reach[o]) for m in arrows if m in reach[m]}
+        return [
+            [
+                f"{self.files[a]}:{line}: {'::'.join(a)} uses {'::'.join(b)}"
+                for a in sorted(group)
+                for b, line in sorted(arrows[a].items())
+                if b in group
+            ]
+            for group in sorted(groups, key=sorted)
+        ]
+
+
+def main() -> int:
+    """Print the circles; return 1 if they are not those that are known."""
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    wrong = False
+    for src in sorted(root.glob("crates/*/src")):
+        circles, known = Crate(src).circles(), KNOWN.get(src.parent.name, 0)
+        if len(circles) != known:
+            wrong = True
+            print(f"{src.parent.name}: module circles: {len(circles)}, tests/circles.py allows {known}")
+            print("\n\n".join("\n".join(circle) for circle in circles))
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
