@@ -110,6 +110,30 @@ pub(super) fn affine(
     run(layer, rows, from, to, pairs, fused, each, paired);
 }
 
+/// `to += scale * from`, each by one fused multiply-add: the sums of a gradient.
+#[allow(unsafe_code)] // As in `affine`.
+#[inline]
+pub(super) fn add_scaled(cpu: Cpu, scale: f32, from: &[f32], to: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,fma")]
+        fn vectorised(scale: f32, from: &[f32], to: &mut [f32]) {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = scale.mul_add(*from, *to);
+            }
+        }
+
+        if cpu == Cpu::Best && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the CPU has the two features that the function was compiled for.
+            return unsafe { vectorised(scale, from, to) };
+        }
+    }
+    let _ = cpu;
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = fused(scale, *from, *to);
+    }
+}
+
 /// `x * w + sum`, rounded once.
 #[inline(always)]
 fn fused(x: f32, w: f32, sum: f32) -> f32 {

@@ -105,11 +105,7 @@ impl Layer {
         };
         for (o, row) in affine.weight.chunks_exact(inputs).enumerate() {
             for (i, &w) in row.iter().enumerate() {
-                let (line, lane) = if few {
-                    (o * inputs.div_ceil(LANES) + i / LANES, i % LANES)
-                } else {
-                    (o / LANES * inputs + i, o % LANES)
-                };
+                let (line, lane) = place(few, inputs, o, i);
                 lines[line].0[lane / 8][lane % 8] = w;
             }
         }
@@ -124,6 +120,29 @@ impl Layer {
             bias,
             activation,
         })
+    }
+
+    /// The layer as [`Layer::pack`] took it.
+    ///
+    /// # Panics
+    /// If its weights are integers.
+    pub fn unpack(&self) -> Affine {
+        let (few, lines) = match &self.weights {
+            Weights::Rows(lines) => (true, lines),
+            Weights::Panels(lines) => (false, lines),
+            Weights::Integers(_) => panic!("weights that were rounded to integers"),
+        };
+        let mut weight = Vec::with_capacity(self.inputs * self.outputs);
+        for o in 0..self.outputs {
+            for i in 0..self.inputs {
+                let (line, lane) = place(few, self.inputs, o, i);
+                weight.push(lines[line].0[lane / 8][lane % 8]);
+            }
+        }
+        Affine {
+            weight,
+            bias: self.bias[..self.outputs].to_vec(),
+        }
     }
 
     /// The layer with its weights rounded to integers; a layer with few outputs stays as it is.
@@ -177,6 +196,15 @@ impl Layer {
     }
 }
 
+/// Line and lane of the weight of output `o` for input `i`, in rows (`few` outputs) or panels.
+fn place(few: bool, inputs: usize, o: usize, i: usize) -> (usize, usize) {
+    if few {
+        (o * inputs.div_ceil(LANES) + i / LANES, i % LANES)
+    } else {
+        (o / LANES * inputs + i, o % LANES)
+    }
+}
+
 /// The smallest step in which one output's weights fit 16 bits, and in which its sum fits 32 whatever the inputs are.
 fn step(weights: impl Iterator<Item = f64>, inputs: usize) -> f64 {
     let (mut top, mut sum) = (0.0f64, 0.0);
@@ -209,6 +237,33 @@ fn activate(activation: Activation, row: &mut [f32]) {
             each(row, |x| libm::expf(x - top));
             let sum = row.iter().fold(0.0, |a, x| a + x);
             each(row, |x| x / sum);
+        }
+    }
+}
+
+/// Multiplies `slopes`, derivatives with respect to the outputs of `activation`, so that they are ones with respect to its inputs.
+pub(super) fn derive(activation: Activation, outputs: &[f32], slopes: &mut [f32]) {
+    let mut each = |f: fn(f32) -> f32| {
+        for (slope, y) in slopes.iter_mut().zip(outputs) {
+            *slope *= f(*y);
+        }
+    };
+    match activation {
+        Activation::Linear => {}
+        // 0 at 0, as torch has it.
+        Activation::Relu => each(|y| f32::from(u8::from(y > 0.0))),
+        Activation::LeakyRelu => each(|y| if y > 0.0 { 1.0 } else { LEAK }),
+        Activation::Tanh => each(|y| 1.0 - y * y),
+        // The logistic function of the input, from y = ln(1 + exp(x)).
+        Activation::Softplus => each(|y| -libm::expm1f(-y)),
+        Activation::Softmax => {
+            let mean = slopes
+                .iter()
+                .zip(outputs)
+                .fold(0.0, |sum, (s, y)| sum + s * y);
+            for (slope, y) in slopes.iter_mut().zip(outputs) {
+                *slope = y * (*slope - mean);
+            }
         }
     }
 }

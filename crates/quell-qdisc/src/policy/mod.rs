@@ -10,11 +10,13 @@
 //! | `mlp.rs` | layers, laid out for the forward pass; activations |
 //! | `forward.rs` | the vectorised sums and their portable twin |
 //! | `file.rs` | the file format, read and written |
+//! | `train.rs` | gradients and optimisers, for training that repeats bit for bit |
 
 mod card;
 pub(crate) mod file;
 mod forward;
 mod mlp;
+mod train;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ pub use card::{Activation, Card, FORMAT, Head, Input};
 use forward::{BATCH, Cpu};
 pub use mlp::Affine;
 use mlp::{Layer, padded};
+pub use train::{Adam, Init, Optimizer, Trainee};
 
 /// A network with its model card. A clone shares both.
 #[derive(Clone, Debug)]
@@ -55,30 +58,8 @@ impl Policy {
     /// If the card contradicts itself or the shapes, or if a number is not finite.
     pub fn new(card: Card, layers: &[Affine]) -> Result<Self, Error> {
         card.check()?;
-        let shapes = card.shapes();
-        if layers.len() != shapes.len() {
-            let (n, want) = (layers.len(), shapes.len());
-            return Err(Error::new(format!(
-                "{n} layers where the card names {want}"
-            )));
-        }
-        let mut packed = Vec::with_capacity(layers.len());
-        let mut width = card.inputs.len();
-        for (shape, affine) in shapes.iter().zip(layers) {
-            let outputs = shape.outputs.unwrap_or(affine.bias.len());
-            let layer = Layer::pack(affine, width, outputs, shape.activation)
-                .map_err(|e| e.under(&shape.name))?;
-            packed.push(layer);
-            if shape.outputs.is_none() {
-                width = outputs;
-            }
-        }
-        let heads = packed.split_off(card.hidden.len());
         Ok(Self {
-            net: Arc::new(Net {
-                hidden: packed,
-                heads,
-            }),
+            net: Arc::new(Net::pack(&card, layers)?),
             card: Arc::new(card),
             cpu: Cpu::Best,
         })
@@ -127,7 +108,7 @@ impl Policy {
     }
 
     fn layers(&self) -> impl Iterator<Item = &Layer> {
-        self.net.hidden.iter().chain(&self.net.heads)
+        self.net.layers()
     }
 
     /// Room for this policy's forward pass.
@@ -176,18 +157,23 @@ impl Policy {
         }
     }
 
-    /// One pass over the layers for `rows` rows, 1, 2, 4 or [`BATCH`].
-    fn rows(&self, rows: usize, inputs: &[f32], scratch: &mut Scratch, out: &mut [f32]) {
-        let (mut from, mut to) = (&mut scratch.from, &mut scratch.to);
+    /// Scales whole rows of raw inputs into rows padded to whole lines.
+    fn scale(&self, inputs: &[f32], to: &mut [f32]) {
         let n = self.inputs();
-        assert_eq!(inputs.len(), rows * n, "a policy's inputs");
-        for (x, row) in inputs.chunks_exact(n).zip(from.chunks_exact_mut(padded(n))) {
-            let (x_scaled, padding) = row.split_at_mut(n);
-            for ((x, input), y) in x.iter().zip(&self.card.inputs).zip(x_scaled) {
+        for (x, row) in inputs.chunks_exact(n).zip(to.chunks_exact_mut(padded(n))) {
+            let (scaled, padding) = row.split_at_mut(n);
+            for ((x, input), y) in x.iter().zip(&self.card.inputs).zip(scaled) {
                 *y = (x - input.offset) * input.scale;
             }
             padding.fill(0.0);
         }
+    }
+
+    /// One pass over the layers for `rows` rows, 1, 2, 4 or [`BATCH`].
+    fn rows(&self, rows: usize, inputs: &[f32], scratch: &mut Scratch, out: &mut [f32]) {
+        let (mut from, mut to) = (&mut scratch.from, &mut scratch.to);
+        assert_eq!(inputs.len(), rows * self.inputs(), "a policy's inputs");
+        self.scale(inputs, from);
         for layer in &self.net.hidden {
             layer.forward(self.cpu, rows, from, to, &mut scratch.pairs);
             (from, to) = (to, from);
@@ -205,6 +191,36 @@ impl Policy {
             }
             at += n;
         }
+    }
+}
+
+impl Net {
+    /// Lays out the layers of a card, the hidden ones, then the heads.
+    fn pack(card: &Card, layers: &[Affine]) -> Result<Self, Error> {
+        let shapes = card.shapes();
+        if layers.len() != shapes.len() {
+            let (n, want) = (layers.len(), shapes.len());
+            return Err(Error::new(format!(
+                "{n} layers where the card names {want}"
+            )));
+        }
+        let mut hidden = Vec::with_capacity(layers.len());
+        let mut width = card.inputs.len();
+        for (shape, affine) in shapes.iter().zip(layers) {
+            let outputs = shape.outputs.unwrap_or(affine.bias.len());
+            let layer = Layer::pack(affine, width, outputs, shape.activation)
+                .map_err(|e| e.under(&shape.name))?;
+            hidden.push(layer);
+            if shape.outputs.is_none() {
+                width = outputs;
+            }
+        }
+        let heads = hidden.split_off(card.hidden.len());
+        Ok(Self { hidden, heads })
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.hidden.iter().chain(&self.heads)
     }
 }
 

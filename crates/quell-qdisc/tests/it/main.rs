@@ -11,3 +11,4 @@ mod properties;
 mod record;
 mod recorded;
 mod recorded_control;
+mod train;
