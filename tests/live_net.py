@@ -101,6 +101,10 @@ while True:
 """
 
 
+REMOVED = "2 rules removed" if Path("/proc/net/if_inet6").exists() else "1 rule removed"
+"""What `--restore` says of one rate: a rule of iptables and, where the kernel has IPv6, one of ip6tables."""
+
+
 class Net:
     """Host a - router r - host b."""
 

@@ -204,7 +204,7 @@ def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
         assert len(line.fates(50)) == 50
         if by_hand:
             done = line.steer("--restore")
-            assert (done.returncode, done.stderr) == (0, "quell: v0: 1 queues restored\n")
+            assert (done.returncode, done.stderr) == (0, "quell: v0: 1 queue restored\n")
         else:
             assert line.steer("v0", "0.1", "--with", "clsact", "--duration", "100ms").returncode == 0
         assert not line.clsact()

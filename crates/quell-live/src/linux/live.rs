@@ -49,7 +49,7 @@ pub fn restore(options: &Options) -> Result<(), Error> {
         }
     };
     let done = rules::restore(&devs);
-    state::report(rules::LIVE, &devs, done, "rules removed", &say)
+    state::report(rules::LIVE, &devs, done, ("rule", "removed"), &say)
 }
 
 /// Prints a drop-in that allows the reflectors in a systemd unit that denies all addresses.

@@ -539,7 +539,7 @@ pub fn report(
     command: Command,
     devs: &[String],
     done: Vec<(String, Restored)>,
-    what: &str,
+    (noun, done_to): (&str, &str),
     say: &dyn Fn(&str),
 ) -> Result<(), Error> {
     let command = command.name;
@@ -547,7 +547,8 @@ pub fn report(
     let nothing = done.is_empty();
     for (dev, outcome) in done {
         let line = match outcome {
-            Restored::Undone(count) => format!("{dev}: {count} {what}"),
+            Restored::Undone(1) => format!("{dev}: 1 {noun} {done_to}"),
+            Restored::Undone(count) => format!("{dev}: {count} {noun}s {done_to}"),
             Restored::Runs if devs.is_empty() => {
                 format!("{dev}: quell {command} still runs on it; left as it is")
             }

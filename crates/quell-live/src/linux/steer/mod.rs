@@ -239,7 +239,7 @@ pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
     };
     let undo = |file: &state::StateFile, _: &str| saved::undo(file).map(state::Restored::Undone);
     let done = saved::STEER.restore(devices, undo);
-    state::report(saved::STEER, devices, done, "queues restored", &say)
+    state::report(saved::STEER, devices, done, ("queue", "restored"), &say)
 }
 
 /// The state files of this network namespace.
