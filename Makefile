@@ -146,7 +146,7 @@ clean: ## removes what was built here
 	@touch $@
 
 .venv/test.installed: requirements/test.txt .venv/build.installed
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r $<
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r $<
 	@touch $@
 
 .venv/dev.installed: requirements/dev.txt .venv/test.installed

@@ -1,0 +1,88 @@
+"""Notes which files of this checkout a test file depends on, in each Python that has this folder on PYTHONPATH.
+
+tests/by-file sets it. Each input becomes a symbolic link in the folder QUELL_TEST_INPUTS: making one needs neither a
+descriptor nor room in a file, both of which tests take away. The input `*` stands for every file: a program that is
+not known to read only what its command line names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ROOT = os.path.realpath(__file__).removesuffix("tests/recorder/sitecustomize.py")
+INPUTS = os.environ.get("QUELL_TEST_INPUTS", "")
+BUILT = tuple(ROOT + folder for folder in ("target/", ".venv/", ".git/", ".cache/", "dist/"))
+READ_NOTHING = re.compile(
+    r"(python[\d.]*|quell|quell-live|ip|tc|nft|ip6?tables\S*|bridge|ethtool|sysctl|modprobe|mount|umount|sh|bash|fish|zsh|env"
+    r"|nice|timeout|unshare|nsenter|setpriv|strace|script|ping|curl|iperf3|tshark|flent|netperf|cat|tar|dpkg-deb|lintian|chromium"
+    r"|chromedriver|selenium-manager|stty|sleep|true|false|kill|ps|uname|lsb_release|id|ldconfig|gpg|md5sum)"
+)
+"""Programs that read no file of the checkout but those that their command line names, and pass the environment on."""
+READ_MUCH = re.compile(r"(make|cargo|rustc|git|uv|maturin|ruff|mypy|mkdocs|node|runuser|sudo|su|docker)")
+"""Programs that make a command unknown wherever they stand in it."""
+seen: set[str] = set()
+
+
+def note(name: str) -> None:
+    if name not in seen:
+        seen.add(name)
+        try:
+            os.symlink(name, f"{INPUTS}/{name.replace('/', '%')}")
+        except FileExistsError:
+            pass
+
+
+def read(path: str) -> None:
+    """Note a file of the checkout; for compiled Python, its source."""
+    path = os.path.realpath(path)
+    if not path.startswith(ROOT) or path.startswith(BUILT) or not os.path.isfile(path):
+        return
+    folder, _, name = path.removeprefix(ROOT).rpartition("/")
+    if folder.endswith("__pycache__"):
+        folder, name = folder.removesuffix("__pycache__").rstrip("/"), name.partition(".")[0] + ".py"
+    note(f"{folder}/{name}" if folder else name)
+
+
+def ran(program: Any, words: Any, folder: Any, environment: Any) -> None:
+    """Note what a program depends on."""
+    words = [words] if isinstance(words, str | bytes | os.PathLike) else list(words or ())
+    words = [os.fsdecode(word) for word in (program or words[0], *words)]
+    folder = os.fsdecode(folder or ".")
+    tokens = [token for word in words for token in re.split(r"[\s'\"=;|&()]+", word) if token]
+    names = [os.path.basename(token) for token in tokens]
+    passed_on = environment is None or any(os.fsdecode(name) == "QUELL_TEST_INPUTS" for name in environment)
+    script = names[0] in ("sh", "bash") and any(os.path.isfile(os.path.join(folder, word)) for word in words[2:3])
+    if (
+        not READ_NOTHING.fullmatch(names[0])
+        or any(READ_MUCH.fullmatch(name) for name in names)
+        or (names[0] != "ldconfig" and not passed_on)
+        or script
+    ):
+        note("*")
+    for token in tokens:
+        read(os.path.join(folder, token))
+
+
+def hook(event: str, values: tuple[Any, ...]) -> None:
+    if event == "open":
+        if isinstance(values[0], str | bytes | os.PathLike):
+            read(os.fsdecode(values[0]))
+    elif event == "import":
+        if values[1]:
+            read(values[1])
+    elif event == "subprocess.Popen":
+        ran(*values)
+    elif event in ("os.posix_spawn", "os.exec"):
+        ran(values[0], values[1], None, values[2])
+    elif event == "os.system":
+        ran("sh", values[0], None, None)
+
+
+if INPUTS:
+    sys.addaudithook(hook)
