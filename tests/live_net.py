@@ -101,8 +101,10 @@ while True:
 """
 
 
-REMOVED = "2 rules removed" if Path("/proc/net/if_inet6").exists() else "1 rule removed"
-"""What `--restore` says of one rate: a rule of iptables and, where the kernel has IPv6, one of ip6tables."""
+IPTABLES = ("iptables", "ip6tables") if Path("/proc/net/if_inet6").exists() else ("iptables",)
+"""Each has a rule for each direction that is shaped."""
+REMOVED = "2 rules removed" if len(IPTABLES) == 2 else "1 rule removed"
+"""What `--restore` says of one direction."""
 
 
 class Net:
@@ -141,8 +143,8 @@ class Net:
         words = ("ip", "netns", "exec", space, *words)
         return subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
 
-    def rules(self) -> list[str]:
-        done = self.run(self.r, "iptables", "-t", "mangle", "-S")
+    def rules(self, program: str = "iptables") -> list[str]:
+        done = self.run(self.r, program, "-t", "mangle", "-S")
         return [line for line in done.stdout.splitlines() if "NFQUEUE" in line]
 
     def live(self, *words: str, dev: str = "rb") -> subprocess.Popen[str]:
@@ -150,8 +152,8 @@ class Net:
         wanted = sum(word in ("--rate", "--ingress", "--config") for word in words)
         command = self.start(self.r, QUELL_LIVE, "--dev", dev, *words)
         for _ in range(1000):
-            ours = [line for line in self.rules() if f" {dev} " in line]
-            if len(ours) >= wanted or command.poll() is not None:
+            ours = [line for program in IPTABLES for line in self.rules(program) if f" {dev} " in line]
+            if len(ours) >= wanted * len(IPTABLES) or command.poll() is not None:
                 return command
             time.sleep(0.02)
         raise AssertionError("no rules after 20 s")
