@@ -115,13 +115,20 @@ def test_rewards_are_those_of_the_options() -> None:
 @pytest.mark.torch
 def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> None:
     scenario = coupled.router(10, 20, 2, both_ways=True, duration_s=2)
+
+    def worlds(n: int = 2, queue: str = "l4s", port: int = 0) -> _core.CoupledQueues:
+        return _core.CoupledQueues([scenario] * n, queue, range(n), observation="linear", port=port)
+
     with pytest.raises(InputError, match="no sub-queues"):
-        _core.CoupledQueues(scenario, "pie", 1)
+        worlds(queue="pie")
     with pytest.raises(InputError, match="there is no queue 2; choose 0 to 1"):
-        _core.CoupledQueues(scenario, "l4s", 1, port=2)
-    world = _core.CoupledQueues(scenario, "l4s", 1)
+        worlds(port=2)
+    with pytest.raises(InputError, match="there is no world"):
+        worlds(0)
     with pytest.raises(InputError, match="6 sub-queues"):
-        world.step([math.nan] * 6)
+        worlds().step(np.full(12, math.nan, np.float32).tobytes())
+    with pytest.raises(InputError, match="6 probabilities for each of 2 worlds, not 6"):
+        worlds().step(np.zeros(6, np.float32).tobytes())
 
 
 @pytest.mark.torch

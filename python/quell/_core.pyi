@@ -364,36 +364,47 @@ class World:
         """End the run and return its record as JSON."""
 
 class CoupledQueues:
-    """A world that stops each period for somebody outside to set p' of every sub-queue of one of its queues.
+    """Worlds stepped together, which stop each period for p' of every sub-queue of one of their queues to be set.
 
-    `port` 0 is the bottleneck, then come the hops and the queue upwards. `published` reads gauges as the kernel's log
-    has them. Raises InputError for a queue without sub-queues.
+    `observation`: what is read of each sub-queue (`a3c_readings`). `port` 0 is the bottleneck, then come the hops and the
+    queue upwards. Results are the same on any number of `threads` (0: one per core). Raises InputError for a queue
+    without sub-queues.
     """
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenarios: Sequence[Scenario],
         queue: str,
-        seed: int,
+        seeds: Sequence[int],
         *,
+        observation: Literal["linear", "logarithmic", "published"],
         port: int = 0,
         period_s: float = 0.015,
-        published: bool = False,
+        threads: int = 1,
     ) -> None: ...
     @property
     def sub_queues(self) -> int:
-        """How many there are: the classic ones, then their L4S partners in the same order."""
+        """How many a world has: the classic ones, then their L4S partners in the same order."""
     @property
-    def now_s(self) -> float: ...
-    def step(self, probabilities: list[float]) -> tuple[bytes, bytes, float, bool]:
-        """Set p' of every sub-queue (a negative number: its own law does) and go on by a period.
+    def now_s(self) -> list[float]:
+        """Return the simulated seconds so far, by world."""
+    def replace(self, index: int, scenario: Scenario, seed: int) -> None:
+        """Put a new world in the place of world `index`."""
+    def step(self, probabilities: bytes) -> tuple[bytes, bytes, bytes]:
+        """Set p' (float32) of every sub-queue of every world and go on by a period; negative: its own law does.
 
-        Returns per sub-queue what an actor reads (float32, 12 each), and in use or not, delay in ms and share of
-        packets lost (float32, 3 each); then the link's utilisation, and whether the scenario is over.
+        Returns float32 numbers: (worlds, sub-queues, readings); (worlds, sub-queues, 3): in use or not, delay in ms,
+        share of packets lost; (worlds, 3): utilisation, not cut at 1, the backlog of the whole queue in ms, and whether
+        the scenario is over. A world that is over stays as it is.
         """
+    def records(self) -> list[str]:
+        """Return the record of each world so far, as JSON."""
 
-def a3c_readings(published: bool = False) -> list[tuple[str, float]]:
-    """Name what an actor reads of a sub-queue, in order, and where each reading ends."""
+def a3c_readings(observation: Literal["linear", "logarithmic", "published"]) -> list[str]:
+    """Name what an actor reads of a sub-queue, in order."""
+
+def a3c_most() -> list[float]:
+    """Say where each of the linear readings ends."""
 
 def episode(
     scenario: Scenario,

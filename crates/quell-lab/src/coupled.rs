@@ -1,30 +1,43 @@
-//! Coupled queues as A3C learns in them: a world that stops each period for somebody outside to set p' of every sub-queue of
-//! one queue, and shows what an actor reads of each.
+//! Coupled queues as A3C learns in them: worlds that stop each period for an agent to set p' of every sub-queue of one queue, and
+//! show what an actor reads of each.
 
 use std::sync::Arc;
 
 use quell_link::Error;
-use quell_qdisc::control::a3c::{self, INPUTS};
+use quell_link::record::Run;
+use quell_qdisc::control::a3c::{self, Observation};
 use quell_qdisc::{Gauges, Knobs, MS, NEVER, Nanos, SubGauges};
 use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// What agents see and set.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The queue's words.
+    pub queue: String,
+    /// Which queue stops the world: 0 is the bottleneck, then come the hops and the queue upwards.
+    pub port: usize,
+    /// Time between decisions.
+    pub period: Nanos,
+    /// What is read of each sub-queue.
+    pub observation: Observation,
+}
 
 /// One world, and what was seen of it last.
 #[derive(Clone, Debug)]
 pub struct Coupled {
+    task: Arc<Task>,
     world: World,
-    queue: usize,
-    period: Nanos,
-    published: bool,
     last: Vec<SubGauges>,
     gauges: Gauges,
+    over: bool,
 }
 
 /// What a period showed of one sub-queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shown {
-    /// What an actor reads.
-    pub readings: [f32; INPUTS],
     /// It held or got packets.
     pub busy: bool,
     /// Its delay, ms.
@@ -34,33 +47,36 @@ pub struct Shown {
 }
 
 /// What a period showed of the queue.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Period {
-    /// By sub-queue: the classic ones, then their L4S partners in the same order.
-    pub sub_queues: Vec<Shown>,
-    /// Bytes that left over what the link could send, 0..1.
-    pub utilisation: f64,
+    /// Bytes that left over what the link could send in the mean: more than 1 where a packet began in the period before.
+    pub utilisation: f32,
+    /// Time that the link needs for the backlog of all sub-queues, ms.
+    pub backlog_ms: f32,
     /// The scenario is over.
     pub over: bool,
 }
 
+/// What a period shows: the readings of an actor, and two views of the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// By sub-queue, as wide as the observation: the classic sub-queues, then their L4S partners in the same order.
+    pub readings: Vec<f32>,
+    /// By sub-queue.
+    pub sub_queues: Vec<Shown>,
+    /// The whole queue.
+    pub queue: Period,
+}
+
 impl Coupled {
-    /// The world of a scenario; `queue` says which of its queues stops it: 0 is the bottleneck, then come the hops and the queue
-    /// upwards. `published` reads gauges as the kernel's log has them.
+    /// The world of a scenario.
     ///
     /// # Errors
     /// If there is no such queue, or it has no sub-queues whose p' can be set.
-    pub fn new(
-        scenario: Arc<Scenario>,
-        words: &str,
-        seed: u64,
-        queue: usize,
-        period: Nanos,
-        published: bool,
-    ) -> Result<Self, Error> {
-        let mut world = World::new(scenario, words, seed, None)?;
-        world.set_outside(queue, period)?;
-        let last: Vec<_> = world.sub_gauges(queue).collect();
+    pub fn new(task: Arc<Task>, scenario: Arc<Scenario>, seed: u64) -> Result<Self, Error> {
+        let mut world = World::new(scenario, &task.queue, seed, None)?;
+        world.set_outside(task.port, task.period)?;
+        let last: Vec<_> = world.sub_gauges(task.port).collect();
         if last.is_empty() {
             return Err(
                 Error::new("this queue has no sub-queues to be set one by one")
@@ -68,12 +84,11 @@ impl Coupled {
             );
         }
         Ok(Self {
-            gauges: world.gauges(queue),
+            gauges: world.gauges(task.port),
             world,
-            queue,
-            period,
-            published,
+            task,
             last,
+            over: false,
         })
     }
 
@@ -87,48 +102,290 @@ impl Coupled {
         self.world.now()
     }
 
-    /// Sets p' of every sub-queue (a negative number leaves it to the queue's own law) and runs on to the next decision.
+    /// What was measured so far, after the warm-up.
+    pub fn record(&mut self) -> Run {
+        self.world.record(0.0)
+    }
+
+    /// Sets p' of every sub-queue (a negative number leaves it to the queue's own law) and runs on to the next decision. A world
+    /// whose scenario is over stays as it is.
     ///
     /// # Errors
     /// Without a number up to 1 for each sub-queue.
-    pub fn step(&mut self, probabilities: &[f64]) -> Result<Period, Error> {
+    pub fn step(&mut self, probabilities: &[f32], view: &mut View) -> Result<(), Error> {
         if probabilities.len() != self.last.len() || !probabilities.iter().all(|p| *p <= 1.0) {
             let n = self.last.len();
             return Err(Error::new(format!(
                 "write a number up to 1 for each of {n} sub-queues"
             )));
         }
+        if self.over {
+            return Ok(());
+        }
+        let Task {
+            port,
+            period,
+            observation,
+            ..
+        } = *self.task;
         for (sub_queue, &p) in probabilities.iter().enumerate() {
             let knobs = Knobs {
-                base_probability: (p >= 0.0).then_some(p),
+                base_probability: (p >= 0.0).then_some(f64::from(p)),
                 release: p < 0.0,
                 ..Knobs::KEEP
             };
-            self.world.set_knobs(self.queue, Some(sub_queue), &knobs)?;
+            self.world.set_knobs(port, Some(sub_queue), &knobs)?;
         }
-        let over = self.world.run_until(NEVER) == Status::Done;
-        let gauges = self.world.gauges(self.queue);
-        let now: Vec<_> = self.world.sub_gauges(self.queue).collect();
-        let shown = self.last.iter().zip(&now).map(|(last, g)| {
-            let mut readings = [0.0; INPUTS];
-            a3c::observe(self.published, self.world.now(), last, g, &mut readings);
+        self.over = self.world.run_until(NEVER) == Status::Done;
+        let gauges = self.world.gauges(port);
+        let rows = view.readings.chunks_mut(observation.width());
+        for (((last, g), readings), shown) in self
+            .last
+            .iter_mut()
+            .zip(self.world.sub_gauges(port))
+            .zip(rows)
+            .zip(&mut view.sub_queues)
+        {
+            observation.observe(self.world.now(), last, &g, readings);
             let packets = (g.arrivals - last.arrivals).max(1) as f32;
-            Shown {
-                readings,
-                busy: !a3c::is_idle(last, g),
+            *shown = Shown {
+                busy: !a3c::is_idle(last, &g),
                 delay_ms: g.law.delay as f32 / MS as f32,
                 loss: ((g.drops - last.drops) as f32 / packets).min(1.0),
-            }
-        });
+            };
+            *last = g;
+        }
         let bytes = gauges.departed_bytes - self.gauges.departed_bytes;
-        let room = gauges.rate_bps.max(1) as f64 * self.period as f64 / 8e9;
-        let period = Period {
-            sub_queues: shown.collect(),
-            utilisation: (bytes as f64 / room).min(1.0),
-            over,
+        let rate = gauges.rate_bps.max(1) as f64;
+        view.queue = Period {
+            utilisation: (bytes as f64 * 8e9 / (rate * period as f64)) as f32,
+            backlog_ms: (gauges.backlog_bytes as f64 * 8e3 / rate) as f32,
+            over: self.over,
         };
-        self.last = now;
         self.gauges = gauges;
-        Ok(period)
+        Ok(())
+    }
+
+    /// A view of nothing.
+    pub fn view(&self) -> View {
+        let n = self.last.len();
+        View {
+            readings: vec![0.0; n * self.task.observation.width()],
+            sub_queues: vec![Shown::default(); n],
+            queue: Period::default(),
+        }
+    }
+}
+
+/// Worlds that are stepped together. What they show is the same on any number of threads.
+pub struct Fleet {
+    task: Arc<Task>,
+    worlds: Vec<(Coupled, View)>,
+    pool: Option<ThreadPool>,
+}
+
+impl Fleet {
+    /// A world per scenario and seed, on `threads` threads (0: one per core).
+    ///
+    /// # Errors
+    /// See [`Coupled::new`]; without a world; if the system has no more threads.
+    pub fn new(
+        task: Task,
+        scenarios: &[(Arc<Scenario>, u64)],
+        threads: usize,
+    ) -> Result<Self, Error> {
+        if scenarios.is_empty() {
+            return Err(Error::new("there is no world").remedy("give at least one scenario"));
+        }
+        let task = Arc::new(task);
+        let mut fleet = Self {
+            worlds: Vec::new(),
+            pool: None,
+            task,
+        };
+        for (scenario, seed) in scenarios {
+            fleet.worlds.push(fleet.world(scenario.clone(), *seed)?);
+        }
+        if threads != 1 && scenarios.len() > 1 {
+            let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+            fleet.pool = Some(pool.map_err(|e| Error::new(e.to_string()))?);
+        }
+        Ok(fleet)
+    }
+
+    fn world(&self, scenario: Arc<Scenario>, seed: u64) -> Result<(Coupled, View), Error> {
+        let world = Coupled::new(self.task.clone(), scenario, seed)?;
+        let view = world.view();
+        Ok((world, view))
+    }
+
+    /// Worlds and what they showed last.
+    pub fn worlds(&self) -> &[(Coupled, View)] {
+        &self.worlds
+    }
+
+    /// How many sub-queues a world has.
+    pub fn sub_queues(&self) -> usize {
+        self.worlds[0].0.sub_queues()
+    }
+
+    /// Puts a new world in the place of world `index`.
+    ///
+    /// # Errors
+    /// See [`Coupled::new`]; if there is no such world.
+    pub fn replace(
+        &mut self,
+        index: usize,
+        scenario: Arc<Scenario>,
+        seed: u64,
+    ) -> Result<(), Error> {
+        let world = self.world(scenario, seed)?;
+        let n = self.worlds.len();
+        let old = self.worlds.get_mut(index);
+        *old.ok_or_else(|| Error::new(format!("there is no world {index} among {n}")))? = world;
+        Ok(())
+    }
+
+    /// Sets p' of every sub-queue, world by world, and runs all worlds on to their next decision: [`Coupled::step`].
+    ///
+    /// # Errors
+    /// Without a number up to 1 for each sub-queue of each world.
+    pub fn step(&mut self, probabilities: &[f32]) -> Result<(), Error> {
+        let n = self.sub_queues();
+        if probabilities.len() != n * self.worlds.len() {
+            return Err(Error::new(format!(
+                "write {n} probabilities for each of {} worlds, not {} in all",
+                self.worlds.len(),
+                probabilities.len()
+            )));
+        }
+        let step = |((world, view), p): (&mut (Coupled, View), &[f32])| world.step(p, view);
+        match &self.pool {
+            None => self
+                .worlds
+                .iter_mut()
+                .zip(probabilities.chunks(n))
+                .try_for_each(step),
+            Some(pool) => pool.install(|| {
+                let worlds = self.worlds.par_iter_mut().with_max_len(1);
+                worlds.zip(probabilities.par_chunks(n)).try_for_each(step)
+            }),
+        }
+    }
+
+    /// What each world measured so far.
+    pub fn records(&mut self) -> Vec<Run> {
+        self.worlds
+            .iter_mut()
+            .map(|(world, _)| world.record())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_sim::scenario::Overrides;
+
+    use super::*;
+
+    const TOML: &str = r#"
+        duration = "3s"
+        warmup = "1s"
+        [link]
+        rate = "10mbit"
+        queue = "l4s"
+        delay = "10ms"
+        [[flow]]
+        cc = "cubic"
+        rtt = "20ms"
+        [[flow]]
+        cc = "prague"
+        rtt = "20ms"
+    "#;
+
+    fn scenario() -> Arc<Scenario> {
+        Arc::new(Scenario::parse(TOML, "test", &Overrides::default()).unwrap())
+    }
+
+    fn fleet(observation: Observation, threads: usize) -> Fleet {
+        let task = Task {
+            queue: "l4s".into(),
+            port: 0,
+            period: 15 * MS,
+            observation,
+        };
+        let scenario = scenario();
+        let worlds: Vec<_> = (1..=5).map(|seed| (scenario.clone(), seed)).collect();
+        Fleet::new(task, &worlds, threads).unwrap()
+    }
+
+    /// Every view of a run in which p' follows the delay.
+    fn run(threads: usize) -> (Vec<View>, Vec<Run>) {
+        let mut fleet = fleet(Observation::Logarithmic, threads);
+        let (mut p, mut seen) = (vec![-1.0_f32; 5 * 6], Vec::new());
+        loop {
+            fleet.step(&p).unwrap();
+            let views = fleet.worlds().iter().map(|(_, view)| view.clone());
+            seen.extend(views);
+            let rows = fleet.worlds().iter().flat_map(|(_, v)| &v.sub_queues);
+            p = rows.map(|s| (s.delay_ms / 50.0).min(1.0)).collect();
+            if fleet.worlds().iter().all(|(_, v)| v.queue.over) {
+                return (seen, fleet.records());
+            }
+        }
+    }
+
+    #[test]
+    fn what_worlds_show_is_the_same_on_any_number_of_threads() {
+        let one = run(1);
+        assert_eq!(one.0.len(), 5 * 200);
+        for threads in [2, 3, 8] {
+            let more = run(threads);
+            assert_eq!(one.0, more.0, "{threads} threads");
+            let text = |runs: &[Run]| serde_json::to_string(runs).unwrap();
+            assert_eq!(text(&one.1), text(&more.1));
+        }
+    }
+
+    #[test]
+    fn a_full_links_utilisation_is_1_in_the_mean_and_not_cut() {
+        let mut fleet = fleet(Observation::Linear, 1);
+        let mut uses = Vec::new();
+        for _ in 0..190 {
+            fleet.step(&[0.0; 30]).unwrap();
+            let view = &fleet.worlds()[0].1;
+            if view.queue.backlog_ms > 0.0 {
+                uses.push(view.queue.utilisation);
+            }
+        }
+        let mean = uses.iter().sum::<f32>() / uses.len() as f32;
+        assert!(uses.len() > 100 && (0.99..1.01).contains(&mean), "{mean}");
+        assert!(uses.iter().any(|&u| u > 1.0));
+    }
+
+    #[test]
+    fn a_world_in_the_place_of_another_begins_anew_and_the_others_go_on() {
+        let mut fleet = fleet(Observation::Linear, 1);
+        for _ in 0..50 {
+            fleet.step(&[-1.0; 30]).unwrap();
+        }
+        let scenario = scenario();
+        fleet.replace(2, scenario.clone(), 9).unwrap();
+        fleet.step(&[-1.0; 30]).unwrap();
+        let now: Vec<_> = fleet
+            .worlds()
+            .iter()
+            .map(|(w, _)| w.now() / (15 * MS))
+            .collect();
+        assert_eq!(now, [51, 51, 1, 51, 51]);
+        let error = fleet.replace(5, scenario, 9).unwrap_err().to_string();
+        assert!(error.contains("no world 5 among 5"));
+        assert!(
+            fleet
+                .step(&[0.0; 6])
+                .unwrap_err()
+                .to_string()
+                .contains("6 probabilities for each of 5")
+        );
     }
 }

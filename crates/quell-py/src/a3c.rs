@@ -2,82 +2,124 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use quell_lab::coupled::{Coupled, Period};
-use quell_qdisc::control::a3c;
+use quell_lab::coupled::{Fleet, Task};
+use quell_link::Error;
+use quell_qdisc::control::a3c::{self, Observation};
 
 use crate::scenario::Scenario;
 use crate::{input_error, nanos};
 
-/// What a period shows: the numbers that an actor reads of each sub-queue (float32, 12 each); of each whether it was in use, its delay
-/// in ms and its share of losses (float32, 3 each); the link's utilisation, and whether the scenario is over.
-type Seen<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, f64, bool);
+/// What a period shows, float32, world by world: what an actor reads of each sub-queue; of each sub-queue whether it was in use, its
+/// delay in ms and its share of losses; of the whole queue utilisation, backlog in ms, and whether the scenario is over.
+type Seen<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+);
 
-/// One world, and what was seen of it last.
+fn observation(name: &str) -> PyResult<Observation> {
+    match name {
+        "linear" => Ok(Observation::Linear),
+        "logarithmic" => Ok(Observation::Logarithmic),
+        "published" => Ok(Observation::Published),
+        _ => Err(input_error(
+            Error::new(format!("there is no observation {name}"))
+                .remedy("choose linear, logarithmic or published"),
+        )),
+    }
+}
+
+/// Worlds that are stepped together.
 #[pyclass(module = "quell._core")]
-pub struct CoupledQueues(Coupled);
+pub struct CoupledQueues(Fleet);
 
 #[pymethods]
 impl CoupledQueues {
-    /// See [`Coupled::new`].
+    /// See [`Fleet::new`].
     #[new]
-    #[pyo3(signature = (scenario, queue, seed, *, port = 0, period_s = 0.015, published = false))]
+    #[pyo3(signature = (scenarios, queue, seeds, *, observation, port = 0, period_s = 0.015, threads = 1))]
+    #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
-        scenario: &Scenario,
-        queue: &str,
-        seed: u64,
+        scenarios: Vec<PyRef<'_, Scenario>>,
+        queue: String,
+        seeds: Vec<u64>,
+        observation: &str,
         port: usize,
         period_s: f64,
-        published: bool,
+        threads: usize,
     ) -> PyResult<Self> {
-        let period = nanos(period_s)?;
-        let coupled = Coupled::new(scenario.0.clone(), queue, seed, port, period, published);
-        coupled.map(Self).map_err(input_error)
+        let task = Task {
+            queue,
+            port,
+            period: nanos(period_s)?,
+            observation: self::observation(observation)?,
+        };
+        let worlds: Vec<_> = scenarios.iter().map(|s| s.0.clone()).zip(seeds).collect();
+        Fleet::new(task, &worlds, threads)
+            .map(Self)
+            .map_err(input_error)
     }
 
-    /// How many sub-queues there are: the classic ones, then their L4S partners in the same order.
+    /// How many sub-queues a world has: the classic ones, then their L4S partners in the same order.
     #[getter]
     fn sub_queues(&self) -> usize {
         self.0.sub_queues()
     }
 
-    /// Simulated seconds so far.
+    /// Simulated seconds so far, by world.
     #[getter]
-    fn now_s(&self) -> f64 {
-        self.0.now() as f64 / 1e9
+    fn now_s(&self) -> Vec<f64> {
+        let worlds = self.0.worlds().iter();
+        worlds.map(|(world, _)| world.now() as f64 / 1e9).collect()
     }
 
-    /// Sets p' of every sub-queue (a negative number leaves it to the queue's own law) and runs on to the next decision.
-    fn step<'py>(&mut self, py: Python<'py>, probabilities: Vec<f64>) -> PyResult<Seen<'py>> {
-        let period = py.detach(|| self.0.step(&probabilities));
-        let Period {
-            sub_queues,
-            utilisation,
-            over,
-        } = period.map_err(input_error)?;
-        let (mut readings, mut state) = (Vec::new(), Vec::new());
-        for shown in &sub_queues {
-            readings.extend(shown.readings.iter().flat_map(|x| x.to_ne_bytes()));
-            let values = [f32::from(u8::from(shown.busy)), shown.delay_ms, shown.loss];
-            state.extend(values.iter().flat_map(|x| x.to_ne_bytes()));
+    /// See [`Fleet::replace`].
+    fn replace(&mut self, index: usize, scenario: &Scenario, seed: u64) -> PyResult<()> {
+        let replaced = self.0.replace(index, scenario.0.clone(), seed);
+        replaced.map_err(input_error)
+    }
+
+    /// See [`Fleet::step`]; float32, world by world.
+    fn step<'py>(&mut self, py: Python<'py>, probabilities: &[u8]) -> PyResult<Seen<'py>> {
+        let numbers = probabilities.chunks_exact(4);
+        let numbers: Vec<_> = numbers
+            .map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
+        py.detach(|| self.0.step(&numbers)).map_err(input_error)?;
+        let (mut readings, mut sub_queues, mut queues) = (Vec::new(), Vec::new(), Vec::new());
+        for (_, view) in self.0.worlds() {
+            readings.extend(view.readings.iter().flat_map(|x| x.to_ne_bytes()));
+            for s in &view.sub_queues {
+                let values = [f32::from(u8::from(s.busy)), s.delay_ms, s.loss];
+                sub_queues.extend(values.iter().flat_map(|x| x.to_ne_bytes()));
+            }
+            let q = view.queue;
+            let values = [q.utilisation, q.backlog_ms, f32::from(u8::from(q.over))];
+            queues.extend(values.iter().flat_map(|x| x.to_ne_bytes()));
         }
         Ok((
             PyBytes::new(py, &readings),
-            PyBytes::new(py, &state),
-            utilisation,
-            over,
+            PyBytes::new(py, &sub_queues),
+            PyBytes::new(py, &queues),
         ))
+    }
+
+    /// The records of all worlds so far, as JSON.
+    fn records(&mut self) -> PyResult<Vec<String>> {
+        let records = self.0.records();
+        let texts = records.iter().map(serde_json::to_string);
+        texts.map(|text| text.map_err(input_error)).collect()
     }
 }
 
-/// What an actor reads of a sub-queue, in order: its name, and where the default reading ends.
+/// The names of what an actor reads of a sub-queue, in order.
 #[pyfunction]
-#[pyo3(signature = (published = false))]
-pub fn a3c_readings(published: bool) -> Vec<(&'static str, f64)> {
-    match published {
-        true => a3c::PUBLISHED.map(|name| (name, f64::INFINITY)).to_vec(),
-        false => a3c::READINGS
-            .iter()
-            .map(|r| (r.name, f64::from(r.most)))
-            .collect(),
-    }
+pub fn a3c_readings(observation: &str) -> PyResult<Vec<&'static str>> {
+    Ok(self::observation(observation)?.names())
+}
+
+/// Where each of the linear readings ends.
+#[pyfunction]
+pub fn a3c_most() -> Vec<f32> {
+    a3c::READINGS.iter().map(|r| r.most).collect()
 }

@@ -33,7 +33,7 @@ mod _core {
     #[pymodule_export]
     use super::InputError;
     #[pymodule_export]
-    use crate::a3c::{CoupledQueues, a3c_readings};
+    use crate::a3c::{CoupledQueues, a3c_most, a3c_readings};
     #[pymodule_export]
     use crate::env::{Environments, readings};
     #[pymodule_export]

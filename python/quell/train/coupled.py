@@ -8,7 +8,7 @@ import random
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from quell import _core, experiment
 from quell._core import CoupledQueues, Scenario
@@ -97,6 +97,19 @@ def _log_uniform(rng: random.Random, low: float, high: float) -> float:
     return float(low * (high / low) ** rng.random())
 
 
+def _world(scenario: Scenario, seed: int, port: int, *, published: bool) -> CoupledQueues:
+    observation: Literal["linear", "published"] = "published" if published else "linear"
+    return CoupledQueues([scenario], QUEUE, [seed], observation=observation, port=port, period_s=PERIOD_S)
+
+
+def _advance(world: CoupledQueues, probabilities: Floats) -> Step:
+    """Go on by a period of one world."""
+    readings, state, queue = world.step(probabilities.astype("float32").tobytes())
+    busy, delay_ms, loss = _rows(state, 3).T
+    ((utilisation, _, over),) = _rows(queue, 3)
+    return Step(_rows(readings, 12), busy > 0, delay_ms, loss, min(float(utilisation), 1.0), over > 0)
+
+
 class Loop:
     """The closed loop: two routers, each with a queue in both directions; worker k has the k-th of these four queues.
 
@@ -112,28 +125,23 @@ class Loop:
 
     def begin(self, number: int) -> Step:
         """Start an episode in a new world."""
+        import numpy as np
+
         rng = random.Random(f"{self._seed} {number} {self._worker // 2}")
         mbps, rtt_ms = _log_uniform(rng, *self._ranges.mbps), _log_uniform(rng, *self._ranges.rtt_ms)
         flows, before = rng.randint(*self._ranges.flows), rng.uniform(1.0, 3.0)
         duration = before + (self._steps + 2) * PERIOD_S
         scenario = router(mbps, rtt_ms, flows, both_ways=True, duration_s=duration)
-        self._world = CoupledQueues(
-            scenario, QUEUE, rng.getrandbits(48), port=self._worker % 2, period_s=PERIOD_S, published=self._published
-        )
-        law = [LAW] * self._world.sub_queues
+        self._world = _world(scenario, rng.getrandbits(48), self._worker % 2, published=self._published)
+        law = np.full(self._world.sub_queues, LAW, np.float32)
         while True:
-            step = self._advance(law)
-            if self._world.now_s >= before:
+            step = _advance(self._world, law)
+            if self._world.now_s[0] >= before:
                 return step
 
     def step(self, probabilities: Floats) -> Step:
         """Go on by 15 ms."""
-        return self._advance(probabilities.tolist())
-
-    def _advance(self, probabilities: list[float]) -> Step:
-        readings, state, utilisation, over = self._world.step(probabilities)
-        busy, delay_ms, loss = _rows(state, 3).T
-        return Step(_rows(readings, 12), busy > 0, delay_ms, loss, utilisation, over)
+        return _advance(self._world, probabilities)
 
 
 @dataclass(frozen=True)
@@ -155,20 +163,16 @@ def record(seed: int, worker: int, *, published: bool, duration_s: float = 75.0)
 
     ranges = PAPER
     scenario = router(ranges.mbps[0], ranges.rtt_ms[0], ranges.flows[0], both_ways=True, duration_s=duration_s)
-    world = CoupledQueues(
-        scenario, QUEUE, seed * 1009 + worker // 2, port=worker % 2, period_s=PERIOD_S, published=published
-    )
-    law = [LAW] * world.sub_queues
-    rows, states, uses = [], [], []
-    over = False
-    while not over:
-        readings, state, utilisation, over = world.step(law)
-        rows.append(_rows(readings, 12))
-        states.append(_rows(state, 3))
-        uses.append(utilisation)
-    seen, shown = np.stack(rows), np.stack(states)
-    pick = int(shown[:, : seen.shape[1] // 2, 1].sum(axis=0).argmax())
-    return Trace(seen[:, pick], shown[:, pick, 1], shown[:, pick, 2], np.array(uses, np.float32))
+    world = _world(scenario, seed * 1009 + worker // 2, worker % 2, published=published)
+    law = np.full(world.sub_queues, LAW, np.float32)
+    steps = [_advance(world, law)]
+    while not steps[-1].over:
+        steps.append(_advance(world, law))
+    seen = np.stack([step.readings for step in steps])
+    delays, losses = (np.stack([getattr(step, name) for step in steps]) for name in ("delay_ms", "loss"))
+    pick = int(delays[:, : seen.shape[1] // 2].sum(axis=0).argmax())
+    uses = np.array([step.utilisation for step in steps], np.float32)
+    return Trace(seen[:, pick], delays[:, pick], losses[:, pick], uses)
 
 
 class Lookup:
@@ -290,7 +294,9 @@ def versus(mine: Sequence[Sequence[Outcome]], law: Sequence[Sequence[Outcome]]) 
 
 def readings(*, published: bool) -> list[tuple[str, float]]:
     """Name what an actor reads, in order, and where each ends."""
-    return _core.a3c_readings(published)
+    if published:
+        return [(name, math.inf) for name in _core.a3c_readings("published")]
+    return list(zip(_core.a3c_readings("linear"), _core.a3c_most(), strict=True))
 
 
 def constant(p: float) -> bytes:

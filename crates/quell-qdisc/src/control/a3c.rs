@@ -3,12 +3,17 @@
 //! Source: Satish, Kua and Pokhrel 2024 (the paper's section 3.2, table 1) and the authors' notebooks. The actor reads twelve gauges
 //! of a sub-queue's PIE and gives the mean and the spread of a normal distribution of actions; here the mean is the action.
 //!
-//! How gauges are scaled is defined by the model card (min-max, as in the paper). An action from -1 to 1 is p' in the very scaling
-//! in which the card has `drop_prob`, the probability in force: decoding is that scaling's inverse, as in the notebooks.
+//! There are three [`Observation`]s; the names of a card's inputs say which of them its network reads:
+//! - `Published`: the kernel's log, on which the authors train: counters since the start, a time of day.
+//! - `Linear`: packets, bytes and drops of the last period, as table 1 has them.
+//! - `Logarithmic`: logarithms of those, because useful p' and delays span factors of 1000, without the burst allowance, the
+//!   probability in force and its accumulator, in which an actor mainly reads its own past noise.
 //!
-//! Where sources differ:
-//! - Packets, bytes and drops are those of the last period, as table 1 has them; the kernel's log, on which the authors train, has
-//!   counters since the start and a time of day. The names of a card's inputs say which of the two its network reads.
+//! How gauges are scaled is defined by the model card (min-max, as in the paper). In the first two, an action from -1 to 1 is p' in
+//! the very scaling in which the card has `drop_prob`, the probability in force: decoding is that scaling's inverse, as in the
+//! notebooks. In the third it is p' from [`LEAST_P`] to 1 by equal factors.
+//!
+//! Where it differs from the sources:
 //! - Delays, lengths and counts of a period end at [`Reading::most`]: a network is not asked about what it never saw.
 //! - A sub-queue without a packet in the last period has p' 0, and the network is not asked: coupling rests with the queue.
 
@@ -16,10 +21,23 @@ use super::{Control, SubQueue};
 use crate::policy::{Policy, Scratch};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, SubGauges, US};
 
-/// Numbers that the actor reads.
+/// Gauges of a sub-queue that an actor may read.
 pub const INPUTS: usize = 12;
+/// p' of action -1 in [`Observation::Logarithmic`].
+pub const LEAST_P: f64 = 0.001;
 
-/// One of them in the default reading.
+/// What an actor reads of a sub-queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// [`READINGS`]: the last period's gauges.
+    Linear,
+    /// [`LOGARITHMS`] of them.
+    Logarithmic,
+    /// [`PUBLISHED`]: the kernel's log.
+    Published,
+}
+
+/// A gauge of the last period.
 pub struct Reading {
     /// Its name in a model card.
     pub name: &'static str,
@@ -31,7 +49,7 @@ const fn reading(name: &'static str, most: f32) -> Reading {
     Reading { name, most }
 }
 
-/// The default reading: of the last period.
+/// What [`Observation::Linear`] reads.
 pub const READINGS: [Reading; INPUTS] = [
     reading("burst_allowance_ms", 1000.0),
     reading("drop_prob", 1.0),
@@ -45,6 +63,40 @@ pub const READINGS: [Reading; INPUTS] = [
     reading("len_bytes", 300_000.0),
     reading("drops", 20.0),
     reading("ecn", 1.0),
+];
+
+/// ln(1 + a gauge of the last period / unit).
+pub struct Logarithm {
+    /// Its name in a model card.
+    pub name: &'static str,
+    /// The gauge's place among [`READINGS`].
+    gauge: usize,
+    /// Below this it is about linear.
+    unit: f64,
+    /// The gauge ends here.
+    most: f64,
+}
+
+const fn logarithm(name: &'static str, gauge: usize, unit: f64, most: f64) -> Logarithm {
+    Logarithm {
+        name,
+        gauge,
+        unit,
+        most,
+    }
+}
+
+/// What [`Observation::Logarithmic`] reads.
+pub const LOGARITHMS: [Logarithm; 9] = [
+    logarithm("ln_qdelay", 2, 1.0, 2000.0),
+    logarithm("ln_qdelay_old", 3, 1.0, 2000.0),
+    logarithm("ln_active", 5, 0.1, 10.0),
+    logarithm("ln_packets", 6, 2.0, 200.0),
+    logarithm("ln_bytes", 7, 3000.0, 300_000.0),
+    logarithm("ln_length", 8, 2.0, 200.0),
+    logarithm("ln_len_bytes", 9, 3000.0, 300_000.0),
+    logarithm("ln_drops", 10, 1.0, 20.0),
+    logarithm("ln_ecn", 11, 1.0, 1.0),
 ];
 
 /// The names of the twelve in the kernel's log, in its order.
@@ -108,23 +160,58 @@ impl Params {
     }
 }
 
-/// Writes what the actor reads of a sub-queue at `now`, `last` being its gauges a period ago. `published`: the kernel's log.
-pub fn observe(
-    published: bool,
-    now: Nanos,
-    last: &SubGauges,
-    g: &SubGauges,
-    out: &mut [f32; INPUTS],
-) {
-    if published {
-        for (out, x) in out.iter_mut().zip(log(g)) {
-            *out = x as f32;
+impl Observation {
+    /// The names of what is read, in order, as in a model card.
+    pub fn names(self) -> Vec<&'static str> {
+        match self {
+            Self::Linear => READINGS.iter().map(|r| r.name).collect(),
+            Self::Logarithmic => LOGARITHMS.iter().map(|l| l.name).collect(),
+            Self::Published => PUBLISHED.to_vec(),
         }
-        return;
     }
+
+    /// How many numbers are read.
+    pub fn width(self) -> usize {
+        match self {
+            Self::Linear | Self::Published => INPUTS,
+            Self::Logarithmic => LOGARITHMS.len(),
+        }
+    }
+
+    /// Writes what the actor reads of a sub-queue at `now`, `last` being its gauges a period ago.
+    pub fn observe(self, now: Nanos, last: &SubGauges, g: &SubGauges, out: &mut [f32]) {
+        match self {
+            Self::Linear => {
+                let of_period = of_period(now, last, g);
+                for ((out, x), reading) in out.iter_mut().zip(of_period).zip(&READINGS) {
+                    *out = at_most(x as f32, reading.most);
+                }
+            }
+            Self::Logarithmic => {
+                let of_period = of_period(now, last, g);
+                for (out, l) in out.iter_mut().zip(&LOGARITHMS) {
+                    *out = libm::log1p(at_most(of_period[l.gauge], l.most) / l.unit) as f32;
+                }
+            }
+            Self::Published => {
+                for (out, x) in out.iter_mut().zip(log(g)) {
+                    *out = x as f32;
+                }
+            }
+        }
+    }
+}
+
+/// NaN stays NaN: the guard has to see it.
+fn at_most<T: PartialOrd>(x: T, most: T) -> T {
+    if x > most { most } else { x }
+}
+
+/// The gauges of [`READINGS`], uncut.
+fn of_period(now: Nanos, last: &SubGauges, g: &SubGauges) -> [f64; INPUTS] {
     let ms = |t: Nanos| t as f64 / MS as f64;
     let since = |a: u64, b: u64| a.saturating_sub(b) as f64;
-    let raw = [
+    [
         ms(g.law.burst_allowance),
         g.probability,
         ms(g.law.delay),
@@ -137,15 +224,13 @@ pub fn observe(
         g.backlog_bytes as f64,
         since(g.drops, last.drops),
         f64::from(u8::from(g.low_latency)),
-    ];
-    for ((out, x), reading) in out.iter_mut().zip(raw).zip(&READINGS) {
-        // NaN stays NaN: the guard has to see it.
-        *out = if x as f32 > reading.most {
-            reading.most
-        } else {
-            x as f32
-        };
-    }
+    ]
+}
+
+/// p' of an action in [`Observation::Logarithmic`].
+pub fn probability(action: f32) -> f64 {
+    let action = f64::from(action.clamp(-1.0, 1.0));
+    libm::exp(libm::log(LEAST_P) * (1.0 - action) / 2.0)
 }
 
 /// No packet came in the period, and none is queued.
@@ -153,16 +238,17 @@ pub fn is_idle(last: &SubGauges, g: &SubGauges) -> bool {
     g.backlog_packets == 0 && g.arrivals == last.arrivals
 }
 
-/// Which reading a network was made for.
-fn reads_published(policy: &Policy) -> Result<bool, &'static str> {
-    let names = || policy.card().inputs.iter().map(|i| i.name.as_str());
-    if names().eq(READINGS.iter().map(|r| r.name)) {
-        return Ok(false);
-    }
-    if names().eq(PUBLISHED) {
-        return Ok(true);
-    }
-    Err("a3c_l4s's network reads 12 gauges of a sub-queue, named as quell train a3c-l4s names them")
+/// What a network reads.
+fn observation(policy: &Policy) -> Result<Observation, &'static str> {
+    let inputs = &policy.card().inputs;
+    [
+        Observation::Linear,
+        Observation::Logarithmic,
+        Observation::Published,
+    ]
+    .into_iter()
+    .find(|o| inputs.iter().map(|i| i.name.as_str()).eq(o.names()))
+    .ok_or("a3c_l4s's network reads gauges of a sub-queue, named as quell train a3c-l4s names them")
 }
 
 /// What is wrong with a network for this controller, if anything.
@@ -170,7 +256,12 @@ fn reads_published(policy: &Policy) -> Result<bool, &'static str> {
 /// # Errors
 /// The first thing that is wrong.
 pub fn check(policy: &Policy) -> Result<(), &'static str> {
-    reads_published(policy)?;
+    if observation(policy)? == Observation::Logarithmic {
+        return match policy.outputs() {
+            1 => Ok(()),
+            _ => Err("a3c_l4s's network that reads logarithms gives 1 number, the action"),
+        };
+    }
     if policy.outputs() != 2 {
         return Err("a3c_l4s's network gives 2 numbers, mean and spread of the action");
     }
@@ -193,8 +284,8 @@ pub struct A3c {
     params: Params,
     policy: Policy,
     scratch: Scratch,
-    published: bool,
-    inputs: [f32; INPUTS],
+    observation: Observation,
+    inputs: Vec<f32>,
     subs: Vec<Sub>,
     broken: bool,
 }
@@ -206,12 +297,13 @@ impl A3c {
     /// If the network does not read and give what this controller needs.
     pub fn new(params: Params, policy: Policy) -> Result<Self, &'static str> {
         check(&policy)?;
+        let observation = observation(&policy)?;
         Ok(Self {
-            published: reads_published(&policy)?,
+            observation,
+            inputs: vec![0.0; observation.width()],
             scratch: policy.scratch(),
             policy,
             params,
-            inputs: [0.0; INPUTS],
             subs: Vec::new(),
             broken: false,
         })
@@ -219,10 +311,16 @@ impl A3c {
 
     /// p' of a sub-queue by the network; None if its answer is no number.
     fn ask(&mut self, now: Nanos, last: &SubGauges, gauges: &SubGauges) -> Option<f64> {
-        observe(self.published, now, last, gauges, &mut self.inputs);
+        let observation = self.observation;
+        observation.observe(now, last, gauges, &mut self.inputs);
         let mean = self.policy.forward(&self.inputs, &mut self.scratch)[0];
-        let scaling = &self.policy.card().inputs[1];
-        let p = f64::from(mean.clamp(-1.0, 1.0) / scaling.scale + scaling.offset);
+        let p = match observation {
+            Observation::Logarithmic => probability(mean),
+            Observation::Linear | Observation::Published => {
+                let scaling = &self.policy.card().inputs[1];
+                f64::from(mean.clamp(-1.0, 1.0) / scaling.scale + scaling.offset)
+            }
+        };
         p.is_finite().then(|| p.clamp(0.0, 1.0))
     }
 }
@@ -383,21 +481,78 @@ pub(super) mod tests {
         let last = busy(100, 0);
         let mut g = busy(130, 250);
         (g.drops, g.law.since) = (7, SEC);
-        observe(false, 3 * SEC, &last, &g, &mut out);
+        Observation::Linear.observe(3 * SEC, &last, &g, &mut out);
         assert_eq!((out[2], out[5], out[6], out[10]), (100.0, 2.0, 30.0, 7.0));
         // As in the kernel's log.
-        observe(true, 3 * SEC, &last, &g, &mut out);
+        Observation::Published.observe(3 * SEC, &last, &g, &mut out);
         assert_eq!((out[2], out[5], out[6]), (250e6, 1e9, 130.0));
     }
 
     #[test]
     fn the_names_of_a_cards_inputs_say_what_its_network_reads() {
         let policy = network(PUBLISHED, [0.0; INPUTS], 0.0);
-        assert!(A3c::new(Params::default(), policy).unwrap().published);
+        let published = A3c::new(Params::default(), policy).unwrap().observation;
+        assert_eq!(published, Observation::Published);
         let mut other = names();
         other[3] = "something";
         let policy = network(other, [0.0; INPUTS], 0.0);
-        assert!(check(&policy).unwrap_err().contains("12 gauges"));
+        assert!(
+            check(&policy)
+                .unwrap_err()
+                .contains("gauges of a sub-queue")
+        );
+    }
+
+    /// action = weight . logarithms.
+    fn of_logarithms(weight: [f32; LOGARITHMS.len()]) -> Policy {
+        let mut card = network(PUBLISHED, [0.0; INPUTS], 0.0).card().clone();
+        let input = |l: &Logarithm| Input {
+            name: l.name.into(),
+            offset: 0.0,
+            scale: 1.0,
+        };
+        card.inputs = LOGARITHMS.iter().map(input).collect();
+        card.heads.truncate(1);
+        card.heads[0].activation = Activation::Linear;
+        let layer = Affine {
+            weight: weight.to_vec(),
+            bias: vec![0.0],
+        };
+        Policy::new(card, &[layer]).unwrap()
+    }
+
+    #[test]
+    fn of_logarithms_an_action_is_p_by_equal_factors_and_the_delay_is_not_cut_at_100_ms() {
+        let mut weight = [0.0; LOGARITHMS.len()];
+        weight[0] = 0.1;
+        let mut c = A3c::new(Params::default(), of_logarithms(weight)).unwrap();
+        let shown = [0, 100, 400, 2000, 9000].map(|ms| busy(1, ms));
+        let (_, each) = decide(&mut c, 15 * MS, &shown);
+        // Action 0 is the geometric middle of 0.001 and 1; the delay ends at 2 s.
+        let p = |ms: f64| libm::pow(0.001, (1.0 - 0.1 * libm::log1p(ms)) / 2.0);
+        for (each, ms) in each.iter().zip([0.0, 100.0, 400.0, 2000.0, 2000.0]) {
+            assert!(
+                (each.unwrap() / p(ms) - 1.0).abs() < 1e-6,
+                "{ms} ms: {each:?}"
+            );
+        }
+        assert_eq!(
+            (probability(-7.0), probability(7.0)),
+            (libm::exp(libm::log(LEAST_P)), 1.0)
+        );
+        assert!(probability(f32::NAN).is_nan(), "the guard has to see it");
+    }
+
+    #[test]
+    fn a_network_of_logarithms_gives_one_number() {
+        let mut card = of_logarithms([0.0; LOGARITHMS.len()]).card().clone();
+        card.heads.push(card.heads[0].clone());
+        let layer = || Affine {
+            weight: vec![0.0; LOGARITHMS.len()],
+            bias: vec![0.0],
+        };
+        let policy = Policy::new(card, &[layer(), layer()]).unwrap();
+        assert!(check(&policy).unwrap_err().contains("gives 1 number"));
     }
 
     fn bed<C: Control>(mut controller: C, periods: u64) -> (L4s<TestPacket>, C) {
