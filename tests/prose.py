@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Find phrases that tests/prose.txt lists, and say what to write instead.
+
+    tests/prose.py [--count] [FOLDER...]
+
+Without arguments the files that prose.txt covers are checked; the exit status is 1 if there is a hit. --count prints the
+hits of every folder of the repository, covered or not.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+LIST = Path(__file__).with_suffix(".txt")
+FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+QUOTED = re.compile(r"`[^`\n]+`")
+TEXT = (".md", ".py", ".pyi", ".rs", ".toml", ".html", ".js", ".c", ".h", ".txt", ".sh", ".yml", ".ipynb")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern, what to write in its place, and in which lines it is right nevertheless."""
+
+    pattern: re.Pattern[str]
+    advice: str
+    exception: re.Pattern[str] | None
+
+
+def rules(text: str) -> tuple[list[str], list[Rule]]:
+    """Read the word list: the paths that it covers, and its rules."""
+    covered, found = [], []
+    for line in text.splitlines():
+        if line.startswith("covers: "):
+            covered += line.removeprefix("covers: ").split()
+        elif line and not line.startswith("#"):
+            pattern, advice, *exception = re.split(r"\t+", line)
+            found.append(Rule(re.compile(pattern), advice, re.compile(exception[0]) if exception else None))
+    return covered, found
+
+
+def prose(path: Path) -> str:
+    """Give a file's text; of a page without its code, whose lines stay."""
+    text = path.read_text("utf-8", "replace")
+    if path.suffix != ".md":
+        return text
+    return QUOTED.sub("`code`", FENCED.sub(lambda found: "\n" * found[0].count("\n"), text))
+
+
+def hits(path: Path, listed: list[Rule]) -> Iterator[tuple[int, str, str]]:
+    """Give each hit of a file: line, phrase, advice. A phrase may be broken at the end of a line."""
+    text = prose(path)
+    flat = re.sub(r"\n[ \t]*(?:(?://[/!]|#|\*|>)[ \t]+)?(?=\S)", lambda found: " " * len(found[0]), text)
+    for rule in listed:
+        for found in rule.pattern.finditer(flat):
+            line = text.count("\n", 0, found.start()) + 1
+            around = flat[max(found.start() - 60, 0) : found.end() + 60]
+            if rule.exception is None or not rule.exception.search(around):
+                yield line, re.sub(r"\s+", " ", found[0]), rule.advice
+
+
+def tracked(root: Path) -> list[Path]:
+    """List the text files of the repository, the word list and its test left out."""
+    done = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
+    paths = [Path(name) for name in done.stdout.splitlines() if not name.startswith(("tests/prose", "tests/test_prose"))]
+    return [path for path in paths if path.suffix in TEXT or path.parts[0] == "benches" and not path.suffix]
+
+
+def main(words: list[str]) -> int:
+    """Check what is covered, or the named folders, or count."""
+    root = LIST.parents[1]
+    covered, listed = rules(LIST.read_text("utf-8"))
+    if "--count" in words:
+        counts: Counter[str] = Counter()
+        for path in tracked(root):
+            folder = "/".join(path.parts[:2]) if len(path.parts) > 1 else path.name
+            counts[folder] += sum(1 for _ in hits(root / path, listed)) if (root / path).is_file() else 0
+        print("\n".join(f"{count:6}  {folder}" for folder, count in sorted(counts.items()) if count))
+        return 0
+    wanted = tuple(words or covered)
+    found = 0
+    for path in tracked(root):
+        for line, phrase, advice in hits(root / path, listed) if str(path).startswith(wanted) else ():
+            found += 1
+            print(f"{path}:{line}: {phrase!r}: {advice}")
+    return found > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
