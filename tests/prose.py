@@ -3,8 +3,8 @@
 
     tests/prose.py [--count] [FOLDER...]
 
-Without arguments the files that prose.txt covers are checked; the exit status is 1 if there is a hit. --count prints the
-hits of every folder of the repository, covered or not.
+Without arguments the files that prose.txt covers are checked; the exit status is 1 if there is a hit. --count prints
+the number of hits of every folder of the repository, covered or not.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ def hits(path: Path, listed: list[Rule]) -> Iterator[tuple[int, str, str]]:
 def tracked(root: Path) -> list[Path]:
     """List the text files of the repository, the word list and its test left out."""
     done = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
-    paths = [Path(name) for name in done.stdout.splitlines() if not name.startswith(("tests/prose", "tests/test_prose"))]
-    return [path for path in paths if path.suffix in TEXT or path.parts[0] == "benches" and not path.suffix]
+    paths = [
+        Path(name) for name in done.stdout.splitlines() if not name.startswith(("tests/prose", "tests/test_prose"))
+    ]
+    return [path for path in paths if path.suffix in TEXT or (path.parts[0] == "benches" and not path.suffix)]
 
 
 def main(words: list[str]) -> int:

@@ -109,7 +109,7 @@ def test_packets_of_flows_that_use_ecn_are_marked_by_a_filter_that_goes_with_the
             assert gauges["marks"] - 2 <= int(said["ce"]) <= gauges["marks"], (name, said)
         else:
             assert gauges["marks"] == 0 == int(said["ce"]) and gauges["drops"] > early["drops"], (name, early, gauges)
-    # CoDel only marks. Above its cap, and of windows below four packets, hush drops too (docs/how-to/kernel.md).
+    # CoDel only marks. Above its cap, and of windows below four packets, hush drops too (docs/lab/kernel.md).
     drops = {name: json.loads(said["gauges"])["drops"] for name, said in found.items()}
     assert drops["fq_codel"] == drops["codel ecn"] == 0, drops
 
@@ -331,7 +331,7 @@ def test_hush_keeps_the_queue_shorter_than_fq_codel_and_the_kernels_own_runs_rep
     assert own.goodput_mbit > 0.95 * theirs.goodput_mbit
     assert own.gauges["trusted"] == 1 and own.gauges["decisions"] > 100
     again, _ = _router("fq_codel", "quell hush")
-    # Where others keep the machine busy, runs differ a little (docs/how-to/kernel.md).
+    # Where others keep the machine busy, runs differ a little (docs/lab/kernel.md).
     assert abs(again["fq_codel"].goodput_mbit / theirs.goodput_mbit - 1) < 0.02
     assert abs(again["fq_codel"].backlog_ms / theirs.backlog_ms - 1) < 0.1
     assert abs(again["quell hush"].backlog_ms / own.backlog_ms - 1) < 0.25

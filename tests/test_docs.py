@@ -44,6 +44,18 @@ def test_readme_fits_on_a_few_screens() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/lab").glob("[!R]*.md")), ids=lambda page: page.stem)
+def test_a_page_of_the_lab_begins_with_its_answer(page: Path) -> None:
+    text = page.read_text("utf-8")
+    answer = re.match(r"# .*\n\n\*\*Answer\.\*\* ([^\n].*?)\n\n", text, re.DOTALL)
+    assert answer is not None
+    if counted := re.search(r"^Of \d+ rows: (.*?)\. ", text, re.MULTILINE):  # written by tools/papers.py
+        verdicts = {what: int(count) for count, what in re.findall(r"(\d+) ([a-z ]+)", counted[1])}
+        verdicts.pop("no number printed", None)
+        stated = [int(number) for number in re.findall(r"\d+", answer[1].partition(".")[0])]
+        assert stated[: len(verdicts) + 1] == [sum(verdicts.values()), *verdicts.values()]
+
+
 def test_the_map_fits_on_a_screen() -> None:
     lines = (ROOT / "docs/map.md").read_text("utf-8").splitlines()
     assert len(lines) <= 60

@@ -11,7 +11,7 @@
 ...         return self.packets.popleft() if self.packets else None
 >>> quell.compare("home", aqm=["fq_codel", Fifo(), Fifo])
 
-docs/how-to/extending.md has the rules and what such a queue costs.
+docs/how-to/extending.md has the rules, docs/lab/performance.md what such a queue costs.
 """
 
 from __future__ import annotations

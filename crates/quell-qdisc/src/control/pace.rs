@@ -14,7 +14,7 @@
 //! - **Silence**: answers that stop for a moment mean that the line stands still, so a shaper before the modem holds back. After
 //!   a second of silence of both the rate stays at the capacity less its deviation.
 //!
-//! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/explanation/autorate.md, tools/pace.py).
+//! Source: quell. The constants were chosen on generated lines of seeds 1 to 8 (docs/lab/autorate.md, tools/pace.py).
 
 use super::{Control, Delay, Echo, SubQueue};
 use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC};

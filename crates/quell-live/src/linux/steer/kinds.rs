@@ -1,6 +1,6 @@
 //! What of each kind of discipline can be changed while it runs, and how: tables, and bytes of `TCA_OPTIONS` (linux/pkt_sched.h).
 //!
-//! Only what keeps the backlog and the state of the discipline is in the tables (docs/how-to/kernel.md has the measurements).
+//! Only what keeps the backlog and the state of the discipline is in the tables (docs/lab/kernel.md has the measurements).
 
 use quell_qdisc::{MS, Nanos};
 use serde::{Deserialize, Serialize};
