@@ -439,7 +439,7 @@ class Flow(_From, total=False):
     """Congestion control; reno is newreno. Default: "cubic"."""
 
     rfc9438: bool | None
-    """CUBIC as RFC 9438 has it where Linux differs. Default: false."""
+    """CUBIC per RFC 9438 where Linux differs. Default: false."""
 
     rtt_scaling: Literal["additive", "rate"] | None
     """Prague behaves as if its round trip were 15 ms longer (additive), or 25 ms at least (rate). Default:

@@ -178,7 +178,7 @@ static TCP: Section<Tcp> = Section {
                 },
                 get: |t| matches!(t.cc, Cc::Cubic { rfc9438: true }),
             },
-            "CUBIC as RFC 9438 has it where Linux differs",
+            "CUBIC per RFC 9438 where Linux differs",
         )
         .only("cc", "cubic"),
         key::<Tcp>(
