@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 import quell
-from quell.control import Gauges, Knobs
+from quell.experiments.control import Gauges, Knobs
 
 
 class Aimd:

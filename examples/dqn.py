@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from quell.extras import install
+from quell.common.extras import install
 
 try:
     import gymnasium

@@ -15,7 +15,7 @@ from collections import deque
 import polars as pl
 
 import quell
-from quell.queue import Aqm, Packet
+from quell.experiments.queue import Aqm, Packet
 
 
 class TailDrop:

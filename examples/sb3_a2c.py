@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quell.extras import install
+from quell.common.extras import install
 
 try:
     import numpy as np

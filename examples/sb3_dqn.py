@@ -11,7 +11,7 @@ import argparse
 import sys
 from typing import Any
 
-from quell.extras import install
+from quell.common.extras import install
 
 try:
     import gymnasium

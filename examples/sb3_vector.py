@@ -10,14 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from quell.extras import install
+from quell.common.extras import install
 
 try:
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import VecNormalize
 
-    from quell.sb3 import VectorEnv
+    from quell.envs.sb3 import VectorEnv
 except ImportError as error:
     sys.exit(f"{error.name or 'stable_baselines3'} is missing: " + install("sb3"))
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from browser import browser as browser
-from quell.experiment import Job, Outcome, load
+from quell.experiments.experiment import Job, Outcome, load
 
 ROOT = Path(__file__).resolve().parent.parent
 QUELL = Path(sys.executable).parent / "quell"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,15 @@ import pytest
 
 import quell
 from conftest import ROOT
-from quell import cli
-from quell.control import Gauges, Knobs
+from quell._moved import MOVED
+from quell.cli import dispatch as cli
+from quell.experiments.control import Gauges, Knobs
 
 LINK: dict[str, Any] = {"rate": "10mbit", "rtt": "40ms", "flows": ["newreno"], "duration": "10s", "warmup": "2s"}
 
 
 def test_run_gives_one_row_with_the_contracts_columns() -> None:
-    from quell.frame import SCHEMA
+    from quell.results.frame import SCHEMA
 
     frame = quell.run(aqm="codel", series=0.1, **LINK)
     assert frame.schema == pl.Schema(SCHEMA)
@@ -58,7 +61,7 @@ def test_summary_keeps_scenarios_apart() -> None:
 
 
 def test_a_scenarios_hash_is_that_of_what_it_says() -> None:
-    from quell.experiment import fingerprint
+    from quell.experiments.experiment import fingerprint
 
     base = fingerprint(quell.scenario(rate="9mbit"))
     assert fingerprint(quell.scenario('name = "x"\n[link]\nrate = "9mbit"', seeds=9, seed=4, queue="codel")) == base
@@ -135,7 +138,7 @@ def test_one_queue_and_one_flow_need_no_list() -> None:
 
 
 def test_a_rate_in_bytes_per_second_is_warned_of() -> None:
-    from quell.notes import UnitWarning
+    from quell.inputs.notes import UnitWarning
 
     with pytest.warns(UnitWarning, match='rate: "50mbps" is read as 400mbit.* write 50mbit$'):
         assert 'rate = "400mbit"' in quell.scenario(rate="50mbps").toml()
@@ -336,11 +339,21 @@ def test_lists() -> None:
     assert "home" in quell.scenarios()["name"].to_list()
 
 
+@pytest.mark.parametrize("old", MOVED)
+def test_modules_are_found_under_their_old_names_with_a_warning(old: str) -> None:
+    new = import_module(f"quell.{MOVED[old]}")
+    sys.modules.pop(f"quell.{old}", None)
+    with pytest.warns(DeprecationWarning, match=rf"^quell\.{old} is now quell\.{MOVED[old]}$"):
+        assert import_module(f"quell.{old}") is new
+    assert new.__spec__ is not None
+    assert new.__spec__.name == new.__name__ == f"quell.{MOVED[old]}"
+
+
 def test_the_package_starts_without_data_frames() -> None:
     import subprocess
     import sys
 
-    code = "import sys, quell.cli; sys.exit('polars' in sys.modules)"
+    code = "import sys, quell.cli.dispatch, quell.cli.simulate; sys.exit('polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

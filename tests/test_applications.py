@@ -12,10 +12,12 @@ from rich.console import Console
 
 import quell as library
 from conftest import Quell, make_record
-from quell import felt, responsiveness, table
-from quell.experiment import load, plan, run_jobs
-from quell.keys import Flow
-from quell.report import page
+from quell.experiments import responsiveness
+from quell.experiments.experiment import load, plan, run_jobs
+from quell.inputs.keys import Flow
+from quell.results import experience as felt
+from quell.views import table
+from quell.views.report import page
 
 SHORT = [
     "--rate",

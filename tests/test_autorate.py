@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
-from quell import autorate, experiment
+from quell import autorate
 from quell._core import InputError
-from quell.cli import compare
-from quell.dispatch import call
+from quell.cli.dispatch import call
+from quell.cli.simulate import compare
+from quell.experiments import experiment
 
 
 def _result(loop: str, used: float, added: float, line: str = "lte", **more: object) -> autorate.Result:

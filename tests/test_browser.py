@@ -12,11 +12,11 @@ from browser import Page
 from conftest import QUEUES
 from quell.evaluation import candidate, link, run
 from quell.evaluation import page as evaluation_page
-from quell.experiment import Outcome, load, plan, run_jobs
+from quell.experiments.experiment import Outcome, load, plan, run_jobs
 from quell.papers import page as papers_page
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, rows
-from quell.report import page
-from quell.stats import Estimate
+from quell.results.stats import Estimate
+from quell.views.report import page
 
 
 @pytest.fixture

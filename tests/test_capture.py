@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from conftest import Quell
-from quell import experiment
 from quell._core import InputError
-from quell.capture import Seen
+from quell.experiments import experiment
+from quell.inputs.capture import Seen
 
 dpkt = pytest.importorskip("dpkt")
 

@@ -15,7 +15,8 @@ import polars as pl
 import pytest
 
 from conftest import QUELL, ROOT, Quell
-from quell import experiment, frame
+from quell.experiments import experiment
+from quell.results import frame
 
 SHORT = ["--duration", "6s", "--warmup", "1s", "--seeds", "2", "--aqm", "pfifo", "--aqm", "fq_codel"]
 
@@ -217,13 +218,13 @@ def test_help_has_examples_and_completion_exists(quell: Quell) -> None:
 
 
 def test_a_bug_gets_one_line_and_status_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from quell import cli
+    from quell.cli import dispatch
 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division\nby zero")
 
     monkeypatch.setattr(experiment, "load", fail)
-    assert cli.call(["run"]) == 1
+    assert dispatch.call(["run"]) == 1
     assert (
         capsys.readouterr().err
         == "quell: a bug: ZeroDivisionError: division\\nby zero (QUELL_TRACEBACK=1 shows where)\n"
@@ -325,7 +326,7 @@ def test_a_stream_that_takes_ascii_only_gets_ascii(
 def test_the_list_of_commands_is_theirs_and_fits_the_terminal(quell: Quell) -> None:
     import typer
 
-    from quell import dispatch, usage
+    from quell.cli import dispatch, usage
 
     listed = {name: about for group in usage.COMMANDS.values() for name, about in group.items()}
     group: Any = typer.main.get_command(dispatch.app())
@@ -350,8 +351,8 @@ def test_help_needs_no_library(quell: Quell) -> None:
         [sys.executable, "-X", "importtime", "-m", "quell", "--help"], capture_output=True, text=True, check=True
     )
     loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
-    assert "quell.usage" in loaded
-    assert not loaded & {"typer", "rich", "quell._core", "quell.cli", "polars"}
+    assert "quell.cli.usage" in loaded
+    assert not loaded & {"typer", "rich", "quell._core", "quell.cli.dispatch", "polars"}
 
 
 def test_a_comparison_loads_only_what_it_uses(quell: Quell) -> None:
@@ -363,8 +364,15 @@ def test_a_comparison_loads_only_what_it_uses(quell: Quell) -> None:
         check=True,
     )
     loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
-    assert {"quell.table", "rich.table"} <= loaded
-    idle = {"quell.autorate", "quell.capture", "quell.tc", "quell.papers", "rich.progress", "rich._emoji_codes"}
+    assert {"quell.views.table", "rich.table"} <= loaded
+    idle = {
+        "quell.autorate",
+        "quell.inputs.capture",
+        "quell.inputs.tc",
+        "quell.papers",
+        "rich.progress",
+        "rich._emoji_codes",
+    }
     assert not loaded & {*idle, "statistics", "pydantic", "polars"}
 
 
@@ -376,21 +384,9 @@ def test_a_command_does_not_load_the_others(quell: Quell) -> None:
         check=True,
     )
     loaded = {line.rsplit("|", 1)[1].strip() for line in seen.stderr.splitlines() if "|" in line}
-    assert "quell.options" in loaded
-    others = {
-        "evaluation.cli",
-        "papers.cli",
-        "train.cli",
-        "tune.cli",
-        "shell",
-        "doctor",
-        "live",
-        "watch",
-        "steer",
-        "attach",
-        "show",
-    }
-    assert not loaded & {*(f"quell.{name}" for name in others), "polars"}
+    assert "quell.cli.options" in loaded
+    others = ("evaluate", "reproduce", "train", "tune", "shell", "doctor", "live", "watch", "steer", "attach", "show")
+    assert not loaded & {*(f"quell.cli.{name}" for name in others), "polars"}
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -402,7 +398,7 @@ def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 def test_help_shows_every_bracket_of_its_texts(monkeypatch: pytest.MonkeyPatch, quell: Quell) -> None:
     import typer
 
-    from quell import dispatch
+    from quell.cli import dispatch
 
     checked = 0
     for path, command in _commands(typer.main.get_command(dispatch.app())):

@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from conftest import QUELL
-from quell import dispatch
+from quell.cli import dispatch
 
 
 def completed(line: str, folder: Path, shell: str = "bash") -> list[str]:
@@ -138,7 +138,7 @@ def test_every_option_with_known_values_completes_them() -> None:
 
 
 def test_options_of_a_queue_are_completed_behind_its_name() -> None:
-    from quell import complete
+    from quell.cli import complete
 
     assert [words for words, _ in complete.words("codel int")] == ["codel interval"]
     assert [words for words, _ in complete.words("codel target 5ms no")] == ["codel target 5ms noecn"]

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from browser import Page, dashboard_of
 from conftest import QUELL, Quell
-from quell import dispatch
+from quell.cli import dispatch
 from test_shell import missing
 
 TRAFFIC = """

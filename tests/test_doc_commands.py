@@ -13,7 +13,8 @@ import pytest
 from typer.main import get_command
 
 from conftest import ROOT, Quell, run
-from quell import _core, cli, dispatch
+from quell import _core
+from quell.cli import dispatch
 from quell.tune import search, space
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -99,7 +100,7 @@ def test_a_printed_simulation_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.call(command[1]) == 0, capsys.readouterr().err
+    assert dispatch.call(command[1]) == 0, capsys.readouterr().err
     for option in ("--html", "--parquet", "--csv", "--json", "--flent", "--pcap"):
         if option in command[1] and (target := command[1][command[1].index(option) + 1]) != "-":
             assert (tmp_path / target).stat().st_size > 0
@@ -151,7 +152,7 @@ def test_the_guide_to_tune_shows_what_its_command_prints(
         return search.Found(scores, [finalist])
 
     monkeypatch.setattr(search, "search", found)
-    assert cli.call(shlex.split(command)) == 0
+    assert dispatch.call(shlex.split(command)) == 0
     assert in_one_line(shown) == in_one_line(capsys.readouterr().out)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import quell
 from conftest import ROOT
-from quell import cli
+from quell.cli import dispatch as cli
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "models").glob("*.md"))]
 TEXTS = [*PAGES, *sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "python").rglob("*.py"))]

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from namespace import Space, space_with
-from quell import _core, kernel
+from quell import _core
+from quell.linux import kernel
 
 QUELL = Path(sys.executable).parent / "quell"
 QUEUES = """

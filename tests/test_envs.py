@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import quell
 from quell.envs import QueueEnv, QueueVectorEnv
-from quell.parallel import PathEnv
+from quell.envs.parallel import PathEnv
 
 NAMES = ["quell/RlAqm-v0", "quell/LearnQueue-v0", "quell/Lfq-v0"]
 VARY = {"rate": ("5mbit", "20mbit"), "rtt": ("20ms", "80ms"), "flows": (1, 4), "cc": ("cubic", "newreno", "bbr")}
@@ -417,7 +417,7 @@ def test_a_line_of_text_names_the_last_figures() -> None:
 def test_stable_baselines3_gets_the_trajectories_of_single_environments() -> None:
     """Through the end of an episode: its last observation is in info, the next episode's first is returned."""
     pytest.importorskip("stable_baselines3")
-    from quell.sb3 import VectorEnv
+    from quell.envs.sb3 import VectorEnv
 
     options: dict[str, Any] = {"scenario": "rl-aqm", "duration": "1s"}
     vector = VectorEnv("quell/RlAqm-v0", num_envs=3, threads=2, **options)

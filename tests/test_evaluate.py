@@ -17,13 +17,14 @@ import pytest
 
 import quell
 from conftest import QUELL, Quell, make_record
-from quell import cli, experiment
+from quell.cli import dispatch as cli
 from quell.evaluation import candidate, link, measures, run, suite, verdict
 from quell.evaluation.candidate import LeftOut
 from quell.evaluation.entry import HEAVY, MAY, MEDIUM, MILD, MUST, RECOMMENDED, categories, load
 from quell.evaluation.state import Kept
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, Bar, at_least, at_most
-from quell.executor import Executor
+from quell.experiments import experiment
+from quell.experiments.executor import Executor
 
 QUICK = ["--sections", "5.3", "--seeds", "2", "--aqm", "codel"]
 
@@ -422,7 +423,7 @@ def test_runs_are_kept_until_the_results_are_written(
 
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("quell.files.write_text", full)
+        patched.setattr("quell.common.files.write_text", full)
         assert cli.call(["evaluate", *QUICK, "--html", "page.html"]) == 2
     told = "quell: page.html: cannot be written: No space left on device; the finished runs are kept in quell-evaluate"
     assert capsys.readouterr().err.startswith(told)

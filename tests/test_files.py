@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from quell import files
 from quell._core import InputError
-from quell.experiment import load
+from quell.common import files
+from quell.experiments.experiment import load
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:

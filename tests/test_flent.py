@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from conftest import Quell
-from quell import InputError, experiment
-from quell.flent import Measured
-from quell.stats import quantile
+from quell import InputError
+from quell.experiments import experiment
+from quell.inputs.flent import Measured
+from quell.results.stats import quantile
 
 BOTH = """
 duration = "30s"
@@ -191,7 +192,7 @@ def test_many_values_are_refused_before_they_take_memory(value: str, tmp_path: P
     with gzip.open(file, "wt", compresslevel=1) as out:
         out.write('{"version": 4, "raw_values": [' + f"{value}," * 8_000_000 + "0]}")
     code = (
-        "import pathlib, re, sys; from quell import InputError; from quell.flent import Measured\n"
+        "import pathlib, re, sys; from quell import InputError; from quell.inputs.flent import Measured\n"
         "try: Measured.load(sys.argv[1])\n"
         "except InputError as e: print(e, end=' ')\n"
         "print(*re.findall(r'VmHWM:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text()))"

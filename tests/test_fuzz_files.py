@@ -19,10 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quell import tc, watched
 from quell._core import InputError
-from quell.capture import Seen
-from quell.flent import Measured
+from quell.inputs import tc
+from quell.inputs.capture import Seen
+from quell.inputs.flent import Measured
+from quell.views import samples as watched
 from test_capture import DOWN, UP, talk, transfer
 
 dpkt = pytest.importorskip("dpkt")

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from conftest import QUELL, ROOT, Quell
-from quell import _core, experiment, show
+from quell import _core
 from quell._core import InputError
+from quell.cli import show
+from quell.experiments import experiment
 from quell.train import learnqueue
 
 TABLE = "learnqueue.safetensors"

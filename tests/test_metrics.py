@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import quell
-from quell.keys import Flow, Hop, Link, Up
+from quell.inputs.keys import Flow, Hop, Link, Up
 
 # At the same instant 25 packets arrive that take 1 ms each: they wait 0, 1, ... 24 ms. The next come 100 ms later.
 BURST: Flow = {"kind": "cbr", "count": 25, "size": 1250, "rate": "100kbit", "rtt": "60ms", "stagger": "0s"}

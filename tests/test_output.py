@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL, ROOT, Quell, make_record
-from quell import frame, show
+from quell.cli import show
+from quell.results import frame
 
 SHORT = ["run", "home", "--duration", "2s", "--warmup", "0s"]
 

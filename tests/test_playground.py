@@ -12,7 +12,7 @@ import pytest
 
 from browser import Page
 from conftest import ROOT, Quell, run
-from quell.stats import summarise
+from quell.results.stats import summarise
 
 TOOL = [sys.executable, "tools/playground.py"]
 

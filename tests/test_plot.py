@@ -12,8 +12,8 @@ import pytest
 
 import quell
 from conftest import make_record
-from quell import plot
-from quell.frame import runs as frame_of
+from quell.results.frame import runs as frame_of
+from quell.views import plot
 
 QUEUES = ["pfifo", "fq_codel", "cake"]
 
@@ -119,8 +119,8 @@ def test_bad_input_is_one_line(runs: pl.DataFrame, tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_error_says_how_to_install_it() -> None:
-    code = "import sys; sys.modules['matplotlib'] = None; import quell; import quell.plot"
+    code = "import sys; sys.modules['matplotlib'] = None; import quell; import quell.views.plot"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "quell.plot needs matplotlib: " in done.stderr.splitlines()[-1]
+    assert "quell.views.plot needs matplotlib: " in done.stderr.splitlines()[-1]
     assert "plot" in done.stderr.splitlines()[-1].partition("matplotlib: ")[2]

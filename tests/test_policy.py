@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 import quell
 from conftest import ROOT
-from quell.extras import install
-from quell.policy import Policy
+from quell.common.extras import install
+from quell.envs.policy import Policy
 
 MODELS = sorted((ROOT / "models").glob("*.safetensors"))
 ROWS = 203

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL
-from quell import ends, files
 from quell._core import InputError
+from quell.common import files
+from quell.linux import ends
 from test_real import needs_root, scenario
 
 STRANGER = 12345

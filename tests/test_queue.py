@@ -16,8 +16,8 @@ import pytest
 
 import quell
 from conftest import ROOT, Quell
-from quell import cli
-from quell.queue import CE, ECT0, NOT_ECT, Aqm, Packet
+from quell.cli import dispatch as cli
+from quell.experiments.queue import CE, ECT0, NOT_ECT, Aqm, Packet
 
 LINK: dict[str, Any] = {"rate": "10mbit", "rtt": "20ms", "flows": ["cubic:2"], "duration": "4s"}
 UDP = '[link]\nrate = "10mbit"\n[[flow]]\nkind = "cbr"\nrate = "1mbit"\n'

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from lateness import Lateness
-from quell import cli, executor, experiment
 from quell._core import InputError, Scenario
-from quell.executor import HERE
-from quell.extras import install
+from quell.cli import dispatch as cli
+from quell.common.extras import install
+from quell.experiments import executor, experiment
+from quell.experiments.executor import HERE
 
 SHORT = ["compare", "--rate", "10mbit", "--flow", "cubic:2", "--duration", "3s", "--warmup", "1s", "--seeds", "2"]
 LINK = Scenario.from_keys(link={"rate": "10mbit"}, flow=[{"cc": "newreno", "count": 4}])
@@ -53,7 +54,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(address: str, capsys: p
 
 LOCAL = """
 import subprocess
-from quell import executor
+from quell.experiments import executor
 with executor.executor("local") as on:
     assert on.map(pow, [2], 3) == [8]
     import ray

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import Quell
 from quell import Scenario
-from quell.keys import Flow, Up
+from quell.inputs.keys import Flow, Up
 from test_shell import missing
 
 CUBIC: Flow = {"cc": "cubic", "count": 2, "rtt": "20ms"}

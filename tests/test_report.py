@@ -5,8 +5,8 @@ import pytest
 
 from conftest import QUEUES
 from quell._core import InputError
-from quell.experiment import Outcome, load, plan, run_jobs
-from quell.report import page
+from quell.experiments.experiment import Outcome, load, plan, run_jobs
+from quell.views.report import page
 
 
 def data(text: str) -> dict[str, object]:

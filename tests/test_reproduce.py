@@ -17,7 +17,7 @@ from quell import Scenario, papers
 from quell.papers import curves
 from quell.papers.bench import Bench, Run
 from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, VERDICTS, Claim, Paper, Study, rows
-from quell.stats import Estimate
+from quell.results.stats import Estimate
 
 KEYS = ["id", "what", "unit", "printed", "measured", "low", "high", "verdict", "why"]
 NAMES = list(papers.MODULES)
@@ -156,7 +156,7 @@ def test_lists_need_no_optional_dependency() -> None:
 import sys
 for name in ("numpy", "torch", "ray", "safetensors"):
     sys.modules[name] = None
-from quell import cli
+from quell.cli import dispatch as cli
 sys.exit(cli.call(["reproduce", "--list"]) or cli.call(["reproduce", "l4s-a3c", "--list"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -17,8 +17,9 @@ from jsonschema import Draft202012Validator
 
 import quell
 from conftest import ROOT, Quell
-from quell import InputError, Scenario, _core, experiment
-from quell.keys import Flow
+from quell import InputError, Scenario, _core
+from quell.experiments import experiment
+from quell.inputs.keys import Flow
 
 SCHEMA = json.loads(_core.scenario_schema())
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from conftest import QUELL, Quell
-from quell.flent import Measured
+from quell.inputs.flent import Measured
 
 
 def missing() -> str:

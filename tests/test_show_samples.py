@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from conftest import Quell
-from quell import watched
+from quell.views import samples as watched
 
 GAUGES = {"target_ns": 20_000_000, "wait_ns": 5_000_000, "hold_ns": 40_000_000, "cap_ns": 90_000_000, "idle": 0.25}
 

@@ -54,7 +54,8 @@ def test_the_site_needs_no_other_host(site: Path) -> None:
 
 @pytest.mark.slow
 def test_reference_pages_have_every_command_queue_and_scenario(site: Path) -> None:
-    from quell import _core, experiment
+    from quell import _core
+    from quell.experiments import experiment
 
     commands = (site / "reference/help.html").read_text("utf-8")
     for name in ("compare", "evaluate", "live", "shell", "train", "watch"):
@@ -96,7 +97,8 @@ def test_the_gallery_opens_each_report_in_place(site: Path) -> None:
 
 @pytest.mark.slow
 def test_the_reference_has_every_key_of_records(site: Path) -> None:
-    from quell import Scenario, _core, experiment
+    from quell import Scenario, _core
+    from quell.experiments import experiment
 
     page = (site / "reference/keys.html").read_text("utf-8")
     described = set(re.findall(r"<code>(\w+)</code></td>", page))

@@ -2,7 +2,7 @@ import pytest
 from pytest import approx
 
 from conftest import make_record
-from quell import stats
+from quell.results import stats
 
 
 def test_student_t_agrees_with_tables() -> None:

@@ -5,8 +5,9 @@ import pytest
 from rich.console import Console
 
 from conftest import QUEUES, Quell, make_record
-from quell import frontier, stats, table
-from quell.experiment import Outcome
+from quell.experiments.experiment import Outcome
+from quell.results import frontier, stats
+from quell.views import table
 
 
 def render(what: object, width: int, color: bool = True) -> str:

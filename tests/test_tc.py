@@ -10,10 +10,11 @@ import pytest
 
 import quell
 from conftest import Quell
-from quell import _core, tc
+from quell import _core
 from quell._core import InputError
-from quell.framing import Framing
-from quell.notes import LeftOutWarning
+from quell.inputs import tc
+from quell.inputs.framing import Framing
+from quell.inputs.notes import LeftOutWarning
 
 # A command, and what `tc qdisc show dev eth0` prints after it.
 PAIRS = {

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from quell import cli, train
+from quell import train
 from quell._core import InputError
-from quell.extras import install
+from quell.cli import dispatch as cli
+from quell.common.extras import install
 
 
 def test_without_torch_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

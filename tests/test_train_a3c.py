@@ -10,8 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from quell import _core, cli, experiment
+from quell import _core
 from quell._core import InputError
+from quell.cli import dispatch as cli
+from quell.experiments import experiment
 from quell.train import coupled
 
 pytest.importorskip("torch", reason="torch is not installed")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from quell import _core, cli
+from quell import _core
 from quell._core import InputError
+from quell.cli import dispatch as cli
 from quell.train import links
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from quell._core import InputError
-from quell.extras import install
+from quell.common.extras import install
 from quell.train import Stopped
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

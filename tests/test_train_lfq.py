@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from conftest import QUELL
-from quell import cli, train
-from quell.extras import install
+from quell import train
+from quell.cli import dispatch as cli
+from quell.common.extras import install
 from quell.train import flows
 
 
@@ -186,7 +187,7 @@ def test_stopped_and_resumed_the_weights_are_those_of_an_uninterrupted_run(
 
 @pytest.mark.torch
 def test_flows_spread_over_a_cluster_give_the_same_batch(lfq: Any) -> None:
-    from quell.executor import Executor
+    from quell.experiments.executor import Executor
 
     class Cluster(Executor):
         parts = 0

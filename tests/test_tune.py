@@ -18,8 +18,10 @@ import pytest
 
 from conftest import QUELL, Quell
 from oracle import in_guest
-from quell import _core, experiment, tc
+from quell import _core
 from quell._core import InputError
+from quell.experiments import experiment
+from quell.inputs import tc
 from quell.tune import aims, judge, now, page, search, space, targets
 from quell.tune.line import NOTHING, Line, Shaped, at_home, of_scenario
 from quell.tune.search import Bench, Plan, Run

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, Quell
-from quell import experiment
 from quell._core import InputError
+from quell.experiments import experiment
 from quell.tune import verify
 from quell.tune.aims import Aims
 from quell.tune.line import NOTHING, Shaped, at_home, of_scenario

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quell import usage
+from quell.cli import usage
 
 # Run before quell: what Windows lacks is absent, and its own module for locks stands in for fcntl.
 ELSEWHERE = """

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quell._core import InputError
+from quell.linux.programs import Command
 from quell.tune import install, search, space, targets
 from quell.tune.aims import Aims
 from quell.tune.line import at_home
-from quell.tune.programs import Command
 
 LINE = at_home("50mbit/10mbit", "30ms", "docsis", None, Aims(), None, 1)
 RUN = Path("/run/quell")

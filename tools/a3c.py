@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 import torch
 
-from quell import files
-from quell.output import err
+from quell.common import files
 from quell.train import a3c, coupled
+from quell.views.targets import err
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INTO = ROOT / "python" / "quell" / "papers" / "trained" / "a3c-l4s.studies.parquet"

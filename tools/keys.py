@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what the tables of scenario keys say into docs/reference/scenarios.md and python/quell/keys.py.
+"""Write what the tables of scenario keys say into docs/reference/scenarios.md and python/quell/inputs/keys.py.
 
     .venv/bin/python tools/keys.py [--check]
 
@@ -19,7 +19,7 @@ from quell import _core
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOC = ROOT / "docs/reference/scenarios.md"
-MODULE = ROOT / "python" / "quell" / "keys.py"
+MODULE = ROOT / "python" / "quell" / "inputs" / "keys.py"
 CLASSES = {
     "wifi.noise": "Noise",
     "wifi.node": "Node",

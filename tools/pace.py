@@ -16,7 +16,8 @@ import random
 import sys
 from statistics import fmean
 
-from quell import autorate, experiment
+from quell import autorate
+from quell.experiments import experiment
 
 _NAMES = ("target", "slack", "drain", "grow", "gain", "doubt", "most", "back", "least")
 SHIPPED = {

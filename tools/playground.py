@@ -17,7 +17,10 @@ from dataclasses import asdict
 from html import escape
 from string import Template
 
-from quell import _core, experiment, report, stats
+from quell import _core
+from quell.experiments import experiment
+from quell.results import stats
+from quell.views import report
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARTS = ROOT / "tools" / "playground"

@@ -11,11 +11,11 @@ RECORDS = "crates/quell-link/src/record.rs"
 METRICS = ("crates/quell-live/src/linux/serve.rs", "crates/quell-live/src/linux/watch/metrics.rs")
 MODULES = {
     "quell": None,
-    "quell.queue": None,
-    "quell.plot": ("front", "sojourn", "flows", "series", "latex", "save"),
+    "quell.experiments.queue": None,
+    "quell.views.plot": ("front", "sojourn", "flows", "series", "latex", "save"),
     "quell.envs": ("READINGS", "Task", "QueueEnv", "QueueVectorEnv", "RlAqmEnv", "LearnQueueEnv", "LfqEnv"),
-    "quell.sb3": ("VectorEnv",),
-    "quell.shortcuts": ("Network", "Shortcuts", "Overrides"),
+    "quell.envs.sb3": ("VectorEnv",),
+    "quell.inputs.shortcuts": ("Network", "Shortcuts", "Overrides"),
 }
 """Modules and their names; None: those of `__all__`, or all that are public and the module's own."""
 
@@ -68,7 +68,7 @@ def records():
     """The keys of result records."""
     text = "# Every key of result records\n\nRead from `crates/quell-link/src/record.rs`. [Result records](records.md) says more of each, with units.\n"
     for name, about, rows in structs(RECORDS):
-        if name == "Run":  # which Python adds to it (quell/experiment.py)
+        if name == "Run":  # which Python adds to it (quell/experiments/experiment.py)
             rows.append(
                 (
                     "`scenario_hash`",

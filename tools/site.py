@@ -23,7 +23,9 @@ from typing import Any
 
 import playground as playgrounds
 import reference
-from quell import _core, cli, dispatch, envs, experiment, usage
+from quell import _core, envs
+from quell.cli import dispatch, usage
+from quell.experiments import experiment
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ROOT / "target" / "pages"
@@ -82,12 +84,12 @@ def write(source, here):
 
 def printed(*words):
     """Give what a command prints, 80 columns wide and without colours."""
-    from quell.output import err, out
+    from quell.views.targets import err, out
 
     console = io.StringIO()
     with contextlib.redirect_stdout(console):
         out.file, err.file = console, console
-        status = cli.call(list(words))
+        status = dispatch.call(list(words))
     if status:
         raise SystemExit(f"site: quell {' '.join(words)}: {console.getvalue()}")
     return "\n".join(line.rstrip() for line in console.getvalue().splitlines()).strip("\n")

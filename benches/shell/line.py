@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from quell import experiment
 from quell._core import Scenario
+from quell.experiments import experiment
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import sys
 
+from quell._moved import install as _install
+
 # Importing typing costs more than all else here; type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from quell import plot as plot
     from quell._core import InputError, Scenario, __version__
     from quell.api import compare, evaluate, flatten, optimum, queues, run, scenario, scenarios, summary, sweep
     from quell.envs import env, vector_env
-    from quell.parallel import parallel_env
-    from quell.policy import Policy
+    from quell.envs.parallel import parallel_env
+    from quell.envs.policy import Policy
+    from quell.views import plot as plot
 
 __all__ = [
     "InputError",
@@ -45,11 +47,11 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name == "plot":  # needs an extra: not in __all__
-        return import_module("quell.plot")
+        return import_module("quell.views.plot")
     if name not in __all__:
         raise AttributeError(f"module 'quell' has no attribute {name!r}")
     core = dict.fromkeys(("InputError", "Scenario", "__version__"), "_core")
-    homes = core | {"Policy": "policy", "parallel_env": "parallel", "env": "envs", "vector_env": "envs"}
+    homes = core | {"Policy": "envs.policy", "parallel_env": "envs.parallel", "env": "envs", "vector_env": "envs"}
     home = f"quell.{homes.get(name, 'api')}"
     found: object = getattr(import_module(home), name)
     return found
@@ -59,6 +61,8 @@ def __dir__() -> list[str]:
     """List the names, including those loaded on first use."""
     return sorted({*globals(), *__all__})
 
+
+_install()
 
 # Gymnasium finds environments by names registered on import; its import is slow, so it is not imported here.
 if "gymnasium" in sys.modules:

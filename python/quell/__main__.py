@@ -20,15 +20,15 @@ def main() -> None:
             # A shell reads a line for each value: typer must not wrap the text beside it.
             os.environ["TERMINAL_WIDTH"] = "1000"
         elif words in ([], ["-h"], ["--help"]):
-            from quell import usage
+            from quell.cli import usage
 
             sys.stdout.write(usage.text())
             sys.stdout.flush()
             return
         # What modules make while they load stays, so there is little to collect for long.
         gc.set_threshold(100_000)
-        from quell.dispatch import call
-        from quell.output import write_anywhere
+        from quell.cli.dispatch import call
+        from quell.views.targets import write_anywhere
 
         write_anywhere()
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,9 +5,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack, final
 
-from quell.control import Gauges, Knobs
-from quell.keys import Keys
-from quell.queue import OwnQueue
+from quell.experiments.control import Gauges, Knobs
+from quell.experiments.queue import OwnQueue
+from quell.inputs.keys import Keys
 
 __version__: str
 
@@ -290,14 +290,14 @@ class StateFile:
 
 @final
 class Packet:
-    """A packet in a queue written in Python (quell.queue)."""
+    """A packet in a queue written in Python (quell.experiments.queue)."""
 
     length: int
     """Bytes, those of the link layer included."""
     flow: int
     """The same number for all packets of a flow, below 2^32."""
     ecn: int
-    """The ECN field: quell.queue.NOT_ECT, ECT1, ECT0 or CE."""
+    """The ECN field: quell.experiments.queue.NOT_ECT, ECT1, ECT0 or CE."""
     enqueued: float
     """When it came to this queue, seconds."""
 

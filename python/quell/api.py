@@ -9,17 +9,20 @@ from typing import Any, TypeGuard, Unpack
 
 import polars as pl
 
-from quell import _core, experiment, files, frame, frontier, grid, responsiveness
+from quell import _core
 from quell._core import Scenario
-from quell.control import Controller, run_controlled
+from quell.common import files
+from quell.common.names import check_keywords, known
 from quell.evaluation import page as evaluation_page
 from quell.evaluation import run as evaluation
 from quell.evaluation.candidate import Evaluated
 from quell.evaluation.candidate import parse_all as parse_candidates
 from quell.evaluation.link import parse as parse_link
-from quell.names import check_keywords, known
-from quell.queue import Aqm, OwnQueue, parse, parse_all
-from quell.shortcuts import Overrides, Shortcuts
+from quell.experiments import experiment, grid, responsiveness
+from quell.experiments.control import Controller, run_controlled
+from quell.experiments.queue import Aqm, OwnQueue, parse, parse_all
+from quell.inputs.shortcuts import Overrides, Shortcuts
+from quell.results import frame, frontier
 
 summary = frame.summary
 
@@ -30,8 +33,8 @@ def scenario(source: str | Path | Scenario | None = None, **overrides: Unpack[Ov
     Overrides are the command line's short cuts as strings: `queue`, `rate`, `rtt`, `trace`, `flows` (a list), `ecn`,
     `duration`, `warmup`, `seeds`, `seed`.
 
-    Raises InputError, one line that names the file, the key and what would be right. Warns (quell.notes.UnitWarning) of
-    rates in bytes per second, as in `rate="50mbps"`.
+    Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning of
+    quell.inputs.notes) of rates in bytes per second, as in `rate="50mbps"`.
     """
     return experiment.load(source, **overrides)
 
@@ -47,10 +50,10 @@ def run(
 ) -> pl.DataFrame:
     """Simulate one scenario with one queue and one seed.
 
-    `aqm` is queue words (`"codel target 5ms"`; None: the scenario's own) or a queue written in Python, see quell.queue.
-    `controller` turns the knobs of that queue: an object with `period` (seconds) and `decide(gauges) -> knobs`, see
-    quell.control. `series` is the width in seconds of a time series' bins, `pcap` a file for the bottleneck's packets
-    (pcapng). For the rest see `quell.scenario`.
+    `aqm` is queue words (`"codel target 5ms"`; None: the scenario's own) or a queue written in Python, see
+    quell.experiments.queue. `controller` turns the knobs of that queue: an object with `period` (seconds) and
+    `decide(gauges) -> knobs`, see quell.experiments.control. `series` is the width in seconds of a time series' bins,
+    `pcap` a file for the bottleneck's packets (pcapng). For the rest see `quell.scenario`.
 
     Returns a frame of one row, the result record's keys as columns (docs/reference/records.md). Rates are in Mbit/s,
     times in ms.
@@ -124,8 +127,8 @@ def optimum(
 ) -> pl.DataFrame:
     """Sweep a constant knob of a plain FIFO: `limit` (packets) or `drop` (probability of dropping each arrival).
 
-    Returns one row per setting: `value`, mean `reward` (see quell.frontier.REWARDS), `best`, `front` and the means of
-    the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
+    Returns one row per setting: `value`, mean `reward` (see quell.results.frontier.REWARDS), `best`, `front` and the
+    means of the comparison's measures. Raises InputError; KeyboardInterrupt on Ctrl-C.
     """
     check_keywords(optimum, Shortcuts, overrides)
     frontier.check(knob, reward)

@@ -16,12 +16,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from quell import experiment
 from quell._core import InputError, Scenario
-from quell.dispatch import INTERRUPTED, OK
-from quell.executor import executor
-from quell.output import Targets, bar, err, out
-from quell.stats import mean
+from quell.cli.dispatch import INTERRUPTED, OK
+from quell.experiments import experiment
+from quell.experiments.executor import executor
+from quell.results.stats import mean
+from quell.views.targets import Targets, bar, err, out
 
 NAME = "autorate"
 OURS = "pace"

@@ -39,7 +39,7 @@ impl Packet {
         self.handle.flow_hash()
     }
 
-    /// The ECN field: `quell.queue.NOT_ECT`, `ECT1`, `ECT0` or `CE`.
+    /// The ECN field: `quell.experiments.queue.NOT_ECT`, `ECT1`, `ECT0` or `CE`.
     #[getter]
     fn ecn(&self) -> u8 {
         self.ecn.load(Relaxed)
@@ -130,7 +130,7 @@ impl Shared {
 /// The exception that ended a run.
 pub type Raised = Arc<Mutex<Option<PyErr>>>;
 
-/// A queue as `quell.queue.OwnQueue` describes it.
+/// A queue as `quell.experiments.queue.OwnQueue` describes it.
 #[derive(FromPyObject)]
 pub struct OwnQueue {
     /// What its runs are called.

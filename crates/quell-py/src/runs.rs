@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub enum AnyQueue {
     /// As in `tc`.
     Words(String),
-    /// See `quell.queue.OwnQueue`.
+    /// See `quell.experiments.queue.OwnQueue`.
     Own(OwnQueue),
 }
 

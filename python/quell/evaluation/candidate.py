@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from quell import experiment
 from quell._core import InputError
-from quell.control import Controller
-from quell.queue import Aqm, OwnQueue, parse
+from quell.experiments import experiment
+from quell.experiments.control import Controller
+from quell.experiments.queue import Aqm, OwnQueue, parse
 
 Evaluated: TypeAlias = Aqm | tuple[Aqm, Controller | Callable[[], Controller]]
 """A queue as `quell.run` takes it, or such a queue and a controller: an object, or what makes one for each run."""

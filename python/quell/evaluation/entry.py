@@ -16,7 +16,7 @@ from quell.evaluation.candidate import Candidate
 from quell.evaluation.link import Link
 from quell.evaluation.measures import common, mean_over_runs
 from quell.evaluation.verdict import Bar, at_least, at_most
-from quell.stats import Record, mean
+from quell.results.stats import Record, mean
 
 MUST, RECOMMENDED, MAY = "MUST", "RECOMMENDED", "MAY"
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quell import _core, experiment, notes
+from quell import _core
 from quell._core import InputError
+from quell.experiments import experiment
+from quell.inputs import notes
 
 DEFAULT = "10mbit@rtt=100ms"
 PACKET = 1514

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quell.stats import Record, mean
+from quell.results.stats import Record, mean
 
 _POINTS = 240
 """Points of a plotted series."""

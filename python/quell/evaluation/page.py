@@ -9,14 +9,15 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from quell import _core, report
+from quell import _core
 from quell.evaluation import show
 from quell.evaluation.entry import MAY, MUST, RECOMMENDED
 from quell.evaluation.measures import MEASURES
 from quell.evaluation.run import Cell, Plan
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, VERDICTS
-from quell.output import one_line
-from quell.stats import Estimate, estimate
+from quell.results.stats import Estimate, estimate
+from quell.views import report
+from quell.views.targets import one_line
 
 _CLASS = {PASS: "pass", FAIL: "fail", UNCLEAR: "unclear", REPORTED: "reported", LEFT_OUT: "left"}
 _BEST = 6

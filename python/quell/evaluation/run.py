@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quell import _core, experiment
+from quell import _core
 from quell._core import InputError, Scenario
-from quell.control import run_controlled
+from quell.common.names import known
 from quell.evaluation import suite, verdict
 from quell.evaluation.candidate import Candidate, LeftOut
 from quell.evaluation.entry import Entry, Run
@@ -21,9 +21,10 @@ from quell.evaluation.link import Link
 from quell.evaluation.measures import compact, ellipse
 from quell.evaluation.state import Kept
 from quell.evaluation.verdict import LEFT_OUT, Judged, Values
-from quell.executor import HERE, Executor
-from quell.names import known
-from quell.stats import estimate
+from quell.experiments import experiment
+from quell.experiments.control import run_controlled
+from quell.experiments.executor import HERE, Executor
+from quell.results.stats import estimate
 
 DEFAULT_QUEUES = ("codel", "pie", "fq_codel", "cake", "dualpi2", "hush")
 """Beside tail drop: the AQMs that are standardised or deployed, and quell's own."""

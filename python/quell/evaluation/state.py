@@ -8,8 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from quell import _core, files
+from quell import _core
 from quell._core import InputError
+from quell.common import files
 
 _FORMAT = 1
 _LONGEST = 10_000_000

@@ -25,7 +25,7 @@ from quell.evaluation.entry import (
 )
 from quell.evaluation.link import Link
 from quell.evaluation.verdict import at_least, at_most
-from quell.stats import mean
+from quell.results.stats import mean
 
 
 def _alone(cc: str, **more: Any) -> Callable[[Link, Candidate], Keys]:

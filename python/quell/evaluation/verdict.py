@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quell.evaluation.measures import MEASURES
-from quell.stats import Estimate, estimate
+from quell.results.stats import Estimate, estimate
 
 PASS, FAIL, UNCLEAR, REPORTED, LEFT_OUT = "pass", "fail", "unclear", "reported", "not run"
 VERDICTS = (PASS, FAIL, UNCLEAR, REPORTED, LEFT_OUT)

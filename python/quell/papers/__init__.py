@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from quell.names import known
+from quell.common.names import known
 from quell.papers.paper import Paper
 
 MODULES = {

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from quell import _core, experiment
+from quell import _core
 from quell._core import InputError, Scenario
-from quell.executor import HERE, Executor
-from quell.output import bar
-from quell.stats import Record
+from quell.experiments import experiment
+from quell.experiments.executor import HERE, Executor
+from quell.results.stats import Record
+from quell.views.targets import bar
 
 K = TypeVar("K")
 T = TypeVar("T")

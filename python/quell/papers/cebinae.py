@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from quell._core import Scenario
-from quell.keys import Flow
+from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, mean
 from quell.papers.paper import MISSED, Claim, Paper, Study, Table
-from quell.stats import Record, estimate, jain
+from quell.results.stats import Record, estimate, jain
 
 QUEUES = ("fifo", "fq_codel", "cebinae")
 WIRE, IP = 1494, 1492

@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study
-from quell.stats import estimate
+from quell.results.stats import estimate
 
 if TYPE_CHECKING:
     import polars as pl

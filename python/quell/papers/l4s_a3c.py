@@ -14,7 +14,7 @@ from quell._core import Scenario
 from quell.papers import l4s_a3c_beyond, l4s_a3c_learner, l4s_a3c_studies
 from quell.papers.bench import Bench, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
-from quell.stats import Record, estimate
+from quell.results.stats import Record, estimate
 
 BIN_S = 0.5
 SHORT_S = 40.0

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
-from quell.keys import Flow, Link
+from quell.inputs.keys import Flow, Link
 from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
-from quell.stats import Record, estimate
+from quell.results.stats import Record, estimate
 
 READINGS = {"designed": "l4s pairs 1", "published": "l4s as_published pairs 1"}
 QUEUES = {"l4s": "l4s", "as_published": "l4s as_published", "dualpi2": "dualpi2", "a3c_l4s": "a3c_l4s"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from quell.papers import curves
 from quell.papers.bench import Bench, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
-from quell.stats import estimate
+from quell.results.stats import estimate
 from quell.train import coupled
 from quell.train.coupled import Outcome, Setting
 

@@ -11,7 +11,7 @@ from typing import Any
 from quell.papers import curves
 from quell.papers.bench import mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
-from quell.stats import estimate
+from quell.results.stats import estimate
 from quell.train import coupled
 
 TABLE = "a3c-l4s.studies"

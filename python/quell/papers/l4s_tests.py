@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from quell._core import Scenario
-from quell.keys import Flow
+from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, mean
 from quell.papers.paper import MISSED, Claim, Paper, Study, Table, short
-from quell.stats import Record, estimate
+from quell.results.stats import Record, estimate
 
 Scaling = Literal["additive", "rate"]
 RATE_SCALING: Scaling = "rate"

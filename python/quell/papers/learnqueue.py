@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from quell import _core
 from quell._core import Scenario
-from quell.keys import Flow, Wifi
+from quell.inputs.keys import Flow, Wifi
 from quell.papers import learnqueue_room, learnqueue_table2
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_calibration import (
@@ -40,7 +40,7 @@ from quell.papers.learnqueue_cell import (
     udp,
 )
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
-from quell.stats import Estimate, Record, estimate
+from quell.results.stats import Estimate, Record, estimate
 
 Ends = tuple[str, str]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
-from quell.keys import Flow, Wifi
+from quell.inputs.keys import Flow, Wifi
 
 DEFAULT, WQM, PIE, LQ = "pfifo limit 400", "wqm target 30ms min 128", "pie target 30ms", "learnqueue"
 """The four schemes. WQM's slides leave its least limit open; LearnQueue's paper prints delays of 75 packets or more."""

@@ -13,13 +13,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from quell import keys
 from quell._core import Scenario
+from quell.inputs import keys
 from quell.papers import curves, lfq_beyond
 from quell.papers.bench import Bench, Run, is_known, mean, missing_reason
 from quell.papers.lfq_beyond import Cc, Where
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, short
-from quell.stats import Record, estimate
+from quell.results.stats import Record, estimate
 
 CCS: tuple[Cc, ...] = ("newreno", "bic")
 NAMES = {"newreno": "NewReno", "bic": "BIC"}

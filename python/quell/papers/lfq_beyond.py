@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from quell import frontier
 from quell._core import Scenario
-from quell.keys import Flow
+from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, is_known, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
-from quell.stats import Record, estimate
+from quell.results import frontier
+from quell.results.stats import Record, estimate
 
 FLOWS = (2, 4, 8, 16, 32, 64)
 CCS: tuple[Literal["cubic", "bbr", "newreno", "dctcp"], ...] = ("cubic", "bbr", "newreno", "dctcp")

@@ -1,4 +1,4 @@
-"""A paper's page: one HTML file that opens offline, made of the report's parts (`quell.report`)."""
+"""A paper's page: one HTML file that opens offline, made of the report's parts (`quell.views.report`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from quell import _core, report
+from quell import _core
 from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, VERDICTS, Figure, Line, Paper, Study, Table
+from quell.views import report
 
 CLASSES = {BETTER: "better", REACHED: "reached", MISSED: "missed", UNPRINTED: "unprinted"}
 

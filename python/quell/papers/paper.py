@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from quell.stats import Estimate
+from quell.results.stats import Estimate
 
 if TYPE_CHECKING:
     from quell.papers.bench import Bench

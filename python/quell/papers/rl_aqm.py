@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
-from quell.keys import Flow
+from quell.inputs.keys import Flow
 from quell.papers import curves, rl_aqm_frontier
 from quell.papers.bench import Bench, is_known, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
-from quell.stats import Estimate, Record, estimate
+from quell.results.stats import Estimate, Record, estimate
 
 NICS = (0, 100, 1000, 5000)
 SECTIONS = (1, 2, 5, 10, 50, 10, 5, 2, 1)

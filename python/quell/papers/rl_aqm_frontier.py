@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from quell import frontier
 from quell._core import Scenario
 from quell.papers.bench import Bench, is_known, mean, missing_reason
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study
-from quell.stats import Record, estimate, pareto
+from quell.results import frontier
+from quell.results.stats import Record, estimate, pareto
 
 Pairs = Sequence[tuple[float, float]]
 """Of every seed: delay in ms, throughput in Mbit/s."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
-from quell.keys import Flow, Wifi
+from quell.inputs.keys import Flow, Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
-from quell.stats import Record, estimate
+from quell.results.stats import Record, estimate
 
 DEFAULT, CODEL, WQM = "pfifo limit 1000", "codel", "wqm"
 BESIDE = ("fq_codel", "pie", "wqm selective")

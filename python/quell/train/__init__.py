@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from quell._core import InputError
-from quell.extras import install
+from quell.common.extras import install
 
 
 class Stopped(Exception):  # noqa: N818 (Ctrl-C is no error)

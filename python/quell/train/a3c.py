@@ -29,8 +29,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from quell import _core, executor
-from quell.executor import HERE, Executor
+from quell import _core
+from quell.experiments import executor
+from quell.experiments.executor import HERE, Executor
 from quell.train import Stopped, coupled, kit
 from quell.train.coupled import MOST_MS, Environment, Floats, Ranges, Step
 

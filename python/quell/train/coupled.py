@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from quell import _core, experiment
+from quell import _core
 from quell._core import CoupledQueues, Scenario
-from quell.executor import HERE, Executor
-from quell.keys import Flow, Link
-from quell.stats import Record
+from quell.experiments import experiment
+from quell.experiments.executor import HERE, Executor
+from quell.inputs.keys import Flow, Link
+from quell.results.stats import Record
 
 # Who only judges by the sets below, as `quell reproduce` does, needs no numpy; learners do.
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from quell import _core, files
-from quell.executor import HERE, Executor
+from quell import _core
+from quell.common import files
+from quell.experiments.executor import HERE, Executor
 from quell.train import kit
 from quell.train.links import CLASSICS, Bar, Link, Run, bars, draw, simulate, table, text
 

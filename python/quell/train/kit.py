@@ -25,11 +25,11 @@ import polars as pl
 import torch
 from safetensors.torch import save
 
-from quell import files
 from quell._core import InputError
-from quell.extras import install
-from quell.output import bar
+from quell.common import files
+from quell.common.extras import install
 from quell.train import Stopped
+from quell.views.targets import bar
 
 State = dict[str, Any]
 """Tensors, numbers, strings, and lists, tuples and dictionaries of them."""

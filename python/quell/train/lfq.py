@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from quell import _core
-from quell.executor import HERE, Executor
+from quell.experiments.executor import HERE, Executor
 from quell.train import kit
 from quell.train.flows import CCS, RATES, RTTS, evaluate, simulate
 

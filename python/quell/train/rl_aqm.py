@@ -22,9 +22,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from quell import _core, experiment
+from quell import _core
 from quell._core import Scenario
-from quell.executor import HERE, Executor
+from quell.experiments import experiment
+from quell.experiments.executor import HERE, Executor
 from quell.train import kit
 
 PERIOD_S = 0.02

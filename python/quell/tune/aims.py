@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from quell import felt, stats
 from quell._core import InputError
-from quell.names import known
+from quell.common.names import known
+from quell.results import experience as felt
+from quell.results import stats
 
 if TYPE_CHECKING:
     from quell.tune.line import Line

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import typer
 
 from quell._core import InputError
-from quell.names import known
-from quell.output import err, one_line
+from quell.common.names import known
 from quell.tune import aims, line, targets
+from quell.views.targets import err, one_line
 
 _FRAMINGS = {
     "cable": "docsis",

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from quell import _core
 from quell._core import InputError
+from quell.linux.programs import Command
+from quell.linux.programs import run as run  # a test ends the process at a command
+from quell.linux.spaces import Away
 from quell.tune import netlink, search, space, targets
 from quell.tune.line import Line
 from quell.tune.netlink import Node
-from quell.tune.programs import Command
-from quell.tune.programs import run as run  # a test ends the process at a command
-from quell.tune.spaces import Away
 
 if TYPE_CHECKING:
     from quell._core import StateFile

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quell import stats
-from quell.stats import Estimate, estimate
+from quell.results import stats
+from quell.results.stats import Estimate, estimate
 from quell.tune import aims as aim
 from quell.tune import space
 from quell.tune.line import Line

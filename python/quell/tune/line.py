@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from quell import _core, shortcuts
+from quell import _core
 from quell._core import InputError, Scenario
+from quell.inputs import shortcuts
 from quell.tune.aims import BULK, Aims
 
 BUFFER = "250ms"

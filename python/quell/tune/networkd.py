@@ -5,7 +5,7 @@ networkd cannot redirect what arrives; two commands of tc do that, once the inte
 
 from __future__ import annotations
 
-from quell.framing import Framing
+from quell.inputs.framing import Framing
 from quell.tune.line import Line, Shaped
 from quell.tune.space import ISOLATION, TINS
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quell import _core, tc
+from quell import _core
 from quell._core import InputError
+from quell.inputs import tc
 from quell.tune.line import NOTHING, Shaped
 from quell.tune.search import Shapes
 

@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quell import _core, stats
+from quell import _core
 from quell._core import InputError
-from quell.tune.programs import Command
-from quell.tune.spaces import Space
+from quell.linux.programs import Command
+from quell.linux.spaces import Space
+from quell.results import stats
 
 _OFFLOADS = (0x1F, 0x24, 0x2C)
 """TSO, GSO and GRO off (linux/ethtool.h): a packet is a packet on each link."""

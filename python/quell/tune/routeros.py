@@ -7,7 +7,7 @@ Linux's.
 
 from __future__ import annotations
 
-from quell.framing import Framing
+from quell.inputs.framing import Framing
 from quell.tune.line import Line, Shaped
 from quell.tune.space import ISOLATION, TINS
 

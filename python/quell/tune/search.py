@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from quell import experiment, stats
 from quell._core import InputError
-from quell.executor import HERE, Executor
-from quell.experiment import Job
-from quell.extras import install
+from quell.common.extras import install
+from quell.experiments import experiment
+from quell.experiments.executor import HERE, Executor
+from quell.experiments.experiment import Job
+from quell.results import stats
 from quell.tune import space
 from quell.tune.aims import Aims
 from quell.tune.line import Line, Shaped

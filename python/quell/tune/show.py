@@ -8,8 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from quell import stats
-from quell.stats import Estimate
+from quell.results import stats
+from quell.results.stats import Estimate
 from quell.tune.judge import Judged, Metrics
 from quell.tune.line import Line
 from quell.tune.search import Found

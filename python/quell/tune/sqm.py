@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from quell.framing import Framing
+from quell.inputs.framing import Framing
 from quell.tune.line import Line, Shaped
 
 KINDS = ("cake", "fq_codel")

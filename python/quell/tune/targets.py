@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from quell import _core, tc
+from quell import _core
 from quell._core import InputError
-from quell.framing import Framing
-from quell.names import known
+from quell.common.names import known
+from quell.inputs import tc
+from quell.inputs.framing import Framing
+from quell.linux.programs import Command
 from quell.tune import networkd, routeros, sqm
 from quell.tune.line import Line, Shaped
-from quell.tune.programs import Command
 from quell.tune.space import rate_text
 
 

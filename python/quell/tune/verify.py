@@ -17,13 +17,13 @@ from typing import Any
 
 from quell import _core
 from quell._core import InputError
-from quell.framing import Framing
-from quell.stats import Estimate, estimate
+from quell.inputs.framing import Framing
+from quell.linux.programs import Command
+from quell.results.stats import Estimate, estimate
 from quell.tune import aims as aim
 from quell.tune import targets
 from quell.tune.aims import BULK, Aims
 from quell.tune.line import NOTHING, Line
-from quell.tune.programs import Command
 from quell.tune.search import Bench, Run, Shapes
 
 SEEDS = 3

@@ -17,8 +17,8 @@ import pytest
 
 from conftest import QUELL, QUELL_LIVE
 from namespace import VETH, Space, space_with
-from quell import files
 from quell._core import InputError
+from quell.common import files
 from quell.evaluation.state import Kept
 from writers import WRITERS
 

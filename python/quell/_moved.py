@@ -1,0 +1,61 @@
+"""Modules under the names that they had in quell 0.2, which work for one release more and warn."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+MOVED = {
+    "control": "experiments.control",
+    "experiment": "experiments.experiment",
+    "extras": "common.extras",
+    "frontier": "results.frontier",
+    "keys": "inputs.keys",
+    "notes": "inputs.notes",
+    "parallel": "envs.parallel",
+    "plot": "views.plot",
+    "policy": "envs.policy",
+    "queue": "experiments.queue",
+    "sb3": "envs.sb3",
+    "shortcuts": "inputs.shortcuts",
+}
+"""Names below `quell` that documents named, and where the modules are now."""
+
+
+class Moved:
+    """Finds and loads a module by its old name, for `sys.meta_path`."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Answer for the old names alone."""
+        package, _, old = name.rpartition(".")
+        if package != "quell" or old not in MOVED:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        # importlib.abc, whose Loader this class could name, loads slowly.
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module itself, not a copy: its classes are the same under both names."""
+        import warnings
+        from importlib import import_module
+
+        new = f"quell.{MOVED[spec.name.removeprefix('quell.')]}"
+        warnings.warn(f"{spec.name} is now {new}", DeprecationWarning, stacklevel=2)
+        module = import_module(new)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own specification back, which the import under the old name replaced."""
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Let the old names be imported."""
+    sys.meta_path.append(Moved())

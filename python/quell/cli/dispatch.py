@@ -1,0 +1,169 @@
+"""The command line's entry: finds the command by its name and loads that one alone.
+
+Loading a command costs its imports and, in typer, a validator for each of its options.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from quell import _core
+from quell._core import InputError
+from quell.cli import usage
+from quell.inputs.notes import Note
+from quell.train import Stopped
+from quell.views.targets import err, one_line, out
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk that is full or fails."""
+_HOMES = {
+    "reproduce": "reproduce", "evaluate": "evaluate", "tune": "tune", "train": "train", "shell": "shell",
+    "doctor": "doctor", "live": "live", "watch": "watch", "steer": "steer", "attach": "attach",
+    "detach": "attach", "show": "show",
+}  # fmt: skip
+"""Modules of the commands that are not in `quell.cli.simulate`."""
+NAMES = [name for group in usage.COMMANDS.values() for name in group]
+
+
+class _Commands(typer.core.TyperGroup):
+    """All commands; their list is the one that `quell --help` prints without loading them."""
+
+    def get_help(self, ctx: Any) -> str:
+        return usage.text().rstrip("\n")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"quell {_core.__version__}")
+        raise typer.Exit
+
+
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Simulate a bottleneck with any queue discipline and find the one that suits it."""
+
+
+def app(names: Sequence[str] = NAMES) -> typer.Typer:
+    """Build the command line with these commands."""
+    program = typer.Typer(
+        name="quell",
+        cls=_Commands,
+        add_completion=True,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    program.callback()(_main)
+    for name in names:
+        _add(program, name)
+    return program
+
+
+def _add(program: typer.Typer, name: str) -> None:
+    module = import_module(f"quell.cli.{_HOMES.get(name, 'simulate')}")
+    if name == "train":
+        program.add_typer(module.training, name=name)
+    elif name in _HOMES:
+        settings = getattr(module, "CONTEXT", None)
+        program.command(name, context_settings=settings, epilog=module.EXAMPLES)(getattr(module, name))
+    else:
+        own = module.app.registered_commands
+        program.registered_commands += [command for command in own if command.callback.__name__ == name]
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Describe an error of the command line in one line, with the command that prints help."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "quell"
+    return f"{one_line(' '.join(error.format_message().split()))} (see `{path} --help`)"
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run the command line; errors become one line and an exit status, warnings about units one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Note)
+        others = warnings.showwarning
+
+        def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, Note):
+                err.print(f"quell: {one_line(str(message))}", style="yellow", markup=False, soft_wrap=True)
+            else:
+                others(message, category, *where, **more)
+
+        warnings.showwarning = show_warning
+        return _call(arguments)
+
+
+SHELL_FLAGS = {"--nat", "--no-offload", "--view", "--quiet", "--help"}
+"""Options of `quell shell` without a value; behind the first word that is none begins the user's command."""
+
+
+def with_port(arguments: Sequence[str]) -> list[str]:
+    """Write a `--dashboard` without a port as one with port 0: typer knows no option whose value can be left out."""
+    words = list(arguments)
+    if not words or words[0] not in ("live", "shell", "watch"):
+        return words
+    k = 1
+    while k < len(words) and words[k] != "--":
+        word = words[k]
+        if word == "--dashboard" and not "".join(words[k + 1 : k + 2]).isdigit():
+            words[k] = "--dashboard=0"
+        elif words[0] == "shell":
+            if not word.startswith("-"):
+                break
+            k += word.startswith("--") and "=" not in word and word not in SHELL_FLAGS
+        k += 1
+    return words
+
+
+def _call(arguments: Sequence[str]) -> int:
+    arguments = with_port(arguments)
+    try:
+        first = arguments[:1]
+        named = [name for name in first if name in NAMES]
+        program = app(named if named or first == ["--version"] else NAMES)
+        status = program(args=list(arguments) or ["--help"], prog_name="quell", standalone_mode=False)
+    except InputError as error:
+        err.print(f"quell: {one_line(str(error))}", markup=False, soft_wrap=True)
+        return BAD_INPUT
+    except Stopped as stop:
+        err.print(f"quell: {one_line(str(stop))}", markup=False, soft_wrap=True)
+        return stop.status
+    except typer.TyperException as error:
+        err.print(f"quell: {_usage(error)}", markup=False, soft_wrap=True)
+        return BAD_INPUT
+    except (typer.Abort, KeyboardInterrupt):
+        err.print("quell: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno not in _FULL:
+            return _bug(error)
+        where = error.filename or "standard output"
+        err.print(f"quell: {one_line(str(where))}: cannot be written: {error.strerror}", markup=False, soft_wrap=True)
+        return FAILED
+    except UnicodeEncodeError as error:  # of an argument, whose bytes are no text
+        err.print(f"quell: {error.object!a}: not text in this locale's encoding; try LC_ALL=C.UTF-8", markup=False)
+        return BAD_INPUT
+    except Exception as error:
+        return _bug(error)
+    return status if isinstance(status, int) else OK
+
+
+def _bug(error: Exception) -> int:
+    if "QUELL_TRACEBACK" in os.environ:
+        raise error
+    message = one_line(f"{type(error).__name__}: {error}")
+    err.print(f"quell: a bug: {message} (QUELL_TRACEBACK=1 shows where)", markup=False, soft_wrap=True)
+    return FAILED

@@ -1,0 +1,264 @@
+"""`quell show FILE`: what a file holds: LearnQueue's table drawn, a network's card, result records side by side."""
+
+from __future__ import annotations
+
+import json as _json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table as RichTable
+
+from quell import _core
+from quell._core import InputError
+from quell.cli import watch
+from quell.cli.options import Html, Json
+from quell.common import files
+from quell.experiments import experiment
+from quell.inputs import flent
+from quell.papers import page
+from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
+from quell.results import stats
+from quell.views import table
+from quell.views.targets import Targets, command, err, one_line, out
+
+EXAMPLES = (
+    "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show models/rl-aqm.safetensors\n\n"
+    "  quell show runs.json --html report.html\n\n  quell show rrul.flent.gz --html beside.html"
+)
+LESS, MORE, UNTRIED = "▼", "▲", "·"
+ROWS = 24
+"""Of limits in the terminal's table."""
+
+
+@dataclass(frozen=True)
+class QTable:
+    """What a LearnQueue has learned, row k for the limit of k + 1 packets: one packet less, one more."""
+
+    card: dict[str, Any]
+    values: list[tuple[float, float]]
+    """Q, ms."""
+    visits: list[tuple[int, int]]
+
+    @classmethod
+    def load(cls, path: str | Path) -> QTable:
+        """Read a table that `quell train learnqueue` wrote. Raises InputError, one line that names the file."""
+        core = _core.LearnQueueTable(str(path), _core.read_file(path, "model"))
+        values, visits = ([(a, b) for a, b in rows] for rows in (core.values(), core.visits()))
+        return cls(_json.loads(core.card), values, [(int(a), int(b)) for a, b in visits])
+
+    def greedy(self, limit: int) -> str:
+        """Return what LearnQueue does at a limit when it does not explore: a tie is one packet more."""
+        if not any(self.visits[limit - 1]):
+            return UNTRIED
+        less, more = self.values[limit - 1]
+        return LESS if less > more else MORE
+
+    @property
+    def top(self) -> int:
+        """The largest limit at which anything was tried."""
+        return max((k + 1 for k, tried in enumerate(self.visits) if any(tried)), default=1)
+
+
+def show(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Table or network, a .safetensors with a card; result records as --json writes them; "
+            "a data file of Flent; samples of quell watch.",
+        ),
+    ],
+    html: Html = None,
+    json: Json = None,
+) -> int:
+    """Show a file: a learned policy, a network's card, result records, what Flent or quell watch measured."""
+    targets = Targets(json, html)
+    if flent.is_flent(file):
+        return _show_flent(flent.Measured.load(file), targets)
+    if watch.is_watched(file):
+        from quell.views import samples as watched
+
+        return watched.show(file, targets)
+    data = _core.read_file(file, "records")
+    if data.lstrip()[:1] in (b"[", b"{"):
+        return _show_records(file, data, targets)
+    # A model file has the length of its header in eight bytes, then the header, which is JSON.
+    if data[8:9] != b"{":
+        raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
+    try:
+        learned: QTable | None = QTable.load(file)
+    except InputError as error:
+        try:
+            card = _json.loads(_core.Policy(str(file), data).card)
+        except InputError:
+            raise error from None
+        learned, plain = None, {"card": card}
+        if html is not None:
+            raise InputError(f"{file}: a network has no picture; leave --html out") from None
+    if learned is not None:
+        plain = {"card": learned.card, "q_ms": learned.values, "visits": learned.visits}
+    targets.write_json(plain, indent=None)
+    if not targets.quiet:
+        _print(file, learned, plain["card"])
+    if html is not None and learned is not None:
+        files.write_text(html, picture(file.name, learned))
+        err.print(f"Page: {html}", style="dim", soft_wrap=True)
+    return 0
+
+
+def _show_records(file: Path, data: bytes, targets: Targets) -> int:
+    outcome = experiment.recorded(file, data)
+    if not targets.quiet:
+        rows = stats.summarise(outcome.records)
+        out.print(table.compare(rows, out.width))
+        if felt := table.felt(outcome.records, out.width):
+            out.print(felt)
+        out.print(table.legend(rows, out.width, styled=out.is_terminal))
+    targets.write(outcome, json=_json.loads(data))
+    return 0
+
+
+def _show_flent(measured: flent.Measured, targets: Targets) -> int:
+    series = {name: values for name, values in measured.results.items() if any(v is not None for v in values)}
+    loaded = {name: [v for i in measured.loaded() if (v := values[i]) is not None] for name, values in series.items()}
+    if not targets.quiet:
+        out.print(one_line(measured.summary()), markup=False, soft_wrap=True)
+        shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        shown.add_column("series")
+        for title in ("samples", "mean", "p5", "p50", "p95"):
+            shown.add_column(title, justify="right", no_wrap=True)
+        for name, values in loaded.items():
+            if values and name.startswith(("TCP ", "Ping ")) and "::tcp_" not in name:
+                quantiles = [f"{stats.quantile(values, q):.2f}" for q in (0.05, 0.5, 0.95)]
+                shown.add_row(one_line(name), str(len(values)), f"{stats.mean(values):.2f}", *quantiles)
+        out.print(shown)
+        out.print("TCP: Mbit/s, Ping: ms, while the line was loaded", style="dim")
+    targets.write_json(
+        {"test": measured.test, "title": measured.title, "x_s": measured.x, "series": series}, indent=None
+    )
+    if targets.html is not None:
+        files.write_text(targets.html, beside(measured))
+        err.print(f"Page: {targets.html}", style="dim", soft_wrap=True)
+    return 0
+
+
+def beside(measured: flent.Measured) -> str:
+    """Return a page with the measured series beside those of a simulated run of the line that the file tells of."""
+    runs = [("measured", measured.x, measured.results)]
+    for queue in ("pfifo", "fq_codel"):
+        scenario = measured.scenario(up_queue=queue).replace(seeds=1)
+        jobs = experiment.plan(scenario, [queue], series_bin_s=flent.STEP_S)
+        [record] = experiment.run_jobs(scenario, jobs).records
+        document = flent.document(record, datetime.now(UTC))
+        runs.append((queue, document["x_values"], document["results"]))
+    time = Axis("time, s")
+    panels = []
+    for way in ("download", "upload"):
+        if measured.streams(way):
+            lines = [_line(name, x, [results.get(f"TCP {way} sum")], k) for k, (name, x, results) in enumerate(runs)]
+            panels.append(Panel(f"{way.capitalize()}, all streams", time, Axis("Mbit/s"), lines))
+    pings = [
+        _line(name, x, [v for key, v in results.items() if key.startswith("Ping (ms)") and not key.endswith("avg")], k)
+        for k, (name, x, results) in enumerate(runs)
+    ]
+    panels.append(Panel("Round trip, mean of the pings", time, Axis("ms"), pings))
+    figure = Figure(
+        "beside",
+        "Measured and simulated",
+        f"Simulated: {experiment.rates(scenario)}, as many CUBIC flows as the test had streams, the lowest ping as "
+        "base round trip, the named queue in both directions. Their round trip is what the TCP senders saw.",
+        panels,
+    )
+    title = f"{measured.path.name}: {measured.test}"
+    paper = Paper(measured.path.name, title, measured.title, measured.summary(), [], lambda _: Study())
+    return page.page(paper, Study(figures=[figure]), [], command=command(), notice="")
+
+
+def _line(name: str, x: Sequence[float], series: Sequence[flent.Values | None], group: int) -> Line:
+    means = flent.over([values for values in series if values is not None], stats.mean)
+    return Line(name, list(zip(x, means, strict=False)), "line", group)
+
+
+def _about(table: QTable) -> str:
+    p = table.card["params"]
+    tried = sum(n > 0 for pair in table.visits for n in pair)
+    return (
+        f"delta {p['delta']:g}, eta {p['eta']:g}, target {p['target_ns'] / 1e6:g} ms, limits 1 to {p['max_size']}"
+        f"{', integers' if p['fixed_point'] else ''}; {tried} of {2 * p['max_size']} pairs tried, "
+        f"limit {table.card['limit']} at the end"
+    )
+
+
+def _print(file: Path, table: QTable | None, card: dict[str, Any]) -> None:
+    if table is None:
+        heads = ", ".join(f"{h['name']} ({', '.join(h['outputs'])})" for h in card["heads"])
+        lines = [card["what"], f"reads {', '.join(i['name'] for i in card['inputs'])}", f"gives {heads}"]
+        lines += [f"trained on {card['trained_on']}", *(f"{k}: {v}" for k, v in card["results"].items())]
+        for line in lines:
+            out.print(one_line(line), markup=False, soft_wrap=True)
+        return
+    for line in (_about(table), f"learned in {table.card['trained_on']}"):
+        out.print(one_line(line), markup=False, soft_wrap=True)
+    out.print("".join(table.greedy(limit) for limit in range(1, table.top + 1)), soft_wrap=False)
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in ("limit\npackets", "greedy", "Q less\nms", "Q more\nms", "visits\nless", "visits\nmore"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    for first, last in _groups(table.top):
+        rows = range(first, last + 1)
+        votes = [table.greedy(limit) for limit in rows]
+        tried = [limit for limit in rows if table.greedy(limit) != UNTRIED]
+        q = [_mean([table.values[limit - 1][a] for limit in tried]) for a in (0, 1)]
+        n = [str(sum(table.visits[limit - 1][a] for limit in rows)) for a in (0, 1)]
+        name = f"{first}" if first == last else f"{first} to {last}"
+        shown.add_row(name, "".join(f"{v}{votes.count(v)}" for v in (LESS, MORE, UNTRIED) if v in votes), *q, *n)
+    out.print(shown)
+    out.print(f"{LESS} one packet less, {MORE} one more, {UNTRIED} never tried, limits 1 to {table.top}", style="dim")
+
+
+def _groups(top: int) -> list[tuple[int, int]]:
+    size = -(-top // ROWS)
+    return [(first, min(first + size - 1, top)) for first in range(1, top + 1, size)]
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{sum(values) / len(values):.1f}" if values else "–"
+
+
+def picture(name: str, table: QTable) -> str:
+    """Return a page that draws a table: Q, what the greedy policy does, and how often each pair was tried."""
+    tops = range(1, table.top + 1)
+    ends = {(1, 0), (len(table.values), 1)}
+
+    def q(action: int) -> list[tuple[float, float | None]]:
+        known = {n for n in tops if table.visits[n - 1][action] and (n, action) not in ends}
+        return [(n, table.values[n - 1][action] if n in known else None) for n in tops]
+
+    def gain(sign: str) -> list[tuple[float, float | None]]:
+        inner = [n for n in tops if 1 < n < len(table.values) and table.greedy(n) == sign]
+        return [(n, table.values[n - 1][1] - table.values[n - 1][0]) for n in inner]
+
+    def tried(action: int) -> list[tuple[float, float | None]]:
+        return [(n, table.visits[n - 1][action] or None) for n in tops]
+
+    limit = Axis("limit, packets")
+    figure = Figure(
+        "policy",
+        "The policy",
+        "Without exploring the limit goes down where one packet less has the larger Q, else up. What was seldom tried "
+        "is hardly known, and what was never tried counts 0. Steps out of the range, which are punished, are left out.",
+        [
+            Panel("Q of both actions", limit, Axis("Q, ms"),
+                  [Line("one packet less", q(0), "line", 0), Line("one packet more", q(1), "line", 1)]),
+            Panel("What one packet more is worth", limit, Axis("Q more - Q less, ms"),
+                  [Line("one packet less", gain(LESS), "dots", 0), Line("one packet more", gain(MORE), "dots", 1)]),
+            Panel("How often tried", limit, Axis("visits", True),
+                  [Line("one packet less", tried(0), "line", 0), Line("one packet more", tried(1), "line", 1)]),
+        ],
+    )  # fmt: skip
+    paper = Paper(name, f"LearnQueue's table {name}", table.card["trained_on"], _about(table), [], lambda _: Study())
+    return page.page(paper, Study(figures=[figure]), [], command=command(), notice="")

@@ -1,0 +1,423 @@
+"""The command line's `quell train`: one command per learned controller."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quell import _core, train
+from quell._core import InputError
+from quell.cli import complete
+from quell.cli.options import Duration, File, Ray, Seed
+from quell.common import files
+from quell.experiments import experiment
+from quell.experiments.executor import executor
+from quell.views.targets import command, err
+
+training = typer.Typer(
+    help="Train a learned controller (all but learnqueue need torch).",
+    no_args_is_help=True,
+)
+
+
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint beside --out.")]
+Tensorboard = Annotated[
+    Path | None, typer.Option("--tensorboard", metavar="DIR", help="Also write the learning curve for TensorBoard.")
+]
+
+
+@training.callback()
+def _train() -> None:
+    """Train a learned controller."""
+
+
+@training.command(
+    "rl-aqm",
+    epilog="Examples:\n\n  quell train rl-aqm --tensorboard runs\n\n  quell train rl-aqm --resume\n\n"
+    "  quell train rl-aqm --as-published --out published.safetensors",
+)
+def train_rl_aqm(
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of the scenario to learn from.")] = 200,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of weights, exploration and replay.")] = 1,
+    hidden: Annotated[str, typer.Option(metavar="N,N,...", help="Widths of the hidden layers.")] = "3,32,32",
+    scenario: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Scenario file or built-in scenario to learn on.", autocompletion=complete.files
+        ),
+    ] = "rl-aqm",
+    nic: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Packets in the device below the discipline.")
+    ] = None,
+    weight: Annotated[
+        float,
+        typer.Option(
+            "--utilisation-weight",
+            metavar="X",
+            min=0.0,
+            max=1000.0,
+            help="Weight of utilisation in the reward.",
+        ),
+    ] = 1.0,
+    delay_scale: Annotated[
+        float,
+        typer.Option(
+            "--delay-scale",
+            metavar="MS",
+            min=0.1,
+            max=10_000.0,
+            help="Delay at which the reward's delay term is halved.",
+        ),
+    ] = 5.0,
+    power: Annotated[
+        int,
+        typer.Option(
+            "--utilisation-power",
+            metavar="1|2",
+            min=1,
+            max=2,
+            help="Power of utilisation: 2 as in the paper, 1 as in its code.",
+        ),
+    ] = 2,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="Softmax head, raw inputs, no replay, one fit per step.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and curve go to a folder beside it.")
+    ] = Path("rl-aqm.safetensors"),
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    ray: Ray = None,
+) -> int:
+    """Learn RL-AQM's drop probabilities by a DQN on the paper's nine-section scenario."""
+    files.check_target("--out", out)
+    try:
+        widths = tuple(int(width) for width in hidden.split(","))
+    except ValueError:
+        widths = ()
+    if not widths or not all(1 <= width <= 1024 for width in widths):
+        raise InputError(f"--hidden {hidden}: write widths of 1 to 1024, as in 3,32,32")
+    train.need_torch()
+    from quell.train import rl_aqm
+
+    arguments = rl_aqm.Arguments(
+        scenario=scenario, episodes=episodes, nic=nic, seed=seed, hidden=widths, utilisation_weight=weight,
+        utilisation_power=power, delay_scale_ms=delay_scale, as_published=as_published, command=command(),
+    )  # fmt: skip
+    with executor(ray) as on:
+        card = rl_aqm.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)
+    results = card["results"]
+    err.print(
+        f"{out}: episode {results['episode']}; without exploring, {results['runs']} other runs: "
+        f"reward {results['reward']}, {results['delay_ms']} ms, {results['throughput_mbps']} Mbit/s",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@training.command(
+    "lfq",
+    epilog="Examples:\n\n  quell train lfq --alpha 0.01\n\n"
+    "  quell train lfq --alpha 10 --online --flows 500000 --out online.safetensors\n\n"
+    "  quell train lfq --alpha 0.01 --resume",
+)
+def train_lfq(
+    alpha: Annotated[
+        float, typer.Option(metavar="A", min=0.0, help="Cost of queued data in the reward, per second.")
+    ] = 0.01,
+    online: Annotated[
+        bool, typer.Option("--online", help="Learn from one world with a critic, not from two clones.")
+    ] = False,
+    flows: Annotated[int, typer.Option(metavar="N", min=1, help="Flows to learn from.")] = 250_000,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31, help="Random seed of first weights and flows.")
+    ] = 1,
+    learning_rate: Annotated[
+        float, typer.Option(metavar="X", min=0.0, help="Learning rate of plain gradient descent.")
+    ] = 0.01,
+    critic_rate: Annotated[
+        float,
+        typer.Option(
+            "--critic-rate", metavar="X", min=0.0, help="Online: learning rate of Adam; 0: plain descent, as published."
+        ),
+    ] = 0.0,
+    actor_rate: Annotated[
+        float,
+        typer.Option(
+            "--actor-rate", metavar="X", min=0.0, help="Learning rate of Adam; 0: plain descent, as published."
+        ),
+    ] = 0.0,
+    replay: Annotated[
+        int, typer.Option(metavar="N", min=0, max=100, help="Online: fits of the critic to past flows per batch.")
+    ] = 0,
+    hindsight: Annotated[
+        bool, typer.Option("--hindsight", help="Online: the critic knows the link's rate and the flow's length.")
+    ] = False,
+    duration: Annotated[
+        float, typer.Option(metavar="S", min=0.1, max=1000.0, help="Mean length of a flow, seconds.")
+    ] = 5.0,
+    act_within: Annotated[
+        float, typer.Option(metavar="X", max=1.0, help="The experiment starts within this share of a flow's length.")
+    ] = 0.5,
+    paper_weights: Annotated[
+        bool, typer.Option("--paper-weights", help="Weights of averages as printed in the paper, not as in its code.")
+    ] = False,
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    ray: Ray = None,
+    checkpoint_every: Annotated[
+        int, typer.Option("--checkpoint-every", metavar="N", min=1, help="Flows between checkpoints.")
+    ] = 10_000,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and learning curve go beside it.")
+    ] = Path("lfq.safetensors"),
+) -> int:
+    """Learn a buffer size per flow from simulations that are cloned halfway, as in the LFQ paper."""
+    files.check_target("--out", out)
+    train.need_torch()
+    from quell.train import lfq
+
+    arguments = lfq.Arguments(
+        alpha=alpha, online=online, flows=flows, seed=seed, learning_rate=learning_rate, critic_rate=critic_rate,
+        actor_rate=actor_rate, replay=replay, hindsight=hindsight,
+        duration_s=duration, act_within=act_within, paper_weights=paper_weights, checkpoint_every=checkpoint_every,
+    )  # fmt: skip
+    with executor(ray) as on:
+        results = lfq.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)["results"]
+    err.print(
+        f"{out}: {results['flows']} flows in {results['training_s']} s; evaluated: "
+        f"{results['throughput_mbps']} Mbit/s, {results['backlog_packets']} packets queued, "
+        f"{results['backlog_max_packets']} at most",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@training.command(
+    "a3c-l4s",
+    epilog="Examples:\n\n  quell train a3c-l4s\n\n  quell train a3c-l4s --reward rtt --reward-scale 50\n\n"
+    "  quell train a3c-l4s --environment lookup --as-published --out published.safetensors",
+)
+def train_a3c_l4s(
+    environment: Annotated[
+        str,
+        typer.Option("--environment", metavar="loop|lookup", help="Queues in a closed loop, or the published tables."),
+    ] = "loop",
+    reward: Annotated[
+        str,
+        typer.Option("--reward", metavar="utility|rtt", help="Weighted throughput, delay and loss, or delay alone."),
+    ] = "utility",
+    weights: Annotated[
+        str, typer.Option("--weights", metavar="T,D,L", help="Weights of throughput, ln(1 + delay/10 ms) and loss.")
+    ] = "1,0.1,0",
+    reward_scale: Annotated[
+        float, typer.Option("--reward-scale", metavar="A", min=0.1, max=1000.0, help="Factor on the delay (rtt).")
+    ] = 15.0,
+    workers: Annotated[
+        int,
+        typer.Option("--workers", metavar="N", min=1, max=256, help="Processes; the result is reproducible with 1."),
+    ] = 4,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes of every worker.")] = 100,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps of 15 ms in an episode.")] = 100,
+    update_every: Annotated[
+        int, typer.Option("--update-every", metavar="N", min=1, help="Steps between two gradients.")
+    ] = 5,
+    gamma: Annotated[float, typer.Option(metavar="X", min=0.0, max=1.0, help="Discount.")] = 0.99,
+    actor_rate: Annotated[
+        float, typer.Option("--actor-rate", metavar="X", min=0.0, help="Learning rate of Adam.")
+    ] = 5e-4,
+    critic_rate: Annotated[
+        float, typer.Option("--critic-rate", metavar="X", min=0.0, help="Learning rate of Adam.")
+    ] = 1e-3,
+    entropy: Annotated[
+        float,
+        typer.Option(
+            "--entropy", metavar="B", min=0.0, help="Weight of the entropy; the paper prints 0.01, its code has none."
+        ),
+    ] = 0.0,
+    p_max: Annotated[
+        float, typer.Option("--p-max", metavar="P", min=0.001, max=1.0, help="Largest p' that an action can set.")
+    ] = 1.0,
+    start: Annotated[
+        str,
+        typer.Option("--start", metavar="proportional|random", help="First weights: p' follows the delay, or random."),
+    ] = "proportional",
+    testbed: Annotated[
+        bool, typer.Option("--testbed", help="Only 10 Mbit/s, 20 ms and two flows each way, as in the paper.")
+    ] = False,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="Gauges and scaling as in the authors' log and notebooks.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**31, help="Random seed of first weights and episodes.")
+    ] = 1,
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    ray: Ray = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and learning curve go beside it.")
+    ] = Path("a3c-l4s.safetensors"),
+) -> int:
+    """Learn the base probabilities of coupled queues by A3C, one queue per worker."""
+    files.check_target("--out", out)
+    if environment not in ("loop", "lookup"):
+        raise InputError(f"--environment {environment}: write loop or lookup")
+    if reward not in ("utility", "rtt"):
+        raise InputError(f"--reward {reward}: write utility or rtt")
+    if start not in ("proportional", "random"):
+        raise InputError(f"--start {start}: write proportional or random")
+    try:
+        throughput, delay, loss = (float(w) for w in weights.split(","))
+    except ValueError:
+        raise InputError(f"--weights {weights}: write three numbers, as in 1,0.1,0") from None
+    if not all(math.isfinite(w) for w in (throughput, delay, loss)):
+        raise InputError(f"--weights {weights}: write three finite numbers, as in 1,0.1,0")
+    train.need_torch()
+    from quell.train import a3c
+
+    arguments = a3c.Arguments(
+        environment="lookup" if environment == "lookup" else "loop", reward="rtt" if reward == "rtt" else "utility",
+        reward_scale=reward_scale, weights=(throughput, delay, loss), workers=workers, episodes=episodes, steps=steps,
+        update_every=update_every, gamma=gamma, actor_rate=actor_rate, critic_rate=critic_rate, entropy=entropy,
+        p_max=p_max, start="random" if start == "random" or as_published else "proportional",
+        testbed=testbed, as_published=as_published, seed=seed, command=command(),
+    )  # fmt: skip
+    with executor(ray) as on:
+        results = a3c.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)["results"]
+    err.print(
+        f"{out}: episode {results['episode']}; relative to l4s's own law in {results['settings']} other scenarios: "
+        f"mean delay times {results['mean_delay']}, throughput times {results['throughput']}",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@training.command(
+    "learnqueue",
+    epilog="Examples:\n\n  quell train learnqueue wifi-house\n\n"
+    "  quell train learnqueue lte --aqm 'learnqueue delta 0.9 eta 0.1' --episodes 50\n\n"
+    "  quell run wifi-house --aqm 'learnqueue table learnqueue.safetensors'",
+)
+def train_learnqueue(
+    scenario: File = None,
+    aqm: Annotated[
+        str,
+        typer.Option(
+            "--aqm",
+            metavar="WORDS",
+            help="A learnqueue with its options; with a table, continues from it.",
+            autocompletion=complete.words,
+        ),
+    ] = "learnqueue",
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs to learn from, one after the other.")] = 20,
+    queue: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Queue whose table is kept: 0 is the first flow's; order as in `quell run`."
+        ),
+    ] = 0,
+    duration: Duration = None,
+    seed: Seed = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the runs of the table in --out.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="The table.")] = Path("learnqueue.safetensors"),
+) -> int:
+    """Train LearnQueue's Q-table in simulated runs."""
+    from quell.train import learnqueue
+
+    files.check_target("--out", out)
+    world = experiment.load(scenario, duration=duration, seed=seed)
+    try:
+        _core.queue(aqm)
+    except InputError as error:
+        raise InputError(f"--aqm: {error}") from None
+    record = learnqueue.train(world, aqm, out, episodes=episodes, which=queue, command=command(), resume=resume)
+    err.print(
+        f"{out}: {episodes} runs; in the last one a mean delay of {record['sojourn_ms']['mean']:.1f} ms and "
+        f"{record['throughput_mbps']:.2f} Mbit/s; quell show {out} draws it",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@training.command(
+    "hush",
+    epilog="Examples:\n\n  quell train hush --judge\n\n  quell train hush --generations 100 --out mine.txt\n\n"
+    "  quell train hush --judge --aqm 'hush model mine.txt' --aqm 'hush single' --links 100 --set 5\n\n"
+    "  quell train hush --judge --ablate --links 20 --seeds 1",
+)
+def train_hush(
+    generations: Annotated[int, typer.Option(metavar="N", min=1, help="Of CMA-ES.")] = 100,
+    population: Annotated[int, typer.Option(metavar="N", min=4, max=1000, help="Candidates in a generation.")] = 16,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Links that a generation meets, of --links.")] = 120,
+    sigma: Annotated[float, typer.Option(metavar="X", min=1e-4, max=10.0, help="First step of a weight.")] = 0.1,
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="FILE", help="Start from this model, not from quell's own.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**31, help="Of the search and its links.")] = 1,
+    links: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=10_000, help="Random links: 300 to learn from, 60 to judge on."),
+    ] = None,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Train nothing: print how queues do on random links beside the classics.")
+    ] = False,
+    aqm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--aqm", metavar="WORDS", help="Judged in place of hush; repeatable.", autocompletion=complete.words
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Judging: runs on each link.")] = 3,
+    which: Annotated[
+        int, typer.Option("--set", metavar="SEED", min=0, help="Judging: the seed that links are drawn from.")
+    ] = 1001,
+    each: Annotated[bool, typer.Option("--each", help="Judging: a row for every link too.")] = False,
+    ablate: Annotated[
+        bool,
+        typer.Option("--ablate", help="Judging: take each part of --model away, and vary each of its numbers by 20 %."),
+    ] = False,
+    resume: Resume = False,
+    tensorboard: Tensorboard = None,
+    ray: Ray = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and the learning curve lie beside it.")
+    ] = Path("hush.txt"),
+) -> int:
+    """Search for hush's numbers by CMA-ES on random links, or judge queues on links that nothing was chosen by."""
+    if judge:
+        from quell.train import links as random_links
+
+        if ablate:
+            train.need_torch("cma")
+            from quell.train import ablate as ablation
+            from quell.train import hush
+
+            whole = hush.shipped() if model is None else hush.read(model)
+            with executor(ray) as on:
+                print(ablation.ablate(whole, random_links.draw(which, links or 60, seeds), on))
+            return 0
+        queues = [_core.queue(words) for words in aqm or ["hush", "hush in_order", "hush single"]]
+        with executor(ray) as on:
+            print(random_links.judge(random_links.draw(which, links or 60, seeds), queues, each_link=each, on=on))
+        return 0
+    files.check_target("--out", out)
+    train.need_torch("cma")
+    from quell.train import hush
+
+    arguments = hush.Arguments(
+        generations=generations, population=population, batch=batch, pool=links or 300, sigma=sigma, seed=seed,
+        command=command(),
+    )  # fmt: skip
+    first = None if model is None else hush.read(model)
+    with executor(ray) as on:
+        row = hush.train(arguments, out, first=first, resume=resume, tensorboard=tensorboard, on=on)
+    err.print(
+        f"{out}: on {arguments.held_out} other links g {row['g'][0]:.3f} (worst {row['g_worst']:.3f}), "
+        f"p {row['p'][0]:.2f} (worst {row['p_worst']:.1f}), wins {100 * row['wins'][0]:.0f} %; "
+        f"use it as `hush model {out}`",
+        soft_wrap=True,
+    )
+    return 0

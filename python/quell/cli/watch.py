@@ -1,0 +1,142 @@
+"""`quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md)."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quell import _core
+from quell._core import InputError
+from quell.cli import complete
+from quell.cli.options import Dashboard
+from quell.common import files
+from quell.views.targets import one_line
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "  quell watch\n\n"
+    "  quell watch eth0 --every 10ms --out queues.parquet --duration 60s\n\n"
+    "  quell watch eth0 --every 10ms --out queues.csv --rotate 100mb --keep 10\n\n"
+    "  quell watch eth0 --every 100ms --json | jq .sojourn_ms"
+)
+_SUFFIXES = (".csv", ".jsonl", ".parquet")
+
+
+def watch(
+    dev: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DEV]...",
+            help="Interfaces. Default: all.",
+            show_default=False,
+            autocompletion=complete.interfaces,
+        ),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time between samples, 1ms to 60s. Default: 1s.")
+    ] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop after this time: 60s.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write samples to this file: .parquet, .csv or .jsonl.")
+    ] = None,
+    rotate: Annotated[
+        str | None, typer.Option(metavar="SIZE|TIME", help="Begin a new file at this size or age: 100mb, 1h.")
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Keep the N finished files that are newest.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
+    metrics: Annotated[
+        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Port on 127.0.0.1 for Prometheus metrics.")
+    ] = None,
+    dashboard: Dashboard = None,
+    flows: Annotated[bool, typer.Option("--flows", help="Also the flows of fq_codel, cake and so on.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> int:
+    """Sample the kernel's own queues: backlog, drops, rates, sojourn times. Changes nothing."""
+    if not sys.platform.startswith("linux"):
+        raise InputError("quell watch needs Linux: rtnetlink")
+    options: dict[str, Any] = {
+        "every": every, "duration": duration, "rotate": rotate, "json": json, "flows": flows,
+        "metrics": metrics, "dashboard": dashboard, "quiet": quiet,
+    }  # fmt: skip
+    if to is None or to.suffix != ".parquet":
+        if to is not None and to.suffix not in _SUFFIXES:
+            raise InputError(f"--out {to}: the name must end in {', '.join(_SUFFIXES)}")
+        _core.watch(dev or [], out=to, keep=keep, **options)
+        return 0
+    files.check_target("--out", to)
+    if keep is not None and rotate is None:
+        raise InputError("--keep: needs --rotate")
+    lines = to.with_suffix(".jsonl")
+    if os.path.lexists(lines):
+        raise InputError(f"--out {to}: {lines} is in the way: samples are collected there; remove it or name another")
+    converter = _Converter(to, keep)
+    try:
+        _core.watch(dev or [], out=lines, finished=converter.put, **options)
+    finally:
+        converter.end()
+    return 0
+
+
+class _Converter:
+    """Makes Parquet of finished files of JSON lines, beside the sampling."""
+
+    def __init__(self, target: Path, keep: int | None) -> None:
+        self._target, self._keep = target, keep
+        self._done: deque[Path] = deque()
+        self._error: Exception | None = None
+        self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def put(self, lines: Path) -> None:
+        """Take a finished file."""
+        self._queue.put(lines)
+
+    def end(self) -> None:
+        """Wait until all is converted. Raises InputError if a file could not be; its lines stay."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        import polars as pl
+
+        while (lines := self._queue.get()) is not None:
+            try:
+                self._convert(lines)
+            except InputError as error:
+                self._error = error
+            except (pl.exceptions.PolarsError, OSError) as error:
+                why = one_line(str(error).partition("\n")[0])
+                self._error = InputError(f"{self._target}: cannot be written: {why}; the samples are in {lines}")
+
+    def _convert(self, lines: Path) -> None:
+        from quell.views.samples import to_parquet
+
+        last = lines == self._target.with_suffix(".jsonl")
+        to_parquet(lines, self._target if last else self._free())
+        lines.unlink()
+
+    def _free(self) -> Path:
+        number = 1
+        while os.path.lexists(piece := self._target.with_suffix(f".{number}.parquet")) or piece in self._done:
+            number += 1
+        self._done.append(piece)
+        if self._keep is not None and len(self._done) > self._keep:
+            self._done.popleft().unlink(missing_ok=True)
+        return piece
+
+
+def is_watched(path: Path) -> bool:
+    """Whether a file's name says that it may hold samples."""
+    return path.suffix in _SUFFIXES

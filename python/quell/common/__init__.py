@@ -1,0 +1,1 @@
+"""What every part of quell uses: files written whole, names, extras, the console."""

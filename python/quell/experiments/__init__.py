@@ -1,0 +1,1 @@
+"""Running simulations: queues and controllers in Python, experiments, grids, responsiveness."""

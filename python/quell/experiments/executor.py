@@ -1,0 +1,261 @@
+"""Where simulations run: in this process, or on a Ray cluster (extra `ray`).
+
+>>> with executor("local") as on:
+...     results = on.map(simulate, batches, weights)
+
+Same functions and arguments, same results: a cluster only simulates, whatever learns from it stays with the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from quell import _core
+from quell._core import InputError
+from quell.common.extras import install
+
+Result = TypeVar("Result")
+
+RETRIES = 10
+"""How often a call is made again whose worker or node died."""
+AHEAD = 1000
+"""Calls that a cluster is given before the first of them is done."""
+
+
+class Executor:
+    """Calls in this process: one call after the other, each free to use every core."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that calls can use."""
+        return os.cpu_count() or 1
+
+    def stream(
+        self, function: Callable[..., Result], items: Iterable[Any], *shared: Any, at_once: int = 0
+    ) -> Iterator[tuple[int, Result]]:
+        """Call `function(item, *shared)` for every item; give `(index, result)` as they finish, `at_once` at a time.
+
+        The function belongs to a module, its result depends on nothing but its arguments, and all of them pickle. It
+        may be called twice for an item, where a worker died. What it raises ends the stream.
+        """
+        for index, item in enumerate(items):
+            yield index, function(item, *shared)
+
+    def map(self, function: Callable[..., Result], items: Iterable[Any], *shared: Any) -> list[Result]:
+        """Call `function(item, *shared)` for every item; list the results in the items' order."""
+        done = dict(self.stream(function, items, *shared))
+        return [done[index] for index in range(len(done))]
+
+    def actors(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Actors | None:
+        """Make an object `make(item, *shared)` per item that stays on the cluster, with a core; None without a cluster.
+
+        Raises InputError where the cluster has not as many cores.
+        """
+        return None
+
+
+HERE: Executor = Executor()
+"""The default executor: this process."""
+
+
+@contextmanager
+def executor(ray: str | None = None) -> Iterator[Executor]:
+    """Give the executor for `--ray`: None is this process, `local` a Ray of this machine, else a cluster's address.
+
+    Raises InputError where Ray is not installed or the cluster cannot be reached.
+    """
+    if ray is None:
+        yield HERE
+        return
+    if find_spec("ray") is None:
+        raise InputError(f"--ray needs ray: {install('ray')}")
+    cluster = _Cluster(ray)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+class _Cluster(Executor):
+    """A Ray cluster: every call is a task on its own core."""
+
+    def __init__(self, address: str) -> None:
+        import logging
+
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        self._folder: TemporaryDirectory[str] | None = None
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address == "local":
+            options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": os.cpu_count()}
+            # Whoever has Ray's token runs programs as this user. Ray's own file of it may be readable by all.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+            if "ray" not in sys.modules:  # read when it is imported; Ray 2.60 has a token without it
+                os.environ.setdefault("RAY_AUTH_MODE", "token")
+        import ray
+
+        self._ray: Any = ray
+        try:
+            if address == "local":
+                options["_temp_dir"] = self._private()
+            _reach(address)
+            ray.init(address, **options)
+        except (OSError, ValueError, RuntimeError) as error:  # Ray's ConnectionError is an OSError
+            text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+            lines = text.strip().splitlines()
+            self._forget()
+            raise InputError(f"--ray {address}: {lines[0]}; write local, or HOST:PORT of a running cluster") from None
+
+    def close(self) -> None:
+        self._ray.shutdown()
+        self._forget()
+
+    def _private(self) -> str:
+        """Make a folder for Ray's sockets and programs. Ray opens its own, such as /tmp/ray, to all users."""
+        # Paths of sockets must be short, which those of TMPDIR need not be.
+        short = None if os.name == "nt" else os.environ.get("RAY_TMPDIR", "/tmp")
+        self._folder = TemporaryDirectory(prefix="quell-ray-", dir=short, ignore_cleanup_errors=True)
+        return f"{self._folder.name}/r"
+
+    def _forget(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    @property
+    def cores(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def stream(
+        self, function: Callable[..., Result], items: Iterable[Any], *shared: Any, at_once: int = 0
+    ) -> Iterator[tuple[int, Result]]:
+        ray = self._ray
+        task = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
+        kept = [ray.put(value) for value in shared]
+        numbered = enumerate(items)
+        running: dict[Any, int] = {}
+
+        def submit() -> bool:
+            for index, item in numbered:
+                running[task.remote(_core.__version__, str(Path.cwd()), function, item, *kept)] = index
+                return True
+            return False
+
+        try:
+            while len(running) < (at_once or AHEAD) and submit():
+                pass
+            while running:
+                (done,), _ = ray.wait(list(running), num_returns=1)
+                index = running.pop(done)
+                submit()
+                yield index, self._get(done)
+        finally:
+            for left in running:
+                ray.cancel(left, force=True)
+
+    def actors(self, make: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Actors:
+        wanted = list(items)
+        if len(wanted) > self.cores:
+            raise InputError(f"--ray: {len(wanted)} workers need a core each, the cluster has {self.cores}")
+        actors = Actors(self._ray, [self._ray.remote(num_cpus=1)(_Actor).remote() for _ in wanted])
+        try:
+            actors.make(make, wanted, *(self._ray.put(value) for value in shared))
+        except BaseException:
+            actors.close()
+            raise
+        return actors
+
+    def _get(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except self._ray.exceptions.RayError as error:
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise RuntimeError(f"the cluster gave a run up after {RETRIES} retries: {lines[0]}") from None
+
+
+class Actors:
+    """Objects on a cluster that keep their state between calls; each does one call at a time."""
+
+    def __init__(self, ray: Any, actors: list[Any]) -> None:
+        self._ray, self._actors = ray, actors
+        self._running: dict[Any, int] = {}
+
+    def make(self, make: Callable[..., Any], items: list[Any], *shared: Any) -> None:
+        """Make the objects, and wait for all."""
+        for index, item in enumerate(items):
+            made = self._actors[index].make.remote(_core.__version__, str(Path.cwd()), make, item, *shared)
+            self._running[made] = index
+        for _ in items:
+            self.first()
+
+    def call(self, index: int, method: str, *arguments: Any) -> None:
+        """Begin a call of an object's method."""
+        self._running[self._actors[index].call.remote(method, *arguments)] = index
+
+    def first(self) -> tuple[int, Any]:
+        """Wait for the first of the calls begun: whose it is, and its result.
+
+        Raises what the call raised, and RuntimeError where its worker or node died: its state is lost with it.
+        """
+        (done,), _ = self._ray.wait(list(self._running), num_returns=1)
+        index = self._running.pop(done)
+        try:
+            return index, self._ray.get(done)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except self._ray.exceptions.RayError:
+            raise RuntimeError(f"worker {index} is gone") from None
+
+    def close(self) -> None:
+        """End the objects, whatever they do."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+
+class _Actor:
+    """One object of `Actors`."""
+
+    def __init__(self) -> None:
+        self._held: Any = None
+
+    def make(self, version: str, folder: str, make: Callable[..., Any], item: Any, *shared: Any) -> None:
+        _settle(version, folder)
+        self._held = make(item, *shared)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._held, method)(*arguments)
+
+
+def _reach(address: str) -> None:
+    """Check within seconds whether the address answers; Ray would try for many minutes."""
+    host, colon, port = address.rpartition("//")[2].rpartition(":")
+    if address in ("local", "auto"):
+        return
+    if not (colon and host and port.isdigit()):
+        raise ValueError("this is no address")
+    socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _call(version: str, folder: str, function: Callable[..., Result], item: Any, *shared: Any) -> Result:
+    """Run on a worker."""
+    _settle(version, folder)
+    return function(item, *shared)
+
+
+def _settle(version: str, folder: str) -> None:
+    """Give a worker the caller's files under the caller's names, and one core."""
+    if version != _core.__version__:
+        raise InputError(f"--ray: a node has quell {_core.__version__}, this is {version}; install the same on all")
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    if Path(folder).is_dir():
+        os.chdir(folder)

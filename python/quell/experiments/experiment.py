@@ -1,0 +1,288 @@
+"""An experiment: one scenario, several queues, several seeds; every run a result record (docs/reference/records.md)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+from quell import _core
+from quell._core import Scenario
+from quell.common.names import check_keywords
+from quell.experiments.executor import HERE, Executor
+from quell.experiments.queue import OwnQueue
+from quell.inputs import flent, notes, shortcuts
+from quell.inputs.shortcuts import Overrides
+
+T = TypeVar("T")
+
+BINS = 300
+"""Bins of a time series where nobody asked for a width."""
+
+
+def load(source: str | Path | Scenario | None = None, **overrides: Unpack[Overrides]) -> Scenario:
+    """Find and check a scenario.
+
+    `source` is a TOML file, the name of a built-in scenario, a data file of Flent (`*.flent.gz`: the line that it
+    measured), a capture (`*.pcap`, `*.pcapng`: the line that it shows), TOML text (what has a line break, or a `=`
+    where it is no file and no name in `.toml`), or None: the built-in `home`, or a bare link where `rate`, `trace` or
+    `tc` says what it is.
+
+    Raises InputError, one line that names the file, the key and what would be right. Warns (UnitWarning) of rates in
+    bytes per second.
+    """
+    check_keywords(load, Overrides, overrides)
+    given = shortcuts.plain(overrides)
+    text, file = "", None
+    lines = given.pop("tc", None)
+    if lines:
+        from quell.inputs import tc
+
+        pasted = tc.read(tc.source(lines))
+        tc.shortcuts(pasted, given, bare=source is None)
+    found: Scenario | None = None
+    if isinstance(source, Scenario):
+        found = source
+    elif source is not None and flent.is_flent(source):
+        found = flent.Measured.load(source).scenario()
+    elif source is not None and "." in str(source):
+        from quell.inputs import capture
+
+        if capture.is_capture(source):
+            found = capture.Seen.load(source).scenario()
+    if found is not None:
+        scenario = Scenario(found, **given) if given else found
+    elif isinstance(source, str) and _is_toml(source):
+        scenario, text = Scenario(text=source, **given), source
+    else:
+        file = None if source is None else str(source)
+        scenario = Scenario(file, **given)
+    notes.warn(text, file, given)
+    return tc.applied(pasted, scenario) if lines else scenario
+
+
+def _is_toml(source: str) -> bool:
+    if "\n" in source:
+        return True
+    return "=" in source and not source.endswith(".toml") and not os.path.exists(source)  # noqa: PTH110 (any length)
+
+
+def rates(scenario: Scenario) -> str:
+    """Say at what rate the bottleneck sends, as it was understood, and the other direction's; empty for a cell."""
+    link = tomllib.loads(scenario.toml()).get("link")
+    if link is None:
+        return ""
+    return f"{_rate(link)} down, {_rate(link['up'])} up" if "up" in link else _rate(link)
+
+
+def _rate(link: Mapping[str, Any]) -> str:
+    if "trace" in link:
+        return f"trace {link['trace']}"
+    if "schedule" in link:
+        steps = sorted((rate for _, rate in link["schedule"]), key=lambda rate: _core.quantity(rate, "rate"))
+        return f"{steps[0]} to {steps[-1]}"
+    return str(link["rate"])
+
+
+def fingerprint(scenario: Scenario) -> str:
+    """Hash what a scenario says, but for its name, its seeds and the bottleneck's queue, which records name."""
+    import hashlib  # loads OpenSSL, 4 MB
+
+    plain = tomllib.loads(scenario.toml())
+    for key in ("name", "seed", "seeds"):
+        plain.pop(key, None)
+    for table in ("link", "wifi"):
+        plain.get(table, {}).pop("queue", None)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to do."""
+
+    queue: str | OwnQueue
+    """Words as in tc, or one written in Python."""
+    seed: int
+    series_bin_s: float | None = None
+
+
+@dataclass
+class Outcome:
+    """What came of an experiment."""
+
+    scenario: Scenario | None
+    """None: only the records are known."""
+    jobs: list[Job]
+    by_job: dict[int, dict[str, Any]] = field(default_factory=dict)
+    interrupted: bool = False
+    wall_s: float = 0.0
+    packets: float = 0.0
+    """Bottleneck packets simulated, warm-up included."""
+    again: int = 0
+    """Runs repeated with probes, of which `by_job` has only the responsiveness."""
+    measured: tuple[list[float], list[float | None]] | None = None
+    """Times, s, and rates on the wire, Mbit/s, that a report draws beside the simulated ones."""
+    real: bool = False
+    """Real packets through an emulated link, nothing left out, a record per direction."""
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The finished runs' records, queue by queue in the order asked for, seeds ascending within."""
+        order = {queue: i for i, queue in enumerate(dict.fromkeys(job.queue for job in self.jobs))}
+        return [self.by_job[i] for i in sorted(self.by_job, key=lambda i: (order[self.jobs[i].queue], i))]
+
+
+def known_queues() -> list[dict[str, Any]]:
+    """List the kinds of queues: `name`, `summary`, `source` and `options` (`name`, `value`, `default`, `meaning`)."""
+    kinds: list[dict[str, Any]] = json.loads(_core.queues())
+    return kinds
+
+
+BY_NAME_ONLY = (
+    *("fifo", "fixed"),  # pfifo, while nobody turns a knob
+    *("pfifo_fast", "prio", "ets"),  # pfifo, where all flows have one priority
+    "htb",  # pfifo, without classes
+    *("sfq", "drr", "choke", "sfb", "hhf", "cebinae"),  # of the past, or of a few niches
+    *("cake_autorate", "sqm_autorate", "pace"),  # cake at a constant rate, without probes
+)
+"""Queues that a comparison has only where it names them."""
+
+
+def every_queue(scenario: Scenario) -> list[str]:
+    """List the scenario's own queue, then one of every other kind with its defaults, but for `BY_NAME_ONLY`."""
+    own = _core.queue(scenario.queue)
+    kinds = [kind["name"] for kind in known_queues()]
+    return [own] + [kind for kind in kinds if kind not in (own, *BY_NAME_ONLY)]
+
+
+def plan(
+    scenario: Scenario,
+    queues: Sequence[str | OwnQueue],
+    *,
+    series_bin_s: float | None = None,
+    first_series: bool = False,
+) -> list[Job]:
+    """List the runs, seed by seed, so that an interrupted experiment has seen every queue about as often.
+
+    With `first_series` the runs of the first seed keep a time series for the report even where `series_bin_s` is None.
+    """
+    first = scenario.duration_s / BINS if series_bin_s is None and first_series else series_bin_s
+    return [
+        Job(queue, scenario.run_seed(k), first if k == 0 else series_bin_s)
+        for k in range(scenario.seeds)
+        for queue in dict.fromkeys(queues)
+    ]
+
+
+def run_jobs(
+    scenario: Scenario,
+    jobs: Sequence[Job],
+    *,
+    threads: int = 0,
+    pcap: Path | None = None,
+    on_record: Callable[[Outcome], object] | None = None,
+    on: Executor = HERE,
+) -> Outcome:
+    """Run jobs, `threads` at a time (0: all cores), in this process or on a cluster.
+
+    Ctrl-C ends it early with `interrupted` set and the finished runs kept.
+    """
+    outcome = Outcome(scenario, list(jobs))
+    scenario_hash = fingerprint(scenario)
+    started = time.monotonic()
+
+    def done(index: int, record: str) -> None:
+        run = outcome.by_job[index] = json.loads(record) | {"scenario_hash": scenario_hash}
+        outcome.packets += run["packets_per_cpu_s"] * run["cpu_s"]
+        outcome.wall_s = time.monotonic() - started
+        if on_record is not None:
+            on_record(outcome)
+
+    work = [(job.queue, job.seed, job.series_bin_s) for job in jobs]
+    try:
+        if on is HERE:
+            _core.run_many(scenario, work, done, threads=threads, pcap=pcap)
+        else:
+            for index, record in on.stream(run_one, [(scenario, *job) for job in work], at_once=threads):
+                done(index, record)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    outcome.wall_s = time.monotonic() - started
+    return outcome
+
+
+def run_each(
+    runs: Sequence[tuple[Scenario, Job]],
+    reduce: Callable[[dict[str, Any]], T],
+    *,
+    threads: int = 0,
+    on_done: Callable[[int], object] = lambda _: None,
+    on: Executor = HERE,
+) -> list[T]:
+    """Run jobs that differ in their scenarios, `threads` at a time (0: all cores), in this process or on a cluster.
+
+    Return what `reduce` makes of each record.
+
+    `on_done` is told how many are done. Raises KeyboardInterrupt on Ctrl-C.
+    """
+    kept: dict[int, T] = {}
+
+    def done(index: int, record: dict[str, Any]) -> None:
+        kept[index] = reduce(record)
+        on_done(len(kept))
+
+    stream(runs, done, threads=threads, on=on)
+    return [kept[index] for index in range(len(runs))]
+
+
+def stream(
+    runs: Sequence[tuple[Scenario, Job]],
+    done: Callable[[int, dict[str, Any]], object],
+    *,
+    threads: int = 0,
+    on: Executor = HERE,
+) -> None:
+    """Run jobs as `run_each`; give `done` each job's index and record as it finishes, in no fixed order.
+
+    Raises KeyboardInterrupt on Ctrl-C, after `done` had what was finished.
+    """
+    work = [(scenario, job.queue, job.seed, job.series_bin_s) for scenario, job in runs]
+    if on is HERE:
+        _core.run_each(work, lambda index, record: done(index, json.loads(record)), threads=threads)
+    else:
+        for index, record in on.stream(run_one, work, at_once=threads):
+            done(index, json.loads(record))
+
+
+def run_one(work: tuple[Scenario, str | OwnQueue, int, float | None]) -> str:
+    """Run one job, `(scenario, queue, seed, width of the series' bins in seconds)`; return its record as JSON."""
+    records: list[str] = []
+    _core.run_each([work], lambda _, record: records.append(record), threads=1)
+    return records[0]
+
+
+def recorded(file: str | Path, data: bytes) -> Outcome:
+    """Read result records: of `--json`, of a frame's write_json(), of a program that uses quell's crates.
+
+    A queue under a controller that is no part of it is called by both names. Raises InputError, which names `file`.
+    """
+    _core.check_records(str(file), data)
+    read = json.loads(data)
+    records: list[dict[str, Any]] = read if isinstance(read, list) else [read]
+    for record in records:
+        if (controller := record.get("controller")) is not None:
+            record["queue"] += f" + {controller}"
+    jobs = [Job(record["queue"], record["seed"]) for record in records]
+    packets = math.fsum(record["packets_per_cpu_s"] * record["cpu_s"] for record in records)
+    return Outcome(None, jobs, dict(enumerate(records)), packets=packets)
+
+
+def without_series(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Copy records, leaving out the time series that only the report wanted."""
+    return [{key: value for key, value in record.items() if key != "series"} for record in records]

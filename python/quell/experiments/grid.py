@@ -1,0 +1,90 @@
+"""Runs over a grid of a scenario's keys: what `quell.sweep` and `quell sweep` share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from quell._core import InputError, Scenario
+from quell.experiments import experiment
+from quell.experiments.executor import HERE, Executor
+from quell.experiments.queue import OwnQueue
+
+MOST = 100_000
+"""Runs that one grid may have."""
+
+Point = dict[str, Any]
+"""A value of each key."""
+
+
+def points(over: Mapping[str, Sequence[Any]]) -> list[Point]:
+    """List all combinations of the values, the last key changing first. Raises InputError."""
+    for key, values in over.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise InputError(
+                f'over: {key}: {values!r} is no list of values; write over={{"{key}": ["10mbit", "20mbit"]}}'
+            )
+    return [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+
+
+def parse(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Read `link.rate=5mbit,50mbit`. Raises InputError."""
+    over: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not (key and equals and values):
+            raise InputError(f"--over: '{text}' is no key with values; write --over link.rate=5mbit,50mbit")
+        if key in over:
+            raise InputError(f"--over: {key} is given twice; write --over {key}=A,B")
+        over[key] = values.split(",")
+    return over
+
+
+def count(scenario: Scenario, over: Mapping[str, Sequence[Any]], queues: Sequence[str | OwnQueue]) -> int:
+    """Count the runs of a grid. Raises InputError if they are too many."""
+    total = math.prod(len(values) for values in over.values()) * max(1, len(queues)) * scenario.seeds
+    if total > MOST:
+        raise InputError(f"over: {total} runs are more than {MOST}; give fewer values or seeds")
+    return total
+
+
+def at(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
+    """Return the scenario with a point's values: `link.rate` is the key `rate` of `[link]`. Raises InputError."""
+    keys: dict[str, Any] = {}
+    for path, value in point.items():
+        *tables, last = path.split(".")
+        place = keys
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[last] = value
+    return scenario.replace(**keys)
+
+
+def run(
+    scenario: Scenario,
+    over: Mapping[str, Sequence[Any]],
+    queues: Sequence[str | OwnQueue],
+    *,
+    threads: int = 0,
+    on_done: Callable[[int], object] = lambda _: None,
+    on: Executor = HERE,
+) -> list[tuple[Point, dict[str, Any]]]:
+    """Run every queue with every seed at every point; return each run's point and record, in this order.
+
+    Without `queues` each point runs its own. Raises InputError before the first run where a point is no scenario.
+    """
+    combinations = points(over)
+    count(scenario, over, queues)
+    work = []
+    for point in combinations:
+        there = at(scenario, point)
+        jobs = experiment.plan(there, list(queues) or [there.queue])
+        work += [
+            (point, there, job) for job in sorted(jobs, key=lambda job: list(queues or [job.queue]).index(job.queue))
+        ]
+    records = experiment.run_each(
+        [(there, job) for _, there, job in work], lambda r: r, threads=threads, on_done=on_done, on=on
+    )
+    return [(point, record) for (point, _, _), record in zip(work, records, strict=True)]

@@ -1,0 +1,359 @@
+"""Captures of a line (pcap, pcapng): its rates, its base round trip and its traffic, as far as packets tell them."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from quell._core import InputError, Scenario
+from quell.inputs import shortcuts
+from quell.results.stats import quantile
+
+SUFFIXES = (".pcap", ".pcapng", ".cap")
+
+_HEADER = 14
+"""Bytes of Ethernet's header, which rates of quell count."""
+_BIN_S = 0.25
+_NEAR = 0.1
+"""How far from the rate a saturated bin may be."""
+_LEAST_BINS = 8
+"""Saturated bins that make a bottleneck: 2 s."""
+_BULK = 500_000
+"""Bytes from which on a flow is a transfer, and not part of a page."""
+_LONGEST_S = 86_400
+_LONGEST_BLOCK = 16 << 20
+"""Bytes of a packet, or of a block of pcapng."""
+_MOST_FLOWS = 100_000
+_MOST_COUNT = 64
+_TCP, _UDP = 6, 17
+_ETHERNET, _RAW, _LINUX_SLL, _LINUX_SLL2, _NULL = 1, 101, 113, 276, 0
+_IP_AT = {_ETHERNET: 14, _RAW: 0, 12: 0, 14: 0, _LINUX_SLL: 16, _LINUX_SLL2: 20, _NULL: 4}
+"""Where the IP header begins, by link type."""
+
+_PRIVATE = [ipaddress.ip_network(net) for net in (
+    "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "fc00::/7", "fe80::/10",
+)]  # fmt: skip
+
+Side = tuple[bytes, int]
+
+
+def is_capture(path: str | Path) -> bool:
+    """Tell a capture by its name."""
+    return str(path).endswith(SUFFIXES)
+
+
+@dataclass(slots=True)
+class _Packet:
+    at: float
+    source: Side
+    target: Side
+    protocol: int
+    length: int
+    """Of the IP packet."""
+    seq: int = 0
+    ack: int = 0
+    flags: int = 0
+    payload: int = 0
+
+
+@dataclass(slots=True)
+class _Way:
+    """What one end of a connection sent."""
+
+    packets: int = 0
+    bytes: int = 0
+    payload: int = 0
+    ends: int = -1
+    """The sequence number whose acknowledgment is awaited; -1: none is."""
+    sent: float = 0.0
+    highest: int = -1
+    rtt: float = inf
+    """Least time from a segment to its acknowledgment, seen where the capture was taken."""
+
+
+@dataclass(slots=True)
+class _Flow:
+    protocol: int
+    first: float
+    last: float
+    ways: dict[Side, _Way] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a capture shows of a line."""
+
+    path: Path
+    down_mbps: float | None
+    """The rate, with Ethernet's header; None where the direction was not loaded."""
+    up_mbps: float | None
+    rtt_ms: float | None
+    flows: dict[str, int]
+    """By kind of traffic, how many at once."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Seen:
+        """Read a capture. Raises InputError: no capture, no packets of IP, too many flows."""
+        path = Path(path)
+        reading = _Reading(path)
+        for packet in _packets(path):
+            reading.add(packet)
+        return reading.seen()
+
+    def scenario(self, rate: str | None = None, rtt: str | None = None) -> Scenario:
+        """Return the line and its traffic; `rate` (DOWN/UP) and `rtt` replace what was inferred.
+
+        Raises InputError where a rate or the round trip is neither seen nor given.
+        """
+        if rate is None:
+            for way, seen in (("download", self.down_mbps), ("upload", self.up_mbps)):
+                if seen is None:
+                    raise InputError(
+                        f"{self.path}: no bottleneck in the {way}: it was never full for {_BIN_S * _LEAST_BINS:g} s; "
+                        "capture while the line is loaded both ways, or name the rates: quell tune --rate DOWN/UP"
+                    )
+            down, up = f"{self.down_mbps:.3f}mbit", f"{self.up_mbps:.3f}mbit"
+        else:
+            down, up = shortcuts.both_ways(rate)
+        if rtt is None and self.rtt_ms is None:
+            raise InputError(f"{self.path}: no acknowledged data of TCP, so its round trip is unknown; give --rtt TIME")
+        base = rtt or f"{max(self.rtt_ms or 0.0, 0.1):.3f}ms"
+        if not self.flows:
+            raise InputError(f"{self.path}: no transfer, page, call or game in it; capture while the line is in use")
+        flows: list[dict[str, Any]] = [
+            {"kind": kind, "count": count, "rtt": base, "stagger": "1s", "host": _HOSTS[kind]}
+            | ({"direction": "up"} if kind == "upload" else {})
+            for kind, count in self.flows.items()
+        ]
+        keys: Any = {
+            "duration": "20s", "warmup": "4s",
+            "link": {"rate": down, "queue": "pfifo limit 1000", "up": {"rate": up, "queue": "pfifo limit 1000"}},
+            "flow": flows,
+        }  # fmt: skip
+        return Scenario.from_keys(name=self.path.name.partition(".")[0] or "capture", **keys)
+
+    def summary(self) -> str:
+        """Say what was seen, in a line."""
+        rates = [
+            f"{way} {'?' if rate is None else f'{rate:.1f}'} Mbit/s"
+            for way, rate in (("download", self.down_mbps), ("upload", self.up_mbps))
+        ]
+        rtt = "?" if self.rtt_ms is None else f"{self.rtt_ms:.1f}"
+        kinds = [f"{count} {kind}" for kind, count in self.flows.items()]
+        return f"{self.path}: {', '.join(rates)}, base round trip {rtt} ms; {', '.join(kinds)}"
+
+
+# In the order in which they are shown.
+_HOSTS = {
+    "download": "laptop", "upload": "laptop", "page": "laptop",
+    "call": "phone", "video_call": "phone", "game": "console",
+}  # fmt: skip
+
+
+class _Reading:
+    """Sums of a capture, in memory bounded by its flows and its length in time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.flows: dict[tuple[Side, Side, int], _Flow] = {}
+        self.to: dict[bytes, defaultdict[int, int]] = {}
+        """By address, bytes that were sent to it in each bin."""
+        self.by: dict[bytes, defaultdict[int, int]] = {}
+        self.start: float | None = None
+
+    def add(self, p: _Packet) -> None:
+        self.start = p.at if self.start is None else self.start
+        at = p.at - self.start
+        if not 0 <= at < _LONGEST_S:
+            return  # somebody set the clock
+        key = (p.source, p.target, p.protocol) if p.source < p.target else (p.target, p.source, p.protocol)
+        flow = self.flows.get(key)
+        if flow is None:
+            if len(self.flows) >= _MOST_FLOWS:
+                raise InputError(f"{self.path}: over {_MOST_FLOWS} flows; capture one line, for some minutes")
+            flow = self.flows[key] = _Flow(p.protocol, at, at, {p.source: _Way(), p.target: _Way()})
+        flow.last = at
+        way, back = flow.ways[p.source], flow.ways[p.target]
+        way.packets += 1
+        way.bytes += p.length
+        way.payload += p.payload
+        if p.protocol == _TCP:
+            _time(p, at, way, back)
+        index = int(at / _BIN_S)
+        for bins, address in ((self.to, p.target[0]), (self.by, p.source[0])):
+            bins.setdefault(address, defaultdict(int))[index] += p.length + _HEADER
+
+    def seen(self) -> Seen:
+        if not self.flows:
+            raise InputError(f"{self.path}: no packets of TCP or UDP in it")
+        inside = self._inside()
+        kinds = self._kinds(inside)
+        # Acknowledgments and calls are as steady as what a full line carries: only a transfer fills one.
+        down, up = (
+            _rate(_sum(bins, inside)) if kinds[way] else None
+            for way, bins in (("download", self.to), ("upload", self.by))
+        )
+        ways = [(end[0] in inside, way) for flow in self.flows.values() for end, way in flow.ways.items()]
+        # From where the capture was taken to the servers and back, and to the hosts of the line and back.
+        outside, near = (min((way.rtt for inner, way in ways if inner == side), default=inf) for side in (True, False))
+        # On the host itself nothing that it received tells how long its own acknowledgments take: next to nothing.
+        rtt = (outside + (near if near < inf else 0.0)) * 1e3
+        return Seen(
+            self.path, down, up, rtt if rtt < inf else None, {kind: kinds[kind] for kind in _HOSTS if kinds[kind]}
+        )
+
+    def _inside(self) -> frozenset[bytes]:
+        """Find the addresses on the near side of the line: private ones, or else the one that received most."""
+        private = {address for address in self.to if any(ipaddress.ip_address(address) in net for net in _PRIVATE)}
+        if private and len(private) < len(self.to):
+            return frozenset(private)
+        return frozenset([max(self.to, key=lambda address: sum(self.to[address].values()))])
+
+    def _kinds(self, inside: frozenset[bytes]) -> Counter[str]:
+        """Count the traffic by kind: transfers by their bytes, calls and games by their packets."""
+        found: Counter[str] = Counter()
+        short = 0
+        for flow in self.flows.values():
+            near = next((end for end in flow.ways if end[0] in inside), None)
+            if near is None or len(flow.ways) < 2:
+                continue
+            up = flow.ways[near]
+            down = next(way for end, way in flow.ways.items() if end != near)
+            if max(up.bytes, down.bytes) >= _BULK and (flow.protocol == _TCP or _one_way(up, down)):
+                found["download" if down.bytes >= up.bytes else "upload"] += 1
+            elif flow.protocol == _TCP:
+                short += down.payload > 0
+            elif (kind := _talk(flow, up, down)) is not None:
+                found[kind] += 1
+        if short >= 5:
+            found["page"] = 1
+        return Counter({kind: min(count, _MOST_COUNT) for kind, count in found.items()})
+
+
+def _time(p: _Packet, at: float, way: _Way, back: _Way) -> None:
+    """Take the time from a segment to the acknowledgment that covers it, of one at a time and none sent twice."""
+    end = (p.seq + p.payload + bool(p.flags & 2)) & 0xFFFF_FFFF
+    if p.payload or p.flags & 2:
+        new = way.highest < 0 or 0 < (end - way.highest) & 0xFFFF_FFFF < 1 << 31
+        if not new:
+            way.ends = -1
+        elif way.ends < 0:
+            way.ends, way.sent = end, at
+        way.highest = end if new else way.highest
+    if p.flags & 16 and back.ends >= 0 and (p.ack - back.ends) & 0xFFFF_FFFF < 1 << 31:
+        back.rtt = min(back.rtt, max(at - back.sent, 0.0))
+        back.ends = -1
+
+
+def _one_way(up: _Way, down: _Way) -> bool:
+    return max(up.bytes, down.bytes) > 10 * min(up.bytes, down.bytes)
+
+
+def _talk(flow: _Flow, up: _Way, down: _Way) -> str | None:
+    """Name a flow of datagrams both ways by its packets per second and their sizes; None if it is none of these."""
+    seconds = flow.last - flow.first
+    if seconds < 2 or min(up.packets, down.packets) < 10 * seconds:
+        return None
+    if max(up.bytes, down.bytes) * 8 / seconds >= 200_000:
+        return "video_call"
+    # Codecs of speech send a packet each 10 to 60 ms, both ends alike.
+    alike = 0.8 <= up.packets / down.packets <= 1.25 and 0.5 <= up.bytes / down.bytes <= 2
+    return "call" if alike else "game"
+
+
+def _sum(bins: dict[bytes, defaultdict[int, int]], inside: frozenset[bytes]) -> list[float]:
+    """Mbit/s of each bin, those at both ends left out because they are not whole."""
+    total: Counter[int] = Counter()
+    for address, mine in bins.items():
+        if address in inside:
+            total.update(mine)
+    whole = range(1, max(total, default=0))
+    return [total[k] * 8e-6 / _BIN_S for k in whole]
+
+
+def _rate(rates: list[float]) -> float | None:
+    """Return what a full line carries: where many bins agree that nothing carried more; None if none do."""
+    top = sorted(rates)[-max(_LEAST_BINS, len(rates) // 20) :]
+    if len(top) < _LEAST_BINS or top[0] < 0.1:
+        return None
+    rate = quantile(top, 0.5)
+    near = [value for value in rates if abs(value - rate) <= _NEAR * rate]
+    return rate if len(near) >= _LEAST_BINS else None
+
+
+class _Bounded:
+    """A file whose reads are bounded by the longest block: dpkt trusts lengths of 4 GiB and negative ones."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.fileno = file.seek, file.fileno
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _LONGEST_BLOCK:
+            raise ValueError(f"a block of {size} bytes")
+        return self._file.read(size)
+
+
+def _packets(path: Path) -> Iterator[_Packet]:
+    """Read the packets of TCP and UDP, from files of any length in bounded memory."""
+    try:
+        import dpkt
+    except ImportError:
+        raise InputError(f"{path}: reading captures needs dpkt: make extras EXTRAS=tune") from None
+    try:
+        file: BinaryIO = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    with file:
+        try:
+            reader = dpkt.pcap.UniversalReader(_Bounded(file))
+        except (ValueError, dpkt.Error, struct.error):
+            raise InputError(f"{path}: neither a pcap nor a pcapng file") from None
+        link = reader.datalink()
+        if link not in _IP_AT:
+            raise InputError(f"{path}: link type {link}; quell reads captures of Ethernet, IP and Linux's `any`")
+        try:
+            for at, frame in reader:
+                if (packet := _parse(float(at), frame, link)) is not None:
+                    yield packet
+        except (ValueError, dpkt.Error, struct.error):
+            return  # the end is missing, as of a capture that still runs
+
+
+def _parse(at: float, frame: bytes, link: int) -> _Packet | None:
+    ip = _IP_AT[link]
+    if link == _ETHERNET:
+        while frame[ip - 2 : ip] in (b"\x81\x00", b"\x88\xa8"):
+            ip += 4
+    if len(frame) < ip + 20:
+        return None
+    version = frame[ip] >> 4
+    if version == 4:
+        header = 4 * (frame[ip] & 15)
+        protocol, length = frame[ip + 9], int.from_bytes(frame[ip + 2 : ip + 4])
+        source, target = frame[ip + 12 : ip + 16], frame[ip + 16 : ip + 20]
+        if header < 20 or int.from_bytes(frame[ip + 6 : ip + 8]) & 0x1FFF:
+            return None
+    elif version == 6 and len(frame) >= ip + 40:
+        header, protocol, length = 40, frame[ip + 6], 40 + int.from_bytes(frame[ip + 4 : ip + 6])
+        source, target = frame[ip + 8 : ip + 24], frame[ip + 24 : ip + 40]
+    else:
+        return None
+    at_l4 = ip + header
+    if protocol not in (_TCP, _UDP) or len(frame) < at_l4 + 8:
+        return None
+    ports = int.from_bytes(frame[at_l4 : at_l4 + 2]), int.from_bytes(frame[at_l4 + 2 : at_l4 + 4])
+    packet = _Packet(at, (source, ports[0]), (target, ports[1]), protocol, max(length, header))
+    if protocol == _TCP:
+        if len(frame) < at_l4 + 14:
+            return None
+        packet.seq, packet.ack = struct.unpack_from("!II", frame, at_l4 + 4)
+        packet.flags = frame[at_l4 + 13]
+        packet.payload = max(0, length - header - 4 * (frame[at_l4 + 12] >> 4))
+    return packet

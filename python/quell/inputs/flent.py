@@ -1,0 +1,322 @@
+"""Flent's data files (https://flent.org, file format 4): runs that Flent plots, and lines that Flent measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from quell import _core
+from quell._core import InputError, Scenario
+from quell.common import files
+from quell.results.stats import jain, mean, quantile
+
+SUFFIX = ".flent.gz"
+STEP_S = 0.2
+"""Flent's own width of a bin."""
+VERSION = 4
+"""Of the file format that Flent 2 writes."""
+_GZIP = 31
+"""zlib's `wbits` for gzip."""
+_READ = (2, 3, VERSION)
+"""Versions whose series are the same."""
+_MARGIN_S = 5
+"""What Flent's tests leave before and after the load, and its box plots leave out."""
+_MOST_BYTES = 256 << 20
+"""Unpacked; a test of an hour with 100 streams has some 100 MB."""
+_MOST_VALUES = 8_000_000
+"""A text of empty lists takes 25 times its size in memory, so values are counted before they are read."""
+_LARGEST = 1e12
+"""Of a value, in any unit."""
+_BULK = ("tcp", "download", "upload", "backup")
+"""Kinds of flows that are Flent's streams."""
+_PAYLOAD = 1448 / 1514
+"""Payload of a full TCP segment with timestamps per byte on an Ethernet."""
+
+_SIMULATED = "simulated by quell; Ping (ms) ICMP is the mean of the TCP senders' smoothed round-trip times"
+_MEASURED = (
+    "quell shell: a stream is all traffic of a direction; Ping (ms) ICMP is the link's delays and the mean waits"
+)
+_ORIGIN = ("scenario", "queue", "seed", "trace_hash", "scenario_hash")
+_STREAM = re.compile(r"TCP (download|upload)(?! avg| sum| fairness| totals)[^:]*(?:::\d+)?")
+"""A stream of a test; behind `::` is its number, or in words what its socket said (`tcp_cwnd`)."""
+
+Values = list[float | None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A test that Flent ran: series over time, Mbit/s and ms, None where a sample is missing."""
+
+    path: Path
+    test: str
+    title: str
+    x: list[float]
+    """Seconds since the start of the test."""
+    results: dict[str, Values]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Measured:
+        """Read a data file. Raises InputError, one line that names the file and what would be right."""
+        path = Path(path)
+        data = _plain(path)
+        if (version := data.get("version")) not in _READ:
+            raise InputError(f"{path}: Flent's file format {version!r:.20}; quell reads {_READ[0]} to {VERSION}")
+        x, results, about = data.get("x_values"), data.get("results"), data.get("metadata")
+        if not isinstance(x, list) or not isinstance(results, dict) or not all(map(_number, x)) or len(x) < 2:
+            raise InputError(f"{path}: no series in it (x_values, results); is it a data file of a finished test?")
+        if any(later <= earlier for earlier, later in pairwise(x)):
+            raise InputError(f"{path}: the times of its samples (x_values) do not increase; is the file whole?")
+        about = about if isinstance(about, dict) else {}
+        series = {str(name): _values(path, name, values, len(x)) for name, values in results.items()}
+        return cls(path, str(about.get("NAME") or "test"), str(about.get("TITLE") or ""), [float(t) for t in x], series)
+
+    def streams(self, way: str) -> dict[str, Values]:
+        """Return the TCP streams of a way (`download`, `upload`) by name, without Flent's sums and means."""
+        streams = {key: values for key, values in self.results.items() if (m := _STREAM.fullmatch(key)) and m[1] == way}
+        return {key: values for key, values in streams.items() if any(v is not None for v in values)}
+
+    @property
+    def pings(self) -> dict[str, Values]:
+        """Round-trip times, ms."""
+        named = {key: values for key, values in self.results.items() if key.startswith("Ping (ms)")}
+        return {key: values for key, values in named.items() if not key.endswith("avg")}
+
+    def loaded(self) -> range:
+        """Return the samples between Flent's margins."""
+        first = next((i for i, t in enumerate(self.x) if t >= self.x[0] + _MARGIN_S), 0)
+        last = next((i for i, t in enumerate(self.x) if t > self.x[-1] - _MARGIN_S), len(self.x))
+        return range(first, last) if first < last else range(len(self.x))
+
+    def total(self, way: str) -> list[float]:
+        """Return the sum of the streams of a way while the line was loaded, Mbit/s; empty without streams."""
+        streams = list(self.streams(way).values())
+        sums = over(streams, math.fsum) if streams else []
+        return [v for i in self.loaded() if i < len(sums) and (v := sums[i]) is not None]
+
+    def line(self) -> tuple[list[float], list[float | None]]:
+        """Return times, s, and what the streams of the loaded way carried together on the wire, Mbit/s."""
+        way = "download" if self.streams("download") else "upload"
+        sums = over(list(self.streams(way).values()), math.fsum)
+        return self.x, [None if value is None else value / _PAYLOAD for value in sums]
+
+    def round_trips(self) -> list[float]:
+        """Return the pings while the line was loaded, ms."""
+        return [v for values in self.pings.values() for i in self.loaded() if (v := values[i]) is not None]
+
+    def scenario(self, up_queue: str = "pfifo limit 1000") -> Scenario:
+        """Return the line that the test ran on, as far as the file tells, with `up_queue` in the other direction.
+
+        Rate: the 95th percentile of what the streams carried together, with headers; upwards the same, where the test
+        loads that way. Round trip: the lowest ping. Flows: one CUBIC flow per stream. Raises InputError where the file
+        has no streams or no pings.
+        """
+        down, up = self.total("download"), self.total("upload")
+        lowest = min((v for values in self.pings.values() for v in values if v is not None), default=None)
+        if not down and not up:
+            raise InputError(
+                f"{self.path}: no TCP streams in it, so its rate is unknown; use a test such as rrul or tcp_8down"
+            )
+        if lowest is None:
+            raise InputError(
+                f"{self.path}: no pings in it, so its round trip is unknown; use a test such as rrul or tcp_8down"
+            )
+        rtt = f"{max(lowest, 0.1):.3f}ms"
+        rates = [f"{max(quantile(total, 0.95) / _PAYLOAD, 0.001):.3f}mbit" for total in (down, up) if total]
+        link: dict[str, Any] = {"rate": rates[0]}
+        if up and down:
+            link["up"] = {"rate": rates[1], "queue": up_queue}
+        # A test that loads one way alone tells nothing of the other.
+        flows = [
+            {"count": len(self.streams(way)), "rtt": rtt, "stagger": "1s"}
+            | ({"direction": "up"} if way == "upload" and down else {})
+            for way in ("download", "upload")
+            if self.streams(way)
+        ]
+        seconds = max(10.0, min(60.0, self.x[-1] - self.x[0]))
+        keys: Any = {"duration": f"{seconds:g}s", "warmup": f"{_MARGIN_S}s", "link": link, "flow": flows}
+        return Scenario.from_keys(name=self.path.name.removesuffix(SUFFIX), **keys)
+
+    def summary(self) -> str:
+        """Say what was measured, in a line."""
+        parts = [f"{way} {mean(total):.2f} Mbit/s" for way in ("download", "upload") if (total := self.total(way))]
+        if pings := self.round_trips():
+            parts.append(f"ping mean {mean(pings):.1f} ms, p95 {quantile(pings, 0.95):.1f} ms")
+        return f"measured ({self.test}): " + "; ".join(parts)
+
+
+def is_flent(path: str | Path) -> bool:
+    """Tell a data file of Flent by its name."""
+    return str(path).endswith(SUFFIX)
+
+
+def _plain(path: Path) -> dict[str, Any]:
+    """Unpack and read, in bounded memory."""
+    packed = _core.read_file(path, "records")
+    unpack = zlib.decompressobj(wbits=_GZIP)
+    try:
+        text = unpack.decompress(packed, _MOST_BYTES)
+    except zlib.error:
+        raise InputError(f"{path}: not a gzip file; Flent's data files are named *{SUFFIX}") from None
+    if unpack.unconsumed_tail:
+        raise InputError(f"{path}: more than {_MOST_BYTES >> 20} MiB unpacked; cut the test shorter")
+    if not unpack.eof:
+        raise InputError(f"{path}: the gzip data end too early; copy the file again")
+    if sum(map(text.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise InputError(f"{path}: more than {_MOST_VALUES // 10**6} million values; cut the test shorter")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON inside; is it a data file of Flent?") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: a list inside; is it a data file of Flent?")
+    return data
+
+
+def _number(value: object) -> bool:
+    """Tell a time, a rate or a delay; not what only a spoilt file has."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+
+
+def _values(path: Path, name: object, values: object, length: int) -> Values:
+    if not isinstance(values, list) or len(values) != length:
+        raise InputError(f"{path}: {name}: not a list of {length} samples; is the file whole?")
+    return [float(v) if _number(v) else None for v in values]
+
+
+def document(record: Mapping[str, Any], when: datetime) -> dict[str, Any]:
+    """Return the data file of one run as plain data.
+
+    The test is Flent's `tcp_ndown`, `tcp_nup` or, with transfers both ways, `rrul_be_nflows`. `Ping (ms) ICMP` is the
+    mean of the senders' smoothed round trips: the scenario has no ping. Raises InputError for a record without time
+    series or without TCP.
+    """
+    series = record.get("series")
+    if series is None:
+        raise InputError(f"--flent: the record has no time series; keep them, in bins of {STEP_S} s")
+    step = float(series["bin_s"])
+    bins = len(series["backlog_ms"])
+    streams: dict[str, list[Values]] = {"download": [], "upload": []}
+    round_trips: list[Values] = []
+    for flow, goodput, rtt in zip(record["flows"], series["goodput_mbps"], series["rtt_ms"], strict=True):
+        if flow["kind"] in _BULK:
+            streams["download" if flow["direction"] == "down" else "upload"].append(goodput)
+            round_trips.append(rtt)
+    if not round_trips:
+        raise InputError("--flent: the scenario has no TCP flow, and Flent's tests are about TCP; add --flow cubic")
+    both = all(streams.values())
+    test = "rrul_be_nflows" if both else "tcp_ndown" if streams["download"] else "tcp_nup"
+    results: dict[str, Values] = {}
+    for way, flows in streams.items():
+        if not flows:
+            continue
+        name = f"TCP {way}{' BE' if both else ''}"
+        results |= {f"{name}::{i}": flow for i, flow in enumerate(flows, 1)}
+        results[f"TCP {way} avg"] = over(flows, mean)
+        results[f"TCP {way} sum"] = over(flows, math.fsum)
+        if not both:
+            results[f"TCP {way} fairness"] = over(flows, _fairness)
+    if both:
+        results["TCP totals"] = over([*streams["download"], *streams["upload"]], math.fsum)
+    results["Ping (ms) ICMP"] = over(round_trips, mean)
+    if both:
+        results["Ping (ms) avg"] = results["Ping (ms) ICMP"]
+    total = round(bins * step, 9)
+    return {
+        "version": VERSION,
+        "x_values": [round(k * step, 9) for k in range(1, bins + 1)],
+        "results": results,
+        "metadata": {
+            "NAME": test,
+            "TITLE": f"{record['scenario']} {record['queue']}",
+            "NOTE": record.get("note", _SIMULATED),
+            "HOST": "simulation",
+            "HOSTS": ["simulation"],
+            "LOCAL_HOST": "simulation",
+            "TIME": _iso(when),
+            "T0": _iso(when),
+            "STEP_SIZE": step,
+            "LENGTH": max(total - 2 * _MARGIN_S, step),
+            "TOTAL_LENGTH": total,
+            "IP_VERSION": 4,
+            "TEST_PARAMETERS": {f"{way}_streams": str(len(flows)) for way, flows in streams.items() if flows},
+            "DATA_FILENAME": f"{record['scenario']}-{record['seed']}{SUFFIX}",
+            "SERIES_META": {name: {} for name in results},
+            "QUELL": {key: record[key] for key in _ORIGIN if key in record},
+        },
+        # Without samples of its own Flent takes a run for empty.
+        "raw_values": {
+            name: [{"t": when.timestamp() + k * step, "val": v} for k, v in enumerate(values, 1) if v is not None]
+            for name, values in results.items()
+            if name.startswith("Ping (ms) ICMP") or "::" in name
+        },
+    }
+
+
+def of_shell(records: Sequence[Mapping[str, Any]], base_ms: float) -> dict[str, Any]:
+    """Join the records of a shell's directions, [down, up], to one that `document` takes.
+
+    A direction is one stream, all of its traffic. A round trip is `base_ms` and the mean waits in both queues.
+    """
+    down, up = (record["series"] for record in records)
+    bins = min(len(down["backlog_ms"]), len(up["backlog_ms"]))
+    waits = zip(down["sojourn_ms"], up["sojourn_ms"], strict=False)
+    round_trips = [base_ms + (there or 0.0) + (back or 0.0) for there, back in waits][:bins]
+    return {
+        "scenario": "shell",
+        "queue": " and ".join(dict.fromkeys(record["queue"] for record in records)),
+        "seed": records[0]["seed"],
+        "note": _MEASURED,
+        "flows": [{"kind": "tcp", "direction": way} for way in ("down", "up")],
+        "series": {
+            "bin_s": down["bin_s"],
+            "backlog_ms": down["backlog_ms"][:bins],
+            # Where nothing was sent there is no flow.
+            "goodput_mbps": [(series["goodput_mbps"] or [[0.0] * bins])[0][:bins] for series in (down, up)],
+            "rtt_ms": [round_trips, round_trips],
+        },
+    }
+
+
+def write(path: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Write a data file per record: `path` for one, else with queue and seed before the suffix. Return the paths."""
+    when = datetime.now(UTC)
+    paths = [path] if len(records) == 1 else [_named(path, record) for record in records]
+    for at, record in zip(paths, records, strict=True):
+        text = json.dumps(document(record, when), allow_nan=False, indent=1)
+        files.write_whole(at, partial(_pack, text))
+    return paths
+
+
+def _pack(text: str, part: Path) -> None:
+    part.write_bytes(zlib.compress(text.encode(), wbits=_GZIP))
+
+
+def _named(path: Path, record: Mapping[str, Any]) -> Path:
+    queue = "".join(c if c.isalnum() or c in ".-" else "_" for c in record["queue"])
+    return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{queue}.{record['seed']}{SUFFIX}")
+
+
+def _iso(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def over(flows: Sequence[Values], combine: Callable[[Sequence[float]], float]) -> Values:
+    """Combine what is there of several series, sample by sample."""
+    return [
+        float(combine(there)) if (there := [v for v in column if v is not None]) else None
+        for column in zip(*flows, strict=True)
+    ]
+
+
+def _fairness(rates: Sequence[float]) -> float:
+    fair = jain(rates)
+    return 1.0 if fair is None else fair

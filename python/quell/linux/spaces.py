@@ -1,0 +1,82 @@
+"""Network namespaces that end with this process: lines of tc are tried there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from quell._core import InputError
+from quell.linux import programs
+from quell.linux.programs import Command
+
+_NEW_NET = 0x40000000
+_DEATH_SIGNAL = 1
+
+
+@cache
+def _linux() -> Any:
+    """Return the C library. Loaded when it is used, since Windows has none without a name."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+class Space:
+    """A network namespace, held by a process."""
+
+    def __init__(self) -> None:
+        linux = _linux()
+        ready, done = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            linux.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.write(done, bytes([linux.unshare(_NEW_NET) == 0]))
+            while True:
+                signal.pause()
+        os.close(done)
+        made = os.read(ready, 1) == b"\1"
+        os.close(ready)
+        if not made:
+            self.close()
+            raise InputError("a network namespace cannot be made here; it needs root")
+
+    def run(self, *commands: Command) -> None:
+        """Run commands in it. Raises InputError at the first that fails and may not."""
+        programs.run(*commands, before=("nsenter", f"--net={self._file}"))
+
+    def enter(self) -> None:
+        """Have what this thread does next happen there."""
+        _enter(self._file)
+
+    def close(self) -> None:
+        """End it."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    @property
+    def _file(self) -> str:
+        return f"/proc/{self.pid}/ns/net"
+
+
+class Away:
+    """A namespace that this thread is in for the length of a `with`; everything in it ends there."""
+
+    def __enter__(self) -> Space:
+        self._home = os.open("/proc/self/ns/net", os.O_RDONLY)
+        self._space = Space()
+        self._space.enter()
+        return self._space
+
+    def __exit__(self, *_: object) -> None:
+        _linux().setns(self._home, _NEW_NET)
+        os.close(self._home)
+        self._space.close()
+
+
+def _enter(file: str) -> None:
+    with Path(file).open() as opened:
+        if _linux().setns(opened.fileno(), _NEW_NET):
+            raise InputError(f"setns: {os.strerror(ctypes.get_errno())}")

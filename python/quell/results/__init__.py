@@ -1,0 +1,1 @@
+"""Result records: statistics, frames, fronts, what users experience."""

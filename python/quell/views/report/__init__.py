@@ -1,0 +1,313 @@
+"""The report: one HTML file that opens offline, with nothing to fetch.
+
+`page.html` is the frame (a `string.Template`), `page.css` its looks, `draw.js` and `page.js` its charts, drawn as SVG
+by hand; `air.py` adds what a Wi-Fi cell has, `shares.py` what hosts and tins got. `quell.papers.page` makes its pages
+of the same parts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from quell import _core
+from quell.experiments.experiment import Outcome
+from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
+from quell.views.report import air, people, shares
+
+_CDF_POINTS = 160
+_SHOWN_AT_FIRST = 5
+_AGAIN = {
+    False: "The same command gives the same figures on any machine, with any number of cores.",
+    True: "Real programs on a real machine: another run gives somewhat different figures.",
+}
+_READ = "Made from saved records."
+NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
+"""Columns of the table that a phone shows too."""
+
+
+def page(outcome: Outcome, command: str) -> str:
+    """Return the report of an experiment as HTML; `command` is what repeats it."""
+    records, scenario = outcome.records, outcome.scenario
+    rows = summarise(records)
+    first_seed = records[0]["seed"] if scenario is None else scenario.run_seed(0)
+    queues = []
+    for row in rows:
+        runs = [r for r in records if r["queue"] == row.queue]
+        shown = next((r for r in runs if r["seed"] == first_seed), runs[0])
+        queues.append(_queue(row, runs, shown))
+    data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": _warmup(outcome), "measured": outcome.measured}
+    parts = {
+        "title": escape(records[0]["scenario"] if scenario is None else scenario.name),
+        "version": escape(_core.__version__),
+        "facts": escape(_facts(outcome, rows)),
+        "notice": _notice(outcome),
+        "finding": _each(rows) if outcome.real else _finding(rows),
+        "people": people.section([row.queue for row in rows], records),
+        "mean": "Mean over runs with 95 % intervals.",
+        "figures": "Mean over runs, ± half the 95 % confidence interval (Student’s t).",
+        "table": _table(rows),
+        "air": air.section([row.queue for row in rows], records),
+        "shares": shares.section([row.queue for row in rows], records),
+        "command": escape(command),
+        "toml": "" if scenario is None else escape(scenario.toml().strip()),
+        "no_toml": "hidden" if scenario is None else "",
+        "again": _READ if scenario is None else _AGAIN[outcome.real],
+        "made": _made(outcome),
+        "data": embedded(data),
+        "css": part("page.css"),
+        "js": script() + '\nreport(JSON.parse($("data").textContent));',
+    }
+    return Template(part("page.html")).substitute(parts)
+
+
+def script() -> str:
+    """Return the charts' code: its function `report` draws data into the page."""
+    return part("draw.js") + "\n" + part("page.js")
+
+
+def part(name: str) -> str:
+    """Read one of the files that lie beside this one."""
+    return (files(__name__) / name).read_text("utf-8").strip()
+
+
+def embedded(data: Any) -> str:
+    """Write data as JSON that an HTML element can hold: `<` is the one character that could end the element."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+def _queue(row: Row, runs: Sequence[Record], shown: Record) -> dict[str, Any]:
+    measures = {
+        m.key: None if (v := row.values[m.key]) is None else [_round(v.mean, 6), _round(v.half, 3)] for m in MEASURES
+    }
+    return {
+        "name": row.queue,
+        "front": row.on_front,
+        "m": measures,
+        "cdf": pooled_cdf([r["sojourn_cdf"] for r in runs if r["sojourn_cdf"]]),
+        "flows": _flows(runs),
+        "series": _series(shown.get("series")),
+    }
+
+
+def _round(value: float | None, digits: int = 4) -> float | None:
+    """Keep so many significant digits: the page shows no more, and is a third as long."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
+
+
+def pooled_cdf(cdfs: Sequence[Sequence[Sequence[float]]]) -> list[list[float | None]] | None:
+    """Average the runs' distributions: step functions, at times spread evenly on a logarithmic scale."""
+    if not cdfs:
+        return None
+    known = sorted({ms for cdf in cdfs for ms, _ in cdf})
+    positive = [ms for ms in known if ms > 0]
+    apart = (positive[-1] / positive[0]) ** (1 / _CDF_POINTS) if positive else 1.0
+    times = known[:1]
+    for ms in known[1:-1]:
+        if ms >= times[-1] * apart:
+            times.append(ms)
+    times += known[-1:] if len(known) > 1 else []
+    split = [([ms for ms, _ in cdf], [share for _, share in cdf]) for cdf in cdfs]
+    shares = [math.fsum(_step(xs, ys, ms) for xs, ys in split) / len(split) for ms in times]
+    return [[_round(v) for v in times], [_round(v) for v in shares]]
+
+
+def _step(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    k = bisect_right(xs, x)
+    return ys[k - 1] if k else 0.0
+
+
+def _flows(runs: Sequence[Record]) -> list[list[Any]]:
+    count = min(len(r["flows"]) for r in runs)
+    out: list[list[Any]] = []
+    for k in range(count):
+        flow = runs[0]["flows"][k]
+        mean = math.fsum(r["flows"][k]["goodput_mbps"] for r in runs) / len(runs)
+        waits = [r["flows"][k]["rtt_ms"]["mean"] - flow["base_rtt_ms"] for r in runs if r["flows"][k]["rtt_ms"]]
+        queued = _round(math.fsum(waits) / len(waits)) if waits else None
+        out.append([_label(flow), _round(mean), 1 if flow["kind"] == "tcp" else 0, queued])
+    return out
+
+
+def _label(flow: Mapping[str, Any]) -> str:
+    more = f" {flow['kind']}" if flow["cc"] and flow["kind"] not in ("tcp", "web") else ""
+    return f"{flow['cc'] or flow['kind']} {flow['base_rtt_ms']:g} ms{more}"
+
+
+_TIMES = {"T": "target", "wait": "wait", "hold": "hold", "cap": "cap", "R": "rtt"}
+"""What the curves of a policy's times are called, and the columns of the record that they are."""
+
+
+def _series(series: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Shorten a time series; a knob that stands still all the time is left out."""
+    if series is None:
+        return None
+    limit, probability = series["limit_packets"], series["probability"]
+    return {
+        "bin": series["bin_s"],
+        "capacity": [_round(v) for v in series["capacity_mbps"]],
+        "throughput": [_round(v) for v in series["throughput_mbps"]],
+        "backlog": [_round(v) for v in series["backlog_ms"]],
+        "limit": [_round(v) for v in limit] if len(set(limit)) > 1 else None,
+        "probability": [_round(v * 100) for v in probability] if any(probability) else None,
+    } | _policy(series.get("policy"))
+
+
+def _policy(policy: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Name what the policy inside a queue reads and sets, for the panels of the time series."""
+    if policy is None:
+        return {}
+
+    def column(key: str, factor: float = 1.0) -> list[float | None]:
+        return [None if v is None else _round(v * factor) for v in policy[key]]
+
+    times = {name: column(f"{key}_ms") for name, key in _TIMES.items()}
+    return {"times": times, "idle": column("idle", 100.0), "active": policy["flows"], "trusted": policy["trusted"]}
+
+
+def _shown_at_first(rows: Sequence[Row]) -> list[int]:
+    """Choose the queues of the first look: the file's own, a plain FIFO to measure against, then the front's middle."""
+    goodput = [row.mean("goodput_mbps") or 0.0 for row in rows]
+    delay = [math.log(max(row.mean("sojourn_ms.p95") or 0.0, 0.01)) for row in rows]
+
+    def distance_from_worst(i: int) -> float:
+        return _share(goodput, i) + 1 - _share(delay, i)
+
+    wanted = [0] + [i for i, row in enumerate(rows) if row.queue.split()[0] == "pfifo"]
+    wanted += sorted(range(len(rows)), key=lambda i: (not rows[i].on_front, -distance_from_worst(i)))
+    return sorted(list(dict.fromkeys(wanted))[:_SHOWN_AT_FIRST]) if rows else []
+
+
+def _share(values: Sequence[float], i: int) -> float:
+    """Place of a value between the least, 0, and the greatest, 1."""
+    return (values[i] - min(values)) / ((max(values) - min(values)) or 1.0)
+
+
+def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
+    scenario = outcome.scenario
+    if outcome.real:
+        directions = " · ".join(f"{_rate(r['capacity_mbps'])} {r['scenario']}" for r in outcome.records)
+        return f"{directions} · real packets for {outcome.wall_s:.1f} s"
+    runs = max((r.runs for r in rows), default=0)
+    queues = f"{len(rows)} queue{'s' if len(rows) != 1 else ''}"
+    each = f"{runs} run{'s' if runs != 1 else ''} each"
+    first = outcome.records[0] if outcome.by_job else None
+    link = "" if first is None else f"{_rate(first['capacity_mbps'])}, {_traffic(first)} · "
+    if scenario is None:
+        return f"{link}{queues}, {each}" + ("" if first is None else f" · {first['measured_s']:g} s measured")
+    return f"{link}{queues}, {each} · {scenario.duration_s:g} s simulated, the first {scenario.warmup_s:g} s left out"
+
+
+def _warmup(outcome: Outcome) -> float:
+    return 0.0 if outcome.real or outcome.scenario is None else outcome.scenario.warmup_s
+
+
+def _made(outcome: Outcome) -> str:
+    packets = f"{outcome.packets:,.0f} {'real' if outcome.real else 'simulated'} packets"
+    return packets if outcome.scenario is None else f"{packets} in {outcome.wall_s:.1f} s"
+
+
+def _traffic(record: Record) -> str:
+    """Name the flows, like ones together."""
+    kinds = Counter(_label(flow) for flow in record["flows"])
+    named = [f"{count} × {label}" if count > 1 else label for label, count in kinds.most_common(4)]
+    return " + ".join(named) + (" + …" if len(kinds) > 4 else "")
+
+
+def _notice(outcome: Outcome) -> str:
+    if not outcome.interrupted:
+        return ""
+    return f'<p class="notice">Interrupted: {len(outcome.by_job)} of {len(outcome.jobs)} runs had finished.</p>'
+
+
+def _each(rows: Sequence[Row]) -> str:
+    """Say of each queue what it carried and how long packets waited."""
+    return " ".join(
+        f"<b>{escape(r.queue)}</b>: {_rate(goodput)} of goodput, 95 % of packets through the queue within {_ms(p95)}."
+        for r in rows
+        if (p95 := r.mean("sojourn_ms.p95")) is not None and (goodput := r.mean("goodput_mbps")) is not None
+    )
+
+
+def _finding(rows: Sequence[Row]) -> str:
+    """Say in a sentence or two what the figures show."""
+    points = [
+        (r.queue, p95, goodput)
+        for r in rows
+        if (p95 := r.mean("sojourn_ms.p95")) is not None and (goodput := r.mean("goodput_mbps")) is not None
+    ]
+    if len(points) < 2:
+        return _each(rows)
+    quick = min(points, key=lambda p: (p[1], -p[2]))
+    most = max(p[2] for p in points)
+    # What differs by less than 1 % is a tie, as on the front: the shorter queue is named.
+    full = min((p for p in points if p[2] >= (1 - TIE) * most), key=lambda p: (p[1], -p[2]))
+    text = (
+        f"<b>{escape(quick[0])}</b> keeps the queue shortest: 95 % of packets are through within {_ms(quick[1])}, "
+        f"at {_rate(quick[2])} of goodput."
+    )
+    if full[0] == quick[0]:
+        text += " It carries the most as well."
+    else:
+        text += f" <b>{escape(full[0])}</b> carries the most, {_rate(full[2])}, at {_ms(full[1])}."
+    plain = next((p for p in points if p[0].split()[0] == "pfifo"), None)
+    own = points[0]
+    if plain is not None and own[0] != plain[0] and 0 < own[1] < plain[1]:
+        gain, more = plain[1] / own[1], own[2] / plain[2] - 1
+        amount = f"{abs(more) * 100:.1f} % {'more' if more > 0 else 'less'}" if abs(more) >= 0.0005 else "as much"
+        text += (
+            f" Against <b>{escape(plain[0])}</b>, <b>{escape(own[0])}</b> cuts that delay by a factor of {gain:.2g} and"
+            f" carries {amount}."
+        )
+    return text
+
+
+def _rate(mbps: float) -> str:
+    if mbps >= 999.5:
+        return f"{mbps / 1000:.3g} Gbit/s"
+    return f"{mbps:.2f} Mbit/s" if mbps < 99.95 else f"{mbps:.1f} Mbit/s"
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3g} ms" if value < 999.5 else f"{value / 1000:.3g} s"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    measures = shown_measures(rows)
+    head = "".join(_heading(m) for m in measures)
+    tops = {m.key: best(rows, m) for m in measures}
+    body = "".join(_body_row(r, measures, tops) for r in rows)
+    return f"<table><thead><tr><th>queue</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _heading(measure: Measure) -> str:
+    name = f"sojourn<br>{measure.title}" if measure.key.startswith("sojourn") else measure.title
+    down = ' data-down="1"' if measure.better > 0 else ""
+    return f"<th{_wide(measure)}{down}>{name}<br>{measure.unit}</th>"
+
+
+def _body_row(row: Row, measures: Sequence[Measure], tops: Mapping[str, set[str]]) -> str:
+    mark = '<span class="d" title="on the front">◆</span>' if row.on_front else ""
+    cells = f"<tr><td>{escape(row.queue)}{mark}</td>"
+    for m in measures:
+        value = row.values[m.key]
+        if value is None:
+            cells += f'<td{_wide(m)} data-v="">–</td>'
+            continue
+        half = "" if value.half is None or m.letter else f" <small>±{value.half:.{m.digits}f}</small>"
+        text = m.text(value.mean)
+        if row.queue in tops[m.key]:
+            text = f'<span class="best">{text}</span>'
+        cells += f'<td{_wide(m)} data-v="{value.mean:.9g}">{text}{half}</td>'
+    return cells + "</tr>"
+
+
+def _wide(measure: Measure) -> str:
+    return "" if measure.key in NARROW else ' class="wide"'

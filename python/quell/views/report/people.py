@@ -1,0 +1,53 @@
+"""The first part of a report where the scenario has applications: a row of cards per queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from quell.results.experience import Figure, mean, shown
+from quell.results.stats import Estimate, Record, estimate, grade
+from quell.views.targets import one_line
+
+_GRADES = {"A+": "good", "A": "good", "B": "fair", "C": "fair"}
+
+
+def section(queues: Sequence[str], records: Sequence[Record]) -> str:
+    """Return the cards of these queues as HTML; empty without applications."""
+    figures = shown(records)
+    if not figures:
+        return ""
+    rows = []
+    for queue in queues:
+        runs = [r for r in records if r["queue"] == queue]
+        cards = [_figure(f, mean(runs, f)) for f in figures]
+        for key, title in (("grade_ms", "grade"), ("grade_down_ms", "grade down"), ("grade_up_ms", "grade up")):
+            if (increase := estimate(r.get(key) for r in runs)) is not None:
+                letter = grade(increase.mean)
+                cards.append(_card(title, letter, _GRADES.get(letter, "bad")))
+        if (rpm := estimate(r.get("rpm") for r in runs)) is not None:
+            cards.append(_card("responsiveness", f"{rpm.mean:.0f} RPM", ""))
+        rows.append(f'<h3>{escape(one_line(queue))}</h3>\n<ul class="cards">{"".join(cards)}</ul>')
+    return (
+        '<section id="people">\n<h2>What people experience</h2>\n'
+        '<p class="note">Mean over runs and over applications of a kind. Call: mean opinion score, 1 to 4.5. '
+        "Frame: 95th percentile of the time from a picture's capture to its showing in a video call; freezes: of that "
+        "picture. Page: median time to load. Stalls: share of the time in which a stream stands still. "
+        "Game: 99th percentile of the round trip. Grade: growth of latency under load, without down or up that of the "
+        "worse direction. Responsiveness: round trips per minute under load. Green is good, red is bad.</p>\n"
+        + "\n".join(rows)
+        + "\n</section>"
+    )
+
+
+def _figure(figure: Figure, value: Estimate | None) -> str:
+    """Draw a figure; what never came to be, such as the pictures of a call that showed none, is as bad as can be."""
+    if value is None:
+        return _card(figure.title, "–", "bad" if figure.bounds else "")
+    return _card(figure.title, figure.text(value.mean), figure.verdict(value.mean))
+
+
+def _card(title: str, value: str, verdict: str) -> str:
+    number, _, unit = value.partition(" ")
+    figure = escape(number) + (f" <small>{escape(unit)}</small>" if unit else "")
+    return f'<li class="{verdict}"><b>{figure}</b><span>{escape(title)}</span></li>'

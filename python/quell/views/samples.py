@@ -1,0 +1,197 @@
+"""Files of samples of `quell watch`: converted, summarised, drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich import box
+from rich.table import Table as RichTable
+
+from quell._core import InputError
+from quell.common import files
+from quell.papers import page
+from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
+from quell.views.targets import Targets, command, err, one_line, out
+
+_RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
+_NEEDED = ("time", "device", "type", "handle", "kind", "backlog_packets", "drops", "rate_bps", "sojourn_ms")
+_LAW = {"target_ns": "target", "wait_ns": "wait", "hold_ns": "hold", "cap_ns": "cap"}
+_SHARES = {"idle": "idle", "probability": "drop probability", "steered_drop": "drop probability, steered"}
+"""Gauges of attached queues that the report draws, and what they are called in it (docs/how-to/kernel.md lists all)."""
+_POINTS = 1000
+"""Of a line of the report."""
+_MAX_HEADING, _MAX_NAMES = 1 << 16, 1000
+"""Bytes of a heading of CSV, and names in lines of JSON. polars takes minutes to find very many columns."""
+
+
+def to_parquet(lines: Path, target: Path) -> None:
+    """Convert JSON lines of samples, without holding them in memory. A file without lines gives none."""
+    if lines.stat().st_size == 0:
+        return
+    frame = _json_lines(lines)
+    # Parquet has no structure without fields, which is what kinds without statistics of their own leave.
+    empty = [name for name, kind in frame.collect_schema().items() if kind == pl.Struct([])]
+    files.write_whole(target, lambda part: frame.drop(empty).sink_parquet(part))
+
+
+def _json_lines(path: Path) -> pl.LazyFrame:
+    return pl.scan_ndjson(path, infer_schema_length=None, schema_overrides=_RATES)
+
+
+def load(path: Path) -> pl.DataFrame:
+    """Read samples from a file that `quell watch` wrote. Raises InputError."""
+    try:
+        match path.suffix:
+            case ".csv":
+                with path.open("rb") as file:
+                    if len(file.readline(_MAX_HEADING + 1)) > _MAX_HEADING:
+                        raise _too_many_columns(path)
+                frame = pl.scan_csv(path, schema_overrides=_RATES)
+            case ".jsonl":
+                lines = pl.scan_csv(
+                    path, has_header=False, separator="\x01", quote_char=None, schema={"line": pl.String},
+                    raise_if_empty=False,
+                )  # fmt: skip
+                names = pl.col("line").str.extract_all(r'"[^"]*":').explode()
+                if lines.select(names.n_unique()).collect().item() > _MAX_NAMES:
+                    raise _too_many_columns(path)
+                frame = _json_lines(path)
+            case _:
+                frame = pl.scan_parquet(path)
+        if missing := [name for name in _NEEDED if name not in frame.collect_schema()]:
+            raise InputError(f"{path}: not samples of quell watch: there is no column {missing[0]}")
+        samples = frame.select(*_NEEDED, *_gauges(frame)).collect()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{path}: not samples of quell watch: {one_line(str(error).partition(chr(10))[0])}") from None
+    if samples.is_empty():
+        raise InputError(f"{path}: has no samples")
+    return samples.with_columns(
+        queue=pl.format(
+            "{} {} {}{}",
+            "device",
+            "handle",
+            "kind",
+            pl.when(pl.col("type") == "class").then(pl.lit(" class")).otherwise(pl.lit("")),
+        )
+    )
+
+
+def _too_many_columns(path: Path) -> InputError:
+    return InputError(f"{path}: not samples of quell watch: too many columns")
+
+
+def _gauges(frame: pl.LazyFrame) -> list[pl.Expr]:
+    """Columns of the gauges that are drawn. In CSV they are words `name=number`, else fields of a structure."""
+    xstats = frame.collect_schema().get("xstats")
+    match xstats:
+        case pl.Struct():
+            there = {field.name for field in xstats.fields if field.dtype.is_numeric()}
+            one = {name: pl.col("xstats").struct.field(name) for name in there}
+        case pl.String():
+            one = {name: pl.col("xstats").str.extract(rf"(?:^| ){name}=(\S+)") for name in (*_LAW, *_SHARES)}
+        case _:
+            one = {}
+    return [
+        one[name].cast(pl.Float64, strict=False).alias(name) if name in one else pl.lit(None, pl.Float64).alias(name)
+        for name in (*_LAW, *_SHARES)
+    ]
+
+
+def summary(samples: pl.DataFrame) -> list[dict[str, Any]]:
+    """Summarise each queue: samples, mean rate, backlog, sojourn time, drops from the first sample to the last."""
+    rows = samples.group_by("queue", maintain_order=True).agg(
+        pl.len().alias("samples"),
+        (pl.col("rate_bps").mean() / 1e6).alias("rate_mbps"),
+        pl.col("backlog_packets").max().alias("backlog_packets_max"),
+        pl.col("sojourn_ms").mean().alias("sojourn_ms_mean"),
+        pl.col("sojourn_ms").quantile(0.5).alias("sojourn_ms_p50"),
+        pl.col("sojourn_ms").quantile(0.95).alias("sojourn_ms_p95"),
+        (pl.col("drops").last() - pl.col("drops").first()).alias("drops"),
+    )
+    return rows.to_dicts()
+
+
+def show(path: Path, targets: Targets) -> int:
+    """Show samples: a row per queue, and as a page their series."""
+    samples = load(path)
+    rows = summary(samples)
+    begin, end = _span(samples)
+    about = f"{samples['time'].n_unique()} samples of {len(rows)} queues in {end - begin:.1f} s"
+    if not targets.quiet:
+        out.print(one_line(f"{path}: {about}"), markup=False, soft_wrap=True)
+        shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        shown.add_column("queue")
+        for title in ("Mbit/s", "packets\nmax", "sojourn\nmean ms", "sojourn\np50 ms", "sojourn\np95 ms", "drops"):
+            shown.add_column(title, justify="right", no_wrap=True)
+        for row in rows:
+            times = [row[f"sojourn_ms_{part}"] for part in ("mean", "p50", "p95")]
+            shown.add_row(
+                one_line(row["queue"]), _number(row["rate_mbps"], 2), str(row["backlog_packets_max"]),
+                *(_number(ms, 1) for ms in times), str(row["drops"]),
+            )  # fmt: skip
+        out.print(shown)
+    targets.write_json(rows)
+    if targets.html is not None:
+        files.write_text(targets.html, _page(path, about, samples))
+        err.print(f"Page: {targets.html}", style="dim", soft_wrap=True)
+    return 0
+
+
+def _span(samples: pl.DataFrame) -> tuple[float, float]:
+    """When the first sample was taken, and the last one."""
+    times = samples["time"].to_list()
+    return min(times), max(times)
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return "–" if value is None else f"{value:.{decimals}f}"
+
+
+def _page(path: Path, about: str, samples: pl.DataFrame) -> str:
+    begin, end = _span(samples)
+    bin_s = max((end - begin) / _POINTS, 1e-6)
+    binned = samples.group_by(
+        "queue", ((pl.col("time") - begin) / bin_s).floor().alias("bin"), maintain_order=True
+    ).agg(
+        pl.col("time").mean() - begin,
+        pl.col("rate_bps").mean() / 1e6,
+        pl.col("sojourn_ms").mean(),
+        pl.col("backlog_packets").max(),
+        pl.col(*_LAW).mean() / 1e6,
+        pl.col(*_SHARES).mean() * 100,
+    )
+    parts = [(name, part) for (name,), part in binned.group_by("queue", maintain_order=True)]
+
+    def panel(title: str, unit: str, columns: dict[str, str]) -> Panel:
+        drawn = [
+            (f"{name} {called}".strip(), list(zip(part["time"], part[column], strict=True)))
+            for name, part in parts
+            for column, called in columns.items()
+            if called == "" or part[column].is_not_null().any()
+        ]
+        lines = [Line(name, points, "line", k) for k, (name, points) in enumerate(drawn)]
+        return Panel(title, Axis("time, s"), Axis(unit), lines)
+
+    figures = [
+        Figure(
+            "watched",
+            "The queues",
+            f"Means over {bin_s * 1000:.3g} ms, of the backlog the maximum. The sojourn time is the backlog divided by "
+            "the rate that was seen while there was backlog.",
+            [
+                panel("Sojourn time", "ms", {"sojourn_ms": ""}),
+                panel("Backlog", "packets", {"backlog_packets": ""}),
+                panel("Rate", "Mbit/s", {"rate_bps": ""}),
+            ],
+        )
+    ]
+    attached = [panel("Set by the policy", "ms", _LAW), panel("Idle share, drop probability", "%", _SHARES)]
+    if told := [one for one in attached if one.lines]:
+        about_them = f"Means over {bin_s * 1000:.3g} ms of the gauges of queues that quell attach put into the kernel."
+        figures.append(Figure("attached", "Attached queues", about_them, told))
+    paper = Paper(path.name, f"{path.name}: queues of this kernel", "quell watch", about, [], lambda _: Study())
+    return page.page(paper, Study(figures=figures), [], command=command(), notice="")
