@@ -366,8 +366,8 @@ class World:
 class CoupledQueues:
     """Worlds stepped together, which stop each period for p' of every sub-queue of one of their queues to be set.
 
-    `observation`: what is read of each sub-queue (`a3c_readings`). `port` 0 is the bottleneck, then come the hops and the
-    queue upwards. Results are the same on any number of `threads` (0: one per core). Raises InputError for a queue
+    `observation`: what is read of each sub-queue (`a3c_readings`). `port` 0 is the bottleneck, then come the hops and
+    the queue upwards. Results are the same on any number of `threads` (0: one per core). Raises InputError for a queue
     without sub-queues.
     """
 
