@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -442,3 +444,89 @@ def test_stable_baselines3_gets_the_trajectories_of_single_environments() -> Non
     with pytest.raises(quell.InputError, match="make another vector"):
         vector.set_attr("task", None)
     assert vector.env_method("readings", indices=[2])[0].keys() == quell.envs.READINGS.keys()
+
+
+# Classic queues in an environment, copies. ----------------------------------------------------------------------------
+
+
+def episode(env: QueueEnv, seed: int, action: int = 0) -> float:
+    env.reset(seed=seed)
+    total, over = 0.0, False
+    while not over:
+        _, reward, _, over, _ = env.step(action)
+        total += reward
+    return total
+
+
+def test_a_queue_without_a_law_earns_what_an_agent_earns_that_never_acts() -> None:
+    env = small(queue="fifo limit 200")
+    earned = quell.baseline(env, "fifo limit 200", seeds=[3, 4])
+    assert earned.tolist() == pytest.approx([episode(env, 3), episode(env, 4)], rel=1e-12)
+
+
+def test_a_baseline_is_that_of_the_task_with_its_own_reward_and_variations() -> None:
+    paid = small(reward=lambda seen: -seen["delay_ms"], vary=VARY)
+    pie, fifo = (quell.baseline(paid, queue, seeds=range(5)) for queue in ("pie", "pfifo limit 1000"))
+    assert (pie > fifo).sum() >= 4
+    assert quell.baseline(paid, "pie", seeds=range(5), threads=1).tolist() == pie.tolist()
+    assert len(set(pie.tolist())) == 5
+    # A learned queue has its law too.
+    assert np.isfinite(quell.baseline(small(), "rlaqm")).all()
+
+
+def test_a_baseline_of_what_cannot_have_one_is_refused() -> None:
+    with pytest.raises(quell.InputError, match="is not one of quell's environments"):
+        quell.baseline(gymnasium.make("CartPole-v1"), "pie")
+    with pytest.raises(quell.InputError, match="LFQ's reward"):
+        quell.baseline(gymnasium.make("quell/Lfq-v0"), "pie")
+    with pytest.raises(quell.InputError, match="piee"):
+        quell.baseline(small(), "piee")
+
+
+@pytest.mark.parametrize("kind", ["single", "vector"])
+def test_a_clone_goes_on_as_the_original_and_apart_from_it(kind: str) -> None:
+    env: Any
+    if kind == "single":
+        env, actions = small(vary=VARY), list[Any]([1, 2, 1, 0])
+    else:
+        env, actions = QueueVectorEnv(small(vary=VARY).task, 5, threads=2), [np.full(5, a) for a in (1, 2, 1, 0)]
+    env.reset(seed=7)
+    env.step(actions[0])
+    other = env.clone()
+
+    def run(one: Any) -> list[Any]:
+        seen: list[Any] = []
+        for action in actions * 20:
+            observations, rewards, *_ = one.step(action)
+            seen += [np.asarray(observations).tolist(), np.asarray(rewards).tolist()]
+        return seen
+
+    first = run(other)
+    assert run(env) == first
+    if kind == "single":
+        assert env.reset()[0].tolist() == other.reset()[0].tolist()
+        assert env.np_random.random() == other.np_random.random()
+
+
+def test_a_pickled_environment_comes_back_as_it_was_made() -> None:
+    env = gymnasium.make("quell/RlAqm-v0", duration="2s").unwrapped
+    assert isinstance(env, QueueEnv)
+    expected = episode(env, 5, action=1)
+    env.reset(seed=9)
+    copy = pickle.loads(pickle.dumps(env))
+    with pytest.raises(ResetNeeded):
+        copy.step(0)
+    assert copy.spec == env.spec
+    assert episode(copy, 5, action=1) == expected
+
+
+@pytest.mark.parametrize("action", [2.5, math.nan, "1", None])
+def test_what_is_no_index_is_no_action(action: Any) -> None:
+    env = small()
+    env.reset(seed=1)
+    with pytest.raises(TypeError, match="an action is an index"):
+        env.step(action)
+    many = QueueVectorEnv(env.task, 2)
+    many.reset(seed=1)
+    with pytest.raises(TypeError, match="actions are indices"):
+        many.step([action, action])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -190,3 +191,90 @@ def test_the_export_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(quell.InputError, match=re.escape(install("onnx"))):
         policy.to_onnx(tmp_path / "p.onnx")
     assert not (tmp_path / "p.onnx").exists()
+
+
+# Agents trained with torch. -------------------------------------------------------------------------------------------
+
+CARD = {
+    "name": "mine",
+    "inputs": ["a", {"name": "b", "offset": 1.0, "scale": 2.0}],
+    "heads": [{"name": "y", "outputs": ["p", "q"]}],
+}
+
+
+@pytest.mark.torch
+def test_a_module_of_torch_becomes_a_file_that_answers_alike(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    nn = torch.nn
+    torch.manual_seed(1)
+    body = nn.Sequential(nn.Flatten(), nn.Linear(2, 70), nn.Tanh(), nn.Linear(70, 9, bias=False), nn.LeakyReLU())
+    module = nn.Sequential(body, nn.Linear(9, 2), nn.Softmax(-1)).eval()
+    policy = Policy.from_torch(module, CARD)
+    policy.save(tmp_path / "mine.safetensors")
+    loaded = Policy.load(tmp_path / "mine.safetensors")
+    raw = np.random.default_rng(1).normal(size=(20, 2)).astype(np.float32)
+    scaled = (raw - np.array([0, 1], np.float32)) * np.array([1, 2], np.float32)
+    expected = module(torch.from_numpy(scaled)).detach().numpy()
+    assert_close(loaded(raw), expected.astype(np.float64))
+    card = loaded.card
+    assert (card["format"], card["hidden"], card["heads"][0]["activation"]) == (2, ["tanh", "leaky_relu"], "softmax")
+    assert card["origin"]["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert re.fullmatch("[0-9a-f]{64}", card["origin"]["weights_sha256"])
+    assert card["origin"]["processor"]
+
+
+@pytest.mark.torch
+def test_an_agent_of_torch_is_a_queue() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    shipped = Policy.load(ROOT / "models/rl-aqm.safetensors")
+    agent = torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.ReLU(), torch.nn.Linear(16, 5))
+    policy = Policy.from_torch(agent, {**shipped.card, "name": "mine", "what": "untrained"})
+    assert policy.card["origin"]["weights_sha256"] != ""
+    assert policy([[3.0, 0.9, 0.1]]).shape == (1, 5)
+
+
+@pytest.mark.torch
+def test_a_module_that_is_no_perceptron_is_refused() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    nn = torch.nn
+    linear = nn.Linear(2, 2)
+    for module, message in [
+        (nn.Sequential(linear, nn.GELU()), r"module 1 \(GELU.*a policy cannot hold it; it can hold Linear, ReLU"),
+        (nn.Sequential(nn.ReLU(), linear), "does not follow a linear layer"),
+        (nn.Sequential(linear, nn.LeakyReLU(0.2), linear), "default parameters only"),
+        (nn.ReLU(), "does not follow a linear layer"),
+        (nn.Linear(3, 2), "heads.0: weight|heads.0.weight"),
+        (nn.Linear(2, 3), "heads.0"),
+    ]:
+        with pytest.raises(quell.InputError, match=message):
+            Policy.from_torch(module, CARD)
+    with pytest.raises(quell.InputError, match="model card: heads: missing"):
+        Policy.from_torch(linear, {"name": "x", "inputs": ["a", "b"]})
+    with torch.no_grad():
+        linear.weight[0, 0] = float("nan")
+    with pytest.raises(quell.InputError, match="every number must be finite"):
+        Policy.from_torch(linear, CARD)
+
+
+def test_weights_that_are_not_those_of_the_card_are_reported(tmp_path: Path) -> None:
+    from quell.common import origin
+
+    path = make(tmp_path / "x.safetensors", 1, [2, 9, 9], ["relu", "relu"], {"y": ("linear", 1)})
+    data = path.read_bytes()
+    card = Policy.load(path).card | {"format": 2, "origin": origin.of_this_machine(threads=2, chosen_by="lot")}
+    tensors = Policy.load(path).tensors()
+    assert not origin.check("x", data, Policy.load(path).card)
+    sealed = origin.sealed(data, card)
+    data = write(path, sealed, tensors).read_bytes()
+    said = subprocess.run(
+        [sys.executable, "-m", "quell", "show", str(path)], capture_output=True, text=True, check=True
+    )
+    assert "2 threads" in said.stdout and "weights chosen by lot" in said.stdout and "(checked)" in said.stdout
+    damaged = bytearray(data)
+    damaged[-3] ^= 1
+    path.write_bytes(damaged)
+    said = subprocess.run(
+        [sys.executable, "-m", "quell", "show", str(path)], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 2
+    assert said.stderr.count("\n") == 1 and "origin.weights_sha256: the weights are not those" in said.stderr

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from quell._core import InputError, Scenario, __version__
     from quell.api import compare, evaluate, flatten, optimum, queues, run, scenario, scenarios, summary, sweep
-    from quell.envs import env, vector_env
+    from quell.envs import baseline, env, vector_env
     from quell.envs.parallel import parallel_env
     from quell.envs.policy import Policy
     from quell.views import plot as plot
@@ -26,6 +26,7 @@ __all__ = [
     "Policy",
     "Scenario",
     "__version__",
+    "baseline",
     "compare",
     "env",
     "evaluate",
@@ -51,7 +52,8 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'quell' has no attribute {name!r}")
     core = dict.fromkeys(("InputError", "Scenario", "__version__"), "_core")
-    homes = core | {"Policy": "envs.policy", "parallel_env": "envs.parallel", "env": "envs", "vector_env": "envs"}
+    homes = core | {"Policy": "envs.policy", "parallel_env": "envs.parallel"}
+    homes |= dict.fromkeys(("baseline", "env", "vector_env"), "envs")
     home = f"quell.{homes.get(name, 'api')}"
     found: object = getattr(import_module(home), name)
     return found

@@ -493,13 +493,18 @@ class Environments:
         reward: str,
         vary: Mapping[str, Sequence[str]],
         path: bool = False,
+        own_law: bool = False,
         threads: int = 0,
     ) -> Environments:
         """Build one environment per seed, at the start of its first episode, to be stepped on `threads` cores (0: all).
 
         `vary` has the least and the greatest of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every queue
         has an agent, the bottleneck's first, then the hops'; actions, observations and rewards have a row for each.
+        With `own_law` the queue is left to its own law, and actions are ignored.
         """
+
+    def clone(self, threads: int = 0) -> Environments:
+        """Copy all environments in the midst of their episodes: equal actions then bring equal steps in both."""
 
     def seed(self, index: int, seed: int) -> None:
         """Give an environment a new seed, below 2^64, and begin an episode."""
@@ -538,6 +543,12 @@ class Policy:
 
     def forward(self, inputs: Buffer, outputs: Buffer) -> None:
         """Write the outputs (float32) for rows of raw inputs (float32)."""
+
+def policy_bytes(card: str, layers: Sequence[tuple[Buffer, Buffer]]) -> bytes:
+    """Give a policy file: its card (JSON), and for each hidden layer, then each head, weight and bias (float32).
+
+    Raises InputError where the card contradicts itself or the shapes, or a number is not finite.
+    """
 
 def readings() -> list[tuple[str, float, float, str]]:
     """List what can be observed: name, least, greatest value, meaning."""

@@ -110,6 +110,8 @@ pub enum Actions {
     /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (probabilities), or by equal
     /// factors (limits).
     Share,
+    /// The queue is left to its own law, and actions are ignored: what a classic queue reaches in the same environment.
+    None,
 }
 
 /// What an environment is: the same for all its episodes, and for all environments of a vector.
@@ -184,9 +186,17 @@ impl Task {
                 hop.queue.clone_from(&self.queue);
             }
         }
-        match self.cadence {
-            Cadence::Every(_) => self.check_knob()?,
-            Cadence::AtPackets => self.check_packets()?,
+        match (self.cadence, &self.actions) {
+            (Cadence::Every(_), Actions::None) => {
+                self.world(self.scenario.clone(), 1)?;
+            }
+            (Cadence::Every(_), _) => self.check_knob()?,
+            (Cadence::AtPackets, Actions::None) => {
+                return Err(Error::new("LFQ's reward is that of its own queue")
+                    .remedy("use another environment")
+                    .key("knob"));
+            }
+            (Cadence::AtPackets, _) => self.check_packets()?,
         }
         Ok(self)
     }
@@ -213,6 +223,7 @@ impl Task {
     fn world(&self, scenario: Arc<Scenario>, seed: u64) -> Result<World, Error> {
         let mut world = World::new(scenario, &self.queue, seed, None)?;
         match self.cadence {
+            Cadence::Every(_) if self.actions == Actions::None => {}
             Cadence::Every(period) => {
                 for queue in 0..self.agents() {
                     world.set_outside(queue, period)?;
@@ -253,6 +264,7 @@ impl Task {
     fn aim(&self, knob: f64, action: f64) -> f64 {
         let (low, high) = self.bounds;
         let aim = match (&self.actions, self.knob) {
+            (Actions::None, _) => knob,
             (Actions::Steps(steps), _) => knob + steps.get(action as usize).unwrap_or(&0.0),
             (Actions::Share, Knob::Drop | Knob::BaseProbability) => low + (high - low) * action,
             (Actions::Share, Knob::Limit) => low * libm::pow(high / low, action),
@@ -266,6 +278,7 @@ impl Task {
     /// If it is out of range or is no number.
     pub fn check_action(&self, action: f64) -> Result<(), Error> {
         let (fine, remedy) = match &self.actions {
+            Actions::None => return Ok(()),
             Actions::Steps(steps) => (
                 (0.0..steps.len() as f64).contains(&action),
                 format!("choose 0 to {}", steps.len() - 1),
@@ -379,11 +392,12 @@ impl Env {
     fn open(&mut self, task: &Task) -> Result<(), Error> {
         self.over = false;
         for queue in 0..self.agents.len() {
-            let knob = match task.cadence {
-                Cadence::Every(_) => task.knob.snap(task.initial),
-                Cadence::AtPackets => f64::from(INITIAL),
+            let knob = match (task.cadence, &task.actions) {
+                (Cadence::Every(_), Actions::None) => task.knob.read(&self.world.gauges(queue)),
+                (Cadence::Every(_), _) => task.knob.snap(task.initial),
+                (Cadence::AtPackets, _) => f64::from(INITIAL),
             };
-            if let Cadence::Every(_) = task.cadence {
+            if task.cadence != Cadence::AtPackets && task.actions != Actions::None {
                 self.world.set_knobs(queue, None, &task.knob.knobs(knob))?;
             }
             let last = self.world.gauges(queue);
@@ -428,6 +442,17 @@ impl Env {
     pub fn step(&mut self, task: &Task, actions: &[f64]) -> Result<(), Error> {
         if self.over {
             return self.reset(task);
+        }
+        if let (Cadence::Every(period), Actions::None) = (task.cadence, &task.actions) {
+            let until = self.world.now() + period;
+            self.world.run_until(until);
+            self.over = until >= task.scenario.duration;
+            for (queue, agent) in self.agents.iter_mut().enumerate() {
+                let gauges = self.world.gauges(queue);
+                agent.knob = task.knob.read(&gauges);
+                agent.see(task, 0, gauges);
+            }
+            return Ok(());
         }
         for (queue, (agent, &action)) in self.agents.iter_mut().zip(actions).enumerate() {
             agent.knob = task.aim(agent.knob, action);

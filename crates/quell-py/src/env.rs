@@ -49,9 +49,10 @@ struct Piece {
 #[pymethods]
 impl Environments {
     /// One environment per seed, at the start of its first episode, on `threads` cores (0: all).
+    /// With `own_law` the queue is left to its own law, and actions are ignored.
     #[new]
     #[pyo3(signature = (scenario, queue, seeds, *, knob, bounds, initial, period_s, steps, observe, reward, vary, path = false,
-        threads = 0))]
+        own_law = false, threads = 0))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         py: Python<'_>,
@@ -67,6 +68,7 @@ impl Environments {
         reward: &str,
         vary: BTreeMap<String, Vec<String>>,
         path: bool,
+        own_law: bool,
         threads: usize,
     ) -> PyResult<Self> {
         let mut ranges = Vary::default();
@@ -83,7 +85,10 @@ impl Environments {
             bounds,
             initial,
             cadence,
-            actions: steps.map_or(Actions::Share, Actions::Steps),
+            actions: match own_law {
+                true => Actions::None,
+                false => steps.map_or(Actions::Share, Actions::Steps),
+            },
             observe: observe
                 .iter()
                 .map(|name| Reading::parse(name))
@@ -93,50 +98,18 @@ impl Environments {
             vary: ranges,
         };
         let task = task.checked().map_err(input_error)?;
-        let (n, agents, width) = (seeds.len(), task.agents(), task.width());
         let task = Arc::new(task);
-        let threads = match threads {
-            0 => rayon::current_num_threads(),
-            threads => threads,
-        };
-        let threads = threads.min(n).max(1);
-        let per_piece = match threads {
-            1 => n,
-            threads => n.div_ceil(PIECES * threads),
-        };
-        let per_piece = per_piece.max(1);
-        let piece = |seeds: &[u64]| -> Result<Piece, Error> {
-            let envs: Result<Vec<_>, _> = seeds.iter().map(|&s| Env::new(&task, s)).collect();
-            let rows = seeds.len() * agents;
-            Ok(Piece {
-                task: task.clone(),
-                envs: envs?,
-                actions: vec![0.0; rows],
-                seen: vec![0.0; rows * width],
-                rewards: vec![0.0; rows],
-                over: vec![0; seeds.len()],
-                result: Ok(()),
-            })
-        };
-        let pieces: Result<_, _> = seeds.chunks(per_piece).map(piece).collect();
-        let team = Team::new(pieces.map_err(input_error)?, threads, Piece::step);
-        let rows = n * agents;
-        Ok(Self {
-            team: team.map_err(input_error)?,
-            per_piece,
-            len: n,
-            names: READINGS
-                .iter()
-                .map(|i| PyString::intern(py, i.name).unbind())
-                .collect(),
-            indices: vec![0; rows],
-            shares: vec![0.0; rows],
-            actions: vec![0.0; rows],
-            observations: vec![0.0; rows * width],
-            rewards: vec![0.0; rows],
-            over: vec![0; n],
-            task,
-        })
+        let envs: Result<Vec<_>, _> = seeds.iter().map(|&s| Env::new(&task, s)).collect();
+        let envs = envs.map_err(input_error)?;
+        Self::around(py, task, envs, threads)
+    }
+
+    /// A copy of all environments in the midst of their episodes: with the same actions it goes on in the same way.
+    #[pyo3(name = "clone", signature = (threads = 0))]
+    fn copy(&self, py: Python<'_>, threads: usize) -> PyResult<Self> {
+        let pieces = (0..self.team.pieces()).map(|i| self.team.piece(i));
+        let envs = pieces.flat_map(|piece| piece.envs.clone()).collect();
+        Self::around(py, self.task.clone(), envs, threads)
     }
 
     /// How many agents an environment has; what they do and see stands row after row, environment by environment.
@@ -237,6 +210,54 @@ impl Environments {
 }
 
 impl Environments {
+    /// Divides environments among threads (0: all cores).
+    fn around(py: Python<'_>, task: Arc<Task>, mut envs: Vec<Env>, threads: usize) -> PyResult<Self> {
+        let (n, agents, width) = (envs.len(), task.agents(), task.width());
+        let threads = match threads {
+            0 => rayon::current_num_threads(),
+            threads => threads,
+        };
+        let threads = threads.min(n).max(1);
+        let per_piece = match threads {
+            1 => n,
+            threads => n.div_ceil(PIECES * threads),
+        };
+        let per_piece = per_piece.max(1);
+        let mut pieces = Vec::with_capacity(n.div_ceil(per_piece));
+        while !envs.is_empty() {
+            let rest = envs.split_off(per_piece.min(envs.len()));
+            let rows = envs.len() * agents;
+            pieces.push(Piece {
+                task: task.clone(),
+                actions: vec![0.0; rows],
+                seen: vec![0.0; rows * width],
+                rewards: vec![0.0; rows],
+                over: vec![0; envs.len()],
+                result: Ok(()),
+                envs,
+            });
+            envs = rest;
+        }
+        let team = Team::new(pieces, threads, Piece::step).map_err(input_error)?;
+        let rows = n * agents;
+        Ok(Self {
+            team,
+            per_piece,
+            len: n,
+            names: READINGS
+                .iter()
+                .map(|i| PyString::intern(py, i.name).unbind())
+                .collect(),
+            indices: vec![0; rows],
+            shares: vec![0.0; rows],
+            actions: vec![0.0; rows],
+            observations: vec![0.0; rows * width],
+            rewards: vec![0.0; rows],
+            over: vec![0; n],
+            task,
+        })
+    }
+
     /// The piece of environment `index`, and its place there.
     fn at(&self, index: usize) -> PyResult<(MutexGuard<'_, Piece>, usize)> {
         if index >= self.len {

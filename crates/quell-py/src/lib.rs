@@ -47,7 +47,7 @@ mod _core {
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};
     #[pymodule_export]
-    use crate::policy::Policy;
+    use crate::policy::{Policy, policy_bytes};
     #[pymodule_export]
     use crate::queue::Packet;
     #[pymodule_export]

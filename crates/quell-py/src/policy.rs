@@ -73,3 +73,22 @@ impl Policy {
         outputs.copy_from_slice(py, &answers)
     }
 }
+
+/// The bytes of a policy file: its card as JSON, and for each hidden layer, then each head, the matrix `[outputs][inputs]` and the
+/// bias, float32.
+#[pyfunction]
+pub fn policy_bytes(
+    py: Python<'_>,
+    card: &str,
+    layers: Vec<(PyBuffer<f32>, PyBuffer<f32>)>,
+) -> PyResult<Vec<u8>> {
+    let card = policy::Card::from_json(card).map_err(input_error)?;
+    let affine = |(weight, bias): (PyBuffer<f32>, PyBuffer<f32>)| {
+        Ok(policy::Affine {
+            weight: weight.to_vec(py)?,
+            bias: bias.to_vec(py)?,
+        })
+    };
+    let layers: Vec<_> = layers.into_iter().map(affine).collect::<PyResult<_>>()?;
+    policy::Policy::save(&card, &layers).map_err(input_error)
+}

@@ -117,6 +117,7 @@ fn network(widths: &[usize]) -> Policy {
         seed: 1,
         quell: env!("CARGO_PKG_VERSION").into(),
         results: Default::default(),
+        origin: None,
     };
     Policy::new(card, &layers).expect("a valid network")
 }

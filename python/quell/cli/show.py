@@ -17,7 +17,7 @@ from quell import _core
 from quell._core import InputError
 from quell.cli import watch
 from quell.cli.options import Html, Json
-from quell.common import files
+from quell.common import files, origin
 from quell.experiments import experiment
 from quell.inputs import flent
 from quell.papers import page
@@ -90,6 +90,7 @@ def show(
     # A model file has the length of its header in eight bytes, then the header, which is JSON.
     if data[8:9] != b"{":
         raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
+    checked = False
     try:
         learned: QTable | None = QTable.load(file)
     except InputError as error:
@@ -97,6 +98,7 @@ def show(
             card = _json.loads(_core.Policy(str(file), data).card)
         except InputError:
             raise error from None
+        checked = origin.check(str(file), data, card)
         learned, plain = None, {"card": card}
         if html is not None:
             raise InputError(f"{file}: a network has no picture; leave --html out") from None
@@ -104,7 +106,7 @@ def show(
         plain = {"card": learned.card, "q_ms": learned.values, "visits": learned.visits}
     targets.write_json(plain, indent=None)
     if not targets.quiet:
-        _print(file, learned, plain["card"])
+        _print(file, learned, plain["card"], checked=checked)
     if html is not None and learned is not None:
         files.write_text(html, picture(file.name, learned))
         err.print(f"Page: {html}", style="dim", soft_wrap=True)
@@ -194,11 +196,12 @@ def _about(table: QTable) -> str:
     )
 
 
-def _print(file: Path, table: QTable | None, card: dict[str, Any]) -> None:
+def _print(file: Path, table: QTable | None, card: dict[str, Any], *, checked: bool) -> None:
     if table is None:
         heads = ", ".join(f"{h['name']} ({', '.join(h['outputs'])})" for h in card["heads"])
         lines = [card["what"], f"reads {', '.join(i['name'] for i in card['inputs'])}", f"gives {heads}"]
         lines += [f"trained on {card['trained_on']}", *(f"{k}: {v}" for k, v in card["results"].items())]
+        lines += origin.lines(card, checked=checked)
         for line in lines:
             out.print(one_line(line), markup=False, soft_wrap=True)
         return

@@ -11,10 +11,12 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Self, TypeAlias, Unpack
 
 from quell.common.extras import install
 
@@ -46,6 +48,7 @@ __all__ = [
     "RlAqmEnv",
     "RlAqmVectorEnv",
     "Task",
+    "baseline",
     "env",
     "make_task",
     "vector_env",
@@ -91,8 +94,8 @@ class Task:
         """Least and greatest value of the knob."""
         return self.bounds or _KNOBS.get(self.knob, _OTHER)[0]
 
-    def start(self, seeds: Sequence[int], threads: int) -> Environments:
-        """Build one environment per seed."""
+    def start(self, seeds: Sequence[int], threads: int, *, own_law: bool = False) -> Environments:
+        """Build one environment per seed; with `own_law` the queue is left to its own law, and actions are ignored."""
         if self.knob == "flow_limit" and self.queue is not None:
             raise InputError("queue: the knob flow_limit is that of LFQ's own queue; leave queue out")
         _, initial, queue = _KNOBS.get(self.knob, _OTHER)
@@ -110,6 +113,7 @@ class Task:
             reward=self.reward if isinstance(self.reward, str) else "rlaqm",
             vary=_ranges(self.vary),
             path=self.path,
+            own_law=own_law,
             threads=threads,
         )
 
@@ -208,7 +212,7 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
         """Turn the knob and run on to the next decision."""
         if not self._ready:
             raise ResetNeeded("the episode is over, or none began: call reset()")
-        self._action[0] = action if self._discrete else action[0]
+        self._action[0] = _index(action) if self._discrete else action[0]
         act = self._core.step if self._discrete else self._core.step_to
         act(self._action, self._observation, self._reward, self._over)
         over = bool(self._over[0])
@@ -226,6 +230,20 @@ class QueueEnv(gymnasium.Env[Observation, Any]):
             return None
         return self._chart.text() if self.render_mode == "ansi" else self._chart.picture()
 
+    def clone(self) -> Self:
+        """Copy the environment in the midst of its episode: with the same actions both go on in the same way.
+
+        What a planner or an A/B comparison needs. `copy.deepcopy` gives the same.
+        """
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _copied(self, memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the task alone: the copy begins with `reset`, as a new environment."""
+        return _remade, (type(self), self.task, self.render_mode, self.spec)
+
 
 class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
     """`num_envs` of `QueueEnv`, stepped in Rust on `threads` cores (0: all) with the interpreter's lock released.
@@ -240,6 +258,7 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         _check_render_mode(render_mode, self.metadata["render_modes"])
         self.task = task
         self.num_envs = num_envs
+        self.threads = threads
         self._core = task.start(range(num_envs), threads)
         self.single_observation_space, self.single_action_space = task.spaces(self._core)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -295,6 +314,9 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
         n = self.num_envs
         observations, rewards, over = np.empty(self._shape, np.float32), np.empty(n), np.empty(n, np.uint8)
         if self._discrete:
+            actions = np.asarray(actions)
+            if actions.dtype.kind not in "iuf" or (actions.dtype.kind == "f" and (actions % 1 != 0).any()):
+                raise TypeError(f"actions are indices, whole numbers; these are {actions.tolist()}")
             self._core.step(np.ascontiguousarray(actions, np.int64), observations, rewards, over)
         else:
             self._core.step_to(np.ascontiguousarray(actions, np.float32).reshape(n), observations, rewards, over)
@@ -303,6 +325,42 @@ class QueueVectorEnv(VectorEnv[Observation, Any, Any]):
                 rewards[i] = self.task.reward(self._core.readings(int(i)))
             self._fresh = over.astype(np.bool_)
         return observations, rewards, self._never.copy(), over.view(np.bool_), {}
+
+    def clone(self) -> Self:
+        """Copy all environments in the midst of their episodes: with the same actions both go on in the same way."""
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _copied(self, memo)
+
+
+def _index(action: Any) -> int:
+    """Give the index of a step. Raises TypeError for what is no whole number."""
+    try:
+        return operator.index(action)
+    except TypeError:
+        if isinstance(action, float | np.floating) and float(action).is_integer():
+            return int(action)
+        raise TypeError(f"an action is an index, a whole number; this is {action!r}") from None
+
+
+def _copied(environment: Any, memo: dict[int, Any]) -> Any:
+    """Copy an environment: the worlds by the core, the task, which never changes, not at all, the rest as it is."""
+    new = object.__new__(type(environment))
+    for name, value in vars(environment).items():
+        if name == "_core":
+            value = value.clone(environment.threads) if isinstance(environment, QueueVectorEnv) else value.clone(1)
+        elif name != "task":
+            value = copy.deepcopy(value, memo)
+        setattr(new, name, value)
+    return new
+
+
+def _remade(kind: type[QueueEnv], task: Task, render_mode: str | None, spec: Any) -> QueueEnv:
+    new = object.__new__(kind)
+    QueueEnv.__init__(new, task, render_mode)
+    new.spec = spec
+    return new
 
 
 class RlAqmOptions(Network, total=False):
@@ -622,6 +680,49 @@ def env(source: str | Path | Scenario | None = None, **options: Unpack[Options])
     """
     check_keywords(env, Options, options)
     return QueueEnv(make_task(source, **options))
+
+
+def baseline(
+    env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any],
+    queue: str,
+    *,
+    seeds: Sequence[int] = (0,),
+    threads: int = 0,
+) -> NDArray[np.float64]:
+    """Give what a queue earns in an environment by its own law: the sum of rewards of one episode per seed, float64.
+
+    An agent is compared with it by `env.reset(seed=s)` with the same seeds and the same sum. `queue` is any queue word
+    (`pie`, `fq_codel`, `rlaqm`); `env` one of quell's, wrapped or not, of which only the task is used.
+
+    >>> env = gymnasium.make("quell/RlAqm-v0")
+    >>> quell.envs.baseline(env, "pie", seeds=range(10)).mean()
+
+    Raises InputError for an unknown queue, for LFQ's environment (its reward is that of its own queue), and for what is
+    none of quell's environments.
+    """
+    task = getattr(env.unwrapped, "task", None)
+    if not isinstance(task, Task):
+        raise InputError(f"baseline: {env} is not one of quell's environments")
+    if task.knob == "flow_limit":
+        raise InputError("baseline: LFQ's reward is that of each flow in its own queue; use another environment")
+    seeds = [seed % _SEEDS for seed in seeds]
+    core = replace(task, queue=queue).start(seeds, threads, own_law=True)
+    n = len(seeds)
+    observations = np.empty((n * core.agents, len(core.ranges)), np.float32)
+    actions, rewards = np.zeros(n * core.agents, np.float32), np.empty(n * core.agents)
+    over, running, total = np.zeros(n, np.uint8), np.ones(n, np.bool_), np.zeros(n)
+    while running.any():
+        core.step_to(actions, observations, rewards, over)
+        if isinstance(task.reward, str):
+            earned = rewards.reshape(n, -1).sum(axis=1)
+        else:
+            earned = np.array(
+                [sum(task.reward(core.readings(i, agent)) for agent in range(core.agents)) for i in range(n)],
+                np.float64,
+            )
+        total += np.where(running, earned, 0.0)
+        running &= over == 0
+    return total
 
 
 def vector_env(

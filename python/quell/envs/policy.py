@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,27 @@ except ImportError as error:
 
 from quell import _core
 from quell._core import InputError
-from quell.common import files
+from quell.common import files, origin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+    from torch import nn
 
 __all__ = ["Policy"]
 
 _OPSET = 18
 _ONNX = {"relu": "Relu", "leaky_relu": "LeakyRelu", "tanh": "Tanh", "softplus": "Softplus", "softmax": "Softmax"}
 """ONNX's operators for the activations of a model card, whose definitions are torch's."""
+_TORCH = {
+    "ReLU": "relu",
+    "LeakyReLU": "leaky_relu",
+    "Tanh": "tanh",
+    "Softplus": "softplus",
+    "Softmax": "softmax",
+}
+"""Activations of a model card for torch's modules."""
+_IGNORED = ("Flatten", "Dropout", "Identity")
+"""Modules that change nothing in a trained network of rows."""
 _OPTIONS: dict[str, dict[str, Any]] = {"leaky_relu": {"alpha": 0.01}, "softmax": {"axis": -1}}
 
 
@@ -52,6 +64,62 @@ class Policy:
         Raises InputError, one line that names the file and the tensor or key.
         """
         return cls(str(path), _core.read_file(path, "model"), integers=integers)
+
+    @classmethod
+    def from_torch(cls, module: nn.Module, card: Mapping[str, Any]) -> Policy:
+        """Take a multilayer perceptron that was trained with torch: an actor of stable-baselines3, CleanRL or your own.
+
+        `module` has `nn.Linear` layers with an activation behind each hidden one (ReLU, LeakyReLU(0.01), Tanh,
+        Softplus, Softmax); an actor in several parts is passed as `nn.Sequential(part, part)`. The last layer is the
+        head, or, where `card["heads"]` has several, the last of them are, each reading the last hidden layer.
+
+        `card` says what the controller that will ask it must know: `name`, `inputs` (names with units in order, or
+        mappings with `name`, `offset` and `scale`; the first layer reads (x - offset) * scale) and `heads` (mappings
+        with `name` and `outputs`). The card of a shipped network for the same queue has them:
+        `{**Policy.load("models/rl-aqm.safetensors").card, "name": "mine"}`. All else has a default; `hidden` and the
+        heads' activations are the module's.
+
+        >>> actor = nn.Sequential(model.policy.mlp_extractor.policy_net, model.policy.action_net)   # stable-baselines3
+        >>> quell.Policy.from_torch(actor, card).save("mine.safetensors")
+        >>> quell.compare("home", aqm=["rlaqm model mine.safetensors"])
+
+        Raises InputError for a module that is no such network, and for a card that does not fit it.
+        """
+        layers, activations = _perceptron(module)
+        heads = [dict(head) for head in card.get("heads", [])]
+        if not heads:
+            raise InputError('model card: heads: missing; write [{"name": "action", "outputs": ["p"]}]')
+        if len(layers) < len(heads):
+            raise InputError(f"model card: heads: {len(heads)} of them, but the module has {len(layers)} linear layers")
+        hidden = activations[: len(layers) - len(heads)]
+        for head, activation in zip(heads, activations[len(hidden) :], strict=True):
+            head["activation"] = activation
+        whole: dict[str, Any] = {
+            "what": "",
+            "trained_on": "",
+            "seed": 0,
+            "results": {},
+            **card,
+            "format": 2,
+            "quell": _core.__version__,
+            "inputs": [{"name": i} if isinstance(i, str) else dict(i) for i in card.get("inputs", [])],
+            "hidden": hidden,
+            "heads": heads,
+        }
+        whole.setdefault("name", "from torch")
+        # A card that was another network's has that one's origin.
+        whole["origin"] = origin.of_this_machine(chosen_by=str(card.get("chosen_by", "")))
+        whole.pop("chosen_by", None)
+        data = _core.policy_bytes(json.dumps(whole), layers)
+        return cls(str(whole["name"]), _core.policy_bytes(json.dumps(origin.sealed(data, whole)), layers))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy file, whole or not at all.
+
+        Raises InputError where it cannot be written.
+        """
+        files.check_target("save", Path(path))
+        files.write_whole(Path(path), lambda part: part.write_bytes(self._data))
 
     @property
     def inputs(self) -> int:
@@ -90,7 +158,8 @@ class Policy:
             begin, end = about["data_offsets"]
             return np.frombuffer(body[begin:end], "<f4").astype(np.float32).reshape(about["shape"])
 
-        return {name: tensor(about) for name, about in header.items() if name != "__metadata__"}
+        own = ("layers.", "heads.")
+        return {name: tensor(about) for name, about in header.items() if name.startswith(own)}
 
     def to_onnx(self, path: str | PathLike[str]) -> None:
         """Write an ONNX model: `inputs` [rows, inputs], raw; one output [rows, n] for each head, named as the head.
@@ -143,3 +212,35 @@ class Policy:
         onnx.checker.check_model(model)
         files.check_target("to_onnx", Path(path))
         files.write_whole(Path(path), lambda part: part.write_bytes(model.SerializeToString()))
+
+
+def _perceptron(module: nn.Module) -> tuple[list[tuple[NDArray[np.float32], NDArray[np.float32]]], list[str]]:
+    """Take a perceptron apart: weight and bias of each linear layer, and what follows it."""
+    layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+    activations: list[str] = []
+    for name, part in module.named_modules():
+        if next(part.children(), None) is not None:
+            continue
+        kind = type(part).__name__
+        where = f"module {name or 'given'} ({part})"
+        if kind == "Linear":
+            weight = part.weight.detach().cpu().numpy()
+            bias = np.zeros(len(weight)) if part.bias is None else part.bias.detach().cpu().numpy()
+            layers.append((np.ascontiguousarray(weight, np.float32), np.ascontiguousarray(bias, np.float32)))
+            activations.append("linear")
+        elif kind in _IGNORED:
+            continue
+        elif kind not in _TORCH:
+            known = ", ".join(["Linear", *_TORCH, *_IGNORED[:2]])
+            raise InputError(f"{where}: a policy cannot hold it; it can hold {known}")
+        elif not layers or activations[-1] != "linear":
+            raise InputError(f"{where}: an activation that does not follow a linear layer")
+        elif (kind == "LeakyReLU" and part.negative_slope != 0.01) or (
+            kind == "Softplus" and (part.beta, part.threshold) != (1, 20)
+        ):
+            raise InputError(f"{where}: a policy has it with torch's default parameters only")
+        else:
+            activations[-1] = _TORCH[kind]
+    if not layers:
+        raise InputError("the module has no linear layer")
+    return layers, activations

@@ -26,7 +26,7 @@ import torch
 from safetensors.torch import save
 
 from quell._core import InputError
-from quell.common import files
+from quell.common import files, origin
 from quell.common.extras import install
 from quell.train import Stopped
 from quell.views.targets import bar
@@ -221,9 +221,14 @@ class Session:
         return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): continue with --resume"
 
 
-def write_model(path: Path, tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> None:
-    """Write a policy file (crates/quell-qdisc/src/policy/file.rs) whole or not at all."""
-    _write_bytes(path, model_bytes(tensors, card))
+def write_model(path: Path, tensors: dict[str, torch.Tensor], card: Mapping[str, Any], *, chosen_by: str = "") -> None:
+    """Write a policy file (crates/quell-qdisc/src/policy/file.rs) whole or not at all, with its origin in the card.
+
+    `chosen_by` says what chose these weights among all of the training.
+    """
+    made = origin.of_this_machine(threads=torch.get_num_threads(), chosen_by=chosen_by)
+    whole = {**card, "format": 2, "origin": made}
+    _write_bytes(path, model_bytes(tensors, origin.sealed(model_bytes(tensors, whole), whole)))
 
 
 def model_bytes(tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> bytes:

@@ -292,7 +292,7 @@ def train(
         kit.write_model(model, tensors, card(arguments, results))
         results |= evaluate(f"lfq model {model}{' paper_weights' if arguments.paper_weights else ''}", points)
     chosen = card(arguments, results)
-    kit.write_model(out, tensors, chosen)
+    kit.write_model(out, tensors, chosen, chosen_by="none: the weights at the end")
     return chosen
 
 

@@ -154,6 +154,7 @@ mod tests {
             seed: 0,
             quell: "0".into(),
             results: Default::default(),
+            origin: None,
         };
         let layer = || Affine {
             weight: vec![0.0; 12],

@@ -237,6 +237,7 @@ mod tests {
             seed: 0,
             quell: "0".into(),
             results: Default::default(),
+            origin: None,
         };
         let layers = [
             Affine {

@@ -408,6 +408,7 @@ pub(super) mod tests {
             seed: 0,
             quell: "0".into(),
             results: Default::default(),
+            origin: None,
         };
         let layer = |weight: [f32; INPUTS], bias| Affine {
             weight: weight.to_vec(),

@@ -561,6 +561,7 @@ mod tests {
             seed: 0,
             quell: "0".into(),
             results: Default::default(),
+            origin: None,
         };
         let mut affine = Affine {
             weight: vec![weight; 15],

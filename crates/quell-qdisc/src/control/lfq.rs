@@ -138,6 +138,7 @@ pub fn policy(params: &Params, layers: &[Affine]) -> Result<Policy, Error> {
         seed: 0,
         quell: env!("CARGO_PKG_VERSION").into(),
         results: Default::default(),
+        origin: None,
     };
     Policy::new(card, layers)
 }

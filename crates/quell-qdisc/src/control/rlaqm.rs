@@ -277,6 +277,7 @@ mod tests {
             seed: 0,
             quell: "0".into(),
             results: Default::default(),
+            origin: None,
         };
         let affine = Affine {
             weight: weight.as_flattened().to_vec(),

@@ -1,12 +1,15 @@
 //! The model card: what a policy is, what it reads and gives, and where it came from. It travels inside the file.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Error;
 
-/// The version of the file format that this quell reads and writes.
-pub const FORMAT: u32 = 1;
+/// The version of the file format that this quell writes; it reads all from 1 on. Version 2 has [`Card::origin`], and tensors for
+/// a training that goes on (`file.rs`).
+pub const FORMAT: u32 = 2;
 /// Most hidden layers or heads in one policy.
 const MAX_LAYERS: usize = 32;
 /// Most inputs or outputs of one layer.
@@ -16,7 +19,7 @@ pub(super) const MAX_WIDTH: usize = 8192;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// Version of the file format: [`FORMAT`].
+    /// Version of the file format, 1 to [`FORMAT`].
     pub format: u32,
     /// Short name, as in `lfq-offline-0.01`.
     pub name: String,
@@ -37,6 +40,29 @@ pub struct Card {
     /// What it reached, free in form.
     #[serde(default)]
     pub results: Map<String, Value>,
+    /// How it was made, since format 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// How a policy was made: what one needs to repeat its training. What is not known is empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Origin {
+    /// Commit of quell's source.
+    pub commit: String,
+    /// Versions of Python and of libraries, by name.
+    pub versions: BTreeMap<String, String>,
+    /// Model of the processor. Libraries of linear algebra give other bits on others.
+    pub processor: String,
+    /// Threads of the training; 0: not known.
+    pub threads: u32,
+    /// SHA-256 of the scenario's canonical form, in hexadecimal.
+    pub scenario_sha256: String,
+    /// SHA-256 of all that follows the file's header, in hexadecimal.
+    pub weights_sha256: String,
+    /// What chose the weights among all of the training, as in `best mean reward on 16 validation links`.
+    pub chosen_by: String,
 }
 
 /// One input. The first layer reads `(x - offset) * scale`, in f32.
@@ -141,7 +167,10 @@ impl Card {
     }
 
     /// A card from its JSON. The version is checked first: cards of other versions may have another form.
-    pub(super) fn from_json(text: &str) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// If it is of no known version or form.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Version {
             format: u32,
@@ -154,10 +183,10 @@ impl Card {
 
 fn check_format(format: u32) -> Result<(), Error> {
     match format {
-        FORMAT => Ok(()),
+        1..=FORMAT => Ok(()),
         _ => Err(Error::new(format!("format {format} is not known"))
             .remedy(format!(
-                "this quell ({}) reads format {FORMAT}",
+                "this quell ({}) reads formats 1 to {FORMAT}",
                 env!("CARGO_PKG_VERSION")
             ))
             .under("model card: format")),

@@ -5,7 +5,9 @@
 //! | `layers.0.weight`, `layers.0.bias`, `layers.1.weight`, ... | `[outputs, inputs]`, `[outputs]`: the hidden layers, in order, as torch's `nn.Linear` holds them |
 //! | `heads.0.weight`, `heads.0.bias`, ... | the same, each reading the last hidden layer |
 //!
-//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing or left over.
+//! | `critic.*`, `moments.*`, from format 2 on | any: what a training that goes on needs beside the policy, which does not read it |
+//!
+//! The metadata hold one key, `quell`: the [`Card`] as JSON. No tensor may be missing, and none other be left over.
 
 use std::collections::HashMap;
 
@@ -60,6 +62,9 @@ impl Policy {
     }
 }
 
+/// What the names of tensors begin with that are not the policy's.
+const EXTRA: [&str; 2] = ["critic.", "moments."];
+
 /// A whole safetensors file: the text of its model card, and its tensors.
 pub(crate) fn open(bytes: &[u8]) -> Result<(String, SafeTensors<'_>), Error> {
     let bad = |e: safetensors::SafeTensorError| {
@@ -110,16 +115,24 @@ fn load(bytes: &[u8]) -> Result<Policy, Error> {
             width = outputs;
         }
     }
-    if tensors.len() > 2 * layers.len() {
-        let known: Vec<_> = card.shapes().into_iter().map(|s| s.name).collect();
-        let mut left = tensors.names();
-        left.retain(|n| match n.rsplit_once('.') {
-            Some((layer, "weight" | "bias")) => !known.iter().any(|k| k == layer),
-            _ => true,
-        });
-        left.sort_unstable();
-        let name = left.first().copied().unwrap_or_default();
-        return Err(Error::new("the model card does not know this tensor").under(name));
+    let mut names = tensors.names();
+    names.sort_unstable();
+    let known: Vec<_> = card.shapes().into_iter().map(|s| s.name).collect();
+    for name in names {
+        match name.rsplit_once('.') {
+            Some((layer, "weight" | "bias")) if known.iter().any(|k| k == layer) => {}
+            _ if card.format >= 2 && EXTRA.iter().any(|extra| name.starts_with(extra)) => {
+                let tensor = tensors.tensor(name).map_err(|e| Error::new(e.to_string()))?;
+                let values = numbers(name, &tensor, tensor.shape())?;
+                if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+                    return Err(Error::new(format!("number {i} is {}", values[i])).under(name));
+                }
+            }
+            _ => {
+                let error = Error::new("the model card does not know this tensor");
+                return Err(error.under(name));
+            }
+        }
     }
     Policy::new(card, &layers)
 }

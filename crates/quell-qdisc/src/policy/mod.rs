@@ -21,7 +21,7 @@ mod train;
 use std::fmt;
 use std::sync::Arc;
 
-pub use card::{Activation, Card, FORMAT, Head, Input};
+pub use card::{Activation, Card, FORMAT, Head, Input, Origin};
 use forward::{BATCH, Cpu};
 pub use mlp::Affine;
 use mlp::{Layer, padded};

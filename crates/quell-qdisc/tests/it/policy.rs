@@ -44,6 +44,7 @@ fn card(widths: &[usize], hidden: Activation, head: Activation) -> Card {
         seed: 1,
         quell: "0.1.0".into(),
         results: serde_json::Map::new(),
+        origin: None,
     }
 }
 
@@ -305,8 +306,8 @@ fn a_refused_file_gets_one_line_that_says_what_would_be_right() {
         (file(&both(), None), "no model card; put one into the metadata, as JSON under the key `quell`".into()),
         (file(&both(), Some("{".into())), "model card: EOF while parsing an object at line 1 column 1".into()),
         (
-            file(&both(), Some(r#"{"format":2,"nonsense":[]}"#.into())),
-            concat!("model card: format: format 2 is not known; this quell (", env!("CARGO_PKG_VERSION"), ") reads format 1").into(),
+            file(&both(), Some(r#"{"format":3,"nonsense":[]}"#.into())),
+            concat!("model card: format: format 3 is not known; this quell (", env!("CARGO_PKG_VERSION"), ") reads formats 1 to 2").into(),
         ),
         (
             file(&both(), two_to_one(&|c| c.inputs.clear())),
@@ -420,4 +421,35 @@ fn an_error_is_one_line_that_names_file_key_and_remedy() {
         error.to_string(),
         "a\\nb: layers.1: \\u{1b}[1m; save it again"
     );
+}
+
+#[test]
+fn what_a_training_needs_beside_the_policy_is_checked_and_not_read_since_format_2() {
+    let with = |format: u32, name: &str, dtype: &str, bytes: Vec<u8>| {
+        let mut card = card(&[2, 1], Activation::Linear, Activation::Linear);
+        card.format = format;
+        let tensors = [
+            ("heads.0.weight", "F32", vec![1, 2], ones(2)),
+            ("heads.0.bias", "F32", vec![1], ones(1)),
+            (name, dtype, vec![1], bytes),
+        ];
+        let file = file(&tensors, Some(serde_json::to_string(&card).unwrap()));
+        Policy::load("x", &file).map(|policy| policy.parameters())
+    };
+    for name in ["critic.layers.0.weight", "moments.first"] {
+        assert_eq!(with(2, name, "F32", ones(1)), Ok(3));
+        let error = with(1, name, "F32", ones(1)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("x: {name}: the model card does not know this tensor")
+        );
+        let error = with(2, name, "F32", f32::NAN.to_le_bytes().to_vec()).unwrap_err();
+        assert_eq!(error.to_string(), format!("x: {name}: number 0 is NaN"));
+        let error = with(2, name, "F16", vec![0; 2]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("x: {name}: its type is F16; save it as F32")
+        );
+    }
+    assert!(with(2, "other", "F32", ones(1)).is_err());
 }

@@ -372,6 +372,7 @@ fn network(inputs: Vec<Input>, heads: Vec<Head>) -> Policy {
         seed: 0,
         quell: "0".into(),
         results: Default::default(),
+        origin: None,
     };
     Policy::new(card, &layers).expect("a network")
 }

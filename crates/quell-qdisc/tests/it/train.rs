@@ -29,6 +29,7 @@ fn card(inputs: usize, hidden: &[Activation], heads: &[(Activation, usize)]) -> 
         seed: 1,
         quell: "0.1.0".into(),
         results: serde_json::Map::new(),
+        origin: None,
     }
 }
 

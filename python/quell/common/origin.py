@@ -1,0 +1,111 @@
+"""How a network was made: what its model card says of its training, and whether its weights are still those."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from quell._core import InputError, Scenario
+
+LIBRARIES = ("numpy", "torch", "stable_baselines3", "ray")
+"""Libraries whose versions a card names, where the training imported them."""
+
+
+def of_this_machine(*, threads: int = 0, scenario: Scenario | None = None, chosen_by: str = "") -> dict[str, Any]:
+    """Describe this process: commit of quell, versions, processor; with the training's threads, scenario and choice.
+
+    `chosen_by` says what chose the weights among all of the training. What is not known is empty.
+    """
+    versions = {"python": platform.python_version()}
+    for library in LIBRARIES:
+        if library in sys.modules:
+            try:
+                versions[library] = version(library)
+            except PackageNotFoundError:
+                continue
+    return {
+        "commit": _commit(),
+        "versions": versions,
+        "processor": _processor(),
+        "threads": threads,
+        "scenario_sha256": "" if scenario is None else hashlib.sha256(str(scenario).encode()).hexdigest(),
+        "weights_sha256": "",
+        "chosen_by": chosen_by,
+    }
+
+
+def weights_sha256(data: bytes) -> str:
+    """Give the SHA-256 of what follows the header of a model file, in hexadecimal."""
+    return hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()
+
+
+def sealed(data: bytes, card: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a card whose origin names the weights of a model file."""
+    return {**card, "origin": {**card["origin"], "weights_sha256": weights_sha256(data)}}
+
+
+def check(file: str, data: bytes, card: Mapping[str, Any]) -> bool:
+    """Say whether a model file's weights are those that its card names; False where it names none.
+
+    Raises InputError if they are others.
+    """
+    expected = (card.get("origin") or {}).get("weights_sha256", "")
+    if expected and expected != weights_sha256(data):
+        raise InputError(
+            f"{file}: model card: origin.weights_sha256: the weights are not those that were saved with this card; "
+            "copy or download the file again"
+        )
+    return bool(expected)
+
+
+def lines(card: Mapping[str, Any], *, checked: bool) -> list[str]:
+    """Describe the origin in lines of text; none for a card of format 1."""
+    origin = card.get("origin")
+    if not origin:
+        return []
+    versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
+    made = [
+        origin["commit"] and f"quell {card['quell']} at commit {origin['commit'][:12]}",
+        versions,
+        origin["processor"],
+        origin["threads"] and f"{origin['threads']} thread{'s' * (origin['threads'] > 1)}",
+    ]
+    found = [f"made with {'; '.join(part for part in made if part)}"]
+    if origin["chosen_by"]:
+        found.append(f"weights chosen by {origin['chosen_by']}")
+    if origin["scenario_sha256"]:
+        found.append(f"scenario SHA-256 {origin['scenario_sha256']}")
+    if checked:
+        found.append(f"weights SHA-256 {origin['weights_sha256']} (checked)")
+    return found
+
+
+def _commit() -> str:
+    """Give the commit of the checkout that this package is part of; empty for an installed one."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        said = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.stdout.strip() if said.returncode == 0 else ""
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
