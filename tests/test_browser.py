@@ -181,7 +181,10 @@ PAPER = Paper(
     title="A paper & <more>",
     source="Somebody: Something, 2020",
     about="what is measured",
-    claims=[Claim("F1.delay", "delay <b>", "ms", 10.0, -1, 1.0), Claim("F1.rate", "rate", "Mbit/s")],
+    claims=[
+        Claim("F1.delay", "delay <b>", "ms", 10.0, -1, kind="printed", source="Figure 1"),
+        Claim("F1.rate", "rate", "Mbit/s"),
+    ],
     measure=lambda bench: Study(),
 )
 
@@ -224,7 +227,7 @@ def test_papers_page_shows_printed_beside_measured_and_says_why(paper_page: Page
     assert paper_page.count("#panel-0-1 path[fill='var(--paper)']") == 3
     assert paper_page.count("#keys-0 span") == 3
     told = paper_page.js("return document.body.innerText")
-    for text in ("A paper & <more>", "delay <b>", "not reached", "at nic 100 it is 9 ms", "20.00 ±0.50", "Quick."):
+    for text in ("A paper & <more>", "delay <b>", "missed", "at nic 100 it is 9 ms", "20.00 ±0.50", "Quick."):
         assert text in told
     paper_page.move("#panel-0-1 svg", 0.5, 0.5)
     paper_page.move("#panel-0-1 path[fill='var(--paper)']", 0.5, 0.5)

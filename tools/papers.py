@@ -13,8 +13,8 @@ import re
 
 from quell import papers
 from quell.papers import page
-from quell.papers.bench import Bench
-from quell.papers.paper import rows
+from quell.papers.bench import SEEDS, Bench
+from quell.papers.paper import rows, totals, totals_text
 
 LAB = pathlib.Path(__file__).resolve().parents[1] / "docs" / "lab"
 
@@ -25,10 +25,10 @@ def number(value, digits):
 
 def markdown(paper, study, measured):
     claims = {c.id: c for c in paper.claims}
-    tally = ", ".join(f"{n} {verdict}" for verdict, n in page.tally(measured).items() if n)
-    lines = [f"Of {len(measured)} rows: {tally}. The table leaves out rows of detail (`--all`).", ""]
+    counted = [line for line in totals_text(totals(measured)) if line.startswith(("printed", "claim"))]
+    lines = [f"{'; '.join(counted)}. The table leaves out rows of detail (`--all`).", ""]
     lines += [f"- {note}" for note in study.notes] + [""]
-    lines += ["| row | what | printed | measured | verdict |", "|---|---|---|---|---|"]
+    lines += ["| row | kind | what | expected | measured | verdict |", "|---|---|---|---|---|---|"]
     reasons: dict[str, list[str]] = {}
     for row in measured:
         claim = claims[row["id"]]
@@ -36,15 +36,17 @@ def markdown(paper, study, measured):
             continue
         half = "" if row["high"] is None else f" ± {row['high'] - row['measured']:.{claim.digits}f}"
         unit = f", {claim.unit}" if claim.unit else ""
-        printed, value = (number(row[k], claim.digits) for k in ("printed", "measured"))
-        lines.append(f"| `{row['id']}` | {row['what']}{unit} | {printed} | {value}{half} | {row['verdict']} |")
+        expected, value = (number(row[k], claim.digits) for k in ("expected", "measured"))
+        cited = f"“{row['quote']}”, {row['source']}" if row["quote"] else row["source"]
+        what = f"{row['what']}{unit}{f' ({cited})' if cited else ''}"
+        lines.append(f"| `{row['id']}` | {row['kind']} | {what} | {expected} | {value}{half} | {row['verdict']} |")
         if row["why"]:
             reasons.setdefault(row["why"], []).append(f"`{row['id']}`")
     for table in study.tables:
         lines += ["", f"{table.title}:", "", f"| {' | '.join(table.columns)} |", "|" + "---|" * len(table.columns)]
         lines += [f"| {' | '.join(cells)} |" for cells in table.rows]
     if reasons:
-        lines += ["", "Why rows are not reached, measured by the same command:", ""]
+        lines += ["", "What was measured about rows that are missed, contradicted or open:", ""]
         lines += [f"- {', '.join(ids)}: {why}" for why, ids in reasons.items()]
     return "\n".join(lines)
 
@@ -52,11 +54,12 @@ def markdown(paper, study, measured):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(papers.MODULES), metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="most runs of a setting")
     parser.add_argument("--into", type=pathlib.Path, help="a folder for rows and pages")
     args = parser.parse_args()
     for name in args.names:
         paper = papers.find(name)
-        study = paper.measure(Bench())
+        study = paper.measure(Bench(seeds=args.seeds))
         measured = rows(paper, study)
         document = LAB / f"{name}.md"
         text = document.read_text("utf-8")
@@ -69,10 +72,10 @@ def main():
         if args.into is not None:
             args.into.mkdir(parents=True, exist_ok=True)
             (args.into / f"{name}.json").write_text(json.dumps(measured, ensure_ascii=False, indent=1), "utf-8")
-            command = f"quell reproduce {name} --html {name}.html"
+            command = f"quell reproduce {name} --seeds {args.seeds} --html {name}.html"
             html = page.page(paper, study, measured, command=command, notice="")
             (args.into / f"{name}.html").write_text(html, "utf-8")
-        print(f"{name}: {page.tally(measured)}")
+        print(f"{name}: {totals_text(totals(measured))}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,21 @@ from quell.common import files
 from quell.experiments.executor import executor
 from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
-from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, Paper, Study, rows
+from quell.papers.paper import (
+    BETTER,
+    CONSTANT,
+    CONTRADICTED,
+    LEVEL,
+    MEASURED,
+    MISSED,
+    OPEN,
+    REACHED,
+    Paper,
+    Study,
+    rows,
+    totals,
+    totals_text,
+)
 from quell.views.targets import Targets, command, err, out
 
 EXAMPLES = (
@@ -26,7 +40,15 @@ EXAMPLES = (
     "  quell reproduce lfq --quick --json -"
 )
 QUICK = "Quick version with fewer and shorter runs than the paper's: its figures are not meaningful."
-STYLES = {BETTER: "bold green", REACHED: "green", MISSED: "yellow", UNPRINTED: "dim"}
+STYLES = {
+    REACHED: "bold green",
+    BETTER: "green",
+    MISSED: "yellow",
+    CONTRADICTED: "bold yellow",
+    OPEN: "cyan",
+    CONSTANT: "magenta",
+    MEASURED: "dim",
+}
 
 
 def reproduce(
@@ -41,7 +63,12 @@ def reproduce(
     all_: Annotated[bool, typer.Option("--all", help="Also print the detail rows.")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help=f"Runs per setting. Default: {SEEDS}, with --quick {QUICK_SEEDS}."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help=f"Most runs of a setting, which stops at 10, 20 or 40 where its verdicts are decided. "
+            f"Default: {SEEDS}, with --quick {QUICK_SEEDS}.",
+        ),
     ] = None,
     jobs: Jobs = 0,
     ray: Ray = None,
@@ -62,7 +89,12 @@ def reproduce(
         return 0
     paper = papers.find(name)
     if list_:
-        targets.write_json([{k: r[k] for k in ("id", "what", "unit", "printed")} for r in rows(paper, Study())])
+        targets.write_json(
+            [
+                {k: r[k] for k in ("id", "what", "unit", "kind", "source", "quote", "expected")}
+                for r in rows(paper, Study())
+            ]
+        )
         if not targets.quiet:
             out.print(_claims(paper))
         return 0
@@ -104,9 +136,9 @@ def _papers(known: Sequence[Paper]) -> Table:
 
 
 def _claims(paper: Paper) -> Table:
-    table = _plain_table("row", "what", "printed", "unit")
+    table = _plain_table("row", "kind", "what", "expected", "unit")
     for c in paper.claims:
-        table.add_row(c.id, c.what, _number(c.printed, c.digits), c.unit)
+        table.add_row(c.id, c.kind, _what(c.what, c.source, c.quote), _number(c.expected, c.digits), c.unit)
     return table
 
 
@@ -118,7 +150,8 @@ def _show(paper: Paper, study: Study, measured: Sequence[dict[str, Any]], *, qui
     shown = {c.id: c for c in paper.claims if everything or not c.detail}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("row", overflow="fold", ratio=1)
-    table.add_column("printed", justify="right", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
+    table.add_column("expected", justify="right", no_wrap=True)
     table.add_column("measured", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in measured:
@@ -130,23 +163,30 @@ def _show(paper: Paper, study: Study, measured: Sequence[dict[str, Any]], *, qui
     _reasons([row for row in measured if row["why"] and row["id"] in shown])
     for note in study.notes:
         out.print(Text.assemble(("• ", "cyan"), note))
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in page.tally(measured).items() if n)
     hidden = len(measured) - len(shown)
-    more = f"; {hidden} of them not shown: --all" if hidden else ""
-    out.print(Text(f"{len(measured)} rows: {counts}{more}. ±: 95 % confidence over seeds.", "dim"))
+    more = f" ({hidden} not shown: --all)" if hidden else ""
+    out.print(Text(f"{len(measured)} rows{more}. ±: interval of {100 * LEVEL:g} % over seeds or trainings.", "dim"))
+    for line in totals_text(totals(measured)):
+        out.print(Text(line, "dim"))
 
 
 def _cells(row: dict[str, Any], digits: int, unit: str) -> list[Text]:
     measured = Text(_number(row["measured"], digits))
     if row["high"] is not None:
         measured.append(f" ±{row['high'] - row['measured']:.{digits}f}", "dim")
-    verdict = "–" if row["verdict"] == UNPRINTED else row["verdict"]
     return [
-        Text.assemble((row["id"], "cyan"), f"\n{row['what']}", (unit, "dim")),
-        Text(_number(row["printed"], digits)),
+        Text.assemble((row["id"], "cyan"), f"\n{_what(row['what'], row['source'], row['quote'])}", (unit, "dim")),
+        Text(row["kind"], "dim"),
+        Text(_number(row["expected"], digits)),
         measured,
-        Text(verdict, STYLES[row["verdict"]]),
+        Text(row["verdict"], STYLES[row["verdict"]]),
     ]
+
+
+def _what(what: str, source: str, quote: str) -> str:
+    """Say what a row is, and where the paper has it."""
+    cited = f"“{quote}”, {source}" if quote else source
+    return f"{what} ({cited})" if cited else what
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as _json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from quell.experiments import experiment
 from quell.inputs import flent
 from quell.papers import page
 from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
-from quell.results import stats
+from quell.results import behaviour, stats
 from quell.views import table
 from quell.views.targets import Targets, command, err, one_line, out
 
@@ -93,13 +93,16 @@ def show(
     checked = False
     try:
         learned: QTable | None = QTable.load(file)
+        plain: dict[str, Any] = {}
+        does: list[dict[str, Any]] = []
     except InputError as error:
         try:
-            card = _json.loads(_core.Policy(str(file), data).card)
+            network = behaviour.Network(str(file), data)
         except InputError:
             raise error from None
-        checked = origin.check(str(file), data, card)
-        learned, plain = None, {"card": card}
+        checked = origin.check(str(file), data, network.card)
+        learned, does = None, _behaviour(network)
+        plain = {"card": network.card, "behaviour": does}
         if html is not None:
             raise InputError(f"{file}: a network has no picture; leave --html out") from None
     if learned is not None:
@@ -107,6 +110,7 @@ def show(
     targets.write_json(plain, indent=None)
     if not targets.quiet:
         _print(file, learned, plain["card"], checked=checked)
+        _print_behaviour(does)
     if html is not None and learned is not None:
         files.write_text(html, picture(file.name, learned))
         err.print(f"Page: {html}", style="dim", soft_wrap=True)
@@ -221,6 +225,39 @@ def _print(file: Path, table: QTable | None, card: dict[str, Any], *, checked: b
         shown.add_row(name, "".join(f"{v}{votes.count(v)}" for v in (LESS, MORE, UNTRIED) if v in votes), *q, *n)
     out.print(shown)
     out.print(f"{LESS} one packet less, {MORE} one more, {UNTRIED} never tried, limits 1 to {table.top}", style="dim")
+
+
+def _behaviour(network: behaviour.Network) -> list[dict[str, Any]]:
+    """Say what a network does over a grid of its inputs and over a recorded run."""
+    run, rows = behaviour.recorded(network)
+    out = []
+    for where, points in (("a grid of the inputs", behaviour.grid(network)), (run, rows)):
+        if points:
+            out += [
+                {"over": where, "points": len(points), **asdict(head), "constant": head.constant}
+                for head in behaviour.over(network, points)
+            ]
+    return out
+
+
+MOST_INPUTS = 6
+"""Whose sensitivity the terminal shows."""
+
+
+def _print_behaviour(does: Sequence[dict[str, Any]]) -> None:
+    for head in does:
+        if head["actions"] is not None:
+            answers = ", ".join(f"{name} {100 * share:.1f} %" for name, share in head["actions"].items() if share)
+        else:
+            least, mean, greatest = head["values"]
+            answers = f"{least:.3g} to {greatest:.3g}, mean {mean:.3g}"
+        constant = "constant: " if head["constant"] else ""
+        where = f"{head['head']} over {head['over']} ({head['points']} points)"
+        out.print(one_line(f"{where}: {constant}{answers}"), markup=False, soft_wrap=True)
+        if not head["constant"]:
+            ordered = sorted(head["sensitivity"].items(), key=lambda item: -item[1])[:MOST_INPUTS]
+            listed = ", ".join(f"{name} {100 * share:.0f} %" for name, share in ordered)
+            out.print(one_line(f"  changed by another value of {listed}"), markup=False, soft_wrap=True)
 
 
 def _groups(top: int) -> list[tuple[int, int]]:

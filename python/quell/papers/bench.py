@@ -5,19 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from quell import _core
 from quell._core import InputError, Scenario
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
+from quell.papers.paper import OPEN, Claim, estimate
 from quell.results.stats import Record
 from quell.views.targets import bar
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-SEEDS, QUICK_SEEDS = 5, 2
+LOOKS = (10, 20, 40, 80)
+"""Runs of a setting at which its verdicts are looked at; it stops where they are decided."""
+SEEDS, QUICK_SEEDS = LOOKS[-1], 2
+
+
+@dataclass(frozen=True)
+class Sample(Generic[K]):
+    """What a row is judged by: one value per seed, and the settings that they were measured in."""
+
+    claim: str
+    values: Sequence[float | None]
+    cells: tuple[K, ...]
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,7 @@ class Bench:
     quick: bool = False
     """A smaller version for tests is wanted."""
     seeds: int = SEEDS
+    """Most runs of a setting."""
     threads: int = 0
     """Cores; 0: all."""
     on: Executor = HERE
@@ -56,6 +69,16 @@ class Bench:
             )
         return out
 
+    @property
+    def looks(self) -> list[int]:
+        """Return the numbers of runs at which verdicts are looked at."""
+        return [*(look for look in LOOKS if look < self.seeds), min(self.seeds, LOOKS[-1])]
+
+    @property
+    def first(self) -> int:
+        """Return the runs at the first look: as many as settings have that no verdict hangs on."""
+        return self.looks[0]
+
     def seeds_of(
         self,
         what: str,
@@ -63,11 +86,38 @@ class Bench:
         reduce: Callable[[Record], T],
         *,
         bin_s: float | None = None,
+        samples: Callable[[Mapping[K, list[T]]], Iterable[Sample[K]]] | None = None,
+        claims: Iterable[Claim] = (),
     ) -> dict[K, list[T]]:
-        """Simulate every setting, a scenario and queue words, with every seed; return the seeds' results by setting."""
-        runs = [Run(*setting, seed, bin_s) for setting in settings.values() for seed in range(self.seeds)]
-        out = self.run(what, runs, reduce)
-        return {key: out[k * self.seeds : (k + 1) * self.seeds] for k, key in enumerate(settings)}
+        """Simulate every setting, a scenario and queue words, with seeds; return the seeds' results by setting.
+
+        `samples` says what rows of `claims` are judged by. Settings whose rows are open go on to the next look, the
+        others stop; without it all stop at the first. So settings may have different numbers of results: those of
+        equal index have equal seeds.
+        """
+        out: dict[K, list[T]] = {key: [] for key in settings}
+        wanted: Iterable[K] = settings
+        for look in self.looks:
+            keys = [(key, seed) for key in wanted for seed in range(len(out[key]), look)]
+            runs = [Run(*settings[key], seed, bin_s) for key, seed in keys]
+            for (key, _), result in zip(keys, self.run(what, runs, reduce), strict=True):
+                out[key].append(result)
+            still = set() if samples is None else undecided(samples(out), claims)
+            wanted = [key for key in settings if key in still]
+            if not wanted:
+                break
+        return out
+
+
+def undecided(samples: Iterable[Sample[K]], claims: Iterable[Claim]) -> set[K]:
+    """Return the settings of rows whose verdict is open."""
+    by_id = {claim.id: claim for claim in claims}
+    return {
+        cell
+        for sample in samples
+        if by_id[sample.claim].verdict(estimate(sample.values)) == OPEN
+        for cell in sample.cells
+    }
 
 
 def mean(values: Iterable[float]) -> float:

@@ -7,15 +7,15 @@ in github.com/eniac/Cebinae (commit cebcbdb); the settings are those of `ns/conf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from quell._core import Scenario
 from quell.inputs.keys import Flow
-from quell.papers.bench import Bench, Run, mean
-from quell.papers.paper import MISSED, Claim, Paper, Study, Table
-from quell.results.stats import Record, estimate, jain
+from quell.papers.bench import Bench, Run, Sample, mean
+from quell.papers.paper import MISSED, OPEN, Claim, Paper, Study, Table, estimate
+from quell.results.stats import Record, jain
 
 QUEUES = ("fifo", "fq_codel", "cebinae")
 WIRE, IP = 1494, 1492
@@ -101,10 +101,6 @@ _NS3: Flow = {
     "stagger": "10ms",
 }
 """TCP as in the authors' simulation. Their flows start at the same instant."""
-TOLERANCE = 0.02
-"""Of throughput and goodput, as a share of the link's rate."""
-JAIN_TOLERANCE = 0.05
-"""Of Jain's index. Runs of quell that differ only in when flows start, within 10 ms, differ by as much."""
 NEAR = (0.996, 0.997, 0.998, 0.999, 1.0, 1.001, 1.002, 1.003, 1.004)
 """Factors of round trips: where packets of different flows meet at a full queue depends on them."""
 QUICK_MBPS = 100
@@ -197,9 +193,11 @@ def _claims() -> list[Claim]:
                         f"{row.mbps} Mbit/s, {row.mix}, {queue}: {what}",
                         unit,
                         number,
-                        tolerance=JAIN_TOLERANCE if share else TOLERANCE * row.mbps,
                         digits=3 if share else 2,
                         detail=part == "throughput",
+                        kind="printed",
+                        source=f"Table 2, row {row.number}",
+                        link=row.mbps,
                     )
                 )
     return out
@@ -214,7 +212,7 @@ def measure(bench: Bench) -> Study:
     rows = [row for row in ROWS if not bench.quick or row.mbps <= QUICK_MBPS]
     cells = [(row, queue) for row in rows for queue in QUEUES]
     plain = {(row.number, queue): (_scenario(row, seconds, PLAIN), _words(row, queue, PLAIN)) for row, queue in cells}
-    found = bench.seeds_of("Table 2", plain, _result)
+    found = bench.seeds_of("Table 2", plain, _result, samples=_samples, claims=CLAIMED.values())
     missed = [(row, queue) for row, queue in cells if _missed(row, queue, found[row.number, queue])]
     again = {
         (row.number, queue, setting.name): (_scenario(row, seconds, setting), _words(row, queue, setting))
@@ -236,6 +234,12 @@ def measure(bench: Bench) -> Study:
     if not bench.quick:
         study.tables.append(_near(bench))
     return study
+
+
+def _samples(found: Mapping[tuple[int, str], Sequence[Result]]) -> Iterator[Sample[tuple[int, str]]]:
+    for (number, queue), results in found.items():
+        for part, at in _AT.items():
+            yield Sample(f"T2.{number}.{queue}.{part}", [result[at] for result in results], ((number, queue),))
 
 
 def _near(bench: Bench) -> Table:
@@ -260,11 +264,11 @@ def _settings(row: Row, queue: str) -> tuple[Setting, ...]:
 
 
 def _missed(row: Row, queue: str, results: Sequence[Result]) -> list[str]:
-    """Return the parts that are not reached."""
+    """Return the parts that are missed or open."""
     out = []
     for part, at in _AT.items():
         claim = CLAIMED[f"T2.{row.number}.{queue}.{part}"]
-        if claim.verdict(estimate(result[at] for result in results)) == MISSED:
+        if claim.verdict(estimate(result[at] for result in results)) in (MISSED, OPEN):
             out.append(part)
     return out
 

@@ -7,8 +7,7 @@ from importlib.resources import files
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study
-from quell.results.stats import estimate
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, estimate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,46 +25,6 @@ def table(name: str) -> pl.DataFrame:
     import polars as pl
 
     return pl.read_parquet(BytesIO((files(__package__) / "trained" / f"{name}.parquet").read_bytes()))
-
-
-# RL-AQM's Figures 4 and 5. ------------------------------------------------------------------------------------------
-
-RL_CLAIMS = [
-    Claim("F4.reward", "training: mean reward per decision from episode 10 on", "", 0.82, +1, 0.05),
-    Claim("F4.first_delay", "training: largest delay of the first episode", "ms", 50, -1, 25, 1),
-    Claim("F4.last_delay", "training: largest delay, mean of the last ten episodes", "ms", 20, -1, 10, 1),
-    Claim("F5.first_epsilon", "training: probability of exploring, first episode", "", 0.9, 0, 0.01),
-    Claim("F5.last_epsilon", "training: probability of exploring, last episode", "", 0.01, 0, 0.001, 3),
-]
-
-
-def rl_aqm(study: Study, why: str) -> None:
-    """Judge and draw RL-AQM's rewards over episodes; `why` gives other measurements of the reward."""
-    curve = find("rl-aqm")
-    episodes, reward, most, epsilon = (curve[c] for c in ("step", "reward", "max_delay_ms", "epsilon"))
-    marks = [k for k in (0, 9, 19, 49, 99, 199) if k < len(reward)]
-    by_episode = ", ".join(f"{k + 1}: {reward[k]:.2f} ({most[k]:.0f} ms)" for k in marks)
-    course = f"{why}; reward and largest delay by episode {by_episode}"
-    late = reward[10:] or reward
-    study.put("F4.reward", estimate([sum(late) / len(late)]), course)
-    study.put("F4.first_delay", estimate([most[0]]), course)
-    study.put("F4.last_delay", estimate([sum(most[-10:]) / len(most[-10:])]), course)
-    study.put("F5.first_epsilon", estimate([epsilon[0]]), course)
-    study.put("F5.last_epsilon", estimate([epsilon[-1]]), course)
-    x = Axis("episode")
-
-    def line(name: str, values: Sequence[float], group: int) -> Line:
-        return Line(name, list(zip(episodes, values, strict=True)), "line", group)
-
-    panels = [
-        Panel("Figure 4: reward", x, Axis("reward per decision"), [line("reward", reward, 0)]),
-        Panel("Figure 4: largest delay", x, Axis("delay, ms", True), [line("largest delay", most, 1)]),
-        Panel("Figure 5: exploring", x, Axis("probability"), [line("probability of exploring", epsilon, 2)]),
-    ]
-    note = (
-        f"The training of the network that quell ships: {len(reward)} episodes of the nine sections, on the bare link."
-    )
-    study.figures.insert(0, Figure("F4", "Figures 4 and 5: learning", note, panels))
 
 
 def _settled(steps: Sequence[float], values: Sequence[float]) -> float | None:
@@ -88,7 +47,7 @@ LFQ_CLAIMS = [
     for figure, (_, name, flows) in LFQ_FIGURES.items()
     for claim in (
         Claim(f"{figure}.settled", f"{name}: flows until the mean prediction stays within a tenth of its last", "flows",
-              flows, -1, 0.1 * (flows or 0), 0),
+              flows, -1, digits=0, kind="printed" if flows else "beyond", source=figure.replace("F", "Figure ")),
         Claim(f"{figure}.spread", f"{name}: 5th to 95th percentile of the last predictions", "packets", digits=1),
     )
 ]  # fmt: skip

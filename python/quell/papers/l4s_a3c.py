@@ -7,14 +7,14 @@ what is judged are ratios between queues of the same row of settings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quell._core import Scenario
 from quell.papers import l4s_a3c_beyond, l4s_a3c_learner, l4s_a3c_studies
-from quell.papers.bench import Bench, mean
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table
-from quell.results.stats import Record, estimate
+from quell.papers.bench import Bench, Sample, mean
+from quell.papers.paper import AMOUNT, Axis, Claim, Figure, Line, Panel, Paper, Study, Table, estimate
+from quell.results.stats import Record, jain
 
 BIN_S = 0.5
 SHORT_S = 40.0
@@ -106,31 +106,98 @@ OVER = {
     "linux_fq_pie": ("fq_pie", "Linux's FQ-PIE"),
     "linux_pie": ("pie", "Linux's PIE"),
 }
-"""Over whose RTT L4S's is judged: with ECN it has the lowest of the PIE family (section 6.2)."""
+"""The PIE family, over which L4S's RTT is given."""
+
+
+UNFAIR = 0.9
+"""Jain's index below which rates are called unfair, and above which fair: the paper gives no number."""
+SECOND_MS = 1000.0
+
+
+def _claim(which: str, what: str, quote: str, section: str, bound: float, better: int, unit: str = "") -> Claim:
+    return Claim(
+        which,
+        what,
+        unit,
+        bound,
+        better,
+        kind="claim",
+        source=section if section == "abstract" else f"section {section}",
+        quote=quote,
+    )
+
+
+def _sentences() -> list[Claim]:
+    """List what the paper says in words."""
+    out = [
+        _claim("C.second.1", "1 Mbit/s, ECN: lowest RTT of CoDel, PIE, FQ-CoDel, FQ-PIE less L4S's",
+               "nearly a second faster", "7", 0.8 * SECOND_MS, +1, "ms"),
+        _claim("C.lowest.1", "1 Mbit/s, ECN: L4S's RTT over the lowest of CoDel, PIE, FQ-CoDel, FQ-PIE",
+               "very low RTT", "7", 1.0, -1),
+    ]  # fmt: skip
+    ecn, plain = "ECN", "with ECN over that without"
+    out += [
+        _claim("RTT.l4s_ecn.10", f"10 Mbit/s: L4S's RTT {plain}", "noticeably reduced overall RTT", "5.1.5", 1.0, -1),
+        _claim("RTT.l4s_ecn.1", f"1 Mbit/s: L4S's RTT {plain}", "significantly reduced RTT", "6.2",
+               1 - AMOUNT, -1),
+        _claim("RTT.fq_codel_ecn.10", f"10 Mbit/s: FQ-CoDel's RTT {plain}", "very high RTT", "5.1.3", 1 + AMOUNT, +1),
+        _claim("RTT.fq_codel_ecn.1", f"1 Mbit/s: FQ-CoDel's RTT {plain}", "significantly high RTT", "6.2",
+               1 + AMOUNT, +1),
+        _claim("RTT.fq_codel.10", "10 Mbit/s, no ECN: FQ-CoDel's RTT over the lowest of the others",
+               "lowest consistent RTT", "6.2", 1.0, -1),
+        _claim("RTT.fq_pie.10", f"10 Mbit/s, {ecn}: FQ-PIE's RTT (FreeBSD) over L4S's",
+               "FQ-PIE, which exhibits higher RTT", "6.2", 1.0, +1),
+        _claim("RTT.fq_pie.1", f"1 Mbit/s, {ecn}: FQ-PIE's RTT (FreeBSD) over L4S's",
+               "FQ-PIE shows high RTT", "6.2", 1.0, +1),
+        _claim("C.data.10", f"10 Mbit/s: L4S's data {plain}", "more data transferred", "6.1", 1.0, +1),
+        _claim("C.data.1", f"1 Mbit/s: L4S's data {plain}", "higher data transfer", "6.1", 1.0, -1),
+        _claim("C.throughput.10", f"10 Mbit/s, {ecn}: L4S's data over that of FQ-PIE (FreeBSD)",
+               "L4S exhibits higher throughput", "6.1", 1.0, +1),
+        _claim("C.fair.fq_codel.10", f"10 Mbit/s, {ecn}: Jain's index of FQ-CoDel's rates",
+               "significant fairness in throughput", "5.1.3", UNFAIR, +1),
+        _claim("C.fair.fq_codel.1", f"1 Mbit/s, {ecn}: Jain's index of FQ-CoDel's rates",
+               "maintained fairness across its multiple", "6.1", UNFAIR, +1),
+        _claim("C.unfair.l4s.10", f"10 Mbit/s, {ecn}: Jain's index of L4S's rates",
+               "exhibit significant unfairness", "6.1", UNFAIR, -1),
+        _claim("C.unfair.fq_pie.10", f"10 Mbit/s, {ecn}: Jain's index of the rates of FQ-PIE (FreeBSD)",
+               "exhibit significant unfairness", "6.1", UNFAIR, -1),
+        _claim("C.unfair.l4s.1", f"1 Mbit/s: Jain's index of L4S's rates {plain}",
+               "higher unfairness in throughput", "6.1", 1.0, -1),
+        _claim("C.unfair.fq_pie.1", f"1 Mbit/s: Jain's index of the rates of FQ-PIE (FreeBSD) {plain}",
+               "higher unfairness in throughput", "6.1", 1.0, -1),
+        _claim("C.unfair.pie.1", f"1 Mbit/s, {ecn}: Jain's index of the rates of PIE (FreeBSD)",
+               "significant unfairness", "5.1.2", UNFAIR, -1),
+        _claim("C.cwnd.10", f"10 Mbit/s, {ecn}: Jain's index of FQ-CoDel's congestion windows",
+               "extreme unfairness in its cwnd", "6.3", UNFAIR, -1),
+        _claim("C.loss.fq_pie.10", f"10 Mbit/s, {ecn}: L4S's loss over that of FQ-PIE (FreeBSD)",
+               "mitigating latency and packet loss", "abstract", 1.0, -1),
+        _claim("C.loss.1", "L4S, no ECN: loss at 1 Mbit/s over that at 10 Mbit/s", "higher packet loss", "5.1.5",
+               1.0, +1),
+    ]  # fmt: skip
+    return out
 
 
 def _claims() -> list[Claim]:
-    out = [
-        Claim(f"RTT.{name}.{rate}", f"{rate} Mbit/s, ECN: L4S's RTT over that of {what}", "", 1.0, -1)
+    out = _sentences()
+    out += [
+        Claim(f"RTT.{name}.{rate}", f"{rate} Mbit/s, ECN: L4S's RTT over that of {what}")
         for rate in RATES
         for name, (_, what) in OVER.items()
     ]
-    for rate in RATES:
-        what = f"{rate} Mbit/s: L4S's RTT with ECN over that without"
-        out.append(Claim(f"RTT.l4s_ecn.{rate}", what, "", 1.0, -1))
-    for rate in RATES:
-        what = f"{rate} Mbit/s, no ECN: FQ-CoDel's RTT over the lowest of the others"
-        out.append(Claim(f"RTT.fq_codel.{rate}", what, "", 1.0, -1))
+    out.append(Claim("RTT.fq_codel.1", "1 Mbit/s, no ECN: FQ-CoDel's RTT over the lowest of the others"))
     for key in _keys():
         ratio = _ratio_printed(key)
-        out.append(Claim(f"T2.{_id(key)}.ratio", f"{_name(key)}: data over the five queues' mean", "", ratio, 0, 0.1))
+        what = f"{_name(key)}: data over the five queues' mean"
+        if ratio is None:
+            out.append(Claim(f"T2.{_id(key)}.ratio", what))
+        else:
+            out.append(Claim(f"T2.{_id(key)}.ratio", what, "", ratio, of="rate", kind="printed", source="Table 2"))
     for key in _keys():
-        printed = _printed(key)
-        what = f"{_name(key)}: data sent in 40 s"
-        out.append(Claim(f"T2.{_id(key)}.mb40", what, "MB", printed, 0, 0.1 * (printed or 0.0), detail=True))
+        out.append(Claim(f"T2.{_id(key)}.mb40", f"{_name(key)}: data sent in 40 s", "MB", detail=True))
         out.append(Claim(f"T2.{_id(key)}.mb90", f"{_name(key)}: data sent in 90 s", "MB", detail=True))
         out.append(Claim(f"T2.{_id(key)}.rtt", f"{_name(key)}: mean smoothed RTT", "ms", digits=1))
         out.append(Claim(f"T2.{_id(key)}.jain", f"{_name(key)}: Jain's index while all four run", "", detail=True))
+        out.append(Claim(f"T2.{_id(key)}.loss", f"{_name(key)}: loss", "%", detail=True))
     return [*l4s_a3c_learner.CLAIMS, *l4s_a3c_studies.CLAIMS, *l4s_a3c_beyond.CLAIMS, *out]
 
 
@@ -142,6 +209,9 @@ class Measurements:
     mb40: float
     rtt_ms: float
     jain: float
+    cwnd_jain: float
+    loss: float
+    """Share of the packets."""
     courses: Mapping[str, Sequence[Sequence[float | None]]]
     """Throughput, RTT and cwnd: by flow, then by bin."""
     times: Sequence[float]
@@ -153,11 +223,17 @@ def _reduce(record: Record) -> Measurements:
     moved = [mbps * bin_s / 8 for mbps in rate]
     lasting = [flow[round(31 / bin_s) : round(60 / bin_s)] for flow in read]
     shares = [mean(flow) for flow in lasting]
+    windows = [
+        mean([w for w in flow[round(31 / bin_s) : round(60 / bin_s)] if w is not None] or [0.0])
+        for flow in series["cwnd_packets"]
+    ]
     return Measurements(
         mb=sum(moved),
         mb40=sum(moved[: round(SHORT_S / bin_s)]),
         rtt_ms=record["rtt_ms"]["mean"],
-        jain=sum(shares) ** 2 / (len(shares) * sum(s * s for s in shares)),
+        jain=jain(shares) or 0.0,
+        cwnd_jain=jain(windows) or 0.0,
+        loss=record["loss_rate"],
         courses={"throughput": read, "rtt": series["rtt_ms"], "cwnd": series["cwnd_packets"]},
         times=[(k + 0.5) * bin_s for k in range(len(rate))],
     )
@@ -174,7 +250,10 @@ def measure(bench: Bench) -> Study:
     """Measure the paper."""
     study = Study()
     settings = {key: (_scenario(key[1], ecn=key[2]), WORDS[key[0], key[2]]) for key in _keys()}
-    results = bench.seeds_of("Table 2, Figures 4 to 39", settings, _reduce, bin_s=BIN_S)
+    claims = _claims()
+    results = bench.seeds_of(
+        "Table 2, Figures 4 to 39", settings, _reduce, bin_s=BIN_S, samples=_samples, claims=claims
+    )
     swept = l4s_a3c_beyond.round_trips(study, bench, lambda rate: _scenario(rate, ecn=True), RATES)
     _table_2(study, results)
     _rtt(study, results, swept)
@@ -185,22 +264,69 @@ def measure(bench: Bench) -> Study:
     return study
 
 
+# What rows are judged by. --------------------------------------------------------------------------------------------
+
+
+def _samples(results: Results) -> Iterator[Sample[Key]]:
+    """Give the values of each row that Table 2's runs decide."""
+
+    def of(name: str, key: Key) -> list[float]:
+        return [float(getattr(s, name)) for s in results[key]]
+
+    def over(which: str, name: str, key: Key, *others: Key) -> Sample[Key]:
+        """Compare one setting with the lowest of others, seed by seed."""
+        columns = [of(name, other) for other in others]
+        values = [a / min(b) for a, *b in zip(of(name, key), *columns, strict=False)]
+        return Sample(which, values, (key, *others))
+
+    five = list(dict.fromkeys(queue for queue, _ in PRINTED))
+    low = ("l4s", 1, True)
+    others = [(queue, 1, True) for queue in five if queue != "l4s"]
+    gain = [min(b) - a for a, *b in zip(of("rtt_ms", low), *(of("rtt_ms", key) for key in others), strict=False)]
+    yield Sample("C.second.1", gain, (low, *others))
+    yield over("C.lowest.1", "rtt_ms", low, *others)
+    for rate in RATES:
+        l4s, plain, pie = ("l4s", rate, True), ("l4s", rate, False), ("fq_pie of FreeBSD", rate, True)
+        codel, codel_plain = ("fq_codel", rate, True), ("fq_codel", rate, False)
+        yield over(f"RTT.l4s_ecn.{rate}", "rtt_ms", l4s, plain)
+        yield over(f"RTT.fq_codel_ecn.{rate}", "rtt_ms", codel, codel_plain)
+        rest = [(queue, rate, False) for queue in five if queue != "fq_codel"]
+        yield over(f"RTT.fq_codel.{rate}", "rtt_ms", codel_plain, *rest)
+        yield over(f"RTT.fq_pie.{rate}", "rtt_ms", pie, l4s)
+        yield over(f"C.data.{rate}", "mb", l4s, plain)
+        yield Sample(f"C.fair.fq_codel.{rate}", of("jain", codel), (codel,))
+    l4s, pie, codel = ("l4s", 10, True), ("fq_pie of FreeBSD", 10, True), ("fq_codel", 10, True)
+    yield over("C.throughput.10", "mb", l4s, pie)
+    yield over("C.loss.fq_pie.10", "loss", l4s, pie)
+    yield Sample("C.unfair.l4s.10", of("jain", l4s), (l4s,))
+    yield Sample("C.unfair.fq_pie.10", of("jain", pie), (pie,))
+    yield over("C.unfair.l4s.1", "jain", ("l4s", 1, True), ("l4s", 1, False))
+    yield over("C.unfair.fq_pie.1", "jain", ("fq_pie of FreeBSD", 1, True), ("fq_pie of FreeBSD", 1, False))
+    yield Sample("C.unfair.pie.1", of("jain", ("pie of FreeBSD", 1, True)), (("pie of FreeBSD", 1, True),))
+    yield Sample("C.cwnd.10", of("cwnd_jain", codel), (codel,))
+    yield over("C.loss.1", "loss", ("l4s", 1, False), ("l4s", 10, False))
+    for key in _keys():
+        rivals = [(queue, key[1], key[2]) for queue in five]
+        columns = [of("mb", rival) for rival in rivals]
+        values = [mb / mean(column) for mb, *column in zip(of("mb", key), *columns, strict=False)]
+        yield Sample(f"T2.{_id(key)}.ratio", values, (key, *rivals))
+
+
 # Table 2. ------------------------------------------------------------------------------------------------------------
 
 
 def _table_2(study: Study, results: Results) -> None:
+    ratios = {f"T2.{_id(key)}.ratio": _amount_sent(results, key) for key in _keys()}
+    for sample in _samples(results):
+        if sample.claim in ratios:
+            study.put(sample.claim, estimate(sample.values), ratios[sample.claim])
     for key in _keys():
         name, measured = f"T2.{_id(key)}", results[key]
         study.put(f"{name}.mb40", estimate(s.mb40 for s in measured), _amount_sent(results, key))
         study.put(f"{name}.mb90", estimate(s.mb for s in measured))
         study.put(f"{name}.rtt", estimate(s.rtt_ms for s in measured))
         study.put(f"{name}.jain", estimate(s.jain for s in measured))
-        if _printed(key) is None:
-            five = [results[q, key[1], key[2]] for q, rate in PRINTED if rate == key[1]]
-        else:
-            five = [results[q, rate, key[2]] for q, rate in PRINTED if rate == key[1]]
-        ratios = [s.mb / mean(other[k].mb for other in five) for k, s in enumerate(measured)]
-        study.put(f"{name}.ratio", estimate(ratios), _amount_sent(results, key))
+        study.put(f"{name}.loss", estimate(100 * s.loss for s in measured))
     rows = [
         [
             f"{queue}, {rate} Mbit/s",
@@ -242,8 +368,8 @@ def _rtts(results: Results, key: Key) -> list[float]:
 
 
 def _ratios(results: Results, key: Key, others: Sequence[Key]) -> list[float]:
-    least = [min(_rtts(results, other)[k] for other in others) for k in range(len(results[key]))]
-    return [own / low for own, low in zip(_rtts(results, key), least, strict=True)]
+    least = [min(rtts) for rtts in zip(*(_rtts(results, other) for other in others), strict=False)]
+    return [own / low for own, low in zip(_rtts(results, key), least, strict=False)]
 
 
 def _late_rtts(results: Results, rate: int) -> str:
@@ -282,6 +408,7 @@ def _rtt(study: Study, results: Results, swept: Mapping[tuple[str, int], float])
         listed = ", ".join(f"{key[0]} {mean(_rtts(results, key)):.0f}" for key in keys)
         return f"mean smoothed RTT in ms, {'ECN' if ecn else 'no ECN'}: {listed}"
 
+    whys: dict[str, str] = {}
     for rate in RATES:
         for name, (queue, _) in OVER.items():
             ratios = _ratios(results, ("l4s", rate, True), [(queue, rate, True)])
@@ -290,18 +417,22 @@ def _rtt(study: Study, results: Results, swept: Mapping[tuple[str, int], float])
                 estimate(ratios),
                 f"{rtts_text(rate, ecn=True)}; {_late_rtts(results, rate)}; {_why(swept, rate)}",
             )
-        study.put(
-            f"RTT.l4s_ecn.{rate}",
-            estimate(_ratios(results, ("l4s", rate, True), [("l4s", rate, False)])),
-            f"{rtts_text(rate, ecn=True)}; {rtts_text(rate, ecn=False)}",
-        )
-        others = [(queue, rate, False) for queue, r in PRINTED if r == rate and queue != "fq_codel"]
-        study.put(
-            f"RTT.fq_codel.{rate}",
-            estimate(_ratios(results, ("fq_codel", rate, False), others)),
-            rtts_text(rate, ecn=False),
-        )
+        whys[f"{rate}"] = f"{rtts_text(rate, ecn=True)}; {rtts_text(rate, ecn=False)}"
         study.notes.append(f"At {rate} Mbit/s: {rtts_text(rate, ecn=True)}; {rtts_text(rate, ecn=False)}.")
+    jains = {
+        f"{rate}": ", ".join(
+            f"{queue} {mean(s.jain for s in results[queue, rate, True]):.2f}, without ECN "
+            f"{mean(s.jain for s in results[queue, rate, False]):.2f}"
+            for queue in ("fq_codel", "l4s", *FREEBSD)
+        )
+        for rate in RATES
+    }
+    sentences = {"RTT.fq_codel.1", *(claim.id for claim in _sentences())}
+    for sample in _samples(results):
+        if sample.claim in sentences:
+            at = sample.claim.rsplit(".", 1)[1]
+            why = f"Jain's index with ECN: {jains[at]}" if "fair" in sample.claim else whys[at]
+            study.put(sample.claim, estimate(sample.values), why)
 
 
 # Figures. ------------------------------------------------------------------------------------------------------------

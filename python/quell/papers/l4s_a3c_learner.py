@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from importlib.resources import as_file, files
 from pathlib import Path
 
 from quell.papers import curves
 from quell.papers.bench import Bench, mean, missing_reason
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
-from quell.results.stats import estimate
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate
 from quell.train import coupled
 from quell.train.coupled import Outcome, Setting
 
 MODEL = "a3c-l4s"
 QUEUE = "a3c_l4s"
 LAWS = ("l4s target 2ms",)
+UNTRAINED = "a3c-l4s.untrained.safetensors"
+"""`quell train a3c-l4s --actor-rate 0 --episodes 1`: the first weights of the shipped network's training, untrained."""
 CONSTANTS = [0.001 * 2 ** (k / 2) for k in range(19)]
 """p' from 0.001 to 0.5: what a constant reaches where the network misses an aim."""
 
@@ -30,14 +32,20 @@ AIMS = (
 )
 
 CLAIMS = [
-    Claim("F25.rise", "training: mean reward, last tenth of the episodes less first tenth", "", 0.0, +1),
+    Claim("F25.rise", "training: mean reward, last tenth of the episodes less first tenth", "", 0.0, +1,
+          kind="claim", source="section 5.2.1, Figure 25", quote="average reward gradually increases"),
     Claim("F26.delay", "training: delay at the workers' queues, last tenth of the episodes", "ms", digits=1),
     *(
-        Claim(f"{prefix}.{row}", f"{name}: {what}", "", wanted, better, digits=digits)
+        Claim(f"{prefix}.{row}", f"{name}: {what}", "", wanted, better, digits=digits, kind="aim")
         for prefix, name in SETS.items()
         for row, _, what, wanted, better, digits in AIMS
     ),
-]
+    *(
+        Claim(f"UNTRAINED.{prefix}.{row}", f"the hand-written first weights, {name}: {what}", digits=digits)
+        for prefix, name in SETS.items()
+        for row, _, what, _, _, digits in AIMS
+    ),
+]  # fmt: skip
 """The aims: less delay on average and at the 99th percentile, at no more than 2 % less throughput, everywhere."""
 
 
@@ -105,14 +113,21 @@ def _judge(study: Study, bench: Bench, prefix: str, name: str, misses: list[list
 
     def run(which: Sequence[str], where: Sequence[Setting]) -> dict[str, list[list[Outcome]]]:
         return coupled.held_out(
-            which, settings=where, seeds=bench.seeds, duration_s=6.0 if bench.quick else coupled.HELD_OUT_S,
+            which, settings=where, seeds=bench.first, duration_s=6.0 if bench.quick else coupled.HELD_OUT_S,
             first_seed=first, threads=bench.threads, on=bench.on,
         )  # fmt: skip
 
-    got = run(queues, settings)
+    with as_file(files(__package__) / "trained" / UNTRAINED) as path:
+        first_weights = f"{QUEUE} model {path}"
+        got = run([*queues, first_weights], settings)
     mine, law = got[QUEUE], got["l4s"]
-    each = [coupled.versus([[c[k]] for c in mine], [[c[k]] for c in law]) for k in range(bench.seeds)]
-    relative = "; ".join(_relative(got[q], law, q) for q in (QUEUE, *LAWS))
+
+    def by_seed(cells: list[list[Outcome]]) -> list[dict[str, float]]:
+        return [coupled.versus([[c[k]] for c in cells], [[c[k]] for c in law]) for k in range(bench.first)]
+
+    each, untrained = by_seed(mine), by_seed(got[first_weights])
+    named = {QUEUE: mine, "untrained": got[first_weights], **{q: got[q] for q in LAWS}}
+    relative = "; ".join(_relative(cells, law, q) for q, cells in named.items())
     missed = [k for k in range(len(settings)) if not _meets(mine[k], law[k])]
     short = [
         f"{_where(settings[k])}: {_figures(mine[k])} against {_figures(law[k])}, "
@@ -123,6 +138,7 @@ def _judge(study: Study, bench: Bench, prefix: str, name: str, misses: list[list
     why = f"scenarios that miss an aim, mean of seeds (mean ms / 99th percentile / Mbit/s): {listed}. {relative}"
     for row, key, *_ in AIMS:
         study.put(f"{prefix}.{row}", estimate(e[key] for e in each), why)
+        study.put(f"UNTRAINED.{prefix}.{row}", estimate(e[key] for e in untrained))
     study.notes.append(f"{name.capitalize()}, {len(settings)} scenarios: {relative}.")
     if name == "held out":
         rows = [[_where(s), *(_figures(got[q][k]) for q in queues)] for k, s in enumerate(settings)]

@@ -10,8 +10,7 @@ from typing import Any
 
 from quell.papers import curves
 from quell.papers.bench import mean
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
-from quell.results.stats import estimate
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate
 from quell.train import coupled
 
 TABLE = "a3c-l4s.studies"
@@ -24,19 +23,24 @@ WHAT = {
 }
 
 CLAIMS = [
-    Claim("SEEDS.rise", f"{WHAT['seeds']}: mean reward, last tenth of the episodes less first tenth", "", 0.0, +1),
+    Claim("SEEDS.rise", f"{WHAT['seeds']}: mean reward, last tenth of the episodes less first tenth", "", 0.0, +1,
+          kind="claim", source="section 7", quote="A3C model can converge properly"),
     *(
         claim
         for prefix, key in (("SEEDS", "seeds"), ("RANDOM.a3c", "a3c"), ("RANDOM.a2c", "a2c"))
         for claim in (
-            Claim(f"{prefix}.mean", f"{WHAT[key]}: mean delay over the law's, held out", "", 1.0, -1),
-            Claim(f"{prefix}.throughput", f"{WHAT[key]}: throughput over the law's, held out", "", 0.98, +1, digits=3),
-            Claim(f"{prefix}.met", f"{WHAT[key]}: scenarios held out where all aims are met", "", ALL, +1, digits=1),
+            Claim(f"{prefix}.mean", f"{WHAT[key]}: mean delay over the law's, held out", "", 1.0, -1, kind="aim"),
+            Claim(f"{prefix}.throughput", f"{WHAT[key]}: throughput over the law's, held out", "", 0.98, +1, digits=3,
+                  kind="aim"),
+            Claim(f"{prefix}.met", f"{WHAT[key]}: scenarios held out where all aims are met", "", ALL, +1, digits=1,
+                  kind="aim"),
         )
     ),
-    Claim("RANDOM.reward", "from random weights: A3C's reward less A2C's, last fifth of the episodes", "", 0.0, +1),
+    Claim("RANDOM.reward", "from random weights: A3C's reward less A2C's, last fifth of the episodes", "", 0.0, +1,
+          kind="aim"),
     *(
-        Claim(f"F27.{scale}", f"reward scale {scale}, tables: delay looked up over the tables' own", "", 1.0, -1)
+        Claim(f"F27.{scale}", f"reward scale {scale}, tables: delay looked up over the tables' own", "", 1.0, -1,
+              kind="claim", source="section 5.2.1, Figure 26", quote="already very low after training")
         for scale in SCALES
     ),
 ]  # fmt: skip

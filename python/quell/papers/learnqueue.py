@@ -39,8 +39,8 @@ from quell.papers.learnqueue_cell import (
     tcp,
     udp,
 )
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, short
-from quell.results.stats import Estimate, Record, estimate
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, estimate, short
+from quell.results.stats import Estimate, Record
 
 Ends = tuple[str, str]
 

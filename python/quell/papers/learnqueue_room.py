@@ -12,8 +12,7 @@ from quell.inputs.keys import Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_cell import LQ, cell, udp
 from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Measurements, Room, reduce, weights
-from quell.papers.paper import Claim, Study, Table, short
-from quell.results.stats import estimate
+from quell.papers.paper import Claim, Study, Table, estimate, short
 from quell.train.learnqueue import episode
 
 WHAT = "39 Mbit/s, bursts of 100 ms after 500 ms"

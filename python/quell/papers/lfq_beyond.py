@@ -9,9 +9,9 @@ from typing import Literal
 from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, is_known, mean
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table
+from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate
 from quell.results import frontier
-from quell.results.stats import Record, estimate
+from quell.results.stats import Record
 
 FLOWS = (2, 4, 8, 16, 32, 64)
 CCS: tuple[Literal["cubic", "bbr", "newreno", "dctcp"], ...] = ("cubic", "bbr", "newreno", "dctcp")
@@ -170,13 +170,25 @@ def _by_cc(measured: Measurements) -> list[Line]:
 # Regret. -------------------------------------------------------------------------------------------------------------
 
 
-def _places(points: int, number: int, grids: int) -> Iterator[Where]:
-    """Spread settings over the paper's ranges, grid `number` of `grids` beside the first."""
+def shift(number: int) -> float:
+    """Return how far grid `number` lies beside the first, as a share of a step: 0, 1/2, 1/4, 3/4, 1/8 and so on.
+
+    Van der Corput's sequence: the grids so far are spread evenly, however many there will be.
+    """
+    share, weight = 0.0, 0.5
+    while number:
+        share += weight * (number % 2)
+        number, weight = number // 2, weight / 2
+    return share
+
+
+def _places(points: int, number: int) -> Iterator[Where]:
+    """Spread settings over the paper's ranges, grid `number` beside the first."""
     step = 20.0 / points
     for cc in NAMES:
         for axis in ("bw", "delay"):
             for k in range(points):
-                yield cc, axis, 5.0 + step * (k + (number + 0.5) / grids)
+                yield cc, axis, 5.0 + step * (k + shift(number))
 
 
 def reward(record: Record, alpha: float) -> float:
@@ -192,7 +204,7 @@ def regret(
     here = {name: queues[name] for name in REGRET_OF if name in queues}
     static = {limit: frontier.words("limit", limit) for limit in STATIC}
     points = QUICK_POINTS if bench.quick else POINTS
-    grids = [list(_places(points, number, bench.seeds)) for number in range(bench.seeds)]
+    grids = [list(_places(points, number)) for number in range(bench.first)]
     scenarios = {where: at(where) for places in grids for where in places}
     words = {**here, **{str(limit): queue for limit, queue in static.items()}}
     keys = [(name, where) for name in words for where in scenarios]

@@ -1,4 +1,4 @@
-"""A paper's page: one HTML file that opens offline, made of the report's parts (`quell.views.report`)."""
+"""A paper's page: one HTML file that opens offline, made of the report's parts (`quell.report`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from string import Template
 from typing import Any
 
 from quell import _core
-from quell.papers.paper import BETTER, MISSED, REACHED, UNPRINTED, VERDICTS, Figure, Line, Paper, Study, Table
+from quell.papers.paper import CONTRADICTED, LEVEL, MISSED, Figure, Line, Paper, Study, Table, totals
 from quell.views import report
-
-CLASSES = {BETTER: "better", REACHED: "reached", MISSED: "missed", UNPRINTED: "unprinted"}
 
 
 def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command: str, notice: str) -> str:
@@ -26,7 +24,10 @@ def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command:
         "about": escape(paper.about),
         "version": escape(_core.__version__),
         "notice": f'<p class="notice">{escape(notice)}</p>' if notice else "",
-        "tally": "".join(f"<span>{_verdict(v)} {n}</span>" for v, n in tally(rows).items() if n),
+        "tally": "".join(
+            f"<p>{kind}: " + "".join(f"<span>{_verdict(v)} {n}</span>" for v, n in of.items()) + "</p>"
+            for kind, of in totals(rows).items()
+        ),
         "notes": "".join(f"<li>{escape(note)}</li>" for note in study.notes),
         "figures": "\n".join(_figure(k, figure) for k, figure in enumerate(study.figures)),
         "tables": "\n".join(_matrix(table) for table in study.tables),
@@ -34,19 +35,14 @@ def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command:
             f"<section><h2>{escape(one.title)}</h2><pre>{escape(one.text)}</pre></section>" for one in study.listings
         ),
         "heading": escape(f"{paper.name}, reproduced" if rows else paper.name),
-        "printed": _section("Printed and measured", _NOTE, _verdicts_first(rows), digits),
-        "others": _section("Measured, without a printed number", "", _unprinted(rows), digits),
+        "printed": _section("Printed numbers and claims", _NOTE, _verdicts_first(rows), digits),
+        "others": _section("Aims of quell, and what the paper does not have", "", _others(rows), digits),
         "command": escape(command),
         "data": report.embedded({"figures": [_plain(figure) for figure in study.figures]}),
         "css": f"{report.part('page.css')}\n{_part('page.css')}",
         "js": f"{report.part('draw.js')}\n{_part('figures.js')}",
     }
     return Template(_part("page.html")).substitute(parts)
-
-
-def tally(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Count the rows of each verdict."""
-    return {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
 
 
 def _part(name: str) -> str:
@@ -86,19 +82,22 @@ def _matrix(table: Table) -> str:
 
 
 _NOTE = (
-    "Misses first. Mean over seeds, ± half the 95 % confidence interval (Student’s t). "
-    "Better: the whole interval beats the print. Reached: the mean is within the row’s tolerance. "
-    "What a miss says under its row was measured by the same command. Click a heading to sort."
+    f"Misses first. Mean over seeds or trainings, ± half the interval of {100 * LEVEL:g} % (Student’s t). "
+    "Reached: the whole interval is within the tolerance; better: beyond it on the good side; missed: outside; "
+    "contradicted: the whole interval is against the paper’s sentence; open: none of these; constant: the policy "
+    "answers the same to every input. What a row says under its name was measured by the same command. "
+    "Click a heading to sort."
 )
 
 
 def _verdicts_first(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """List the rows with a printed number, misses first, each part in the paper's order."""
-    return sorted((r for r in rows if r["printed"] is not None), key=lambda r: r["verdict"] != MISSED)
+    """List what the paper prints and claims, misses first, each part in the paper's order."""
+    of_paper = [r for r in rows if r["kind"] in ("printed", "claim")]
+    return sorted(of_paper, key=lambda r: r["verdict"] not in (MISSED, CONTRADICTED))
 
 
-def _unprinted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["printed"] is None]
+def _others(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["kind"] not in ("printed", "claim")]
 
 
 def _section(title: str, note: str, rows: Sequence[dict[str, Any]], digits: dict[str, int]) -> str:
@@ -109,7 +108,7 @@ def _section(title: str, note: str, rows: Sequence[dict[str, Any]], digits: dict
 
 
 def _rows(rows: Sequence[dict[str, Any]], digits: dict[str, int]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("row", "what", "printed", "measured", "verdict"))
+    head = "".join(f"<th>{name}</th>" for name in ("row", "kind", "what", "expected", "measured", "verdict"))
     return (
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(_row(r, digits[r['id']]) for r in rows)}</tbody></table>"
     )
@@ -118,16 +117,18 @@ def _rows(rows: Sequence[dict[str, Any]], digits: dict[str, int]) -> str:
 def _row(row: dict[str, Any], digits: int) -> str:
     why = f'<span class="why">{escape(row["why"])}</span>' if row["why"] else ""
     unit = f" <small>{escape(row['unit'])}</small>" if row["unit"] else ""
-    printed, measured = (
-        ("", "–") if row[k] is None else (row[k], f"{row[k]:.{digits}f}") for k in ("printed", "measured")
+    source = f"“{row['quote']}”, {row['source']}" if row["quote"] else row["source"]
+    cited = f" <small>({escape(source)})</small>" if source else ""
+    expected, measured = (
+        ("", "–") if row[k] is None else (row[k], f"{row[k]:.{digits}f}") for k in ("expected", "measured")
     )
     half = "" if row["high"] is None else f" <small>±{row['high'] - row['measured']:.{digits}f}</small>"
     return (
-        f"<tr><td><code>{escape(row['id'])}</code></td><td>{escape(row['what'])}{why}</td>"
-        f'<td data-v="{printed[0]}">{printed[1]}{unit}</td><td data-v="{measured[0]}">{measured[1]}{half}</td>'
+        f"<tr><td><code>{escape(row['id'])}</code></td><td>{row['kind']}</td><td>{escape(row['what'])}{cited}{why}</td>"
+        f'<td data-v="{expected[0]}">{expected[1]}{unit}</td><td data-v="{measured[0]}">{measured[1]}{half}</td>'
         f"<td>{_verdict(row['verdict'])}</td></tr>"
     )
 
 
 def _verdict(verdict: str) -> str:
-    return f'<span class="v {CLASSES[verdict]}">{verdict}</span>'
+    return f'<span class="v {verdict}">{verdict}</span>'

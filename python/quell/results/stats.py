@@ -27,16 +27,45 @@ def t975(degrees: int) -> float:
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
+def t_quantile(p: float, degrees: int) -> float:
+    """Quantile of Student's t for 0.5 < p < 1 by bisection on its distribution, a finite sum for whole degrees.
+
+    Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
+    low, high = 0.0, 1.0
+    while _t_within(high, degrees) < 2 * p - 1:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_within(middle, degrees) < 2 * p - 1 else (low, middle)
+    return (low + high) / 2
+
+
+def _t_within(t: float, degrees: int) -> float:
+    """Probability that Student's t lies within -t and t."""
+    angle = math.atan2(t, math.sqrt(degrees))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = degrees % 2
+    term, total = (math.cos(angle) if odd else 1.0), 0.0
+    for k in range(odd, degrees - 1, 2):
+        total += term
+        term *= square * (k + 1) / (k + 2)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over runs. `half` is half the width of its 95 % confidence interval; None with fewer than two runs."""
+    """A mean over runs. `half` is half the width of its confidence interval; None with fewer than two runs.
+
+    Of 95 %, unless `estimate` was asked for another level.
+    """
 
     mean: float
     half: float | None
     runs: int
 
 
-def estimate(values: Iterable[float | None]) -> Estimate | None:
+def estimate(values: Iterable[float | None], level: float = 0.95) -> Estimate | None:
     """Mean and confidence interval of the values that are not None; None without any."""
     present = [v for v in values if v is not None]
     if not present:
@@ -46,7 +75,8 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
     if n < 2:
         return Estimate(mean, None, n)
     variance = math.fsum((v - mean) ** 2 for v in present) / (n - 1)
-    return Estimate(mean, t975(n - 1) * math.sqrt(variance / n), n)
+    t = t975(n - 1) if level == 0.95 else t_quantile((1 + level) / 2, n - 1)
+    return Estimate(mean, t * math.sqrt(variance / n), n)
 
 
 def quantile(values: Iterable[float], q: float) -> float:

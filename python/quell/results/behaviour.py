@@ -1,0 +1,212 @@
+"""What a policy network does: how often it takes each action, what its inputs change, and whether it is a constant."""
+
+from __future__ import annotations
+
+import json
+import random
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+from quell import _core
+from quell._core import CoupledQueues, Scenario
+
+POINTS = 4096
+"""Of the grid: every combination of so many values as fit where there are three inputs, drawn at random otherwise."""
+TRIED = 4
+"""Other values of an input that its sensitivity looks at, at each point."""
+RANGES = {"delay_ms": (1.0, 200.0), "utilisation": (0.0, 1.0), "drop": (0.0, 0.5)}
+"""Of inputs whose scale does not tell where they end; below 1 ms RL-AQM's rules decide, not its network."""
+RULED_MS = RANGES["delay_ms"][0]
+ASKED = 100_000
+"""Most other points that sensitivities are looked at at."""
+SAME = 1e-6
+Observation = Literal["linear", "logarithmic", "published"]
+OBSERVATIONS: tuple[Observation, ...] = ("linear", "logarithmic", "published")
+
+Rows = list[tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What one head of a network answers."""
+
+    head: str
+    actions: dict[str, float] | None
+    """Share of the points where each action is the greatest; None of a head with one output."""
+    values: tuple[float, float, float] | None
+    """Least, mean and greatest answer of a head with one output."""
+    sensitivity: dict[str, float]
+    """By input: how often another value of it gives another action; of a head with one output how far another value
+    moves the answer, as a share of its range."""
+
+    @property
+    def constant(self) -> bool:
+        """Whether it answers the same everywhere."""
+        if self.actions is not None:
+            return max(self.actions.values()) == 1.0
+        assert self.values is not None
+        least, mean, greatest = self.values
+        return greatest - least <= SAME * max(1.0, abs(mean))
+
+
+class Network:
+    """A network as its file has it."""
+
+    def __init__(self, file: str, data: bytes) -> None:
+        self._core = _core.Policy(file, data)
+        self.data = data
+        self.card: dict[str, Any] = json.loads(self._core.card)
+        self.names: list[str] = [i["name"] for i in self.card["inputs"]]
+
+    def answers(self, rows: Rows) -> list[tuple[float, ...]]:
+        """Give the outputs of all heads for rows of raw inputs."""
+        n = self._core.outputs
+        out = array("f", bytes(4 * n * len(rows)))
+        self._core.forward(array("f", [v for row in rows for v in row]), out)
+        return [tuple(out[k * n : (k + 1) * n]) for k in range(len(rows))]
+
+    def ranges(self) -> list[tuple[float, float]]:
+        """Tell where inputs are looked at: from 0 to what is scaled to 1, about the offset where there is one."""
+        out = []
+        for about in self.card["inputs"]:
+            offset, width = about.get("offset", 0.0), 1 / about.get("scale", 1.0)
+            out.append(RANGES.get(about["name"], (offset - width if offset else 0.0, offset + width)))
+        return out
+
+    def heads(self) -> Iterator[tuple[str, list[str], slice]]:
+        """List the heads: name, outputs, and where they are in a row of answers."""
+        at = 0
+        for head in self.card["heads"]:
+            yield head["name"], head["outputs"], slice(at, at + len(head["outputs"]))
+            at += len(head["outputs"])
+
+
+def grid(network: Network) -> Rows:
+    """Give points over the ranges of the inputs."""
+    ranges = network.ranges()
+    if len(ranges) <= 3:
+        each = round(POINTS ** (1 / len(ranges)))
+        return [*product(*([a + (b - a) * (k / (each - 1)) ** 2 for k in range(each)] for a, b in ranges))]
+    rng = random.Random(1)
+    return [tuple(rng.uniform(*ends) for ends in ranges) for _ in range(POINTS)]
+
+
+def over(network: Network, rows: Rows) -> list[Behaviour]:
+    """Say what each head answers at these points, and what it hangs on, over the ranges that the points span."""
+    rng = random.Random(2)
+    answers = network.answers(rows)
+    few = rows[:: -(-len(rows) * len(network.names) * TRIED // ASKED)]
+    before = network.answers(few)
+    moved: list[list[list[tuple[float, ...]]]] = []
+    for k, column in enumerate(zip(*rows, strict=True)):
+        ends = min(column), max(column)
+        tries = [[(*row[:k], rng.uniform(*ends), *row[k + 1 :]) for row in few] for _ in range(TRIED)]
+        moved.append([network.answers(other) for other in tries])
+    out = []
+    for name, outputs, part in network.heads():
+        if len(outputs) > 1:
+            taken = [_greatest(answer[part]) for answer in answers]
+            shares = {action: taken.count(a) / len(taken) for a, action in enumerate(outputs)}
+            was = [_greatest(answer[part]) for answer in before]
+            sensitivity = {
+                network.names[k]: _mean(
+                    [float(_greatest(new[part]) != old) for other in tries for new, old in zip(other, was, strict=True)]
+                )
+                for k, tries in enumerate(moved)
+            }
+            out.append(Behaviour(name, shares, None, sensitivity))
+            continue
+        values = [answer[part][0] for answer in answers]
+        width = max(max(values) - min(values), SAME)
+        sensitivity = {
+            network.names[k]: _mean(
+                [
+                    abs(new[part][0] - old[part][0]) / width
+                    for other in tries
+                    for new, old in zip(other, before, strict=True)
+                ]
+            )
+            for k, tries in enumerate(moved)
+        }
+        out.append(Behaviour(name, None, (min(values), _mean(values), max(values)), sensitivity))
+    return out
+
+
+def _greatest(values: Sequence[float]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# A recorded run. -----------------------------------------------------------------------------------------------------
+
+
+def recorded(network: Network) -> tuple[str, Rows]:
+    """Run what the network was made for; return what was run and what it read whenever it was asked."""
+    width = len(network.names)
+    if network.names == ["delay_ms", "utilisation", "drop"]:
+        return "the built-in scenario rl-aqm", asked(Scenario("rl-aqm"), "rlaqm", model=network.data)
+    if width == len(_core.lfq_features()):
+        return "100 flows of LFQ's training", _flows(network)
+    for observation in OBSERVATIONS:
+        if network.names == _core.a3c_readings(observation):
+            return "the built-in scenario l4s", _coupled(observation, width)
+    return "", []
+
+
+def asked(scenario: Scenario, queue: str, *, model: bytes | None = None) -> Rows:
+    """Run RL-AQM; return what its network read where no rule decided."""
+    _, states, _, _ = _core.episode(scenario, queue, scenario.run_seed(0), model=model)
+    rows = _rows(states, 3)
+    return [row for row in rows if row[0] >= RULED_MS]
+
+
+def chosen(scenario: Scenario, queue: str) -> dict[int, int]:
+    """Run RL-AQM; count the actions of its network."""
+    _, states, actions, _ = _core.episode(scenario, queue, scenario.run_seed(0))
+    counts: dict[int, int] = {}
+    for row, action in zip(_rows(states, 3), array("f", actions), strict=True):
+        if row[0] >= RULED_MS:
+            counts[int(action)] = counts.get(int(action), 0) + 1
+    return counts
+
+
+def _rows(data: bytes | bytearray, width: int) -> Rows:
+    values = array("f", bytes(data))
+    return [tuple(values[k : k + width]) for k in range(0, len(values), width)]
+
+
+def _flows(network: Network) -> Rows:
+    size = int.from_bytes(network.data[:8], "little")
+    header, body = json.loads(network.data[8 : 8 + size]), network.data[8 + size :]
+    names = [f"layers.{k}" for k in range(len(network.card["hidden"]))] + ["heads.0"]
+    weights = []
+    for name in (f"{layer}.{part}" for layer in names for part in ("weight", "bias")):
+        begin, end = header[name]["data_offsets"]
+        weights.append(array("f", body[begin:end]))
+    columns = _core.lfq_experiments(weights, 1, 100, 0.01)
+    return [
+        row
+        for row, decided in zip(_rows(columns["features"], len(network.names)), columns["decided"], strict=True)
+        if decided
+    ]
+
+
+def _coupled(observation: Observation, width: int) -> Rows:
+    """Read the sub-queues of `l4s` under its own law."""
+    scenario = Scenario("l4s")
+    queues = CoupledQueues([scenario], "l4s", [scenario.run_seed(0)], observation=observation)
+    law = array("f", [-1.0] * queues.sub_queues).tobytes()
+    rows: Rows = []
+    for _ in range(POINTS):
+        readings, state, world = queues.step(law)
+        in_use = [busy for busy, *_ in _rows(state, 3)]
+        rows += [row for row, busy in zip(_rows(readings, width), in_use, strict=True) if busy]
+        if len(rows) >= POINTS or array("f", world)[2]:
+            break
+    return rows
