@@ -190,10 +190,9 @@ def test_list_names_papers_and_rows(quell: Quell, tmp_path: Path) -> None:
 def test_lists_need_no_optional_dependency() -> None:
     code = """
 import sys
-from collections.abc import Mapping
 for name in ("numpy", "torch", "ray", "safetensors"):
     sys.modules[name] = None
-from quell import cli
+from quell.cli import dispatch as cli
 sys.exit(cli.call(["reproduce", "--list"]) or cli.call(["reproduce", "l4s-a3c", "--list"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

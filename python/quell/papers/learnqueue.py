@@ -39,6 +39,7 @@ from quell.papers.learnqueue_cell import (
     tcp,
     udp,
 )
+from quell.papers.learnqueue_kinds import kinds
 from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, estimate, short
 from quell.results.stats import Estimate, Record
 
@@ -122,6 +123,7 @@ SETUPS = (
 )  # fmt: skip
 
 
+@kinds
 def _claims() -> list[Claim]:
     out = [
         Claim("LQ1.lq.below30", "saturating UDP: LearnQueue, packets within 30 ms", "%", 99.85, +1, 0.5),
@@ -269,7 +271,7 @@ def _memory(study: Study) -> None:
     def kilobytes(words: str, which: int) -> Estimate | None:
         return estimate([5 * _core.learnqueue_memory(words)[which] / 1000])
 
-    study.put("LQ14.fixed", kilobytes("learnqueue fixed_point", 0))
+    study.put("LQ14.fixed", kilobytes("learnqueue fixed_point", 0), exact=True)
     study.put("LQ14.float", kilobytes("learnqueue", 0))
     study.put("LQ14.all", kilobytes("learnqueue fixed_point", 1))
 
