@@ -17,7 +17,7 @@ export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 unexport VIRTUAL_ENV CONDA_PREFIX MAKEFLAGS MFLAGS
 
 # The lines of these files decide whether the extension module is built again.
-RUST_SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard models/* crates/quell-live/bpf/*.o)
+RUST_SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml $(shell find crates -name '*.rs' -o -name '*.html' -o -name Cargo.toml) $(wildcard crates/quell-link/models/* crates/quell-live/bpf/*.o)
 
 # The profile of what is published: link-time optimisation (dist in Cargo.toml), which takes minutes. PROFILE=release has none.
 PROFILE ?= dist

@@ -11,7 +11,11 @@ import quell
 from conftest import ROOT
 from quell.cli import dispatch as cli
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "models").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "crates/quell-link/models").glob("*.md")),
+]
 TEXTS = [*PAGES, *sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "python").rglob("*.py"))]
 
 

@@ -15,7 +15,7 @@ safetensors = pytest.importorskip("safetensors.numpy")
 
 
 def test_a_saturated_network_is_not_followed(quell: Quell, tmp_path: Path) -> None:
-    whole = (ROOT / "models" / "rl-aqm.safetensors").read_bytes()
+    whole = (ROOT / "crates/quell-link/models" / "rl-aqm.safetensors").read_bytes()
     header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
     tensors = {name: np.full_like(value, -3e38) for name, value in safetensors.load(whole).items()}
     safetensors.save_file(tensors, tmp_path / "saturated", metadata=header["__metadata__"])

@@ -111,7 +111,10 @@ def hostile(good: bytes) -> dict[str, tuple[bytes, str]]:
         "another kind": (joined(card(kind="x"), body), "not a table of LearnQueue's; make it anew"),
         "out of range": (joined(card(params=params | {"epsilon": 7}), body), "epsilon and gamma must be 0 to 1"),
         "huge": (joined(card(params=params | {"max_size": 2**32 - 1}), body), "max must be 2 to 65536"),
-        "a network": ((ROOT / "models" / "rl-aqm.safetensors").read_bytes(), "not a table of LearnQueue's"),
+        "a network": (
+            (ROOT / "crates/quell-link/models" / "rl-aqm.safetensors").read_bytes(),
+            "not a table of LearnQueue's",
+        ),
     }
 
 
@@ -148,7 +151,7 @@ def test_what_cannot_be_done_says_so_in_a_line(quell: Quell, tmp_path: Path, arg
 
 
 def test_a_network_is_shown_by_its_card_and_has_no_picture(quell: Quell) -> None:
-    model = str(ROOT / "models" / "rl-aqm.safetensors")
+    model = str(ROOT / "crates/quell-link/models" / "rl-aqm.safetensors")
     assert "gives action" in quell("show", model).stdout
     assert quell("show", model, "--html", "x.html").returncode == 2
 

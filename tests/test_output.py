@@ -66,7 +66,7 @@ def test_an_error_of_the_queue_names_aqm(quell: Quell, command: list[str], words
 
 
 def test_control_characters_of_a_card_are_shown_escaped(quell: Quell, tmp_path: Path) -> None:
-    whole = (ROOT / "models" / "rl-aqm.safetensors").read_bytes()
+    whole = (ROOT / "crates/quell-link/models" / "rl-aqm.safetensors").read_bytes()
     length = int.from_bytes(whole[:8], "little")
     header = json.loads(whole[8 : 8 + length])
     card = json.loads(header["__metadata__"]["quell"]) | {

@@ -20,7 +20,7 @@ from conftest import ROOT
 from quell.common.extras import install
 from quell.envs.policy import Policy
 
-MODELS = sorted((ROOT / "models").glob("*.safetensors"))
+MODELS = sorted((ROOT / "crates/quell-link/models").glob("*.safetensors"))
 ROWS = 203
 HEADS = {
     "value": ("linear", 3),
@@ -86,7 +86,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         return make(path, 1, [7, 70, 33, 20, 40, 33, 9], kinds, HEADS)
     if request.param == "LFQ's shape":
         return make(path, 2, [60, 256, 256, 256], ["leaky_relu"] * 3, {"limit": ("linear", 1)})
-    return ROOT / "models" / str(request.param)
+    return ROOT / "crates/quell-link/models" / str(request.param)
 
 
 def inputs(policy: Policy) -> NDArray[np.float32]:

@@ -168,6 +168,14 @@ def test_a_workflow_names_actions_by_commit_and_gives_rights_to_none_of_others(p
         assert not written or all(action.startswith("actions/") for action in actions), name
 
 
+def test_no_file_is_a_symbolic_link() -> None:
+    """A checkout on Windows makes a text file of one."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs a checkout")
+    listed = run(["git", "ls-files", "--stage"], ROOT).stdout.splitlines()
+    assert listed and [line for line in listed if line.startswith("120000")] == []
+
+
 def test_uv_is_installed_by_version_and_hash() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     (installs,) = re.findall(r"pip install (?:.*\\\n)*.*uv-bin(?:.*\\\n)*.*", makefile)

@@ -157,14 +157,14 @@ def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
 
 def test_shipped_curves_lie_in_the_package() -> None:
     assert len(CURVES) == 5
-    assert not list((ROOT / "models").glob("*.parquet"))
+    assert not list((ROOT / "crates/quell-link/models").glob("*.parquet"))
 
 
 @pytest.mark.parametrize("path", CURVES, ids=lambda path: path.name)
 def test_shipped_curve_is_the_one_of_the_shipped_networks_training(path: Path) -> None:
     name = path.name.removesuffix(".curve.parquet")
     curve = curves.find(name)
-    with safe_open(ROOT / "models" / f"{name}.safetensors", "np") as model:
+    with safe_open(ROOT / "crates/quell-link/models" / f"{name}.safetensors", "np") as model:
         card = json.loads(model.metadata()["quell"])
     assert (
         f"{curve['step'][-1]} flows" in card["trained_on"] or f"{curve['step'][-1] + 1} episodes" in card["trained_on"]

@@ -131,7 +131,7 @@ def test_the_environment_has_neither_numpy_nor_torch(installed: Place) -> None:
         (["queues"], "dualpi2"),
         (["scenarios"], "wifi-house"),
         (["train", "--help"], "learnqueue"),
-        (["show", str(ROOT / "models/rl-aqm.safetensors")], "trained on"),
+        (["show", str(ROOT / "crates/quell-link/models/rl-aqm.safetensors")], "trained on"),
     ],
 )
 def test_a_command_works_from_the_wheel(installed: Place, command: list[str], said: str) -> None:

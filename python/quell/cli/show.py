@@ -27,7 +27,7 @@ from quell.views import table
 from quell.views.targets import Targets, command, err, one_line, out
 
 EXAMPLES = (
-    "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show models/rl-aqm.safetensors\n\n"
+    "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show rl-aqm.safetensors\n\n"
     "  quell show runs.json --html report.html\n\n  quell show rrul.flent.gz --html beside.html"
 )
 LESS, MORE, UNTRIED = "▼", "▲", "·"

@@ -44,7 +44,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {"leaky_relu": {"alpha": 0.01}, "softmax":
 class Policy:
     """A small neural network that a controller asks, with its model card.
 
-    >>> policy = quell.Policy.load("models/rl-aqm.safetensors")
+    >>> policy = quell.Policy.load("crates/quell-link/models/rl-aqm.safetensors")
     >>> policy([3.0, 0.9, 0.1])                             # delay in ms, utilisation, drop probability: raw
     >>> policy.to_onnx("rl-aqm.onnx")
     """
