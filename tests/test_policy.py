@@ -226,7 +226,7 @@ def test_a_module_of_torch_becomes_a_file_that_answers_alike(tmp_path: Path) -> 
 @pytest.mark.torch
 def test_an_agent_of_torch_is_a_queue() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    shipped = Policy.load(ROOT / "models/rl-aqm.safetensors")
+    shipped = Policy.load(ROOT / "crates/quell-link/models/rl-aqm.safetensors")
     agent = torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.ReLU(), torch.nn.Linear(16, 5))
     policy = Policy.from_torch(agent, {**shipped.card, "name": "mine", "what": "untrained"})
     assert policy.card["origin"]["weights_sha256"] != ""

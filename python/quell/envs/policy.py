@@ -76,7 +76,7 @@ class Policy:
         `card` says what the controller that will ask it must know: `name`, `inputs` (names with units in order, or
         mappings with `name`, `offset` and `scale`; the first layer reads (x - offset) * scale) and `heads` (mappings
         with `name` and `outputs`). The card of a shipped network for the same queue has them:
-        `{**Policy.load("models/rl-aqm.safetensors").card, "name": "mine"}`. All else has a default; `hidden` and the
+        `{**Policy.load("rl-aqm.safetensors").card, "name": "mine"}`. All else has a default; `hidden` and the
         heads' activations are the module's.
 
         >>> actor = nn.Sequential(model.policy.mlp_extractor.policy_net, model.policy.action_net)   # stable-baselines3
