@@ -262,10 +262,10 @@ def hello() -> int:
 def test_a_verb_is_a_file_and_a_line_of_two_others(tmp_path: Path) -> None:
     package = Path(quell.__file__).parent
     shutil.copytree(package, tmp_path / "quell", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "quell/hello.py").write_text(VERB, "utf-8")
+    (tmp_path / "quell/cli/hello.py").write_text(VERB, "utf-8")
     for file, after, line in (
-        ("usage.py", '    "Simulate": {\n', '        "hello": "Say hello.",\n'),
-        ("dispatch.py", "_HOMES = {\n", '    "hello": "hello",\n'),
+        ("cli/usage.py", '    "Simulate": {\n', '        "hello": "Say hello.",\n'),
+        ("cli/dispatch.py", "_HOMES = {\n", '    "hello": "hello",\n'),
     ):
         text = (tmp_path / "quell" / file).read_text("utf-8")
         assert text.count(after) == 1
