@@ -211,7 +211,12 @@ impl Environments {
 
 impl Environments {
     /// Divides environments among threads (0: all cores).
-    fn around(py: Python<'_>, task: Arc<Task>, mut envs: Vec<Env>, threads: usize) -> PyResult<Self> {
+    fn around(
+        py: Python<'_>,
+        task: Arc<Task>,
+        mut envs: Vec<Env>,
+        threads: usize,
+    ) -> PyResult<Self> {
         let (n, agents, width) = (envs.len(), task.agents(), task.width());
         let threads = match threads {
             0 => rayon::current_num_threads(),

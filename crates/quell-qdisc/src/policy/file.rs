@@ -122,7 +122,9 @@ fn load(bytes: &[u8]) -> Result<Policy, Error> {
         match name.rsplit_once('.') {
             Some((layer, "weight" | "bias")) if known.iter().any(|k| k == layer) => {}
             _ if card.format >= 2 && EXTRA.iter().any(|extra| name.starts_with(extra)) => {
-                let tensor = tensors.tensor(name).map_err(|e| Error::new(e.to_string()))?;
+                let tensor = tensors
+                    .tensor(name)
+                    .map_err(|e| Error::new(e.to_string()))?;
                 let values = numbers(name, &tensor, tensor.shape())?;
                 if let Some(i) = values.iter().position(|v| !v.is_finite()) {
                     return Err(Error::new(format!("number {i} is {}", values[i])).under(name));
