@@ -353,7 +353,7 @@ def test_the_package_starts_without_data_frames() -> None:
     import subprocess
     import sys
 
-    code = "import sys, quell.cli.dispatch, quell.cli.simulate; sys.exit('polars' in sys.modules)"
+    code = "import sys, quell.cli.dispatch, quell.cli.compare; sys.exit('polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -12,8 +12,8 @@ import pytest
 from conftest import ROOT
 from quell import autorate
 from quell._core import InputError
+from quell.cli.compare import compare
 from quell.cli.dispatch import call
-from quell.cli.simulate import compare
 from quell.experiments import experiment
 
 

@@ -31,7 +31,7 @@ FEW = ["--trials", "12", "--seeds", "2", "--duration", "6s", "--queues", "cake,f
 
 
 def home(rate: str = "10mbit/2mbit", framing: str | None = "docsis", words: str | None = None) -> Line:
-    return at_home(rate, "30ms", framing, None, aims.Aims(words), "6s", 1)
+    return at_home(rate, "30ms", framing, None, aims.Aims(words).weights, "6s", 1)
 
 
 def moved(kind: str, lacks: frozenset[str] = frozenset()) -> Setting:

@@ -32,7 +32,7 @@ def require() -> None:
 def test_linux_sees_what_the_simulation_sees() -> None:
     require()
     wanted = Aims("calls,games,bulk")
-    line = at_home("10mbit/2mbit", "40ms", "pppoe-llcsnap", None, wanted, "8s", 1)
+    line = at_home("10mbit/2mbit", "40ms", "pppoe-llcsnap", None, wanted.weights, "8s", 1)
     cake = "cake bandwidth {} pppoe-llcsnap nat"
     ways = (Shaped(cake.format("9mbit"), 9_000_000), Shaped(cake.format("1800kbit"), 1_800_000))
     settings = [("now", (NOTHING, NOTHING)), ("default", ways)]
@@ -54,7 +54,7 @@ def test_linux_sees_what_the_simulation_sees() -> None:
 
 def test_what_linux_does_not_have_is_one_line() -> None:
     require()
-    line = at_home("10mbit/2mbit", None, None, None, Aims("bulk"), "2s", 1)
+    line = at_home("10mbit/2mbit", None, None, None, Aims("bulk").weights, "2s", 1)
     hush = (Shaped("hush", 9_000_000), Shaped("hush", 1_800_000))
     with pytest.raises(InputError, match=r"^--verify: this kernel refuses `tc qdisc add .* hush`: [^\n]*$"):
         verify.verify(Bench(Aims("bulk")), line, "eth0", [("tuned", hush)], seeds=1, command=GUEST)

@@ -17,7 +17,7 @@ from quell.tune import install, search, space, targets
 from quell.tune.aims import Aims
 from quell.tune.line import at_home
 
-LINE = at_home("50mbit/10mbit", "30ms", "docsis", None, Aims(), None, 1)
+LINE = at_home("50mbit/10mbit", "30ms", "docsis", None, Aims().weights, None, 1)
 RUN = Path("/run/quell")
 
 

@@ -20,8 +20,8 @@ import polars as pl
 import torch
 
 from quell.common import files
+from quell.common.console import err
 from quell.train import a3c, coupled
-from quell.views.targets import err
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INTO = ROOT / "python" / "quell" / "papers" / "trained" / "a3c-l4s.studies.parquet"

@@ -17,10 +17,10 @@ from dataclasses import asdict
 from html import escape
 from string import Template
 
-from quell import _core
 from quell.experiments import experiment
 from quell.results import stats
 from quell.views import report
+from quell.views.page import again
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARTS = ROOT / "tools" / "playground"
@@ -80,24 +80,27 @@ def page(module):
         "tie": stats.TIE,
     }
     head = "".join(heading(m) for m in measures)
+    note = (
+        "One run of each queue. This command gives the same figures, packet by packet; without <code>--seeds 1</code> "
+        "it makes five runs of each and adds their 95 % intervals."
+    )
     parts = {
-        "title": "Playground",
-        "version": escape(_core.__version__),
-        "facts": "Change the line, choose queues: the simulator runs in this page, and nothing leaves it.",
-        "notice": Template(own["controls.html"]).substitute(choices=choices),
-        "finding": '<span id="finding"></span>',
         "mean": "One run of each queue.", "figures": "One run of each queue.",
         "people": "", "air": "", "shares": "",
         "table": f'<table id="figures"><thead><tr><th>queue</th>{head}</tr></thead><tbody></tbody></table>',
-        "command": "", "toml": "", "no_toml": "",
-        "again": "One run of each queue. This command gives the same figures, packet by packet; without <code>--seeds 1</code> "
-        "it makes five runs of each and adds their 95 % intervals.",
+        "again": again("", f'\n  <p class="note">{note}</p>', report.TOML.format("", "")),
         "made": '<span id="made">no packets yet</span>',
-        "data": report.embedded(data),
-        "css": f"{report.part('page.css')}\n{own['page.css']}",
-        "js": f"{report.script()}\n{own['page.js']}",
     }  # fmt: skip
-    return Template(report.part("page.html")).substitute(parts)
+    return report.framed(
+        "Playground",
+        "Change the line, choose queues: the simulator runs in this page, and nothing leaves it.",
+        Template(own["controls.html"]).substitute(choices=choices),
+        '<span id="finding"></span>',
+        parts,
+        data=data,
+        css=own["page.css"],
+        js=f"{report.page_script()}\n{own['page.js']}",
+    )
 
 
 def main(path):

@@ -16,10 +16,10 @@ import polars as pl
 
 from quell import Scenario
 from quell.common import files
+from quell.common.console import err
 from quell.papers import rl_aqm as paper
 from quell.papers.bench import Bench, mean
 from quell.train import rl_aqm
-from quell.views.targets import err
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INTO = ROOT / "python" / "quell" / "papers" / "trained" / "rl-aqm.studies.parquet"

@@ -84,7 +84,7 @@ def write(source, here):
 
 def printed(*words):
     """Give what a command prints, 80 columns wide and without colours."""
-    from quell.views.targets import err, out
+    from quell.common.console import err, out
 
     console = io.StringIO()
     with contextlib.redirect_stdout(console):

@@ -28,7 +28,7 @@ def main() -> None:
         # What modules make while they load stays, so there is little to collect for long.
         gc.set_threshold(100_000)
         from quell.cli.dispatch import call
-        from quell.views.targets import write_anywhere
+        from quell.common.console import write_anywhere
 
         write_anywhere()
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -17,11 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from quell._core import InputError, Scenario
-from quell.cli.dispatch import INTERRUPTED, OK
+from quell.common.console import bar, err, out
+from quell.common.status import INTERRUPTED, OK
 from quell.experiments import experiment
 from quell.experiments.executor import executor
 from quell.results.stats import mean
-from quell.views.targets import Targets, bar, err, out
+from quell.views.targets import Targets
 
 NAME = "autorate"
 OURS = "pace"

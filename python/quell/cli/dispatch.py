@@ -17,19 +17,16 @@ import typer
 from quell import _core
 from quell._core import InputError
 from quell.cli import usage
+from quell.common.console import err, out
+from quell.common.status import BAD_INPUT, FAILED, INTERRUPTED, OK
+from quell.common.text import one_line
 from quell.inputs.notes import Note
 from quell.train import Stopped
-from quell.views.targets import err, one_line, out
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full or fails."""
-_HOMES = {
-    "reproduce": "reproduce", "evaluate": "evaluate", "tune": "tune", "train": "train", "shell": "shell",
-    "doctor": "doctor", "live": "live", "watch": "watch", "steer": "steer", "attach": "attach",
-    "detach": "attach", "show": "show",
-}  # fmt: skip
-"""Modules of the commands that are not in `quell.cli.simulate`."""
+_FILES = {"detach": "attach"}
+"""Commands whose file has another name than theirs."""
 NAMES = [name for group in usage.COMMANDS.values() for name in group]
 
 
@@ -70,15 +67,12 @@ def app(names: Sequence[str] = NAMES) -> typer.Typer:
 
 
 def _add(program: typer.Typer, name: str) -> None:
-    module = import_module(f"quell.cli.{_HOMES.get(name, 'simulate')}")
+    module = import_module(f"quell.cli.{_FILES.get(name, name)}")
     if name == "train":
         program.add_typer(module.training, name=name)
-    elif name in _HOMES:
+    else:
         settings = getattr(module, "CONTEXT", None)
         program.command(name, context_settings=settings, epilog=module.EXAMPLES)(getattr(module, name))
-    else:
-        own = module.app.registered_commands
-        program.registered_commands += [command for command in own if command.callback.__name__ == name]
 
 
 def _usage(error: typer.TyperException) -> str:

@@ -23,10 +23,11 @@ from quell import _core
 from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import Json
+from quell.common.console import out
 from quell.linux import kernel
 from quell.linux.finding import Finding
 from quell.linux.spaces import Away
-from quell.views.targets import Targets, out
+from quell.views.targets import Targets
 
 EXAMPLES = "Examples:\n\n  quell doctor\n\n  sudo quell doctor --dev eth0\n\n  quell doctor --json -"
 _MARKS = {"ok": "[green]works[/green]", "warn": "[yellow]note[/yellow]", "fail": "[red]fails[/red]", "unknown": "?"}

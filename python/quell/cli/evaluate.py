@@ -14,17 +14,18 @@ from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, Html, Jobs, Ray
 from quell.common import files
+from quell.common.console import bar, err, out
+from quell.common.status import INTERRUPTED
 from quell.evaluation import candidate, link, run, show
 from quell.experiments import experiment
 from quell.experiments.executor import executor
-from quell.views.targets import Targets, bar, command, err, out
+from quell.views.targets import Targets, command
 
 EXAMPLES = (
     "Examples:\n\n  quell evaluate --html evaluation.html\n\n"
     "  quell evaluate --aqm 'codel target 10ms' --aqm fq_pie 50mbit@rtt=40ms\n\n"
     "  quell evaluate --sections 5,8.2 --seeds 3 --json -"
 )
-_INTERRUPTED = 130
 
 
 def evaluate(
@@ -92,7 +93,7 @@ def evaluate(
     except KeyboardInterrupt:
         kept = f"finished runs are kept in {state}; the same command goes on from there"
         err.print(f"quell: interrupted: {kept if state.exists() else 'no run had begun'}", soft_wrap=True)
-        return _INTERRUPTED
+        return INTERRUPTED
     return 0
 
 

@@ -15,6 +15,7 @@ from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, Html, Jobs, Ray
 from quell.common import files
+from quell.common.console import err, out
 from quell.experiments.executor import executor
 from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
@@ -33,7 +34,7 @@ from quell.papers.paper import (
     totals,
     totals_text,
 )
-from quell.views.targets import Targets, command, err, out
+from quell.views.targets import Targets, command
 
 EXAMPLES = (
     "Examples:\n\n  quell reproduce --list\n\n  quell reproduce rl-aqm --html rl-aqm.html\n\n"

@@ -25,13 +25,14 @@ from quell import _core
 from quell._core import InputError, Scenario
 from quell.cli import complete
 from quell.cli.options import Dashboard, Flent, Html, Json, Series
+from quell.common.console import Screen, err
 from quell.experiments import experiment
 from quell.experiments.experiment import Job, Outcome
 from quell.inputs import flent as flent_file
 from quell.inputs import notes, shortcuts
 from quell.linux import nat
 from quell.linux.real import check_path
-from quell.views.targets import Screen, Targets, err
+from quell.views.targets import Targets
 
 if TYPE_CHECKING:
     from quell._core import Shell

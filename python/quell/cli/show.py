@@ -18,13 +18,14 @@ from quell._core import InputError
 from quell.cli import watch
 from quell.cli.options import Html, Json
 from quell.common import files, origin
+from quell.common.console import err, out
+from quell.common.text import one_line
 from quell.experiments import experiment
 from quell.inputs import flent
-from quell.papers import page
-from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
 from quell.results import behaviour, stats
 from quell.views import table
-from quell.views.targets import Targets, command, err, one_line, out
+from quell.views.figures import Axis, Figure, Line, Panel, page
+from quell.views.targets import Targets, command
 
 EXAMPLES = (
     "Examples:\n\n  quell show learnqueue.safetensors --html table.html\n\n  quell show rl-aqm.safetensors\n\n"
@@ -181,8 +182,8 @@ def beside(measured: flent.Measured) -> str:
         panels,
     )
     title = f"{measured.path.name}: {measured.test}"
-    paper = Paper(measured.path.name, title, measured.title, measured.summary(), [], lambda _: Study())
-    return page.page(paper, Study(figures=[figure]), [], command=command(), notice="")
+    about = (title, measured.title, measured.summary())
+    return page(*about, [figure], command=command(), tab=measured.path.name)
 
 
 def _line(name: str, x: Sequence[float], series: Sequence[flent.Values | None], group: int) -> Line:
@@ -300,5 +301,5 @@ def picture(name: str, table: QTable) -> str:
                   [Line("one packet less", tried(0), "line", 0), Line("one packet more", tried(1), "line", 1)]),
         ],
     )  # fmt: skip
-    paper = Paper(name, f"LearnQueue's table {name}", table.card["trained_on"], _about(table), [], lambda _: Study())
-    return page.page(paper, Study(figures=[figure]), [], command=command(), notice="")
+    about = (f"LearnQueue's table {name}", table.card["trained_on"], _about(table))
+    return page(*about, [figure], command=command(), tab=name)

@@ -13,9 +13,10 @@ from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import Duration, File, Ray, Seed
 from quell.common import files
+from quell.common.console import err
 from quell.experiments import experiment
 from quell.experiments.executor import executor
-from quell.views.targets import command, err
+from quell.views.targets import command
 
 training = typer.Typer(
     help="Train a learned controller (all but learnqueue need torch).",

@@ -13,6 +13,8 @@ from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import OUTPUT, Duration, File, Html, Jobs, Ray
 from quell.common import files
+from quell.common.console import bar, err, out
+from quell.common.status import INTERRUPTED
 from quell.experiments import experiment
 from quell.experiments.executor import Executor, executor
 from quell.inputs import capture
@@ -21,7 +23,7 @@ from quell.tune import ask as questions
 from quell.tune import fleet as fleets
 from quell.tune.judge import Judged
 from quell.tune.search import Bench, Found, Plan
-from quell.views.targets import Targets, bar, command, err, out
+from quell.views.targets import Targets, command
 
 EXAMPLES = (
     "Examples:\n\n  quell tune --rate 50mbit/10mbit --rtt 30ms --framing docsis\n\n"
@@ -34,7 +36,6 @@ EXAMPLES = (
     "  quell tune --fleet lines.csv --target openwrt > settings.csv\n\n"
     "  tc qdisc show | quell tune --rate 50mbit/10mbit --now -"
 )
-_INTERRUPTED = 130
 _TRIALS, _FLEET_TRIALS = 2000, 700
 _WHAT = "What to set"
 _MACHINE = "On this machine"
@@ -233,7 +234,7 @@ def tune(
         lines = []
         for row in rows:
             try:
-                on = line.at_home(row.rate, row.rtt, row.framing, buffer, wanted, duration, seed)
+                on = line.at_home(row.rate, row.rtt, row.framing, buffer, wanted.weights, duration, seed)
                 targets.kinds(target, queues, on)
             except InputError as error:
                 raise InputError(f"{row.place}: {error}") from None
@@ -252,7 +253,7 @@ def tune(
     elif rate is None:
         raise InputError("name the line: --rate DOWN/UP, as in --rate 50mbit/10mbit, or a scenario")
     else:
-        on = line.at_home(rate, rtt, framing, buffer, wanted, duration, seed)
+        on = line.at_home(rate, rtt, framing, buffer, wanted.weights, duration, seed)
     if apply is not None:
         install.fits(apply, on.rates)
     if verify_:
@@ -260,7 +261,7 @@ def tune(
     with executor(ray) as cluster:
         result = tuned(on, cluster)
     if result is None:
-        return _INTERRUPTED
+        return INTERRUPTED
     if not output.quiet:
         out.print(show.heading(on, result.aims), soft_wrap=True)
         if result.whole:
@@ -289,7 +290,7 @@ def tune(
         else:
             install.apply(apply, targets.tc_commands(apply, on, *result.ways), replace=replace)
             err.print(f"installed on {apply}; `quell tune --undo {apply}` puts back what was there", soft_wrap=True)
-    return 0 if result.whole and not result.interrupted else _INTERRUPTED
+    return 0 if result.whole and not result.interrupted else INTERRUPTED
 
 
 @dataclass
@@ -371,7 +372,7 @@ def _fleet(
         result = tuned(on)
         if result is None or result.interrupted or not result.whole:
             err.print(f"quell: interrupted: {number - 1} of {len(rows)} lines are done")
-            return _INTERRUPTED
+            return INTERRUPTED
         judged, (down, up) = result.judged, result.ways
         more = {
             "target": target,

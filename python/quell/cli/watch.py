@@ -17,7 +17,7 @@ from quell._core import InputError
 from quell.cli import complete
 from quell.cli.options import Dashboard
 from quell.common import files
-from quell.views.targets import one_line
+from quell.common.text import one_line
 
 EXAMPLES = (
     "Examples:\n\n"

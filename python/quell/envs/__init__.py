@@ -31,10 +31,11 @@ try:
 except ImportError as error:
     raise ImportError(f"quell's environments need {error.name}: {install('envs')}") from error
 
-from quell import _core, api
+from quell import _core
 from quell._core import Environments, InputError, Scenario
 from quell.common.names import check_keywords
 from quell.envs import render
+from quell.experiments import experiment
 from quell.inputs.shortcuts import Network
 
 __all__ = [
@@ -379,7 +380,7 @@ def _rl_aqm(
 ) -> Task:
     check_keywords(_rl_aqm, Network, overrides)
     return Task(
-        api.scenario(scenario, **overrides),
+        experiment.load(scenario, **overrides),
         steps=(0.0, 0.01, -0.01, 0.1, -0.1),
         reward=f"rlaqm u_power {reward_u_power}",
         vary=vary or {},
@@ -459,7 +460,7 @@ def _learnqueue(
     if scenario is None and not overrides.keys() & {"rate", "trace"}:
         overrides = {"rate": "17mbit", "flows": ["cubic:1"], "duration": "100s", **overrides}
     return Task(
-        api.scenario(scenario, **overrides),
+        experiment.load(scenario, **overrides),
         queue=f"fifo limit {max_size}",
         knob="limit",
         bounds=(1.0, float(max_size)),
@@ -550,7 +551,7 @@ def _lfq(
 ) -> Task:
     check_keywords(_lfq, Network, overrides)
     return Task(
-        api.scenario(scenario, **overrides),
+        experiment.load(scenario, **overrides),
         knob="flow_limit",
         steps=steps,
         reward=f"lfq alpha {alpha:g}",
@@ -650,7 +651,7 @@ def make_task(
     """Describe an environment; the arguments are those of `quell.env`."""
     check_keywords(make_task, Network, overrides)
     return Task(
-        api.scenario(source, **overrides),
+        experiment.load(source, **overrides),
         queue=queue,
         knob=knob,
         bounds=bounds,

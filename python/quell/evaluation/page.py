@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from string import Template
 from typing import Any
 
 from quell import _core
+from quell.common.text import one_line
 from quell.evaluation import show
 from quell.evaluation.entry import MAY, MUST, RECOMMENDED
 from quell.evaluation.measures import MEASURES
 from quell.evaluation.run import Cell, Plan
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR, VERDICTS
 from quell.results.stats import Estimate, estimate
-from quell.views import report
-from quell.views.targets import one_line
+from quell.views.page import again, part
+from quell.views.page import page as framed
 
 _CLASS = {PASS: "pass", FAIL: "fail", UNCLEAR: "unclear", REPORTED: "reported", LEFT_OUT: "left"}
 _BEST = 6
@@ -29,24 +29,24 @@ def page(plan: Plan, cells: Sequence[Cell], command: str) -> str:
     """Return the page as HTML; `command` is what repeats it."""
     rows = show.rows(plan, cells)
     seeds = f"{plan.seeds} seed{'s' if plan.seeds != 1 else ''}"
+    facts = f"{plan.link} · {len(plan.candidates)} queues · {len(rows)} scenarios · {seeds} each"
     parts = {
         "version": escape(_core.__version__),
-        "facts": escape(f"{plan.link} · {len(plan.candidates)} queues · {len(rows)} scenarios · {seeds} each"),
-        "finding": escape(show.tally(plan, cells, _BEST)),
         "reference": escape(plan.candidates[0].name),
         "matrix": _matrix(plan, cells, rows),
         "reasons": "".join(f"<li>{escape(line.plain)}</li>" for line in show.reasons(cells)),
         "parameters": _parameters(plan),
-        "command": escape(command),
-        "data": report.embedded(_data(plan, rows)),
-        "css": f"{report.part('page.css')}\n{_part('page.css')}",
-        "js": f"{report.part('draw.js')}\n{_part('page.js')}",
+        "again": again(command),
     }
-    return Template(_part("page.html")).substitute(parts)
-
-
-def _part(name: str) -> str:
-    return (files(__package__) / name).read_text("utf-8").strip()
+    return framed(
+        "RFC 7928",
+        '<p class="facts">Characterization guidelines for active queue management</p>\n'
+        f'  <p class="facts">{escape(facts)}</p>\n  <p class="finding">{escape(show.tally(plan, cells, _BEST))}</p>',
+        Template(part(__package__, "page.html")).substitute(parts),
+        data=_data(plan, rows),
+        css=part(__package__, "page.css"),
+        js=part(__package__, "page.js"),
+    )
 
 
 def _matrix(plan: Plan, cells: Sequence[Cell], rows: Sequence[Sequence[Cell]]) -> str:

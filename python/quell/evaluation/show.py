@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from quell.common.text import one_line
 from quell.evaluation.entry import MAY, MUST, RECOMMENDED
 from quell.evaluation.measures import MEASURES
 from quell.evaluation.run import Cell, Plan
 from quell.evaluation.verdict import FAIL, LEFT_OUT, PASS, REPORTED, UNCLEAR
 from quell.results.stats import estimate
-from quell.views.targets import one_line
 
 _SHORT = {MUST: "MUST", RECOMMENDED: "rec.", MAY: "may"}
 _STYLE = {PASS: "green", FAIL: "bold red", UNCLEAR: "yellow", REPORTED: "", LEFT_OUT: "dim"}

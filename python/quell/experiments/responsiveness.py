@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quell._core import InputError, Scenario
+from quell.common.text import one_line
 from quell.experiments.experiment import Job, Outcome
 from quell.inputs.keys import Flow
-from quell.views.targets import one_line
 
 CONNECTIONS = 16
 """Load-generating connections in each direction at most (MNP)."""

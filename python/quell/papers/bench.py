@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 
 from quell import _core
 from quell._core import InputError, Scenario
+from quell.common.console import bar
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
 from quell.papers.paper import OPEN, Claim, estimate
 from quell.results.stats import Record
-from quell.views.targets import bar
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -14,8 +14,9 @@ from typing import cast
 from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, Sample, mean
-from quell.papers.paper import MISSED, OPEN, Claim, Paper, Study, Table, estimate
+from quell.papers.paper import MISSED, OPEN, Claim, Paper, Study, estimate
 from quell.results.stats import Record, jain
+from quell.views.figures import Table
 
 QUEUES = ("fifo", "fq_codel", "cebinae")
 WIRE, IP = 1494, 1492

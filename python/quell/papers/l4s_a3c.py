@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.papers import l4s_a3c_beyond, l4s_a3c_learner, l4s_a3c_studies
 from quell.papers.bench import Bench, Sample, mean
-from quell.papers.paper import AMOUNT, Axis, Claim, Figure, Line, Panel, Paper, Study, Table, estimate
+from quell.papers.paper import AMOUNT, Claim, Paper, Study, estimate
 from quell.results.stats import Record, jain
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 BIN_S = 0.5
 SHORT_S = 40.0

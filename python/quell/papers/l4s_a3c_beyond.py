@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.inputs.keys import Flow, Link
 from quell.papers.bench import Bench, mean, missing_reason
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate
+from quell.papers.paper import Claim, Study, estimate
 from quell.results.stats import Record
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 READINGS = {"designed": "l4s pairs 1", "published": "l4s as_published pairs 1"}
 QUEUES = {"l4s": "l4s", "as_published": "l4s as_published", "dualpi2": "dualpi2", "a3c_l4s": "a3c_l4s"}

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from quell.papers import curves
 from quell.papers.bench import Bench, mean, missing_reason
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate
+from quell.papers.paper import Claim, Study, estimate
 from quell.train import coupled
 from quell.train.coupled import Outcome, Setting
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 MODEL = "a3c-l4s"
 QUEUE = "a3c_l4s"

@@ -10,8 +10,9 @@ from typing import Any
 
 from quell.papers import curves
 from quell.papers.bench import mean
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate
+from quell.papers.paper import Claim, Study, estimate
 from quell.train import coupled
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 TABLE = "a3c-l4s.studies"
 SCALES = ("10", "25", "50", "100")

@@ -14,8 +14,9 @@ from typing import Literal, cast
 from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Sample, mean
-from quell.papers.paper import MISSED, OPEN, Claim, Paper, Study, Table, estimate, short
+from quell.papers.paper import MISSED, OPEN, Claim, Paper, Study, estimate, short
 from quell.results.stats import Record
+from quell.views.figures import Table
 
 Scaling = Literal["additive", "rate"]
 RATE_SCALING: Scaling = "rate"

@@ -40,8 +40,9 @@ from quell.papers.learnqueue_cell import (
     udp,
 )
 from quell.papers.learnqueue_kinds import kinds
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, estimate, short
+from quell.papers.paper import Claim, Paper, Study, estimate, short
 from quell.results.stats import Estimate, Record
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 Ends = tuple[str, str]
 

@@ -8,7 +8,8 @@ from itertools import product
 
 from quell.papers.bench import mean
 from quell.papers.learnqueue_cell import DEFAULT, LQ, Results
-from quell.papers.paper import Table, short
+from quell.papers.paper import short
+from quell.views.figures import Table
 
 CALIBRATION = {"LQ3": 5.16, "LQ5": 4.08}
 """What the readings are chosen by: the printed delays, ms."""

@@ -12,8 +12,9 @@ from quell.inputs.keys import Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_cell import LQ, cell, udp
 from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Measurements, Room, reduce, weights
-from quell.papers.paper import Claim, Study, Table, estimate, short
+from quell.papers.paper import Claim, Study, estimate, short
 from quell.train.learnqueue import episode
+from quell.views.figures import Table
 
 WHAT = "39 Mbit/s, bursts of 100 ms after 500 ms"
 WIFI: Wifi = {"mcs": 4, "noise": {"loss": 1.0, "quiet": "500ms", "noisy": "100ms"}}

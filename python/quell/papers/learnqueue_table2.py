@@ -10,8 +10,9 @@ from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 from quell.papers.bench import Bench, mean
 from quell.papers.learnqueue_cell import LQ, USUAL, cell, udp
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate, short
+from quell.papers.paper import Claim, Study, estimate, short
 from quell.results.stats import Record
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 PRINTED = {0.9: (23.64, 10.23), 0.7: (34.84, 8.79), 0.5: (39.51, 6.83), 0.3: (42.45, 4.98), 0.1: (65.76, 2.35)}
 """Table 2: by delta (eta is 1 - delta) the mean delay, ms, and the loss by overflow, %."""

@@ -19,8 +19,9 @@ from quell.inputs import keys
 from quell.papers import curves, lfq_beyond
 from quell.papers.bench import Bench, Run, Sample, is_known, mean, missing_reason, undecided
 from quell.papers.lfq_beyond import Cc, Where, shift
-from quell.papers.paper import SHARE, Axis, Claim, Figure, Line, Panel, Paper, Study, estimate, short
+from quell.papers.paper import SHARE, Claim, Paper, Study, estimate, short
 from quell.results.stats import Record
+from quell.views.figures import Axis, Figure, Line, Panel
 
 CCS: tuple[Cc, ...] = ("newreno", "bic")
 NAMES = {"newreno": "NewReno", "bic": "BIC"}

@@ -9,9 +9,10 @@ from typing import Literal
 from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, is_known, mean
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, Table, estimate
+from quell.papers.paper import Claim, Study, estimate
 from quell.results import frontier
 from quell.results.stats import Record
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 FLOWS = (2, 4, 8, 16, 32, 64)
 CCS: tuple[Literal["cubic", "bbr", "newreno", "dctcp"], ...] = ("cubic", "bbr", "newreno", "dctcp")

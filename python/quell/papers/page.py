@@ -1,84 +1,30 @@
-"""A paper's page: one HTML file that opens offline, made of the report's parts (`quell.report`)."""
+"""A paper's page: what was expected and measured, row by row, beside its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from html import escape
-from importlib.resources import files
-from string import Template
 from typing import Any
 
-from quell import _core
-from quell.papers.paper import CONTRADICTED, LEVEL, MISSED, Figure, Line, Paper, Study, Table, totals
-from quell.views import report
+from quell.papers.paper import CONTRADICTED, LEVEL, MISSED, Paper, Study, totals
+from quell.views import figures
 
 
 def page(paper: Paper, study: Study, rows: Sequence[dict[str, Any]], *, command: str, notice: str) -> str:
     """Return a paper's page as HTML; `command` is what repeats it, `notice` what a reader must know first."""
     digits = {claim.id: claim.digits for claim in paper.claims}
-    parts = {
-        "name": escape(paper.name),
-        "title": escape(paper.title),
-        "source": escape(paper.source),
-        "about": escape(paper.about),
-        "version": escape(_core.__version__),
-        "notice": f'<p class="notice">{escape(notice)}</p>' if notice else "",
-        "tally": "".join(
-            f"<p>{kind}: " + "".join(f"<span>{_verdict(v)} {n}</span>" for v, n in of.items()) + "</p>"
-            for kind, of in totals(rows).items()
-        ),
-        "notes": "".join(f"<li>{escape(note)}</li>" for note in study.notes),
-        "figures": "\n".join(_figure(k, figure) for k, figure in enumerate(study.figures)),
-        "tables": "\n".join(_matrix(table) for table in study.tables),
-        "listings": "\n".join(
-            f"<section><h2>{escape(one.title)}</h2><pre>{escape(one.text)}</pre></section>" for one in study.listings
-        ),
-        "heading": escape(f"{paper.name}, reproduced" if rows else paper.name),
-        "printed": _section("Printed numbers and claims", _NOTE, _verdicts_first(rows), digits),
-        "others": _section("Aims of quell, and what the paper does not have", "", _others(rows), digits),
-        "command": escape(command),
-        "data": report.embedded({"figures": [_plain(figure) for figure in study.figures]}),
-        "css": f"{report.part('page.css')}\n{_part('page.css')}",
-        "js": f"{report.part('draw.js')}\n{_part('figures.js')}",
-    }
-    return Template(_part("page.html")).substitute(parts)
-
-
-def _part(name: str) -> str:
-    return (files(__package__) / name).read_text("utf-8").strip()
-
-
-def _plain(figure: Figure) -> dict[str, Any]:
-    panels = [
-        {"title": p.title, "x": asdict(p.x), "y": asdict(p.y), "lines": [_line(line) for line in p.lines]}
-        for p in figure.panels
-    ]
-    return {"id": figure.id, "panels": panels}
-
-
-def _line(line: Line) -> dict[str, Any]:
-    points = [[float(f"{x:.6g}"), None if y is None else float(f"{y:.5g}")] for x, y in line.points]
-    return {"name": line.name, "kind": line.kind, "group": line.group, "printed": line.printed, "points": points}
-
-
-def _figure(k: int, figure: Figure) -> str:
-    panels = "".join(
-        f'<div><figcaption>{escape(p.title)}</figcaption><figure id="panel-{k}-{n}"></figure></div>'
-        for n, p in enumerate(figure.panels)
+    tally = "".join(
+        f"<p>{kind}: " + "".join(f"<span>{_verdict(v)} {n}</span>" for v, n in of.items()) + "</p>"
+        for kind, of in totals(rows).items()
     )
-    return (
-        f'<section id="{escape(figure.id)}"><h2>{escape(figure.title)}</h2><p class="note">{escape(figure.note)}</p>'
-        f'<div class="keys" id="keys-{k}"></div><div class="panels">{panels}</div></section>'
-    )
-
-
-def _matrix(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
-    inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    title = escape(table.title)
-    return f'<section><h2>{title}</h2><div class="table"><table class="matrix">{inner}</table></div></section>'
+    notice = f'<p class="notice">{escape(notice)}</p>' if notice else ""
+    return figures.page(
+        paper.title, paper.source, paper.about, study.figures, command=command,
+        tab=f"{paper.name}, reproduced" if rows else paper.name, notes=study.notes, tables=study.tables,
+        listings=study.listings, header=f'{notice}\n  <div class="tally">{tally}</div>',
+        before=_section("Printed numbers and claims", _NOTE, _verdicts_first(rows), digits),
+        after=_section("Aims of quell, and what the paper does not have", "", _others(rows), digits),
+    )  # fmt: skip
 
 
 _NOTE = (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quell.results import stats
 from quell.results.stats import Estimate
+from quell.views.figures import Figure, Listing, Table
 
 if TYPE_CHECKING:
     from quell.papers.bench import Bench
@@ -133,48 +134,6 @@ class Measured:
     """The policy measured answers the same to every input: no verdict on a learner."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """How a panel's axis is named and scaled."""
-
-    title: str
-    log: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """One curve or cloud of points."""
-
-    name: str
-    points: Sequence[tuple[float, float | None]]
-    kind: Literal["line", "steps", "dots", "both"] = "line"
-    """`both` is a line through dots."""
-    group: int = 0
-    """Lines of one group have one colour."""
-    printed: bool = False
-    """Taken from the paper: hollow dots, dashed lines."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes."""
-
-    title: str
-    x: Axis
-    y: Axis
-    lines: Sequence[Line]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure drawn anew, panels side by side."""
-
-    id: str
-    title: str
-    note: str
-    panels: Sequence[Panel]
-
-
 @dataclass
 class Study:
     """What measuring a paper gives."""
@@ -192,23 +151,6 @@ class Study:
     ) -> None:
         """Keep what was measured for a claim."""
         self.measured[claim] = Measured(value, why, exact, constant)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A matrix beside the rows, such as one setting against another."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Lines to read as they are."""
-
-    title: str
-    text: str
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers import rl_aqm_frontier, rl_aqm_more
 from quell.papers.bench import Bench, Sample, is_known, mean, missing_reason
-from quell.papers.paper import Axis, Claim, Figure, Kind, Line, Panel, Paper, Study, Table, estimate, short
+from quell.papers.paper import Claim, Kind, Paper, Study, estimate, short
 from quell.results import behaviour
 from quell.results.stats import Estimate, Record
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 NICS = (0, 100, 1000, 5000)
 SECTIONS = (1, 2, 5, 10, 50, 10, 5, 2, 1)

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from quell._core import Scenario
 from quell.papers.bench import Bench, is_known, mean, missing_reason
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Study, estimate
+from quell.papers.paper import Claim, Study, estimate
 from quell.results import frontier
 from quell.results.stats import Record, pareto
+from quell.views.figures import Axis, Figure, Line, Panel
 
 Pairs = Sequence[tuple[float, float]]
 """Of every seed: delay in ms, throughput in Mbit/s."""

@@ -13,8 +13,9 @@ from quell import _core
 from quell._core import Scenario
 from quell.papers import curves
 from quell.papers.bench import Bench, mean
-from quell.papers.paper import SHARE, Axis, Claim, Figure, Line, Panel, Study, Table, estimate
+from quell.papers.paper import SHARE, Claim, Study, estimate
 from quell.results.stats import Record, jain
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 TABLE = "rl-aqm.studies"
 """What `tools/rl_aqm.py` left: five trainings above a device of 100 packets at 10 Mbit/s, and five at 100."""

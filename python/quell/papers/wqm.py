@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 from quell.papers.bench import Bench, Sample, mean
-from quell.papers.paper import Axis, Claim, Figure, Line, Panel, Paper, Study, Table, estimate, short
+from quell.papers.paper import Claim, Paper, Study, estimate, short
 from quell.results.stats import Record
+from quell.views.figures import Axis, Figure, Line, Panel, Table
 
 DEFAULT, CODEL, WQM = "pfifo limit 1000", "codel", "wqm"
 BESIDE = ("fq_codel", "pie", "wqm selective")

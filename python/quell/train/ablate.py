@@ -16,11 +16,11 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from quell.common.console import bar
 from quell.experiments.executor import HERE, Executor
 from quell.experiments.experiment import Job, run_each
 from quell.train.hush import Model, cost, write
 from quell.train.links import CLASSICS, Bar, Link, Run, Score, bars, geometric, interval, simulate
-from quell.views.targets import bar
 
 FEATURES = (
     "round trip", "packet time", "flows", "idle share", "actions per round trip", "trough", "peak",

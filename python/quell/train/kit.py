@@ -27,9 +27,9 @@ from safetensors.torch import save
 
 from quell._core import InputError
 from quell.common import files, origin
+from quell.common.console import bar
 from quell.common.extras import install
 from quell.train import Stopped
-from quell.views.targets import bar
 
 State = dict[str, Any]
 """Tensors, numbers, strings, and lists, tuples and dictionaries of them."""

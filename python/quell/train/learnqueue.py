@@ -8,9 +8,9 @@ from typing import Any
 
 from quell import _core
 from quell._core import InputError, LearnQueueTable, Scenario
+from quell.common.console import bar
 from quell.common.files import write_bytes
 from quell.train import Stopped
-from quell.views.targets import bar
 
 INTERRUPTED = 130
 

@@ -17,9 +17,9 @@ from statistics import fmean, median
 from typing import Any, cast
 
 from quell._core import Scenario
+from quell.common.console import bar
 from quell.experiments.executor import HERE, Executor
 from quell.experiments.experiment import Job, run_each
-from quell.views.targets import bar
 
 CLASSICS = ("codel", "cobalt", "pie", "fq_codel", "fq_pie", "cake", "dualpi2")
 SLACK = 0.02

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quell._core import InputError
 from quell.common.names import known
 from quell.results import experience as felt
 from quell.results import stats
-
-if TYPE_CHECKING:
-    from quell.tune.line import Line
+from quell.tune.line import BULK, Line
 
 Record = Mapping[str, Any]
 
@@ -25,8 +23,6 @@ _BEST_MOS = 4.41
 """The E-model's score of a call without delay or loss (ITU-T G.107)."""
 _LEAST = 1e-3
 """The least score: a geometric mean forgets all others beside a zero."""
-BULK = ("tcp", "download", "upload", "backup")
-"""Kinds of flows that transfer as much as they can."""
 
 
 def goodput(record: Record, direction: str) -> float:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import typer
 
 from quell._core import InputError
+from quell.common.console import err
 from quell.common.names import known
+from quell.common.text import one_line
 from quell.tune import aims, line, targets
-from quell.views.targets import err, one_line
 
 _FRAMINGS = {
     "cable": "docsis",
@@ -38,11 +39,11 @@ def ask() -> Answers:
     """Ask for the line, what it is for and the router; an answer that cannot be is asked again."""
 
     def rate(text: str) -> str:
-        line.at_home(text, None, None, None, aims.Aims(), None, 1)
+        line.at_home(text, None, None, None, aims.Aims().weights, None, 1)
         return text
 
     def rtt(text: str) -> str:
-        line.at_home("1mbit/1mbit", text, None, None, aims.Aims(), None, 1)
+        line.at_home("1mbit/1mbit", text, None, None, aims.Aims().weights, None, 1)
         return text
 
     def target(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,10 +18,11 @@ from typing import Any, Literal
 from quell import _core
 from quell._core import InputError, Scenario
 from quell.inputs import shortcuts
-from quell.tune.aims import BULK, Aims
 
 BUFFER = "250ms"
 """What the FIFOs of a line hold where nobody says: the delay of a modem under DOCSIS's buffer control."""
+BULK = ("tcp", "download", "upload", "backup")
+"""Kinds of flows that transfer as much as they can."""
 _DURATION, _WARMUP = "20s", "4s"
 _LAN = 1_000_000_000
 """Rate of the interface behind cake, which shapes itself."""
@@ -144,9 +145,15 @@ def _rate(bits: int) -> str:
 
 
 def at_home(
-    rate: str, rtt: str | None, framing: str | None, buffer: str | None, aims: Aims, duration: str | None, seed: int
+    rate: str,
+    rtt: str | None,
+    framing: str | None,
+    buffer: str | None,
+    aims: Container[str],
+    duration: str | None,
+    seed: int,
 ) -> Line:
-    """Make a home line: transfers of two hosts both ways beside what the aims are about. Raises InputError."""
+    """Make a home line: transfers of two hosts both ways beside what these aims are about. Raises InputError."""
     down, up = shortcuts.both_ways(rate)
     rates = [_quantity("--rate", text, "rate") for text in (down, up)]
     if min(rates) < 100_000:
@@ -167,9 +174,9 @@ def at_home(
         flow("download", "laptop", 3), flow("download", "tv", 1, 2), flow("upload", "laptop", 2),
         flow("upload", "tv", 1, 2), flow("call", "phone"), flow("game", "console"), flow("probe", "phone"),
     ]  # fmt: skip
-    if "calls" in aims.weights and min(rates) >= _SLOW_FOR_VIDEO:
+    if "calls" in aims and min(rates) >= _SLOW_FOR_VIDEO:
         flows.append(flow("video_call", "phone"))
-    if "pages" in aims.weights:
+    if "pages" in aims:
         flows.append(flow("page", "phone", think="1s"))
     keys: dict[str, Any] = {
         "name": "line", "duration": duration or _DURATION, "seed": seed, "link": {}, "flow": flows,

@@ -7,15 +7,15 @@ from itertools import combinations
 
 from rich.table import Table as RichTable
 
-from quell.papers import page as papers
-from quell.papers.paper import Axis, Figure, Listing, Panel, Paper, Study, Table
-from quell.papers.paper import Line as Curve
 from quell.tune import show, verify
 from quell.tune.judge import Judged
 from quell.tune.line import Line
 from quell.tune.search import Bench, Found, Run, shapes
 from quell.tune.space import Setting
 from quell.tune.verify import Verified
+from quell.views import figures as pages
+from quell.views.figures import Axis, Figure, Listing, Panel, Table
+from quell.views.figures import Line as Curve
 
 _CONFLICT = 0.02
 """Two aims conflict where the front gives up at least so much of each of them."""
@@ -29,21 +29,23 @@ def page(
 ) -> str:  # fmt: skip
     """Return the page as HTML; `command` is what repeats it."""
     scores = scored(bench, found, line)
-    study = Study(figures=[_search(found, judged, scores), *_front(scores, judged)])
-    study.notes.append(show.verdict(judged))
+    figures = [_search(found, judged, scores), *_front(scores, judged)]
+    notes = [show.verdict(judged)]
     if verified:
-        study.notes.append(verify.agreement(verified))
-    if len(study.figures) == 1 and len(bench.aims.weights) > 1:
-        study.notes.append("No two aims conflict here: one setting is the best for each of them, or nearly so.")
-    study.tables.append(_table("Today, by default, tuned", show.compared(judged)))
+        notes.append(verify.agreement(verified))
+    if len(figures) == 1 and len(bench.aims.weights) > 1:
+        notes.append("No two aims conflict here: one setting is the best for each of them, or nearly so.")
+    tables = [_table("Today, by default, tuned", show.compared(judged))]
     if judged.why:
-        study.tables.append(_table("What changes when an option is left out", show.brought(judged)))
+        tables.append(_table("What changes when an option is left out", show.brought(judged)))
     if verified:
-        study.tables.append(_table("The same traffic on real Linux TCP", show.verified(verified)))
-    study.listings.append(Listing(f"Lines to paste: {show.described(judged.setting)}", "\n".join(lines)))
+        tables.append(_table("The same traffic on real Linux TCP", show.verified(verified)))
     facts = f"{show.facts(line, bench.aims.text)} · {len(found.scores)} settings"
-    subject = Paper("quell tune", f"Settings for {line.name}", facts, about, (), lambda _: study)
-    return papers.page(subject, study, (), command=command, notice="")
+    listing = Listing(f"Lines to paste: {show.described(judged.setting)}", "\n".join(lines))
+    return pages.page(
+        f"Settings for {line.name}", facts, about, figures, command=command, tab="quell tune", notes=notes,
+        tables=tables, listings=[listing],
+    )  # fmt: skip
 
 
 def scored(bench: Bench, found: Found, line: Line) -> dict[Setting, dict[str, float]]:

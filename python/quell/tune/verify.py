@@ -22,8 +22,8 @@ from quell.linux.programs import Command
 from quell.results.stats import Estimate, estimate
 from quell.tune import aims as aim
 from quell.tune import targets
-from quell.tune.aims import BULK, Aims
-from quell.tune.line import NOTHING, Line
+from quell.tune.aims import Aims
+from quell.tune.line import BULK, NOTHING, Line
 from quell.tune.search import Bench, Run, Shapes
 
 SEEDS = 3

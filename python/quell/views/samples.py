@@ -11,9 +11,10 @@ from rich.table import Table as RichTable
 
 from quell._core import InputError
 from quell.common import files
-from quell.papers import page
-from quell.papers.paper import Axis, Figure, Line, Panel, Paper, Study
-from quell.views.targets import Targets, command, err, one_line, out
+from quell.common.console import err, out
+from quell.common.text import one_line
+from quell.views.figures import Axis, Figure, Line, Panel, page
+from quell.views.targets import Targets, command
 
 _RATES = dict.fromkeys(("rate_bps", "packets_per_s", "drops_per_s", "sojourn_ms"), pl.Float64)
 _NEEDED = ("time", "device", "type", "handle", "kind", "backlog_packets", "drops", "rate_bps", "sojourn_ms")
@@ -193,5 +194,5 @@ def _page(path: Path, about: str, samples: pl.DataFrame) -> str:
     if told := [one for one in attached if one.lines]:
         about_them = f"Means over {bin_s * 1000:.3g} ms of the gauges of queues that quell attach put into the kernel."
         figures.append(Figure("attached", "Attached queues", about_them, told))
-    paper = Paper(path.name, f"{path.name}: queues of this kernel", "quell watch", about, [], lambda _: Study())
-    return page.page(paper, Study(figures=figures), [], command=command(), notice="")
+    title = f"{path.name}: queues of this kernel"
+    return page(title, "quell watch", about, figures, command=command(), tab=path.name)

@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from quell.common.text import one_line
 from quell.results import experience as _felt
 from quell.results.frontier import Point
 from quell.results.stats import Estimate, Measure, Record, Row, best, shown_measures, summarise, upward
-from quell.views.targets import one_line
 
 _SWEPT = ("goodput_mbps", "utilisation", "sojourn_ms.mean", "sojourn_ms.p95", "grade_ms", "loss_rate")
 _BEST = "bold green"

@@ -1,25 +1,23 @@
-"""The report: one HTML file that opens offline, with nothing to fetch.
+"""The report: a page (`quell.views.page`) of an experiment.
 
-`page.html` is the frame (a `string.Template`), `page.css` its looks, `draw.js` and `page.js` its charts, drawn as SVG
-by hand; `air.py` adds what a Wi-Fi cell has, `shares.py` what hosts and tins got. `quell.papers.page` makes its pages
-of the same parts.
+`page.html` is its body, `page.js` its charts; `air.py` adds what a Wi-Fi cell has, `shares.py` what hosts and tins got.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from string import Template
 from typing import Any
 
 from quell import _core
 from quell.experiments.experiment import Outcome
 from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
+from quell.views.page import again, part
+from quell.views.page import page as frame
 from quell.views.report import air, people, shares
 
 _CDF_POINTS = 160
@@ -29,6 +27,12 @@ _AGAIN = {
     True: "Real programs on a real machine: another run gives somewhat different figures.",
 }
 _READ = "Made from saved records."
+TOML = """
+  <div {}>
+  <p class="note">The scenario with every default filled in, as a file for <code>quell compare</code>:</p>
+  <pre id="toml">{}</pre>
+  </div>"""
+"""What shows a scenario, or is hidden."""
 NARROW = {"goodput_mbps", "sojourn_ms.p95", "loss_rate"}
 """Columns of the table that a phone shows too."""
 
@@ -44,43 +48,38 @@ def page(outcome: Outcome, command: str) -> str:
         shown = next((r for r in runs if r["seed"] == first_seed), runs[0])
         queues.append(_queue(row, runs, shown))
     data = {"queues": queues, "shown": _shown_at_first(rows), "warmup": _warmup(outcome), "measured": outcome.measured}
+    if scenario is None:
+        note, toml = _READ, TOML.format("hidden", "")
+    else:
+        note, toml = _AGAIN[outcome.real], TOML.format("", escape(scenario.toml().strip()))
     parts = {
-        "title": escape(records[0]["scenario"] if scenario is None else scenario.name),
-        "version": escape(_core.__version__),
-        "facts": escape(_facts(outcome, rows)),
-        "notice": _notice(outcome),
-        "finding": _each(rows) if outcome.real else _finding(rows),
         "people": people.section([row.queue for row in rows], records),
         "mean": "Mean over runs with 95 % intervals.",
         "figures": "Mean over runs, ± half the 95 % confidence interval (Student’s t).",
         "table": _table(rows),
         "air": air.section([row.queue for row in rows], records),
         "shares": shares.section([row.queue for row in rows], records),
-        "command": escape(command),
-        "toml": "" if scenario is None else escape(scenario.toml().strip()),
-        "no_toml": "hidden" if scenario is None else "",
-        "again": _READ if scenario is None else _AGAIN[outcome.real],
+        "again": again(command, f'\n  <p class="note">{note}</p>', toml),
         "made": _made(outcome),
-        "data": embedded(data),
-        "css": part("page.css"),
-        "js": script() + '\nreport(JSON.parse($("data").textContent));',
     }
-    return Template(part("page.html")).substitute(parts)
+    title = records[0]["scenario"] if scenario is None else scenario.name
+    finding = _each(rows) if outcome.real else _finding(rows)
+    js = page_script() + '\nreport(JSON.parse($("data").textContent));'
+    return framed(title, escape(_facts(outcome, rows)), _notice(outcome), finding, parts, data=data, js=js)
 
 
-def script() -> str:
+def framed(
+    title: str, facts: str, notice: str, finding: str, parts: Mapping[str, str], *, data: Any, js: str, css: str = ""
+) -> str:
+    """Return a page laid out as the report; all texts but the title are HTML, `parts` those of `page.html`."""
+    about = f'<p class="facts">{facts}</p>\n  {notice}\n  <p class="finding">{finding}</p>'
+    body = Template(part(__name__, "page.html")).substitute(parts, version=escape(_core.__version__))
+    return frame(title, about, body, data=data, css=css, js=js)
+
+
+def page_script() -> str:
     """Return the charts' code: its function `report` draws data into the page."""
-    return part("draw.js") + "\n" + part("page.js")
-
-
-def part(name: str) -> str:
-    """Read one of the files that lie beside this one."""
-    return (files(__name__) / name).read_text("utf-8").strip()
-
-
-def embedded(data: Any) -> str:
-    """Write data as JSON that an HTML element can hold: `<` is the one character that could end the element."""
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    return part(__name__, "page.js")
 
 
 def _queue(row: Row, runs: Sequence[Record], shown: Record) -> dict[str, Any]:

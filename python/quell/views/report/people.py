@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from quell.common.text import one_line
 from quell.results.experience import Figure, mean, shown
 from quell.results.stats import Estimate, Record, estimate, grade
-from quell.views.targets import one_line
 
 _GRADES = {"A+": "good", "A": "good", "B": "fair", "C": "fair"}
 

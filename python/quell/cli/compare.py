@@ -1,0 +1,166 @@
+"""The command `quell compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from quell._core import InputError, Scenario
+from quell.cli import complete
+from quell.cli.options import (
+    Csv,
+    Duration,
+    Ecn,
+    File,
+    Flent,
+    Flow,
+    Html,
+    Jobs,
+    Json,
+    Parquet,
+    Rate,
+    Ray,
+    Rpm,
+    Rtt,
+    Seed,
+    Seeds,
+    Series,
+    Tc,
+    Trace,
+    Warmup,
+)
+from quell.cli.simulate import aqm_words, heading, measure, status
+from quell.common.console import bar, err, out
+from quell.common.text import one_line, si
+from quell.experiments import experiment
+from quell.experiments.experiment import Outcome
+from quell.inputs import flent as flent_file
+from quell.results import stats
+from quell.views import table
+from quell.views.targets import Targets
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "  quell compare --html report.html\n\n"
+    "  quell compare lte --aqm pfifo --aqm 'codel target 20ms' --seeds 10\n\n"
+    "  quell compare --rate 50mbit --rtt 30ms --flow cubic:2 --flow bbr --json runs.json\n\n"
+    "  quell compare --trace builtin:lte --rtt 40ms --flow cubic:2\n\n"
+    "  quell compare --tc 'tc qdisc replace dev eth0 root cake bandwidth 50mbit docsis'\n\n"
+    "  tc qdisc show | quell compare --tc -\n\n"
+    "  quell compare lte --seeds 100 --ray 10.0.0.1:6379\n\n"
+    "  quell compare autorate"
+)
+
+
+def compare(
+    file: File = None,
+    aqm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS",
+            help="Queue words as in tc; repeatable. Default: the file's queue, then every usual kind.",
+            autocompletion=complete.words,
+        ),
+    ] = None,
+    seeds: Seeds = None,
+    jobs: Jobs = 0,
+    ray: Ray = None,
+    real: Annotated[
+        bool,
+        typer.Option(
+            "--real",
+            help="Also run real Linux TCP through each queue, once, in real time (Linux; docs/how-to/shell.md).",
+        ),
+    ] = False,
+    rpm: Rpm = None,
+    rate: Rate = None,
+    rtt: Rtt = None,
+    trace: Trace = None,
+    tc: Tc = None,
+    flow: Flow = None,
+    ecn: Ecn = False,
+    duration: Duration = None,
+    warmup: Warmup = None,
+    seed: Seed = None,
+    json: Json = None,
+    html: Html = None,
+    parquet: Parquet = None,
+    csv: Csv = None,
+    flent: Flent = None,
+    series: Series = None,
+) -> int:
+    """Compare queues on one bottleneck: a table, a report, result records.
+
+    `quell compare autorate` compares loops over a shaper's rate on lines whose rate moves, or with
+    --trace NAME.down on one that was measured (docs/explanation/autorate.md).
+    """
+    others = {
+        "--real": real, "--rpm": rpm, "--warmup": warmup, "--seed": seed, "--html": html, "--parquet": parquet,
+        "--csv": csv, "--flent": flent, "--series": series, "--aqm": aqm, "--rate": rate, "--rtt": rtt,
+        "--tc": tc, "--flow": flow, "--ecn": ecn,
+    }  # fmt: skip
+    if file == "autorate":
+        from quell import autorate
+
+        if refused := [name for name, value in others.items() if value]:
+            raise InputError(
+                f"{refused[0]}: not with quell compare autorate, which has lines and loops of its own; "
+                f"quell run {file} takes it"
+            )
+        return autorate.compare(trace=trace, seeds=seeds, jobs=jobs, ray=ray, duration=duration, json=json)
+    targets = Targets(json, html, parquet, csv, flent)
+    measured = flent_file.Measured.load(file) if file is not None and flent_file.is_flent(file) else None
+    scenario = experiment.load(
+        file if measured is None else measured.scenario(),
+        rate=rate,
+        rtt=rtt,
+        trace=trace,
+        tc=tc,
+        flows=flow,
+        ecn=ecn,
+        duration=duration,
+        warmup=warmup,
+        seeds=seeds,
+        seed=seed,
+    )
+    queues = [aqm_words(words) for words in aqm] if aqm else experiment.every_queue(scenario)
+    work = experiment.plan(scenario, queues, series_bin_s=targets.bins(series), first_series=html is not None)
+    spec = _reality(scenario) if real else None
+    outcome = measure(scenario, work, jobs, rpm, ray=ray)
+    speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
+    again = f", {outcome.again} of them again with probes," if outcome.again else ""
+    told = f"{len(outcome.by_job)} runs{again} in {outcome.wall_s:.1f} s, {speed} packets/s"
+    if spec is not None and not outcome.interrupted:
+        outcome = _real(scenario, outcome, list(dict.fromkeys(queues)), spec)
+    if not targets.quiet:
+        rows = stats.summarise(outcome.records)
+        heading(scenario, max((r.runs for r in rows), default=0))
+        if measured is not None:
+            out.print(one_line(measured.summary()), style="dim", soft_wrap=True)
+        if rows:
+            out.print(table.compare(rows, out.width))
+            if felt := table.felt(outcome.records, out.width):
+                out.print(felt)
+            out.print(table.legend(rows, out.width, styled=out.is_terminal))
+        err.print(told, style="dim")
+    if measured is not None:
+        outcome.measured = measured.line()
+    targets.write(outcome, series=series is not None)
+    return status(outcome)
+
+
+def _reality(scenario: Scenario) -> dict[str, Any]:
+    """Check what `--real` needs before anything runs."""
+    from quell.linux import real
+
+    return real.check(scenario)
+
+
+def _real(scenario: Scenario, simulated: Outcome, queues: Sequence[str], spec: dict[str, Any]) -> Outcome:
+    from quell.linux import real
+
+    with bar("Real TCP", len(queues), "queues") as shown:
+        each = f"{scenario.duration_s:g} s each"
+        return real.beside(scenario, simulated, queues, spec, lambda done: shown(done, each))

@@ -1,0 +1,101 @@
+"""The command `quell optimum`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quell._core import InputError
+from quell.cli import complete
+from quell.cli.options import (
+    Duration,
+    Ecn,
+    File,
+    Flow,
+    Html,
+    Jobs,
+    Json,
+    Rate,
+    Rtt,
+    Seed,
+    Seeds,
+    Tc,
+    Trace,
+    Warmup,
+)
+from quell.cli.simulate import heading, simulate, status
+from quell.common.console import out
+from quell.experiments import experiment
+from quell.views import table
+from quell.views.targets import Targets
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "  quell optimum home --knob limit\n\n"
+    "  quell optimum --rate 10mbit --rtt 40ms --flow newreno --knob drop --reward rlaqm --json frontier.json"
+)
+
+
+def optimum(
+    file: File = None,
+    knob: Annotated[
+        str,
+        typer.Option(
+            metavar="limit|drop",
+            help="The constant: a limit in packets, or a drop probability.",
+            autocompletion=complete.one_of("limit", "drop"),
+        ),
+    ] = "limit",
+    values: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Settings to try instead of the built-in grid.")
+    ] = None,
+    reward: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(("power", "rlaqm", "lfq")),
+            help="Criterion for the best setting.",
+            autocompletion=complete.one_of("power", "rlaqm", "lfq"),
+        ),
+    ] = "power",
+    cc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CC", help="Short for one --flow with this congestion control.", autocompletion=complete.flows
+        ),
+    ] = None,
+    seeds: Seeds = None,
+    jobs: Jobs = 0,
+    rate: Rate = None,
+    rtt: Rtt = None,
+    trace: Trace = None,
+    tc: Tc = None,
+    flow: Flow = None,
+    ecn: Ecn = False,
+    duration: Duration = None,
+    warmup: Warmup = None,
+    seed: Seed = None,
+    json: Json = None,
+    html: Html = None,
+) -> int:
+    """Find the best constant limit or drop probability of a plain FIFO, and the front of constants."""
+    from quell.results import frontier
+
+    frontier.check(knob, reward, "--")
+    if cc is not None and flow:
+        raise InputError("--cc and --flow: give one of the two")
+    settings = frontier.values(knob, values)
+    targets = Targets(json, html)
+    scenario = experiment.load(
+        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=[cc] if cc else flow, ecn=ecn, duration=duration,
+        warmup=warmup, seeds=seeds, seed=seed,
+    )  # fmt: skip
+    work = experiment.plan(scenario, [frontier.words(knob, v) for v in settings], first_series=html is not None)
+    outcome = simulate(scenario, work, jobs)
+    points = frontier.judge(knob, settings, outcome.records, reward)
+    if not targets.quiet:
+        heading(scenario, max((p.row.runs for p in points), default=0))
+        out.print(table.frontier(points, reward))
+        out.print(f"[dim]reward {reward}: {frontier.REWARDS[reward][1]}; ▶ its best, ◆ others on the front[/dim]")
+    targets.write(outcome, json=[p.plain() for p in points])
+    return status(outcome)

@@ -1,0 +1,116 @@
+"""The command `quell run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quell import _core
+from quell._core import InputError
+from quell.cli import complete
+from quell.cli.options import (
+    OUTPUT,
+    Csv,
+    Duration,
+    Ecn,
+    File,
+    Flent,
+    Flow,
+    Html,
+    Json,
+    Parquet,
+    Rate,
+    Rpm,
+    Rtt,
+    Seed,
+    Series,
+    Tc,
+    Trace,
+    Warmup,
+)
+from quell.cli.simulate import aqm_words, heading, measure, status
+from quell.common import files
+from quell.common.console import out
+from quell.experiments import experiment
+from quell.experiments.experiment import Outcome
+from quell.results import stats
+from quell.views import table
+from quell.views.targets import Targets
+
+EXAMPLES = (
+    "Examples:\n\n"
+    "  quell run home --aqm 'pie target 15ms'\n\n"
+    "  quell run --rate 10mbit --flow prague --flow cubic --aqm dualpi2 --json -\n\n"
+    "  quell run fibre --duration 5s --pcap bottleneck.pcapng"
+)
+
+
+def run(
+    file: File = None,
+    aqm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS", help="Queue words as in tc. Default: the file's queue.", autocompletion=complete.words
+        ),
+    ] = None,
+    rpm: Rpm = None,
+    rate: Rate = None,
+    rtt: Rtt = None,
+    trace: Trace = None,
+    tc: Tc = None,
+    flow: Flow = None,
+    ecn: Ecn = False,
+    duration: Duration = None,
+    warmup: Warmup = None,
+    seed: Seed = None,
+    json: Json = None,
+    html: Html = None,
+    parquet: Parquet = None,
+    csv: Csv = None,
+    flent: Flent = None,
+    series: Series = None,
+    pcap: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Capture the bottleneck's packets as pcapng, for Wireshark.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+) -> int:
+    """Run one queue once and show its flows."""
+    targets = Targets(json, html, parquet, csv, flent)
+    files.check_target("--pcap", pcap)
+    if aqm is not None and len(aqm) > 1:
+        raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
+    scenario = experiment.load(
+        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=flow, ecn=ecn, duration=duration, warmup=warmup, seeds="1",
+        seed=seed,
+    )  # fmt: skip
+    # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
+    queue = aqm_words(aqm[0]) if aqm else _core.queue(scenario.queue)
+    work = experiment.plan(scenario, [queue], series_bin_s=targets.bins(series), first_series=html is not None)
+    if pcap is None:
+        outcome = measure(scenario, work, 0, rpm)
+    else:
+        kept: list[Outcome] = []
+        files.write_whole(pcap, lambda part: kept.append(measure(scenario, work, 0, rpm, part)))
+        outcome = kept[0]
+    if not targets.quiet and outcome.records:
+        rows = stats.summarise(outcome.records)
+        heading(scenario, 1)
+        out.print(table.compare(rows, out.width))
+        if felt := table.felt(outcome.records, out.width):
+            out.print(felt)
+        record = outcome.records[0]
+        out.print(table.flows(record, out.width))
+        if record.get("hosts"):
+            out.print(table.hosts(record))
+        for tins, title in ((record.get("tins"), "tin"), ((record.get("up") or {}).get("tins"), "tin of the up link")):
+            if tins:
+                out.print(table.tins(tins, title))
+        if wifi := outcome.records[0].get("wifi"):
+            out.print(table.cell(wifi))
+        out.print(table.legend(rows, out.width, styled=out.is_terminal))
+    targets.write(outcome, single=True, series=series is not None)
+    return status(outcome)

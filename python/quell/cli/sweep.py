@@ -1,0 +1,87 @@
+"""The command `quell sweep`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quell.cli import complete
+from quell.cli.options import (
+    Csv,
+    Duration,
+    Ecn,
+    File,
+    Flow,
+    Jobs,
+    Json,
+    Parquet,
+    Rate,
+    Rtt,
+    Seed,
+    Seeds,
+    Tc,
+    Trace,
+    Warmup,
+)
+from quell.cli.simulate import aqm_words, heading
+from quell.common.console import bar, out
+from quell.common.status import OK
+from quell.experiments import experiment
+from quell.views import table
+from quell.views.targets import Targets
+
+EXAMPLES = (
+    "Example:\n\n  quell sweep home --over link.rate=5mbit,50mbit --over flow.rtt=20ms,80ms --aqm pfifo --aqm fq_codel"
+)
+
+
+def sweep(
+    file: File = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="Key and its values; repeatable.", autocompletion=complete.keys),
+    ] = None,
+    aqm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORDS", help="Queue words; repeatable. Default: the file's queue.", autocompletion=complete.words
+        ),
+    ] = None,
+    seeds: Seeds = None,
+    jobs: Jobs = 0,
+    rate: Rate = None,
+    rtt: Rtt = None,
+    trace: Trace = None,
+    tc: Tc = None,
+    flow: Flow = None,
+    ecn: Ecn = False,
+    duration: Duration = None,
+    warmup: Warmup = None,
+    seed: Seed = None,
+    json: Json = None,
+    parquet: Parquet = None,
+    csv: Csv = None,
+) -> int:
+    """Run a scenario with all combinations of some keys' values."""
+    from quell.experiments import grid
+
+    targets = Targets(json, None, parquet, csv)
+    scenario = experiment.load(
+        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=flow, ecn=ecn, duration=duration, warmup=warmup,
+        seeds=seeds, seed=seed,
+    )  # fmt: skip
+    values = grid.parse(over or ())
+    queues = [aqm_words(words) for words in aqm or ()]
+    total = grid.count(scenario, values, queues)
+    with bar("Simulating", total, "runs") as update:
+        found = grid.run(scenario, values, queues, threads=jobs, on_done=lambda done: update(done, ""))
+    if not targets.quiet:
+        heading(scenario, len(found) // max(1, len({(*map(str, p.values()), r["queue"]) for p, r in found})), values)
+        out.print(table.sweep(found, out.width))
+    targets.write_json([{"over": point, **record} for point, record in found], indent=None)
+    if parquet is not None or csv is not None:
+        from quell.results import frame
+
+        frame.write_swept(parquet, csv, found)
+    return OK

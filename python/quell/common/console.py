@@ -1,0 +1,83 @@
+"""Standard output and standard error: consoles that any text can be printed on, and the progress bar."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import TYPE_CHECKING
+from unicodedata import category
+
+from rich.console import Console
+from rich.segment import Segment
+
+from quell.common.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import ConsoleOptions, RenderableType
+
+
+class Screen(Console):
+    """A console that shows control characters of texts (names of scenarios, flows, devices) instead of obeying them."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Render; called for each part of what is printed."""
+        for part in super().render(renderable, options):
+            if part.control or part.text.isprintable() or part.text == "\n":
+                yield part
+            else:
+                text = "".join(c if c == "\n" or category(c)[0] != "C" else one_line(c) for c in part.text)
+                yield Segment(text, part.style)
+
+
+err = Screen(stderr=True, highlight=False, emoji=False)
+# Piped output has no width of its own; the widest table needs 100 columns.
+out = Screen(highlight=False, emoji=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+
+
+# One character each, so that tables keep their columns.
+_PLAIN = str.maketrans("±◆▶▼▲·•→–−…’²αµ", "~*>v^.*>--.'2au")
+
+
+def plain_characters(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that a stream's encoding lacks: an error handler of `codecs`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return "".join(c if c.isascii() else "?" for c in text), error.end
+
+
+def write_anywhere() -> None:
+    """Let standard output and standard error take every text, whatever their encoding: ASCII under LC_ALL=C."""
+    codecs.register_error("quell", plain_characters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="quell")
+
+
+@contextmanager
+def bar(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], object]]:
+    """Show a progress bar on standard error if that is a terminal; call the result with the number done and a note."""
+    if not err.is_terminal:
+        yield lambda done, note: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn(unit),
+        TextColumn("[dim]{task.fields[note]}"), TimeElapsedColumn(), TextColumn("[dim]left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True) as shown:
+        task = shown.add_task(what, total=total, note="")
+        yield lambda done, note: shown.update(task, completed=done, note=note)
