@@ -134,7 +134,7 @@ def test_a_loop_collapses_in_a_loaded_direction_alone(
 def test_what_the_bench_cannot_take_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
     """Before anything runs."""
     with pytest.raises(InputError, match=message):
-        compare("autorate", **options)  # type: ignore[arg-type]
+        compare("autorate", **options)
 
 
 @pytest.mark.parametrize("both", [True, False])

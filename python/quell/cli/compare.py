@@ -9,29 +9,8 @@ import typer
 
 from quell._core import InputError, Scenario
 from quell.cli import complete
-from quell.cli.options import (
-    Csv,
-    Duration,
-    Ecn,
-    File,
-    Flent,
-    Flow,
-    Html,
-    Jobs,
-    Json,
-    Parquet,
-    Rate,
-    Ray,
-    Rpm,
-    Rtt,
-    Seed,
-    Seeds,
-    Series,
-    Tc,
-    Trace,
-    Warmup,
-)
-from quell.cli.simulate import aqm_words, heading, measure, status
+from quell.cli.options import File, Jobs, Ray, Rpm, Seeds
+from quell.cli.simulate import Changes, Output, aqm_words, heading, measure, spread, status
 from quell.common.console import bar, err, out
 from quell.common.text import one_line, si
 from quell.experiments import experiment
@@ -39,7 +18,6 @@ from quell.experiments.experiment import Outcome
 from quell.inputs import flent as flent_file
 from quell.results import stats
 from quell.views import table
-from quell.views.targets import Targets
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -54,6 +32,7 @@ EXAMPLES = (
 )
 
 
+@spread
 def compare(
     file: File = None,
     aqm: Annotated[
@@ -75,58 +54,32 @@ def compare(
         ),
     ] = False,
     rpm: Rpm = None,
-    rate: Rate = None,
-    rtt: Rtt = None,
-    trace: Trace = None,
-    tc: Tc = None,
-    flow: Flow = None,
-    ecn: Ecn = False,
-    duration: Duration = None,
-    warmup: Warmup = None,
-    seed: Seed = None,
-    json: Json = None,
-    html: Html = None,
-    parquet: Parquet = None,
-    csv: Csv = None,
-    flent: Flent = None,
-    series: Series = None,
+    *,
+    changes: Changes,
+    output: Output,
 ) -> int:
     """Compare queues on one bottleneck: a table, a report, result records.
 
     `quell compare autorate` compares loops over a shaper's rate on lines whose rate moves, or with
     --trace NAME.down on one that was measured (docs/explanation/autorate.md).
     """
-    others = {
-        "--real": real, "--rpm": rpm, "--warmup": warmup, "--seed": seed, "--html": html, "--parquet": parquet,
-        "--csv": csv, "--flent": flent, "--series": series, "--aqm": aqm, "--rate": rate, "--rtt": rtt,
-        "--tc": tc, "--flow": flow, "--ecn": ecn,
-    }  # fmt: skip
     if file == "autorate":
         from quell import autorate
 
-        if refused := [name for name, value in others.items() if value]:
+        others = {"real": real, "rpm": rpm, "aqm": aqm, **vars(changes), **vars(output)}
+        if refused := [name for name, value in others.items() if value and name not in ("trace", "duration", "json")]:
             raise InputError(
-                f"{refused[0]}: not with quell compare autorate, which has lines and loops of its own; "
+                f"--{refused[0]}: not with quell compare autorate, which has lines and loops of its own; "
                 f"quell run {file} takes it"
             )
-        return autorate.compare(trace=trace, seeds=seeds, jobs=jobs, ray=ray, duration=duration, json=json)
-    targets = Targets(json, html, parquet, csv, flent)
+        return autorate.compare(
+            trace=changes.trace, seeds=seeds, jobs=jobs, ray=ray, duration=changes.duration, json=output.json
+        )
+    targets = output.targets()
     measured = flent_file.Measured.load(file) if file is not None and flent_file.is_flent(file) else None
-    scenario = experiment.load(
-        file if measured is None else measured.scenario(),
-        rate=rate,
-        rtt=rtt,
-        trace=trace,
-        tc=tc,
-        flows=flow,
-        ecn=ecn,
-        duration=duration,
-        warmup=warmup,
-        seeds=seeds,
-        seed=seed,
-    )
+    scenario = changes.load(file if measured is None else measured.scenario(), seeds)
     queues = [aqm_words(words) for words in aqm] if aqm else experiment.every_queue(scenario)
-    work = experiment.plan(scenario, queues, series_bin_s=targets.bins(series), first_series=html is not None)
+    work = experiment.plan(scenario, queues, series_bin_s=targets.bins(output.series), first_series=bool(output.html))
     spec = _reality(scenario) if real else None
     outcome = measure(scenario, work, jobs, rpm, ray=ray)
     speed = si(outcome.packets / max(outcome.wall_s, 1e-9))
@@ -147,7 +100,7 @@ def compare(
         err.print(told, style="dim")
     if measured is not None:
         outcome.measured = measured.line()
-    targets.write(outcome, series=series is not None)
+    targets.write(outcome, series=output.series is not None)
     return status(outcome)
 
 

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from quell._core import InputError
 from quell.cli import complete
-from quell.cli.options import (
-    Duration,
-    Ecn,
-    File,
-    Flow,
-    Html,
-    Jobs,
-    Json,
-    Rate,
-    Rtt,
-    Seed,
-    Seeds,
-    Tc,
-    Trace,
-    Warmup,
-)
-from quell.cli.simulate import heading, simulate, status
+from quell.cli.options import File, Html, Jobs, Json, Seeds
+from quell.cli.simulate import Changes, heading, simulate, spread, status
 from quell.common.console import out
 from quell.experiments import experiment
 from quell.views import table
@@ -37,6 +23,7 @@ EXAMPLES = (
 )
 
 
+@spread
 def optimum(
     file: File = None,
     knob: Annotated[
@@ -66,15 +53,8 @@ def optimum(
     ] = None,
     seeds: Seeds = None,
     jobs: Jobs = 0,
-    rate: Rate = None,
-    rtt: Rtt = None,
-    trace: Trace = None,
-    tc: Tc = None,
-    flow: Flow = None,
-    ecn: Ecn = False,
-    duration: Duration = None,
-    warmup: Warmup = None,
-    seed: Seed = None,
+    *,
+    changes: Changes,
     json: Json = None,
     html: Html = None,
 ) -> int:
@@ -82,14 +62,11 @@ def optimum(
     from quell.results import frontier
 
     frontier.check(knob, reward, "--")
-    if cc is not None and flow:
+    if cc is not None and changes.flow:
         raise InputError("--cc and --flow: give one of the two")
     settings = frontier.values(knob, values)
     targets = Targets(json, html)
-    scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=[cc] if cc else flow, ecn=ecn, duration=duration,
-        warmup=warmup, seeds=seeds, seed=seed,
-    )  # fmt: skip
+    scenario = (replace(changes, flow=[cc]) if cc else changes).load(file, seeds)
     work = experiment.plan(scenario, [frontier.words(knob, v) for v in settings], first_series=html is not None)
     outcome = simulate(scenario, work, jobs)
     points = frontier.judge(knob, settings, outcome.records, reward)

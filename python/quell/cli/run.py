@@ -10,34 +10,14 @@ import typer
 from quell import _core
 from quell._core import InputError
 from quell.cli import complete
-from quell.cli.options import (
-    OUTPUT,
-    Csv,
-    Duration,
-    Ecn,
-    File,
-    Flent,
-    Flow,
-    Html,
-    Json,
-    Parquet,
-    Rate,
-    Rpm,
-    Rtt,
-    Seed,
-    Series,
-    Tc,
-    Trace,
-    Warmup,
-)
-from quell.cli.simulate import aqm_words, heading, measure, status
+from quell.cli.options import OUTPUT, File, Rpm
+from quell.cli.simulate import Changes, Output, aqm_words, heading, measure, spread, status
 from quell.common import files
 from quell.common.console import out
 from quell.experiments import experiment
 from quell.experiments.experiment import Outcome
 from quell.results import stats
 from quell.views import table
-from quell.views.targets import Targets
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -47,6 +27,7 @@ EXAMPLES = (
 )
 
 
+@spread
 def run(
     file: File = None,
     aqm: Annotated[
@@ -56,21 +37,9 @@ def run(
         ),
     ] = None,
     rpm: Rpm = None,
-    rate: Rate = None,
-    rtt: Rtt = None,
-    trace: Trace = None,
-    tc: Tc = None,
-    flow: Flow = None,
-    ecn: Ecn = False,
-    duration: Duration = None,
-    warmup: Warmup = None,
-    seed: Seed = None,
-    json: Json = None,
-    html: Html = None,
-    parquet: Parquet = None,
-    csv: Csv = None,
-    flent: Flent = None,
-    series: Series = None,
+    *,
+    changes: Changes,
+    output: Output,
     pcap: Annotated[
         Path | None,
         typer.Option(
@@ -79,17 +48,14 @@ def run(
     ] = None,
 ) -> int:
     """Run one queue once and show its flows."""
-    targets = Targets(json, html, parquet, csv, flent)
+    targets = output.targets()
     files.check_target("--pcap", pcap)
     if aqm is not None and len(aqm) > 1:
         raise InputError(f"--aqm: {len(aqm)} queues; quell run takes one, quell compare several")
-    scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=flow, ecn=ecn, duration=duration, warmup=warmup, seeds="1",
-        seed=seed,
-    )  # fmt: skip
+    scenario = changes.load(file, "1")
     # As in a comparison, whose runs can be repeated so: at the bottleneck alone, the other direction keeps its queue.
     queue = aqm_words(aqm[0]) if aqm else _core.queue(scenario.queue)
-    work = experiment.plan(scenario, [queue], series_bin_s=targets.bins(series), first_series=html is not None)
+    work = experiment.plan(scenario, [queue], series_bin_s=targets.bins(output.series), first_series=bool(output.html))
     if pcap is None:
         outcome = measure(scenario, work, 0, rpm)
     else:
@@ -112,5 +78,5 @@ def run(
         if wifi := outcome.records[0].get("wifi"):
             out.print(table.cell(wifi))
         out.print(table.legend(rows, out.width, styled=out.is_terminal))
-    targets.write(outcome, single=True, series=series is not None)
+    targets.write(outcome, single=True, series=output.series is not None)
     return status(outcome)

@@ -1,21 +1,109 @@
-"""What the commands that simulate share: running jobs, heading, exit status."""
+"""What the commands that simulate share: groups of options, running jobs, heading, exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Any, get_type_hints
 
 from rich.text import Text
 
 from quell import _core
 from quell._core import InputError, Scenario
+from quell.cli.options import (
+    Csv,
+    Duration,
+    Ecn,
+    Flent,
+    Flow,
+    Html,
+    Json,
+    Parquet,
+    Rate,
+    Rtt,
+    Seed,
+    Series,
+    Tc,
+    Trace,
+    Warmup,
+)
 from quell.common.console import err, out
 from quell.common.status import INTERRUPTED, OK
 from quell.common.text import one_line
 from quell.experiments import experiment
 from quell.experiments.executor import executor
 from quell.experiments.experiment import Outcome
-from quell.views.targets import progress
+from quell.views.targets import Targets, progress
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Options that override a scenario's keys."""
+
+    rate: Rate = None
+    rtt: Rtt = None
+    trace: Trace = None
+    tc: Tc = None
+    flow: Flow = None
+    ecn: Ecn = False
+    duration: Duration = None
+    warmup: Warmup = None
+    seed: Seed = None
+
+    def load(self, source: str | Scenario | None, seeds: str | None) -> Scenario:
+        """Load a scenario with these changes. Raises InputError."""
+        given = vars(self).copy()
+        return experiment.load(source, seeds=seeds, flows=given.pop("flow"), **given)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Options that say where results go."""
+
+    json: Json = None
+    html: Html = None
+    parquet: Parquet = None
+    csv: Csv = None
+    flent: Flent = None
+    series: Series = None
+
+    def targets(self) -> Targets:
+        """Check that all of them can be written. Raises InputError."""
+        return Targets(self.json, self.html, self.parquet, self.csv, self.flent)
+
+
+def spread(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the fields of its parameters that are dataclasses, each as an option of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            group = groups[parameter.name]
+            types = get_type_hints(group, include_extras=True)
+            parameters += [
+                inspect.Parameter(field.name, parameter.kind, default=field.default, annotation=types[field.name])
+                for field in fields(group)
+            ]
+        else:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+
+    signature = inspect.Signature(parameters)
+
+    @wraps(command)
+    def with_groups(*words: Any, **options: Any) -> int:
+        given = signature.bind(*words, **options).arguments
+        for name, group in groups.items():
+            own = [field.name for field in fields(group)]
+            given[name] = group(**{key: given.pop(key) for key in own if key in given})
+        return command(**given)
+
+    vars(with_groups)["__signature__"] = signature
+    with_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_groups
 
 
 def simulate(

@@ -7,27 +7,10 @@ from typing import Annotated
 import typer
 
 from quell.cli import complete
-from quell.cli.options import (
-    Csv,
-    Duration,
-    Ecn,
-    File,
-    Flow,
-    Jobs,
-    Json,
-    Parquet,
-    Rate,
-    Rtt,
-    Seed,
-    Seeds,
-    Tc,
-    Trace,
-    Warmup,
-)
-from quell.cli.simulate import aqm_words, heading
+from quell.cli.options import Csv, File, Jobs, Json, Parquet, Seeds
+from quell.cli.simulate import Changes, aqm_words, heading, spread
 from quell.common.console import bar, out
 from quell.common.status import OK
-from quell.experiments import experiment
 from quell.views import table
 from quell.views.targets import Targets
 
@@ -36,6 +19,7 @@ EXAMPLES = (
 )
 
 
+@spread
 def sweep(
     file: File = None,
     over: Annotated[
@@ -50,15 +34,8 @@ def sweep(
     ] = None,
     seeds: Seeds = None,
     jobs: Jobs = 0,
-    rate: Rate = None,
-    rtt: Rtt = None,
-    trace: Trace = None,
-    tc: Tc = None,
-    flow: Flow = None,
-    ecn: Ecn = False,
-    duration: Duration = None,
-    warmup: Warmup = None,
-    seed: Seed = None,
+    *,
+    changes: Changes,
     json: Json = None,
     parquet: Parquet = None,
     csv: Csv = None,
@@ -67,10 +44,7 @@ def sweep(
     from quell.experiments import grid
 
     targets = Targets(json, None, parquet, csv)
-    scenario = experiment.load(
-        file, rate=rate, rtt=rtt, trace=trace, tc=tc, flows=flow, ecn=ecn, duration=duration, warmup=warmup,
-        seeds=seeds, seed=seed,
-    )  # fmt: skip
+    scenario = changes.load(file, seeds)
     values = grid.parse(over or ())
     queues = [aqm_words(words) for words in aqm or ()]
     total = grid.count(scenario, values, queues)
