@@ -14,7 +14,8 @@ from quell.evaluation import candidate, link, run
 from quell.evaluation import page as evaluation_page
 from quell.experiments.experiment import Outcome, load, plan, run_jobs
 from quell.papers import page as papers_page
-from quell.papers.paper import Claim, Paper, Study, rows
+from quell.papers.claim import Claim
+from quell.papers.paper import Paper, Study, rows
 from quell.results.stats import Estimate
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 from quell.views.report import page

@@ -17,7 +17,7 @@ from conftest import QUELL, ROOT, Quell
 from quell import Scenario, papers
 from quell.papers import curves
 from quell.papers.bench import LOOKS, Bench, Run, Sample
-from quell.papers.paper import (
+from quell.papers.claim import (
     BETTER,
     CONSTANT,
     CONTRADICTED,
@@ -29,12 +29,9 @@ from quell.papers.paper import (
     REACHED,
     VERDICTS,
     Claim,
-    Paper,
-    Study,
     estimate,
-    rows,
-    totals,
 )
+from quell.papers.paper import Paper, Study, rows, totals
 from quell.results.stats import Estimate, t975, t_quantile
 
 KEYS = [

@@ -19,21 +19,8 @@ from quell.common.console import err, out
 from quell.experiments.executor import executor
 from quell.papers import page
 from quell.papers.bench import QUICK_SEEDS, SEEDS, Bench
-from quell.papers.paper import (
-    BETTER,
-    CONSTANT,
-    CONTRADICTED,
-    LEVEL,
-    MEASURED,
-    MISSED,
-    OPEN,
-    REACHED,
-    Paper,
-    Study,
-    rows,
-    totals,
-    totals_text,
-)
+from quell.papers.claim import BETTER, CONSTANT, CONTRADICTED, LEVEL, MEASURED, MISSED, OPEN, REACHED
+from quell.papers.paper import Paper, Study, rows, totals, totals_text
 from quell.views.targets import Targets, command
 
 EXAMPLES = (

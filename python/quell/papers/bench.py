@@ -12,7 +12,7 @@ from quell._core import InputError, Scenario
 from quell.common.console import bar
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
-from quell.papers.paper import OPEN, Claim, estimate
+from quell.papers.claim import OPEN, Claim, estimate
 from quell.results.stats import Record
 
 K = TypeVar("K")

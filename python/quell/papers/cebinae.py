@@ -14,7 +14,8 @@ from typing import cast
 from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, Sample, mean
-from quell.papers.paper import MISSED, OPEN, Claim, Paper, Study, estimate
+from quell.papers.claim import MISSED, OPEN, Claim, estimate
+from quell.papers.paper import Paper, Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Table
 

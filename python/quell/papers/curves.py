@@ -7,7 +7,8 @@ from importlib.resources import files
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from quell.papers.paper import Claim, Study, estimate
+from quell.papers.claim import Claim, estimate
+from quell.papers.paper import Study
 from quell.views.figures import Axis, Figure, Line, Panel
 
 if TYPE_CHECKING:

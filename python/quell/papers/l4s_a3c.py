@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.papers import l4s_a3c_beyond, l4s_a3c_learner, l4s_a3c_studies
 from quell.papers.bench import Bench, Sample, mean
-from quell.papers.paper import AMOUNT, Claim, Paper, Study, estimate
+from quell.papers.claim import AMOUNT, Claim, estimate
+from quell.papers.paper import Paper, Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

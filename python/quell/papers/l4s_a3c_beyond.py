@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.inputs.keys import Flow, Link
 from quell.papers.bench import Bench, mean, missing_reason
-from quell.papers.paper import Claim, Study, estimate
+from quell.papers.claim import Claim, estimate
+from quell.papers.paper import Study
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

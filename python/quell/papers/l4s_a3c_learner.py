@@ -9,7 +9,8 @@ from pathlib import Path
 
 from quell.papers import curves
 from quell.papers.bench import Bench, mean, missing_reason
-from quell.papers.paper import Claim, Study, estimate
+from quell.papers.claim import Claim, estimate
+from quell.papers.paper import Study
 from quell.train import coupled
 from quell.train.coupled import Outcome, Setting
 from quell.views.figures import Axis, Figure, Line, Panel, Table

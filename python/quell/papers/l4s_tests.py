@@ -14,7 +14,8 @@ from typing import Literal, cast
 from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Sample, mean
-from quell.papers.paper import MISSED, OPEN, Claim, Paper, Study, estimate, short
+from quell.papers.claim import MISSED, OPEN, Claim, estimate
+from quell.papers.paper import Paper, Study, short
 from quell.results.stats import Record
 from quell.views.figures import Table
 

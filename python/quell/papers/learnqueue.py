@@ -15,6 +15,7 @@ from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 from quell.papers import learnqueue_room, learnqueue_table2
 from quell.papers.bench import Bench, mean
+from quell.papers.claim import Claim, estimate
 from quell.papers.learnqueue_calibration import (
     CALIBRATION,
     GRID,
@@ -40,7 +41,7 @@ from quell.papers.learnqueue_cell import (
     udp,
 )
 from quell.papers.learnqueue_kinds import kinds
-from quell.papers.paper import Claim, Paper, Study, estimate, short
+from quell.papers.paper import Paper, Study, short
 from quell.results.stats import Estimate, Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

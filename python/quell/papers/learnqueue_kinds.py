@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from quell.papers.paper import RATE, Claim
+from quell.papers.claim import RATE, Claim
 
 PRINTED = {
     "LQ1.*": "Figure 6a",

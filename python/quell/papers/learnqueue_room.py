@@ -10,9 +10,10 @@ from pathlib import Path
 from quell._core import LearnQueueTable, Scenario
 from quell.inputs.keys import Wifi
 from quell.papers.bench import Bench, mean
+from quell.papers.claim import Claim, estimate
 from quell.papers.learnqueue_cell import LQ, cell, udp
 from quell.papers.learnqueue_table2 import BIN_S, LIMITS, OFFERED, PRINTED, Measurements, Room, reduce, weights
-from quell.papers.paper import Claim, Study, estimate, short
+from quell.papers.paper import Study, short
 from quell.train.learnqueue import episode
 from quell.views.figures import Table
 

@@ -9,8 +9,9 @@ from itertools import pairwise
 from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 from quell.papers.bench import Bench, mean
+from quell.papers.claim import Claim, estimate
 from quell.papers.learnqueue_cell import LQ, USUAL, cell, udp
-from quell.papers.paper import Claim, Study, estimate, short
+from quell.papers.paper import Study, short
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

@@ -18,8 +18,9 @@ from quell._core import Scenario
 from quell.inputs import keys
 from quell.papers import curves, lfq_beyond
 from quell.papers.bench import Bench, Run, Sample, is_known, mean, missing_reason, undecided
+from quell.papers.claim import SHARE, Claim, estimate
 from quell.papers.lfq_beyond import Cc, Where, shift
-from quell.papers.paper import SHARE, Claim, Paper, Study, estimate, short
+from quell.papers.paper import Paper, Study, short
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel
 

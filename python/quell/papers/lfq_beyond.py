@@ -9,7 +9,8 @@ from typing import Literal
 from quell._core import Scenario
 from quell.inputs.keys import Flow
 from quell.papers.bench import Bench, Run, is_known, mean
-from quell.papers.paper import Claim, Study, estimate
+from quell.papers.claim import Claim, estimate
+from quell.papers.paper import Study
 from quell.results import frontier
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table

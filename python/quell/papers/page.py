@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from quell.papers.paper import CONTRADICTED, LEVEL, MISSED, Paper, Study, totals
+from quell.papers.claim import CONTRADICTED, LEVEL, MISSED
+from quell.papers.paper import Paper, Study, totals
 from quell.views import figures
 
 

@@ -13,7 +13,8 @@ from quell import _core
 from quell._core import Scenario
 from quell.papers import curves
 from quell.papers.bench import Bench, mean
-from quell.papers.paper import SHARE, Claim, Study, estimate
+from quell.papers.claim import SHARE, Claim, estimate
+from quell.papers.paper import Study
 from quell.results.stats import Record, jain
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 

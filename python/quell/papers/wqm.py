@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 from quell.papers.bench import Bench, Sample, mean
-from quell.papers.paper import Claim, Paper, Study, estimate, short
+from quell.papers.claim import Claim, estimate
+from quell.papers.paper import Paper, Study, short
 from quell.results.stats import Record
 from quell.views.figures import Axis, Figure, Line, Panel, Table
 
