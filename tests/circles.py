@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-KNOWN = {"quell-link": 3, "quell-live": 4, "quell-qdisc": 2, "quell-sim": 2}
+KNOWN = {"quell-live": 4}
 """Crates with circles, and how many."""
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|\br(#*)".*?"\1|"(?:\\.|[^"\\])*"|\'(?:\\.[^\']*|[^\'\\])\'', re.S)
 TOKEN = re.compile(r"r#|\w+|::|[{},;*]|\S")

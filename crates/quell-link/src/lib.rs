@@ -14,6 +14,7 @@ pub mod qoo;
 pub mod queue;
 pub mod record;
 pub mod server;
+pub mod summary;
 pub mod trace;
 pub mod units;
 pub mod words;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use quell_qdisc::{MS, Nanos, SEC};
 
-use crate::server::SHIFT;
+/// Fixed point of the time per byte.
+pub(crate) const SHIFT: u32 = 24;
 
 /// Most line time that is remembered, hence the longest that the line may send faster than its rate after a queue was late.
 const MOST_UNUSED: Nanos = 250 * MS;

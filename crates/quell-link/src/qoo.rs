@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::Summary;
+use crate::summary::Summary;
 
 /// What a network does to packets.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
-use crate::line::Share;
+use crate::line::{SHIFT, Share};
 use crate::trace::{OPPORTUNITY_BYTES, Trace};
 
-/// Fixed point of the time per byte.
-pub(crate) const SHIFT: u32 = 24;
 /// Slower links, bit/s, do without it.
 const SLOWEST: u64 = 1000;
 

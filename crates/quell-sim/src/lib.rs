@@ -14,12 +14,11 @@ mod wifi;
 pub mod world;
 
 mod app;
-mod build;
 mod delay;
 mod labels;
-mod lookahead;
 mod measure;
 mod net;
+mod path;
 mod port;
 mod slot;
 pub mod stamps;

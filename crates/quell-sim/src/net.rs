@@ -9,8 +9,8 @@ use crate::pipe::Pipes;
 use crate::port::Port;
 use crate::slot::Path;
 use crate::stamps::{Lie, Stamps};
-use crate::tcp::output::timestamp;
 use crate::tcp::sender::Egress;
+use crate::tcp::state::timestamp;
 use crate::wifi::Cell;
 
 /// ACKs that stand in a queue: a packet descriptor holds only their place here.

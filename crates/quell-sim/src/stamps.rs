@@ -6,9 +6,7 @@ use quell_link::passive::{Passive, Stamped};
 use quell_qdisc::control::Delay;
 use quell_qdisc::{Nanos, SEC};
 
-use crate::labels;
 use crate::packet::FlowId;
-use crate::world::World;
 
 /// Far hosts that hold their answers back: an attack on the loop over the rate (`examples/liars.rs`).
 #[derive(Clone, Debug, Default)]
@@ -48,7 +46,7 @@ pub(crate) struct Stamps {
     passive: Passive,
     /// The far host of each slot's flow.
     hosts: Vec<u64>,
-    lie: Option<(Lie, Vec<u64>)>,
+    pub lie: Option<(Lie, Vec<u64>)>,
     /// Segments of hosts that lie, and until when they are held back.
     held: VecDeque<(Nanos, Stamped)>,
 }
@@ -89,19 +87,5 @@ impl Stamps {
             0 => self.passive.came(now, &segment).iter().for_each(tell),
             hold => self.held.push_back((now + hold, segment)),
         }
-    }
-}
-
-impl World {
-    /// Lets far hosts lie.
-    pub fn lie(&mut self, lie: Lie) {
-        if let Some(stamps) = &mut self.net.stamps {
-            let hosts = lie
-                .hosts
-                .iter()
-                .map(|name| labels::far_host(self.seed, Some(name)));
-            stamps.lie = Some((lie.clone(), hosts.collect()));
-        }
-        self.net.lie = Some(lie);
     }
 }

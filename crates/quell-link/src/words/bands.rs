@@ -102,7 +102,7 @@ const CLASS: Opt<Words> = opt::<Words>(
     },
     class::MEANING,
 )
-.classes(&IN_BANDS);
+.classes(|| IN_BANDS.infos());
 
 static PFIFO_FAST: Kind<Words> = Kind {
     name: "pfifo_fast",

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use quell_qdisc::htb;
-use quell_qdisc::parts::class::{Filter, Host};
+use quell_qdisc::parts::filter::{Filter, Host};
 
 use super::option::Opt;
 use super::rows::{MUCH, QUANTUM, opt};

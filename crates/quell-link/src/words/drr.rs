@@ -94,7 +94,7 @@ pub(super) static DRR: Kind<Words> = Kind {
             },
             class::MEANING,
         )
-        .classes(&IN_DRR),
+        .classes(|| IN_DRR.infos()),
     ],
     check: Words::check,
 };

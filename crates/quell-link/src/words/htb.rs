@@ -77,7 +77,7 @@ pub(super) static HTB: Kind<Words> = Kind {
             },
             class::MEANING,
         )
-        .classes(&IN_HTB),
+        .classes(|| IN_HTB.infos()),
     ],
     check: |w| w.params().check(),
 };

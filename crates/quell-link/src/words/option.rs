@@ -2,8 +2,7 @@
 
 use std::iter::Peekable;
 
-use super::class::Class;
-use super::table::Kind;
+use super::OptionInfo;
 use crate::error::Error;
 use crate::field::Field;
 
@@ -18,8 +17,8 @@ pub(super) struct Opt<T: 'static> {
     pub list: bool,
     /// Its value is all the words after it.
     pub rest: bool,
-    /// The words of the classes that it begins.
-    pub classes: Option<&'static Kind<Class>>,
+    /// The options of the classes that it begins.
+    pub classes: Option<fn() -> Vec<OptionInfo>>,
 }
 
 impl<T> Opt<T> {
@@ -41,9 +40,9 @@ impl<T> Opt<T> {
         self
     }
 
-    /// The value is a list of classes with these words.
-    pub const fn classes(mut self, kind: &'static Kind<Class>) -> Self {
-        self.classes = Some(kind);
+    /// The value is a list of classes with these options.
+    pub const fn classes(mut self, options: fn() -> Vec<OptionInfo>) -> Self {
+        self.classes = Some(options);
         self.rest()
     }
 }

@@ -150,7 +150,7 @@ impl<T: Clone> Kind<T> {
     }
 
     /// The options, with those of the classes that one of them begins.
-    fn infos(&self) -> Vec<OptionInfo> {
+    pub(super) fn infos(&self) -> Vec<OptionInfo> {
         let default = (self.default)();
         let mut infos = Vec::new();
         for option in self.options {
@@ -167,7 +167,7 @@ impl<T: Clone> Kind<T> {
                 },
                 meaning: option.meaning,
             });
-            let of_class = option.classes.map_or_else(Vec::new, Kind::infos);
+            let of_class = option.classes.map_or_else(Vec::new, |options| options());
             infos.extend(of_class.into_iter().map(|info| OptionInfo {
                 name: format!("{} {}", option.name, info.name),
                 ..info

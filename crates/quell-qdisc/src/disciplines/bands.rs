@@ -8,8 +8,9 @@
 //! - no classes given by a socket;
 //! - where a band's queue drops all that it holds instead of sending, the next band is asked, in place of an empty answer.
 
+use super::class::{Class, Classes};
 use crate::discipline::Wants;
-use crate::parts::class::{Class, Classes, Filter, Filters};
+use crate::parts::filter::{Filter, Filters};
 use crate::parts::ring::Ring;
 use crate::{
     Discipline, DropCause, Drops, Gauges, Got, Labels, MTU, Nanos, Packet, Rng, TinGauges,
@@ -361,10 +362,10 @@ impl<P: Packet> Discipline<P> for Bands<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::class::Owner;
     use super::*;
     use crate::Ecn;
     use crate::packet::TestPacket;
-    use crate::parts::class::Owner;
 
     /// DSCPs of the four priorities: best effort, bulk, interactive, interactive bulk.
     const BEST: u8 = 0;
@@ -506,8 +507,8 @@ mod tests {
 
     #[test]
     fn without_bands_ets_has_as_many_as_strict_ones_and_quanta() {
-        assert_eq!(Bed::new(ets()).q.bands.count(), 4);
-        assert_eq!(Bed::new(Params::ets()).q.bands.count(), 3);
+        assert_eq!(Bed::new(ets()).q.bands.tins().len(), 4);
+        assert_eq!(Bed::new(Params::ets()).q.bands.tins().len(), 3);
         let quanta: Vec<u32> = Bed::new(Params {
             bands: Some(6),
             ..ets()

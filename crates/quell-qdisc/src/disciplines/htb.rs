@@ -7,9 +7,10 @@
 //! - no hysteresis (a module's parameter, off by default), no limit on the events of one call, no hardware offload;
 //! - at most 128 classes.
 
+use super::class::{Class as Held, Classes};
 use crate::discipline::Wants;
 use crate::disciplines::Fifo;
-use crate::parts::class::{Class as Held, Classes, Filter, Filters};
+use crate::parts::filter::{Filter, Filters};
 use crate::{
     Discipline, Drops, Gauges, Got, Nanos, Packet, Rng, SEC, TinGauges, disciplines, fifo,
 };
@@ -705,10 +706,10 @@ impl<P: Packet> Discipline<P> for Htb<P> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::class::Owner;
     use super::*;
     use crate::outside::{self, Handle};
     use crate::packet::TestPacket;
-    use crate::parts::class::Owner;
     use crate::{DropCause, Ecn, MS, NEVER, cake};
 
     /// A tree whose leaves are kept filled, and what each has sent.

@@ -4,6 +4,7 @@ pub mod bands;
 pub mod cake;
 pub mod cebinae;
 pub mod choke;
+mod class;
 pub mod cobalt;
 pub mod codel;
 pub mod drr;

@@ -1,6 +1,6 @@
 //! What disciplines are built from.
 
-pub mod class;
+pub mod filter;
 pub mod flows;
 pub mod framing;
 pub mod hash;

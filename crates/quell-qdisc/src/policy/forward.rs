@@ -6,7 +6,7 @@
 //! as IEEE 754 has it, whether an instruction or `libm::fmaf` does it. Sums of integers are exact. What bounds one row is reading
 //! the weights from the L2 cache, so vectors of 16 gain nothing there; what bounds several is multiplying, and they do.
 
-use super::mlp::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
+use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 
 /// Rows of a batch.
 pub(super) const BATCH: usize = 8;

@@ -9,14 +9,11 @@
 //! units that multiply: 5.4 us where f32 takes 4.7 and these 2.8.)
 
 use super::card::{Activation, MAX_WIDTH};
+use super::layer::{INTEGER_TOP, Integers, LANES, Lanes, Layer, Weights, padded};
 use super::{Error, forward, forward::Cpu};
 
-/// Weights in one line of the layout.
-pub(super) const LANES: usize = 64;
 /// Layers with no more outputs than this lie row by row.
 const FEW: usize = 8;
-/// Inputs of integer weights are rounded to this many steps on either side of zero; together with [`step`] 12 bits of each.
-pub(super) const INTEGER_TOP: f32 = 4095.0;
 /// Slope of the leaky ReLU where x is negative: torch's default, and LFQ's.
 const LEAK: f32 = 0.01;
 /// Above this torch's softplus is the identity.
@@ -29,42 +26,6 @@ pub struct Affine {
     pub weight: Vec<f32>,
     /// One per output.
     pub bias: Vec<f32>,
-}
-
-/// 64 weights (or pairs of them), from a cache line's boundary on.
-#[derive(Clone, Debug)]
-#[repr(align(64))]
-pub(super) struct Lanes<W>(pub [[W; 8]; 8]);
-
-/// The matrix of a layer.
-#[derive(Clone, Debug)]
-pub(super) enum Weights {
-    Panels(Vec<Lanes<f32>>),
-    Rows(Vec<Lanes<f32>>),
-    Integers(Integers),
-}
-
-/// A matrix of 16-bit integers, in panels of 64 outputs and pairs of inputs.
-#[derive(Clone, Debug)]
-pub(super) struct Integers {
-    pub lines: Vec<Lanes<[i16; 2]>>,
-    /// What one unit of an output's weights is worth.
-    pub steps: Vec<f32>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Layer {
-    pub inputs: usize,
-    pub outputs: usize,
-    pub weights: Weights,
-    /// Zero-padded to whole lines.
-    pub bias: Vec<f32>,
-    pub activation: Activation,
-}
-
-/// `n` rounded up to whole lines.
-pub(super) fn padded(n: usize) -> usize {
-    n.next_multiple_of(LANES)
 }
 
 impl Layer {

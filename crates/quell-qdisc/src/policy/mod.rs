@@ -7,6 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `card.rs` | the model card: what a policy is, its inputs, heads and origin |
+//! | `layer.rs` | a layer in memory |
 //! | `mlp.rs` | layers, laid out for the forward pass; activations |
 //! | `forward.rs` | the vectorised sums and their portable twin |
 //! | `file.rs` | the file format, read and written |
@@ -15,6 +16,7 @@
 mod card;
 pub(crate) mod file;
 mod forward;
+mod layer;
 mod mlp;
 mod train;
 
@@ -23,8 +25,8 @@ use std::sync::Arc;
 
 pub use card::{Activation, Card, FORMAT, Head, Input, Origin};
 use forward::{BATCH, Cpu};
+use layer::{Layer, padded};
 pub use mlp::Affine;
-use mlp::{Layer, padded};
 pub use train::{Adam, Init, Optimizer, Trainee};
 
 /// A network with its model card. A clone shares both.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use super::card::{Activation, Card};
 use super::forward::{BATCH, Cpu, add_scaled};
-use super::mlp::{Affine, derive, padded};
+use super::layer::padded;
+use super::mlp::{Affine, derive};
 use super::{Error, Net, Policy};
 use crate::rng::Rng;
 

@@ -7,7 +7,7 @@ use quell_qdisc::control::{
     a3c, cake_autorate, fixed, learnqueue, lfq, pace, rlaqm, sqm_autorate, wqm,
 };
 use quell_qdisc::disciplines::{bands, cake, choke, drr, fifo, fq_fifo, htb, pie_ns3};
-use quell_qdisc::parts::class::Filter;
+use quell_qdisc::parts::filter::Filter;
 use quell_qdisc::parts::framing::Framing;
 use quell_qdisc::{
     MS, SEC, US, cebinae, cobalt, codel, dualpi2, fq, fq_codel, fq_pie, hhf, hush, l4s, pie, red,

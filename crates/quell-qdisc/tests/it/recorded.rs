@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use crate::record::Digest;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::packet::{SACK_BLOCKS, TestPacket};
-use quell_qdisc::parts::class::{Filter, Host};
+use quell_qdisc::parts::filter::{Filter, Host};
 use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{
     Acknowledgment, Discipline, DropCause, Drops, Ecn, Gauges, Got, Knobs, Labels, MS, Nanos,

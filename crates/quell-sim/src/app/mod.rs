@@ -18,6 +18,36 @@ use call::Listener;
 use game::Match;
 use video_call::Ends;
 
+/// What happens to a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The time that it set is there.
+    Wake,
+    /// The server's address is known.
+    Resolved,
+    /// TCP's handshake is done.
+    Opened(u8),
+    /// A connection is ready for requests.
+    Connected(u8),
+    /// The oldest object that was asked for on a connection is there.
+    Received(u8),
+}
+
+/// What a model wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The server's address.
+    Resolve,
+    /// A connection of this number.
+    Connect(u8),
+    /// So many bytes on a connection.
+    Fetch(u8, u64),
+    /// An end to one connection.
+    HangUp(u8),
+    /// An end to all connections and requests.
+    Close,
+}
+
 /// Which way a datagram of an application goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {

@@ -6,7 +6,7 @@ use quell_link::hist::Hist;
 use quell_link::record::Application;
 use quell_qdisc::{MS, NEVER, Nanos, Rng, SEC};
 
-use super::client::{Action, Event};
+use super::{Action, Event};
 use crate::scenario::Page;
 
 /// A sort of objects of the median desktop page (docs/explanation/applications.md).

@@ -5,7 +5,7 @@ use quell_link::hist::Hist;
 use quell_link::record::Application;
 use quell_qdisc::{MS, Nanos, SEC};
 
-use super::client::{Action, Event};
+use super::{Action, Event};
 
 /// Foreign probes per second: half of MPS.
 const MOST: u64 = 50;

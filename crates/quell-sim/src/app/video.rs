@@ -4,7 +4,7 @@ use quell_link::hist::Hist;
 use quell_link::record::Application;
 use quell_qdisc::{MS, NEVER, Nanos, SEC};
 
-use super::client::{Action, Event};
+use super::{Action, Event};
 use crate::scenario::{Adaptation, Video};
 
 /// Play time of a segment (DASH Industry Forum's usual length; Yin et al. 2015 have 4 s, too).

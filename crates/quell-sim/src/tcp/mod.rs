@@ -10,6 +10,7 @@ pub mod rtt;
 pub mod sack;
 pub mod segments;
 pub mod sender;
+pub mod state;
 pub mod timers;
 
 pub use receiver::Receiver;

@@ -4,8 +4,7 @@ use quell_qdisc::{Ecn, MS, NEVER, Nanos, SEC};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{EVER, LOST, RETRANS, SACKED};
-use super::sender::{Egress, Rexmit, Sender};
-use super::timers::Timer;
+use super::state::{Egress, Rexmit, Sender, Timer, timestamp};
 use crate::cc::{CaState, CongestionControl, Event, MOST_BYTES};
 use crate::packet::{Kind, Pkt};
 
@@ -13,12 +12,6 @@ use crate::packet::{Kind, Pkt};
 pub const SYN_BYTES: u32 = 60;
 /// Segments before pacing begins (`tcp_update_skb_after_send`).
 const UNPACED: u64 = 10;
-
-/// TSval: milliseconds, as Linux's, and never 0.
-#[inline]
-pub(crate) fn timestamp(now: Nanos) -> u32 {
-    (now / MS) as u32 + 1
-}
 
 impl Sender {
     /// Begins with a SYN.

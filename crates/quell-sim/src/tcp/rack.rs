@@ -5,62 +5,12 @@
 use quell_qdisc::Nanos;
 
 use super::segments::{EVER, LOST, RETRANS, SACKED};
-use super::sender::{Flags, Sender};
-use super::timers::{TIMEOUT_MIN, Timer};
+use super::state::{Flags, Sender, Timer};
+use super::timers::TIMEOUT_MIN;
 use crate::cc::CaState;
 
 /// `TCP_RACK_RECOVERY_THRESH`: recoveries for which a widened window lasts.
 const PERSIST: u8 = 16;
-
-/// The most recently sent segment that arrived, and the reordering window.
-#[derive(Clone, Debug)]
-pub struct Rack {
-    sent: Nanos,
-    rtt: Nanos,
-    end: u64,
-    edge: u64,
-    round: u64,
-    steps: u8,
-    persist: u8,
-    /// A D-SACK came in this round.
-    pub(super) dsack_seen: bool,
-}
-
-impl Default for Rack {
-    fn default() -> Self {
-        Self {
-            sent: 0,
-            rtt: 0,
-            end: 0,
-            edge: 0,
-            round: 0,
-            steps: 1,
-            persist: 0,
-            dsack_seen: false,
-        }
-    }
-}
-
-impl Rack {
-    /// `tcp_rack_advance`.
-    #[inline]
-    pub(super) fn advance(&mut self, now: Nanos, sent: Nanos, end: u64) {
-        self.rtt = now - sent;
-        if sent > self.sent || sent == self.sent && end > self.end {
-            self.sent = sent;
-            self.end = end;
-        }
-    }
-
-    fn sent_after(&self, sent: Nanos, end: u64) -> bool {
-        self.sent > sent || self.sent == sent && self.end > end
-    }
-
-    /// Everything has to be checked again from `una` on.
-    pub(super) fn restart(&mut self, una: u64) {
-        self.edge = una;
-    }
-}
 
 impl Sender {
     /// `tcp_rack_reo_wnd`: no waiting once three segments were SACKed or recovery began.

@@ -3,45 +3,14 @@
 
 use quell_qdisc::Nanos;
 
-use super::sender::Sender;
+use super::state::{Sender, Snapshot};
 use crate::cc::bbr3::LOSS_PERCENT;
 use crate::cc::{Lost, RateSample};
-
-/// What the sender knew of deliveries when it sent a segment.
-#[derive(Clone, Copy, Debug, Default)]
-struct Snapshot {
-    first_sent: Nanos,
-    delivered_at: Nanos,
-    delivered: u64,
-    /// In flight with it.
-    inflight: u32,
-    /// `Sock::lost`, its low 31 bits, above whether the application limited the sender: all fits half a cache line.
-    lost_limited: u32,
-}
-
-impl Snapshot {
-    #[inline]
-    fn app_limited(&self) -> bool {
-        self.lost_limited & 1 != 0
-    }
-}
 
 /// What was lost since a segment left with `lost_limited`, of `lost` in all.
 #[inline]
 fn lost_since(lost_limited: u32, lost: u64) -> u32 {
     (((lost as u32) << 1).wrapping_sub(lost_limited & !1)) >> 1
-}
-
-/// Delivery-rate state, only for congestion controls that ask for it.
-#[derive(Clone, Debug, Default)]
-pub struct RateRing {
-    slots: Vec<Snapshot>,
-    first_sent: Nanos,
-    delivered_at: Nanos,
-    sample_at: Nanos,
-    sample_end: u64,
-    sample_lost: u32,
-    too_much_lost: Option<Lost>,
 }
 
 impl Sender {

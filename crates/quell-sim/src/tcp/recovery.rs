@@ -3,9 +3,8 @@
 
 use quell_qdisc::Nanos;
 
-use super::output::timestamp;
 use super::segments::{LOST, RETRANS, SACKED};
-use super::sender::{Flags, Rexmit, Sender};
+use super::state::{Flags, Rexmit, Sender, timestamp};
 use crate::cc::{CaState, CongestionControl, Event, INFINITE_SSTHRESH};
 
 /// `net.ipv4.tcp_max_reordering`.

@@ -4,16 +4,9 @@
 use quell_qdisc::Nanos;
 
 use super::segments::{EVER, LOST, RETRANS, SACKED};
-use super::sender::{Flags, Sender};
+use super::state::{Flags, SackTimes, Sender};
 use crate::cc::RateSample;
 use crate::packet::{Ack, SACK_BLOCKS, expand};
-
-/// When the first and the last of the newly SACKed segments that were sent once had been sent; 0: none.
-#[derive(Clone, Copy, Default)]
-pub(super) struct SackTimes {
-    pub first: Nanos,
-    pub last: Nanos,
-}
 
 impl Sender {
     /// `tcp_sacktag_write_queue`: only what the last ACK's blocks did not cover is processed.

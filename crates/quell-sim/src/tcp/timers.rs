@@ -5,24 +5,11 @@ use quell_qdisc::{MS, NEVER, Nanos};
 
 use super::rtt::{INITIAL_RTO, MAX_RTO};
 use super::segments::{RETRANS, SACKED};
-use super::sender::{Egress, Sender};
+use super::state::{Egress, Sender, Timer};
 use crate::cc::{CaState, CongestionControl};
 
 /// `TCP_TIMEOUT_MIN`: two jiffies.
 pub(super) const TIMEOUT_MIN: Nanos = 2 * MS;
-
-/// What the sender's one timer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timer {
-    /// Nothing.
-    None,
-    /// Retransmission timeout.
-    Rto,
-    /// Tail loss probe.
-    Probe,
-    /// RACK's reordering window.
-    Reorder,
-}
 
 impl Sender {
     /// When `on_timer` is due.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quell_qdisc::disciplines::Params;
 use quell_qdisc::outside::{self, Handle};
 use quell_qdisc::packet::TestPacket;
-use quell_qdisc::parts::class::Filter;
+use quell_qdisc::parts::filter::Filter;
 use quell_qdisc::parts::framing::{Cells, Framing};
 use quell_qdisc::{
     MS, Qdisc, bands, cake, cebinae, choke, cobalt, codel, drr, dualpi2, fifo, fq, fq_codel,

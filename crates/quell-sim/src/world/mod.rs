@@ -4,6 +4,13 @@
 //! that reaches it, and the rest of the round trip is one wire (docs/lab/speed.md). Events at the same instant happen in this
 //! order: control (end of the warm-up, bins, controllers), departures by port, ACKs by wire, packets by wire, timers by flow (its sender first).
 
+mod build;
+mod clients;
+mod labels;
+mod lookahead;
+mod pings;
+mod record;
+
 use std::sync::Arc;
 
 use quell_link::error::Error;
@@ -12,7 +19,6 @@ use quell_qdisc::control::Control;
 use quell_qdisc::{Discipline, Ecn, Gauges, KnobSet, Knobs, Labels, NEVER, Nanos, SubGauges};
 
 use crate::agenda::MAX_TIME;
-use crate::lookahead::Lookahead;
 use crate::measure::Measures;
 use crate::net::{Entry, Net};
 use crate::packet::{Ack, Kind, Pkt, micros};
@@ -20,6 +26,7 @@ use crate::port::Port;
 use crate::scenario::{Link, MODEM_BUFFER, Scenario};
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Slot, source};
 use crate::wifi;
+use lookahead::Lookahead;
 
 /// Queues on the way down: 8 bits number them, the way up, and the end of each way.
 const MOST_PORTS: usize = 254;

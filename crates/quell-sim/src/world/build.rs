@@ -6,6 +6,7 @@ use quell_link::error::Error;
 use quell_qdisc::{Ecn, NEVER, Nanos, Rng, SEC, US};
 use siphasher::sip::SipHasher13;
 
+use super::{World, arm};
 use crate::app::client::{Client, Model};
 use crate::app::page::Reader;
 use crate::app::probe::Prober;
@@ -21,7 +22,6 @@ use crate::scenario::wifi::{Ends, Wifi};
 use crate::scenario::{Direction, Flow, FlowKind, Page, Scenario, Tcp, Video};
 use crate::slot::{Connection, Datagrams, End, NO_PORT, Path, Slot, Web, source};
 use crate::tcp::{Receiver, Sender, receiver, rtt::Rtt, sender};
-use crate::world::{World, arm};
 
 /// Flow slots, and so live flows, that a world can hold.
 const MAX_SLOTS: usize = u16::MAX as usize;

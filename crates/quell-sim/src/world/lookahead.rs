@@ -8,12 +8,12 @@
 
 use quell_qdisc::{NEVER, Nanos, Packet, SEC};
 
+use super::{Status, World};
 use crate::net::Net;
 use crate::packet::{Ack, Kind, Pkt, expand};
 use crate::pipe::{Chain, Pipes, Returning};
 use crate::slot::{Connection, End, Slot, source};
 use crate::tcp::sender::Egress;
-use crate::world::{Status, World};
 
 /// Full packets that the link has to carry for each flow in a stretch; with fewer, too little comes together.
 const PACKETS: u64 = 2;

@@ -1,0 +1,102 @@
+//! Filters: what leads packets to a class, as `tc filter` does.
+
+use crate::Labels;
+
+/// What leads packets to a class, as `tc filter` does: a packet has to meet every condition that is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// A bit for each DSCP that meets it; 0: any does.
+    pub dscps: u64,
+    /// The firewall's mark.
+    pub mark: Option<u32>,
+    /// Where the packet comes from or goes to.
+    pub host: Option<Host>,
+}
+
+/// A host as a filter names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name in a scenario, or its address.
+    pub name: String,
+    /// [`Labels::source`] and [`Labels::destination`] of its packets, which only the owner of the packets knows; without them
+    /// none is its.
+    pub labels: Option<[u32; 2]>,
+}
+
+impl Filter {
+    /// Are there no conditions?
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Does a packet with these labels go to the class?
+    #[inline]
+    pub fn takes(&self, labels: &Labels) -> bool {
+        let dscp = self.dscps == 0 || self.dscps >> (labels.dscp & 63) & 1 == 1;
+        let mark = self.mark.is_none_or(|mark| mark == labels.mark);
+        dscp && mark && self.host.as_ref().is_none_or(|host| host.has(labels))
+    }
+}
+
+/// Filters in the order in which they are asked, each with the place of the class that it leads to.
+#[derive(Clone, Debug)]
+pub struct Filters(Vec<(Filter, u8)>);
+
+impl Filters {
+    /// Those of them that have conditions.
+    pub fn new<'a>(all: impl Iterator<Item = (&'a Filter, u8)>) -> Self {
+        let some = all.filter(|(filter, _)| !filter.is_empty());
+        Self(some.map(|(filter, at)| (filter.clone(), at)).collect())
+    }
+
+    /// Where the first leads that takes a packet with these labels.
+    #[inline]
+    pub fn find(&self, labels: &Labels) -> Option<u8> {
+        let mut filters = self.0.iter();
+        filters
+            .find(|(filter, _)| filter.takes(labels))
+            .map(|(_, at)| *at)
+    }
+}
+
+impl Host {
+    fn has(&self, labels: &Labels) -> bool {
+        self.labels.is_some_and(|[source, destination]| {
+            source == labels.source || destination == labels.destination
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_takes_what_meets_all_its_conditions() {
+        let labels = |dscp, mark, source| Labels {
+            dscp,
+            mark,
+            source,
+            destination: 9,
+        };
+        let filter = Filter {
+            dscps: 1 << 46 | 1 << 34,
+            mark: Some(6),
+            host: None,
+        };
+        assert!(filter.takes(&labels(46, 6, 0)) && filter.takes(&labels(34, 6, 0)));
+        assert!(!filter.takes(&labels(45, 6, 0)) && !filter.takes(&labels(46, 5, 0)));
+        let of = |labels| Filter {
+            host: Some(Host {
+                name: "laptop".into(),
+                labels,
+            }),
+            ..Filter::default()
+        };
+        assert!(of(Some([7, 8])).takes(&labels(0, 0, 7)), "from it");
+        assert!(of(Some([7, 9])).takes(&labels(0, 0, 1)), "to it");
+        assert!(!of(Some([7, 8])).takes(&labels(0, 0, 1)));
+        assert!(!of(None).takes(&labels(0, 0, 0)), "unknown");
+        assert!(Filter::default().takes(&labels(1, 2, 3)));
+    }
+}

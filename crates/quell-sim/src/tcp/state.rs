@@ -1,0 +1,243 @@
+//! The state of a sender, which each file of this folder changes in its part: as Linux's `tcp_sock`.
+
+use std::collections::VecDeque;
+
+use quell_qdisc::{Ecn, MS, Nanos};
+
+use super::rtt::Rtt;
+use super::segments::Segments;
+use crate::cc::{Lost, Sock};
+use crate::packet::{FlowId, Pkt, SACK_BLOCKS};
+
+/// Where a sender's packets go.
+pub trait Egress {
+    /// The packet of `len` bytes that `make` makes leaves the sender now.
+    fn send(&mut self, now: Nanos, len: u32, make: impl FnOnce() -> Pkt);
+    /// `send` of `count` packets, made by their number, where all of them can go at once; otherwise false, and nothing happens.
+    fn send_run(&mut self, now: Nanos, len: u32, count: u32, make: impl Fn(u32) -> Pkt) -> bool;
+    /// A segment is about to be sent again; `sent_once`: when it had been sent, if once only.
+    fn sends_again(&mut self, _now: Nanos, _seq: u64, _sent_once: Option<Nanos>) {}
+}
+
+/// The parameters of a new sender.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Config {
+    /// Whose it is.
+    pub flow: FlowId,
+    /// Flow hash of its packets.
+    pub hash: u32,
+    /// Payload bytes per segment.
+    pub mss: u32,
+    /// Bytes a full segment takes on its first link.
+    pub wire_bytes: u32,
+    /// The segment behind the last one; `u64::MAX`: without end.
+    pub end: u64,
+    /// Nanoseconds in which the application offers one segment; 0: all at once.
+    pub offer_ns: u64,
+    /// ECN field of new data.
+    pub ect: Ecn,
+    /// Receive window, segments.
+    pub window: u32,
+    /// Bytes missing in the last of them to a full segment.
+    pub last_short: u32,
+    /// SACK with RACK-TLP.
+    pub sack: bool,
+    /// RFC 3042.
+    pub limited_transmit: bool,
+    /// Spread each window over the round trip.
+    pub pacing: bool,
+    /// Number of the first segment: 0 but where a test wants to see 32 bits run over.
+    pub first: u64,
+    /// Initial window.
+    pub iw: u32,
+}
+
+/// The sender.
+///
+/// Fields lie in this order, those that every packet needs first: with a thousand flows cache lines are what a packet costs.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub struct Sender {
+    /// What congestion control sees.
+    pub s: Sock,
+    pub(super) timer_at: Nanos,
+    pub(super) pace_at: Nanos,
+    pub(super) offer_at: Nanos,
+    pub(super) segs: Segments,
+    pub(super) again_end: u64,
+    pub(super) tlp_high: u64,
+    pub(super) buffer_end: u64,
+    pub(super) usage_seq: u64,
+    pub(super) timer: Timer,
+    pub(super) timeouts: u8,
+    pub(super) backoff: u8,
+    pub(super) connected: bool,
+    pub(super) cwr: bool,
+    pub(super) frto: bool,
+    pub(super) tlp_again: bool,
+    /// Neither ECN nor rate samples nor a congestion control with full control: an ACK without trouble takes the short path.
+    pub(super) plain: bool,
+    pub(super) rate: Option<Box<RateRing>>,
+    pub(super) c: Config,
+    /// Round-trip times.
+    pub rtt: Rtt,
+    pub(super) rack: Rack,
+    /// Segments sent again.
+    pub retransmits: u64,
+    pub(super) again: VecDeque<(u64, Nanos)>,
+    pub(super) started: Nanos,
+    pub(super) retrans_stamp: Nanos,
+    pub(super) high_seq: u64,
+    pub(super) undo_marker: Option<u64>,
+    pub(super) undo_retrans: i32,
+    /// Duplicate ACKs that make a loss, without SACK.
+    pub(super) reordering: u32,
+    pub(super) prior_ssthresh: u32,
+    pub(super) prr_delivered: u32,
+    pub(super) prr_out: u32,
+    pub(super) hint: u64,
+    /// The last ACK's SACK blocks, as they travelled; empty again once nothing is SACKed.
+    pub(super) seen: [(u32, u32); SACK_BLOCKS],
+    pub(super) ce_seen: u32,
+    /// The receiver's clock as the last ACK had it, which segments echo.
+    pub(super) ts_recent: u32,
+}
+
+/// What one ACK turned out to say (the FLAG_ bits of `tcp_ack`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flags {
+    /// New segments were acknowledged cumulatively.
+    pub acked: bool,
+    /// New segments were SACKed.
+    pub sacked: bool,
+    /// Never-retransmitted segments below `high_seq` arrived.
+    pub orig_sacked: bool,
+    /// Some of the acknowledged segments had been retransmitted.
+    pub retrans_acked: bool,
+    pub ece: bool,
+    pub dsack: bool,
+    /// The D-SACK answers the tail loss probe.
+    pub dsack_tlp: bool,
+    /// A retransmission was lost.
+    pub lost_retrans: bool,
+    /// The timer is to be set anew.
+    pub set_timer: bool,
+    pub prior_una: u64,
+    pub tsecr: u32,
+}
+
+/// What to send after an ACK (`REXMIT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rexmit {
+    None,
+    Lost,
+    New,
+}
+
+/// What the sender's one timer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Nothing.
+    None,
+    /// Retransmission timeout.
+    Rto,
+    /// Tail loss probe.
+    Probe,
+    /// RACK's reordering window.
+    Reorder,
+}
+
+/// When the first and the last of the newly SACKed segments that were sent once had been sent; 0: none.
+#[derive(Clone, Copy, Default)]
+pub(super) struct SackTimes {
+    pub first: Nanos,
+    pub last: Nanos,
+}
+
+/// The most recently sent segment that arrived, and the reordering window.
+#[derive(Clone, Debug)]
+pub struct Rack {
+    pub(super) sent: Nanos,
+    pub(super) rtt: Nanos,
+    pub(super) end: u64,
+    pub(super) edge: u64,
+    pub(super) round: u64,
+    pub(super) steps: u8,
+    pub(super) persist: u8,
+    /// A D-SACK came in this round.
+    pub(super) dsack_seen: bool,
+}
+
+impl Default for Rack {
+    fn default() -> Self {
+        Self {
+            sent: 0,
+            rtt: 0,
+            end: 0,
+            edge: 0,
+            round: 0,
+            steps: 1,
+            persist: 0,
+            dsack_seen: false,
+        }
+    }
+}
+
+impl Rack {
+    /// `tcp_rack_advance`.
+    #[inline]
+    pub(super) fn advance(&mut self, now: Nanos, sent: Nanos, end: u64) {
+        self.rtt = now - sent;
+        if sent > self.sent || sent == self.sent && end > self.end {
+            self.sent = sent;
+            self.end = end;
+        }
+    }
+
+    pub(super) fn sent_after(&self, sent: Nanos, end: u64) -> bool {
+        self.sent > sent || self.sent == sent && self.end > end
+    }
+
+    /// Everything has to be checked again from `una` on.
+    pub(super) fn restart(&mut self, una: u64) {
+        self.edge = una;
+    }
+}
+
+/// What the sender knew of deliveries when it sent a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) first_sent: Nanos,
+    pub(super) delivered_at: Nanos,
+    pub(super) delivered: u64,
+    /// In flight with it.
+    pub(super) inflight: u32,
+    /// `Sock::lost`, its low 31 bits, above whether the application limited the sender: all fits half a cache line.
+    pub(super) lost_limited: u32,
+}
+
+impl Snapshot {
+    #[inline]
+    pub(super) fn app_limited(&self) -> bool {
+        self.lost_limited & 1 != 0
+    }
+}
+
+/// Delivery-rate state, only for congestion controls that ask for it.
+#[derive(Clone, Debug, Default)]
+pub struct RateRing {
+    pub(super) slots: Vec<Snapshot>,
+    pub(super) first_sent: Nanos,
+    pub(super) delivered_at: Nanos,
+    pub(super) sample_at: Nanos,
+    pub(super) sample_end: u64,
+    pub(super) sample_lost: u32,
+    pub(super) too_much_lost: Option<Lost>,
+}
+
+/// TSval: milliseconds, as Linux's, and never 0.
+#[inline]
+pub(crate) fn timestamp(now: Nanos) -> u32 {
+    (now / MS) as u32 + 1
+}

@@ -1,0 +1,246 @@
+//! Clients of applications in a world: their messages, connections and servers.
+
+use std::collections::VecDeque;
+
+use quell_qdisc::{Ecn, NEVER};
+
+use super::{World, arm};
+use crate::app::client::*;
+use crate::app::{Action, Event};
+use crate::delay::Sampler;
+use crate::net::Entry;
+use crate::packet::{Ack, FlowId, Kind, Pkt, micros};
+use crate::slot::{End, Slot, source};
+
+impl World {
+    /// Lets a client do something, then what its model wants, then sleep.
+    fn with_client(&mut self, slot: u16, act: impl FnOnce(&mut Self, &mut Client)) {
+        let place = usize::from(slot);
+        let mut taken = std::mem::replace(&mut self.slots[place], Slot::Free);
+        if let Slot::Client(client) = &mut taken {
+            act(self, client);
+            let mut todo = std::mem::take(&mut client.todo);
+            for action in todo.drain(..) {
+                self.do_for(client, action);
+            }
+            client.todo = todo;
+            match client.wake_at() {
+                NEVER => self.net.timers.clear(source(slot, End::Sender)),
+                at => self.net.timers.set(at, source(slot, End::Sender)),
+            }
+        }
+        self.slots[place] = taken;
+    }
+
+    fn tell(&mut self, client: &mut Client, event: Event) {
+        let measuring = self.measures.is_measuring();
+        client
+            .model
+            .on(self.now, event, measuring, &mut client.todo);
+    }
+
+    fn do_for(&mut self, client: &mut Client, action: Action) {
+        match action {
+            Action::Resolve => self.send_message(client, What::Query),
+            Action::Connect(number) => self.open(client, number),
+            Action::Fetch(number, bytes) => {
+                let segments = bytes.div_ceil(u64::from(client.tcp.mss)).max(1);
+                self.send_message(client, What::Request(number, segments));
+            }
+            Action::HangUp(number) => self.hang_up(client, |n| n == number),
+            Action::Close => {
+                client.messages.clear();
+                self.hang_up(client, |_| true);
+            }
+        }
+    }
+
+    fn open(&mut self, client: &mut Client, number: u8) {
+        let (now, path, report) = (self.now, client.path, client.report);
+        let span = (now, NEVER);
+        let Ok(id) = self.connect(&client.tcp, Some(0), path, span, report) else {
+            return self.measures.refuse(report);
+        };
+        if let Slot::Tcp(c) = &mut self.slots[id.index()] {
+            c.owner = Some((client.id.slot, number));
+            (c.sampler, c.receiver.until_sample) = Sampler::new(Some(2)); // every segment is looked at
+        }
+        client.links.push(Link {
+            number,
+            slot: id.slot,
+            ready: false,
+            greeted: false,
+            ends: VecDeque::new(),
+        });
+    }
+
+    fn hang_up(&mut self, client: &mut Client, which: impl Fn(u8) -> bool) {
+        for link in client.links.extract_if(.., |link| which(link.number)) {
+            self.close(link.slot);
+            for end in [End::Sender, End::Receiver] {
+                self.net.timers.clear(source(link.slot, end));
+            }
+        }
+    }
+
+    /// A client's time is there.
+    #[cold]
+    pub(crate) fn wake_client(&mut self, slot: u16) {
+        self.with_client(slot, |world, client| {
+            let now = world.now;
+            if client.stop <= now {
+                client.messages.clear();
+                world.hang_up(client, |_| true);
+                client.stop = NEVER;
+                client.over = true;
+                return;
+            }
+            for i in 0..client.messages.len() {
+                if client.messages[i].due <= now {
+                    let m = &mut client.messages[i];
+                    m.timeout *= 2;
+                    m.due = now + m.timeout;
+                    let m = *m;
+                    world.transmit(client, m.serial, m.what);
+                }
+            }
+            if client.model.wake_at() <= now {
+                world.tell(client, Event::Wake);
+            }
+        });
+    }
+
+    fn send_message(&mut self, client: &mut Client, what: What) {
+        let serial = client.next;
+        client.next += 1;
+        let timeout = match what {
+            What::Request(number, _) => client.link(number).map(|l| usize::from(l.slot)),
+            _ => None,
+        };
+        let timeout = match timeout.map(|slot| &self.slots[slot]) {
+            Some(Slot::Tcp(c)) => c.sender.rtt.rto,
+            _ => PATIENCE,
+        };
+        client.messages.push(Message {
+            serial,
+            what,
+            due: self.now + timeout,
+            timeout,
+        });
+        self.transmit(client, serial, what);
+    }
+
+    /// Sends a message the way that ACKs take: so an exchange takes the round trip and the queues.
+    fn transmit(&mut self, client: &Client, serial: u32, what: What) {
+        let size = match what {
+            What::Query => QUERY,
+            What::Hello(_) => HELLO,
+            What::Request(..) => REQUEST,
+        };
+        match client.path.acks {
+            None => self.forward_message(client.path.home, client.id, serial),
+            Some((first, _)) => {
+                let p = self.message(client, serial, size, first, true);
+                *self.net.wires.push(self.now, client.path.turn) = p;
+            }
+        }
+    }
+
+    /// A client's message is behind the last queue on its way.
+    pub(crate) fn forward_message(&mut self, home: u16, flow: FlowId, serial: u32) {
+        *self.net.acks.push(self.now, home) = Ack {
+            flow,
+            cumulative: serial,
+            ..Ack::default()
+        };
+    }
+
+    fn message(&self, client: &Client, serial: u32, size: u32, port: u8, up: bool) -> Pkt {
+        let bytes = size + self.net.ports[usize::from(port)].overhead;
+        let hash = client.hashes[usize::from(up)];
+        let mut p = Pkt::new(Kind::Udp, client.id, hash, serial, bytes, size, Ecn::NotEct);
+        p.tsval = micros(self.now);
+        p.set_flags(up, false);
+        p
+    }
+
+    /// A client's message has reached the server.
+    #[cold]
+    pub(crate) fn serve(&mut self, slot: u16, serial: u32) {
+        self.with_client(slot, |world, client| {
+            let Some(i) = client.messages.iter().position(|m| m.serial == serial) else {
+                return; // it came before, or the client has hung up
+            };
+            let (number, segments) = match client.messages[i].what {
+                What::Query => {
+                    let port = client.path.data.0;
+                    let p = world.message(client, serial, ANSWER, port, false);
+                    return world.net.enter(world.now, usize::from(port), p);
+                }
+                What::Hello(number) => (number, CERTIFICATES),
+                What::Request(number, segments) => (number, segments),
+            };
+            client.messages.remove(i);
+            let Some(link) = client.link(number) else {
+                return;
+            };
+            let (now, from) = (world.now, link.slot);
+            if let Slot::Tcp(c) = &mut world.slots[usize::from(from)] {
+                link.ends.push_back(c.sender.offer(segments));
+                let mut entry = Entry {
+                    net: &mut world.net,
+                    port: usize::from(c.path.data.0),
+                };
+                c.sender.resume(now, &mut c.cc, &mut entry);
+                arm(c, &mut world.net, from, End::Sender);
+            }
+        });
+    }
+
+    /// The answer to a question for a name has reached the client.
+    #[cold]
+    pub(crate) fn answered(&mut self, slot: u16, serial: u32) {
+        self.with_client(slot, |world, client| {
+            let open = client.messages.iter().position(|m| m.serial == serial);
+            if let Some(i) = open {
+                client.messages.remove(i);
+                world.tell(client, Event::Resolved);
+            }
+        });
+    }
+
+    /// A connection has nothing to send; the first time that is when it is open.
+    #[cold]
+    pub(crate) fn client_idle(&mut self, slot: u16, number: u8) {
+        self.with_client(slot, |world, client| {
+            if let Some(link) = client.link(number)
+                && !link.greeted
+            {
+                link.greeted = true;
+                world.tell(client, Event::Opened(number));
+                world.send_message(client, What::Hello(number));
+            }
+        });
+    }
+
+    /// A connection of a client has all segments before `next`.
+    #[cold]
+    pub(crate) fn client_received(&mut self, slot: u16, number: u8, next: u64) {
+        self.with_client(slot, |world, client| {
+            loop {
+                let Some(link) = client.link(number) else {
+                    return;
+                };
+                if link.ends.front().is_none_or(|end| *end > next) {
+                    return;
+                }
+                link.ends.pop_front();
+                let event = match std::mem::replace(&mut link.ready, true) {
+                    false => Event::Connected(number),
+                    true => Event::Received(number),
+                };
+                world.tell(client, event);
+            }
+        });
+    }
+}
