@@ -15,6 +15,15 @@ use crate::tcp::{self, Stamps};
 /// The key of the flow hash: who does not know it cannot aim at a bucket.
 pub type Key = (u64, u64);
 
+/// A key that nobody can guess: the standard library draws it from the system.
+pub fn random_key() -> Key {
+    use std::hash::{BuildHasher, RandomState};
+    (
+        RandomState::new().hash_one(0),
+        RandomState::new().hash_one(1),
+    )
+}
+
 /// What a packet's headers say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class {

@@ -1,15 +1,11 @@
 //! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; who asks needs the token of its address.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
-
-use serde::Serialize;
 use serde_json::json;
 
-use super::serve::{Told, refusal, reply};
-use super::shell::random_key;
-use crate::link::{BOUNDS, View};
-use crate::talkers::Largest;
+use super::http::{refusal, reply};
+use super::source::Told;
+use crate::header::random_key;
+use crate::link::BOUNDS;
 
 const PAGE: &str = include_str!("dashboard.html");
 /// The page fetches from here only, and nothing can be put around it.
@@ -18,50 +14,6 @@ const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r
     img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n";
 /// Most queues that the page gets: `quell watch --flows` has thousands.
 const MOST: usize = 64;
-
-/// A queue as the page shows it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Look {
-    /// Where it is: a direction, or an interface and a handle.
-    pub name: String,
-    /// Its queue words, or its kind.
-    pub queue: String,
-    /// What it does.
-    #[serde(flatten)]
-    pub view: View,
-    /// How many packets waited up to each bound, as the view has them.
-    pub sojourns: Vec<u64>,
-    /// The flows that send most: names and Mbit/s.
-    pub flows: Vec<(String, f64)>,
-    /// The hosts that send or receive most.
-    pub hosts: Vec<(String, f64)>,
-    /// What is or was wrong.
-    pub faults: Vec<String>,
-    /// What a law in the kernel reads and sets: titles and numbers.
-    pub gauges: BTreeMap<&'static str, f64>,
-}
-
-/// Names and Mbit/s.
-fn rates<K: Copy + Eq + Display>(largest: &Largest<K>) -> Vec<(String, f64)> {
-    let named = |(key, bytes): (K, u64)| (key.to_string(), bytes as f64 * 8.0 / 1e6);
-    largest.iter().map(named).collect()
-}
-
-impl Look {
-    /// A look at this queue.
-    pub fn new(name: impl Into<String>, queue: impl Into<String>, view: View) -> Self {
-        Self {
-            name: name.into(),
-            queue: queue.into(),
-            sojourns: view.sojourns.counts.to_vec(),
-            flows: rates(&view.loudest.flows),
-            hosts: rates(&view.loudest.hosts),
-            faults: Vec::new(),
-            gauges: BTreeMap::new(),
-            view,
-        }
-    }
-}
 
 /// A token that nobody can guess.
 pub fn token() -> String {

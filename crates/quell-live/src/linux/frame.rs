@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 
 /// The longest history, in drawings.
 pub const HISTORY: usize = 60;
@@ -93,6 +94,28 @@ pub fn keep(history: &mut VecDeque<f64>, value: f64) {
         history.pop_front();
     }
     history.push_back(value);
+}
+
+/// What is drawn on standard error. What is told there goes above it.
+static FRAME: Mutex<Frame> = Mutex::new(Frame::new());
+
+/// Removes what is drawn, so that something can be told in its place; it is drawn again below.
+///
+/// # Errors
+/// If the terminal is gone.
+pub fn clear() -> io::Result<()> {
+    on_frame(|frame, out| frame.clear(out))
+}
+
+/// Does something with it.
+///
+/// # Errors
+/// If the terminal is gone.
+pub fn on_frame(
+    act: impl FnOnce(&mut Frame, &mut io::StderrLock<'static>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut frame = FRAME.lock().unwrap_or_else(PoisonError::into_inner);
+    act(&mut frame, &mut io::stderr().lock())
 }
 
 #[cfg(test)]

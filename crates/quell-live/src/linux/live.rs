@@ -9,6 +9,8 @@ use quell_link::Error;
 use quell_link::units::parse_time;
 
 use super::host::{self, Signals};
+use super::looks::Snapshot;
+use super::messages::{need, print, tell};
 use super::rules;
 use super::running::Running;
 use super::sandbox;
@@ -16,24 +18,7 @@ use super::serve::{Places, Server, State};
 use super::settings::{self, settings};
 pub use super::settings::{Options, Settings};
 use super::state;
-use super::sys;
 use super::view::{self, Drawing};
-use super::worker::Snapshot;
-
-/// Whether this thread has a right that a command needs.
-///
-/// # Errors
-/// If it has not.
-pub fn need(command: &str, bit: u32) -> Result<(), Error> {
-    if sys::capable(&[bit]) {
-        return Ok(());
-    }
-    let name = match bit {
-        host::NET_ADMIN => "CAP_NET_ADMIN",
-        _ => "CAP_NET_RAW",
-    };
-    Err(Error::new(format!("quell {command} needs root ({name})")).remedy("write sudo before it"))
-}
 
 /// Undoes what killed processes left behind, on the interfaces that are named (here or in the configuration) or on all, and says so.
 /// What still runs is left alone.
@@ -133,16 +118,6 @@ pub fn run(options: &Options) -> Result<(), Error> {
         print(&table(&settings, &looks));
     }
     Ok(())
-}
-
-/// A line for the user; a full disk behind standard error is no reason to stop.
-pub fn tell(line: &str) {
-    print(&format!("quell: {line}\n"));
-}
-
-fn print(text: &str) {
-    let _ = view::clear();
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 fn table(settings: &Settings, looks: &[(&'static str, Snapshot)]) -> String {

@@ -6,9 +6,8 @@ use std::time::Instant;
 use quell_link::passive::{Passive, Stamped};
 use quell_qdisc::Nanos;
 
-use super::shell::random_key;
-use super::worker::Watch;
-use crate::header::{Class, Key};
+use super::looks::Watch;
+use crate::header::{Class, Key, random_key};
 
 /// What both loops read and write. Its clock is its own: each loop has another.
 #[derive(Clone)]

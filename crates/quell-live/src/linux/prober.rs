@@ -11,7 +11,7 @@ use quell_link::Error;
 use quell_qdisc::{MS, Nanos};
 use serde_json::{Value, json};
 
-use super::worker::Watch;
+use super::looks::Watch;
 use super::{firewall, host, sandbox, sys};
 use crate::echo::{Answer, LENGTH, MOST, Prober, Seen};
 

@@ -12,7 +12,8 @@ use super::af_xdp;
 use super::backend::{Copies, InterfaceBackend, PacketQueue};
 use super::firewall::{Changes, Queues};
 use super::host::{self, Signals};
-use super::live::tell;
+use super::looks::{Snapshot, Task, Watches};
+use super::messages::tell;
 use super::notice::Notices;
 use super::passing::Passing;
 use super::prober::{Asking, Hearing, Known, Reflectors};
@@ -22,7 +23,7 @@ use super::sys;
 use super::systemd::Systemd;
 use super::upkeep::{self, Interface, Links, Progress, Rules};
 use super::watchdog::Watchdog;
-use super::worker::{self, Seat, Snapshot, Task, Watches, Worker};
+use super::worker::{self, Seat, Worker};
 
 /// How often all is looked at of which nobody says that it has changed.
 const LOOK: Duration = Duration::from_secs(1);

@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 use quell_link::Error;
 use serde_json::{Map, Value, json};
 
-use super::dashboard::{self, Look};
+use super::dashboard;
+use super::http::{refusal, reply};
+use super::looks::{Snapshot, Watches};
 use super::prober::Known;
-use super::worker::{Snapshot, Watches};
+use super::source::{Look, Told};
 use super::{firewall, host, sandbox, sys};
 use crate::exposition::{Exposition, Family, Format, escaped};
 use crate::link::View;
@@ -77,18 +79,6 @@ const RESTORED: Family = Family {
     name: "rules_restored_total",
     about: "Rules that somebody else removed and that were put back.",
 };
-
-/// What those who ask are told.
-pub trait Told: Send {
-    /// As JSON.
-    fn json(&self) -> Value;
-    /// As metrics.
-    fn metrics(&self, out: &mut Exposition);
-    /// Of whom: the dashboard's title.
-    fn title(&self) -> String;
-    /// Every queue for the dashboard.
-    fn looks(&self) -> Vec<Look>;
-}
 
 /// What is told of `quell live`: an interface and its directions.
 pub struct State {
@@ -454,20 +444,6 @@ fn ambiguous(question: &[u8]) -> bool {
         _ => false,
     };
     question.contains(&0) || question.windows(2).any(odd)
-}
-
-/// An answer in HTTP that no other site's page can read or embed.
-pub fn reply(status: &str, kind: &str, headers: &str, body: &str) -> String {
-    let length = body.len();
-    format!(
-        "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nX-Content-Type-Options: nosniff\r\n\
-        Cross-Origin-Resource-Policy: same-origin\r\n{headers}\r\n{body}"
-    )
-}
-
-/// An answer that says why there is none.
-pub fn refusal(status: &str, why: &str) -> String {
-    reply(status, "text/plain; charset=utf-8", "", why)
 }
 
 fn local(host: &str) -> bool {

@@ -12,9 +12,8 @@ use serde::Deserialize;
 use super::backend;
 use super::host;
 use super::prober;
-use super::shell::random_key;
 use super::sys;
-use crate::header::Parser;
+use crate::header::{Parser, random_key};
 use crate::link::{self, Params};
 
 /// Most bytes of a configuration file.

@@ -11,14 +11,14 @@ use quell_link::Error;
 use serde_json::{Value, json};
 
 use super::address::{Block, Route};
-use super::dashboard::Look;
 use super::device::{self, End};
 use super::engine::Engine;
 use super::init::{self, Kind, Plan, Program, Report, Step};
-use super::serve::{Places, Server, Told};
+use super::serve::{Places, Server};
+use super::source::{Look, Told};
 use super::sys;
 use crate::exposition::Exposition;
-use crate::header::Key;
+use crate::header::random_key;
 use crate::link::{LiveLink, Params, View};
 use crate::report::Record;
 
@@ -528,13 +528,4 @@ fn environment(four: &str, six: Option<&String>) -> Result<Vec<CString>, Error> 
 fn c_string(text: OsString) -> Result<CString, Error> {
     CString::new(text.into_vec())
         .map_err(|_| Error::new("an argument of the command holds a NUL byte"))
-}
-
-/// A key that nobody can guess: the standard library draws it from the system.
-pub fn random_key() -> Key {
-    use std::hash::{BuildHasher, RandomState};
-    (
-        RandomState::new().hash_one(0),
-        RandomState::new().hash_one(1),
-    )
 }

@@ -6,9 +6,10 @@ use quell_link::Error;
 
 use super::firewall::Changes;
 use super::host;
-use super::live::tell;
+use super::looks::Watches;
+use super::messages::tell;
 use super::notice::Notices;
-use super::worker::{Watches, Worker};
+use super::worker::Worker;
 
 /// An interface as it was when it was taken.
 #[derive(Clone, Debug)]

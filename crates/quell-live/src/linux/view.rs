@@ -4,25 +4,22 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use quell_link::Error;
 
-use super::dashboard::Look;
-use super::frame::{self, Bars, Frame};
-use super::serve::Told;
+use super::frame::{self, Bars};
+use super::source::Look;
+use super::source::Told;
 use super::sys;
 
 /// Between two drawings.
 const STEP: Duration = Duration::from_millis(250);
 /// Columns of the table before the bars.
 const TABLE: usize = 61;
-
-/// What is drawn on standard error. What is told there goes above it.
-static FRAME: Mutex<Frame> = Mutex::new(Frame::new());
 
 /// A thread that draws, until this is dropped.
 pub struct Drawing {
@@ -42,7 +39,7 @@ impl Drawing {
                 let columns = sys::terminal_size(io::stderr().as_fd()).map_or(80, |(w, _)| w);
                 remember(&mut histories, &looks);
                 let text = table(&looks, &histories, bars, columns);
-                if on_frame(|frame, out| frame.draw(out, &text)).is_err() {
+                if frame::on_frame(|frame, out| frame.draw(out, &text)).is_err() {
                     return;
                 }
                 std::thread::park_timeout(STEP);
@@ -61,7 +58,7 @@ impl Drop for Drawing {
             thread.thread().unpark();
             let _ = thread.join();
         }
-        let _ = clear();
+        let _ = frame::clear();
     }
 }
 
@@ -75,21 +72,6 @@ pub fn check() -> Result<(), Error> {
     terminal
         .then_some(())
         .ok_or_else(|| error().remedy("leave it out; --status and --metrics serve other programs"))
-}
-
-/// Removes what is drawn, so that something can be told in its place; it is drawn again below.
-///
-/// # Errors
-/// If the terminal is gone.
-pub fn clear() -> io::Result<()> {
-    on_frame(|frame, out| frame.clear(out))
-}
-
-fn on_frame(
-    act: impl FnOnce(&mut Frame, &mut io::StderrLock<'static>) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut frame = FRAME.lock().unwrap_or_else(PoisonError::into_inner);
-    act(&mut frame, &mut io::stderr().lock())
 }
 
 /// Times in the queue of each direction.

@@ -3,6 +3,7 @@
 //! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long as a queue of it is in use: nothing
 //! is pinned, no process stays, and `tc qdisc del` takes all of it away, too.
 
+mod before;
 mod btf;
 mod chosen;
 mod linked;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use quell_link::Error;
 use quell_link::units::parse_rate;
 
-use super::live::{need, tell};
+use super::messages::{need, tell};
 use super::steer::change::{Changer, Found};
 use super::steer::clsact::Hook;
 use super::steer::place;
@@ -98,7 +99,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         && saved.has(name, &rows)
         && saved.marks_as(chosen.said).map_err(no)?
     {
-        for slot in Page::open(saved)?.slots() {
+        for slot in Page::open(&saved.page())?.slots() {
             slot.set(&knobs);
         }
         options.say(&format!("{dev}: {name} is attached; its knobs are changed"));
@@ -181,7 +182,7 @@ fn mark(
     let mut dump = Dump::new().map_err(no)?;
     let mut hook = Hook::plan(&mut dump, rows, saved.device, id)?;
     saved.hooks.iter().for_each(|old| hook.continues(Some(old)));
-    let page = Page::open(saved)?;
+    let page = Page::open(&saved.page())?;
     saved.hooks.push(hook);
     file.write(saved)?;
     if let Err(error) = hook.attach(changer, program) {
@@ -200,7 +201,7 @@ fn shown(dev: &str, rows: &[Found]) -> Result<(), Error> {
     let saved = saved.filter(|saved| saved.is_there(rows));
     let saved = saved.ok_or_else(|| nothing(dev))?;
     let now = sys::monotonic();
-    for slot in Page::open_to_read(&saved)?.slots() {
+    for slot in Page::open_to_read(&saved.page())?.slots() {
         let mut line = slot.json(now);
         line["device"] = dev.into();
         line["kind"] = format!("quell_{}", saved.name).into();
@@ -247,7 +248,7 @@ pub fn detach(devices: &[String], quiet: bool) -> Result<(), Error> {
 /// # Errors
 /// If a right is missing, or nothing is attached.
 pub(super) fn page(device: u32) -> Result<Page, Error> {
-    Page::open_to_read(&saved(device)?)
+    Page::open_to_read(&saved(device)?.page())
 }
 
 /// The same, to steer.
@@ -255,7 +256,7 @@ pub(super) fn page(device: u32) -> Result<Page, Error> {
 /// # Errors
 /// As [`page`].
 pub(super) fn page_to_steer(device: u32) -> Result<Page, Error> {
-    Page::open(&saved(device)?)
+    Page::open(&saved(device)?.page())
 }
 
 fn saved(device: u32) -> Result<Saved, Error> {

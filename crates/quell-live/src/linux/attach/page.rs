@@ -11,7 +11,6 @@ use serde_json::{Map as Object, Value as Json};
 use super::super::bpf::{self, Map};
 use super::super::host;
 use super::super::watch::xstats::Value;
-use super::saved::Saved;
 
 /// Bytes of a queue's part: 64 of knobs, 192 of gauges.
 pub const BYTES: usize = 256;
@@ -178,44 +177,57 @@ pub struct Page {
     name: String,
 }
 
+/// Where a page is: a map of the kernel's, and whose it should be.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The map's number.
+    pub map: u32,
+    /// The device.
+    pub device: u32,
+    /// Its queues.
+    pub slots: u32,
+    /// The discipline.
+    pub name: &'a str,
+}
+
 impl Page {
     /// Opens it to change knobs.
     ///
     /// # Errors
     /// If it is gone, a right is missing, or it is not a page of this device.
-    pub fn open(saved: &Saved) -> Result<Self, Error> {
-        Self::mapped(saved, |fd| Map::new(BYTES, Some((fd, 0))))
+    pub fn open(place: &Place) -> Result<Self, Error> {
+        Self::mapped(place, |fd| Map::new(BYTES, Some((fd, 0))))
     }
 
     /// Opens it to read gauges.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_to_read(saved: &Saved) -> Result<Self, Error> {
-        Self::mapped(saved, |fd| Map::to_read(BYTES, fd))
+    pub fn open_to_read(place: &Place) -> Result<Self, Error> {
+        Self::mapped(place, |fd| Map::to_read(BYTES, fd))
     }
 
-    fn mapped(saved: &Saved, map: impl Fn(&OwnedFd) -> io::Result<Map>) -> Result<Self, Error> {
-        let fd = bpf::existing(saved.page).map_err(|e| refused(&e))?;
+    fn mapped(place: &Place, map: impl Fn(&OwnedFd) -> io::Result<Map>) -> Result<Self, Error> {
+        let fd = bpf::existing(place.map).map_err(|e| refused(&e))?;
         let is = bpf::described(&fd).map_err(|e| refused(&e))?;
         // The kernel may have given the number in the state file to another map.
         let other = || {
-            let dev = host::name(saved.device).unwrap_or_default();
-            let what = format!("the BPF map {} is not a page of this device", saved.page);
+            let dev = host::name(place.device).unwrap_or_default();
+            let what = format!("the BPF map {} is not a page of this device", place.map);
             Error::new(what)
                 .key(&dev)
                 .remedy(format!("quell detach {dev}, then attach again"))
         };
-        if !is.is_array(PAGE, BYTES as u32, saved.slots) {
+        if !is.is_array(PAGE, BYTES as u32, place.slots) {
             return Err(other());
         }
         let page = Self {
             memory: map(&fd).map_err(|e| refused(&e))?,
-            slots: saved.slots.min(SLOTS),
-            name: saved.name.clone(),
+            slots: place.slots.min(SLOTS),
+            name: place.name.to_owned(),
         };
         let device = |slot: &Slot<'_>| slot.short(DEVICE).load(Ordering::Relaxed);
-        let foreign = |slot: Slot<'_>| slot.is_present() && device(&slot) != saved.device;
+        let foreign = |slot: Slot<'_>| slot.is_present() && device(&slot) != place.device;
         if page.slots().any(foreign) {
             return Err(other());
         }
@@ -430,15 +442,20 @@ mod tests {
 
     #[test]
     fn a_map_that_is_no_page_of_the_device_is_not_opened() {
-        let saved = |map: &OwnedFd, device, slots| {
-            Saved::of_page(bpf::id(map).expect("its number"), device, slots)
-        };
+        fn saved(map: &OwnedFd, device: u32, slots: u32) -> Place<'static> {
+            Place {
+                map: bpf::id(map).expect("its number"),
+                device,
+                slots,
+                name: "fifo",
+            }
+        }
         let made = |name: &str, bytes| bpf::array(name, bytes, 2, bpf::MAPPED, None);
         let page = match made(PAGE, BYTES as u32) {
             Ok(page) => page,
             Err(error) => return println!("not tried: no BPF maps here: {error}"),
         };
-        let said = |saved: &Saved| Page::open(saved).err().map(|error| error.to_string());
+        let said = |place: &Place| Page::open(saved).err().map(|error| error.to_string());
         assert_eq!(said(&saved(&page, 1, 2)), None);
         for (map, slots) in [
             (made("other", BYTES as u32), 2),

@@ -8,26 +8,11 @@ use super::super::host;
 use super::super::steer::change::{Changer, Found, REPLACE, Request, made};
 use super::super::steer::place::describe;
 use super::super::watch::message::{NEW_QDISC, ROOT};
+use super::before::{Before, HANDLES, RESTORABLE, Row};
 use super::page::Knobs;
-use super::saved::{Before, Row};
 
 /// Queues at most: `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place in memory.
 const SLOTS: usize = 16;
-/// The handle of the first queue, and of the root where there are several; others while these are taken: under a handle the kernel does
-/// not replace one kind by another.
-const HANDLES: [(u32, u32); 2] = [(0x9E00 << 16, 0x9DFF << 16), (0x9E10 << 16, 0x9DFE << 16)];
-/// Whether a root of this handle may be ours.
-pub fn is_ours(handle: u32) -> bool {
-    HANDLES
-        .iter()
-        .any(|(first, root)| [*first, *root].contains(&handle))
-}
-
-/// Kinds whose settings, as the kernel lists them, make the same discipline again.
-pub const RESTORABLE: [&str; 10] = [
-    "pfifo", "bfifo", "codel", "fq_codel", "pie", "fq_pie", "cake", "fq", "dualpi2", "mq",
-];
-
 /// What is to be done.
 #[derive(Debug)]
 pub struct Plan {

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::super::host;
 use super::super::state::{Command, State};
-use super::super::steer::change::{Changer, Found, REPLACE, Request, change, made};
+use super::super::steer::change::{Changer, Found, MAX_OPTIONS, REPLACE, Request, change, made};
 use super::super::steer::clsact::Hook;
 use super::super::steer::place;
-use super::super::steer::saved::MAX_OPTIONS;
 use super::super::watch::dump::Dump;
 use super::super::watch::message::{DEL_QDISC, Key, ROOT};
+use super::before::{Before, RESTORABLE, is_ours};
 use super::chosen::DISCIPLINES;
-use super::page::SLOTS;
-use super::plan::{Plan, RESTORABLE, is_ours};
+use super::page::{Place, SLOTS};
+use super::plan::Plan;
 
 /// Most filters: the current one, and earlier ones that are not removed yet.
 const MAX_HOOKS: usize = 64;
@@ -46,38 +46,6 @@ pub struct Saved {
     /// Filters at clsact, whose program marks packets.
     #[serde(default)]
     pub hooks: Vec<Hook>,
-}
-
-/// What was on a device: those that somebody has chosen; the kernel makes default ones again by itself.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Before {
-    /// The root first.
-    pub rows: Vec<Row>,
-}
-
-/// A discipline.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Row {
-    handle: u32,
-    parent: u32,
-    /// Its kind.
-    pub kind: String,
-    /// Its options, as the kernel has them.
-    options: Vec<u8>,
-}
-
-impl Row {
-    /// One that was found.
-    pub fn new(found: &Found) -> Self {
-        Self {
-            handle: found.key.handle,
-            parent: found.key.parent,
-            kind: found.kind.clone(),
-            options: found.options.clone(),
-        }
-    }
 }
 
 impl State for Saved {
@@ -116,17 +84,13 @@ impl Saved {
         }
     }
 
-    /// Of a page alone, for tests.
-    #[cfg(test)]
-    pub fn of_page(page: u32, device: u32, slots: u32) -> Self {
-        Self {
-            device,
-            name: "fifo".to_owned(),
-            page,
-            slots,
-            root: 0,
-            before: Before::default(),
-            hooks: Vec::new(),
+    /// Its page.
+    pub fn page(&self) -> Place<'_> {
+        Place {
+            map: self.page,
+            device: self.device,
+            slots: self.slots,
+            name: &self.name,
         }
     }
 

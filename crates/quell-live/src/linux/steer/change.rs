@@ -8,9 +8,11 @@ use quell_link::Error;
 
 use super::super::watch::message::{KIND, Key, NEW_CLASS, NEW_QDISC, OPTIONS, answers};
 use super::super::{host, sys};
-use super::kinds::put;
 
 // linux/netlink.h.
+/// Most bytes of a discipline's options: the kernel's answer about one is shorter than a page of memory.
+pub const MAX_OPTIONS: usize = 4096;
+
 const REQUEST: u16 = 1;
 const ACK: u16 = 4;
 pub const NESTED: u16 = 0x8000;
@@ -244,4 +246,12 @@ fn message(out: &mut Vec<u8>, request: &Request<'_>, flags: u16, sequence: u32) 
     }
     let length = (out.len() - begin) as u32;
     out[begin..begin + 4].copy_from_slice(&length.to_ne_bytes());
+}
+
+/// Appends an attribute.
+pub fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    out.extend((4 + value.len() as u16).to_ne_bytes());
+    out.extend(kind.to_ne_bytes());
+    out.extend(value);
+    out.resize(out.len().next_multiple_of(4), 0);
 }

@@ -12,8 +12,7 @@ use super::super::watch::message::{
     CLSACT_EGRESS, CLSACT_INGRESS, DEL_FILTER, DEL_QDISC, Filter, INGRESS, NEW_FILTER, NEW_QDISC,
     OPTIONS, attributes,
 };
-use super::change::{Changer, Found, NESTED, Refusal, Request, unanswered};
-use super::kinds::put;
+use super::change::{Changer, Found, NESTED, Refusal, Request, put, unanswered};
 
 /// The handle of clsact; there is no other.
 const HANDLE: u32 = 0xFFFF_0000;

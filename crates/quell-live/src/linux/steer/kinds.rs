@@ -6,6 +6,7 @@ use quell_qdisc::{MS, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::super::watch::message::{attributes, u32_at, u64_at};
+use super::change::put;
 
 /// What can be steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -390,14 +391,6 @@ fn long(out: &mut Vec<u8>, kind: u16, value: u64) {
     if value > u32::MAX.into() {
         put(out, kind, &value.to_ne_bytes());
     }
-}
-
-/// Appends an attribute.
-pub fn put(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend((4 + value.len() as u16).to_ne_bytes());
-    out.extend(kind.to_ne_bytes());
-    out.extend(value);
-    out.resize(out.len().next_multiple_of(4), 0);
 }
 
 #[cfg(test)]

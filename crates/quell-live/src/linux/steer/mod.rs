@@ -19,7 +19,7 @@ use quell_link::units::parse_time;
 use quell_qdisc::Nanos;
 use quell_qdisc::control::Control;
 
-use super::live::{need, tell};
+use super::messages::{need, tell};
 use super::{host, prober, state};
 use kinds::Knob;
 use place::Place;

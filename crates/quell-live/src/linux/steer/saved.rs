@@ -7,7 +7,7 @@ use super::super::state::{Command, State, StateFile};
 use super::super::watch::dump::Dump;
 use super::super::watch::message::Key;
 use super::super::watchdog::MOST;
-use super::change::{self, Changer, Found};
+use super::change::{self, Changer, Found, MAX_OPTIONS};
 use super::clsact::Hook;
 use super::kinds::{Kind, Knob};
 use super::place;
@@ -19,9 +19,6 @@ pub const STEER: Command = Command {
     look: "tc qdisc show",
     service: None,
 };
-
-/// Most bytes of a discipline's options: the kernel's answer about one is shorter than a page of memory.
-pub const MAX_OPTIONS: usize = 4096;
 
 /// What a state file says.
 #[derive(Debug, Default, Deserialize, Serialize)]

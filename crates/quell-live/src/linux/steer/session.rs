@@ -10,7 +10,7 @@ use quell_qdisc::Nanos;
 
 use super::super::attach::page::KIND;
 use super::super::host::{self, Signals};
-use super::super::live::tell;
+use super::super::messages::tell;
 use super::super::prober::{Hearing, Reflectors};
 use super::super::watch::Sample;
 use super::super::watch::dump::Dump;

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use super::message::{Handle, INGRESS, Queue, ROOT};
+use super::digits::{in_base, short};
+use super::message::{Handle, Queue, handle};
 use super::sampler::Sample;
 use super::xstats::Value;
 
@@ -268,44 +269,6 @@ fn digits(out: &mut Vec<u8>, value: u64, least: usize) {
     in_base::<10>(out, value, least);
 }
 
-fn in_base<const BASE: u64>(out: &mut Vec<u8>, mut value: u64, least: usize) {
-    let mut digits = [b'0'; 20];
-    let mut at = digits.len();
-    let least = at - least;
-    while value > 0 || at > least {
-        at -= 1;
-        digits[at] = b"0123456789abcdef"[(value % BASE) as usize];
-        value /= BASE;
-    }
-    short(out, &digits[at..]);
-}
-
-/// As `tc` writes it.
-pub fn handle(out: &mut Vec<u8>, handle: Handle) {
-    let (major, minor) = (handle.0 >> 16, handle.0 & 0xFFFF);
-    match handle.0 {
-        ROOT => short(out, b"root"),
-        INGRESS => short(out, b"ingress"),
-        _ => {
-            if major > 0 || minor == 0 {
-                in_base::<16>(out, major.into(), 1);
-            }
-            out.push(b':');
-            if minor > 0 {
-                in_base::<16>(out, minor.into(), 1);
-            }
-        }
-    }
-}
-
-/// Appends a few bytes, one by one: musl's `memcpy` takes as long for three bytes as for a hundred, which was half of a sample.
-fn short(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.reserve(bytes.len());
-    for byte in bytes {
-        out.push(*byte);
-    }
-}
-
 /// Names of devices may have any characters but `/`, `:` and white space.
 fn csv_text(out: &mut Vec<u8>, text: &str) {
     if text.bytes().all(plain) {
@@ -331,6 +294,7 @@ fn plain(byte: u8) -> bool {
 mod tests {
     use super::super::super::attach::page::Page;
     use super::super::message::Key;
+    use super::super::message::{INGRESS, ROOT};
     use super::super::meter::Rates;
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::lines;
+use super::digits::{in_base, short};
 
 /// Header of a message (struct nlmsghdr) and the part that disciplines and classes share (struct tcmsg).
 const HEADER: usize = 16;
@@ -124,8 +124,26 @@ pub struct Handle(pub u32);
 impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
-        lines::handle(&mut text, *self);
+        handle(&mut text, *self);
         f.write_str(str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+/// As `tc` writes it.
+pub fn handle(out: &mut Vec<u8>, handle: Handle) {
+    let (major, minor) = (handle.0 >> 16, handle.0 & 0xFFFF);
+    match handle.0 {
+        ROOT => short(out, b"root"),
+        INGRESS => short(out, b"ingress"),
+        _ => {
+            if major > 0 || minor == 0 {
+                in_base::<16>(out, major.into(), 1);
+            }
+            out.push(b':');
+            if minor > 0 {
+                in_base::<16>(out, minor.into(), 1);
+            }
+        }
     }
 }
 

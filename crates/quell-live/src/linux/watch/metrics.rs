@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::super::attach::page::Gauges;
-use super::super::dashboard::Look;
-use super::super::serve::Told;
+use super::super::source::Look;
+use super::super::source::Told;
 use super::super::sys;
 use super::message::{Counters, Handle, Key};
 use super::meter::Rates;

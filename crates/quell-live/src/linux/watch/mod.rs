@@ -2,6 +2,7 @@
 //! gauges of attached queues.
 
 mod attached;
+mod digits;
 pub(super) mod dump;
 pub mod lines;
 pub mod message;
@@ -24,7 +25,7 @@ pub use self::sampler::Sample;
 pub use super::attach::page::Gauges;
 
 use super::host::{self, Signals};
-use super::live::tell;
+use super::messages::tell;
 use super::serve::{Places, Server};
 use super::sys;
 use lines::Format;
