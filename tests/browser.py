@@ -17,7 +17,7 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
-DASHBOARD = Path(__file__).parent.parent / "crates/quell-live/src/linux/dashboard.html"
+DASHBOARD = Path(__file__).parent.parent / "crates/quell-live/src/serve/dashboard.html"
 
 FLAGS = (
     "--headless",

@@ -8,7 +8,7 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORDS = "crates/quell-link/src/record.rs"
-METRICS = ("crates/quell-live/src/linux/serve.rs", "crates/quell-live/src/linux/watch/metrics.rs")
+METRICS = ("crates/quell-live/src/serve/mod.rs", "crates/quell-live/src/watch/metrics.rs")
 MODULES = {
     "quell": None,
     "quell.experiments.queue": None,

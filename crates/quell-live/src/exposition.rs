@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::link::{BOUNDS, Sojourns};
+use crate::plane::link::{BOUNDS, Sojourns};
 
 /// Which of the two formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

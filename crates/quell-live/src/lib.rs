@@ -1,18 +1,33 @@
 #![doc = include_str!("../README.md")]
 
-pub mod echo;
 pub mod exposition;
-pub mod header;
-pub mod large;
-pub mod link;
-pub mod nfqueue;
-pub mod pool;
-pub mod report;
-pub mod segment;
-pub mod talkers;
-mod tcp;
+mod packet;
+mod plane;
+
+pub use packet::{echo, header, large, pool, segment};
+pub use plane::{link, nfqueue, report, talkers};
 
 #[cfg(target_os = "linux")]
-mod linux;
+pub mod attach;
 #[cfg(target_os = "linux")]
-pub use linux::{attach, firewall, live, rules, shell, state, steer, watch};
+mod bpf;
+#[cfg(target_os = "linux")]
+pub mod firewall;
+#[cfg(target_os = "linux")]
+pub mod live;
+#[cfg(target_os = "linux")]
+mod rtnetlink;
+#[cfg(target_os = "linux")]
+mod serve;
+#[cfg(target_os = "linux")]
+pub mod shell;
+#[cfg(target_os = "linux")]
+pub mod steer;
+#[cfg(target_os = "linux")]
+mod system;
+#[cfg(target_os = "linux")]
+pub mod watch;
+#[cfg(target_os = "linux")]
+pub use live::rules;
+#[cfg(target_os = "linux")]
+pub use system::state;

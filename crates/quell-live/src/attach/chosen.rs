@@ -1,0 +1,118 @@
+//! Which discipline the words of the command line ask for, and whether it marks packets.
+
+use quell_link::Error;
+
+/// A discipline, as `make bpf` compiles it.
+#[derive(Clone, Copy, Debug)]
+pub struct Discipline {
+    /// Its name.
+    pub name: &'static str,
+    /// Its object.
+    pub object: &'static [u8],
+    /// Whether it marks packets unless told otherwise, as the discipline of this name in queue words; none: its law marks none.
+    ecn: Option<bool>,
+}
+
+/// All that there are.
+pub const DISCIPLINES: [Discipline; 5] = [
+    Discipline {
+        name: "codel",
+        object: include_bytes!("../../bpf/codel.bpf.o"),
+        ecn: Some(false),
+    },
+    Discipline {
+        name: "fifo",
+        object: include_bytes!("../../bpf/fifo.bpf.o"),
+        ecn: None,
+    },
+    Discipline {
+        name: "fq_codel",
+        object: include_bytes!("../../bpf/fq_codel.bpf.o"),
+        ecn: Some(true),
+    },
+    Discipline {
+        name: "hush",
+        object: include_bytes!("../../bpf/hush.bpf.o"),
+        ecn: Some(true),
+    },
+    Discipline {
+        name: "rlaqm",
+        object: include_bytes!("../../bpf/rlaqm.bpf.o"),
+        ecn: None,
+    },
+];
+
+/// What the words ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    /// The discipline.
+    pub discipline: Discipline,
+    /// Whether `ecn` or `noecn` is among the words.
+    pub said: Option<bool>,
+}
+
+impl Chosen {
+    /// Reads `NAME [ecn|noecn]`.
+    ///
+    /// # Errors
+    /// If there is no such discipline, or it has no such option.
+    pub fn parse(words: &str) -> Result<Self, Error> {
+        let mut words = words.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let names = DISCIPLINES.iter().map(|known| known.name);
+        let discipline = DISCIPLINES.into_iter().find(|known| known.name == name);
+        let discipline = discipline.ok_or_else(|| Error::unknown("discipline", name, names))?;
+        let mut said = None;
+        for word in words {
+            said = Some(match word {
+                "ecn" | "noecn" if discipline.ecn.is_some() => word == "ecn",
+                "ecn" | "noecn" => {
+                    let error = Error::new(
+                        "it cannot mark packets in the kernel, where only hush, fq_codel and codel do",
+                    );
+                    return Err(error.key(format!("{name} {word}")).remedy("leave it out"));
+                }
+                _ => {
+                    let error = Error::new("is no option of an attached queue").key(word);
+                    return Err(error.remedy("ecn or noecn; --rate and --limit set the rest"));
+                }
+            });
+        }
+        Ok(Self { discipline, said })
+    }
+
+    /// Whether packets are to be marked.
+    pub fn marks(&self) -> bool {
+        self.said.or(self.discipline.ecn) == Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_link::words::Queue;
+
+    use super::*;
+
+    #[test]
+    fn a_discipline_marks_by_default_where_its_namesake_in_queue_words_does() {
+        for Discipline { name, ecn, .. } in DISCIPLINES {
+            let Some(ecn) = ecn else { continue };
+            let queue = |words: String| Queue::parse(&words).expect("a queue").to_string();
+            let other = if ecn { "noecn" } else { "ecn" };
+            let said = if ecn { "ecn" } else { "noecn" };
+            // A word that says the default changes nothing.
+            assert_eq!(queue(format!("{name} {said}")), queue(name.to_owned()));
+            assert_ne!(queue(format!("{name} {other}")), queue(name.to_owned()));
+        }
+    }
+
+    #[test]
+    fn words_say_whether_packets_are_marked() {
+        let marks = |words| Chosen::parse(words).expect("a discipline").marks();
+        assert!(marks("hush") && marks("codel ecn") && !marks("codel") && !marks("hush noecn"));
+        let error = |words| Chosen::parse(words).expect_err("refused").to_string();
+        assert!(error("rlaqm ecn").contains("cannot mark"));
+        assert!(error("hush quantum 300").contains("quantum: is no option"));
+        assert!(error("hosh").contains("`hush`"));
+    }
+}

@@ -1,0 +1,278 @@
+//! `quell attach` and `quell detach`: disciplines in BPF, which the kernel itself runs (docs/how-to/kernel.md).
+//!
+//! Each device has a copy of its own, with memory for its queues alone. The kernel keeps it as long as a queue of it is in use: nothing
+//! is pinned, no process stays, and `tc qdisc del` takes all of it away, too.
+
+mod before;
+pub(crate) mod chosen;
+mod object;
+mod plan;
+mod saved;
+mod support;
+
+use std::path::PathBuf;
+
+use quell_link::Error;
+use quell_link::units::parse_rate;
+
+use crate::bpf::page::{Knobs, Page};
+use crate::rtnetlink::clsact::Hook;
+use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::request::{Changer, Found};
+use crate::rtnetlink::tree;
+use crate::system::messages::{need, tell};
+use crate::system::state::StateFile;
+use crate::system::{host, sys};
+use chosen::Chosen;
+use object::Registered;
+use plan::Plan;
+use saved::{ATTACH, Saved};
+
+/// What the command line says.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The device.
+    pub dev: String,
+    /// A discipline's name, and `ecn` or `noecn`; none: says what is attached.
+    pub words: Option<String>,
+    /// Shapes to this rate.
+    pub rate: Option<String>,
+    /// Packets at most; the discipline's own limit if not given.
+    pub limit: Option<u32>,
+    /// Replaces a discipline that somebody has chosen.
+    pub replace: bool,
+    /// Only says what would be done.
+    pub dry_run: bool,
+    /// Only errors on standard error.
+    pub quiet: bool,
+}
+
+impl Options {
+    fn say(&self, line: &str) {
+        if !self.quiet {
+            tell(line);
+        }
+    }
+
+    fn knobs(&self) -> Result<Knobs, Error> {
+        let rate = self.rate.as_deref().map(parse_rate).transpose();
+        let rate = rate.map_err(|e| e.key("--rate"))?;
+        let error = |key: &str| Error::new("must be more than 0").key(key);
+        match (rate.map(|bits| bits / 8), self.limit) {
+            (Some(0), _) => Err(error("--rate").remedy("give a rate, as in --rate 8mbit")),
+            (_, Some(0)) => Err(error("--limit").remedy("give packets, as in --limit 1000")),
+            (rate, limit) => Ok(Knobs { rate, limit }),
+        }
+    }
+}
+
+/// Attaches a discipline to a device, or changes the knobs of one that is attached; without a name, says what is attached.
+///
+/// # Errors
+/// If an option is wrong, the kernel or a right lacks, its verifier refuses the program, or there is a discipline that somebody chose.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let dev = options.dev.as_str();
+    let device = host::existing(dev)?;
+    let knobs = options.knobs()?;
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let rows = tree::rows(&mut Dump::new().map_err(no)?, device).map_err(no)?;
+    let Some(words) = &options.words else {
+        return shown(dev, &rows);
+    };
+    let chosen = Chosen::parse(words)?;
+    let name = chosen.discipline.name;
+    let file = match options.dry_run {
+        true => None,
+        false => {
+            need("attach", host::NET_ADMIN)?;
+            Some(held(dev)?)
+        }
+    };
+    let left = match &file {
+        Some(file) => file.read::<Saved>()?.filter(|left| left.device == device),
+        None => None,
+    };
+    let saved = left.as_ref().filter(|saved| saved.is_there(&rows));
+    if let Some(saved) = saved
+        && saved.has(name, &rows)
+        && saved.marks_as(chosen.said).map_err(no)?
+    {
+        for slot in Page::open(&saved.page())?.slots() {
+            slot.set(&knobs);
+        }
+        options.say(&format!("{dev}: {name} is attached; its knobs are changed"));
+        return Ok(());
+    }
+    let before = saved.map(|saved| saved.before.clone());
+    let plan = Plan::new(dev, device, &rows, before, &knobs, options.replace)?;
+    let Some(file) = file else {
+        options.say(&format!("{dev}: dry run, {}", plan.describe(name)));
+        return Ok(());
+    };
+    let kernel = support::check()?;
+    // Its registration ends with it: then the discipline is there for this device alone.
+    let object = Registered::new(&kernel, &chosen.discipline, plan.slots(), &knobs)?;
+    let hooks = left.map_or_else(Vec::new, |left| left.hooks);
+    attach(options, &object, &chosen, &plan, &rows, hooks, &file)
+}
+
+/// Carries a plan out. `hooks`: filters of ours that are there by now.
+fn attach(
+    options: &Options,
+    object: &Registered,
+    chosen: &Chosen,
+    plan: &Plan,
+    rows: &[Found],
+    hooks: Vec<Hook>,
+    file: &StateFile,
+) -> Result<(), Error> {
+    let name = chosen.discipline.name;
+    let dev = options.dev.as_str();
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let mut saved = Saved::new(name, object.page, plan, hooks);
+    file.write(&saved)?;
+    let mut changer = Changer::new().map_err(no)?;
+    let mut work = || {
+        let old = saved.hooks.clone();
+        if chosen.marks() {
+            match mark(object, &mut saved, rows, file, &mut changer) {
+                Ok(None) => {}
+                Ok(Some(note)) => options.say(&format!("{dev}: {note}")),
+                Err(error) if chosen.said.is_none() => {
+                    options.say(&format!(
+                        "{dev}: no packet will be marked, {name} drops instead: {error}"
+                    ));
+                }
+                Err(error) => {
+                    let error = Error::new(error.to_string()).key(dev);
+                    return Err(error.remedy("or noecn, which drops packets instead"));
+                }
+            }
+        }
+        plan.carry_out(name, &mut changer)?;
+        // Of what was attached before.
+        saved::unhook(&old, &mut changer)?;
+        saved.hooks.retain(|hook| !old.contains(hook));
+        file.write(&saved)
+    };
+    if let Err(error) = work() {
+        // The error that came first is told; if this fails, the file still says what to undo.
+        if saved.put_back(&mut changer).is_ok() {
+            file.remove()?;
+        }
+        return Err(error);
+    }
+    options.say(&format!("{dev}: {}", plan.describe(name)));
+    Ok(())
+}
+
+/// Attaches the program that marks packets to clsact, and has the discipline's laws mark; what the user should know.
+fn mark(
+    object: &Registered,
+    saved: &mut Saved,
+    rows: &[Found],
+    file: &StateFile,
+    changer: &mut Changer,
+) -> Result<Option<&'static str>, Error> {
+    let no = |e: std::io::Error| Error::new(format!("BPF: {}", host::reason(&e)));
+    let program = object.mark();
+    let id = super::bpf::id(program).map_err(no)?;
+    let mut dump = Dump::new().map_err(no)?;
+    let mut hook = Hook::plan(&mut dump, rows, saved.device, id)?;
+    saved.hooks.iter().for_each(|old| hook.continues(Some(old)));
+    let page = Page::open(&saved.page())?;
+    saved.hooks.push(hook);
+    file.write(saved)?;
+    if let Err(error) = hook.attach(changer, program) {
+        saved.hooks.pop();
+        hook.remove(&mut dump, changer)?;
+        return Err(error);
+    }
+    page.slots().for_each(|slot| slot.mark());
+    let first = hook.look(&mut dump).map_err(no)?.before;
+    Ok(first.then_some("a filter of others comes first: packets that it accepts for good (action ok) are not marked"))
+}
+
+/// Says what is attached to a device, and its gauges.
+fn shown(dev: &str, rows: &[Found]) -> Result<(), Error> {
+    let saved = held(dev)?.read::<Saved>()?;
+    let saved = saved.filter(|saved| saved.is_there(rows));
+    let saved = saved.ok_or_else(|| nothing(dev))?;
+    let now = sys::monotonic();
+    for slot in Page::open_to_read(&saved.page())?.slots() {
+        let mut line = slot.json(now);
+        line["device"] = dev.into();
+        line["kind"] = format!("quell_{}", saved.name).into();
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn held(dev: &str) -> Result<StateFile, Error> {
+    ATTACH.hold(dev)?.ok_or_else(|| {
+        let error = Error::new("another quell attach works on it").key(dev);
+        error.remedy("try again when that has ended")
+    })
+}
+
+fn nothing(dev: &str) -> Error {
+    let error = Error::new("quell has attached nothing to it").key(dev);
+    error.remedy(format!("tc qdisc show dev {dev} says what there is"))
+}
+
+/// Takes what is attached away from these devices, and puts back what was before.
+///
+/// # Errors
+/// If a right is missing, nothing is attached, or something cannot be put back.
+pub fn detach(devices: &[String], quiet: bool) -> Result<(), Error> {
+    if devices.is_empty() {
+        return Err(Error::new("no interface is named").remedy("quell detach eth0"));
+    }
+    need("detach", host::NET_ADMIN)?;
+    for dev in devices {
+        let file = held(dev)?;
+        let saved = file.read::<Saved>()?.ok_or_else(|| nothing(dev))?;
+        let said = saved::undo(&saved).map_err(|error| error.key(dev))?;
+        file.remove()?;
+        if !quiet {
+            tell(&format!("{dev}: {said}"));
+        }
+    }
+    Ok(())
+}
+
+/// The page of what is attached to a device, for reading alone.
+///
+/// # Errors
+/// If a right is missing, or nothing is attached.
+pub(super) fn page(device: u32) -> Result<Page, Error> {
+    Page::open_to_read(&saved(device)?.page())
+}
+
+/// The same, to steer.
+///
+/// # Errors
+/// As [`page`].
+pub(super) fn page_to_steer(device: u32) -> Result<Page, Error> {
+    Page::open(&saved(device)?.page())
+}
+
+fn saved(device: u32) -> Result<Saved, Error> {
+    ATTACH
+        .find(|saved: &Saved| saved.device == device)?
+        .ok_or_else(|| {
+            let error = Error::new("/run/quell has no state file of quell attach for it");
+            let remedy =
+                "quell attach leaves one in the file system and network namespace where it runs";
+            error.remedy(remedy)
+        })
+}
+
+/// The state files of this network namespace.
+///
+/// # Errors
+/// If others can write to their folder.
+pub fn left() -> Result<Vec<PathBuf>, Error> {
+    let files = ATTACH.left()?.into_iter();
+    Ok(files.map(|(path, _)| path).collect())
+}

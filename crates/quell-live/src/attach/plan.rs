@@ -1,0 +1,159 @@
+//! Which disciplines of a device are replaced, by which requests.
+
+use std::io;
+
+use quell_link::Error;
+
+use super::before::{Before, HANDLES, RESTORABLE, Row};
+use crate::bpf::page::Knobs;
+use crate::rtnetlink::message::{NEW_QDISC, ROOT};
+use crate::rtnetlink::request::{Changer, Found, REPLACE, Request, made};
+use crate::rtnetlink::tree::describe;
+use crate::system::host;
+
+/// Queues at most: `QUELL_SLOTS`. The major number of a queue's handle, modulo this, is its place in memory.
+const SLOTS: usize = 16;
+/// What is to be done.
+#[derive(Debug)]
+pub struct Plan {
+    dev: String,
+    /// The device.
+    pub device: u32,
+    /// Of `mq`: its queues; 0 for a single discipline.
+    children: u32,
+    /// The handles of the first queue and of the root of several.
+    handles: (u32, u32),
+    /// What was before.
+    pub before: Before,
+    had: String,
+}
+
+impl Plan {
+    /// Decides what is replaced: the root, or the queues of `mq` unless a rate is given, which is one for all of a device.
+    ///
+    /// # Errors
+    /// If somebody has chosen what is there, or it could not be put back later.
+    pub fn new(
+        dev: &str,
+        device: u32,
+        rows: &[Found],
+        ours: Option<Before>,
+        knobs: &Knobs,
+        replace: bool,
+    ) -> Result<Self, Error> {
+        let mut disciplines = rows.iter().filter(|row| !row.key.class);
+        let root = disciplines.clone().find(|row| row.key.parent == ROOT);
+        let below = |row: &&Found| {
+            let parent = row.key.parent;
+            root.is_some_and(|root| {
+                root.kind == "mq" && parent != ROOT && parent >> 16 == root.key.handle >> 16
+            })
+        };
+        let children = disciplines.clone().filter(below).count();
+        let had = root.map_or("nothing".to_owned(), describe);
+        let children = match knobs.rate {
+            Some(_) => 0,
+            None => children,
+        };
+        if children > SLOTS {
+            let what = format!("has {children} queues; at most {SLOTS} can be in BPF");
+            let error = Error::new(what).key(dev);
+            return Err(error.remedy("give --rate: one queue then shapes all of the interface"));
+        }
+        let free = |(first, root): &(u32, u32)| {
+            let taken = |row: &Found| [*first, *root].contains(&row.key.handle);
+            !rows.iter().any(taken)
+        };
+        let handles = HANDLES.into_iter().find(free).unwrap_or(HANDLES[0]);
+        let before = match ours {
+            Some(before) => before,
+            None => {
+                let chosen =
+                    |row: &&Found| row.key.handle != 0 && (row.key.parent == ROOT || below(row));
+                let rows: Vec<_> = disciplines.by_ref().filter(chosen).map(Row::new).collect();
+                check(dev, &rows, root, replace)?;
+                Before { rows }
+            }
+        };
+        Ok(Self {
+            dev: dev.to_owned(),
+            device,
+            children: children as u32,
+            handles,
+            before,
+            had,
+        })
+    }
+
+    /// Queues that the discipline has memory for.
+    pub fn slots(&self) -> u32 {
+        self.children.max(1)
+    }
+
+    /// In words.
+    pub fn describe(&self, name: &str) -> String {
+        let had = &self.had;
+        match self.children {
+            0 => format!("quell_{name} in place of {had}"),
+            count => format!("quell_{name} in each of {count} queues in place of {had}"),
+        }
+    }
+
+    /// The handle of the root: by which it is known again.
+    pub fn root(&self) -> u32 {
+        match self.children {
+            0 => self.handles.0,
+            _ => self.handles.1,
+        }
+    }
+
+    /// Carries it out; what is done when it fails stays.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn carry_out(&self, name: &str, changer: &mut Changer) -> Result<(), Error> {
+        let kind = format!("quell_{name}");
+        let (first, root) = self.handles;
+        let request = |handle, parent, kind| Request {
+            what: NEW_QDISC,
+            flags: REPLACE,
+            place: [self.device, handle, parent, 0],
+            kind,
+            options: None,
+        };
+        match self.children {
+            0 => changer.request(&request(first, ROOT, &kind)),
+            count => {
+                changer.request(&request(root, ROOT, "mq"));
+                for i in 0..count {
+                    let (handle, parent) = (first + (i << 16), root + i + 1);
+                    changer.request(&request(handle, parent, &kind));
+                }
+            }
+        }
+        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+        let outcomes = changer.send().map_err(no)?;
+        made(outcomes, std::iter::repeat(self.dev.as_str())).map(drop)
+    }
+}
+
+/// Whether what is there may be replaced, and could be put back.
+fn check(dev: &str, rows: &[Row], root: Option<&Found>, replace: bool) -> Result<(), Error> {
+    let Some(first) = rows.first() else {
+        return Ok(());
+    };
+    let error = |what: &str| {
+        let name = root.map_or_else(|| first.kind.clone(), describe);
+        Error::new(what).key(format!("{dev} {name}"))
+    };
+    let unknown = rows.iter().find(|row| !RESTORABLE.contains(&&*row.kind));
+    if let Some(row) = unknown {
+        let what = format!("quell could not put {} back later", row.kind);
+        return Err(error(&what).remedy(format!("tc qdisc del dev {dev} root takes it away")));
+    }
+    match replace {
+        true => Ok(()),
+        false => Err(error("somebody has chosen it")
+            .remedy("--replace puts quell's in its place; quell detach then brings it back")),
+    }
+}

@@ -1,0 +1,227 @@
+//! What was on a device before a discipline was attached, in a state file, and how it comes back.
+
+use std::io;
+
+use quell_link::Error;
+use serde::{Deserialize, Serialize};
+
+use super::before::{Before, RESTORABLE, is_ours};
+use super::chosen::DISCIPLINES;
+use super::plan::Plan;
+use crate::bpf::page::{Place, SLOTS};
+use crate::rtnetlink::clsact::Hook;
+use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::message::{DEL_QDISC, Key, ROOT};
+use crate::rtnetlink::request::{Changer, Found, MAX_OPTIONS, REPLACE, Request, change, made};
+use crate::rtnetlink::tree;
+use crate::system::host;
+use crate::system::state::{Command, State};
+
+/// Most filters: the current one, and earlier ones that are not removed yet.
+const MAX_HOOKS: usize = 64;
+
+/// Whose state files these are.
+pub const ATTACH: Command = Command {
+    name: "attach",
+    look: "tc qdisc show",
+    service: None,
+};
+
+/// What a state file says.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    /// The device.
+    pub device: u32,
+    /// The discipline that is attached.
+    pub name: String,
+    /// The number of the map with its knobs and gauges.
+    pub page: u32,
+    /// Its queues.
+    pub slots: u32,
+    /// The handle of the root.
+    root: u32,
+    /// What was before.
+    pub before: Before,
+    /// Filters at clsact, whose program marks packets.
+    #[serde(default)]
+    pub hooks: Vec<Hook>,
+}
+
+impl State for Saved {
+    fn check(&self) -> Result<(), String> {
+        if !DISCIPLINES.iter().any(|known| known.name == self.name) {
+            return Err(format!("quell does not attach {:?}", self.name));
+        }
+        if !(1..=SLOTS).contains(&self.slots) || !is_ours(self.root) || self.hooks.len() > MAX_HOOKS
+        {
+            return Err("slots, root or hooks are out of range".to_owned());
+        }
+        let mut rows = self.before.rows.iter();
+        if let Some(row) =
+            rows.find(|row| !RESTORABLE.contains(&&*row.kind) || row.options.len() > MAX_OPTIONS)
+        {
+            return Err(format!("quell does not restore {:?}", row.kind));
+        }
+        match self.hooks.iter().all(|hook| hook.device() == self.device) {
+            true => Ok(()),
+            false => Err("a filter of another device".to_owned()),
+        }
+    }
+}
+
+impl Saved {
+    /// What is about to be attached.
+    pub fn new(name: &str, page: u32, plan: &Plan, hooks: Vec<Hook>) -> Self {
+        Self {
+            device: plan.device,
+            name: name.to_owned(),
+            page,
+            slots: plan.slots(),
+            root: plan.root(),
+            before: plan.before.clone(),
+            hooks,
+        }
+    }
+
+    /// Its page.
+    pub fn page(&self) -> Place<'_> {
+        Place {
+            map: self.page,
+            device: self.device,
+            slots: self.slots,
+            name: &self.name,
+        }
+    }
+
+    /// Whether the root of its device still is one of ours: also that which was there before this one, where a process was killed
+    /// between the two.
+    pub fn is_there(&self, rows: &[Found]) -> bool {
+        rows.iter().any(|row| self.is_root(row))
+    }
+
+    /// Whether the root of its device is what is saved here, of this name.
+    pub fn has(&self, name: &str, rows: &[Found]) -> bool {
+        let mut roots = rows.iter().filter(|row| self.is_root(row));
+        self.name == name && roots.any(|row| row.key.handle == self.root)
+    }
+
+    /// Whether packets are marked as is said; where nothing is said, as they are now.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    pub fn marks_as(&self, said: Option<bool>) -> io::Result<bool> {
+        let Some(said) = said else { return Ok(true) };
+        let mut dump = Dump::new()?;
+        let mut marks = false;
+        for hook in &self.hooks {
+            marks |= hook.look(&mut dump)?.ours;
+        }
+        Ok(marks == said)
+    }
+
+    fn is_root(&self, row: &Found) -> bool {
+        let ours = row.kind == "mq" || row.kind.starts_with("quell_");
+        let Key { device, parent, .. } = row.key;
+        let place = device == self.device && parent == ROOT && is_ours(row.key.handle);
+        !row.key.class && ours && place
+    }
+
+    /// Takes filters away and puts back what was before.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn put_back(&self, changer: &mut Changer) -> Result<(), Error> {
+        unhook(&self.hooks, changer)?;
+        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+        let mut dump = Dump::new().map_err(no)?;
+        let rows = tree::rows(&mut dump, self.device).map_err(no)?;
+        let there = rows.iter().find(|row| self.is_root(row));
+        if let Some(root) = there {
+            // The kernel then makes its default one; children of mq come back with theirs.
+            changer.request(&Request {
+                what: DEL_QDISC,
+                flags: 0,
+                place: [self.device, root.key.handle, ROOT, 0],
+                kind: &root.kind,
+                options: None,
+            });
+            made(changer.send().map_err(no)?, ["root"])?;
+        }
+        for row in &self.before.rows {
+            let found = Found {
+                key: Key {
+                    device: self.device,
+                    class: false,
+                    handle: row.handle,
+                    parent: row.parent,
+                },
+                kind: row.kind.clone(),
+                options: Vec::new(),
+            };
+            let mut request = change(&found, &row.options);
+            request.flags = REPLACE;
+            if row.options.is_empty() {
+                request.options = None;
+            }
+            changer.request(&request);
+        }
+        let names = self.before.rows.iter().map(|row| row.kind.as_str());
+        made(changer.send().map_err(no)?, names).map(drop)
+    }
+}
+
+/// Takes filters of ours at clsact away, and clsact with them unless others use it or made it.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn unhook(hooks: &[Hook], changer: &mut Changer) -> Result<(), Error> {
+    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    let mut dump = Dump::new().map_err(no)?;
+    hooks
+        .iter()
+        .try_for_each(|hook| hook.remove(&mut dump, changer).map(drop))
+}
+
+/// Takes away what is attached and puts back what was before; what was done, in words.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn undo(saved: &Saved) -> Result<String, Error> {
+    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    // Some kernels list nothing of a device that is gone, others refuse.
+    if host::name(saved.device).is_none() {
+        return Ok("is gone".to_owned());
+    }
+    let rows = tree::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
+    let mut changer = Changer::new().map_err(no)?;
+    if !saved.is_there(&rows) {
+        unhook(&saved.hooks, &mut changer)?;
+        return Ok("somebody else has replaced it; that stays".to_owned());
+    }
+    saved.put_back(&mut changer)?;
+    let back = match saved.before.rows.first() {
+        None => "the kernel's default".to_owned(),
+        Some(row) => row.kind.clone(),
+    };
+    Ok(format!("quell_{} is detached; {back} is back", saved.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::system::state::hostile;
+
+    #[test]
+    fn hostile_values_are_no_state() {
+        let saved = json!({
+            "device": 2, "name": "hush", "page": 9, "slots": 2, "root": 0x9DFF_0000u32,
+            "before": {"rows": [{"handle": 65536, "parent": 4294967295u32, "kind": "fq_codel", "options": [1, 2]}]},
+            "hooks": [{"device": 2, "priority": 49152, "program": 7, "makes": true, "removes": true}],
+        });
+        let accepted = hostile::accepted::<Saved>(&saved);
+        assert_eq!(accepted, Vec::<String>::new());
+    }
+}

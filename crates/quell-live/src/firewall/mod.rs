@@ -1,0 +1,318 @@
+//! The firewall's rules that send an interface's packets to packet queues: made, looked at, removed.
+//!
+//! Nothing counts as absent because a program failed: only a list of rules that was read to its end and lacks one says so.
+
+mod nftables;
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use quell_link::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::firewall::nftables::Table;
+use crate::system::command;
+
+/// Packets with this mark (`SO_MARK`) are not queued: those of quell's own sockets.
+pub const MARK: u32 = 0x7175_656c;
+/// After so many passes, a rule that is still listed is an error.
+const MAX_PASSES: usize = 3;
+/// Chains of the mangle table, and the option that names a rule's interface in each.
+const CHAINS: [(&str, &str); 2] = [("POSTROUTING", "-o"), ("PREROUTING", "-i")];
+
+/// The packet queues of a direction's loops: the kernel keeps all packets between two hosts at one of them.
+pub type Queues = RangeInclusive<u16>;
+
+/// The firewall that has the rules. A state file says no more of them: the interface determines the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Firewall {
+    /// A table of nftables.
+    Nftables,
+    /// The mangle tables of iptables and ip6tables.
+    Iptables,
+}
+
+/// A rule of iptables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    program: &'static str,
+    chain: &'static str,
+    /// The words after the chain.
+    words: Vec<String>,
+}
+
+/// The rules of an interface.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    dev: String,
+    rules: Vec<Rule>,
+    table: Option<Table>,
+}
+
+impl Changes {
+    /// What sends what leaves, or arrives at, an interface to these packet queues: with nftables where nft and the kernel take it, else
+    /// (or with `QUELL_FIREWALL=iptables`) with iptables.
+    ///
+    /// # Errors
+    /// If neither nftables nor iptables can be used here, or the interface's name does not suit iptables.
+    pub fn new(dev: &str, egress: Option<Queues>, ingress: Option<Queues>) -> Result<Self, Error> {
+        let iptables = std::env::var_os("QUELL_FIREWALL").is_some_and(|value| value == "iptables");
+        let table = Table::new(dev, egress.as_ref(), ingress.as_ref()).filter(|_| !iptables);
+        match table.filter(|table| there("nft") && table.fits()) {
+            Some(table) => Ok(Self {
+                dev: dev.to_owned(),
+                rules: Vec::new(),
+                table: Some(table),
+            }),
+            None => Self::iptables(dev, egress, ingress),
+        }
+    }
+
+    /// The same with iptables.
+    ///
+    /// # Errors
+    /// If a program is missing, or the interface's name does not suit iptables.
+    pub fn iptables(
+        dev: &str,
+        egress: Option<Queues>,
+        ingress: Option<Queues>,
+    ) -> Result<Self, Error> {
+        let programs = programs()?;
+        if dev.ends_with('+') {
+            let what = "iptables takes a + at the end for all names that begin so";
+            let error = Error::new(what).key(format!("--dev {dev}"));
+            return Err(error.remedy(format!("rename it: ip link set {dev} name ...")));
+        }
+        let mut rules = Vec::new();
+        for ((chain, flag), queues) in CHAINS.into_iter().zip([egress, ingress]) {
+            let Some(queues) = queues else { continue };
+            for program in &programs {
+                rules.push(Rule {
+                    program,
+                    chain,
+                    words: words(flag, dev, &queues),
+                });
+            }
+        }
+        Ok(Self {
+            dev: dev.to_owned(),
+            rules,
+            table: None,
+        })
+    }
+
+    /// The rules of iptables, each a program, a chain and what follows it.
+    pub fn rules(&self) -> Vec<Vec<String>> {
+        let all = self.rules.iter();
+        all.map(|rule| {
+            let words = [rule.program, rule.chain].map(str::to_owned).into_iter();
+            words.chain(rule.words.iter().cloned()).collect()
+        })
+        .collect()
+    }
+
+    /// The firewall that has them.
+    pub fn firewall(&self) -> Firewall {
+        match self.table {
+            Some(_) => Firewall::Nftables,
+            None => Firewall::Iptables,
+        }
+    }
+
+    /// Makes the rules, and first removes any that an earlier process left on the interface.
+    ///
+    /// # Errors
+    /// As [`Self::make`].
+    pub fn replace(&self) -> Result<usize, String> {
+        if self.table.is_none() {
+            // An earlier rule would take the packets of the new ones. A new table replaces an earlier one by itself.
+            undo(&self.dev, Firewall::Iptables)?;
+        }
+        self.make()
+    }
+
+    /// Makes what is missing; how many rules that were.
+    ///
+    /// # Errors
+    /// What the program said that refused a change; some may be made.
+    pub fn make(&self) -> Result<usize, String> {
+        let mut made = self.table.as_ref().map_or(Ok(0), Table::make)?;
+        for rule in &self.rules {
+            if rule.is_there()? {
+                continue;
+            }
+            rule.change("-A")?;
+            if !rule.is_there()? {
+                // What cannot be seen could not be undone later.
+                rule.change("-D")?;
+                let (program, words) = (rule.program, rule.words.join(" "));
+                let what = "took a rule but does not list it";
+                return Err(format!("{program}: {what}: {} {words}", rule.chain));
+            }
+            made += 1;
+        }
+        Ok(made)
+    }
+
+    /// Whether the kernel says when somebody changes them: nf_tables does, the tables of older iptables do not.
+    pub fn noticed(&self) -> bool {
+        let new = |rule: &Rule| {
+            command::run(rule.program, &["-V"], "").is_ok_and(|text| text.contains("nf_tables"))
+        };
+        self.rules.iter().all(new)
+    }
+}
+
+/// Removes all of quell's rules on an interface, whatever their queues; returns how many there were.
+///
+/// # Errors
+/// What the program said that refused a change; some rules may be left.
+pub fn undo(dev: &str, firewall: Firewall) -> Result<usize, String> {
+    if firewall == Firewall::Nftables {
+        return nftables::undo(dev);
+    }
+    let programs = programs().map_err(|error| error.to_string())?;
+    let mut removed = 0;
+    for (chain, flag) in CHAINS {
+        for program in &programs {
+            for pass in 0.. {
+                let listed = list(program, chain)?.into_iter();
+                let ours = listed.filter(|words| is_ours(words, flag, dev));
+                let rules: Vec<_> = ours
+                    .map(|words| Rule {
+                        program,
+                        chain,
+                        words,
+                    })
+                    .collect();
+                if rules.is_empty() {
+                    break;
+                }
+                if pass == MAX_PASSES {
+                    return Err(format!("{program}: lists rules of {dev} that it removed"));
+                }
+                for rule in rules {
+                    rule.change("-D")?;
+                    removed += 1;
+                }
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// The words of a rule after its chain.
+fn words(flag: &str, dev: &str, queues: &Queues) -> Vec<String> {
+    let (first, last) = (queues.start(), queues.end());
+    let (flag_of_queue, queue) = match first == last {
+        true => ("--queue-num", first.to_string()),
+        false => ("--queue-balance", format!("{first}:{last}")),
+    };
+    let mark = format!("{MARK:#x}");
+    let matching = [flag, dev, "-m", "mark", "!", "--mark", &mark].into_iter();
+    let action = ["-j", "NFQUEUE", flag_of_queue, &queue, "--queue-bypass"];
+    matching.chain(action).map(str::to_owned).collect()
+}
+
+/// Whether a rule is one of quell's on this interface.
+fn is_ours(rule: &[String], flag: &str, dev: &str) -> bool {
+    let numbers = rule
+        .iter()
+        .nth_back(1)
+        .map(|word| word.split_once(':').unwrap_or((word, word)));
+    let number = |text: &str| text.parse::<u16>().ok();
+    let queues = numbers.and_then(|(first, last)| Some(number(first)?..=number(last)?));
+    queues.is_some_and(|queues| rule == words(flag, dev, &queues))
+}
+
+/// iptables, and ip6tables where the kernel has IPv6.
+fn programs() -> Result<Vec<&'static str>, Error> {
+    let mut programs = vec!["iptables"];
+    if Path::new("/proc/net/if_inet6").exists() {
+        programs.push("ip6tables");
+    }
+    match programs.iter().find(|p| !there(p)) {
+        None => Ok(programs),
+        Some(p) => Err(Error::new(format!("{p} is missing"))
+            .remedy("on Debian: apt-get install nftables, or iptables")),
+    }
+}
+
+/// Whether there is such a program.
+fn there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+/// The rules of a chain: the words of each after the chain's name.
+fn list(program: &str, chain: &str) -> Result<Vec<Vec<String>>, String> {
+    let text = command::run(program, &["-w", "-t", "mangle", "-S", chain], "")?;
+    // A list begins with its chain's policy; without one, this is not a list.
+    let policy = format!("-P {chain} ");
+    if !text.lines().any(|line| line.starts_with(&policy)) {
+        return Err(format!("{program}: cannot list the chain {chain}"));
+    }
+    let rule = |line: &str| {
+        let mut words = line.split_whitespace();
+        let rule = words.next() == Some("-A") && words.next() == Some(chain);
+        rule.then(|| {
+            words
+                .map(|word| word.trim_matches('"').to_owned())
+                .collect()
+        })
+    };
+    Ok(text.lines().filter_map(rule).collect())
+}
+
+impl Rule {
+    fn is_there(&self) -> Result<bool, String> {
+        let listed = list(self.program, self.chain)?;
+        Ok(listed.contains(&self.words))
+    }
+
+    /// Runs the rule's program with this verb.
+    fn change(&self, verb: &str) -> Result<(), String> {
+        let mut arguments = vec!["-w", "-t", "mangle", verb, self.chain];
+        arguments.extend(self.words.iter().map(String::as_str));
+        command::run(self.program, &arguments, "").map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_leaves_out_our_own_packets_and_passes_when_nobody_reads() {
+        let Ok(made) = Changes::iptables("eth0", Some(7..=7), Some(8..=11)) else {
+            return;
+        };
+        let made = made.rules();
+        for rule in &made {
+            assert!(rule.contains(&format!("{MARK:#x}")), "{rule:?}");
+            assert!(rule.contains(&"--queue-bypass".to_owned()), "{rule:?}");
+        }
+        assert_eq!(made[0][1..4], ["POSTROUTING", "-o", "eth0"]);
+        let last = &made[made.len() - 1];
+        assert_eq!(last[1..4], ["PREROUTING", "-i", "eth0"]);
+        assert_eq!(made[0][9..13], ["-j", "NFQUEUE", "--queue-num", "7"]);
+        assert_eq!(last[9..13], ["-j", "NFQUEUE", "--queue-balance", "8:11"]);
+    }
+
+    #[test]
+    fn rules_of_quell_are_known_by_their_form_whatever_queue_they_lead_to() {
+        for queues in [7..=7, 8..=11, 0..=u16::MAX] {
+            let rule = words("-o", "eth0", &queues);
+            assert!(is_ours(&rule, "-o", "eth0"), "{rule:?}");
+            assert!(!is_ours(&rule, "-i", "eth0") && !is_ours(&rule, "-o", "eth1"));
+            let mut longer = rule.clone();
+            longer.insert(2, "-p".to_owned());
+            assert!(!is_ours(&longer, "-o", "eth0"), "{longer:?}");
+        }
+        let mut other = words("-o", "eth0", &(7..=7));
+        other[10] = "70000".to_owned();
+        assert!(!is_ours(&other, "-o", "eth0"), "{other:?}");
+        assert!(!is_ours(&[], "-o", "eth0"));
+    }
+}

@@ -1,0 +1,151 @@
+//! The rules of `quell live` as a table of nftables: one of its own, made at once and removed whole.
+
+use crate::firewall::{MARK, Queues};
+use crate::system::command;
+
+/// Whether nft says that a table is not there; no other failure of it says so.
+fn absent(text: &str) -> bool {
+    text.starts_with("Error: ") && text.contains("No such file or directory")
+}
+
+/// The name of an interface's table, `quell_live_` and letters, digits and `_`; None for a name that nft does not take.
+fn name(dev: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-+@".contains(c);
+    if !dev.chars().all(plain) {
+        return None;
+    }
+    let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    // Two names may become one: the sum of the bytes tells them apart.
+    let sum: u32 = dev.bytes().zip(1..).map(|(b, k)| u32::from(b) * k).sum();
+    let letters: String = dev.chars().map(clean).collect();
+    Some(format!("quell_live_{letters}_{sum}"))
+}
+
+/// A table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    name: String,
+    /// What nft reads.
+    text: String,
+    /// For each rule, what nft's list has in one line.
+    rules: Vec<[String; 2]>,
+}
+
+impl Table {
+    /// What sends what leaves, or arrives at, an interface to these packet queues. None where an interface has a name that nft cannot
+    /// be told.
+    pub fn new(dev: &str, egress: Option<&Queues>, ingress: Option<&Queues>) -> Option<Self> {
+        let name = name(dev)?;
+        let ways = [
+            ("egress", "postrouting", "oifname", egress),
+            ("ingress", "prerouting", "iifname", ingress),
+        ];
+        let (mut text, mut rules) = (format!("table inet {name} {{\n"), Vec::new());
+        for (chain, hook, flag, queue) in ways {
+            let Some(queues) = queue else { continue };
+            let (first, last) = (queues.start(), queues.end());
+            let queue = match first == last {
+                true => first.to_string(),
+                false => format!("{first}-{last}"),
+            };
+            let (from, to) = (
+                format!("{flag} \"{dev}\" meta mark != {MARK:#x} counter"),
+                format!("queue flags bypass to {queue}"),
+            );
+            text += &format!(
+                "chain {chain} {{\ntype filter hook {hook} priority -150; policy accept;\n{from} {to}\n}}\n"
+            );
+            rules.push([from, to]);
+        }
+        text += "}\n";
+        Some(Self { name, text, rules })
+    }
+
+    /// Whether nft and the kernel would take it.
+    pub fn fits(&self) -> bool {
+        command::run("nft", &["-c", "-f", "-"], &self.text).is_ok()
+    }
+
+    /// Makes it where it is not whole; how many rules that were.
+    pub fn make(&self) -> Result<usize, String> {
+        if self.whole()? {
+            return Ok(0);
+        }
+        // In one transaction: there is never a part of it.
+        let name = &self.name;
+        let text = format!("table inet {name}\ndelete table inet {name}\n{}", self.text);
+        command::run("nft", &["-f", "-"], &text)?;
+        match self.whole()? {
+            true => Ok(self.rules.len()),
+            false => Err(format!("nft took the table {name} but does not list it")),
+        }
+    }
+
+    fn whole(&self) -> Result<bool, String> {
+        let (status, text) = command::ask("nft", &["list", "table", "inet", &self.name], "")?;
+        if !status.success() && !absent(&text) {
+            return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
+        }
+        let there = |[from, to]: &[String; 2]| {
+            let is = |line: &str| line.contains(from) && line.trim_end().ends_with(to);
+            text.lines().any(is)
+        };
+        Ok(status.success() && self.rules.iter().all(there))
+    }
+}
+
+/// Removes the table of an interface; returns how many rules it had. It is gone when nft says that there is no such table.
+pub fn undo(dev: &str) -> Result<usize, String> {
+    let name = name(dev).ok_or_else(|| format!("nft takes no interface name {dev:?}"))?;
+    let mut removed = 0;
+    for _ in 0..3 {
+        let (status, text) = command::ask("nft", &["list", "table", "inet", &name], "")?;
+        if absent(&text) {
+            return Ok(removed);
+        }
+        if !status.success() {
+            return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
+        }
+        let rules = text
+            .lines()
+            .filter(|line| line.contains(" queue flags bypass to "));
+        removed = removed.max(rules.count());
+        let (status, text) = command::ask("nft", &["delete", "table", "inet", &name], "")?;
+        if !status.success() && !absent(&text) {
+            return Err(format!("nft: {}", text.lines().next().unwrap_or_default()));
+        }
+    }
+    Err(format!("nft does not say that the table {name} is gone"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_its_own_name_and_passes_when_nobody_reads() {
+        let table = Table::new("eth0.5", Some(&(7..=7)), Some(&(8..=9))).unwrap();
+        assert_eq!(table.text.matches("flags bypass").count(), 2);
+        assert!(table.text.contains(
+            "oifname \"eth0.5\" meta mark != 0x7175656c counter queue flags bypass to 7"
+        ));
+        assert!(table.text.contains("queue flags bypass to 8-9\n"));
+        let other = Table::new("eth0_5", Some(&(7..=7)), None).unwrap();
+        assert_ne!(table.name, other.name);
+        for dev in ["eth0", "eth0.5", "a+", "-x", "a@b"] {
+            let name = name(dev).unwrap();
+            let letters = name.strip_prefix("quell_live_").unwrap();
+            let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            assert!(letters.chars().all(is_letter), "{name}");
+        }
+        for dev in ["a;b", "$(id)", "a b", "a\nb", "a/b", "a{b"] {
+            assert_eq!(name(dev), None, "{dev}");
+            assert!(undo(dev).is_err());
+        }
+        assert!(Table::new("a\"b", Some(&(7..=7)), None).is_none());
+        assert!(
+            Table::new("eth*", Some(&(7..=7)), None).is_none(),
+            "a wildcard of nft's"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! `quell live`: a queue on what leaves or arrives at an interface (docs/how-to/live.md). The time that it runs, and what it tells; what is
+//! asked for is in `settings`, the packets pass through `worker`.
+
+pub mod rules;
+mod running;
+pub mod settings;
+pub(crate) mod upkeep;
+mod view;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use quell_link::Error;
+use quell_link::units::parse_time;
+
+use super::serve::{Places, Server, State};
+use crate::live::running::Running;
+use crate::live::settings::settings;
+pub use crate::live::settings::{Options, Settings};
+use crate::live::view::Drawing;
+use crate::plane::looks::Snapshot;
+use crate::system::host::{self, Signals};
+use crate::system::messages::{need, print, tell};
+use crate::system::sandbox;
+use crate::system::state;
+
+/// Undoes what killed processes left behind, on the interfaces that are named (here or in the configuration) or on all, and says so.
+/// What still runs is left alone.
+///
+/// # Errors
+/// If a privilege is missing, an option is wrong, or something cannot be undone.
+pub fn restore(options: &Options) -> Result<(), Error> {
+    need("live", host::NET_ADMIN)?;
+    let devs = settings::named(options)?;
+    let say = |line: &str| {
+        if !options.quiet {
+            tell(line);
+        }
+    };
+    let done = rules::restore(&devs);
+    state::report(rules::LIVE, &devs, done, ("rule", "removed"), &say)
+}
+
+/// Prints a drop-in that allows the reflectors in a systemd unit that denies all addresses.
+///
+/// # Errors
+/// If an option is wrong, there are no reflectors, or standard output cannot be written.
+pub fn print_drop_in(options: &Options) -> Result<(), Error> {
+    let addresses = settings(options)?.reflectors()?;
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    if addresses.is_empty() {
+        let error = Error::new("there are no reflectors to allow").key("--print-dropin");
+        return Err(error.remedy("name some with --autorate and --reflector, or in --config"));
+    }
+    let text = format!("[Service]\nIPAddressAllow={}\n", addresses.join(" "));
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| Error::new(format!("standard output: {}", host::reason(&e))))
+}
+
+/// Runs until SIGTERM, Ctrl-C or the end of its time; then everything goes on that is held, and what was is restored.
+///
+/// # Errors
+/// If a privilege is missing, an option is wrong, or an interface cannot be used.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let right = if options.dry_run {
+        host::NET_RAW
+    } else {
+        host::NET_ADMIN
+    };
+    // Before the check of rights: any user is told of a mistyped option.
+    let mut settings = settings(options)?;
+    need("live", right)?;
+    if options.view {
+        view::check()?;
+    }
+    let end = match &options.duration {
+        None => None,
+        Some(text) => {
+            let time = parse_time(text).map_err(|e| e.key("--duration"))?;
+            Instant::now().checked_add(Duration::from_nanos(time))
+        }
+    };
+    // Waited for, not caught: from here on they come in `watch` only.
+    let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
+    // Before the interface is taken: a port that is taken must not cost a packet.
+    let mut server = Server::bind(Places {
+        status: settings.status.as_deref(),
+        metrics: settings.metrics,
+        dashboard: settings.dashboard,
+    })?;
+    let mut running = Running::start(&settings, options.dry_run)?;
+    sandbox::process();
+    let state = || {
+        Box::new(State {
+            dev: settings.dev().to_owned(),
+            directions: running.watches(),
+            restored: running.restored.clone(),
+            reflectors: settings.moves().then(|| running.reflectors.clone()),
+        })
+    };
+    server.start(state());
+    let drawn = options.view.then(state);
+    let say = |line: &str| {
+        if !options.quiet {
+            tell(line);
+        }
+    };
+    // Also where nothing else is told: nobody can guess it.
+    server
+        .dashboard
+        .iter()
+        .for_each(|address| tell(&format!("dashboard: {address}")));
+    say(&settings.announce(options.dry_run));
+    settings.notes().iter().for_each(|note| say(note));
+    let drawing = drawn.map(|state| Drawing::start(state));
+    let over = running.watch(&signals, &mut settings, options, end, &say);
+    drop((drawing, server));
+    let looks = running.end()?;
+    over?;
+    if !options.quiet {
+        print(&table(&settings, &looks));
+    }
+    Ok(())
+}
+
+fn table(settings: &Settings, looks: &[(&'static str, Snapshot)]) -> String {
+    let titles = ["", "rate", "packets", "went on", "drops", "marks", "missed"];
+    let mut rows = vec![titles.map(str::to_owned)];
+    let directions = settings.directions();
+    for direction in &directions {
+        let Some((name, look)) = looks.iter().find(|(name, _)| *name == direction.name) else {
+            continue;
+        };
+        let counts = [
+            look.read,
+            look.sent,
+            look.dropped,
+            look.marked,
+            look.link.missed,
+        ];
+        let [read, sent, dropped, marked, missed] = counts.map(|count| count.to_string());
+        rows.push([
+            (*name).to_owned(),
+            direction.understood(),
+            read,
+            sent,
+            dropped,
+            marked,
+            missed,
+        ]);
+    }
+    let queues = std::iter::once("queue").chain(directions.iter().map(|d| d.aqm.as_str()));
+    let mut text = String::new();
+    for (row, queue) in rows.iter().zip(queues) {
+        let _ = write!(text, "{:8}", row[0]);
+        for cell in &row[1..] {
+            let _ = write!(text, " {cell:>9}");
+        }
+        let _ = writeln!(text, "  {queue}");
+    }
+    text
+}

@@ -1,0 +1,181 @@
+//! What `quell live` changes in the system is written down before it is done, and the file goes when it is undone.
+
+use std::path::PathBuf;
+
+use quell_link::Error;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use crate::firewall::{self, Changes, Firewall};
+use crate::system::exclusive::Exclusive;
+use crate::system::state::{self, Command, StateFile};
+
+pub use crate::system::state::Restored;
+
+/// Whose state files these are.
+pub const LIVE: Command = Command {
+    name: "live",
+    look: "iptables -t mangle -S",
+    service: Some("/run/quell-live"),
+};
+
+/// A state file: which firewall has rules. The interface, which the file's name contains, determines the rules.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(try_from = "Written")]
+struct State {
+    pid: u32,
+    firewall: Firewall,
+}
+
+/// A state file of this release or of 0.2.0, which also wrote down rules and their programs; those are ignored.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    pid: u32,
+    firewall: Option<Firewall>,
+    rules: Option<Vec<IgnoredAny>>,
+    table: Option<IgnoredAny>,
+}
+
+impl TryFrom<Written> for State {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        let old = match (written.table, written.rules) {
+            (Some(_), _) => Some(Firewall::Nftables),
+            (None, Some(_)) => Some(Firewall::Iptables),
+            (None, None) => None,
+        };
+        Ok(Self {
+            pid: written.pid,
+            firewall: written.firewall.or(old).ok_or("it names no firewall")?,
+        })
+    }
+}
+
+impl state::State for State {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// An interface that no other process has; until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    dev: String,
+    file: StateFile,
+    _exclusive: Exclusive,
+}
+
+/// Takes the interface for this process, and undoes what one before it left behind.
+///
+/// # Errors
+/// If another process has it, the state file cannot be written, or what was left cannot be undone.
+pub fn hold(dev: &str) -> Result<Held, Error> {
+    let taken = || {
+        let error = Error::new("another quell live has it").key(format!("--dev {dev}"));
+        error.remedy("stop that one first")
+    };
+    let held = Held {
+        dev: dev.to_owned(),
+        file: LIVE.hold(dev)?.ok_or_else(taken)?,
+        _exclusive: Exclusive::take(dev).ok_or_else(taken)?,
+    };
+    held.undo()?;
+    Ok(held)
+}
+
+impl Held {
+    /// Writes down what will be changed, then changes it: all, or nothing and an error.
+    ///
+    /// # Errors
+    /// If the state file cannot be written, or a change is refused.
+    pub fn insert(&self, changes: &Changes) -> Result<(), Error> {
+        let state = State {
+            pid: std::process::id(),
+            firewall: changes.firewall(),
+        };
+        self.file.write(&state)?;
+        if let Err(why) = changes.replace() {
+            self.undo()?;
+            return Err(Error::new(why).remedy("quell doctor says what is missing"));
+        }
+        Ok(())
+    }
+
+    /// Removes what was inserted; how many rules there were.
+    ///
+    /// # Errors
+    /// If a change cannot be undone.
+    pub fn undo(&self) -> Result<usize, Error> {
+        undo(&self.file, &self.dev)
+    }
+}
+
+/// Removes the rules of a state file's interface, then the file; returns how many rules there were. The file stays until none is listed
+/// any more.
+fn undo(file: &StateFile, dev: &str) -> Result<usize, Error> {
+    let Some(state) = file.read::<State>()? else {
+        return Ok(0);
+    };
+    let removed = firewall::undo(dev, state.firewall).map_err(|why| file.kept(why))?;
+    file.remove()?;
+    Ok(removed)
+}
+
+/// The state files of this network namespace, and the interface that each is about.
+///
+/// # Errors
+/// If others can write to their folder.
+pub fn left() -> Result<Vec<(PathBuf, String)>, Error> {
+    LIVE.left()
+}
+
+/// Undoes what dead processes left behind in this network namespace, on these interfaces or on all; for root also what the shipped
+/// service left. One that cannot be undone keeps none of the others.
+pub fn restore(devs: &[String]) -> Vec<(String, Restored)> {
+    LIVE.restore(devs, |file, dev| match Exclusive::take(dev) {
+        Some(_exclusive) => undo(file, dev).map(Restored::Undone),
+        None => Ok(Restored::Runs),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_state_file_its_firewall_alone_is_read_whatever_release_wrote_it() {
+        let read = |text: &str| serde_json::from_str::<State>(text).map(|state| state.firewall);
+        let (nft, iptables) = (Firewall::Nftables, Firewall::Iptables);
+        let state = State {
+            pid: 7,
+            firewall: nft,
+        };
+        let text = serde_json::to_string(&state).expect("text");
+        assert_eq!(text, r#"{"pid":7,"firewall":"nftables"}"#);
+        assert_eq!(read(&text).expect("as written"), nft);
+        // As 0.2.0 wrote it, and as an attacker would.
+        let table =
+            r#"{"pid":1,"rules":[],"table":{"name":"x; flush ruleset","text":"","rules":[]}}"#;
+        assert_eq!(read(table).expect("a table"), nft);
+        let rules = r#"{"pid":1,"rules":[["EVIL","PREROUTING"]]}"#;
+        assert_eq!(read(rules).expect("rules"), iptables);
+        for bad in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            r#"{"pid":1}"#,
+            r#"{"pid":-1,"firewall":"nftables"}"#,
+            r#"{"pid":1e99,"firewall":"nftables"}"#,
+            r#"{"pid":"$(id)","firewall":"nftables"}"#,
+            r#"{"pid":1,"firewall":"sh"}"#,
+            r#"{"pid":1,"firewall":["nftables"]}"#,
+            r#"{"pid":1,"firewall":"nftables","run":"sh"}"#,
+            r#"{"pid":1,"rules":"EVIL"}"#,
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! `quell live` on its interfaces: taken, watched over, given back.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quell_link::Error;
+
+use super::rules::{self, Held};
+use super::settings::{self, Options, Settings};
+use super::upkeep::{self, Interface, Links, Progress, Rules};
+use crate::firewall::{Changes, Queues};
+use crate::plane::backend::af_packet::PacketSocket;
+use crate::plane::backend::af_xdp;
+use crate::plane::backend::{Copies, InterfaceBackend, PacketQueue};
+use crate::plane::looks::{Snapshot, Task, Watches};
+use crate::plane::passing::Passing;
+use crate::plane::prober::{Asking, Hearing, Known, Reflectors};
+use crate::plane::worker::{self, Seat, Worker};
+use crate::system::host::{self, Signals};
+use crate::system::messages::tell;
+use crate::system::notice::Notices;
+use crate::system::sys;
+use crate::system::systemd::Systemd;
+use crate::system::watchdog::Watchdog;
+
+/// How often all is looked at of which nobody says that it has changed.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long an interface may be away that is deleted and made anew.
+const GRACE: Duration = Duration::from_secs(1);
+/// The directions that can be managed.
+const DIRECTIONS: [&str; 2] = ["egress", "ingress"];
+/// Where the numbers of packet queues begin: two per interface.
+const FIRST_QUEUE: u32 = 29_000;
+
+/// The directions of an interface that is taken.
+pub struct Running {
+    dry: bool,
+    held: Vec<Held>,
+    watchdog: Watchdog,
+    rules: Option<Rules>,
+    /// Rules that somebody else removed and that were put back.
+    pub restored: Arc<AtomicU64>,
+    workers: Vec<(&'static str, Worker)>,
+    /// Of both directions, whether managed or not, as long as this lives.
+    watches: [(&'static str, Watches); 2],
+    interfaces: Vec<Interface>,
+    /// What hands frames over.
+    hooks: Vec<af_xdp::Hook>,
+    asking: Option<Asking>,
+    /// What the traffic tells of the line, if rates are to move.
+    passing: Option<Passing>,
+    /// What is known of the reflectors.
+    pub reflectors: Known,
+}
+
+/// What is known of interfaces that are not what they were.
+#[derive(Default)]
+struct Following {
+    /// Since when one is not there.
+    missing: Option<Instant>,
+    /// Why they could not be taken anew.
+    trouble: Option<String>,
+}
+
+/// How many packets the queue of a direction may hold: none, where that is not managed.
+fn most_packets(settings: &Settings, name: &str) -> Result<u32, Error> {
+    let directions = settings.directions();
+    let managed = directions.iter().find(|d| d.name == name);
+    managed.map_or(Ok(0), |d| Ok(worker::most_packets(&d.params()?)))
+}
+
+impl Running {
+    /// Takes the interfaces.
+    pub fn start(settings: &Settings, dry: bool) -> Result<Self, Error> {
+        let mut running = Self {
+            dry,
+            held: Vec::new(),
+            // Before there are threads: it is a fork.
+            watchdog: Watchdog::start()?,
+            rules: None,
+            restored: Arc::default(),
+            watches: DIRECTIONS.map(|name| (name, Watches::new(settings.loops().len()))),
+            workers: Vec::new(),
+            interfaces: Vec::new(),
+            hooks: Vec::new(),
+            asking: None,
+            passing: None,
+            reflectors: Known::default(),
+        };
+        match running.take(settings) {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                running.release()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn take(&mut self, settings: &Settings) -> Result<(), Error> {
+        let dev = Interface::find("--dev", settings.dev())?;
+        let name = dev.name.clone();
+        self.interfaces = vec![dev.clone()];
+        if !self.dry {
+            self.held.push(rules::hold(&name)?);
+        }
+        let loops = self.watches.iter().map(|(_, watches)| watches.of(0));
+        self.passing = settings.moves().then(|| Passing::new(loops.collect()));
+        // Before packets are held: a socket may be refused.
+        let reflectors = self.sockets(settings, &name)?;
+        match &settings.to {
+            Some(to) if !self.dry => self.between(settings, &dev, to),
+            _ if self.dry => self.copies(settings, &dev),
+            _ => self.queues(settings, &dev),
+        }?;
+        if let Some(reflectors) = reflectors {
+            let each = self.workers.iter();
+            let loops = each.map(|(name, worker)| (*name == "ingress", worker.watch()));
+            let known = self.reflectors.clone();
+            self.asking = Some(Asking::start(reflectors, loops.collect(), known)?);
+        }
+        Ok(())
+    }
+
+    /// Sockets to the reflectors, if rates are to move: by the interface itself, unless that is only passed through.
+    fn sockets(&self, settings: &Settings, dev: &str) -> Result<Option<Reflectors>, Error> {
+        let addresses = settings.reflectors()?;
+        if !settings.moves() || addresses.is_empty() {
+            return Ok(None);
+        }
+        let dev = settings.to.is_none().then_some(dev);
+        Reflectors::open(&addresses, dev, None).map(Some)
+    }
+
+    /// Copies only.
+    fn copies(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
+        for direction in settings.directions() {
+            let backend = Copies::open(dev.index, direction.name == "egress", dev.mtu)?;
+            let task = Task::new(direction.params()?, 1);
+            self.work(settings, direction.name, vec![backend], &task, false)?;
+        }
+        Ok(())
+    }
+
+    /// Packet queues of the kernel, and the rules that send packets there.
+    fn queues(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
+        let first = (FIRST_QUEUE + 2 * dev.index % 10_000) as u16;
+        let (mut egress, mut ingress) = (None, None);
+        for direction in settings.directions() {
+            let params = direction.params()?;
+            let (loops, length) = (settings.loops().len(), worker::kernel_length(&params));
+            let arriving = direction.name == "ingress";
+            let backends = PacketQueue::row(first, loops, length, dev.mtu, arriving)?;
+            let queues: &mut Option<Queues> = match direction.name {
+                "egress" => &mut egress,
+                _ => &mut ingress,
+            };
+            let first = backends[0].number;
+            *queues = Some(first..=first + (loops - 1) as u16);
+            let task = Task::new(params, loops);
+            self.work(settings, direction.name, backends, &task, false)?;
+        }
+        let changes = Changes::new(&dev.name, egress, ingress)?;
+        // Before the rules: what changes from then on is heard of.
+        let notices = Notices::of_rules()?;
+        self.held[0].insert(&changes)?;
+        self.rules = Some(Rules::new(changes, notices));
+        Ok(())
+    }
+
+    /// Both ways between two interfaces; one that is not managed goes on at once.
+    fn between(&mut self, settings: &Settings, dev: &Interface, to: &str) -> Result<(), Error> {
+        let other = Interface::find("--to", to)?;
+        if other.index == dev.index {
+            let error = Error::new("is the same interface").key(format!("--to {to}"));
+            return Err(error.remedy("name another one"));
+        }
+        self.held.push(rules::hold(to)?);
+        let mtu = dev.mtu.max(other.mtu);
+        let names = [&dev.name, &other.name];
+        let queues = names.map(|name| host::receive_queues(name));
+        let (dev, other) = (dev.index, self.add(other));
+        let loops = settings.loops().len();
+        if settings.xdp() {
+            let packets = [
+                most_packets(settings, "ingress")?,
+                most_packets(settings, "egress")?,
+            ];
+            let most = packets[0].max(packets[1]);
+            if most > af_xdp::MOST {
+                let room = af_xdp::MOST;
+                tell(&format!(
+                    "AF_XDP holds at most {room} packets in each direction: a queue that may hold {most} is limited to that"
+                ));
+            }
+            let [index, other] = [(dev, queues[0]), (other, queues[1])];
+            let devices = [index, other].map(|(index, queues)| af_xdp::Device { index, queues });
+            let ([ingress, egress], hooks) = af_xdp::open(devices, mtu, packets, loops)?;
+            if egress.len() < loops {
+                let run = egress.len();
+                tell(&format!(
+                    "AF_XDP has a loop for each receive queue at most: of {loops} processors {run} are used (ethtool -L shows how many queues there are)"
+                ));
+            }
+            self.start_between(settings, "egress", egress)?;
+            self.start_between(settings, "ingress", ingress)?;
+            self.hooks = hooks.set()?;
+            return Ok(());
+        }
+        let egress = PacketSocket::fan(other, dev, mtu, loops)?;
+        self.start_between(settings, "egress", egress)?;
+        let ingress = PacketSocket::fan(dev, other, mtu, loops)?;
+        self.start_between(settings, "ingress", ingress)
+    }
+
+    /// Takes one more; its index.
+    fn add(&mut self, interface: Interface) -> u32 {
+        let index = interface.index;
+        self.interfaces.push(interface);
+        index
+    }
+
+    fn start_between(
+        &mut self,
+        settings: &Settings,
+        name: &'static str,
+        backends: Vec<impl InterfaceBackend>,
+    ) -> Result<(), Error> {
+        let directions = settings.directions();
+        let managed = directions.iter().find(|d| d.name == name);
+        let params = managed.unwrap_or(&directions[0]).params()?;
+        let task = Task::new(params, backends.len());
+        self.work(settings, name, backends, &task, managed.is_none())
+    }
+
+    /// Starts the loops of a direction, one for each backend, and has them watched.
+    fn work(
+        &mut self,
+        settings: &Settings,
+        name: &'static str,
+        backends: Vec<impl InterfaceBackend>,
+        task: &Task,
+        free: bool,
+    ) -> Result<(), Error> {
+        let watches = self.watches.iter().find(|(known, _)| *known == name);
+        let watches = watches.map(|(_, all)| all.clone()).unwrap_or_default();
+        for (number, (backend, cpu)) in backends.into_iter().zip(settings.loops()).enumerate() {
+            let post = self.watchdog.post();
+            if let Some(bytes) = backend.opener() {
+                self.watchdog.guard(&post, backend.fd(), bytes)?;
+            }
+            let seat = Seat {
+                post,
+                watch: watches.of(number),
+                cpu,
+                passing: self.passing.clone().map(|all| (all, name == "ingress")),
+            };
+            let worker = Worker::start(backend, task.clone(), settings.parser(), free, seat)?;
+            self.workers.push((name, worker));
+        }
+        Ok(())
+    }
+
+    /// Lets everything go on that is held, then removes the rules: no packet is lost. The last looks.
+    pub fn end(mut self) -> Result<Vec<(&'static str, Snapshot)>, Error> {
+        self.release()?;
+        Ok(self.watches.iter().map(|(n, w)| (*n, w.look())).collect())
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        if let Some(asking) = self.asking.take() {
+            asking.end();
+        }
+        for (_, worker) in &self.workers {
+            worker.open();
+        }
+        // What comes now takes the kernel's way.
+        self.hooks.clear();
+        self.rules = None;
+        let undone: Result<Vec<_>, _> = self.held.iter().map(Held::undo).collect();
+        self.watchdog.dismiss();
+        for (_, worker) in &self.workers {
+            worker.stop();
+        }
+        for (_, worker) in self.workers.drain(..) {
+            worker.finish();
+        }
+        // What cannot be undone now is tried again at the end.
+        undone.map(|_| self.held.clear())
+    }
+
+    /// Takes the interfaces anew, as they are now.
+    fn again(&mut self, settings: &Settings) -> Result<(), Error> {
+        let mut settings = settings.clone();
+        let mut names = self.interfaces.iter().map(|i| i.name.clone());
+        settings.dev = names.next();
+        settings.to = settings.to.and(names.next());
+        let known = self.interfaces.clone();
+        self.release()?;
+        let taken = self.take(&settings);
+        if taken.is_err() {
+            self.release()?;
+            self.interfaces = known;
+        }
+        taken
+    }
+
+    /// Follows the interfaces. An error is the end: one has vanished, or what was there before cannot be undone.
+    fn follow(&mut self, settings: &Settings, state: &mut Following) -> Result<(), Error> {
+        let why = match upkeep::look(&mut self.interfaces) {
+            Links::Missing(name) => {
+                let since = *state.missing.get_or_insert_with(Instant::now);
+                if since.elapsed() < GRACE {
+                    return Ok(());
+                }
+                let what = format!("{name} has vanished");
+                return Err(Error::new(what).remedy("start again when it is back"));
+            }
+            Links::Changed(why) => why,
+            Links::Same if state.trouble.is_some() => "again".to_owned(),
+            Links::Same => return Ok(()),
+        };
+        state.missing = None;
+        match self.again(settings) {
+            Ok(()) => {
+                state.trouble = None;
+                tell(&format!("{why}: taken anew"));
+            }
+            Err(error) if !self.held.is_empty() => return Err(error),
+            Err(error) => {
+                let what = error.to_string();
+                if state.trouble.as_ref() != Some(&what) {
+                    tell(&format!(
+                        "{why}: traffic passes unmanaged until this is mended: {what}"
+                    ));
+                }
+                state.trouble = Some(what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the directions that are managed or pass here.
+    pub fn watches(&self) -> Vec<(&'static str, Watches)> {
+        let there = |name| self.workers.iter().any(|(known, _)| *known == name);
+        let each = self.watches.iter().filter(|(name, _)| there(*name));
+        each.map(|(name, watch)| (*name, watch.clone())).collect()
+    }
+
+    /// Waits for a signal, the end of the time or of the interface, which is an error.
+    pub fn watch(
+        &mut self,
+        signals: &Signals,
+        settings: &mut Settings,
+        options: &Options,
+        end: Option<Instant>,
+        say: &dyn Fn(&str),
+    ) -> Result<(), Error> {
+        let links = Notices::of_links()?;
+        let systemd = Systemd::new();
+        systemd.tell("READY=1");
+        let (mut progress, mut following) = (Progress::default(), Following::default());
+        let mut hearing = Hearing::new(settings.reads_traffic());
+        loop {
+            let left = end.map_or(LOOK, |end| {
+                LOOK.min(end.saturating_duration_since(Instant::now()))
+            });
+            let rules = self.rules.as_ref().map(Rules::fd);
+            let fds = [
+                signals.as_fd(),
+                links.as_fd(),
+                rules.unwrap_or(links.as_fd()),
+            ];
+            sys::any_readable(fds, left);
+            match signals.next() {
+                Some(libc::SIGHUP) => self.reload(settings, options, say),
+                Some(_) => return Ok(()),
+                None => {}
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Ok(());
+            }
+            links.came();
+            self.follow(settings, &mut following)?;
+            if !self.workers.iter().all(|(_, worker)| worker.alive()) {
+                let what = "the loop of a direction has ended";
+                return Err(Error::new(what).remedy("traffic flows unmanaged"));
+            }
+            if self.watchdog.revive() {
+                tell("the watchdog had ended and was started again");
+            }
+            if progress.all(&self.workers) {
+                systemd.tell("WATCHDOG=1");
+            }
+            progress.tell_stalls(&self.workers);
+            let failures = progress.failures(settings.dev(), &self.watches);
+            failures.iter().for_each(|line| tell(line));
+            if self.asking.is_some()
+                && let Some(line) = hearing.news(self.reflectors.answered(), Instant::now())
+            {
+                tell(line);
+            }
+            if let Some(rules) = &mut self.rules {
+                let made = rules.keep(settings.dev());
+                self.restored.fetch_add(made as u64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Reads the configuration again; one that is wrong changes nothing.
+    fn reload(&self, old: &mut Settings, options: &Options, say: &dyn Fn(&str)) {
+        let Some(path) = &options.config else {
+            return say("SIGHUP: there is no --config to read again");
+        };
+        let new = settings::settings(options);
+        let new = new.and_then(|new| settings::changeable(old, new, path));
+        let new = match new {
+            Ok(new) => new,
+            Err(error) => return tell(&format!("not reloaded: {error}")),
+        };
+        for (direction, before) in new.directions().iter().zip(old.directions()) {
+            let workers = self.workers.iter();
+            let workers: Vec<_> = workers
+                .filter(|(name, _)| *name == direction.name)
+                .collect();
+            if let (true, Ok(params)) = (*direction != before, direction.params()) {
+                let task = Task::new(params, workers.len());
+                for (_, worker) in workers {
+                    worker.change(task.clone());
+                }
+            }
+        }
+        *old = new;
+        say(&format!("reloaded: {}", old.announce(false)));
+        old.notes().iter().for_each(|note| say(note));
+    }
+}

@@ -1,0 +1,180 @@
+//! What is looked at while `quell live` runs: whether its rules are still there, its loops turn, its interfaces are what they were.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quell_link::Error;
+
+use crate::firewall::Changes;
+use crate::plane::looks::Watches;
+use crate::plane::worker::Worker;
+use crate::system::host;
+use crate::system::messages::tell;
+use crate::system::notice::Notices;
+
+/// An interface as it was when it was taken.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    pub name: String,
+    pub index: u32,
+    pub mtu: u32,
+}
+
+/// What became of interfaces.
+pub enum Links {
+    /// They are what they were.
+    Same,
+    /// They have to be taken anew: why.
+    Changed(String),
+    /// One is not there.
+    Missing(String),
+}
+
+impl Interface {
+    /// The one with this name, which an option gave.
+    pub fn find(option: &str, dev: &str) -> Result<Self, Error> {
+        let index = host::index(dev).ok_or_else(|| {
+            Error::new("there is no such interface")
+                .key(format!("{option} {dev}"))
+                .remedy(format!("there are {}", host::names().join(", ")))
+        })?;
+        let mtu = host::mtu(dev).map_err(|e| Error::new(format!("{dev}: {}", host::reason(&e))))?;
+        let name = dev.to_owned();
+        Ok(Self { name, index, mtu })
+    }
+
+    /// Follows it where it was renamed.
+    fn look(&mut self) -> Links {
+        let name = &self.name;
+        match host::name(self.index) {
+            None if host::index(name).is_some() => Links::Changed(format!("{name} was made anew")),
+            None => Links::Missing(name.clone()),
+            Some(now) if now != *name => {
+                let why = format!("{name} is now called {now}");
+                self.name = now;
+                Links::Changed(why)
+            }
+            Some(_) => match host::mtu(name) {
+                Ok(mtu) if mtu != self.mtu => {
+                    self.mtu = mtu;
+                    Links::Changed(format!("the MTU of {name} is now {mtu}"))
+                }
+                _ => Links::Same,
+            },
+        }
+    }
+}
+
+/// Looks at interfaces.
+pub fn look(interfaces: &mut [Interface]) -> Links {
+    let mut changed = Vec::new();
+    for interface in interfaces {
+        match interface.look() {
+            Links::Same => {}
+            Links::Changed(why) => changed.push(why),
+            missing @ Links::Missing(_) => return missing,
+        }
+    }
+    match changed.is_empty() {
+        true => Links::Same,
+        false => Links::Changed(changed.join(", ")),
+    }
+}
+
+/// Rules that were made, and what tells of others' changes.
+pub struct Rules {
+    changes: Changes,
+    notices: Notices,
+    /// Whether the kernel tells of changes; if not, they are looked at every second.
+    noticed: bool,
+    /// Why they could not be put back.
+    trouble: Option<String>,
+}
+
+impl Rules {
+    /// Rules that were made; `notices` were heard of from before.
+    pub fn new(changes: Changes, notices: Notices) -> Self {
+        Self {
+            noticed: changes.noticed(),
+            changes,
+            notices,
+            trouble: None,
+        }
+    }
+
+    /// Can be read when somebody has changed rules.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.notices.as_fd()
+    }
+
+    /// Puts back what somebody else removed, and says so; how many rules.
+    pub fn keep(&mut self, dev: &str) -> usize {
+        if !self.notices.came() && self.noticed && self.trouble.is_none() {
+            return 0;
+        }
+        match self.changes.make() {
+            Ok(0) => self.trouble = None,
+            Ok(made) => {
+                self.trouble = None;
+                tell(&format!(
+                    "{dev}: {made} rules were gone and have been put back; meanwhile traffic passed unmanaged"
+                ));
+                return made;
+            }
+            Err(why) => {
+                if self.trouble.as_ref() != Some(&why) {
+                    tell(&format!(
+                        "{dev}: rules may be gone: {why}; tried again each second"
+                    ));
+                }
+                self.trouble = Some(why);
+            }
+        }
+        0
+    }
+}
+
+/// What the loops had done at the last look.
+#[derive(Default)]
+pub struct Progress {
+    turns: Vec<u32>,
+    stalls: u64,
+    failures: Vec<(&'static str, String)>,
+}
+
+impl Progress {
+    /// Whether all loops have come round since.
+    pub fn all(&mut self, workers: &[(&'static str, Worker)]) -> bool {
+        let turns: Vec<_> = workers.iter().map(|(_, worker)| worker.turns()).collect();
+        let before = std::mem::replace(&mut self.turns, turns);
+        self.turns
+            .iter()
+            .zip(&before)
+            .all(|(now, then)| now != then)
+    }
+
+    /// What to say of queues that work no more, where another crate brought them: each once.
+    pub fn failures(&mut self, dev: &str, watches: &[(&'static str, Watches)]) -> Vec<String> {
+        let failures = watches
+            .iter()
+            .filter_map(|(name, watches)| Some((*name, watches.look().failure?)))
+            .collect();
+        let before = std::mem::replace(&mut self.failures, failures);
+        let new = self.failures.iter().filter(|now| !before.contains(now));
+        new.map(|(direction, why)| {
+            format!("{dev}: the queue of {direction} has failed and packets pass: {why}")
+        })
+        .collect()
+    }
+
+    /// Says that loops stood still meanwhile, where they did.
+    pub fn tell_stalls(&mut self, workers: &[(&'static str, Worker)]) {
+        let stalls: u64 = workers.iter().map(|(_, w)| w.watch().look().stalls).sum();
+        let new = stalls.saturating_sub(self.stalls);
+        self.stalls = self.stalls.max(stalls);
+        if new > 0 {
+            tell(&format!(
+                "{new} loops stood still: meanwhile traffic passed unmanaged"
+            ));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `quell live --view`: the directions of an interface in the terminal, drawn in place.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use quell_link::Error;
+
+use crate::serve::source::Look;
+use crate::serve::source::Told;
+use crate::system::frame::{self, Bars};
+use crate::system::sys;
+
+/// Between two drawings.
+const STEP: Duration = Duration::from_millis(250);
+/// Columns of the table before the bars.
+const TABLE: usize = 61;
+
+/// A thread that draws, until this is dropped.
+pub struct Drawing {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drawing {
+    /// Begins to draw.
+    pub fn start(state: Box<dyn Told>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let draw = move || {
+            let (mut histories, bars) = (HashMap::new(), Bars::of_locale());
+            while !stopped.load(Ordering::Relaxed) {
+                let looks = state.looks();
+                let columns = sys::terminal_size(io::stderr().as_fd()).map_or(80, |(w, _)| w);
+                remember(&mut histories, &looks);
+                let text = table(&looks, &histories, bars, columns);
+                if frame::on_frame(|frame, out| frame.draw(out, &text)).is_err() {
+                    return;
+                }
+                std::thread::park_timeout(STEP);
+            }
+        };
+        let thread = std::thread::Builder::new().name("quell-view".into());
+        let thread = thread.spawn(draw).ok();
+        Self { stop, thread }
+    }
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+        let _ = frame::clear();
+    }
+}
+
+/// Checks that there is a terminal to draw in.
+///
+/// # Errors
+/// If standard error is none.
+pub fn check() -> Result<(), Error> {
+    let terminal = sys::terminal_size(io::stderr().as_fd()).is_some();
+    let error = || Error::new("standard error is no terminal").key("--view");
+    terminal
+        .then_some(())
+        .ok_or_else(|| error().remedy("leave it out; --status and --metrics serve other programs"))
+}
+
+/// Times in the queue of each direction.
+type Histories = HashMap<String, VecDeque<f64>>;
+
+fn remember(histories: &mut Histories, looks: &[Look]) {
+    for look in looks {
+        let history = histories.entry(look.name.clone()).or_default();
+        frame::keep(history, look.view.sojourn_ms.unwrap_or(0.0));
+    }
+}
+
+fn table(looks: &[Look], histories: &Histories, bars: Bars, columns: usize) -> String {
+    let fit = |line: String| line.chars().take(columns).collect::<String>();
+    let span = frame::HISTORY as u128 * STEP.as_millis() / 1000;
+    let title = format!(
+        "{:7} {:>8} {:>8} {:>9} {:>7} {:>7} {:>7}  last {span} s",
+        "", "Mbit/s", "of", "in queue", "packets", "drops", "marks",
+    );
+    let mut text = fit(title) + "\n";
+    for look in looks {
+        let view = &look.view;
+        let sojourn = view
+            .sojourn_ms
+            .map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
+        let line = format!(
+            "{:7} {:>8.3} {:>8.3} {sojourn:>9} {:>7} {:>7} {:>7}  {}",
+            look.name,
+            view.throughput_mbps,
+            view.capacity_mbps,
+            view.backlog_packets,
+            view.drops,
+            view.marks,
+            bars.line(&histories[&look.name], columns.saturating_sub(TABLE).max(8)),
+        );
+        let _ = writeln!(text, "{}", fit(line));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plane::link::View;
+
+    #[test]
+    fn a_line_for_each_direction_fits_the_terminal() {
+        let view = View {
+            throughput_mbps: 17.9,
+            capacity_mbps: 18.0,
+            sojourn_ms: Some(4.25),
+            backlog_packets: 12,
+            drops: 102,
+            ..View::default()
+        };
+        let looks = [
+            Look::new("egress", "codel", view),
+            Look::new("ingress", "codel", View::default()),
+        ];
+        let mut histories = Histories::new();
+        (0..99).for_each(|_| remember(&mut histories, &looks));
+        for columns in [40, 80, 200] {
+            let text = table(&looks, &histories, Bars::of_locale(), columns);
+            assert_eq!(text.lines().count(), 3);
+            assert!(
+                text.lines().all(|line| line.chars().count() <= columns),
+                "{text}"
+            );
+        }
+        let text = table(&looks, &histories, Bars::of_locale(), 200);
+        let words: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            words[..8],
+            ["egress", "17.900", "18.000", "4.2", "ms", "12", "102", "0"]
+        );
+        assert_eq!(words.last().unwrap().chars().count(), frame::HISTORY);
+        assert!(
+            text.lines().nth(2).unwrap().contains(" - "),
+            "nothing left: no time"
+        );
+    }
+}

@@ -1,0 +1,457 @@
+//! Echo requests to reflectors and what their answers say, without sockets or clock.
+//!
+//! A reflector gets ICMP timestamp requests (RFC 792), whose answers tell both directions apart, until it leaves several without an
+//! answer; then, and where it has an IPv6 address, echo requests (RFC 792, RFC 4443), which give the round trip alone. An answer
+//! counts once, and only if it carries the number of a request under way and the random word that this was sent with.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use quell_qdisc::control::Echo;
+use quell_qdisc::control::pace::Base;
+use quell_qdisc::{MS, Nanos, SEC};
+
+/// Time between two requests, and between two to the same reflector.
+const GAP: Nanos = 50 * MS;
+const REST: Nanos = 200 * MS;
+/// An answer that takes longer is none.
+const LATE: Nanos = 2 * SEC;
+/// Requests for timestamps without an answer before a reflector gets echo requests.
+const TRIES: u32 = 5;
+/// One way cannot have grown by so much more than the round trip: the reflector's clock is wrong. So many answers in a row show it.
+const WRONG: Nanos = 100 * MS;
+const WRONG_ANSWERS: u32 = 5;
+/// Milliseconds of a day, after which timestamps begin again.
+const DAY_MS: i64 = 86_400_000;
+
+/// Most bytes of a request.
+pub const LENGTH: usize = 20;
+/// Most reflectors.
+pub const MOST: usize = 16;
+
+/// A request that has no answer yet.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    sequence: u16,
+    word: u32,
+    sent: Nanos,
+}
+
+/// The least delays of a reflector: round trip, up, down.
+#[derive(Clone, Copy, Debug)]
+struct Least([Base; 3]);
+
+/// One reflector.
+#[derive(Clone, Debug)]
+struct Reflector {
+    address: IpAddr,
+    dated: bool,
+    sequence: u16,
+    open: VecDeque<Request>,
+    /// Timestamp requests since the last answer to one.
+    tries: u32,
+    wrong: u32,
+    least: Option<Least>,
+    next: Nanos,
+    seen: Seen,
+}
+
+/// What is known of a reflector, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Requests so far.
+    pub sent: u64,
+    /// Answers so far.
+    pub answered: u64,
+    /// Packets that came from it and were no answer.
+    pub refused: u64,
+    /// The last round trip.
+    pub round_trip: Option<Nanos>,
+    /// It answers with timestamps.
+    pub dated: bool,
+}
+
+/// An answer, as the controllers of both directions take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which reflector, by number; another number where it answers without timestamps.
+    pub reflector: u32,
+    /// From the request to the answer.
+    pub round_trip: Nanos,
+    /// The way there and the way back, each with the same unknown difference of the clocks.
+    pub ways: Option<[Nanos; 2]>,
+}
+
+impl Answer {
+    /// For the controller of the way there, or back.
+    pub fn echo(&self, now: Nanos, back: bool) -> Echo {
+        Echo {
+            now,
+            reflector: self.reflector,
+            round_trip: self.round_trip,
+            one_way: self.ways.map(|ways| ways[usize::from(back)]),
+        }
+    }
+}
+
+/// Asks reflectors in turn.
+#[derive(Clone, Debug)]
+pub struct Prober<W> {
+    reflectors: Vec<Reflector>,
+    turn: usize,
+    due: Nanos,
+    number: u16,
+    words: W,
+    /// Milliseconds since midnight, UTC, at time 0.
+    began_ms: u64,
+}
+
+impl<W: FnMut() -> Option<u32>> Prober<W> {
+    /// For reflectors at these addresses; `began_ms` is the time of day at time 0 of its clock. `words` must be
+    /// unpredictable: whoever can compute the next one from earlier ones can forge answers without seeing requests. While it gives none,
+    /// no request is sent.
+    pub fn new(addresses: &[IpAddr], mut words: W, began_ms: u64) -> Self {
+        let reflectors = addresses.iter().map(|address| Reflector {
+            address: *address,
+            dated: address.is_ipv4(),
+            sequence: 0,
+            open: VecDeque::new(),
+            tries: 0,
+            wrong: 0,
+            least: None,
+            next: 0,
+            seen: Seen::default(),
+        });
+        Self {
+            reflectors: reflectors.collect(),
+            turn: 0,
+            due: 0,
+            number: words().unwrap_or_default() as u16,
+            words,
+            began_ms,
+        }
+    }
+
+    /// When the next request is due.
+    pub fn due(&self) -> Nanos {
+        self.due
+    }
+
+    /// Each reflector's address and what is known of it.
+    pub fn seen(&self) -> impl Iterator<Item = (IpAddr, Seen)> {
+        let dated = |r: &Reflector| r.dated && r.seen.answered > 0;
+        let seen = move |r: &Reflector| Seen {
+            dated: dated(r),
+            ..r.seen
+        };
+        self.reflectors.iter().map(move |r| (r.address, seen(r)))
+    }
+
+    /// Writes the next request: whom to, and how long it is.
+    pub fn ask(&mut self, now: Nanos, out: &mut [u8; LENGTH]) -> Option<(IpAddr, usize)> {
+        self.due = now + GAP;
+        let count = self.reflectors.len();
+        let ready = |k: &usize| self.reflectors[k % count].next <= now;
+        let Some(turn) = (self.turn..self.turn + count).find(ready) else {
+            let next = self.reflectors.iter().map(|reflector| reflector.next).min();
+            self.due = next.unwrap_or(self.due);
+            return None;
+        };
+        self.turn = (turn + 1) % count;
+        // The highest bit says that this is no time of day (RFC 792).
+        let word = (self.words)()? | 1 << 31;
+        let reflector = &mut self.reflectors[turn % count];
+        reflector.next = now + REST;
+        reflector.seen.sent += 1;
+        reflector.sequence = reflector.sequence.wrapping_add(1);
+        let late = |request: &Request| request.sent + LATE < now;
+        while reflector.open.front().is_some_and(late) {
+            reflector.open.pop_front();
+        }
+        if reflector.dated {
+            reflector.tries += 1;
+            if reflector.tries > TRIES && reflector.seen.answered == 0 {
+                reflector.undate();
+            }
+        }
+        let sequence = reflector.sequence;
+        reflector.open.push_back(Request {
+            sequence,
+            word,
+            sent: now,
+        });
+        let (kind, length) = match (reflector.address, reflector.dated) {
+            (IpAddr::V6(_), _) => (128, 12),
+            (_, true) => (13, 20),
+            (_, false) => (8, 12),
+        };
+        out.fill(0);
+        out[0] = kind;
+        out[4..6].copy_from_slice(&self.number.to_be_bytes());
+        out[6..8].copy_from_slice(&sequence.to_be_bytes());
+        out[8..12].copy_from_slice(&word.to_be_bytes());
+        // The kernel writes that of ICMPv6.
+        if reflector.address.is_ipv4() {
+            let sum = checksum(&out[..length]);
+            out[2..4].copy_from_slice(&sum.to_be_bytes());
+        }
+        Some((reflector.address, length))
+    }
+
+    /// Takes what came from an address, from the ICMP header on; None if it answers nothing that was asked.
+    pub fn take(&mut self, now: Nanos, from: IpAddr, icmp: &[u8]) -> Option<Answer> {
+        let count = self.reflectors.len() as u32;
+        let clock = self.began_ms as i64 + (now / MS) as i64;
+        let (at, reflector) = (0..)
+            .zip(&mut self.reflectors)
+            .find(|(_, reflector)| reflector.address == from)?;
+        let Some((request, times)) = reflector.matched(self.number, icmp) else {
+            reflector.seen.refused += 1;
+            return None;
+        };
+        let round_trip = now.saturating_sub(request.sent);
+        reflector.tries = 0;
+        reflector.seen.answered += 1;
+        reflector.seen.round_trip = Some(round_trip);
+        let ways = times.map(|[received, sent]| {
+            let before = clock - (round_trip / MS) as i64;
+            [
+                difference(received.into(), before),
+                difference(clock, sent.into()),
+            ]
+        });
+        let ways = ways.filter(|ways| reflector.plausible(now, round_trip, *ways));
+        if reflector.dated && ways.is_none() {
+            reflector.undate();
+        }
+        let reflector = if ways.is_some() { at } else { at + count };
+        Some(Answer {
+            reflector,
+            round_trip,
+            ways,
+        })
+    }
+}
+
+impl Reflector {
+    /// From now on it gets echo requests.
+    fn undate(&mut self) {
+        self.dated = false;
+        self.open.clear();
+    }
+
+    /// The request that a packet answers, and the reflector's times of receipt and sending.
+    fn matched(&mut self, number: u16, icmp: &[u8]) -> Option<(Request, Option<[u32; 2]>)> {
+        let kind = match (self.address, self.dated) {
+            (IpAddr::V6(_), _) => 129,
+            (_, true) => 14,
+            (_, false) => 0,
+        };
+        let least = if kind == 14 { 20 } else { 12 };
+        if icmp.len() < least || icmp[0] != kind || icmp[1] != 0 {
+            return None;
+        }
+        let short = |k: usize| u16::from_be_bytes([icmp[k], icmp[k + 1]]);
+        let long = |k: usize| u32::from(short(k)) << 16 | u32::from(short(k + 2));
+        let (sequence, word) = (short(6), long(8));
+        let of = |request: &Request| request.sequence == sequence && request.word == word;
+        let place = self.open.iter().position(of)?;
+        if short(4) != number {
+            return None;
+        }
+        let request = self.open.remove(place)?;
+        let times = (kind == 14).then(|| [long(12), long(16)]);
+        Some((request, times))
+    }
+
+    /// Whether the times of an answer can be right: of the day, and in keeping with the round trip.
+    fn plausible(&mut self, now: Nanos, round_trip: Nanos, ways: [Nanos; 2]) -> bool {
+        let delays = [round_trip, ways[0], ways[1]];
+        let least = self
+            .least
+            .get_or_insert_with(|| Least(delays.map(|delay| Base::new(now, delay))));
+        let mut over = [0; 3];
+        for ((base, delay), over) in least.0.iter_mut().zip(delays).zip(&mut over) {
+            *over = base.excess(now, delay);
+        }
+        self.wrong = match over[1].max(over[2]) > over[0] + WRONG {
+            true => self.wrong + 1,
+            false => 0,
+        };
+        self.wrong < WRONG_ANSWERS
+    }
+}
+
+/// From one time of day to another, and half a day: never negative, however the clocks differ.
+fn difference(later: i64, earlier: i64) -> Nanos {
+    (later - earlier + DAY_MS / 2).rem_euclid(DAY_MS) as Nanos * MS
+}
+
+/// The Internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| {
+        let low = pair.get(1).copied().unwrap_or(0);
+        u32::from(u16::from_be_bytes([pair[0], low]))
+    });
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_qdisc::Rng;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+    const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    /// Half a second before midnight: timestamps begin again soon.
+    const LATE_IN_THE_DAY: u64 = 86_399_500;
+
+    /// The same words for each test.
+    fn seeded() -> impl FnMut() -> Option<u32> + Clone {
+        let mut rng = Rng::new(1, "reflectors");
+        move || Some(rng.u32())
+    }
+
+    fn asked(prober: &mut Prober<impl FnMut() -> Option<u32>>, now: Nanos) -> (IpAddr, Vec<u8>) {
+        let mut out = [0; LENGTH];
+        let (to, length) = prober.ask(now, &mut out).expect("one is due");
+        (to, out[..length].to_vec())
+    }
+
+    /// What Linux answers `up` after the request was sent, by a clock that is `ahead` by so many ms.
+    fn answered(request: &[u8], sent: Nanos, up: Nanos, ahead: i64) -> Vec<u8> {
+        let mut answer = request.to_vec();
+        answer[0] = match request[0] {
+            13 => 14,
+            128 => 129,
+            _ => 0,
+        };
+        if answer[0] == 14 {
+            let clock = LATE_IN_THE_DAY as i64 + ((sent + up) / MS) as i64 + ahead;
+            let time = (clock.rem_euclid(DAY_MS) as u32).to_be_bytes();
+            answer[12..16].copy_from_slice(&time);
+            answer[16..20].copy_from_slice(&time);
+        }
+        answer
+    }
+
+    #[test]
+    fn requests_have_right_checksums_and_take_turns() {
+        let mut prober = Prober::new(&[ONE, TWO, SIX], seeded(), LATE_IN_THE_DAY);
+        for (k, (whom, kind)) in [(ONE, 13), (TWO, 13), (SIX, 128)].into_iter().enumerate() {
+            let (to, request) = asked(&mut prober, k as Nanos * GAP);
+            assert_eq!((to, request[0]), (whom, kind));
+            if to.is_ipv4() {
+                assert_eq!(checksum(&request), 0);
+            }
+        }
+        assert!(prober.ask(3 * GAP, &mut [0; LENGTH]).is_none(), "none yet");
+        assert_eq!(prober.due(), REST);
+    }
+
+    #[test]
+    fn timestamps_tell_the_directions_apart_over_midnight_and_with_clocks_that_differ() {
+        for ahead in [0, -40_000_000, 3_600_000] {
+            let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
+            let mut ways = Vec::new();
+            for k in 0..10 {
+                let sent = k * REST;
+                let (_, request) = asked(&mut prober, sent);
+                let (up, down) = (10 * MS, if k == 9 { 90 * MS } else { 20 * MS });
+                let answer = answered(&request, sent, up, ahead);
+                let answer = prober.take(sent + up + down, ONE, &answer).unwrap();
+                assert_eq!(answer.round_trip, up + down);
+                ways.push(answer.ways.unwrap());
+            }
+            let grown = |way: usize| (ways[9][way] as i64 - ways[0][way] as i64) / MS as i64;
+            assert!(grown(0).abs() <= 1, "{ahead}: {}", grown(0));
+            assert!((grown(1) - 70).abs() <= 1, "{ahead}: {}", grown(1));
+        }
+    }
+
+    #[test]
+    fn only_answers_to_requests_under_way_count_and_each_once() {
+        let mut prober = Prober::new(&[ONE, TWO], seeded(), LATE_IN_THE_DAY);
+        let (_, request) = asked(&mut prober, 0);
+        let answer = answered(&request, 0, 5 * MS, 0);
+        assert!(prober.take(MS, TWO, &answer).is_none(), "of another");
+        assert!(prober.take(MS, SIX, &answer).is_none(), "of nobody");
+        for k in 0..answer.len() {
+            // All but the checksum, which the kernel looks at, and the times.
+            if matches!(k, 0 | 1 | 4..=11) {
+                let mut wrong = answer.clone();
+                wrong[k] ^= 1;
+                assert!(prober.take(MS, ONE, &wrong).is_none(), "byte {k}");
+            }
+            assert!(prober.take(MS, ONE, &answer[..k]).is_none(), "{k} bytes");
+        }
+        assert!(prober.take(10 * MS, ONE, &answer).is_some());
+        assert!(prober.take(11 * MS, ONE, &answer).is_none(), "again");
+        let (_, seen) = prober.seen().next().unwrap();
+        assert_eq!((seen.sent, seen.answered), (1, 1));
+        assert!(seen.refused > 20);
+    }
+
+    /// Whether an answer counts that is forged from the state of `words` before the request, without seeing the request.
+    fn forged(words: impl FnMut() -> Option<u32> + Clone) -> bool {
+        let mut prober = Prober::new(&[ONE], words, LATE_IN_THE_DAY);
+        asked(&mut prober, 0);
+        let (_, guess) = asked(&mut prober.clone(), REST);
+        asked(&mut prober, REST);
+        let answer = answered(&guess, REST, 5 * MS, 0);
+        prober.take(REST + 10 * MS, ONE, &answer).is_some()
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn an_answer_is_refused_whose_word_is_predicted_from_the_generator() {
+        assert!(
+            forged(seeded()),
+            "the next word of a generator in this process can be computed"
+        );
+        assert!(!forged(crate::system::sys::random));
+    }
+
+    #[test]
+    fn nothing_is_asked_without_random_words() {
+        let mut prober = Prober::new(&[ONE], || None, LATE_IN_THE_DAY);
+        assert!(prober.ask(0, &mut [0; LENGTH]).is_none());
+        assert_eq!(prober.due(), GAP);
+    }
+
+    #[test]
+    fn a_reflector_without_timestamps_gets_echo_requests_under_another_number() {
+        let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
+        let mut now = 0;
+        for _ in 0..TRIES {
+            assert_eq!(asked(&mut prober, now).1[0], 13);
+            now += REST;
+        }
+        let (_, request) = asked(&mut prober, now);
+        assert_eq!((request[0], request.len()), (8, 12));
+        let answer = answered(&request, now, 0, 0);
+        let answer = prober.take(now + 30 * MS, ONE, &answer).unwrap();
+        assert_eq!((answer.reflector, answer.ways), (1, None));
+    }
+
+    #[test]
+    fn a_reflector_whose_clock_jumps_about_is_taken_by_its_round_trips() {
+        let mut prober = Prober::new(&[ONE], seeded(), LATE_IN_THE_DAY);
+        let mut dated = 0;
+        for k in 0..40 {
+            let sent = k * REST;
+            let (_, request) = asked(&mut prober, sent);
+            let ahead = (k as i64 * 7919) % 5000;
+            let answer = answered(&request, sent, 5 * MS, ahead);
+            let answer = prober.take(sent + 10 * MS, ONE, &answer).unwrap();
+            assert_eq!(answer.round_trip, 10 * MS);
+            dated += usize::from(answer.ways.is_some());
+        }
+        assert!(dated < 15, "{dated}");
+        assert!(prober.seen().all(|(_, seen)| !seen.dated));
+    }
+}

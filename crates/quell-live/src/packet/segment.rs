@@ -1,0 +1,406 @@
+//! What a device with offloads hands over: one large packet for many, checksums left to be completed. The queue must count real
+//! packets, so this takes them apart as a network card does. The checksums stay open: who gets the packets completes them where they
+//! are needed, which on the way to a socket of the same machine is nowhere.
+//!
+//! The frame's header is `struct virtio_net_hdr` (Virtio 1.2, section 5.1.6; linux/virtio_net.h), in the machine's byte order.
+
+use std::ops::Range;
+
+use crate::packet::header;
+
+/// Bytes of the header before each packet, in both directions.
+pub const HEADER: usize = 10;
+
+// Flags and kinds of linux/virtio_net.h.
+const NEEDS_CHECKSUM: u8 = 1;
+const TCP4: u8 = 1;
+const TCP6: u8 = 4;
+const UDP: u8 = 5;
+/// Beside a kind: the first segment's CWR is not for the others.
+const ECN: u8 = 0x80;
+
+// TCP's flags (RFC 9293, section 3.1).
+const FIN: u8 = 1;
+const PSH: u8 = 8;
+const CWR: u8 = 0x80;
+
+/// A frame, understood: so many packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    packet: &'a [u8],
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A packet as it is.
+    Whole,
+    /// A packet whose transport checksum, from `start`, is to be completed at `at`.
+    Checksum { start: usize, at: usize },
+    /// Segments of `size` payload bytes behind `header` bytes of headers, the transport's from `start`.
+    Segments {
+        tcp: bool,
+        start: usize,
+        header: usize,
+        size: usize,
+    },
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame; None if its header and its packet contradict each other.
+    pub fn parse(frame: &'a [u8]) -> Option<Self> {
+        let (head, packet) = frame.split_at_checked(HEADER)?;
+        let word = |at: usize| usize::from(u16::from_ne_bytes([head[at], head[at + 1]]));
+        let (flags, kind, size) = (head[0], head[1] & !ECN, word(4));
+        let (start, at) = (word(6), word(6) + word(8));
+        let whole = |kind| Some(Self { packet, kind });
+        if kind == 0 {
+            if flags & NEEDS_CHECKSUM == 0 {
+                return whole(Kind::Whole);
+            }
+            return match at + 2 <= packet.len() && start <= at {
+                true => whole(Kind::Checksum { start, at }),
+                false => None,
+            };
+        }
+        let ip = header::parse(packet)?;
+        let version = packet[0] >> 4;
+        let tcp = match (kind, version) {
+            (TCP4, 4) | (TCP6, 6) => true,
+            (UDP, 4 | 6) => false,
+            _ => return None,
+        };
+        let transport = ip.transport;
+        let header = match tcp {
+            true => transport + usize::from(packet.get(transport + 12)? >> 4) * 4,
+            false => transport + 8,
+        };
+        let least = transport + if tcp { 20 } else { 8 };
+        if size == 0 || start != transport || header < least || header > packet.len() {
+            return None;
+        }
+        whole(Kind::Segments {
+            tcp,
+            start,
+            header,
+            size,
+        })
+    }
+
+    /// How many packets it is.
+    pub fn count(&self) -> usize {
+        match self.kind {
+            Kind::Segments { header, size, .. } => {
+                (self.packet.len() - header).div_ceil(size).max(1)
+            }
+            _ => 1,
+        }
+    }
+
+    /// Where the payload of each packet begins, if the frame is segments.
+    pub fn header(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Segments { header, .. } => Some(header),
+            _ => None,
+        }
+    }
+
+    /// All of it, as the packet that its first bytes say it is.
+    pub fn packet(&self) -> &[u8] {
+        self.packet
+    }
+
+    /// How long packet `k` is, and how much of that is behind the headers of segments (all, if the frame is not such).
+    pub fn length(&self, k: usize) -> (u32, u32) {
+        match self.kind {
+            Kind::Segments { header, size, .. } => {
+                let payload = (self.packet.len() - header)
+                    .saturating_sub(k * size)
+                    .min(size);
+                ((header + payload) as u32, payload as u32)
+            }
+            _ => (self.packet.len() as u32, self.packet.len() as u32),
+        }
+    }
+
+    /// Writes packet `k` as a frame of its own into `out`; how long the packet is (without the frame's header), or None if it does
+    /// not fit.
+    pub fn write(&self, k: usize, out: &mut [u8]) -> Option<usize> {
+        let whole = out;
+        let (head, out) = whole.split_at_mut_checked(HEADER)?;
+        match self.kind {
+            Kind::Whole => {
+                head.fill(0);
+                out.get_mut(..self.packet.len())?
+                    .copy_from_slice(self.packet);
+                Some(self.packet.len())
+            }
+            Kind::Checksum { start, at } => {
+                // The field holds the pseudo-header's sum.
+                open(head, start, at);
+                out.get_mut(..self.packet.len())?
+                    .copy_from_slice(self.packet);
+                Some(self.packet.len())
+            }
+            Kind::Segments { header, .. } => {
+                let (end, payload) = self.headers(k, 1, whole)?;
+                let part = &self.packet[payload.start - HEADER..payload.end - HEADER];
+                whole.get_mut(end..end + part.len())?.copy_from_slice(part);
+                Some(header + part.len())
+            }
+        }
+    }
+
+    /// Writes what goes before the payload of `count` packets from `first` on, as one frame, into `out`: where it ends there, and where
+    /// in this frame's bytes the payload lies. None if there are not so many, or no room.
+    pub fn headers(
+        &self,
+        first: usize,
+        count: usize,
+        out: &mut [u8],
+    ) -> Option<(usize, Range<usize>)> {
+        let Kind::Segments {
+            tcp,
+            start,
+            header,
+            size,
+        } = self.kind
+        else {
+            return None;
+        };
+        let payload = self.packet.len() - header;
+        let (from, to) = (first * size, ((first + count) * size).min(payload));
+        if count == 0 || first + count > self.count() {
+            return None;
+        }
+        let (head, out) = out.get_mut(..HEADER + header)?.split_at_mut(HEADER);
+        open(head, start, start + if tcp { 16 } else { 6 });
+        out.copy_from_slice(&self.packet[..header]);
+        let four = out[0] >> 4 == 4;
+        if four {
+            let id = u16::from_be_bytes([out[4], out[5]]).wrapping_add(first as u16);
+            out[4..6].copy_from_slice(&id.to_be_bytes());
+        }
+        let length = header + to - from;
+        let t = &mut out[start..];
+        if tcp {
+            let sequence = u32::from_be_bytes([t[4], t[5], t[6], t[7]]).wrapping_add(from as u32);
+            t[4..8].copy_from_slice(&sequence.to_be_bytes());
+            if to < payload {
+                t[13] &= !(FIN | PSH);
+            }
+            if first > 0 {
+                t[13] &= !CWR;
+            }
+        } else {
+            t[4..6].copy_from_slice(&((length - start) as u16).to_be_bytes());
+        }
+        if count > 1 {
+            let reduced = if tcp && t[13] & CWR != 0 { ECN } else { 0 };
+            head[1] = reduced
+                | match (tcp, four) {
+                    (true, true) => TCP4,
+                    (true, false) => TCP6,
+                    (false, _) => UDP,
+                };
+            head[2..4].copy_from_slice(&(header as u16).to_ne_bytes());
+            head[4..6].copy_from_slice(&(size as u16).to_ne_bytes());
+        }
+        set_length(out, start, length, tcp);
+        let at = HEADER + header;
+        Some((at, at + from..at + to))
+    }
+}
+
+/// A frame's header that leaves the checksum at `at`, of what begins at `start`, open.
+fn open(head: &mut [u8], start: usize, at: usize) {
+    head.fill(0);
+    head[0] = NEEDS_CHECKSUM;
+    head[6..8].copy_from_slice(&(start as u16).to_ne_bytes());
+    head[8..10].copy_from_slice(&((at - start) as u16).to_ne_bytes());
+}
+
+/// Writes the length of the packet that these headers belong to into them, and what depends on it: IPv4's checksum, and the sum of
+/// the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1) where the transport's checksum will be.
+fn set_length(headers: &mut [u8], start: usize, length: usize, tcp: bool) {
+    let addresses = if headers[0] >> 4 == 4 {
+        headers[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        headers[10..12].fill(0);
+        let sum = header::sum(&headers[..usize::from(headers[0] & 15) * 4], 0) as u16;
+        headers[10..12].copy_from_slice(&(!sum).to_be_bytes());
+        12..20
+    } else {
+        headers[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
+        8..40
+    };
+    let (protocol, at) = match tcp {
+        true => (header::TCP, start + 16),
+        false => (header::UDP, start + 6),
+    };
+    let pseudo = u32::from(protocol) + (length - start) as u32;
+    let sum = header::sum(&headers[addresses], pseudo) as u16;
+    headers[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A frame of a device: a packet over IPv4 or IPv6 with this payload.
+    fn frame(six: bool, tcp: bool, payload: &[u8], size: u16, flags: u8) -> Vec<u8> {
+        let (ip, transport) = (if six { 40 } else { 20 }, if tcp { 32 } else { 8 });
+        let mut p = vec![0; ip + transport];
+        let length = transport + payload.len();
+        if six {
+            p[0] = 0x60;
+            p[6] = if tcp { header::TCP } else { header::UDP };
+            p[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+            p[8..40].copy_from_slice(&std::array::from_fn::<u8, 32, _>(|i| i as u8 * 7));
+        } else {
+            p[0] = 0x45;
+            p[2..4].copy_from_slice(&((20 + length) as u16).to_be_bytes());
+            p[4..6].copy_from_slice(&[0xff, 0xfe]);
+            p[9] = if tcp { header::TCP } else { header::UDP };
+            p[12..20].copy_from_slice(&[100, 64, 0, 1, 100, 64, 0, 2]);
+        }
+        if tcp {
+            p[ip + 4..ip + 8].copy_from_slice(&[0xff, 0xff, 0xff, 0xf0]);
+            p[ip + 12] = 8 << 4;
+            p[ip + 13] = flags;
+        } else {
+            p[ip + 4..ip + 6].copy_from_slice(&(length as u16).to_be_bytes());
+        }
+        p.extend_from_slice(payload);
+        let kind = match (tcp, six) {
+            (true, false) => TCP4,
+            (true, true) => TCP6,
+            _ => UDP,
+        };
+        let mut f = vec![NEEDS_CHECKSUM, if size == 0 { 0 } else { kind }];
+        for word in [0, size, ip as u16, if tcp { 16 } else { 6 }] {
+            f.extend(word.to_ne_bytes());
+        }
+        if size == 0 {
+            // As the kernel leaves it: the pseudo-header's sum in the field.
+            let at = ip + if tcp { 16 } else { 6 };
+            let sum = pseudo(&p, ip) as u16;
+            p[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        f.extend(p);
+        f
+    }
+
+    fn pseudo(p: &[u8], start: usize) -> u32 {
+        let (addresses, protocol) = match p[0] >> 4 {
+            4 => (12..20, p[9]),
+            _ => (8..40, p[6]),
+        };
+        header::sum(
+            &p[addresses],
+            u32::from(protocol) + (p.len() - start) as u32,
+        )
+    }
+
+    /// The packets of a frame as they would be on a wire, with their checksums complete.
+    fn pieces(f: &[u8]) -> Vec<Vec<u8>> {
+        let frame = Frame::parse(f).unwrap();
+        let piece = |k| {
+            let mut out = vec![9; 70_000];
+            let n = frame.write(k, &mut out).unwrap();
+            let mut packet = out.split_off(HEADER);
+            packet.truncate(n);
+            assert_eq!(out[1..6], [0; 5], "one packet");
+            let word = |at: usize| usize::from(u16::from_ne_bytes([out[at], out[at + 1]]));
+            let (start, at) = (word(6), word(6) + word(8));
+            assert_eq!(out[0], NEEDS_CHECKSUM);
+            let sum = header::sum(&packet[start..], 0) as u16;
+            packet[at..at + 2].copy_from_slice(&(!sum).to_be_bytes());
+            packet
+        };
+        (0..frame.count()).map(piece).collect()
+    }
+
+    #[test]
+    fn only_the_last_segment_ends_and_only_the_first_has_reduced_its_window() {
+        let flags = FIN | PSH | CWR | 0x10;
+        let all = pieces(&frame(false, true, &[1; 2500], 1000, flags));
+        let seen: Vec<u8> = all.iter().map(|p| p[33]).collect();
+        assert_eq!(seen, [0x10 | CWR, 0x10, 0x10 | FIN | PSH]);
+        let ids: Vec<u16> = all
+            .iter()
+            .map(|p| u16::from_be_bytes([p[4], p[5]]))
+            .collect();
+        assert_eq!(ids, [0xfffe, 0xffff, 0]);
+        let sequence = |p: &[u8]| u32::from_be_bytes([p[24], p[25], p[26], p[27]]);
+        assert_eq!(sequence(&all[1]), 0xffff_fff0u32.wrapping_add(1000));
+    }
+
+    #[test]
+    fn frames_that_contradict_themselves_are_refused() {
+        let good = frame(false, true, &[1; 100], 50, 0);
+        assert!(Frame::parse(&good).is_some());
+        assert!(Frame::parse(&good[..9]).is_none());
+        for (at, value) in [(1, 9), (1, TCP6), (4, 0), (6, 60), (HEADER, 0x65)] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert!(Frame::parse(&bad).is_none(), "byte {at}");
+        }
+        let mut bad = good.clone();
+        bad[HEADER + 32] = 0xf0; // a TCP header of 60 bytes is still within
+        assert!(Frame::parse(&bad).is_some());
+        bad.truncate(HEADER + 70);
+        assert!(Frame::parse(&bad).is_none());
+        let frame = Frame::parse(&good).unwrap();
+        assert_eq!(frame.write(0, &mut [0; 60]), None, "no room");
+        assert_eq!(frame.write(2, &mut [0; 300]), None, "there are two");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn segments_hold_the_payload_once_and_their_checksums_are_right(
+            six in any::<bool>(), tcp in any::<bool>(), size in 0..1500u16,
+            payload in proptest::collection::vec(any::<u8>(), 1..6000),
+        ) {
+            let all = pieces(&frame(six, tcp, &payload, size, 0x18));
+            let (ip, transport) = (if six { 40 } else { 20 }, if tcp { 32 } else { 8 });
+            let mut joined = Vec::new();
+            for p in &all {
+                joined.extend_from_slice(&p[ip + transport..]);
+                prop_assert!(size == 0 || p.len() <= ip + transport + usize::from(size));
+                if !six && size > 0 {
+                    prop_assert_eq!(header::sum(&p[..20], 0), 0xffff);
+                    prop_assert_eq!(usize::from(u16::from_be_bytes([p[2], p[3]])), p.len());
+                }
+                // A right checksum makes the whole sum up to ones.
+                prop_assert_eq!(header::sum(&p[ip..], pseudo(p, ip)), 0xffff);
+            }
+            prop_assert_eq!(joined, payload);
+        }
+
+        #[test]
+        fn no_frame_however_mangled_causes_a_panic(
+            mut f in prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..200),
+                (any::<bool>(), any::<bool>(), 0..99u16).prop_map(|(s, t, z)| frame(s, t, &[3; 150], z, 0)),
+            ],
+            flips in proptest::collection::vec((0..100usize, any::<u8>()), 0..4), cut in 0..300usize,
+        ) {
+            for (at, value) in flips {
+                if let Some(b) = f.get_mut(at) {
+                    *b = value;
+                }
+            }
+            f.truncate(cut);
+            if let Some(frame) = Frame::parse(&f) {
+                let mut out = [0; 138];
+                for k in 0..frame.count() + 1 {
+                    let n = frame.write(k, &mut out);
+                    prop_assert!(n.is_none_or(|n| HEADER + n <= out.len()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Frames from one interface to another (AF_PACKET), for a bump in the wire: the kernel does not forward between the two, so that nothing
+//! passes when this process has ended.
+//!
+//! Frames come with what the kernel knows of them beside their bytes (`PACKET_VNET_HDR`, `PACKET_AUXDATA`): open checksums stay open,
+//! large ones are taken apart, VLAN tags go back in.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, c_void};
+use quell_link::Error;
+
+use crate::packet::header::{self, Change, Parser};
+use crate::packet::pool::Pool;
+use crate::packet::segment::{Frame, HEADER};
+use crate::plane::backend::{Arrived, BATCH, InterfaceBackend, MEMORY, ROOM, no_socket};
+use crate::system::sys;
+
+/// A frame's head: addresses, at most two VLAN tags, its type.
+const HEAD: usize = 22;
+/// The head without tags.
+const BARE: usize = 14;
+/// The largest that the kernel hands over as one.
+const LARGEST: usize = 66 << 10;
+/// How often a device that is full is tried.
+const TRIES: u32 = 200;
+
+// linux/if_packet.h.
+const PACKET_STATISTICS: c_int = 6;
+const PACKET_AUXDATA: c_int = 8;
+const PACKET_VNET_HDR: c_int = 15;
+/// One of several sockets gets a flow, chosen by its hash (PACKET_FANOUT_HASH); the kernel chooses the group's number.
+const PACKET_FANOUT: c_int = 18;
+const UNIQUE_ID: c_int = 0x2000_0000;
+const PACKET_QDISC_BYPASS: c_int = 20;
+const PACKET_IGNORE_OUTGOING: c_int = 23;
+const VLAN_VALID: u32 = 1 << 4;
+const VLAN_TPID_VALID: u32 = 1 << 6;
+
+/// struct tpacket_auxdata.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Auxiliary {
+    status: u32,
+    _length: [u32; 2],
+    _offsets: [u16; 2],
+    vlan_tci: u16,
+    vlan_tpid: u16,
+}
+
+/// Room for one control message.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 64]);
+
+/// What arrives at one interface, to leave through another.
+pub struct PacketSocket {
+    from: OwnedFd,
+    to: OwnedFd,
+    pool: Pool,
+    /// Bytes of a place: a header (`virtio_net_hdr`), a frame.
+    size: usize,
+    /// How many bytes each place holds.
+    lengths: Vec<u32>,
+    /// Places for what comes next.
+    waiting: Vec<u32>,
+    /// Where what exceeds a place lies.
+    beyond: Vec<u8>,
+    large: Vec<u8>,
+    /// Places of what goes on.
+    going: Vec<u32>,
+    refused: u64,
+    unsent: u64,
+}
+
+impl PacketSocket {
+    /// So many from the interface with the first index to the one with the second; each flow stays at one of them.
+    pub fn fan(from: u32, to: u32, mtu: u32, count: usize) -> Result<Vec<Self>, Error> {
+        let no = |e: io::Error| no_socket("AF_PACKET", &e);
+        let fan: Vec<_> = (0..count)
+            .map(|_| Self::open(from, to, mtu))
+            .collect::<Result<_, _>>()?;
+        if let [first, others @ ..] = &fan[..]
+            && !others.is_empty()
+        {
+            let group = lead(&first.from).map_err(no)?;
+            for other in others {
+                option(&other.from, libc::SOL_PACKET, PACKET_FANOUT, &group).map_err(no)?;
+            }
+        }
+        Ok(fan)
+    }
+
+    fn open(from: u32, to: u32, mtu: u32) -> Result<Self, Error> {
+        let no = |e: io::Error| no_socket("AF_PACKET", &e);
+        let size = HEADER + HEAD + mtu.max(1500) as usize;
+        Ok(Self {
+            from: receiving(from).map_err(no)?,
+            to: sending(to).map_err(no)?,
+            pool: Pool::new(size, MEMORY),
+            size,
+            lengths: Vec::new(),
+            waiting: Vec::new(),
+            beyond: vec![0; BATCH * LARGEST],
+            large: vec![0; LARGEST],
+            going: Vec::new(),
+            refused: 0,
+            unsent: 0,
+        })
+    }
+
+    /// Receives frames into the waiting places: for each its length and VLAN tag.
+    fn receive(&mut self, got: &mut [(usize, Option<(u16, u16)>); BATCH]) -> io::Result<usize> {
+        while self.waiting.len() < BATCH {
+            let Some(place) = self.pool.take() else { break };
+            self.waiting.push(place);
+        }
+        let count = self.waiting.len();
+        // SAFETY: zero is valid for all of these. Every pointer in them leads to a part of its own of memory that outlives the
+        // call: places are disjoint, so are the pieces of `beyond` and the control buffers.
+        unsafe {
+            let mut parts: [[libc::iovec; 2]; BATCH] = zeroed();
+            let mut messages: [libc::mmsghdr; BATCH] = zeroed();
+            let mut controls = [Control([0; 64]); BATCH];
+            let beyond = self.beyond.chunks_exact_mut(LARGEST);
+            let each = self.waiting.iter().zip(&mut parts).zip(&mut messages);
+            for (((place, parts), message), (beyond, control)) in
+                each.zip(beyond.zip(&mut controls))
+            {
+                parts[0].iov_base = self.pool.bytes(*place).as_mut_ptr().cast();
+                parts[0].iov_len = self.size;
+                parts[1].iov_base = beyond.as_mut_ptr().cast();
+                parts[1].iov_len = LARGEST;
+                message.msg_hdr.msg_iov = parts.as_mut_ptr();
+                message.msg_hdr.msg_iovlen = 2 as _;
+                message.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+                message.msg_hdr.msg_controllen = 64 as _;
+            }
+            let n = libc::recvmmsg(
+                self.from.as_raw_fd(),
+                messages.as_mut_ptr(),
+                count as _,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            );
+            let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+            for (got, message) in got.iter_mut().zip(&messages[..n]) {
+                *got = (message.msg_len as usize, tag(&message.msg_hdr));
+            }
+            Ok(n)
+        }
+    }
+
+    /// Takes in a frame that lies in a place.
+    fn take(&mut self, place: u32, length: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
+        let index = place as usize;
+        if index >= self.lengths.len() {
+            self.lengths.resize(index + 1, 0);
+        }
+        self.lengths[index] = length as u32;
+        let frame = &self.pool.bytes(place)[HEADER..length];
+        let class = match header::ethernet(frame) {
+            Some(at) => parser.classify(&frame[at..]),
+            None => parser.unknown(),
+        };
+        arrived.push(Arrived {
+            place,
+            bytes: (frame.len() - BARE) as u32,
+            class,
+        });
+    }
+
+    /// Takes a large frame apart: `self.large` has its header and all its bytes.
+    fn split(&mut self, length: usize, parser: &Parser, arrived: &mut Vec<Arrived>) {
+        let mut large = std::mem::take(&mut self.large);
+        let done = self.split_into(&mut large[..length], parser, arrived);
+        self.refused += u64::from(done.is_none());
+        self.large = large;
+    }
+
+    fn split_into(
+        &mut self,
+        frame: &mut [u8],
+        parser: &Parser,
+        arrived: &mut Vec<Arrived>,
+    ) -> Option<()> {
+        let head = header::ethernet(frame.get(HEADER..)?)?;
+        let ethernet: [u8; HEAD] = frame.get(HEADER..HEADER + HEAD)?.try_into().ok()?;
+        // The frame's header moves to its IP packet, and counts from there.
+        frame.copy_within(..HEADER, head);
+        shift(&mut frame[head..], -(head as i32))?;
+        let parts = Frame::parse(&frame[head..])?;
+        for k in 0..parts.count() {
+            let Some(place) = self.pool.take() else {
+                self.refused += 1;
+                continue;
+            };
+            let bytes = self.pool.bytes(place);
+            let Some(length) = parts.write(k, &mut bytes[head..]) else {
+                self.pool.give(place);
+                self.refused += 1;
+                continue;
+            };
+            bytes.copy_within(head..head + HEADER, 0);
+            shift(bytes, head as i32);
+            bytes[HEADER..HEADER + head].copy_from_slice(&ethernet[..head]);
+            self.take(place, HEADER + head + length, parser, arrived);
+        }
+        Some(())
+    }
+
+    /// Reads away what there is no place for.
+    fn refuse(&mut self) -> bool {
+        for _ in 0..BATCH {
+            if sys::receive_bytes(self.from.as_fd(), &mut self.large[..1]).is_err() {
+                return false;
+            }
+            self.refused += 1;
+        }
+        true
+    }
+}
+
+impl InterfaceBackend for PacketSocket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.from.as_fd()
+    }
+
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+        let mut got = [(0, None); BATCH];
+        let Ok(n) = self.receive(&mut got) else {
+            return false;
+        };
+        if self.waiting.is_empty() {
+            return self.refuse();
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        for (k, (place, (mut length, tag))) in waiting.iter().copied().zip(got).enumerate() {
+            if k >= n || length < HEADER + BARE {
+                self.waiting.push(place);
+                continue;
+            }
+            let bytes = self.pool.bytes(place);
+            let room = self.size - if tag.is_some() { 4 } else { 0 };
+            // Kinds of frames that are many packets in one (linux/virtio_net.h).
+            if bytes[1] & 0x7f != 0 || length > room {
+                let first = length.min(self.size);
+                self.large[..first].copy_from_slice(&bytes[..first]);
+                let rest = &self.beyond[k * LARGEST..][..(length - first).min(LARGEST - first)];
+                self.large[first..first + rest.len()].copy_from_slice(rest);
+                length = first + rest.len();
+                if let Some(tag) = tag
+                    && length + 4 <= LARGEST
+                {
+                    insert(&mut self.large[..length + 4], tag);
+                    length += 4;
+                }
+                self.waiting.push(place);
+                self.split(length, parser, arrived);
+                continue;
+            }
+            if let Some(tag) = tag {
+                length += 4;
+                insert(&mut bytes[..length], tag);
+            }
+            self.take(place, length, parser, arrived);
+        }
+        n == BATCH
+    }
+
+    fn accept(&mut self, place: u32, change: Change) -> bool {
+        self.going.push(place);
+        if !change.any() {
+            return false;
+        }
+        let length = self.lengths[place as usize] as usize;
+        let frame = &mut self.pool.bytes(place)[HEADER..length];
+        header::ethernet(frame).is_some_and(|at| change.apply(&mut frame[at..]))
+    }
+
+    fn give_up(&mut self, place: u32) {
+        self.pool.give(place);
+    }
+
+    fn flush(&mut self) {
+        let going = std::mem::take(&mut self.going);
+        let (mut from, mut tries) = (0, 0);
+        while from < going.len() {
+            let piece = &going[from..going.len().min(from + BATCH)];
+            // SAFETY: as in `receive`; sendmmsg does not write through iov_base.
+            let n = unsafe {
+                let mut parts: [libc::iovec; BATCH] = zeroed();
+                let mut messages: [libc::mmsghdr; BATCH] = zeroed();
+                for ((place, part), message) in piece.iter().zip(&mut parts).zip(&mut messages) {
+                    part.iov_base = self.pool.bytes(*place).as_mut_ptr().cast();
+                    part.iov_len = self.lengths[*place as usize] as usize;
+                    message.msg_hdr.msg_iov = part;
+                    message.msg_hdr.msg_iovlen = 1 as _;
+                }
+                let count = piece.len() as _;
+                let fd = self.to.as_raw_fd();
+                libc::sendmmsg(fd, messages.as_mut_ptr(), count, libc::MSG_DONTWAIT as _)
+            };
+            if n > 0 {
+                (from, tries) = (from + n as usize, 0);
+                continue;
+            }
+            // A device that is full for a moment; anything else is this frame's fault, or the interface is down.
+            let full = matches!(sys::errno(), libc::ENOBUFS | libc::EAGAIN | libc::EINTR);
+            tries += 1;
+            if full && tries < TRIES {
+                std::thread::yield_now();
+            } else {
+                self.unsent += 1;
+                (from, tries) = (from + 1, 0);
+            }
+        }
+        for place in &going {
+            self.pool.give(*place);
+        }
+        self.going = going;
+        self.going.clear();
+    }
+
+    fn capacity(&self) -> u32 {
+        // What has come and is not yet seen needs places, too.
+        self.pool.most().saturating_sub(2 * BATCH) as u32
+    }
+
+    fn lost(&mut self) -> (u64, u64) {
+        self.refused += u64::from(dropped(&self.from));
+        (self.refused, self.unsent)
+    }
+}
+
+/// The VLAN tag that was taken out of a frame: its type and what it says.
+///
+/// # Safety
+/// The header is one that the kernel has filled.
+unsafe fn tag(header: &libc::msghdr) -> Option<(u16, u16)> {
+    // SAFETY: the kernel wrote whole control messages of the lengths that it says.
+    unsafe {
+        let first = libc::CMSG_FIRSTHDR(header);
+        if first.is_null()
+            || (*first).cmsg_level != libc::SOL_PACKET
+            || (*first).cmsg_type != PACKET_AUXDATA
+        {
+            return None;
+        }
+        let data: Auxiliary = libc::CMSG_DATA(first).cast::<Auxiliary>().read_unaligned();
+        let kind = match data.status & VLAN_TPID_VALID {
+            0 => 0x8100,
+            _ => data.vlan_tpid,
+        };
+        (data.status & VLAN_VALID != 0).then_some((kind, data.vlan_tci))
+    }
+}
+
+/// Puts a VLAN tag behind the addresses of a frame whose last four bytes are free.
+fn insert(frame: &mut [u8], (kind, tci): (u16, u16)) {
+    let end = frame.len() - 4;
+    let at = HEADER + 12;
+    frame.copy_within(at..end, at + 4);
+    frame[at..at + 2].copy_from_slice(&kind.to_be_bytes());
+    frame[at + 2..at + 4].copy_from_slice(&tci.to_be_bytes());
+    shift(frame, 4);
+}
+
+/// Moves the place where an open checksum begins; None if that is before the packet.
+fn shift(header: &mut [u8], by: i32) -> Option<()> {
+    let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    let (flags, start, length) = (header[0], word(6), word(2));
+    if flags & 1 != 0 {
+        let moved = u16::try_from(i32::from(start) + by).ok()?;
+        header[6..8].copy_from_slice(&moved.to_ne_bytes());
+    }
+    if length != 0 {
+        let moved = u16::try_from(i32::from(length) + by).ok()?;
+        header[2..4].copy_from_slice(&moved.to_ne_bytes());
+    }
+    Some(())
+}
+
+fn option<T>(fd: &OwnedFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    let value: *const c_void = std::ptr::from_ref(value).cast();
+    // SAFETY: the value outlives the call.
+    match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value, size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Packets that the kernel dropped at a socket since it was asked last: its buffer was full.
+fn dropped(fd: &OwnedFd) -> u32 {
+    // struct tpacket_stats: packets, drops.
+    let mut stats = [0u32; 2];
+    let mut size = size_of_val(&stats) as libc::socklen_t;
+    // SAFETY: the kernel fills at most `size` bytes of what are numbers only.
+    let got = unsafe {
+        let to = stats.as_mut_ptr().cast();
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_STATISTICS,
+            to,
+            &mut size,
+        )
+    };
+    if got == 0 { stats[1] } else { 0 }
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; a descriptor that was just opened has no other owner. Protocol 0: nothing comes before `bind`.
+    unsafe {
+        match libc::socket(libc::AF_PACKET, kind, 0) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+fn bind(fd: &OwnedFd, index: u32, protocol: c_int) -> io::Result<()> {
+    // SAFETY: zero is a valid sockaddr_ll, which outlives the call.
+    unsafe {
+        let mut address: libc::sockaddr_ll = zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (protocol as u16).to_be();
+        address.sll_ifindex = index as c_int;
+        let size = size_of_val(&address) as libc::socklen_t;
+        match libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// A socket that gets all frames that arrive at an interface, whomever they are for.
+fn receiving(index: u32) -> io::Result<OwnedFd> {
+    let fd = socket()?;
+    let room: c_int = ROOM;
+    option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room)
+        .or_else(|_| option(&fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &room))?;
+    for name in [PACKET_VNET_HDR, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING] {
+        option(&fd, libc::SOL_PACKET, name, &1)?;
+    }
+    let all = libc::packet_mreq {
+        mr_ifindex: index as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)?;
+    bind(&fd, index, libc::ETH_P_ALL)?;
+    Ok(fd)
+}
+
+/// Has a socket begin a group of which one gets each packet; the group's number.
+fn lead(fd: &OwnedFd) -> io::Result<c_int> {
+    option(fd, libc::SOL_PACKET, PACKET_FANOUT, &UNIQUE_ID)?;
+    let mut group: c_int = 0;
+    let mut size = size_of_val(&group) as libc::socklen_t;
+    // SAFETY: the kernel fills a number of this size.
+    let got = unsafe {
+        let to = (&raw mut group).cast();
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_FANOUT,
+            to,
+            &mut size,
+        )
+    };
+    match got {
+        0 => Ok(group & 0xffff),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn sending(index: u32) -> io::Result<OwnedFd> {
+    let fd = socket()?;
+    option(&fd, libc::SOL_PACKET, PACKET_VNET_HDR, &1)?;
+    option(&fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1)?;
+    bind(&fd, index, 0)?;
+    Ok(fd)
+}

@@ -1,0 +1,476 @@
+//! Where a direction's packets come from and go on: what every backend can do, and the kernel's packet queue and copies as such.
+
+pub mod af_packet;
+pub mod af_xdp;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use quell_link::Error;
+use quell_qdisc::Ecn;
+
+use crate::packet::header::{Change, Class, Parser};
+use crate::packet::pool::Pool;
+use crate::plane::nfqueue::{self, Message};
+use crate::system::sys;
+
+/// Packets that are read before the link has its turn again.
+pub const BATCH: usize = 64;
+/// Verdicts go to the kernel in pieces of about so many bytes.
+const PIECE: usize = 64 << 10;
+/// Bytes of messages that wait for us; the kernel lets further packets pass.
+pub const ROOM: i32 = 16 << 20;
+/// Memory for the bytes of packets.
+pub const MEMORY: usize = 128 << 20;
+/// Queue numbers that are tried.
+const TRIES: u16 = 256;
+/// How long the kernel may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Enough of a packet for its headers.
+const HEADERS: usize = 256;
+/// Many messages of the kernel, or one large packet.
+const BUFFER: usize = 128 << 10;
+
+/// A packet that came in; its place is the backend's until it goes on or is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// What the backend calls it.
+    pub place: u32,
+    /// Bytes from the IP header on.
+    pub bytes: u32,
+    /// What its headers say.
+    pub class: Class,
+}
+
+/// Where packets come from and go on.
+pub trait InterfaceBackend: Send + 'static {
+    /// Can be read when packets wait.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Takes in what waits, not much more than a batch; true if there may be more.
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool;
+    /// Lets a packet go on, changed like this; whether a mark was written.
+    fn accept(&mut self, place: u32, change: Change) -> bool;
+    /// Gives a packet up.
+    fn give_up(&mut self, place: u32);
+    /// Hands over what was decided.
+    fn flush(&mut self);
+    /// Most packets that it can hold for a discipline.
+    fn capacity(&self) -> u32 {
+        u32::MAX
+    }
+    /// A discipline will hold at most so many packets.
+    fn keep(&mut self, _packets: u32) {}
+    /// What is to be written to `fd` so that packets pass without us, up to its last four bytes, which are `last`; None if nothing can be.
+    fn opener(&self) -> Option<Vec<u8>> {
+        None
+    }
+    /// See `opener`.
+    fn last(&self) -> u32 {
+        0
+    }
+    /// Says that the loop runs; whether packets passed meanwhile because it had stood still.
+    fn beat(&mut self) -> bool {
+        false
+    }
+    /// Lets a packet go that has possibly gone on without us.
+    fn let_go(&mut self, place: u32) {
+        self.accept(place, Change::NONE);
+    }
+    /// Takes packets in again after they passed without us: how many those were, as far as they can be counted.
+    fn retake(&mut self) -> u64 {
+        0
+    }
+    /// Packets so far that found no memory, the kernel's or ours, and never came; packets that went on but were not taken at the other
+    /// side.
+    fn lost(&mut self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// The kernel's packet queue (NFQUEUE).
+pub struct PacketQueue {
+    fd: OwnedFd,
+    /// Its number.
+    pub number: u16,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    pool: Pool,
+    largest: usize,
+    buffer: Vec<u8>,
+    /// Verdicts on their way.
+    out: Vec<u8>,
+    /// How many packets the kernel keeps.
+    length: u32,
+    /// The kernel's number for the packet that came last.
+    newest: u32,
+    /// Packets here arrive at the interface: their addresses are not yet translated back.
+    arriving: bool,
+    /// The kernel was asked for their connections.
+    asked: bool,
+}
+
+/// A packet that the kernel holds.
+#[derive(Clone, Copy)]
+struct Slot {
+    id: u32,
+    /// Where its bytes are, if it may be marked, and how many.
+    bytes: Option<(u32, u32)>,
+}
+
+impl PacketQueue {
+    /// Opens so many queues with numbers in a row, from this one on or the next that are free; each keeps at least `length` packets.
+    pub fn row(
+        first: u16,
+        count: usize,
+        length: u32,
+        mtu: u32,
+        arriving: bool,
+    ) -> Result<Vec<Self>, Error> {
+        let mut row = Vec::new();
+        for number in first..first.saturating_add(TRIES) {
+            match Self::open(number, length, mtu)? {
+                Some(queue) => row.push(Self { arriving, ..queue }),
+                None => row.clear(),
+            }
+            if row.len() == count {
+                return Ok(row);
+            }
+        }
+        let what = format!("no {count} packet queues in a row are free from {first} on");
+        Err(Error::new(what).remedy("see /proc/net/netfilter/nfnetlink_queue"))
+    }
+
+    /// Opens the queue with this number; None if somebody else reads it.
+    fn open(number: u16, length: u32, mtu: u32) -> Result<Option<Self>, Error> {
+        let fd = sys::netfilter(ROOM).map_err(|e| no_socket("NETLINK_NETFILTER", &e))?;
+        match bind(&fd, number, length) {
+            Ok(()) => {}
+            // EPERM from another socket, whatever one's rights are.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
+                return Ok(None);
+            }
+            Err(e) => return Err(no_socket("NFQUEUE", &e)),
+        }
+        let largest = mtu.max(1500) as usize;
+        Ok(Some(Self {
+            fd,
+            number,
+            slots: Vec::new(),
+            free: Vec::new(),
+            pool: Pool::new(largest, MEMORY),
+            largest,
+            buffer: vec![0; BUFFER],
+            out: Vec::new(),
+            length,
+            newest: 0,
+            arriving: false,
+            asked: false,
+        }))
+    }
+
+    fn close(&mut self, place: u32) -> u32 {
+        let slot = &mut self.slots[place as usize];
+        if let Some((bytes, _)) = slot.bytes.take() {
+            self.pool.give(bytes);
+        }
+        self.free.push(place);
+        slot.id
+    }
+}
+
+/// An error that keeps a socket from being opened.
+pub fn no_socket(what: &str, error: &io::Error) -> Error {
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "run it as root",
+        Some(libc::EBUSY) => "another program has it; end that",
+        _ => "the kernel lacks it, or its module is not loaded; quell doctor says more",
+    };
+    Error::new(format!("cannot open {what}: {error}")).remedy(remedy)
+}
+
+/// Makes us the owner of a packet queue.
+fn bind(fd: &OwnedFd, queue: u16, length: u32) -> io::Result<()> {
+    let (mut out, sequence) = (Vec::new(), 1);
+    nfqueue::bind(&mut out, queue, length, sequence);
+    ask::<2>(fd, &out, sequence)
+}
+
+/// Binds a packet queue to which no rule leads, until its socket is closed; None if another socket has the number.
+///
+/// # Errors
+/// If the kernel has no packet queues, or a right is missing.
+pub fn reserve(number: u16) -> io::Result<Option<OwnedFd>> {
+    let fd = sys::netfilter(ROOM)?;
+    match bind(&fd, number, 0) {
+        Ok(()) => Ok(Some(fd)),
+        // A taken number and a missing right give the same error; with the right, some other number can be bound.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM)) => {
+            unused(&sys::netfilter(ROOM)?).map(|_| None).ok_or(e)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Binds a packet queue whose number is free; it is free again when `fd` is closed.
+fn unused(fd: &OwnedFd) -> Option<u16> {
+    (u16::MAX - TRIES..u16::MAX).find(|number| bind(fd, *number, 0).is_ok())
+}
+
+/// Whether this kernel tells the connections of packets (CONFIG_NETFILTER_NETLINK_GLUE_CT).
+pub fn tells_connections() -> bool {
+    let Ok(fd) = sys::netfilter(ROOM) else {
+        return false;
+    };
+    unused(&fd).is_some_and(|number| {
+        let mut out = Vec::new();
+        nfqueue::with_connections(&mut out, number, 1);
+        ask::<1>(&fd, &out, 1).is_ok()
+    })
+}
+
+/// Sends this many requests, the first of which has this number, and waits for all answers.
+fn ask<const N: usize>(fd: &OwnedFd, requests: &[u8], sequence: u32) -> io::Result<()> {
+    sys::send_bytes(fd.as_fd(), requests)?;
+    let mut buffer = [0; 1024];
+    let mut answers = [None; N];
+    while answers.contains(&None) {
+        if !sys::readable(fd.as_fd(), PATIENCE) {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let n = sys::receive_bytes(fd.as_fd(), &mut buffer)?;
+        for message in nfqueue::messages(&buffer[..n]) {
+            if let Message::Answer(number, error) = message
+                && let Some(answer) = answers.get_mut(number.wrapping_sub(sequence) as usize)
+            {
+                *answer = Some(error);
+            }
+        }
+    }
+    match answers.into_iter().flatten().find(|error| *error != 0) {
+        None => Ok(()),
+        Some(error) => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+impl InterfaceBackend for PacketQueue {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+        if parser.wants.translated && self.arriving && !self.asked {
+            // A kernel that cannot says so in a message that nobody needs: `tells_connections` has asked it.
+            nfqueue::with_connections(&mut self.out, self.number, 0);
+            self.asked = true;
+            self.flush();
+        }
+        while arrived.len() < BATCH {
+            let n = match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
+                Ok(n) => n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            for message in nfqueue::messages(&self.buffer[..n]) {
+                let Message::Packet(held) = message else {
+                    continue;
+                };
+                self.newest = held.id;
+                let mut class = parser.classify(held.bytes);
+                if parser.wants.labels {
+                    class.labels.mark = held.mark;
+                }
+                if let (true, Some(hosts)) = (parser.wants.translated, held.within) {
+                    parser.translate(&mut class.labels, hosts);
+                }
+                let mut kept = None;
+                let marks = matches!(class.ecn, Ecn::Ect0 | Ecn::Ect1);
+                let washes = parser.wants.washed && class.labels.dscp != 0;
+                if marks || washes {
+                    // Who writes into a packet needs all bytes. One that does not fit is one without ECN to the discipline, and
+                    // keeps its DSCP.
+                    let length = held.bytes.len();
+                    let fits = length == held.length as usize && length <= self.largest;
+                    kept = fits.then(|| self.pool.take()).flatten();
+                    match kept {
+                        Some(p) => self.pool.bytes(p)[..length].copy_from_slice(held.bytes),
+                        None if marks => class.ecn = Ecn::NotEct,
+                        None => {}
+                    }
+                }
+                let slot = Slot {
+                    id: held.id,
+                    bytes: kept.map(|place| (place, held.length)),
+                };
+                let place = self.free.pop().unwrap_or(self.slots.len() as u32);
+                match self.slots.get_mut(place as usize) {
+                    Some(free) => *free = slot,
+                    None => self.slots.push(slot),
+                }
+                arrived.push(Arrived {
+                    place,
+                    bytes: held.length,
+                    class,
+                });
+            }
+        }
+        true
+    }
+
+    fn accept(&mut self, place: u32, change: Change) -> bool {
+        let slot = self.slots[place as usize];
+        let (mut written, mut marked) = (None, false);
+        if let (true, Some((bytes, length))) = (change.any(), slot.bytes) {
+            let bytes = &mut self.pool.bytes(bytes)[..length as usize];
+            marked = change.apply(bytes);
+            written = (marked || change.wash).then_some(&*bytes);
+        }
+        nfqueue::accept(&mut self.out, self.number, slot.id, written);
+        self.close(place);
+        marked
+    }
+
+    fn give_up(&mut self, place: u32) {
+        let id = self.close(place);
+        nfqueue::drop(&mut self.out, self.number, id);
+    }
+
+    /// Sends the verdicts to the kernel, which reads many in one piece.
+    fn flush(&mut self) {
+        let mut from = 0;
+        while from < self.out.len() {
+            let to = nfqueue::piece(&self.out, from, PIECE);
+            while let Err(e) = sys::send_bytes(self.fd.as_fd(), &self.out[from..to]) {
+                // Memory is short for a moment; anything else cannot be helped.
+                if !matches!(
+                    e.raw_os_error(),
+                    Some(libc::ENOBUFS | libc::EINTR | libc::EAGAIN)
+                ) {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            from = to;
+        }
+        self.out.clear();
+    }
+
+    fn opener(&self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        nfqueue::open(&mut out, self.number, 0);
+        Some(out)
+    }
+
+    fn last(&self) -> u32 {
+        // Numbers are compared as differences: this is later than all that may be held.
+        self.newest.wrapping_add(1 << 30).to_be()
+    }
+
+    fn let_go(&mut self, place: u32) {
+        self.close(place);
+    }
+
+    fn retake(&mut self) -> u64 {
+        let mut passed = 0;
+        // The kernel let go of everything that it still tells of.
+        loop {
+            match sys::receive_bytes(self.fd.as_fd(), &mut self.buffer) {
+                Ok(n) => {
+                    for message in nfqueue::messages(&self.buffer[..n]) {
+                        if let Message::Packet(held) = message {
+                            self.newest = held.id;
+                            passed += 1;
+                        }
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.keep(self.length);
+        passed
+    }
+
+    fn keep(&mut self, packets: u32) {
+        self.length = packets;
+        nfqueue::resize(&mut self.out, self.number, packets);
+        self.flush();
+    }
+}
+
+/// Copies of what leaves or arrives at an interface (AF_PACKET): the packets themselves are not touched.
+pub struct Copies {
+    fd: OwnedFd,
+    outgoing: bool,
+    mtu: u32,
+    free: Vec<u32>,
+    places: u32,
+}
+
+impl Copies {
+    /// Copies of what leaves (true) or arrives at the interface with this index.
+    pub fn open(index: u32, outgoing: bool, mtu: u32) -> Result<Self, Error> {
+        Ok(Self {
+            fd: sys::tap(index).map_err(|e| no_socket("AF_PACKET", &e))?,
+            outgoing,
+            mtu: mtu.max(68),
+            free: Vec::new(),
+            places: 0,
+        })
+    }
+}
+
+impl InterfaceBackend for Copies {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn read(&mut self, parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+        let mut buffer = [0; HEADERS];
+        while arrived.len() < BATCH {
+            let (n, kind, protocol) = match sys::receive_copy(self.fd.as_fd(), &mut buffer) {
+                Ok(read) => read,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            let ours = match self.outgoing {
+                true => kind == libc::PACKET_OUTGOING,
+                false => kind <= libc::PACKET_MULTICAST,
+            };
+            if !ours || !matches!(i32::from(protocol), libc::ETH_P_IP | libc::ETH_P_IPV6) {
+                continue;
+            }
+            let class = parser.classify(&buffer[..n.min(HEADERS)]);
+            // One packet, or many that the kernel will take apart: 40 bytes of headers on each.
+            let mut left = n as u32;
+            while left > 0 {
+                let bytes = left.min(self.mtu);
+                left -= match left > self.mtu {
+                    true => self.mtu - 40,
+                    false => left,
+                };
+                let place = self.free.pop().unwrap_or_else(|| {
+                    self.places += 1;
+                    self.places - 1
+                });
+                arrived.push(Arrived {
+                    place,
+                    bytes,
+                    class,
+                });
+            }
+        }
+        true
+    }
+
+    fn accept(&mut self, place: u32, _change: Change) -> bool {
+        self.free.push(place);
+        false
+    }
+
+    fn give_up(&mut self, place: u32) {
+        self.free.push(place);
+    }
+
+    fn flush(&mut self) {}
+}

@@ -1,0 +1,211 @@
+//! Looks at loops while they run, what loops are told, and the task that each works on.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use quell_link::line::{Line, Share};
+use quell_link::server::Rate;
+use quell_qdisc::Nanos;
+use quell_qdisc::control::Delay;
+use serde::Serialize;
+
+use super::pace::Pace;
+use crate::packet::echo::Answer;
+use crate::plane::link::{LiveLink, Params, View};
+
+/// Most answers of reflectors and delays of the traffic that wait for a loop.
+const HEARD: usize = 64;
+
+/// A look at a loop or at all loops of a direction while they run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Snapshot {
+    /// The link's last 100 ms and its totals since the last change of its parameters.
+    #[serde(flatten)]
+    pub link: View,
+    /// Packets that came so far.
+    pub read: u64,
+    /// Packets that went on so far.
+    pub sent: u64,
+    /// Packets that the discipline gave up so far.
+    pub dropped: u64,
+    /// Packets that went on with a mark written by us so far.
+    pub marked: u64,
+    /// Packets that passed by the discipline, because it was being switched off or the loop stood still.
+    pub passed: u64,
+    /// Packets held now.
+    pub held: u64,
+    /// Packets that came but found no memory.
+    pub refused: u64,
+    /// Of `sent`, those that the other side's device did not take.
+    pub unsent: u64,
+    /// Times that the loop stood still and a watchdog let packets pass.
+    pub stalls: u64,
+    /// Whether the loop has real-time priority.
+    pub realtime: bool,
+    /// The queue's words.
+    pub queue: String,
+    /// Why the queue works no more, where another crate brought it: packets pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Packets that came to each loop, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read_by_loop: Vec<u64>,
+}
+
+impl Snapshot {
+    /// This one and that of another loop.
+    fn and(self, other: &Self) -> Self {
+        Self {
+            link: self.link.and(other.link),
+            read: self.read + other.read,
+            sent: self.sent + other.sent,
+            dropped: self.dropped + other.dropped,
+            marked: self.marked + other.marked,
+            passed: self.passed + other.passed,
+            held: self.held + other.held,
+            refused: self.refused + other.refused,
+            unsent: self.unsent + other.unsent,
+            stalls: self.stalls + other.stalls,
+            realtime: self.realtime && other.realtime,
+            queue: self.queue,
+            failure: self.failure.or_else(|| other.failure.clone()),
+            read_by_loop: self.read_by_loop,
+        }
+    }
+}
+
+/// What a loop works on.
+#[derive(Clone)]
+pub struct Task {
+    pub(super) params: Params,
+    /// The line that all loops of the direction send on, and when its time began; None where there is one loop only.
+    line: Option<(Arc<Line>, Instant)>,
+}
+
+impl Task {
+    /// For each of so many loops of a direction.
+    pub fn new(params: Params, loops: usize) -> Self {
+        let line = match params.rate {
+            Rate::Constant(bps) if loops > 1 => Some((Arc::new(Line::new(bps)), Instant::now())),
+            _ => None,
+        };
+        Self { params, line }
+    }
+
+    /// An idle link whose time begins with `pace`, for a backend that holds so many packets.
+    pub fn link(&self, pace: &Pace, capacity: u32) -> LiveLink {
+        let mut params = self.params.clone();
+        let began = pace.began();
+        if let Some((line, since)) = &self.line {
+            let since = began.saturating_duration_since(*since).as_nanos() as Nanos;
+            params.rate = Rate::Shared(Share::new(line.clone(), since));
+        }
+        let mut link = LiveLink::new(params);
+        link.hold_at_most(0, capacity);
+        link.time_decisions(Arc::new(move || began.elapsed().as_nanos() as Nanos));
+        link
+    }
+}
+
+/// What a loop's controller is told.
+pub enum Heard {
+    /// A reflector's answer, and whether packets of the loop's direction come back with it.
+    Answer(Answer, bool),
+    /// What the traffic's own segments show.
+    Delay(Delay),
+}
+
+#[derive(Default)]
+pub struct Shared {
+    pub stop: AtomicBool,
+    pub open: AtomicBool,
+    pub change: Mutex<Option<Task>>,
+    /// For the controller.
+    pub heard: Mutex<Vec<Heard>>,
+    pub look: Mutex<Snapshot>,
+}
+
+impl Shared {
+    /// Shows a look. Only the `last` one waits for who reads the one before: a thread that answers questions may be
+    /// kept from its processor for long, and packets must not wait for it.
+    pub fn show(&self, look: &Snapshot, last: bool) {
+        match self.look.try_lock() {
+            Ok(mut shown) => shown.clone_from(look),
+            Err(_) if last => lock(&self.look).clone_from(look),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Looks at a loop, also after its end. A loop that takes the place of an earlier one goes on with its counts.
+#[derive(Clone, Default)]
+pub struct Watch(pub Arc<Shared>);
+
+impl Watch {
+    /// A look at it.
+    pub fn look(&self) -> Snapshot {
+        lock(&self.0.look).clone()
+    }
+
+    /// Tells its controller of a reflector's answer, and whether packets of its direction come back with it. A loop that stands still
+    /// misses what is more than [`HEARD`].
+    pub fn hear(&self, answer: &Answer, back: bool) {
+        self.tell(Heard::Answer(*answer, back));
+    }
+
+    /// Tells its controller of a delay, in the same way.
+    pub fn hear_delay(&self, delay: Delay) {
+        self.tell(Heard::Delay(delay));
+    }
+
+    fn tell(&self, what: Heard) {
+        let mut heard = lock(&self.0.heard);
+        if heard.len() < HEARD {
+            heard.push(what);
+        }
+    }
+}
+
+/// Looks at all loops of a direction.
+#[derive(Clone, Default)]
+pub struct Watches(pub Vec<Watch>);
+
+impl Watches {
+    /// For so many loops.
+    pub fn new(loops: usize) -> Self {
+        Self((0..loops).map(|_| Watch::default()).collect())
+    }
+
+    /// That at one of its loops.
+    pub fn of(&self, number: usize) -> Watch {
+        self.0.get(number).cloned().unwrap_or_default()
+    }
+
+    /// A look at all of them together.
+    pub fn look(&self) -> Snapshot {
+        let mut looks = self.0.iter().map(Watch::look);
+        let first = looks.next().unwrap_or_default();
+        if self.0.len() < 2 {
+            return first;
+        }
+        let mut read = vec![first.read];
+        let all = looks.fold(first, |all, look| {
+            read.push(look.read);
+            // A loop that does not run has no rate and no priority.
+            match look.link.capacity_mbps > 0.0 || look.read > 0 {
+                true => all.and(&look),
+                false => all,
+            }
+        });
+        Snapshot {
+            read_by_loop: read,
+            ..all
+        }
+    }
+}
+
+/// Whoever panicked with it leaves what is in it.
+pub fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

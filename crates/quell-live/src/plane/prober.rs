@@ -1,0 +1,369 @@
+//! Sockets for echo requests to the reflectors that the operator names, and the thread that asks them for `quell live`.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use quell_link::Error;
+use quell_qdisc::{MS, Nanos};
+use serde_json::{Value, json};
+
+use super::looks::Watch;
+use crate::firewall;
+use crate::packet::echo::{Answer, LENGTH, MOST, Prober, Seen};
+use crate::system::{host, sandbox, sys};
+
+/// Most packets that are read at a time, and how long is waited then: who floods us takes a share of one core at most.
+const READS: usize = 64;
+const PAUSE: Duration = Duration::from_millis(2);
+/// Without an answer for so long, the operator is told.
+const QUIET: Duration = Duration::from_secs(10);
+/// The longest wait: how soon the thread hears that it is to end.
+const NAP: Nanos = 50 * MS;
+
+/// What `--reflector` names: addresses, each once.
+///
+/// # Errors
+/// If one is no address, or cannot be asked, or there are too many.
+pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
+    let mut all: Vec<IpAddr> = Vec::new();
+    for text in texts.iter().flat_map(|text| text.split(',')) {
+        let text = text.trim();
+        let wrong = |what: &str| Error::new(format!("\"{text}\" {what}"));
+        let address: IpAddr = text.parse().map_err(|_| {
+            wrong("is no address").remedy("write numbers, as in 192.0.2.1 or 2001:db8::1")
+        })?;
+        let lone = match address {
+            IpAddr::V4(v4) => !v4.is_broadcast() && !v4.is_multicast(),
+            IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unicast_link_local(),
+        };
+        if !lone || address.is_unspecified() {
+            return Err(wrong("is not the address of one host behind the line"));
+        }
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    if all.len() > MOST {
+        return Err(Error::new(format!("names more than {MOST} reflectors")));
+    }
+    Ok(all)
+}
+
+/// The reflectors and the sockets to them, one for each family.
+#[derive(Debug)]
+pub struct Reflectors {
+    prober: Prober<fn() -> Option<u32>>,
+    sockets: [Option<UdpSocket>; 2],
+    began: Nanos,
+    woken: Nanos,
+    /// No answer was read yet.
+    fresh: bool,
+}
+
+impl Reflectors {
+    /// Opens sockets whose packets are excluded from quell's queues, and leave by `device` if there is one. At an HTB with this handle they
+    /// pass by all classes. Each reflector is asked once.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or a filter of this machine denies packets to one of them.
+    pub fn open(
+        addresses: &[IpAddr],
+        device: Option<&str>,
+        htb: Option<u32>,
+    ) -> Result<Self, Error> {
+        let no = |e: std::io::Error| {
+            Error::new(format!("no socket for ICMP: {}", host::reason(&e))).key("--reflector")
+        };
+        let socket = |six: bool| {
+            let any = |address: &IpAddr| address.is_ipv6() == six;
+            if !addresses.iter().any(any) {
+                return Ok(None);
+            }
+            let socket = sys::icmp(six, device, htb.unwrap_or(0))?;
+            host::mark(socket.as_fd(), firewall::MARK)?;
+            Ok(Some(UdpSocket::from(socket)))
+        };
+        let sockets = [socket(false).map_err(no)?, socket(true).map_err(no)?];
+        let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let day_ms = day.map_or(0, |since| (since.as_millis() % 86_400_000) as u64);
+        let mut all = Self {
+            prober: Prober::new(addresses, sys::random, day_ms),
+            sockets,
+            began: sys::monotonic(),
+            woken: 0,
+            fresh: true,
+        };
+        for address in addresses {
+            if let Err(error) = all.ask(0)
+                && error.raw_os_error() == Some(libc::EPERM)
+            {
+                let what = format!(
+                    "packets to {address} may not leave: {}",
+                    host::reason(&error)
+                );
+                return Err(Error::new(what).key("--reflector").remedy(
+                    "if the unit denies them (IPAddressDeny), add what quell live --print-dropin prints; else allow them in the firewall",
+                ));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Sends the next request, if one is due.
+    fn ask(&mut self, now: Nanos) -> std::io::Result<()> {
+        let mut request = [0; LENGTH];
+        if let Some((to, length)) = self.prober.ask(now, &mut request)
+            && let Some(socket) = &self.sockets[usize::from(to.is_ipv6())]
+        {
+            socket.send_to(&request[..length], SocketAddr::new(to, 0))?;
+        }
+        Ok(())
+    }
+
+    /// What can be read when answers come.
+    pub fn fds(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        // Where there is a flood, what comes is left for a moment.
+        if self.woken > sys::monotonic() {
+            return [None; 2];
+        }
+        let [four, six] = &self.sockets;
+        [four, six].map(|socket| socket.as_ref().map(|socket| socket.as_fd()))
+    }
+
+    /// When [`Self::turn`] is to be called next, on the monotonic clock.
+    pub fn due(&self) -> Nanos {
+        let due = self.began + self.prober.due();
+        if self.woken > sys::monotonic() {
+            due.min(self.woken)
+        } else {
+            due
+        }
+    }
+
+    /// Sends what is due and reads what came. A request that cannot be sent has no answer.
+    pub fn turn(&mut self, mut each: impl FnMut(Answer)) {
+        let now = sys::monotonic().saturating_sub(self.began);
+        if now >= self.prober.due() {
+            let _ = self.ask(now);
+        }
+        // Answers that came while loops were starting waited in the socket, and their delays include that wait.
+        let stale = std::mem::take(&mut self.fresh);
+        let mut packet = [0; 256];
+        for socket in self.sockets.iter().flatten() {
+            for reads in 0.. {
+                if reads == READS {
+                    self.woken = sys::monotonic() + PAUSE.as_nanos() as Nanos;
+                    break;
+                }
+                let Ok((length, from)) = socket.recv_from(&mut packet) else {
+                    break;
+                };
+                if stale {
+                    continue;
+                }
+                let packet = &packet[..length];
+                // A raw socket of IPv4 has the IP header, one of IPv6 has not.
+                let header = match from {
+                    SocketAddr::V4(_) => {
+                        packet.first().map_or(0, |byte| 4 * usize::from(byte & 15))
+                    }
+                    SocketAddr::V6(_) => 0,
+                };
+                let now = sys::monotonic().saturating_sub(self.began);
+                let icmp = packet.get(header..).unwrap_or_default();
+                if let Some(answer) = self.prober.take(now, from.ip(), icmp) {
+                    each(answer);
+                }
+            }
+        }
+    }
+
+    /// How many answers came so far.
+    pub fn answered(&self) -> u64 {
+        self.prober.seen().map(|(_, seen)| seen.answered).sum()
+    }
+
+    /// What is known of each reflector.
+    pub fn seen(&self) -> Vec<(IpAddr, Seen)> {
+        self.prober.seen().collect()
+    }
+}
+
+/// What is known of the reflectors, for whoever asks.
+#[derive(Clone, Debug, Default)]
+pub struct Known(Arc<Mutex<Vec<(IpAddr, Seen)>>>);
+
+impl Known {
+    /// As JSON: a row for each.
+    pub fn json(&self) -> Value {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = |(address, seen): &(IpAddr, Seen)| {
+            json!({
+                "address": address.to_string(),
+                "sent": seen.sent,
+                "answered": seen.answered,
+                "refused": seen.refused,
+                "round_trip_ms": seen.round_trip.map(|time| time as f64 / MS as f64),
+                "timestamps": seen.dated,
+            })
+        };
+        known.iter().map(row).collect()
+    }
+
+    /// How many answers came so far.
+    pub fn answered(&self) -> u64 {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(_, seen)| seen.answered).sum()
+    }
+}
+
+/// Whether answers come, said once each time that it changes.
+#[derive(Debug)]
+pub struct Hearing {
+    answered: u64,
+    since: Instant,
+    quiet: bool,
+    traffic: bool,
+}
+
+impl Hearing {
+    /// Begins to listen; without answers the loops go by the `traffic`, or by nothing.
+    pub fn new(traffic: bool) -> Self {
+        Self {
+            traffic,
+            answered: 0,
+            since: Instant::now(),
+            quiet: false,
+        }
+    }
+
+    /// What is new, by how many answers there were so far.
+    pub fn news(&mut self, answered: u64, now: Instant) -> Option<&'static str> {
+        let came = answered != self.answered;
+        if came {
+            (self.answered, self.since) = (answered, now);
+        }
+        let quiet = !came && now.saturating_duration_since(self.since) > QUIET;
+        match (self.quiet, quiet) {
+            (false, true) => {
+                self.quiet = true;
+                Some(match (answered, self.traffic) {
+                    (_, true) => {
+                        "no reflector answers: the rates go by the timestamps of the TCP traffic"
+                    }
+                    (0, _) => {
+                        "no reflector answers: nothing says how much the line carries, and the rates grow until it is no limit (name other reflectors)"
+                    }
+                    _ => "no reflector answers any more: the rates stay at what the line carried",
+                })
+            }
+            (true, false) if came => {
+                self.quiet = false;
+                Some("reflectors answer again")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The thread that asks.
+#[derive(Debug)]
+pub struct Asking {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Asking {
+    /// Asks the reflectors until it is stopped; the loops are told of answers, each with whether it has the way back.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start(
+        mut reflectors: Reflectors,
+        loops: Vec<(bool, Watch)>,
+        known: Known,
+    ) -> Result<Self, Error> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let work = move || {
+            sys::be_punctual(1);
+            sandbox::reflectors();
+            let mut told = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                reflectors.turn(|answer| {
+                    for (back, of) in &loops {
+                        of.hear(&answer, *back);
+                    }
+                });
+                let now = sys::monotonic();
+                if now >= told {
+                    told = now + 100 * MS;
+                    *known.0.lock().unwrap_or_else(PoisonError::into_inner) = reflectors.seen();
+                }
+                let wait = reflectors.due().saturating_sub(now).min(NAP);
+                sys::which_readable(reflectors.fds(), Duration::from_nanos(wait));
+            }
+        };
+        let thread = std::thread::Builder::new().name("quell-reflectors".into());
+        let thread = thread.spawn(work);
+        let thread = thread.map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Stops it and waits for its end.
+    pub fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn silence_is_told_once_and_so_is_its_end() {
+        let (mut hearing, begin) = (Hearing::new(false), Instant::now());
+        let mut news = |answered, s| hearing.news(answered, begin + Duration::from_secs(s));
+        assert_eq!(news(0, 5), None);
+        assert!(news(0, 12).is_some_and(|line| line.contains("rates grow")));
+        assert_eq!(news(0, 40), None);
+        assert_eq!(news(3, 41), Some("reflectors answer again"));
+        assert_eq!(news(3, 45), None);
+        assert!(news(3, 52).is_some_and(|line| line.contains("stay")));
+        assert_eq!(news(3, 99), None);
+    }
+
+    #[test]
+    fn reflectors_are_addresses_of_single_hosts_each_once() {
+        let list = |texts: &[&str]| {
+            let texts: Vec<_> = texts.iter().map(|text| (*text).to_owned()).collect();
+            addresses(&texts)
+        };
+        assert_eq!(
+            list(&["192.0.2.1,2001:db8::1", "192.0.2.1"]).unwrap(),
+            [
+                IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+                IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))
+            ]
+        );
+        for wrong in [
+            "",
+            "dns.example",
+            "255.255.255.255",
+            "224.0.0.1",
+            "::",
+            "fe80::1",
+            "0.0.0.0",
+        ] {
+            assert!(list(&[wrong]).is_err(), "{wrong}");
+        }
+        let many: Vec<_> = (0..17).map(|k| format!("192.0.2.{k}")).collect();
+        assert!(addresses(&many).unwrap_err().to_string().contains("16"));
+    }
+}

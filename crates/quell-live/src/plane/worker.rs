@@ -1,0 +1,482 @@
+//! A loop of one direction of an interface: the kernel holds its packets, and the link says when each goes on, or that it does not.
+//!
+//! A direction has one loop, or one per processor that was named. Each flow stays at one of them, each has a queue of its own, and all
+//! send on one line, whose rate they share exactly.
+//!
+//! Whatever happens to this process, packets go on: its rule passes them when nobody reads the queue, and the queue itself passes what
+//! finds no room. Only the packets that the kernel holds at that moment are lost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use quell_link::Error;
+use quell_link::passive::Stamped;
+use quell_qdisc::{Ecn, Packet};
+
+use super::backend::{Arrived, InterfaceBackend};
+use super::looks::{Heard, Shared, Snapshot, Task, Watch, lock};
+use super::pace::Pace;
+use super::passing::Passing;
+use crate::packet::header::{Change, Parser};
+use crate::plane::link::{Live, LiveLink, Params, View};
+use crate::plane::report::LATE;
+use crate::system::watchdog::Post;
+use crate::system::{sandbox, sys};
+
+/// The kernel keeps at least so many packets for us; the discipline, not the kernel's queue, is what limits.
+const LEAST: u32 = 65_536;
+
+/// Where a loop runs and is seen from.
+pub struct Seat {
+    /// Its place at the watchdog.
+    pub post: Post,
+    /// Where looks at it come from.
+    pub watch: Watch,
+    /// The processor that it stays on.
+    pub cpu: Option<usize>,
+    /// Where it tells of TCP's timestamps, and whether its packets come from the line.
+    pub passing: Option<(Passing, bool)>,
+}
+
+/// A running loop.
+pub struct Worker {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+    post: Post,
+}
+
+impl Worker {
+    /// Starts to decide on the packets of a backend. One that is `free` lets every packet go on at once.
+    pub fn start(
+        backend: impl InterfaceBackend,
+        task: Task,
+        parser: Parser,
+        free: bool,
+        seat: Seat,
+    ) -> Result<Self, Error> {
+        let Seat {
+            post,
+            watch,
+            cpu,
+            passing,
+        } = seat;
+        let shared = watch.0;
+        shared.stop.store(false, Ordering::Relaxed);
+        shared.open.store(free, Ordering::Relaxed);
+        let before = lock(&shared.look).clone();
+        let pace = Pace::new();
+        let queue = task.params.queue.canonical();
+        let link = task.link(&pace, backend.capacity());
+        let parser = Parser {
+            wants: link.wants(),
+            stamps: passing.is_some(),
+            ..parser
+        };
+        let mut run = Loop {
+            post: post.clone(),
+            link,
+            task,
+            backend,
+            pace,
+            parser,
+            slots: Vec::new(),
+            passing,
+            segments: Vec::new(),
+            arrived: Vec::new(),
+            refused: before.refused,
+            unsent: before.unsent,
+            missed: before.link.missed,
+            look: Snapshot {
+                queue: if free { String::new() } else { queue },
+                ..before
+            },
+        };
+        let seen = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("quell-loop".into())
+            .spawn(move || {
+                if let Some(cpu) = cpu {
+                    sys::pin(cpu);
+                }
+                run.run(&seen);
+            })
+            .map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
+        Ok(Self {
+            shared,
+            thread,
+            post,
+        })
+    }
+
+    /// What looks at it, from any thread.
+    pub fn watch(&self) -> Watch {
+        Watch(self.shared.clone())
+    }
+
+    /// Gives it a new link; the packets that are held go into the new queue, in the order in which they came.
+    pub fn change(&self, task: Task) {
+        *lock(&self.shared.change) = Some(task);
+    }
+
+    /// Lets all packets that are held go on, in the order in which they arrived, and from now on every packet that comes.
+    pub fn open(&self) {
+        self.shared.open.store(true, Ordering::Relaxed);
+    }
+
+    /// How often the loop has come round.
+    pub fn turns(&self) -> u32 {
+        self.post.turns()
+    }
+
+    /// Whether the loop still runs.
+    pub fn alive(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
+    /// Opens it and has it end.
+    pub fn stop(&self) {
+        self.open();
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops it and waits for its end.
+    pub fn finish(self) {
+        self.stop();
+        let _ = self.thread.join();
+    }
+}
+
+/// How many packets the kernel may keep: more than the discipline does.
+pub fn kernel_length(params: &Params) -> u32 {
+    most_packets(params).saturating_add(1).max(LEAST)
+}
+
+/// How many packets a link's queue may hold.
+pub fn most_packets(params: &Params) -> u32 {
+    LiveLink::new(params.clone()).most_packets()
+}
+
+struct Loop<D> {
+    post: Post,
+    backend: D,
+    task: Task,
+    link: LiveLink,
+    pace: Pace,
+    parser: Parser,
+    /// The packets that are held, by their places: the number of each one's arrival.
+    slots: Vec<Option<(u64, Live)>>,
+    passing: Option<(Passing, bool)>,
+    /// What those that are held say of TCP's timestamps, by their places, where they go to the line.
+    segments: Vec<Option<Stamped>>,
+    arrived: Vec<Arrived>,
+    look: Snapshot,
+    /// Packets that were refused and unsent before this loop began.
+    refused: u64,
+    unsent: u64,
+    /// Packets that went on later than they should.
+    missed: u64,
+}
+
+impl<D: InterfaceBackend> Loop<D> {
+    fn run(&mut self, shared: &Shared) {
+        self.look.realtime = sys::be_punctual(1);
+        sandbox::packets();
+        let (mut next_look, mut open) = (0, false);
+        loop {
+            let stop = shared.stop.load(Ordering::Relaxed);
+            let passed = self.backend.beat();
+            if self.post.turn(self.backend.last()) || passed {
+                self.retake();
+                next_look = 0;
+            }
+            if !open && shared.open.load(Ordering::Relaxed) {
+                open = true;
+                self.release();
+            }
+            let change = lock(&shared.change).take();
+            if let Some(task) = change.filter(|_| !open) {
+                self.change(task);
+                next_look = 0;
+            }
+            let more = self.backend.read(&self.parser, &mut self.arrived);
+            self.take(open);
+            self.send();
+            self.backend.flush();
+            let now = self.pace.now();
+            lock(&shared.heard).drain(..).for_each(|heard| match heard {
+                Heard::Answer(answer, back) => self.link.on_probe(now, &answer.echo(now, back)),
+                Heard::Delay(delay) => self.link.on_delay(now, &delay),
+            });
+            if now >= next_look || stop {
+                next_look = now + self.link.params().bin.get();
+                self.link.forget();
+                self.look.link = View {
+                    missed: self.missed,
+                    ..self.link.view()
+                };
+                let (refused, unsent) = self.backend.lost();
+                self.look.refused = self.refused + refused;
+                self.look.unsent = self.unsent + unsent;
+                if self.look.failure.as_deref() != self.link.failure() {
+                    self.look.failure = self.link.failure().map(str::to_owned);
+                }
+                shared.show(&self.look, stop);
+            }
+            // What the kernel holds when a queue's socket closes is lost: everything is read first.
+            if stop && !more {
+                return;
+            }
+            if !more {
+                self.pace.rest(&self.link, self.backend.fd());
+            }
+        }
+    }
+
+    /// Takes in what was read.
+    fn take(&mut self, open: bool) {
+        let now = self.pace.now();
+        for arrived in self.arrived.drain(..) {
+            let arrival = self.look.read;
+            self.look.read += 1;
+            if open {
+                self.look.passed += 1;
+                self.look.sent += 1;
+                self.backend.accept(arrived.place, Change::NONE);
+                continue;
+            }
+            let packet = Live::new(arrived.place, arrived.bytes, &arrived.class);
+            let index = arrived.place as usize;
+            if index >= self.slots.len() {
+                self.slots.resize(index + 1, None);
+            }
+            self.slots[index] = Some((arrival, packet));
+            self.look.held += 1;
+            if let Some((passing, back)) = &self.passing {
+                let segment = passing.segment(&arrived.class, *back);
+                if let (true, Some(segment)) = (*back, &segment) {
+                    passing.came(segment);
+                }
+                self.segments.resize(self.slots.len(), None);
+                self.segments[index] = segment.filter(|_| !back);
+            }
+            self.link.heard(now, &arrived.class, arrived.bytes);
+            self.link
+                .arrive_with(now, packet, arrived.class.acknowledgment);
+        }
+    }
+
+    /// Lets go on what is due, and gives up what the discipline has given up.
+    fn send(&mut self) {
+        let now = self.pace.now();
+        let (slots, backend, look) = (&mut self.slots, &mut self.backend, &mut self.look);
+        let missed = &mut self.missed;
+        let (passing, segments) = (&self.passing, &mut self.segments);
+        let wash = self.parser.wants.washed;
+        self.link.advance(now, |due, packet| {
+            *missed += u64::from(now.saturating_sub(due) > LATE);
+            look.sent += 1;
+            look.held -= 1;
+            let mark = packet.ecn() == Ecn::Ce;
+            look.marked += u64::from(backend.accept(packet.place, Change { mark, wash }));
+            slots[packet.place as usize] = None;
+            if let Some((passing, _)) = passing
+                && let Some(segment) = segments[packet.place as usize].take()
+            {
+                passing.left(&segment);
+            }
+        });
+        while let Some(place) = self.link.freed() {
+            self.look.dropped += 1;
+            self.look.held -= 1;
+            self.backend.give_up(place);
+            self.slots[place as usize] = None;
+        }
+    }
+
+    /// The packets that are held, in the order of their arrival.
+    fn held(&self) -> Vec<(u64, Live)> {
+        let mut held: Vec<_> = self.slots.iter().flatten().copied().collect();
+        held.sort_unstable_by_key(|(arrival, _)| *arrival);
+        held
+    }
+
+    /// Lets everything go.
+    fn release(&mut self) {
+        self.empty(|backend, place| {
+            backend.accept(place, Change::NONE);
+        });
+        self.backend.flush();
+    }
+
+    /// Begins afresh after packets passed without us.
+    fn retake(&mut self) {
+        self.empty(InterfaceBackend::let_go);
+        let passed = self.backend.retake();
+        self.backend.flush();
+        self.look.stalls += 1;
+        self.look.read += passed;
+        self.look.sent += passed;
+        self.look.passed += passed;
+    }
+
+    /// Lets go of all that is held, in the order of its arrival; the link begins afresh.
+    fn empty(&mut self, let_go: impl Fn(&mut D, u32)) {
+        for (_, packet) in self.held() {
+            self.look.sent += 1;
+            self.look.passed += 1;
+            self.look.held -= 1;
+            let_go(&mut self.backend, packet.place);
+            self.slots[packet.place as usize] = None;
+        }
+        self.begin();
+    }
+
+    /// A link for the present task; its time begins now.
+    fn begin(&mut self) {
+        self.pace = Pace::new();
+        self.link = self.task.link(&self.pace, self.backend.capacity());
+        self.parser.wants = self.link.wants();
+    }
+
+    /// Another link; its time begins now.
+    fn change(&mut self, task: Task) {
+        self.backend.keep(kernel_length(&task.params));
+        self.look.queue = task.params.queue.canonical();
+        self.task = task;
+        self.begin();
+        for (_, packet) in self.held() {
+            self.link.arrive(0, packet);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::upkeep::Progress;
+    use crate::packet::header::{Change, Class};
+    use crate::plane::link::tests::leaky;
+    use crate::plane::looks::Watches;
+    use crate::serve::State;
+    use crate::serve::tests::metrics;
+    use crate::system::watchdog::Watchdog;
+    use quell_link::words::Queue;
+    use quell_qdisc::discipline::Wants;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::sync::Mutex;
+    use std::time::{Duration, Instant};
+
+    /// Packets that come from a test, and where they went.
+    struct Fake {
+        fd: OwnedFd,
+        traffic: Arc<Mutex<(Vec<u32>, Vec<u32>)>>,
+    }
+
+    impl InterfaceBackend for Fake {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.fd.as_fd()
+        }
+        fn read(&mut self, _parser: &Parser, arrived: &mut Vec<Arrived>) -> bool {
+            arrived.extend(lock(&self.traffic).0.drain(..).map(|place| Arrived {
+                place,
+                bytes: 1000,
+                class: Class {
+                    payload: 960,
+                    ..Class::default()
+                },
+            }));
+            false
+        }
+        fn accept(&mut self, place: u32, _change: Change) -> bool {
+            lock(&self.traffic).1.push(place);
+            false
+        }
+        fn give_up(&mut self, _place: u32) {}
+        fn flush(&mut self) {}
+    }
+
+    /// A loop that gets these packets and manages them with this queue.
+    fn started(traffic: &Arc<Mutex<(Vec<u32>, Vec<u32>)>>, queue: Queue) -> (Worker, Watches) {
+        let backend = Fake {
+            fd: sys::socket(libc::AF_INET).unwrap(),
+            traffic: traffic.clone(),
+        };
+        let watches = Watches::new(1);
+        let seat = Seat {
+            post: Watchdog::start().unwrap().post(),
+            watch: watches.of(0),
+            cpu: None,
+            passing: None,
+        };
+        let task = Task::new(Params::line(1_000_000_000, queue), 1);
+        let parser = Parser {
+            key: (1, 2),
+            tunnels: false,
+            stamps: false,
+            wants: Wants::default(),
+        };
+        let worker = Worker::start(backend, task, parser, false, seat).unwrap();
+        (worker, watches)
+    }
+
+    #[test]
+    fn packets_do_not_wait_for_who_reads_a_look() {
+        let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let (worker, watches) = started(&traffic, Queue::parse("pfifo").unwrap());
+        let watch = watches.of(0);
+        let kept = lock(&watch.0.look);
+        // Several looks are due meanwhile.
+        for place in 0..500 {
+            lock(&traffic).0.push(place);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let until = Instant::now() + Duration::from_secs(20);
+        while lock(&traffic).1.len() < 500 {
+            assert!(Instant::now() < until, "{} went on", lock(&traffic).1.len());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(kept);
+        worker.finish();
+        assert_eq!(
+            (watches.look().sent, watches.look().queue.as_str()),
+            (500, "pfifo")
+        );
+    }
+
+    #[test]
+    fn a_queue_of_another_crate_that_fails_is_told_of_once_and_packets_pass() {
+        let traffic = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+        let (worker, watches) = started(&traffic, leaky());
+        let named = [("egress", watches.clone())];
+        let mut progress = Progress::default();
+        assert!(progress.failures("eth0", &named).is_empty());
+        // Until the fault is seen, then packets that pass.
+        let mut place = 0;
+        while watches.look().failure.is_none() || lock(&traffic).1.len() < 100 {
+            lock(&traffic).0.push(place);
+            place += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(place < 60_000, "{:?}", watches.look());
+        }
+        let lines = progress.failures("eth0", &named);
+        assert!(lines[0].starts_with("eth0: the queue of egress has failed and packets pass: "));
+        assert!(progress.failures("eth0", &named).is_empty(), "said once");
+        let state = State {
+            dev: "eth0".to_owned(),
+            directions: named.to_vec(),
+            restored: Arc::default(),
+            reflectors: None,
+        };
+        let metric = "quell_queue_failed{dev=\"eth0\",direction=\"egress\"} 1\n";
+        let text = metrics(&state);
+        assert!(text.contains(metric), "{text}");
+        worker.finish();
+        let look = watches.look();
+        assert_eq!(look.read, look.sent + look.dropped + look.held);
+        assert!(
+            look.dropped < 10,
+            "what the queue held when it failed: {look:?}"
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! Where quell's program is attached: a filter at the egress of clsact, before all queues of a device. Filters of others stay as they are.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use quell_link::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::message::{
+    CLSACT_EGRESS, CLSACT_INGRESS, DEL_FILTER, DEL_QDISC, Filter, INGRESS, NEW_FILTER, NEW_QDISC,
+    OPTIONS, attributes,
+};
+use crate::rtnetlink::request::{Changer, Found, NESTED, Refusal, Request, put, unanswered};
+use crate::system::host;
+
+/// The handle of clsact; there is no other.
+const HANDLE: u32 = 0xFFFF_0000;
+/// Of all protocols, in the byte order of the network (linux/if_ether.h).
+const ALL: u32 = 3u16.to_be() as u32;
+/// The number of our filter among those of its priority.
+const OURS: u32 = 1;
+/// Its priority where there are no others: what the kernel takes then (`tcf_auto_prio`), so that others can go before it.
+const PRIORITY: u16 = 0xC000;
+// linux/netlink.h: NLM_F_CREATE | NLM_F_EXCL.
+const MAKE: u16 = 0x400 | 0x200;
+// linux/pkt_cls.h.
+const BPF_FD: u16 = 6;
+const BPF_NAME: u16 = 7;
+const BPF_FLAGS: u16 = 8;
+const BPF_ID: u16 = 11;
+const DIRECT_ACTION: u32 = 1;
+/// The name of the filter's program.
+const NAME: &[u8] = b"quell\0";
+
+/// A place for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    device: u32,
+    priority: u16,
+    /// The program's number.
+    program: u32,
+    /// There is no clsact: it is made.
+    makes: bool,
+    /// It was made by us, and is ours to remove.
+    removes: bool,
+}
+
+/// What there is at clsact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Our filter.
+    pub ours: bool,
+    /// Filters of others, in either direction.
+    pub others: bool,
+    /// Of these, some that decide on a packet before ours.
+    pub before: bool,
+}
+
+impl Hook {
+    /// Where a program would be attached to a device with these disciplines: before the filters of others where there is room.
+    ///
+    /// # Errors
+    /// If the device cannot have clsact.
+    pub fn plan(dump: &mut Dump, rows: &[Found], device: u32, program: u32) -> Result<Self, Error> {
+        if rows.iter().any(|row| row.kind == "ingress") {
+            let what = "there is an ingress discipline, in whose place clsact would be";
+            let dev = host::name(device).unwrap_or_default();
+            return Err(Error::new(what).remedy(format!(
+                "tc qdisc del dev {dev} ingress; tc qdisc add dev {dev} clsact; then its filters again, by tc filter add dev {dev} ingress"
+            )));
+        }
+        let mut taken = Vec::new();
+        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+        dump.filters(device, CLSACT_EGRESS, |filter| taken.push(filter.priority))
+            .map_err(no)?;
+        let free = match taken.iter().min() {
+            None => Some(PRIORITY),
+            Some(1) => (2..u16::MAX).find(|priority| !taken.contains(priority)),
+            Some(first) => Some(first - 1),
+        };
+        let makes = !rows.iter().any(|row| row.kind == "clsact");
+        Ok(Self {
+            device,
+            priority: free.unwrap_or(u16::MAX),
+            program,
+            makes,
+            removes: makes,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The filter before was taken away: clsact is still ours to remove if it was.
+    pub fn continues(&mut self, before: Option<&Self>) {
+        self.removes |= before.is_some_and(|before| before.removes);
+    }
+
+    /// Attaches the program, and makes clsact where it is missing.
+    ///
+    /// # Errors
+    /// If the kernel lacks something or refuses.
+    pub fn attach(&self, changer: &mut Changer, program: &OwnedFd) -> Result<(), Error> {
+        if self.makes {
+            let made = Request {
+                what: NEW_QDISC,
+                flags: MAKE,
+                ..self.clsact()
+            };
+            send(changer, &made)?.map_err(|refusal| lacking(&refusal, "clsact", "sch_ingress"))?;
+        }
+        let mut options = Vec::new();
+        put(&mut options, BPF_FD, &program.as_raw_fd().to_ne_bytes());
+        put(&mut options, BPF_NAME, NAME);
+        put(&mut options, BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes());
+        let filter = Request {
+            what: NEW_FILTER,
+            flags: MAKE,
+            options: Some((OPTIONS | NESTED, &options)),
+            ..self.filter()
+        };
+        send(changer, &filter)?.map_err(|refusal| lacking(&refusal, "a filter", "cls_bpf"))
+    }
+
+    /// What is there now.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    pub fn look(&self, dump: &mut Dump) -> io::Result<Seen> {
+        let mut seen = Seen::default();
+        for parent in [CLSACT_EGRESS, CLSACT_INGRESS] {
+            let each = |filter: Filter<'_>| match filter {
+                // What holds the filters of one priority.
+                Filter { handle: 0, .. } => {}
+                filter if self.is_ours(parent, &filter) => seen.ours = true,
+                filter => {
+                    seen.others = true;
+                    let first = filter.priority < self.priority;
+                    seen.before |= parent == CLSACT_EGRESS && first;
+                }
+            };
+            match dump.filters(self.device, parent, each) {
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
+                listed => listed?,
+            }
+        }
+        Ok(seen)
+    }
+
+    fn is_ours(&self, parent: u32, filter: &Filter<'_>) -> bool {
+        let is = |wanted, value: &[u8]| {
+            let mut options = attributes(filter.options);
+            options.any(|(kind, has)| kind == wanted && has == value)
+        };
+        // The name too: the kernel may have given the number in a state file to another program.
+        let same = is(BPF_ID, &self.program.to_ne_bytes()) && is(BPF_NAME, NAME);
+        parent == CLSACT_EGRESS && filter.priority == self.priority && same
+    }
+
+    /// Takes away what is there of ours; whether there was anything.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked, or refuses.
+    pub fn remove(&self, dump: &mut Dump, changer: &mut Changer) -> Result<bool, Error> {
+        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+        let seen = self.look(dump).map_err(no)?;
+        let mut removed = false;
+        for request in self.removing(seen) {
+            match send(changer, &request)? {
+                Ok(()) => removed = true,
+                Err(refusal) if refusal.is_gone() || refusal.errno == libc::EINVAL => {}
+                Err(refusal) => return Err(refusal.explain("clsact")),
+            }
+        }
+        Ok(removed)
+    }
+
+    /// What takes our filter away, unanswered, and clsact with it unless others have filters there.
+    pub fn removal(&self, others: bool) -> Vec<u8> {
+        unanswered(self.removing(Seen {
+            ours: true,
+            others,
+            before: false,
+        }))
+    }
+
+    fn removing(&self, seen: Seen) -> impl Iterator<Item = Request<'static>> + use<> {
+        let filter = Request {
+            what: DEL_FILTER,
+            ..self.filter()
+        };
+        let clsact = Request {
+            what: DEL_QDISC,
+            ..self.clsact()
+        };
+        let both = [
+            seen.ours.then_some(filter),
+            (self.removes && !seen.others).then_some(clsact),
+        ];
+        both.into_iter().flatten()
+    }
+
+    fn clsact(&self) -> Request<'static> {
+        Request {
+            what: 0,
+            flags: 0,
+            place: [self.device, HANDLE, INGRESS, 0],
+            kind: "clsact",
+            options: None,
+        }
+    }
+
+    fn filter(&self) -> Request<'static> {
+        let which = u32::from(self.priority) << 16 | ALL;
+        Request {
+            what: 0,
+            flags: 0,
+            place: [self.device, OURS, CLSACT_EGRESS, which],
+            kind: "bpf",
+            options: None,
+        }
+    }
+}
+
+fn send(changer: &mut Changer, request: &Request<'_>) -> Result<Result<(), Refusal>, Error> {
+    changer.request(request);
+    let outcomes = changer.send();
+    let mut outcomes =
+        outcomes.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?;
+    Ok(outcomes.pop().unwrap_or(Ok(())))
+}
+
+/// Why something cannot be made. What the kernel has no module for it calls ENOENT.
+fn lacking(refusal: &Refusal, what: &str, module: &str) -> Error {
+    match refusal.errno {
+        libc::ENOENT => Error::new(format!("this kernel has no {module}")).remedy(format!(
+            "modprobe {module}, or give --with limit, which needs no BPF"
+        )),
+        _ => refusal.explain(what),
+    }
+}

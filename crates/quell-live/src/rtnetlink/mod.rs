@@ -1,0 +1,10 @@
+//! rtnetlink: the kernel's queues as it lists them, and changes to them.
+
+pub mod clsact;
+pub mod digits;
+pub mod dump;
+pub mod message;
+pub mod options;
+pub mod request;
+pub mod tree;
+pub mod xstats;

@@ -1,0 +1,530 @@
+//! What of each kind of discipline can be changed while it runs, and how: tables, and bytes of `TCA_OPTIONS` (linux/pkt_sched.h).
+//!
+//! Only what keeps the backlog and the state of the discipline is in the tables (docs/lab/kernel.md has the measurements).
+
+use quell_qdisc::{MS, Nanos};
+use serde::{Deserialize, Serialize};
+
+use crate::rtnetlink::message::{attributes, u32_at, u64_at};
+use crate::rtnetlink::request::put;
+
+/// What can be steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// How much may wait.
+    Limit,
+    /// The delay that the discipline's own law aims at.
+    Target,
+    /// The shaper's rate.
+    Rate,
+    /// With which probability packets are dropped before they reach the queue: no discipline's option, but quell's program at clsact.
+    Drop,
+}
+
+impl Knob {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Limit, Self::Target, Self::Rate, Self::Drop];
+
+    /// As users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Knob::Limit => "limit",
+            Knob::Target => "target",
+            Knob::Rate => "rate",
+            Knob::Drop => "drop",
+        }
+    }
+}
+
+/// Values of knobs in the kernel's units: a limit in packets or bytes ([`Kind::limits_bytes`]), a target in microseconds, a rate in bytes
+/// per second, a probability in parts of 2^32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values([Option<u64>; 4]);
+
+impl Values {
+    /// The value of a knob, if there is one.
+    pub fn get(&self, knob: Knob) -> Option<u64> {
+        self.0[knob as usize]
+    }
+
+    /// Sets a knob's value.
+    pub fn set(&mut self, knob: Knob, value: u64) {
+        self.0[knob as usize] = Some(value);
+    }
+
+    /// One knob.
+    pub fn of(knob: Knob, value: u64) -> Self {
+        let mut values = Self::default();
+        values.set(knob, value);
+        values
+    }
+
+    /// The same without a knob.
+    pub fn without(mut self, knob: Knob) -> Self {
+        self.0[knob as usize] = None;
+        self
+    }
+
+    /// The knobs that have a value.
+    pub fn each(&self) -> impl Iterator<Item = (Knob, u64)> {
+        let all = Knob::ALL.into_iter();
+        all.filter_map(|knob| Some((knob, self.get(knob)?)))
+    }
+}
+
+/// How a knob lies in a discipline's options.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// The only word there is (struct tc_fifo_qopt).
+    Word,
+    /// An attribute of 32 bits.
+    U32(u16),
+    /// An attribute of 64 bits.
+    U64(u16),
+    /// A time that the kernel keeps in units of 2^10 ns (CODEL_SHIFT).
+    Codel(u16),
+    /// A time that the kernel keeps in units of 2^6 ns (PSCHED_SHIFT).
+    Ticks(u16),
+    /// The limit of dualpi2, which would bring a memory limit of its own.
+    DualPi2,
+    /// In struct tc_tbf_qopt.
+    TbfLimit,
+    /// As above.
+    TbfRate,
+    /// In struct tc_htb_opt.
+    HtbRate,
+}
+
+/// A kind of discipline, or of class.
+#[derive(Debug)]
+pub struct Kind {
+    /// As the kernel has it.
+    pub name: &'static str,
+    /// A class of it, not the discipline.
+    pub class: bool,
+    /// The least time between two changes.
+    pub least: Nanos,
+    knobs: &'static [(Knob, Form)],
+}
+
+/// Down to this interval changes were measured and had no effect but the wanted one.
+const LEAST: Nanos = 2 * MS;
+
+const fn row(name: &'static str, knobs: &'static [(Knob, Form)]) -> Kind {
+    Kind {
+        name,
+        class: false,
+        least: LEAST,
+        knobs,
+    }
+}
+
+/// Every kind that can be steered.
+pub const KINDS: &[Kind] = &[
+    row("pfifo", &[(Knob::Limit, Form::Word)]),
+    row("bfifo", &[(Knob::Limit, Form::Word)]),
+    row(
+        "codel",
+        &[(Knob::Limit, Form::U32(2)), (Knob::Target, Form::Codel(1))],
+    ),
+    row(
+        "pie",
+        &[(Knob::Limit, Form::U32(2)), (Knob::Target, Form::Ticks(1))],
+    ),
+    row(
+        "fq_codel",
+        &[(Knob::Limit, Form::U32(2)), (Knob::Target, Form::Codel(1))],
+    ),
+    row(
+        "fq_pie",
+        &[(Knob::Limit, Form::U32(1)), (Knob::Target, Form::Ticks(3))],
+    ),
+    row("fq", &[(Knob::Limit, Form::U32(1))]),
+    row(
+        "dualpi2",
+        &[(Knob::Limit, Form::DualPi2), (Knob::Target, Form::U32(3))],
+    ),
+    row(
+        "cake",
+        &[(Knob::Rate, Form::U64(2)), (Knob::Target, Form::U32(8))],
+    ),
+    Kind {
+        name: "htb",
+        class: true,
+        least: LEAST,
+        knobs: &[(Knob::Rate, Form::HtbRate)],
+    },
+    // Each change fills the bucket anew: 7.5 % more than the rate at 100 ms, 1.5 % at 500 ms.
+    Kind {
+        name: "tbf",
+        class: false,
+        least: 500 * MS,
+        knobs: &[(Knob::Limit, Form::TbfLimit), (Knob::Rate, Form::TbfRate)],
+    },
+];
+
+/// A discipline of any kind, none of whose options are changed.
+pub static ANY: Kind = row("", &[]);
+
+/// Why kinds that users would expect here are not.
+pub fn why_not(kind: &str) -> &'static str {
+    match kind {
+        "red" => "each change empties the queue",
+        "sfq" => "the kernel refuses to change it while it runs",
+        "pfifo_fast" | "noqueue" | "mq" | "prio" | "ingress" | "clsact" => "it has no such option",
+        "htb" => "its classes have the rates, and queues below them the limits",
+        _ => "what a change does to it has not been measured",
+    }
+}
+
+const DUALPI2_MEMORY: u16 = 2;
+/// Of tbf and htb: the attribute of the structure.
+const PARMS: u16 = 1;
+// struct tc_tbf_qopt: two struct tc_ratespec, then limit, buffer, mtu.
+const TBF: usize = 36;
+const TBF_LIMIT: usize = 24;
+const TBF_BUFFER: usize = 28;
+const TBF_RATE64: u16 = 4;
+const TBF_PEAK64: u16 = 5;
+const TBF_BURST: u16 = 6;
+// struct tc_htb_opt: two struct tc_ratespec, then buffer, cbuffer, quantum, level, prio.
+const HTB: usize = 44;
+const HTB_BUFFER: usize = 24;
+const HTB_RATE64: u16 = 6;
+const HTB_CEIL64: u16 = 7;
+/// Where the rate is in struct tc_ratespec, bytes per second, and the size of that.
+const RATE: usize = 8;
+const SPEC: usize = 12;
+
+impl Kind {
+    /// The kind of this name.
+    pub fn find(name: &str, class: bool) -> Option<&'static Self> {
+        let mut all = KINDS.iter();
+        all.find(|kind| kind.name == name && kind.class == class)
+    }
+
+    /// The knobs that it has.
+    pub fn knobs(&self) -> impl Iterator<Item = Knob> {
+        self.knobs.iter().map(|(knob, _)| *knob)
+    }
+
+    /// Its limit is in bytes.
+    pub fn limits_bytes(&self) -> bool {
+        matches!(self.name, "bfifo" | "tbf")
+    }
+
+    fn form(&self, knob: Knob) -> Option<Form> {
+        let mut all = self.knobs.iter();
+        all.find(|(has, _)| *has == knob).map(|(_, form)| *form)
+    }
+
+    /// A knob's value in these options; `None` if the kernel did not send it.
+    pub fn read(&self, options: &[u8], knob: Knob) -> Option<u64> {
+        let parms = || attribute(options, PARMS).filter(|parms| parms.len() >= TBF);
+        Some(match self.form(knob)? {
+            Form::Word => u32::from_ne_bytes(*options.first_chunk()?).into(),
+            Form::U32(at) | Form::Codel(at) | Form::Ticks(at) => word(options, at)?,
+            Form::DualPi2 => word(options, 1)?,
+            Form::U64(at) => u64::from_ne_bytes(*attribute(options, at)?.first_chunk()?),
+            Form::TbfLimit => u32_at(parms()?, TBF_LIMIT).into(),
+            Form::TbfRate => rate(options, parms()?, 0, TBF_RATE64),
+            Form::HtbRate => rate(options, parms()?, 0, HTB_RATE64),
+        })
+    }
+
+    /// These knobs in these options, as far as the kernel sent them.
+    pub fn values(&self, options: &[u8], knobs: &[Knob]) -> Values {
+        let mut values = Values::default();
+        for knob in knobs {
+            if let Some(value) = self.read(options, *knob) {
+                values.set(*knob, value);
+            }
+        }
+        values
+    }
+
+    /// What the kernel will report of a value that is set.
+    pub fn stored(&self, knob: Knob, value: u64) -> u64 {
+        let kept = |shift: u32| (value.saturating_mul(1000) >> shift << shift) / 1000;
+        match self.form(knob) {
+            Some(Form::Codel(_)) => kept(10),
+            Some(Form::Ticks(_)) => kept(6),
+            _ => value,
+        }
+    }
+
+    /// What to set so that the kernel reports this value.
+    fn reported(&self, knob: Knob, value: u64) -> u64 {
+        match self.stored(knob, value) {
+            stored if stored == value => value,
+            _ => value + 1,
+        }
+    }
+
+    /// The options that set these values in a discipline whose options were `was` before anything was changed. What is not named stays as it
+    /// is, or as it was then.
+    pub fn write(&self, out: &mut Vec<u8>, was: &[u8], values: &Values) {
+        match self.name {
+            "tbf" => self.tbf(out, was, values),
+            "htb" => htb(out, was, values),
+            _ => {
+                for (knob, value) in values.each() {
+                    self.put(out, was, knob, value);
+                }
+            }
+        }
+    }
+
+    /// The options that bring these knobs back to what they were.
+    pub fn restore(&self, out: &mut Vec<u8>, was: &[u8], knobs: &[Knob]) {
+        let mut values = Values::default();
+        for (knob, value) in self.values(was, knobs).each() {
+            values.set(knob, self.reported(knob, value));
+        }
+        self.write(out, was, &values);
+    }
+
+    fn put(&self, out: &mut Vec<u8>, was: &[u8], knob: Knob, value: u64) {
+        let short = (value.min(u32::MAX.into()) as u32).to_ne_bytes();
+        match self.form(knob) {
+            Some(Form::Word) => out.extend(short),
+            Some(Form::U32(at) | Form::Codel(at) | Form::Ticks(at)) => put(out, at, &short),
+            Some(Form::U64(at)) => put(out, at, &value.to_ne_bytes()),
+            Some(Form::DualPi2) => {
+                put(out, 1, &short);
+                if let Some(memory) = attribute(was, DUALPI2_MEMORY) {
+                    put(out, DUALPI2_MEMORY, memory);
+                }
+            }
+            Some(Form::TbfLimit | Form::TbfRate | Form::HtbRate) | None => {}
+        }
+    }
+
+    fn tbf(&self, out: &mut Vec<u8>, was: &[u8], values: &Values) {
+        let Some(mut parms) = structure::<TBF>(was) else {
+            return;
+        };
+        if let Some(limit) = values.get(Knob::Limit) {
+            write_u32(&mut parms, TBF_LIMIT, limit);
+        }
+        let before = rate(was, &parms, 0, TBF_RATE64);
+        let now = values.get(Knob::Rate).unwrap_or(before).max(1);
+        write_u32(&mut parms, RATE, now);
+        put(out, PARMS, &parms);
+        long(out, TBF_RATE64, now);
+        if let Some(peak) = attribute(was, TBF_PEAK64) {
+            put(out, TBF_PEAK64, peak);
+        }
+        if now != before {
+            // The bucket is a time in the structure: in bytes it stays what it was.
+            let ns = u128::from(u32_at(&parms, TBF_BUFFER)) << 6;
+            let bytes = ns * u128::from(before) / 1_000_000_000;
+            let bytes = bytes.min(u32::MAX.into()) as u32;
+            put(out, TBF_BURST, &bytes.to_ne_bytes());
+        }
+    }
+}
+
+fn htb(out: &mut Vec<u8>, was: &[u8], values: &Values) {
+    let Some(mut parms) = structure::<HTB>(was) else {
+        return;
+    };
+    let before = rate(was, &parms, 0, HTB_RATE64);
+    let now = values.get(Knob::Rate).unwrap_or(before).max(1);
+    let ceil_before = rate(was, &parms, SPEC, HTB_CEIL64);
+    // A class that may not borrow still may not; another one keeps its ceil.
+    let ceil = match ceil_before == before {
+        true => now,
+        false => ceil_before.max(now),
+    };
+    for (at, before, now) in [
+        (HTB_BUFFER, before, now),
+        (HTB_BUFFER + 4, ceil_before, ceil),
+    ] {
+        // Times: neither these nor the bytes that they stand for become less.
+        let time = u128::from(u32_at(&parms, at));
+        let same_bytes = time * u128::from(before) / u128::from(now.max(1));
+        write_u32(
+            &mut parms,
+            at,
+            same_bytes.max(time).min(u32::MAX.into()) as u64,
+        );
+    }
+    write_u32(&mut parms, RATE, now);
+    write_u32(&mut parms, SPEC + RATE, ceil);
+    put(out, PARMS, &parms);
+    long(out, HTB_RATE64, now);
+    long(out, HTB_CEIL64, ceil);
+}
+
+fn attribute(options: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut all = attributes(options);
+    all.find(|(kind, _)| *kind == wanted)
+        .map(|(_, value)| value)
+}
+
+fn word(options: &[u8], at: u16) -> Option<u64> {
+    let value = attribute(options, at)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*value).into())
+}
+
+/// A rate in a structure, or beside it where 32 bits are not enough.
+fn rate(options: &[u8], parms: &[u8], spec: usize, long: u16) -> u64 {
+    let beside = attribute(options, long).map(|value| u64_at(value, 0));
+    beside.unwrap_or(u32_at(parms, spec + RATE).into())
+}
+
+fn structure<const N: usize>(options: &[u8]) -> Option<[u8; N]> {
+    attribute(options, PARMS)?.first_chunk().copied()
+}
+
+fn write_u32(bytes: &mut [u8], at: usize, value: u64) {
+    let value = value.min(u32::MAX.into()) as u32;
+    if let Some(place) = bytes.get_mut(at..at + 4) {
+        place.copy_from_slice(&value.to_ne_bytes());
+    }
+}
+
+/// Appends an attribute of 64 bits if 32 are not enough.
+fn long(out: &mut Vec<u8>, kind: u16, value: u64) {
+    if value > u32::MAX.into() {
+        put(out, kind, &value.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn attrs(list: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (kind, value) in list {
+            put(&mut out, *kind, value);
+        }
+        out
+    }
+
+    fn kind(name: &str) -> &'static Kind {
+        Kind::find(name, name == "htb").expect("a kind")
+    }
+
+    fn limit(value: u64) -> Values {
+        let mut values = Values::default();
+        values.set(Knob::Limit, value);
+        values
+    }
+
+    fn rated(value: u64) -> Values {
+        let mut values = Values::default();
+        values.set(Knob::Rate, value);
+        values
+    }
+
+    fn written(name: &str, was: &[u8], values: &Values) -> Vec<u8> {
+        let mut out = Vec::new();
+        kind(name).write(&mut out, was, values);
+        out
+    }
+
+    #[test]
+    fn a_change_names_nothing_but_the_knob() {
+        assert_eq!(written("pfifo", &[0; 4], &limit(7)), 7u32.to_ne_bytes());
+        let codel = written("codel", &[], &limit(30));
+        assert_eq!(codel, attrs(&[(2, &30u32.to_ne_bytes())]));
+        let cake = written("cake", &[], &rated(250_000));
+        assert_eq!(cake, attrs(&[(2, &250_000u64.to_ne_bytes())]));
+    }
+
+    #[test]
+    fn the_memory_limit_of_dualpi2_stays_what_it_was() {
+        let was = attrs(&[(1, &10_000u32.to_ne_bytes()), (2, &77u32.to_ne_bytes())]);
+        let changed = written("dualpi2", &was, &limit(50));
+        assert_eq!(word(&changed, 1), Some(50));
+        assert_eq!(word(&changed, 2), Some(77));
+    }
+
+    /// A rate of 1 MB/s and a bucket of 10 kB: 10 ms, in ticks of 64 ns.
+    fn tbf() -> Vec<u8> {
+        let mut parms = [0; TBF];
+        write_u32(&mut parms, RATE, 1_000_000);
+        write_u32(&mut parms, TBF_LIMIT, 60_000);
+        write_u32(&mut parms, TBF_BUFFER, 10_000_000 >> 6);
+        attrs(&[(PARMS, &parms)])
+    }
+
+    #[test]
+    fn the_bucket_of_tbf_keeps_its_bytes_at_another_rate() {
+        let changed = written("tbf", &tbf(), &rated(2_000_000));
+        assert_eq!(kind("tbf").read(&changed, Knob::Rate), Some(2_000_000));
+        assert_eq!(kind("tbf").read(&changed, Knob::Limit), Some(60_000));
+        assert_eq!(word(&changed, TBF_BURST), Some(10_000));
+        let mut restored = Vec::new();
+        kind("tbf").restore(&mut restored, &tbf(), &[Knob::Rate]);
+        assert_eq!(restored, tbf(), "to the byte");
+    }
+
+    #[test]
+    fn a_rate_beyond_32_bits_stands_beside_the_structure() {
+        let changed = written("tbf", &tbf(), &rated(5_000_000_000));
+        assert_eq!(kind("tbf").read(&changed, Knob::Rate), Some(5_000_000_000));
+    }
+
+    #[test]
+    fn a_class_that_may_not_borrow_still_may_not_and_no_bucket_shrinks() {
+        let mut parms = [0; HTB];
+        for at in [RATE, SPEC + RATE] {
+            write_u32(&mut parms, at, 1_000_000);
+        }
+        for at in [HTB_BUFFER, HTB_BUFFER + 4] {
+            write_u32(&mut parms, at, 25_000);
+        }
+        let was = attrs(&[(PARMS, &parms)]);
+        let slower = written("htb", &was, &rated(500_000));
+        let new = structure::<HTB>(&slower).expect("parameters");
+        assert_eq!(u32_at(&new, RATE), 500_000);
+        assert_eq!(u32_at(&new, SPEC + RATE), 500_000);
+        assert_eq!(u32_at(&new, HTB_BUFFER), 50_000, "the same bytes");
+        let faster = written("htb", &was, &rated(2_000_000));
+        let new = structure::<HTB>(&faster).expect("parameters");
+        assert_eq!(u32_at(&new, HTB_BUFFER), 25_000, "the same time");
+        // One that may borrow keeps its ceil.
+        write_u32(&mut parms, SPEC + RATE, 4_000_000);
+        let was = attrs(&[(PARMS, &parms)]);
+        let new = structure::<HTB>(&written("htb", &was, &rated(2_000_000))).expect("parameters");
+        assert_eq!(u32_at(&new, SPEC + RATE), 4_000_000);
+        let mut restored = Vec::new();
+        kind("htb").restore(&mut restored, &was, &[Knob::Rate]);
+        assert_eq!(restored, was, "to the byte");
+    }
+
+    proptest! {
+        /// What the kernel reports of a target is what it reports after that was restored.
+        #[test]
+        fn a_target_is_restored_to_what_was_reported(us in 1u64..10_000_000) {
+            for name in ["codel", "pie", "fq_pie", "dualpi2"] {
+                let kind = kind(name);
+                let was = kind.stored(Knob::Target, us);
+                prop_assert_eq!(kind.stored(Knob::Target, kind.reported(Knob::Target, was)), was);
+            }
+        }
+
+        #[test]
+        fn options_that_are_cut_short_or_random_do_no_harm(
+            options in proptest::collection::vec(any::<u8>(), 0..200),
+            value in any::<u64>(),
+        ) {
+            for kind in KINDS {
+                let mut out = Vec::new();
+                let mut values = kind.values(&options, &Knob::ALL);
+                for knob in Knob::ALL {
+                    values.set(knob, value);
+                }
+                kind.write(&mut out, &options, &values);
+                kind.restore(&mut out, &options, &Knob::ALL);
+                prop_assert!(out.len() < 400);
+            }
+        }
+    }
+}

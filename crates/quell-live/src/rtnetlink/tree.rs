@@ -1,0 +1,225 @@
+//! Which disciplines or classes of a device are steered.
+
+use std::io;
+
+use quell_link::Error;
+
+use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::message::{Handle, Key, Queue, ROOT};
+use crate::rtnetlink::options::{ANY, Kind, Knob, why_not};
+use crate::rtnetlink::request::Found;
+use crate::system::host;
+use crate::system::watchdog::MOST;
+
+/// A place on a device, as `tc` writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(pub u32);
+
+impl Place {
+    /// The handle of the discipline that a class belongs to; None for the root and for a discipline.
+    pub fn discipline(self) -> Option<u32> {
+        let class = self.0 & 0xffff != 0 && self != Self(u32::MAX);
+        class.then_some(self.0 & 0xffff_0000)
+    }
+
+    /// Whether a word is a place rather than the beginning of a controller's words.
+    pub fn is(word: &str) -> bool {
+        word == "root" || word.contains(':')
+    }
+
+    /// Reads `root`, `1:10` or `1:`.
+    ///
+    /// # Errors
+    /// If it is none of them.
+    pub fn parse(word: &str) -> Result<Self, Error> {
+        if word == "root" {
+            return Ok(Self(ROOT));
+        }
+        let half = |text: &str| match text {
+            "" => Some(0),
+            text => u16::from_str_radix(text, 16).ok(),
+        };
+        let parsed = word.split_once(':').and_then(|(major, minor)| {
+            let (major, minor) = (half(major)?, half(minor)?);
+            (major > 0).then(|| Self(u32::from(major) << 16 | u32::from(minor)))
+        });
+        parsed.ok_or_else(|| {
+            Error::new(format!("\"{word}\" is no place of a queue"))
+                .remedy("write root, a class as in 1:10, or a handle as in 1:")
+        })
+    }
+}
+
+/// All disciplines and classes of a device.
+///
+/// # Errors
+/// If the kernel cannot be asked.
+pub fn rows(dump: &mut Dump, device: u32) -> io::Result<Vec<Found>> {
+    let mut rows = Vec::new();
+    let mut add = |queue: Queue<'_>| {
+        // Older kernels list other devices' disciplines, too.
+        if queue.key.device == device {
+            rows.push(Found {
+                key: queue.key,
+                kind: queue.kind.to_owned(),
+                options: queue.options.to_vec(),
+            });
+        }
+    };
+    dump.disciplines(device, &mut add)?;
+    dump.classes(device, &mut add)?;
+    Ok(rows)
+}
+
+/// What is at this place and has these knobs; of `mq`, all its children.
+///
+/// # Errors
+/// If there is nothing, or it cannot be changed.
+pub fn choose(
+    rows: &[Found],
+    dev: &str,
+    place: Place,
+    knobs: &[Knob],
+) -> Result<Vec<(Found, &'static Kind)>, Error> {
+    let disciplines = || rows.iter().filter(|row| !row.key.class);
+    if knobs == [Knob::Rate] {
+        let class = |row: &&Found| row.key.class && row.key.handle == place.0 && row.kind == "htb";
+        if let Some(class) = rows.iter().find(class) {
+            return Ok(vec![(class.clone(), check(class, dev, knobs)?)]);
+        }
+    }
+    let at = |row: &&Found| row.key.parent == place.0 || row.key.handle == place.0;
+    let Some(found) = disciplines().find(at) else {
+        let there: Vec<_> = disciplines().map(describe).collect();
+        let there = match there.is_empty() {
+            true => "none".to_owned(),
+            false => there.join(", "),
+        };
+        let what = format!("no queue discipline at {}", Handle(place.0));
+        return Err(Error::new(what)
+            .key(dev)
+            .remedy(format!("there are: {there}")));
+    };
+    if knobs.contains(&Knob::Drop) {
+        alone(rows, found, dev)?;
+    }
+    if found.kind != "mq" || knobs.contains(&Knob::Drop) {
+        return Ok(vec![(found.clone(), check(found, dev, knobs)?)]);
+    }
+    let child =
+        |row: &&Found| row.key.parent >> 16 == found.key.handle >> 16 && row.key.parent != ROOT;
+    let children: Vec<_> = disciplines().filter(child).collect();
+    if children.len() > MOST {
+        let what = format!(
+            "has {} queues; at most {MOST} can be steered",
+            children.len()
+        );
+        let error = Error::new(what).key(format!("{dev} {}", describe(found)));
+        return Err(error.remedy("name one of them, as in 1:1"));
+    }
+    let checked = children
+        .iter()
+        .map(|row| Ok(((*row).clone(), check(row, dev, knobs)?)));
+    checked.collect()
+}
+
+/// What holds no packets.
+const NOTHING: [&str; 3] = ["noqueue", "ingress", "clsact"];
+/// Kinds whose classes are queues, or have queues below them.
+const CLASSFUL: [&str; 8] = ["htb", "hfsc", "drr", "qfq", "ets", "prio", "mq", "mqprio"];
+
+/// Whether all packets of a device pass through this queue: clsact does not know to which queue a packet will go.
+fn alone(rows: &[Found], found: &Found, dev: &str) -> Result<(), Error> {
+    let is_leaf = |row: &&Found| {
+        let (key, class) = (row.key, row.key.class);
+        let below = |other: &Found| match class {
+            true => other.key.parent == key.handle,
+            false => other.key.parent != ROOT && other.key.parent >> 16 == key.handle >> 16,
+        };
+        let kind = row.kind.as_str();
+        let holds = !NOTHING.contains(&kind) && (!class || CLASSFUL.contains(&kind));
+        holds && !rows.iter().any(|other| other.key != key && below(other))
+    };
+    if found.key.parent == ROOT {
+        return Ok(());
+    }
+    let other = rows.iter().filter(is_leaf).find(|row| row.key != found.key);
+    let Some(other) = other else {
+        return Ok(());
+    };
+    let what = format!(
+        "there is also {}, and packets are dropped before they reach either",
+        describe(other)
+    );
+    let error = Error::new(what).key(format!("{dev} {}", describe(found)));
+    Err(error.remedy("leave the place out: all queues of the interface are then one"))
+}
+
+/// As in `pfifo 10: at 1:10`.
+pub fn describe(row: &Found) -> String {
+    let Key { handle, parent, .. } = row.key;
+    match row.key.class {
+        true => format!("{} class {}", row.kind, Handle(handle)),
+        false => format!("{} {} at {}", row.kind, Handle(handle), Handle(parent)),
+    }
+}
+
+fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error> {
+    let name = &row.kind;
+    let error = |what: String| Error::new(what).key(format!("{dev} {}", describe(row)));
+    let options = || knobs.iter().filter(|knob| **knob != Knob::Drop);
+    if options().next().is_none() && !NOTHING.contains(&name.as_str()) {
+        return Ok(Kind::find(name, row.key.class).unwrap_or(&ANY));
+    }
+    let Some(kind) = Kind::find(name, row.key.class) else {
+        let classes = Kind::find(name, true).is_some();
+        let remedy = match classes {
+            true => "name a class of its, as in 1:10".to_owned(),
+            false => replace(row, dev, knobs),
+        };
+        return Err(error(format!("cannot be steered: {}", why_not(name))).remedy(remedy));
+    };
+    if row.key.handle == 0 {
+        let what = "is a default discipline, which the kernel does not let one change".to_owned();
+        return Err(error(what).remedy(replace(row, dev, knobs)));
+    }
+    if let Some(lacks) = options().find(|knob| !kind.knobs().any(|has| has == **knob)) {
+        let has: Vec<_> = kind.knobs().map(Knob::name).collect();
+        let what = format!("has no {}", lacks.name());
+        return Err(error(what).remedy(format!("give --with {}", has.join(" or --with "))));
+    }
+    Ok(kind)
+}
+
+/// The command that puts something there that can be steered.
+fn replace(row: &Found, dev: &str, knobs: &[Knob]) -> String {
+    let at = match row.key.parent {
+        ROOT => "root".to_owned(),
+        parent => format!("parent {}", Handle(parent)),
+    };
+    let kind = match Kind::find(&row.kind, false) {
+        _ if knobs.contains(&Knob::Rate) => "cake bandwidth 10mbit",
+        Some(kind) => kind.name,
+        None => "pfifo",
+    };
+    format!("tc qdisc replace dev {dev} {at} {kind} puts one there that can be")
+}
+
+/// The rate that a queue gets, as far as it is written anywhere: its own, that of what is above it, its device's; bit/s.
+pub fn rate(rows: &[Found], found: &Found, dev: &str) -> Option<u64> {
+    let own = |row: &Found| {
+        let kind = Kind::find(&row.kind, row.key.class)?;
+        let bytes = kind.read(&row.options, Knob::Rate)?;
+        (bytes > 0).then(|| bytes.saturating_mul(8))
+    };
+    let above = rows.iter().find(|row| {
+        let class = row.key.class && row.key.handle == found.key.parent;
+        let discipline = !row.key.class
+            && row.kind == "tbf"
+            && row.key.handle >> 16 == found.key.parent >> 16
+            && row.key != found.key;
+        class || discipline
+    });
+    let device = || host::speed(dev);
+    own(found).or_else(|| above.and_then(own)).or_else(device)
+}

@@ -1,0 +1,59 @@
+//! The dashboard: one page on 127.0.0.1 that draws what the queues do now. Read only; who asks needs the token of its address.
+
+use serde_json::json;
+
+use super::http::{refusal, reply};
+use super::source::Told;
+use crate::packet::header::random_key;
+use crate::plane::link::BOUNDS;
+
+const PAGE: &str = include_str!("dashboard.html");
+/// The page fetches from here only, and nothing can be put around it.
+const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
+    Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+    img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'\r\n";
+/// Most queues that the page gets: `quell watch --flows` has thousands.
+const MOST: usize = 64;
+
+/// A token that nobody can guess.
+pub fn token() -> String {
+    let (one, two) = random_key();
+    format!("{one:016x}{two:016x}")
+}
+
+/// Whether a guess is the token, in a time that does not depend on how much of it is right.
+fn is_token(guess: &str, token: &str) -> bool {
+    let pairs = guess.bytes().zip(token.bytes());
+    let differ = pairs.fold(0, |all, (one, other)| all | (one ^ other));
+    guess.len() == token.len() && std::hint::black_box(differ) == 0
+}
+
+/// The answer to the first line of a question in HTTP, from who named this machine as its host.
+pub fn answer(line: &str, token: &str, state: &dyn Told) -> String {
+    let mut words = line.split_whitespace();
+    let (method, target) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut guesses = query
+        .split('&')
+        .filter_map(|part| part.strip_prefix("token="));
+    let allowed = guesses.any(|guess| is_token(guess, token));
+    match (method, path, allowed) {
+        ("GET", "/", true) => reply("200 OK", "text/html; charset=utf-8", HEADERS, PAGE),
+        ("GET", "/state", true) => {
+            let mut looks = state.looks();
+            let hidden = looks.len().saturating_sub(MOST);
+            looks.truncate(MOST);
+            let body = json!({"title": state.title(), "bounds_ns": BOUNDS, "queues": looks, "hidden": hidden});
+            reply("200 OK", "application/json", HEADERS, &body.to_string())
+        }
+        ("GET", _, false) => {
+            let body = "The address has a token: copy it whole from where quell printed it\n";
+            refusal("403 Forbidden", body)
+        }
+        ("GET", _, _) => refusal("404 Not Found", "There are / and /state\n"),
+        _ => refusal("405 Method Not Allowed", "Only GET\n"),
+    }
+}

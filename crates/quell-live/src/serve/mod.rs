@@ -1,0 +1,556 @@
+//! What `quell live`, `quell watch` and `quell shell` answer when asked: state as JSON on a Unix socket, Prometheus metrics and the
+//! dashboard on loopback ports.
+
+pub mod dashboard;
+mod http;
+pub mod source;
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quell_link::Error;
+use serde_json::{Map, Value, json};
+
+use crate::exposition::{Exposition, Family, Format, escaped};
+use crate::firewall;
+use crate::plane::link::View;
+use crate::plane::looks::{Snapshot, Watches};
+use crate::plane::prober::Known;
+use crate::serve::http::{refusal, reply};
+use crate::serve::source::{Look, Told};
+use crate::system::{host, sandbox, sys};
+
+/// How long who asks may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Most who are served at a time; one more takes the place of the one that came first.
+const MOST: usize = 32;
+/// Most bytes of a question.
+const QUESTION: usize = 4096;
+/// How often the time of those who ask is looked at, and how long is waited where nobody does.
+const TICK: Duration = Duration::from_millis(100);
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Where the state has a figure, and the metric that it is.
+type Metric = (&'static str, &'static str, &'static str, &'static str);
+
+#[rustfmt::skip]
+const METRICS: &[Metric] = &[
+    ("/read", "counter", "packets_total", "Packets that came."),
+    ("/sent", "counter", "sent_packets_total", "Packets that went on."),
+    ("/bytes", "counter", "sent_bytes_total", "Bytes that left the discipline, with the link layer's."),
+    ("/dropped", "counter", "dropped_packets_total", "Packets that the discipline dropped."),
+    ("/marked", "counter", "marked_packets_total", "Packets that went on with a mark of ours."),
+    ("/passed", "counter", "passed_packets_total", "Packets that passed by the discipline: at its end, or while its loop stood still."),
+    ("/refused", "counter", "refused_packets_total", "Packets that found no memory and never reached the discipline."),
+    ("/unsent", "counter", "unsent_packets_total", "Packets that the other side's device did not take."),
+    ("/stalls", "counter", "stalls_total", "Times that the loop stood still and a watchdog let packets pass."),
+    ("/missed", "counter", "late_packets_total", "Packets that went on more than 1 ms late."),
+    ("/decisions/asked", "counter", "decisions_total", "Decisions that a learned controller was asked for."),
+    ("/decisions/taken", "counter", "decisions_taken_total", "Of these, decisions that its guard accepted."),
+    ("/decisions/late", "counter", "decisions_late_total", "Of these, decisions that came too late."),
+    ("/decisions/fallbacks", "counter", "guard_fallbacks_total", "Times that the classic controller took over."),
+    ("/decisions/handed_back", "counter", "guard_handed_back_total", "Times that the classic controller handed back."),
+    ("/held", "gauge", "held_packets", "Packets held now."),
+    ("/backlog_packets", "gauge", "backlog_packets", "Packets in the discipline."),
+    ("/backlog_bytes", "gauge", "backlog_bytes", "Bytes in the discipline."),
+    ("/capacity_mbps", "gauge", "rate_mbps", "What the link offers, Mbit/s."),
+    ("/throughput_mbps", "gauge", "throughput_mbps", "What left in the last 100 ms, Mbit/s."),
+    ("/sojourn_ms", "gauge", "sojourn_ms", "Mean time in the queue of what left in the last 100 ms."),
+    ("/limit_packets", "gauge", "limit_packets", "The limit in force."),
+    ("/probability", "gauge", "probability", "The drop or mark probability in force."),
+];
+const FAILED: Family = Family {
+    kind: "gauge",
+    name: "queue_failed",
+    about: "1 where a queue that another crate brought works no more: packets pass.",
+};
+const SOJOURN: Family = Family {
+    kind: "histogram",
+    name: "sojourn_seconds",
+    about: "Times in the queue of the packets that left it.",
+};
+const RESTORED: Family = Family {
+    kind: "counter",
+    name: "rules_restored_total",
+    about: "Rules that somebody else removed and that were put back.",
+};
+
+/// What is told of `quell live`: an interface and its directions.
+pub struct State {
+    /// The interface.
+    pub dev: String,
+    /// Names and looks of the directions.
+    pub directions: Vec<(&'static str, Watches)>,
+    /// Rules that somebody else removed and that were put back.
+    pub restored: Arc<AtomicU64>,
+    /// The reflectors, where loops set the rates.
+    pub reflectors: Option<Known>,
+}
+
+impl Told for State {
+    fn json(&self) -> Value {
+        let look = |watch: &Watches| serde_json::to_value(watch.look()).unwrap_or_default();
+        let directions: Map<String, Value> = self
+            .directions
+            .iter()
+            .map(|(name, watch)| ((*name).to_owned(), look(watch)))
+            .collect();
+        let restored = self.restored.load(Ordering::Relaxed);
+        let mut state =
+            json!({"dev": self.dev, "directions": directions, "rules_restored": restored});
+        if let Some(known) = &self.reflectors {
+            state["reflectors"] = known.json();
+        }
+        state
+    }
+
+    fn metrics(&self, out: &mut Exposition) {
+        let state = self.json();
+        let dev = format!("dev=\"{}\"", escaped(&self.dev));
+        let directions = || {
+            self.directions.iter().map(|(direction, watches)| {
+                let labels = format!("{dev},direction=\"{direction}\"");
+                (labels, &state["directions"][direction], watches)
+            })
+        };
+        for &(key, kind, name, about) in METRICS {
+            out.family(Family { kind, name, about });
+            for (labels, state, _) in directions() {
+                if let Some(value) = state.pointer(key).filter(|value| !value.is_null()) {
+                    out.sample(name, &labels, value);
+                }
+            }
+        }
+        out.family(FAILED);
+        for (labels, state, _) in directions() {
+            let failed = u8::from(!state["failure"].is_null());
+            out.sample(FAILED.name, &labels, failed);
+        }
+        out.family(SOJOURN);
+        for (labels, _, watches) in directions() {
+            out.sojourns(SOJOURN.name, &labels, &watches.look().link.sojourns);
+        }
+        out.family(RESTORED);
+        out.sample(RESTORED.name, &dev, &state["rules_restored"]);
+    }
+
+    fn title(&self) -> String {
+        self.dev.clone()
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let look = |(name, watches): &(&'static str, Watches)| {
+            let look = watches.look();
+            let view = View {
+                drops: look.dropped,
+                marks: look.marked,
+                ..look.link
+            };
+            let faults = faults(&look);
+            Look {
+                faults,
+                ..Look::new(*name, look.queue, view)
+            }
+        };
+        self.directions.iter().map(look).collect()
+    }
+}
+
+/// What is or was wrong at a direction, a line each.
+fn faults(look: &Snapshot) -> Vec<String> {
+    let failure = look.failure.as_ref();
+    let failure = failure.map(|why| format!("the queue has failed and packets pass: {why}"));
+    let counts = [
+        (look.passed, "packets passed unmanaged"),
+        (look.stalls, "times the loop hung"),
+        (look.refused, "packets found no memory"),
+        (look.unsent, "packets were not taken by the device"),
+        (look.link.missed, "packets left more than 1 ms late"),
+    ];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts = counts.map(|(count, what)| format!("{count} {what}"));
+    failure.into_iter().chain(counts).collect()
+}
+
+/// What is answered at a socket.
+#[derive(Clone, Debug)]
+enum Asks {
+    Status,
+    Metrics,
+    /// The token that a question needs.
+    Dashboard(String),
+}
+
+/// Where a server is to answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places<'a> {
+    /// A Unix socket for the state.
+    pub status: Option<&'a str>,
+    /// A loopback port for Prometheus.
+    pub metrics: Option<u16>,
+    /// A loopback port for the dashboard; 0: any that is free.
+    pub dashboard: Option<u16>,
+}
+
+/// All sockets: bound at once, answering after `start`, until it is dropped.
+#[derive(Default)]
+pub struct Server {
+    sockets: Vec<(Asks, OwnedFd)>,
+    /// The dashboard's address with its token.
+    pub dashboard: Option<String>,
+    listening: Vec<OwnedFd>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// Where the Unix socket is, and which file that is.
+    path: Option<(PathBuf, (u64, u64))>,
+}
+
+impl Server {
+    /// Binds what is asked for.
+    pub fn bind(places: Places<'_>) -> Result<Self, Error> {
+        let mut made = Self::default();
+        let no = |option: String, e: &io::Error| Error::new(host::reason(e)).key(option);
+        if let Some(port) = places.metrics {
+            let option = format!("--metrics {port}");
+            if port == 0 {
+                return Err(Error::new("is no port")
+                    .key(option)
+                    .remedy("give 1 to 65535"));
+            }
+            let listener = loopback(port).map_err(|e| no(option, &e))?;
+            made.sockets.push((Asks::Metrics, listener.into()));
+        }
+        if let Some(port) = places.dashboard {
+            let option = || format!("--dashboard {port}");
+            let listener = loopback(port).map_err(|e| no(option(), &e))?;
+            let (address, token) = (listener.local_addr(), dashboard::token());
+            let address = address.map_err(|e| no(option(), &e))?;
+            made.dashboard = Some(format!("http://{address}/?token={token}"));
+            made.sockets.push((Asks::Dashboard(token), listener.into()));
+        }
+        if let Some(path) = places.status.map(PathBuf::from) {
+            let option = || format!("--status {}", path.display());
+            if path.as_os_str().is_empty() {
+                // The system would take it for a socket without a file, which everybody may connect to.
+                let error = Error::new("is no path").key("--status ''");
+                return Err(error.remedy("give one, as in --status /run/quell-eth0.sock"));
+            }
+            remove_dead(&path);
+            // The socket is created with its mode: a later chmod could follow a path that was changed meanwhile.
+            let bind = || UnixListener::bind(&path);
+            let listener = sys::with_umask(0o177, bind).map_err(|e| no(option(), &e))?;
+            listener
+                .set_nonblocking(true)
+                .map_err(|e| no(option(), &e))?;
+            made.path = file(&path).map(|file| (path, file));
+            made.sockets.push((Asks::Status, listener.into()));
+        }
+        Ok(made)
+    }
+
+    /// Begins to answer.
+    pub fn start(&mut self, state: Box<dyn Told>) {
+        let sockets = std::mem::take(&mut self.sockets);
+        let fds = sockets.iter().map(|(_, fd)| fd);
+        self.listening = fds.filter_map(|fd| fd.try_clone().ok()).collect();
+        if self.listening.is_empty() {
+            return;
+        }
+        let stop = self.stop.clone();
+        let answers = move || {
+            sandbox::server();
+            Answering {
+                stop,
+                state,
+                sockets,
+                clients: Vec::new(),
+            }
+            .run();
+        };
+        let thread = std::thread::Builder::new().name("quell-serve".into());
+        self.thread = thread.spawn(answers).ok();
+    }
+}
+
+/// Listens on a port of 127.0.0.1.
+fn loopback(port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    // A dry run may not, and needs not.
+    let _ = host::mark(listener.as_fd(), firewall::MARK);
+    Ok(listener)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // It wakes from this.
+        for fd in &self.listening {
+            host::shutdown(fd.as_fd());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        // Only the file that was made here: another one may have taken its place.
+        if let Some((path, made)) = &self.path
+            && file(path) == Some(*made)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Which file a path leads to: its device and number.
+fn file(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// Somebody who asks.
+struct Client {
+    fd: OwnedFd,
+    asks: Asks,
+    /// What came so far; None where nothing is waited for.
+    question: Option<Vec<u8>>,
+    answer: Vec<u8>,
+    until: Instant,
+}
+
+/// All who ask are served by one thread, none of whom keeps another waiting.
+struct Answering {
+    stop: Arc<AtomicBool>,
+    state: Box<dyn Told>,
+    sockets: Vec<(Asks, OwnedFd)>,
+    clients: Vec<Client>,
+}
+
+impl Answering {
+    fn run(&mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let wanted = self.clients.iter().map(|client| {
+                let writing = !client.answer.is_empty();
+                (client.fd.as_fd(), writing)
+            });
+            let listening = self.sockets.iter();
+            let all: Vec<_> = listening
+                .map(|(_, fd)| (fd.as_fd(), false))
+                .chain(wanted)
+                .collect();
+            let time = if self.clients.is_empty() { IDLE } else { TICK };
+            sys::any_ready(&all, time);
+            for k in 0..self.sockets.len() {
+                let (asks, listener) = &self.sockets[k];
+                if let Ok(fd) = sys::accept(listener.as_fd()) {
+                    self.admit(fd, asks.clone());
+                }
+            }
+            let (state, now) = (&*self.state, Instant::now());
+            self.clients
+                .retain_mut(|client| client.serve(state) && now < client.until);
+        }
+    }
+
+    fn admit(&mut self, fd: OwnedFd, asks: Asks) {
+        if self.clients.len() >= MOST {
+            self.clients.remove(0);
+        }
+        let (question, answer) = match asks {
+            Asks::Status => (None, format!("{:#}\n", self.state.json()).into_bytes()),
+            Asks::Metrics | Asks::Dashboard(_) => (Some(Vec::new()), Vec::new()),
+        };
+        self.clients.push(Client {
+            fd,
+            asks,
+            question,
+            answer,
+            until: Instant::now() + PATIENCE,
+        });
+    }
+}
+
+impl Client {
+    /// Reads or writes what can be without waiting; false when it is done.
+    fn serve(&mut self, state: &dyn Told) -> bool {
+        if let Some(question) = &mut self.question {
+            let mut piece = [0; QUESTION];
+            match sys::receive_bytes(self.fd.as_fd(), &mut piece) {
+                Ok(0) => return false,
+                Ok(n) => question.extend_from_slice(&piece[..n]),
+                Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+            }
+            let whole = question.windows(4).any(|w| w == b"\r\n\r\n");
+            if !whole && question.len() < QUESTION {
+                return true;
+            }
+            let answer = match whole {
+                true => answer(question, &self.asks, state),
+                // The header that would refuse it may be in what is missing.
+                false => refusal("431 Request Header Fields Too Large", "Too long\n"),
+            };
+            self.answer = answer.into_bytes();
+            self.question = None;
+        }
+        write(self.fd.as_fd(), &mut self.answer)
+    }
+}
+
+/// Writes what can be written; whether more is to be.
+fn write(fd: BorrowedFd<'_>, answer: &mut Vec<u8>) -> bool {
+    match sys::write_socket(fd, answer) {
+        Ok(n) => {
+            answer.drain(..n);
+            !answer.is_empty()
+        }
+        Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+/// The answer to a question in HTTP. A page in a browser that has had its own name lead to this machine gets none.
+fn answer(question: &[u8], asks: &Asks, state: &dyn Told) -> String {
+    if ambiguous(question) {
+        return refusal("400 Bad Request", "Lines are to end in CR LF\n");
+    }
+    let text = String::from_utf8_lossy(question);
+    let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let named = |name: &str, wanted: &str| name.trim().eq_ignore_ascii_case(wanted);
+    if !headers.all(|(name, value)| !named(name, "host") || local(value.trim())) {
+        return refusal("403 Forbidden", "Host is to be 127.0.0.1 or localhost\n");
+    }
+    let line = text.lines().next().unwrap_or_default();
+    if let Asks::Dashboard(token) = asks {
+        return dashboard::answer(line, token, state);
+    }
+    if !line.starts_with("GET ") {
+        return refusal("405 Method Not Allowed", "Only GET\n");
+    }
+    let mut headers = text.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let accept = headers.find(|(name, _)| named(name, "accept"));
+    let format = Format::accepted(accept.map_or("", |(_, value)| value.trim()));
+    let mut out = Exposition::new(format);
+    state.metrics(&mut out);
+    reply("200 OK", format.content_type(), "", &out.finish())
+}
+
+/// Whether lines can be split in two ways, which could hide a Host header: at a CR alone, a NUL, or a line that continues in the
+/// next one (RFC 9112, sections 2.2 and 5.2). No browser sends these.
+fn ambiguous(question: &[u8]) -> bool {
+    let odd = |pair: &[u8]| match pair {
+        [b'\r', next] => *next != b'\n',
+        [b'\n', next] => matches!(next, b' ' | b'\t'),
+        _ => false,
+    };
+    question.contains(&0) || question.windows(2).any(odd)
+}
+
+fn local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost")
+}
+
+/// Removes a socket that nobody listens on any more, as `kill -9` leaves it.
+fn remove_dead(path: &Path) {
+    use std::os::unix::fs::FileTypeExt;
+    let socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if socket && UnixStream::connect(path).is_err() {
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn state(dev: &str) -> State {
+        State {
+            dev: dev.to_owned(),
+            directions: vec![("egress", Watches::new(1))],
+            restored: Arc::default(),
+            reflectors: None,
+        }
+    }
+
+    /// As whoever does not ask for OpenMetrics gets them.
+    pub(crate) fn metrics(state: &State) -> String {
+        let mut out = Exposition::new(Format::Prometheus);
+        state.metrics(&mut out);
+        out.finish()
+    }
+
+    #[test]
+    fn a_label_cannot_leave_its_quotes() {
+        let text = metrics(&state("a\"} 1\\\nb"));
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("quell_packets_total"))
+            .unwrap();
+        assert_eq!(
+            line,
+            r#"quell_packets_total{dev="a\"} 1\\\nb",direction="egress"} 0"#
+        );
+    }
+
+    #[test]
+    fn only_this_machines_own_names_get_an_answer() {
+        for asks in [Asks::Metrics, Asks::Dashboard("t".to_owned())] {
+            check_hosts(&asks);
+        }
+    }
+
+    #[test]
+    fn the_dashboard_needs_its_token_and_changes_nothing() {
+        let asks = Asks::Dashboard("0123".to_owned());
+        let ask = |line: &str| {
+            let question = format!("{line} HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
+            answer(question.as_bytes(), &asks, &state("eth0"))
+        };
+        assert!(ask("GET /?token=0123").contains("<title>"));
+        let looks = ask("GET /state?token=0123");
+        assert!(looks.starts_with("HTTP/1.0 200") && looks.contains(r#""name":"egress""#));
+        for (line, status) in [
+            ("GET /", "403"),
+            ("GET /state?token=", "403"),
+            ("GET /state?token=01234", "403"),
+            ("GET /else?token=0123", "404"),
+            ("POST /state?token=0123", "405"),
+            ("", "405"),
+        ] {
+            let said = ask(line);
+            assert!(
+                said.starts_with(&format!("HTTP/1.0 {status}")),
+                "{line}: {said}"
+            );
+        }
+    }
+
+    fn check_hosts(asks: &Asks) {
+        let ask = |host: &str| {
+            let question = format!("GET /?token=t HTTP/1.1\r\n{host}\r\n\r\n");
+            answer(question.as_bytes(), asks, &state("eth0"))
+        };
+        for host in [
+            "Host: 127.0.0.1:9100",
+            "host: LOCALHOST",
+            "Accept: text/plain",
+        ] {
+            assert!(ask(host).starts_with("HTTP/1.0 200"), "{host}");
+        }
+        for host in [
+            "Host: evil.example",
+            "Host: 127.0.0.1.evil.example:9100",
+            "Host: localhost.evil",
+        ] {
+            assert!(ask(host).starts_with("HTTP/1.0 403"), "{host}");
+        }
+    }
+}

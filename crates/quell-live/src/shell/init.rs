@@ -1,0 +1,462 @@
+//! The first process in the namespaces: it makes the devices, runs the command, and takes everything with it when it ends.
+//!
+//! It is cloned from a process that may have threads. So between `clone` and `exec` it makes system calls only: what it needs
+//! lies ready in a [`Plan`]. It dies with its parent, and as the first process of its process namespace it takes every process
+//! in there along; with the last of them, and with the descriptors of the devices, all namespaces and devices are gone.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_char, c_int};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::device::{self, End};
+use crate::system::sys;
+
+/// Capabilities that a shell needs, and that a command behind a link keeps for shells of its own.
+pub const CAPABILITIES: [u32; 2] = [12, 21]; // CAP_NET_ADMIN, CAP_SYS_ADMIN
+
+/// A program with its arguments and environment, ready for `exec`.
+pub struct Program {
+    name: CString,
+    arguments: Strings,
+    environment: Strings,
+}
+
+/// NUL-terminated strings and the array of pointers to them that C wants.
+struct Strings {
+    /// Owns what the pointers point to.
+    _strings: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Strings {
+    fn new(strings: Vec<CString>) -> Self {
+        let pointers = strings.iter().map(|s| s.as_ptr());
+        let pointers = pointers.chain([ptr::null()]).collect();
+        Self {
+            _strings: strings,
+            pointers,
+        }
+    }
+}
+
+impl Program {
+    /// `arguments` begin with the program's name.
+    pub fn new(arguments: Vec<CString>, environment: Vec<CString>) -> Self {
+        Self {
+            name: arguments.first().cloned().unwrap_or_default(),
+            arguments: Strings::new(arguments),
+            environment: Strings::new(environment),
+        }
+    }
+
+    /// Becomes this program; returns the error's number if that fails.
+    fn exec(&self) -> c_int {
+        // SAFETY: both arrays end in a null pointer and point to strings that live as long as `self`.
+        unsafe {
+            libc::execvpe(
+                self.name.as_ptr(),
+                self.arguments.pointers.as_ptr(),
+                self.environment.pointers.as_ptr(),
+            );
+        }
+        sys::errno()
+    }
+}
+
+/// What the first process is to do.
+pub struct Plan {
+    /// Lines for `uid_map` and `gid_map`: the namespaces belong to a user namespace of their own.
+    pub user: Option<(CString, CString)>,
+    /// A process namespace, too: nothing outlives the shell.
+    pub processes: bool,
+    /// Name of the devices.
+    pub device: CString,
+    /// Whether they hand over large packets.
+    pub offload: bool,
+    /// The other side, where that is a namespace of its own.
+    pub outer: Option<End>,
+    /// The command's side.
+    pub inner: End,
+    /// Runs on the other side.
+    pub server: Option<Program>,
+    /// Runs behind the link.
+    pub command: Program,
+    /// The command's standard output and error, if not ours.
+    pub output: Option<(RawFd, RawFd)>,
+}
+
+/// What the first process reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A device of the other side; the value says whether it has IPv6. Its descriptor comes along.
+    Outer = 1,
+    /// The command's device.
+    Inner,
+    /// All is set up; it waits for a message to go on.
+    Ready,
+    /// A step failed; the value is the error's number.
+    Failed,
+    /// The command could not be executed.
+    NoCommand,
+    /// The server could not be executed.
+    NoServer,
+    /// The server ended; the value is its status.
+    ServerEnded,
+    /// The command ended; the value is its status.
+    Ended,
+}
+
+/// What it was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Step {
+    /// Nothing that can fail.
+    None,
+    /// Writing the maps of the user namespace.
+    User,
+    /// Mounting a `/proc` that shows the process namespace.
+    Proc,
+    /// Making a TUN device.
+    Device,
+    /// Giving it addresses.
+    Address,
+    /// Making the second network namespace.
+    Space,
+    /// Starting a process.
+    Fork,
+}
+
+/// A report as it travels.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// What it is about.
+    pub kind: Kind,
+    /// Where it happened.
+    pub step: Step,
+    /// See [`Kind`].
+    pub value: c_int,
+}
+
+impl Report {
+    fn bytes(self) -> [u8; 6] {
+        let v = self.value.to_ne_bytes();
+        [self.kind as u8, self.step as u8, v[0], v[1], v[2], v[3]]
+    }
+
+    /// What travelled; None if it is none of ours.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let [kind, step, value @ ..] = <[u8; 6]>::try_from(bytes).ok()?;
+        let kinds = [
+            Kind::Outer,
+            Kind::Inner,
+            Kind::Ready,
+            Kind::Failed,
+            Kind::NoCommand,
+            Kind::NoServer,
+            Kind::ServerEnded,
+            Kind::Ended,
+        ];
+        let steps = [
+            Step::None,
+            Step::User,
+            Step::Proc,
+            Step::Device,
+            Step::Address,
+            Step::Space,
+            Step::Fork,
+        ];
+        Some(Self {
+            kind: kinds.into_iter().find(|k| *k as u8 == kind)?,
+            step: steps.into_iter().find(|s| *s as u8 == step)?,
+            value: c_int::from_ne_bytes(value),
+        })
+    }
+}
+
+/// Starts the first process; its process number. `theirs` is its end of the socket, `ours` the one that it must not keep.
+pub fn start(plan: &Plan, theirs: &OwnedFd, ours: &OwnedFd) -> std::io::Result<c_int> {
+    let mut flags = libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::SIGCHLD;
+    if plan.user.is_some() {
+        flags |= libc::CLONE_NEWUSER;
+    }
+    if plan.processes {
+        flags |= libc::CLONE_NEWPID;
+    }
+    // SAFETY: without CLONE_VM and without a stack this is a fork: the child runs on a copy of everything. It only makes system
+    // calls, for another thread may have held a lock (of the allocator, say) when its memory was copied.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags as libc::c_ulong, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => {
+            // SAFETY: this process never drops `ours`: it leaves by `_exit`.
+            unsafe { libc::close(ours.as_raw_fd()) };
+            Init {
+                plan,
+                socket: theirs.as_fd(),
+            }
+            .run()
+        }
+        pid => Ok(pid as c_int),
+    }
+}
+
+struct Init<'a> {
+    plan: &'a Plan,
+    socket: BorrowedFd<'a>,
+}
+
+impl Init<'_> {
+    fn tell(&self, kind: Kind, value: c_int, fd: Option<RawFd>) {
+        let report = Report {
+            kind,
+            step: Step::None,
+            value,
+        };
+        if sys::send(self.socket, &report.bytes(), fd).is_err() {
+            exit(1); // Nobody is there any more.
+        }
+    }
+
+    fn fail(&self, step: Step, error: &std::io::Error) -> ! {
+        let report = Report {
+            kind: Kind::Failed,
+            step,
+            value: error.raw_os_error().unwrap_or(0),
+        };
+        let _ = sys::send(self.socket, &report.bytes(), None);
+        exit(1)
+    }
+
+    fn need<T>(&self, step: Step, result: std::io::Result<T>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(error) => self.fail(step, &error),
+        }
+    }
+
+    fn run(&self) -> ! {
+        // SAFETY: prctl takes numbers here, and `forward` does only what a handler may. What Ctrl-C sends reaches the command
+        // without us.
+        let ignored_hangup = unsafe {
+            libc::prctl(
+                libc::PR_SET_PDEATHSIG,
+                libc::SIGKILL as libc::c_ulong,
+                0,
+                0,
+                0,
+            );
+            for signal in [libc::SIGINT, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+            let handler = forward as extern "C" fn(c_int) as libc::sighandler_t;
+            libc::signal(libc::SIGTERM, handler);
+            libc::signal(libc::SIGHUP, handler) == libc::SIG_IGN
+        };
+        self.enter();
+        self.need(Step::Address, device::loopback_up());
+        let mut server = -1;
+        if let Some(end) = &self.plan.outer {
+            self.device(Kind::Outer, end);
+            if let Some(program) = &self.plan.server {
+                server = self.fork(|| self.become_server(program));
+                wait_for_listener();
+            }
+            // SAFETY: no pointers.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                self.fail(Step::Space, &std::io::Error::last_os_error());
+            }
+            self.need(Step::Address, device::loopback_up());
+        }
+        self.device(Kind::Inner, &self.plan.inner);
+        // Shells within send their packets through here. Where /proc/sys cannot be written they do without.
+        sys::write_file(c"/proc/sys/net/ipv4/ip_forward", b"1");
+        sys::write_file(c"/proc/sys/net/ipv6/conf/all/forwarding", b"1");
+        if self.plan.user.is_some() {
+            sys::keep_capabilities(&CAPABILITIES);
+        }
+        self.tell(Kind::Ready, 0, None);
+        let mut go = [0; 1];
+        match sys::receive(self.socket, &mut go) {
+            Ok((1, _)) => {}
+            _ => exit(1),
+        }
+        let command = self.fork(|| self.become_command(ignored_hangup));
+        COMMAND.store(command, Ordering::Relaxed);
+        self.wait(command, server)
+    }
+
+    /// Takes possession of the new namespaces.
+    fn enter(&self) {
+        if let Some((uids, gids)) = &self.plan.user {
+            // user_namespaces(7): without `deny` an unprivileged process may not write gid_map.
+            sys::write_file(c"/proc/self/setgroups", b"deny");
+            for (path, map) in [(c"/proc/self/uid_map", uids), (c"/proc/self/gid_map", gids)] {
+                if !sys::write_file(path, map.as_bytes()) {
+                    self.fail(Step::User, &std::io::Error::last_os_error());
+                }
+            }
+        }
+        let no_text = ptr::null::<c_char>();
+        // SAFETY: strings end in a NUL. What is mounted here is not seen outside.
+        unsafe {
+            libc::mount(
+                no_text,
+                c"/".as_ptr(),
+                no_text,
+                libc::MS_REC | libc::MS_SLAVE,
+                ptr::null(),
+            );
+            if self.plan.processes {
+                let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+                let (proc, path) = (c"proc".as_ptr(), c"/proc".as_ptr());
+                if libc::mount(proc, path, proc, flags, ptr::null()) != 0 {
+                    self.fail(Step::Proc, &std::io::Error::last_os_error());
+                }
+            }
+        }
+    }
+
+    fn device(&self, kind: Kind, end: &End) {
+        let file = self.need(
+            Step::Device,
+            device::tun(&self.plan.device, self.plan.offload),
+        );
+        let six = self.need(Step::Address, device::configure(&self.plan.device, end));
+        self.tell(kind, six.into(), Some(file.as_raw_fd()));
+        // Ours is closed here: the device must die with the engine.
+    }
+
+    fn fork(&self, child: impl FnOnce() -> c_int) -> c_int {
+        // SAFETY: this process has one thread; the child goes on to `exec` or `_exit`.
+        match unsafe { libc::fork() } {
+            -1 => self.fail(Step::Fork, &std::io::Error::last_os_error()),
+            0 => exit(child()),
+            pid => pid,
+        }
+    }
+
+    fn become_command(&self, ignored_hangup: bool) -> c_int {
+        if let Some((out, err)) = self.plan.output {
+            // SAFETY: no pointers; the descriptors were opened for this.
+            unsafe {
+                libc::dup2(out, 1);
+                libc::dup2(err, 2);
+            }
+        }
+        default_signals(ignored_hangup);
+        self.exec(&self.plan.command, Kind::NoCommand)
+    }
+
+    fn become_server(&self, program: &Program) -> c_int {
+        // SAFETY: no pointers but a string with a NUL. The server does not read what is typed for the command, nor writes
+        // between its output.
+        unsafe {
+            let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY);
+            libc::dup2(nothing, 0);
+            libc::dup2(2, 1);
+            // A signal to the command's group is not for the server.
+            libc::setpgid(0, 0);
+        }
+        default_signals(false);
+        self.exec(program, Kind::NoServer)
+    }
+
+    /// Becomes the program, or reports why not; the exit status is the one that shells have for it.
+    fn exec(&self, program: &Program, failed: Kind) -> c_int {
+        let error = program.exec();
+        let report = Report {
+            kind: failed,
+            step: Step::None,
+            value: error,
+        };
+        let _ = sys::send(self.socket, &report.bytes(), None);
+        match error {
+            libc::ENOENT | libc::ENOTDIR => 127,
+            _ => 126,
+        }
+    }
+
+    /// Reaps whatever ends, until the command does.
+    fn wait(&self, command: c_int, server: c_int) -> ! {
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` outlives the call.
+            let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
+            if pid == command {
+                self.tell(Kind::Ended, status, None);
+                if server > 0 && !self.plan.processes {
+                    sys::kill(-server, libc::SIGKILL);
+                }
+                exit(0);
+            } else if pid == server {
+                self.tell(Kind::ServerEnded, status, None);
+            } else if pid < 0 && sys::errno() == libc::ECHILD {
+                exit(1);
+            }
+        }
+    }
+}
+
+/// The command, once it runs.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+
+/// Hands a signal on to the command.
+extern "C" fn forward(signal: c_int) {
+    let command = COMMAND.load(Ordering::Relaxed);
+    if command > 0 {
+        sys::kill(command, signal);
+    }
+}
+
+fn exit(status: c_int) -> ! {
+    // SAFETY: ends this process without running what the parent had registered for its own end.
+    unsafe { libc::_exit(status) }
+}
+
+/// What a program expects of the signals that we or Python ignore or handle.
+fn default_signals(ignored_hangup: bool) {
+    // SAFETY: no handlers are installed; an empty mask blocks nothing.
+    unsafe {
+        for signal in [
+            libc::SIGINT,
+            libc::SIGQUIT,
+            libc::SIGTERM,
+            libc::SIGPIPE,
+            libc::SIGXFSZ,
+        ] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        if !ignored_hangup {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+    }
+}
+
+/// Gives the server up to two seconds until some socket listens in this network namespace.
+fn wait_for_listener() {
+    let mut text = [0u8; 4096];
+    for _ in 0..200 {
+        for path in [c"/proc/thread-self/net/tcp", c"/proc/thread-self/net/tcp6"] {
+            // A socket in state 0A listens (proc_pid_net(5)).
+            let n = sys::read_file(path, &mut text);
+            if text[..n].windows(4).any(|w| w == b" 0A ") {
+                return;
+            }
+        }
+        for path in [c"/proc/thread-self/net/udp", c"/proc/thread-self/net/udp6"] {
+            // A heading, then a line per socket.
+            let n = sys::read_file(path, &mut text);
+            if text[..n].iter().filter(|b| **b == b'\n').count() > 1 {
+                return;
+            }
+        }
+        // SAFETY: no pointers.
+        unsafe { libc::usleep(10_000) };
+    }
+}

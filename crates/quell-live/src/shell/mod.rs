@@ -1,0 +1,536 @@
+//! A command in a network namespace behind an emulated link.
+
+mod address;
+mod device;
+mod engine;
+mod init;
+
+use std::ffi::{CString, OsString, c_int};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use quell_link::Error;
+use serde_json::{Value, json};
+
+use super::serve::{Places, Server};
+use crate::exposition::Exposition;
+use crate::packet::header::random_key;
+use crate::plane::link::{LiveLink, Params, View};
+use crate::plane::report::Record;
+use crate::serve::source::{Look, Told};
+use crate::shell::address::{Block, Route};
+use crate::shell::device::End;
+use crate::shell::engine::Engine;
+use crate::shell::init::{Kind, Plan, Program, Report, Step};
+use crate::system::sys;
+
+/// Largest packets that IPv4 allows a link to have: from 68 bytes (RFC 791, section 3.2) to all that its length field holds.
+const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
+/// IPv6 needs so much (RFC 8200, section 5).
+const MTU_SIX: u32 = 1280;
+/// How long the first process may take to set all up (a server that does not listen takes 2 s of it).
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to run, and behind what.
+pub struct Config {
+    /// Toward the command.
+    pub down: Params,
+    /// From the command.
+    pub up: Params,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// Runs on the other side, which then is a namespace of its own.
+    pub server: Option<Vec<OsString>>,
+    /// Largest packet.
+    pub mtu: u32,
+    /// Whether the kernel may hand over many packets in one.
+    pub offload: bool,
+    /// The command's standard output and error, if not ours.
+    pub output: Option<(RawFd, RawFd)>,
+    /// Whether the command waits for [`Shell::go`].
+    pub hold: bool,
+    /// A port on 127.0.0.1 for the dashboard; 0: any that is free.
+    pub dashboard: Option<u16>,
+}
+
+/// Where the other side is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    /// The caller's namespace.
+    Caller,
+    /// A namespace of its own, because a server was given.
+    Server,
+    /// A namespace of its own, because the caller may not change its own.
+    Unprivileged,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// With this exit status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It could not be executed; the error's number.
+    NotExecuted(i32),
+}
+
+impl Ended {
+    /// The exit status that a shell has for it.
+    pub fn status(self) -> i32 {
+        match self {
+            Ended::Status(status) => status,
+            Ended::Signal(signal) => 128 + signal,
+            Ended::NotExecuted(libc::ENOENT | libc::ENOTDIR) => 127,
+            Ended::NotExecuted(_) => 126,
+        }
+    }
+
+    fn new(status: c_int) -> Self {
+        if libc::WIFSIGNALED(status) {
+            return Ended::Signal(libc::WTERMSIG(status));
+        }
+        Ended::Status(libc::WEXITSTATUS(status))
+    }
+}
+
+/// A command behind its link.
+pub struct Shell {
+    dashboard: Server,
+    init: Init,
+    engines: Option<(Engine, Engine)>,
+    /// A device was deleted.
+    gone: Arc<AtomicBool>,
+    gone_told: bool,
+    /// Where the other side is.
+    pub outside: Outside,
+    /// The other side's address, and that in IPv6 where there is one.
+    pub server: (String, Option<String>),
+    /// The device at both ends.
+    pub device: String,
+    /// The network of its addresses, as `100.64.0.0/18`.
+    pub network: String,
+    not_executed: Option<c_int>,
+    /// How the server ended, if it has.
+    pub server_ended: Option<Ended>,
+}
+
+/// What the dashboard is told.
+struct Links {
+    device: String,
+    looks: [Arc<Mutex<View>>; 2],
+    queues: [String; 2],
+}
+
+impl Told for Links {
+    fn json(&self) -> Value {
+        json!({"dev": self.device, "queues": self.looks()})
+    }
+
+    // Only `quell live` and `quell watch` have a port for metrics.
+    fn metrics(&self, _out: &mut Exposition) {}
+
+    fn title(&self) -> String {
+        self.device.clone()
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let looks = self.looks.iter().zip(&self.queues);
+        let view = |seen: &Mutex<View>| *seen.lock().unwrap_or_else(PoisonError::into_inner);
+        ["down", "up"]
+            .into_iter()
+            .zip(looks)
+            .map(|(name, (seen, queue))| Look::new(name, queue, view(seen)))
+            .collect()
+    }
+}
+
+/// The first process in the namespaces, and the socket to it.
+struct Init {
+    pid: c_int,
+    socket: OwnedFd,
+}
+
+impl Drop for Init {
+    fn drop(&mut self) {
+        // All processes in there end with it, where they have a process namespace of their own.
+        sys::kill(self.pid, libc::SIGKILL);
+        sys::reap(self.pid);
+    }
+}
+
+impl Shell {
+    /// Makes the namespaces and the link, and runs the command.
+    ///
+    /// # Errors
+    /// If the configuration is wrong, or the kernel refuses a namespace, a device or the command.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        if !MTU.contains(&config.mtu) {
+            let error = Error::new(format!("{} bytes are no packet size", config.mtu)).key("--mtu");
+            return Err(error.remedy(format!("write {} to {}", MTU.start(), MTU.end())));
+        }
+        let privileged = sys::capable(&init::CAPABILITIES);
+        let outside = match (privileged, &config.server) {
+            (_, Some(_)) => Outside::Server,
+            (true, None) => Outside::Caller,
+            (false, None) => Outside::Unprivileged,
+        };
+        let mut ours = None;
+        let block = match outside {
+            Outside::Caller => {
+                let (block, device) = take_block(config.offload)?;
+                ours = Some(device);
+                block
+            }
+            _ => {
+                check_tun()?;
+                Block::candidates(&[], &[]).remove(0)
+            }
+        };
+        let six = config.mtu >= MTU_SIX;
+        let end = |k, default_route| End {
+            four: (block.address(k), block.prefix()),
+            six: six.then(|| (block.address6(k), 96 + block.prefix())),
+            mtu: config.mtu,
+            default_route,
+        };
+        let mut six = true;
+        if ours.is_some() {
+            six = device::configure(&block.device, &end(1, false))
+                .map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
+        }
+        let server = (block.address(1).to_string(), block.address6(1).to_string());
+        let environment = environment(&server.0, six.then_some(&server.1))?;
+        let program = |words: Vec<OsString>| -> Result<Program, Error> {
+            let words = words.into_iter().map(c_string);
+            Ok(Program::new(
+                words.collect::<Result<_, _>>()?,
+                environment.clone(),
+            ))
+        };
+        let mut plan = Plan {
+            user: (!privileged).then(identity_maps),
+            processes: true,
+            device: block.device.clone(),
+            offload: config.offload,
+            outer: ours.is_none().then(|| end(1, false)),
+            inner: end(2, true),
+            server: config.server.map(&program).transpose()?,
+            command: program(config.command)?,
+            output: config.output,
+        };
+        let (init, outer, inner, inner_six) = match set_up(&plan) {
+            // Where /proc is restricted (containers) no other can be mounted: do without a process namespace.
+            Err(Failure {
+                step: Step::Proc, ..
+            }) => {
+                plan.processes = false;
+                set_up(&plan)
+            }
+            done => done,
+        }
+        .map_err(|f| failure(f.step, f.errno))?;
+        let Some((outer, inner)) = ours.or(outer).zip(inner) else {
+            return Err(failure(Step::Device, 0));
+        };
+        let key = random_key();
+        let gone = Arc::new(AtomicBool::new(false));
+        let talkers = config.dashboard.is_some();
+        let engine = |name, params: Params, from: &OwnedFd, to: &OwnedFd| {
+            from.try_clone()
+                .and_then(|from| Ok((from, to.try_clone()?)))
+                .and_then(|ends| {
+                    let link = LiveLink::new(Params { talkers, ..params });
+                    Engine::start(name, link, ends, config.mtu, key, gone.clone())
+                })
+                .map_err(|e| Error::new(format!("cannot start the link: {e}")))
+        };
+        let queues = [&config.down, &config.up].map(|params| params.queue.canonical());
+        let engines = (
+            engine("down", config.down, &outer, &inner)?,
+            engine("up", config.up, &inner, &outer)?,
+        );
+        // No earlier: the first process would have it, too.
+        let mut dashboard = Server::bind(Places {
+            dashboard: config.dashboard,
+            ..Places::default()
+        })?;
+        dashboard.start(Box::new(Links {
+            device: block.device.to_string_lossy().into_owned(),
+            looks: [engines.0.seen(), engines.1.seen()],
+            queues,
+        }));
+        let shell = Self {
+            dashboard,
+            init,
+            engines: Some(engines),
+            gone,
+            gone_told: false,
+            outside,
+            server: (server.0, (six && inner_six).then_some(server.1)),
+            device: block.device.to_string_lossy().into_owned(),
+            network: block.network(),
+            not_executed: None,
+            server_ended: None,
+        };
+        if !config.hold {
+            shell.go()?;
+        }
+        Ok(shell)
+    }
+
+    /// The dashboard's address, with its token.
+    pub fn dashboard(&self) -> Option<&str> {
+        self.dashboard.dashboard.as_deref()
+    }
+
+    /// Lets a command that was held run.
+    ///
+    /// # Errors
+    /// If the process that waits with the command is gone.
+    pub fn go(&self) -> Result<(), Error> {
+        sys::send(self.init.socket.as_fd(), &[1], None)
+            .map(drop)
+            .map_err(|e| failure(Step::Fork, e.raw_os_error().unwrap_or(0)))
+    }
+
+    /// Waits until the command has ended, at most so long.
+    ///
+    /// # Errors
+    /// If the first process behind the link was killed.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Ended>, Error> {
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !sys::readable(self.init.socket.as_fd(), left) {
+                return Ok(None);
+            }
+            let Some((report, _)) = receive(&self.init.socket) else {
+                return Err(Error::new("the first process behind the link was killed"));
+            };
+            match report.kind {
+                Kind::Ended => {
+                    sys::take_terminal_back();
+                    let ended = Ended::new(report.value);
+                    return Ok(Some(self.not_executed.map_or(ended, Ended::NotExecuted)));
+                }
+                Kind::NoCommand => self.not_executed = Some(report.value),
+                Kind::NoServer => self.server_ended = Some(Ended::NotExecuted(report.value)),
+                Kind::ServerEnded => {
+                    self.server_ended.get_or_insert(Ended::new(report.value));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// True once, when somebody has deleted a device: there is no link any more, and both loops have ended or are about to.
+    pub fn link_lost(&mut self) -> bool {
+        let lost = self.gone.load(Ordering::Relaxed);
+        lost && !std::mem::replace(&mut self.gone_told, true)
+    }
+
+    /// Hands a signal (SIGTERM or SIGHUP) on to the command.
+    pub fn signal(&self, signal: i32) {
+        sys::kill(self.init.pid, signal);
+    }
+
+    /// A look at both directions (down, up) while they run.
+    pub fn view(&self) -> Option<(View, View)> {
+        self.engines.as_ref().map(|(d, u)| (d.view(), u.view()))
+    }
+
+    /// Lets the records of both directions begin again, within some milliseconds; with `series` their time series, too.
+    pub fn restart(&self, series: bool) {
+        if let Some((down, up)) = &self.engines {
+            down.restart(series);
+            up.restart(series);
+        }
+    }
+
+    /// Ends everything behind the link, and the link; the records of both directions (down, up).
+    ///
+    /// # Errors
+    /// If the loop of a direction has panicked.
+    pub fn finish(mut self) -> Result<(Record, Record), Error> {
+        let stopped = self.engines.take();
+        let records = stopped.and_then(|(d, u)| d.finish().zip(u.finish()));
+        records.ok_or_else(|| Error::new("the loop of a direction has panicked"))
+    }
+}
+
+/// What came from the first process; None if it is gone.
+fn receive(socket: &OwnedFd) -> Option<(Report, Option<OwnedFd>)> {
+    let mut message = [0; 16];
+    let (n, fd) = sys::receive(socket.as_fd(), &mut message).ok()?;
+    Some((Report::parse(&message[..n])?, fd))
+}
+
+/// A step of the first process that failed.
+struct Failure {
+    step: Step,
+    errno: c_int,
+}
+
+type SetUp = (Init, Option<OwnedFd>, Option<OwnedFd>, bool);
+
+/// Starts the first process and waits until all is set up: it, the other side's device, the command's, whether that has IPv6.
+fn set_up(plan: &Plan) -> Result<SetUp, Failure> {
+    let fork = |e: std::io::Error| Failure {
+        step: Step::Fork,
+        errno: e.raw_os_error().unwrap_or(0),
+    };
+    let (ours, theirs) = sys::socket_pair().map_err(fork)?;
+    let pid = init::start(plan, &theirs, &ours).map_err(fork)?;
+    drop(theirs);
+    let init = Init { pid, socket: ours };
+    let (mut outer, mut inner, mut six) = (None, None, true);
+    loop {
+        if !sys::readable(init.socket.as_fd(), PATIENCE) {
+            return Err(Failure {
+                step: Step::None,
+                errno: libc::ETIMEDOUT,
+            });
+        }
+        let Some((report, fd)) = receive(&init.socket) else {
+            return Err(Failure {
+                step: Step::None,
+                errno: libc::EPIPE,
+            });
+        };
+        match report.kind {
+            Kind::Outer => {
+                outer = fd;
+                six &= report.value == 1;
+            }
+            Kind::Inner => {
+                inner = fd;
+                six &= report.value == 1;
+            }
+            Kind::Ready => return Ok((init, outer, inner, six)),
+            Kind::Failed => {
+                return Err(Failure {
+                    step: report.step,
+                    errno: report.value,
+                });
+            }
+            // What else comes before the command runs is about the server; `wait` reports only what is lost here.
+            _ => {}
+        }
+    }
+}
+
+/// A block whose device's name is free in this namespace, and the device.
+fn take_block(offload: bool) -> Result<(Block, OwnedFd), Error> {
+    check_tun()?;
+    let known =
+        sys::interfaces().map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
+    let mut routes = Vec::new();
+    let list = sys::routes(|message| {
+        routes.extend(
+            Route::parse(message)
+                .into_iter()
+                .filter(Route::concerns_pool),
+        );
+    });
+    list.map_err(|e| failure(Step::Address, e.raw_os_error().unwrap_or(0)))?;
+    for block in Block::candidates(&known, &routes) {
+        match device::tun(&block.device, offload) {
+            Ok(device) => return Ok((block, device)),
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(e) => return Err(failure(Step::Device, e.raw_os_error().unwrap_or(0))),
+        }
+    }
+    Err(Error::new("no addresses are left for another shell here")
+        .remedy("nest at most 5 shells, and at most 7 in one; leave a part of 100.64.0.0/10 free"))
+}
+
+/// Can TUN devices be made at all?
+fn check_tun() -> Result<(), Error> {
+    match sys::open(c"/dev/net/tun", libc::O_RDWR) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(failure(Step::Device, e.raw_os_error().unwrap_or(0))),
+    }
+}
+
+/// One line about what failed, and the remedy.
+fn failure(step: Step, errno: c_int) -> Error {
+    let reason = std::io::Error::from_raw_os_error(errno);
+    let (what, remedy) = match (step, errno) {
+        (Step::Device, libc::ENOENT | libc::ENXIO | libc::ENODEV) => (
+            "/dev/net/tun is missing".to_owned(),
+            "load the module (modprobe tun); in a container: mkdir -p /dev/net; mknod /dev/net/tun c 10 200",
+        ),
+        (Step::Device, libc::EACCES) => (
+            "no right to open /dev/net/tun".to_owned(),
+            "run it as root, or let users open it: chmod 666 /dev/net/tun",
+        ),
+        (Step::Device | Step::Address, libc::EPERM) => (
+            "this system does not let users have network namespaces".to_owned(),
+            "run it as root",
+        ),
+        (Step::Fork | Step::User, libc::EPERM | libc::EACCES | libc::EINVAL) => (
+            "this system does not let users have namespaces".to_owned(),
+            "run it as root, or allow it: sysctl user.max_user_namespaces, \
+             kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns",
+        ),
+        (Step::Fork | Step::Space, libc::ENOSPC) => (
+            "no more namespaces are allowed".to_owned(),
+            "raise sysctl user.max_net_namespaces (and user.max_user_namespaces, user.max_pid_namespaces)",
+        ),
+        (step, _) => (
+            format!(
+                "cannot set up the network namespace ({}): {reason}",
+                doing(step)
+            ),
+            "",
+        ),
+    };
+    match remedy {
+        "" => Error::new(what),
+        remedy => Error::new(what).remedy(remedy),
+    }
+}
+
+fn doing(step: Step) -> &'static str {
+    match step {
+        Step::None => "waiting for it",
+        Step::User => "mapping users",
+        Step::Proc => "mounting /proc",
+        Step::Device => "making a TUN device",
+        Step::Address => "giving it addresses",
+        Step::Space => "making the other side",
+        Step::Fork => "starting a process",
+    }
+}
+
+/// The caller's user and group, as they are: programs see who they always were.
+fn identity_maps() -> (CString, CString) {
+    let (user, group) = sys::identity();
+    let map = |id| CString::new(format!("{id} {id} 1")).unwrap_or_default();
+    (map(user), map(group))
+}
+
+/// The caller's environment and the address of the other side.
+fn environment(four: &str, six: Option<&String>) -> Result<Vec<CString>, Error> {
+    let given =
+        std::env::vars_os().filter(|(name, _)| name != "QUELL_SERVER" && name != "QUELL_SERVER6");
+    let set = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+    let ours =
+        std::iter::once(set("QUELL_SERVER", four)).chain(six.map(|a| set("QUELL_SERVER6", a)));
+    let line = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        c_string(name)
+    };
+    given.chain(ours).map(line).collect()
+}
+
+fn c_string(text: OsString) -> Result<CString, Error> {
+    CString::new(text.into_vec())
+        .map_err(|_| Error::new("an argument of the command holds a NUL byte"))
+}

@@ -1,0 +1,250 @@
+//! `quell steer`: a controller turns the knobs of the kernel's own disciplines over rtnetlink (docs/how-to/kernel.md).
+
+mod dropper;
+mod hand;
+pub(super) mod saved;
+mod session;
+mod source;
+mod steered;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use quell_link::Error;
+use quell_link::units::parse_time;
+use quell_qdisc::Nanos;
+use quell_qdisc::control::Control;
+
+use crate::plane::prober;
+pub use crate::rtnetlink::options as kinds;
+use crate::rtnetlink::options::Knob;
+use crate::rtnetlink::tree::Place;
+use crate::system::messages::{need, tell};
+use crate::system::{host, state};
+use session::Session;
+use source::{Bounds, Source};
+
+/// The least and the most time between looks, nanoseconds.
+const EVERY: std::ops::RangeInclusive<Nanos> = 1_000_000..=1_000_000_000;
+/// How long what a line on standard input sets is valid.
+const VALID: Nanos = 10_000_000_000;
+
+/// What the command line says.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The device, a place on it if there is one, and a controller's words.
+    pub words: Vec<String>,
+    /// Names of knobs, with commas: `limit`, `target`, `rate`; `clsact` for a drop probability, `bpf` for that of an attached queue.
+    pub with: Option<String>,
+    /// Hosts behind the line whose answers a loop over its rate decides by.
+    pub reflectors: Vec<String>,
+    /// With `clsact`: packets of flows that understand it are marked CE instead of dropped.
+    pub ecn: bool,
+    /// Time between looks, 1 ms to 1 s; the controller's own if not given.
+    pub every: Option<String>,
+    /// The line's rate, where neither the queue nor the device says it.
+    pub rate: Option<String>,
+    /// Bounds of what is set.
+    pub min: Option<String>,
+    /// See `min`.
+    pub max: Option<String>,
+    /// How long what a line on standard input sets is valid.
+    pub valid: Option<String>,
+    /// Ends after this time.
+    pub duration: Option<String>,
+    /// Only says what would be set.
+    pub dry_run: bool,
+    /// Puts back what somebody else changes.
+    pub insist: bool,
+    /// A JSON line of each sample on standard output.
+    pub json: bool,
+    /// Only errors on standard error.
+    pub quiet: bool,
+}
+
+/// What was asked for, checked.
+#[derive(Debug)]
+struct Wanted {
+    dev: String,
+    place: Place,
+    knobs: Vec<Knob>,
+    /// The knobs are those of an attached queue, in the page that it shares with user space.
+    page: bool,
+    bounds: Vec<Bounds>,
+    ecn: bool,
+    reflectors: Vec<IpAddr>,
+    source: Source,
+    /// What decides, for people.
+    by: String,
+    every: Nanos,
+    rate: Option<u64>,
+    valid: Nanos,
+    duration: Option<Nanos>,
+    dry_run: bool,
+    insist: bool,
+    json: bool,
+    quiet: bool,
+}
+
+impl Wanted {
+    fn new(options: &Options, own: Option<Box<dyn Control>>) -> Result<Self, Error> {
+        let mut words = options.words.iter().map(String::as_str).peekable();
+        let usage = "quell steer eth0 wqm --with limit";
+        let missing = |what: &str| Error::new(format!("no {what} is named")).remedy(usage);
+        let dev = words.next().ok_or_else(|| missing("interface"))?;
+        let place = match words.next_if(|word| Place::is(word)) {
+            Some(word) => Place::parse(word)?,
+            None => Place::parse("root")?,
+        };
+        let knobs = knobs(options.with.as_deref())?;
+        let page = options.with.as_deref() == Some(PAGE);
+        if options.ecn && (page || !knobs.contains(&Knob::Drop)) {
+            return Err(Error::new("needs --with clsact").key("--ecn"));
+        }
+        let by = words.collect::<Vec<_>>().join(" ");
+        let (source, by) = match own {
+            Some(controller) => {
+                let name = controller.name();
+                (Source::own(controller, &knobs)?, name)
+            }
+            None if by.is_empty() => return Err(missing("controller")),
+            None => (Source::parse(&by, &knobs)?, by),
+        };
+        let reflectors =
+            prober::addresses(&options.reflectors).map_err(|e| e.key("--reflector"))?;
+        source.needs_reflectors(&knobs, !reflectors.is_empty())?;
+        let bounds = bounds(options, &knobs)?;
+        let every = time("--every", options.every.as_deref())?;
+        let every = every.unwrap_or_else(|| source::period(&source, &knobs));
+        if !EVERY.contains(&every) {
+            return Err(Error::new("must be from 1ms to 1s").key("--every"));
+        }
+        let rate = options.rate.as_deref().map(quell_link::units::parse_rate);
+        let valid = time("--valid", options.valid.as_deref())?;
+        Ok(Self {
+            dev: dev.to_owned(),
+            place,
+            knobs,
+            page,
+            bounds,
+            ecn: options.ecn,
+            reflectors,
+            source,
+            by,
+            every,
+            rate: rate.transpose().map_err(|e| e.key("--rate"))?,
+            valid: valid.unwrap_or(VALID),
+            duration: time("--duration", options.duration.as_deref())?,
+            dry_run: options.dry_run,
+            insist: options.insist,
+            json: options.json,
+            quiet: options.quiet,
+        })
+    }
+
+    fn say(&self, line: &str) {
+        if !self.quiet {
+            tell(line);
+        }
+    }
+}
+
+/// As users write it after `--with`: by what turns it.
+fn actuator(knob: Knob) -> &'static str {
+    match knob {
+        Knob::Drop => "clsact",
+        other => other.name(),
+    }
+}
+
+/// `--with` for the drop probability of an attached queue.
+const PAGE: &str = "bpf";
+
+fn knobs(with: Option<&str>) -> Result<Vec<Knob>, Error> {
+    let names = || Knob::ALL.into_iter().map(actuator).chain([PAGE]);
+    let Some(with) = with else {
+        let error = Error::new("says which knob is turned, and is missing").key("--with");
+        return Err(error.remedy("give --with limit, target, rate, clsact or bpf"));
+    };
+    if with == PAGE {
+        return Ok(vec![Knob::Drop]);
+    }
+    let mut knobs = Vec::new();
+    for name in with.split(',') {
+        if name == PAGE {
+            let error = Error::new("stands alone").key(format!("--with {with}"));
+            return Err(error.remedy("give --with bpf"));
+        }
+        let found = Knob::ALL.into_iter().find(|knob| actuator(*knob) == name);
+        let knob = found.ok_or_else(|| Error::unknown("knob", name, names()).key("--with"))?;
+        if !knobs.contains(&knob) {
+            knobs.push(knob);
+        }
+    }
+    Ok(knobs)
+}
+
+fn bounds(options: &Options, knobs: &[Knob]) -> Result<Vec<Bounds>, Error> {
+    let (min, max) = (options.min.as_deref(), options.max.as_deref());
+    if knobs.len() > 1 && (min.is_some() || max.is_some()) {
+        let key = if min.is_some() { "--min" } else { "--max" };
+        return Err(Error::new("needs one knob in --with").key(key));
+    }
+    let each = knobs.iter().map(|knob| Bounds::new(*knob, min, max));
+    each.collect()
+}
+
+fn time(option: &str, text: Option<&str>) -> Result<Option<Nanos>, Error> {
+    let time = text.map(parse_time).transpose();
+    time.map_err(|e| e.key(option))
+}
+
+/// Steers until SIGTERM, Ctrl-C, the end of the time or of standard input; then what was before is restored. To be called by the main
+/// thread, whose rights are limited to what steering needs.
+///
+/// # Errors
+/// If an option is wrong, a right is missing, there is no such queue, or it cannot be changed.
+pub fn run(options: &Options) -> Result<(), Error> {
+    start(Wanted::new(options, None)?)
+}
+
+/// As [`run`], with a controller of the caller's that sets what `options.with` names: a limit, or a drop probability. `options.words` are the device and a place.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(options: &Options, controller: Box<dyn Control>) -> Result<(), Error> {
+    start(Wanted::new(options, Some(controller))?)
+}
+
+fn start(wanted: Wanted) -> Result<(), Error> {
+    host::existing(&wanted.dev)?;
+    if !wanted.dry_run {
+        need("steer", host::NET_ADMIN)?;
+    }
+    Session::new(wanted)?.run()
+}
+
+/// Brings back what killed processes left changed, on these devices or on all, and says so. What still runs is left alone.
+///
+/// # Errors
+/// If a right is missing, or something cannot be brought back.
+pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
+    need("steer", host::NET_ADMIN)?;
+    let say = |line: &str| {
+        if !quiet {
+            tell(line);
+        }
+    };
+    let undo = |file: &state::StateFile, _: &str| saved::undo(file).map(state::Restored::Undone);
+    let done = saved::STEER.restore(devices, undo);
+    state::report(saved::STEER, devices, done, ("queue", "restored"), &say)
+}
+
+/// The state files of this network namespace.
+///
+/// # Errors
+/// If others can write to their folder.
+pub fn left() -> Result<Vec<PathBuf>, Error> {
+    let files = saved::STEER.left()?.into_iter();
+    Ok(files.map(|(path, _)| path).collect())
+}

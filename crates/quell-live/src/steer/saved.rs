@@ -1,0 +1,161 @@
+//! What disciplines had before they were steered, in a state file.
+
+use quell_link::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::rtnetlink::clsact::Hook;
+use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::message::Key;
+use crate::rtnetlink::options::{Kind, Knob};
+use crate::rtnetlink::request::{self, Changer, Found, MAX_OPTIONS};
+use crate::rtnetlink::tree;
+use crate::system::host;
+use crate::system::state::{Command, State, StateFile};
+use crate::system::watchdog::MOST;
+
+/// Whose state files these are.
+pub const STEER: Command = Command {
+    name: "steer",
+    look: "tc qdisc show",
+    service: None,
+};
+
+/// What a state file says.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    pid: u32,
+    device: u32,
+    knobs: Vec<Knob>,
+    queues: Vec<Row>,
+    /// A filter that is attached.
+    #[serde(default)]
+    pub hook: Option<Hook>,
+}
+
+/// A discipline or class.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    class: bool,
+    handle: u32,
+    parent: u32,
+    kind: String,
+    /// Its options, as the kernel has them.
+    options: Vec<u8>,
+}
+
+impl State for Saved {
+    fn check(&self) -> Result<(), String> {
+        if self.knobs.len() > Knob::ALL.len() || self.queues.len() > MOST {
+            return Err("more queues or knobs than quell steers".to_owned());
+        }
+        if let Some(row) = self
+            .queues
+            .iter()
+            .find(|row| row.options.len() > MAX_OPTIONS)
+        {
+            return Err(format!("{} bytes of options", row.options.len()));
+        }
+        let unknown = |row: &&Row| Kind::find(&row.kind, row.class).is_none();
+        if let Some(row) = self.queues.iter().find(unknown) {
+            return Err(format!("quell does not steer {:?}", row.kind));
+        }
+        match self.hook {
+            Some(hook) if hook.device() != self.device => {
+                Err("a filter of another device".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Saved {
+    /// These queues of a device, whose `knobs` will be changed.
+    pub fn new<'a>(device: u32, knobs: &[Knob], queues: impl Iterator<Item = &'a Found>) -> Self {
+        let row = |found: &Found| Row {
+            class: found.key.class,
+            handle: found.key.handle,
+            parent: found.key.parent,
+            kind: found.kind.clone(),
+            options: found.options.clone(),
+        };
+        Self {
+            pid: std::process::id(),
+            device,
+            knobs: knobs.to_vec(),
+            queues: queues.map(row).collect(),
+            hook: None,
+        }
+    }
+}
+
+/// Brings back what a state file says, then deletes it; how many disciplines that concerned. Those that are gone are left out.
+///
+/// # Errors
+/// If the file cannot be read, or the kernel refuses.
+pub fn undo(file: &StateFile) -> Result<usize, Error> {
+    let Some(saved) = file.read::<Saved>()? else {
+        return Ok(0);
+    };
+    let count = put_back(&saved).map_err(|error| file.kept(error.to_string()))?;
+    file.remove()?;
+    Ok(count)
+}
+
+fn put_back(saved: &Saved) -> Result<usize, Error> {
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    let mut dump = Dump::new().map_err(no)?;
+    let there = match tree::rows(&mut dump, saved.device) {
+        // The device is gone.
+        Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(0),
+        rows => rows.map_err(no)?,
+    };
+    let mut changer = Changer::new().map_err(no)?;
+    let removed = match &saved.hook {
+        Some(hook) => usize::from(hook.remove(&mut dump, &mut changer)?),
+        None => 0,
+    };
+    let mut names = Vec::new();
+    for row in &saved.queues {
+        let key = Key {
+            device: saved.device,
+            class: row.class,
+            handle: row.handle,
+            parent: row.parent,
+        };
+        let same = |found: &&Found| found.key == key && found.kind == row.kind;
+        let found = there.iter().find(same);
+        let kind = Kind::find(&row.kind, row.class);
+        if let (Some(found), Some(kind)) = (found, kind) {
+            let mut options = Vec::new();
+            kind.restore(&mut options, &row.options, &saved.knobs);
+            changer.add(found, &options);
+            names.push(tree::describe(found));
+        }
+    }
+    let made = request::made(
+        changer.send().map_err(no)?,
+        names.iter().map(String::as_str),
+    );
+    Ok(removed + made?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::system::state::hostile;
+
+    #[test]
+    fn hostile_values_are_no_state() {
+        let saved = json!({
+            "pid": 1, "device": 2, "knobs": ["limit", "target"],
+            "queues": [{"class": false, "handle": 65536, "parent": 4294967295u32, "kind": "pfifo", "options": [1, 0, 0, 0]}],
+            "hook": {"device": 2, "priority": 49152, "program": 7, "makes": true, "removes": true},
+        });
+        let accepted = hostile::accepted::<Saved>(&saved);
+        assert_eq!(accepted, ["/hook: null"], "a file without a filter is one");
+    }
+}

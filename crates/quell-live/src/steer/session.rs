@@ -1,0 +1,665 @@
+//! The loop of `quell steer`: looks, decisions, changes, and what happens to the device meanwhile.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant, SystemTime};
+
+use quell_link::Error;
+use quell_link::units::format_time;
+use quell_qdisc::Nanos;
+
+use super::super::watch::Sample;
+use super::super::watch::lines::Format;
+use super::hand::{Dropping, Hand};
+use super::source::{Came, Source};
+use super::steered::{Look, Steered};
+use crate::bpf::page::KIND;
+use crate::packet::echo::Answer;
+use crate::plane::prober::{Hearing, Reflectors};
+use crate::rtnetlink::dump::Dump;
+use crate::rtnetlink::message::{CLSACT_EGRESS, INGRESS, Queue, notices};
+use crate::rtnetlink::options::{Knob, Values};
+use crate::rtnetlink::request;
+use crate::rtnetlink::tree;
+use crate::steer::Wanted;
+use crate::system::host::{self, Signals};
+use crate::system::messages::tell;
+use crate::system::watchdog::{PATIENCE, Post};
+use crate::system::{sandbox, sys};
+
+/// The longest time between two turns, which the watchdog counts.
+const TURN: Nanos = 100_000_000;
+/// How often the watchdog is looked after.
+const LOOK: Nanos = 1_000_000_000;
+/// The header of Ethernet, which limits in bytes count.
+const HEADER: u64 = 14;
+
+/// How a look ended.
+enum Seen {
+    /// All queues are there.
+    All,
+    /// The device is gone, or what is steered on it, which somebody else took away: how, in words.
+    Gone(String),
+    /// Somebody else has set a knob: what.
+    Theirs(String),
+}
+
+/// Steers the queues of one place.
+pub struct Session {
+    wanted: Wanted,
+    dump: Dump,
+    /// None in a dry run.
+    hand: Option<Hand>,
+    signals: Signals,
+    /// Who is asked how long packets wait on the line.
+    reflectors: Option<Reflectors>,
+    hearing: Hearing,
+    /// The queues stand behind the line.
+    behind: bool,
+    device: u32,
+    queues: Vec<Steered>,
+    /// The device was gone: what was said of it.
+    waiting: Option<String>,
+    /// When what was read from standard input is void.
+    valid_until: Option<Nanos>,
+    changes: u64,
+    left_out: u64,
+    fallbacks: u64,
+    /// Somebody else has changed something of ours, which is to be looked at.
+    again: bool,
+    /// Filters are to be looked at, too.
+    filters: bool,
+}
+
+impl Session {
+    /// Finds the queues, writes down what they have.
+    pub fn new(wanted: Wanted) -> Result<Self, Error> {
+        let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+        // Before the watchdog is forked: what ends us is not for it.
+        let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
+        let hand = match wanted.dry_run {
+            true => None,
+            false => Some(Hand::new(&wanted)?),
+        };
+        let reflectors = match &wanted.reflectors[..] {
+            [] => None,
+            named => Some(Reflectors::open(named, None, wanted.place.discipline())?),
+        };
+        let mut session = Self {
+            reflectors,
+            hearing: Hearing::new(false),
+            behind: wanted.source.is_behind(),
+            dump: Dump::new().map_err(no)?,
+            hand,
+            signals,
+            device: 0,
+            queues: Vec::new(),
+            waiting: None,
+            valid_until: None,
+            changes: 0,
+            left_out: 0,
+            fallbacks: 0,
+            again: false,
+            filters: false,
+            wanted,
+        };
+        session.take()?;
+        Ok(session)
+    }
+
+    /// Finds the queues.
+    fn take(&mut self) -> Result<(), Error> {
+        let Wanted {
+            dev,
+            place,
+            knobs,
+            bounds,
+            source,
+            rate,
+            ..
+        } = &self.wanted;
+        let device = host::existing(dev)?;
+        let rows = tree::rows(&mut self.dump, device);
+        let rows = rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?;
+        let mtu = host::mtu(dev).unwrap_or(1500);
+        let mut queues = Vec::new();
+        for (found, kind) in tree::choose(&rows, dev, *place, knobs)? {
+            let name = format!("{dev} {}", tree::describe(&found));
+            // A loop over the rate finds that out.
+            let moves = knobs.contains(&Knob::Rate).then_some(0);
+            let line = moves.or(*rate);
+            let line = line.or_else(|| self.hand.as_ref().and_then(Hand::shaped));
+            let line = line.or_else(|| tree::rate(&rows, &found, dev));
+            if self.wanted.page && !found.kind.starts_with(KIND) {
+                let error = Error::new("is no queue of quell attach").key(name);
+                return Err(error.remedy(format!("quell attach {dev} fifo puts one there")));
+            }
+            let packet = u64::from(mtu) + HEADER;
+            let mut queue = Steered::new(found, kind, name, knobs, packet);
+            if source.decides() {
+                let missing = || {
+                    let error = Error::new("the rate of the line is not known").key(&queue.name);
+                    error.remedy("give it, as in --rate 20mbit")
+                };
+                let line = line.ok_or_else(missing)?;
+                if let Some(controller) = source.controller(line, bounds) {
+                    queue.employ(controller, line, source.goes_on(), bounds);
+                }
+            }
+            if let Source::Constant(setting) = source {
+                queue.want(*setting, bounds);
+            }
+            queues.push(queue);
+        }
+        if let Some(hand) = &mut self.hand {
+            hand.keep(device, &self.wanted, &queues, &rows, &mut self.dump)?;
+        }
+        (self.device, self.queues) = (device, queues);
+        Ok(())
+    }
+
+    /// Steers until it is to end.
+    pub fn run(mut self) -> Result<(), Error> {
+        for queue in &self.queues {
+            let Wanted { by, every, .. } = &self.wanted;
+            let by = if by == "-" { "standard input" } else { by };
+            let dry = if self.wanted.dry_run { "dry run, " } else { "" };
+            let (name, has, every) = (&queue.name, queue.present(), format_time(*every));
+            let line = format!("{name}: {has}; {dry}steered by {by} every {every}");
+            self.wanted.say(&line);
+        }
+        // On a busy machine decisions would come late, and the watchdog with them.
+        sys::be_punctual(1);
+        if self.hand.is_some() {
+            sandbox::steering();
+        }
+        let over = self.turns();
+        let restored = self.restore();
+        if let Ok(count) = &restored {
+            let (changes, late) = (self.changes, self.left_out);
+            let mut line = format!("changes: {changes}");
+            if let Some(hand) = &self.hand {
+                line += &match &hand.dropping {
+                    None => format!(", queues restored: {count}"),
+                    Some(dropping) => dropping.describe(),
+                };
+            }
+            if late > 0 {
+                line += &format!(", samples left out because their time had passed: {late}");
+            }
+            if self.fallbacks > 0 {
+                line += &format!(", times that the guard took over: {}", self.fallbacks);
+            }
+            self.wanted.say(&line);
+        }
+        over.and(restored.map(drop))
+    }
+
+    fn turns(&mut self) -> Result<(), Error> {
+        let begin = sys::monotonic();
+        let end = self
+            .wanted
+            .duration
+            .map(|duration| begin.saturating_add(duration));
+        let (mut next, mut upkeep) = (begin, begin + LOOK);
+        let mut ready = [false; 5];
+        let mut answers = Vec::new();
+        loop {
+            let now = sys::monotonic();
+            let [signal, noticed, line, ..] = ready;
+            // Read, too: one that is left pending would end the process once it is no longer held back.
+            if end.is_some_and(|end| now >= end) || signal && self.signals.next().is_some() {
+                return Ok(());
+            }
+            self.turn();
+            if noticed {
+                self.notice();
+            }
+            let woken = std::mem::take(&mut self.again);
+            if self.lines(now, line) {
+                return Ok(());
+            }
+            answers.clear();
+            if let Some(reflectors) = &mut self.reflectors {
+                reflectors.turn(|answer| answers.push(answer));
+            }
+            let due = now >= next;
+            let over = match due || woken || !answers.is_empty() {
+                true => self.step(now, due, &answers)?,
+                false => None,
+            };
+            if let Some(over) = over {
+                self.wanted.say(&over);
+                return Ok(());
+            }
+            if due {
+                next += self.wanted.every;
+                let now = sys::monotonic();
+                if now > next {
+                    let late = (now - next) / self.wanted.every + 1;
+                    self.left_out += late;
+                    next += late * self.wanted.every;
+                }
+            }
+            if now >= upkeep {
+                upkeep = now + LOOK;
+                if let Some(hand) = &mut self.hand
+                    && hand.watchdog.revive()
+                {
+                    tell("the watchdog had ended and was started again");
+                }
+                if let Some(asked) = &self.reflectors
+                    && let Some(line) = self.hearing.news(asked.answered(), Instant::now())
+                {
+                    tell(line);
+                }
+            }
+            let now = sys::monotonic();
+            let until = match self.again {
+                true => now,
+                false => end.map_or(next, |end| end.min(next)),
+            };
+            let asking = self.reflectors.as_ref();
+            let until = asking.map_or(until, |asking| until.min(asking.due()));
+            let wait = until.saturating_sub(now).min(TURN);
+            let [four, six] = asking.map_or([None; 2], Reflectors::fds);
+            let fds = [
+                Some(self.signals.as_fd()),
+                self.hand.as_ref().map(|hand| hand.notices.as_fd()),
+                self.wanted.source.fd(),
+                four,
+                six,
+            ];
+            ready = sys::which_readable(fds, Duration::from_nanos(wait));
+        }
+    }
+
+    /// Tells the watchdog that all is well.
+    fn turn(&mut self) {
+        let Some(hand) = &self.hand else {
+            return;
+        };
+        for (post, queue) in hand.posts.iter().zip(&mut self.queues) {
+            if post.turn(0) {
+                queue.was_restored();
+            }
+        }
+    }
+
+    /// Reads notifications: whether somebody else has changed something of ours.
+    fn notice(&mut self) {
+        let Some(hand) = &self.hand else {
+            return;
+        };
+        let (device, queues) = (self.device, &self.queues);
+        // Where the kernel had more to say than there was room for, it may have been anything.
+        let came = hand.notices.came_one(|bytes| {
+            notices(bytes).any(|key| {
+                let clsact =
+                    || hand.dropping.is_some() && (INGRESS..=CLSACT_EGRESS).contains(&key.parent);
+                let ours = |queue: &Steered| queue.found.key == key;
+                key.device == device && (clsact() || queues.iter().any(ours))
+            })
+        });
+        self.again |= came;
+        self.filters |= came;
+    }
+
+    /// Reads standard input where that decides and has something; whether it has ended.
+    fn lines(&mut self, now: Nanos, came: bool) -> bool {
+        let Wanted {
+            source: Source::Lines(lines),
+            knobs,
+            bounds,
+            valid,
+            quiet,
+            ..
+        } = &mut self.wanted
+        else {
+            return false;
+        };
+        let came = match came {
+            true => lines.read(knobs),
+            false => Came::default(),
+        };
+        if let Some(wrong) = came.wrong {
+            tell(&wrong.to_string());
+        }
+        if !came.settings.is_empty() {
+            self.valid_until = Some(now.saturating_add(*valid));
+            for queue in &mut self.queues {
+                let each = came.settings.iter();
+                each.for_each(|setting| queue.want(*setting, bounds));
+            }
+        } else if self.valid_until.is_some_and(|until| now >= until) {
+            self.valid_until = None;
+            self.queues.iter_mut().for_each(Steered::want_as_before);
+            if !*quiet {
+                tell(&format!(
+                    "no line on standard input for {}: what was before holds until the next one",
+                    format_time(*valid)
+                ));
+            }
+        }
+        lines.ended
+    }
+
+    /// A look, where it is `due` with decisions, what reflectors answered, and changes; why to end, if so.
+    fn step(&mut self, now: Nanos, due: bool, answers: &[Answer]) -> Result<Option<String>, Error> {
+        if self.waiting.is_some() {
+            self.find_again();
+            return Ok(None);
+        }
+        match self.look(now)? {
+            Seen::All => {}
+            Seen::Theirs(what) if self.wanted.insist => {
+                self.wanted.say(&format!("{what}; it is put back"));
+            }
+            Seen::Theirs(what) => {
+                return Ok(Some(format!(
+                    "{what}: steering has ended, and that stays (--insist puts it back)"
+                )));
+            }
+            Seen::Gone(what) => {
+                self.forget();
+                self.wanted
+                    .say(&format!("{what}; waiting until it is back"));
+                self.waiting = Some(what);
+                return Ok(None);
+            }
+        }
+        if due {
+            let bounds = &self.wanted.bounds;
+            self.queues
+                .iter_mut()
+                .for_each(|queue| queue.decide(bounds));
+        }
+        let (bounds, back) = (&self.wanted.bounds, self.behind);
+        for queue in &mut self.queues {
+            answers
+                .iter()
+                .for_each(|answer| queue.hear(answer, back, bounds));
+        }
+        self.change(now)?;
+        if let Some(dropping) = self.dropping().filter(|_| due) {
+            // Late by as much as the watchdog puts up with, packets pass.
+            let late = PATIENCE.as_nanos() as Nanos;
+            let until = now.saturating_add(self.wanted.every).saturating_add(late);
+            dropping.lever.valid_until(until);
+        }
+        Ok(None)
+    }
+
+    fn dropping(&self) -> Option<&Dropping> {
+        self.hand.as_ref().and_then(|hand| hand.dropping.as_ref())
+    }
+
+    /// Samples the queues.
+    fn look(&mut self, now: Nanos) -> Result<Seen, Error> {
+        let (device, dev) = (self.device, self.wanted.dev.as_str());
+        let mut looks = Vec::new();
+        let mut out = Vec::new();
+        let dropping = self.hand.as_ref().and_then(|hand| hand.dropping.as_ref());
+        // What an attached queue drops is in its counters.
+        if let Some(program) = dropping.and_then(|dropping| dropping.lever.program()) {
+            let counts = program.counts();
+            self.queues
+                .iter_mut()
+                .for_each(|queue| queue.dropped_before(counts));
+        }
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let time = since.map_or(0, |since| since.as_nanos() as u64);
+        let page = dropping.and_then(|dropping| dropping.lever.page());
+        let json = self.wanted.json;
+        let queues = &mut self.queues;
+        queues.iter_mut().for_each(|queue| queue.seen = false);
+        let classes = queues.iter().any(|queue| queue.found.key.class);
+        let mut each = |row: Queue<'_>| {
+            if row.key.device != device {
+                return;
+            }
+            let is = |queue: &Steered| queue.found.key == row.key;
+            let Some(at) = queues.iter().position(is) else {
+                return;
+            };
+            let (look, rates) = queues[at].look(now, &row);
+            if look != Look::Same {
+                looks.push((at, look));
+            }
+            if json {
+                let sample = Sample {
+                    device: dev,
+                    queue: row,
+                    rates,
+                    gauges: page
+                        .and_then(|page| page.gauges(device, row.kind, row.key.handle, now)),
+                };
+                Format::Json.write(&mut out, time, &sample);
+                if let Some(dropping) = dropping {
+                    dropping.sample(&mut out, time, dev, queues[at].probability());
+                }
+            }
+        };
+        let listed = match classes {
+            true => self.dump.classes(device, &mut each),
+            false => self.dump.disciplines(device, &mut each),
+        };
+        if json && io::stdout().lock().write_all(&out).is_err() {
+            return Err(Error::new("standard output: cannot be written"));
+        }
+        match listed {
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
+                return Ok(Seen::Gone(format!("{dev} is gone")));
+            }
+            // What is missing may be there.
+            Err(e) => {
+                self.queues.iter_mut().for_each(|queue| queue.seen = true);
+                return match e.raw_os_error() {
+                    Some(libc::ENOBUFS) => Ok(Seen::All),
+                    _ => Err(Error::new(format!("rtnetlink: {}", host::reason(&e)))),
+                };
+            }
+            Ok(()) => {}
+        }
+        if self.queues.iter().any(|queue| !queue.seen) {
+            return Ok(self.missing());
+        }
+        let seen = self.others(looks);
+        if std::mem::take(&mut self.filters) && matches!(seen, Seen::All) {
+            return self.look_at_filters();
+        }
+        Ok(seen)
+    }
+
+    /// What others have done at clsact.
+    fn look_at_filters(&mut self) -> Result<Seen, Error> {
+        let Some(hand) = &mut self.hand else {
+            return Ok(Seen::All);
+        };
+        let program = hand.dropping.as_ref();
+        if program
+            .and_then(|dropping| dropping.lever.program())
+            .is_none()
+            || hand.look_at_hook(&mut self.dump)?.ours
+        {
+            return Ok(Seen::All);
+        }
+        if self.wanted.insist {
+            let (dev, device) = (&self.wanted.dev, self.device);
+            let rows = tree::rows(&mut self.dump, device);
+            let rows = rows.map_err(|e| Error::new(host::reason(&e)).key(dev))?;
+            hand.keep(device, &self.wanted, &self.queues, &rows, &mut self.dump)?;
+        }
+        Ok(Seen::Theirs(format!(
+            "somebody else has taken away quell's filter at clsact of {}",
+            self.wanted.dev
+        )))
+    }
+
+    /// What became of queues that are not there any more.
+    fn missing(&self) -> Seen {
+        let dev = &self.wanted.dev;
+        if host::name(self.device).is_none() {
+            return Seen::Gone(format!("{dev} is gone"));
+        }
+        let mut gone = self.queues.iter().filter(|queue| !queue.seen);
+        let name = gone.next().map_or(dev, |queue| &queue.name);
+        let what = format!("somebody else has taken {name} away");
+        match self.wanted.insist {
+            true => Seen::Gone(what),
+            false => Seen::Theirs(what),
+        }
+    }
+
+    /// What somebody else has set.
+    fn others(&mut self, looks: Vec<(usize, Look)>) -> Seen {
+        let Some(hand) = &self.hand else {
+            return Seen::All;
+        };
+        let mut theirs = None;
+        for (at, look) in looks {
+            let queue = &mut self.queues[at];
+            match look {
+                Look::Same => {}
+                // The watchdog restored it: we stood still.
+                Look::Other(..) if hand.posts.get(at).is_some_and(Post::acted) => {}
+                Look::Other(knob, value) => {
+                    queue.found_other(knob, value);
+                    queue.ours = self.wanted.insist;
+                    let value = queue.text(knob, value);
+                    let what = format!("{}: somebody else has set {}", queue.name, knob.name());
+                    theirs = Some(format!("{what} to {value}"));
+                }
+                Look::Replaced => {
+                    queue.ours = false;
+                    let what = format!(
+                        "somebody else has put another discipline in the place of {}",
+                        queue.name
+                    );
+                    match self.wanted.insist {
+                        true => return Seen::Gone(what),
+                        false => theirs = Some(what),
+                    }
+                }
+            }
+        }
+        theirs.map_or(Seen::All, Seen::Theirs)
+    }
+
+    /// Makes the changes that are due.
+    fn change(&mut self, now: Nanos) -> Result<(), Error> {
+        let mut asked = Vec::new();
+        for (at, queue) in self.queues.iter_mut().enumerate() {
+            let Some(values) = queue.due(now) else {
+                continue;
+            };
+            let Some(hand) = &mut self.hand else {
+                let line = format!("{}: {}\n", queue.name, queue.describe(&values));
+                let _ = io::stdout().lock().write_all(line.as_bytes());
+                queue.made(now, &values);
+                self.changes += 1;
+                continue;
+            };
+            if let (Some(drop), Some(dropping)) = (values.get(Knob::Drop), &hand.dropping) {
+                dropping.lever.set(drop);
+                queue.made(now, &Values::of(Knob::Drop, drop));
+                self.changes += 1;
+            }
+            let values = values.without(Knob::Drop);
+            if values == Values::default() {
+                continue;
+            }
+            let mut options = Vec::new();
+            queue.options(&values, &mut options);
+            hand.changer.add(&queue.found, &options);
+            asked.push((at, values));
+        }
+        let Some(hand) = self.hand.as_mut().filter(|_| !asked.is_empty()) else {
+            return Ok(());
+        };
+        let outcomes = hand.changer.send();
+        let outcomes =
+            outcomes.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?;
+        for (outcome, (at, values)) in outcomes.into_iter().zip(asked) {
+            let queue = &mut self.queues[at];
+            match outcome {
+                Ok(()) => {
+                    queue.made(now, &values);
+                    self.changes += 1;
+                }
+                // The next look says what became of it.
+                Err(refusal) if refusal.is_gone() => {}
+                Err(refusal) => return Err(refusal.explain(&queue.name)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The queues are gone, and what was changed with them.
+    fn forget(&mut self) {
+        self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
+        self.queues.clear();
+        if let Some(hand) = &mut self.hand {
+            // Where the device is there, the filter is, too.
+            let _ = hand.unhook(&mut self.dump);
+            hand.watchdog.dismiss();
+            hand.posts.clear();
+            let _ = hand.file.remove();
+        }
+    }
+
+    /// Takes the device again if it is back.
+    fn find_again(&mut self) {
+        if host::index(&self.wanted.dev).is_none() {
+            return;
+        }
+        match self.take() {
+            Ok(()) => {
+                self.waiting = None;
+                for queue in &self.queues {
+                    let line = format!("{} is back, with {}", queue.name, queue.present());
+                    self.wanted.say(&line);
+                }
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.waiting.as_ref() != Some(&text) {
+                    self.wanted
+                        .say(&format!("{text}; waiting until it can be steered"));
+                    self.waiting = Some(text);
+                }
+            }
+        }
+    }
+
+    /// Brings back what was before, where it is still as it was set; of how many queues.
+    fn restore(&mut self) -> Result<usize, Error> {
+        let now = sys::monotonic();
+        // Somebody else may have changed something a moment ago.
+        if !self.queues.is_empty() {
+            let _ = self.look(now);
+        }
+        self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
+        let Some(hand) = &mut self.hand else {
+            return Ok(0);
+        };
+        hand.unhook(&mut self.dump)
+            .map_err(|e| hand.file.kept(e.to_string()))?;
+        let mut names = Vec::new();
+        for queue in self.queues.iter().filter(|queue| queue.seen) {
+            if let Some(options) = queue.restoring() {
+                hand.changer.add(&queue.found, &options);
+                names.push(queue.name.as_str());
+            }
+        }
+        let mut count = 0;
+        if !names.is_empty() {
+            let outcomes = hand.changer.send();
+            let no = |e: io::Error| hand.file.kept(format!("rtnetlink: {}", host::reason(&e)));
+            count = request::made(outcomes.map_err(no)?, names)?;
+        }
+        hand.watchdog.dismiss();
+        hand.file.remove()?;
+        Ok(count)
+    }
+}

@@ -1,0 +1,470 @@
+//! What decides on the knobs: a controller for each queue, lines on standard input, or a constant.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use quell_link::Error;
+use quell_link::units::{parse_count, parse_probability, parse_rate, parse_time};
+use quell_link::words::Queue;
+use quell_qdisc::control::Control;
+use quell_qdisc::control::guard::{Guard, Params};
+use quell_qdisc::control::pace;
+use quell_qdisc::control::pie::Pie;
+use quell_qdisc::control::wqm::Wqm;
+use quell_qdisc::{NEVER, Nanos, disciplines, pie};
+
+use super::dropper::CERTAIN;
+use crate::rtnetlink::options::Knob;
+use crate::system::{host, sys};
+
+/// A setting as users write it: packets, nanoseconds, bit/s; a probability in parts of [`CERTAIN`].
+pub type Setting = (Knob, u64);
+
+/// Bounds of what may be set, in the units of a [`Setting`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    knob: Knob,
+    least: u64,
+    most: u64,
+}
+
+impl Bounds {
+    /// Reads the bounds of a knob, where they are given.
+    ///
+    /// # Errors
+    /// If a bound is no value of this knob, or they are the wrong way round.
+    pub fn new(knob: Knob, min: Option<&str>, max: Option<&str>) -> Result<Self, Error> {
+        let (least, most) = match knob {
+            // With room for one packet a device waits after each.
+            Knob::Limit => (2, 100_000),
+            Knob::Target => (100_000, 10_000_000_000),
+            Knob::Rate => (64_000, 1_000_000_000_000),
+            Knob::Drop => (0, CERTAIN),
+        };
+        let read = |option, text: Option<&str>, default| match text {
+            None => Ok(default),
+            Some(text) => parse(knob, text).map_err(|e: Error| e.key(option)),
+        };
+        let (least, most) = (read("--min", min, least)?, read("--max", max, most)?);
+        if least > most {
+            return Err(Error::new("is more than --max").key("--min"));
+        }
+        Ok(Self { knob, least, most })
+    }
+
+    /// The knob.
+    pub fn knob(&self) -> Knob {
+        self.knob
+    }
+
+    /// The nearest value within them.
+    pub fn clamp(&self, value: u64) -> u64 {
+        value.clamp(self.least, self.most)
+    }
+}
+
+/// A knob's value.
+fn parse(knob: Knob, text: &str) -> Result<u64, Error> {
+    match knob {
+        Knob::Limit => parse_count(text),
+        Knob::Target => parse_time(text),
+        Knob::Rate => parse_rate(text),
+        Knob::Drop => Ok((parse_probability(text)? * CERTAIN as f64) as u64),
+    }
+}
+
+/// What decides.
+#[derive(Debug)]
+pub enum Source {
+    /// A controller of this name, of which each queue has its own.
+    Words(Box<Queue>),
+    /// A controller of the caller's, for each queue a clone.
+    Own(Box<dyn Control>),
+    /// A value that stays.
+    Constant(Setting),
+    /// Lines on standard input.
+    Lines(Lines),
+}
+
+impl Source {
+    /// Reads a controller's words, a value of the only knob, or `-`.
+    ///
+    /// # Errors
+    /// If it is none of them, or the controller sets other knobs.
+    pub fn parse(words: &str, knobs: &[Knob]) -> Result<Self, Error> {
+        if words == "-" {
+            return Ok(Self::Lines(Lines::new()?));
+        }
+        let [knob] = knobs else {
+            let error = Error::new("a controller sets one knob; several come from lines alone");
+            return Err(error
+                .key("--with")
+                .remedy("name one, or write - for the controller"));
+        };
+        if let Ok(value) = parse(*knob, words) {
+            return Ok(Self::Constant((*knob, value)));
+        }
+        if *knob == Knob::Target {
+            let error = Error::new("no controller of quell sets a target").key(words);
+            return Err(error.remedy("write a time as in 5ms, or - for lines on standard input"));
+        }
+        let queue = Queue::parse(words)?;
+        let controller = built(&queue, 1_000_000, *knob);
+        check(controller.as_deref(), *knob).map_err(|e| e.under(queue.kind()))?;
+        Ok(Self::Words(Box::new(queue)))
+    }
+
+    /// Takes a controller of the caller's.
+    ///
+    /// # Errors
+    /// If it sets other knobs than the one that is turned.
+    pub fn own(controller: Box<dyn Control>, knobs: &[Knob]) -> Result<Self, Error> {
+        let knob = knobs.first().copied().unwrap_or(Knob::Limit);
+        check(Some(&*controller), knob).map_err(|e| e.under(&controller.name()))?;
+        Ok(Self::Own(controller))
+    }
+
+    /// Whether controllers decide.
+    pub fn decides(&self) -> bool {
+        matches!(self, Self::Words(_) | Self::Own(_))
+    }
+
+    /// Whether a loop goes on from the rate that a queue has: unless it is given its first one.
+    pub fn goes_on(&self) -> bool {
+        match self {
+            Self::Words(queue) => queue
+                .spec::<pace::Params>()
+                .is_none_or(|params| params.start.is_none()),
+            _ => true,
+        }
+    }
+
+    /// Whether the queue stands behind the line, and packets come back through it: the words of the loop say `ingress`.
+    pub fn is_behind(&self) -> bool {
+        let Self::Words(queue) = self else {
+            return false;
+        };
+        // Any rate will do.
+        let built = queue.build(1_000_000).queue;
+        matches!(built, disciplines::Params::Cake(cake) if cake.ingress)
+    }
+
+    /// Holds what is named against what a loop over a rate needs.
+    ///
+    /// # Errors
+    /// If reflectors are missing, or named for something else.
+    pub fn needs_reflectors(&self, knobs: &[Knob], named: bool) -> Result<(), Error> {
+        let needs = self.decides() && knobs.contains(&Knob::Rate);
+        let error = match (needs, named) {
+            (true, false) => Error::new("needs hosts behind the line that answer echo requests")
+                .remedy("name some that you may ask, as in --reflector 192.0.2.1"),
+            (false, true) => Error::new("is for a loop over a rate")
+                .remedy("write pace --with rate, or leave it out"),
+            _ => return Ok(()),
+        };
+        Err(error.key("--reflector"))
+    }
+
+    /// The controller of one queue on a line of this rate, under guard.
+    pub fn controller(&self, rate_bps: u64, bounds: &[Bounds]) -> Option<Box<dyn Control>> {
+        let knob = bounds.first().map_or(Knob::Limit, Bounds::knob);
+        let (mut controller, guarded) = match self {
+            Self::Words(queue) => (built(queue, rate_bps, knob)?, queue.is_guarded()),
+            Self::Own(controller) => (controller.clone(), false),
+            _ => return None,
+        };
+        // One that never decides again leaves nothing to guard, and there is no classic loop over a rate.
+        if !guarded && controller.period() != NEVER && knob != Knob::Rate {
+            let mut params = Params::default();
+            for Bounds { knob, least, most } in bounds {
+                match knob {
+                    Knob::Limit => params.limit = (*least as u32, *most as u32),
+                    Knob::Drop => params.drop = (share(*least), share(*most)),
+                    Knob::Target | Knob::Rate => {}
+                }
+            }
+            let classic: Box<dyn Control> = match knob {
+                Knob::Drop => Box::new(Pie::new(pie::Params::default())),
+                _ => Box::new(Wqm::new(Default::default(), rate_bps)),
+            };
+            controller = Box::new(Guard::new(params, controller, classic));
+        }
+        controller.time_decisions(Arc::new(sys::monotonic));
+        Some(controller)
+    }
+
+    /// What wakes the loop, besides time.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Lines(lines) if !lines.ended => Some(lines.fd.as_fd()),
+            _ => None,
+        }
+    }
+}
+
+fn share(value: u64) -> f64 {
+    value as f64 / CERTAIN as f64
+}
+
+/// The controller that words name. PIE as a queue decides on packets; its law decides on a probability as well.
+fn built(queue: &Queue, rate_bps: u64, knob: Knob) -> Option<Box<dyn Control>> {
+    let built = queue.build(rate_bps);
+    match (built.controller, built.queue) {
+        (None, disciplines::Params::Pie(params)) if knob == Knob::Drop => {
+            Some(Box::new(Pie::new(params)))
+        }
+        (controller, _) => controller,
+    }
+}
+
+/// Whether the kernel has what a controller reads and sets, where `knob` is turned.
+fn check(controller: Option<&dyn Control>, knob: Knob) -> Result<(), Error> {
+    let those = match knob {
+        Knob::Drop => "rlaqm, pie and fixed set a drop probability",
+        Knob::Rate => {
+            "pace, cake_autorate and sqm_autorate set a rate; or write a rate as in 18mbit, or - for lines on standard input"
+        }
+        _ => "learnqueue, wqm and fixed set a limit",
+    };
+    let Some(controller) = controller else {
+        let error = Error::new("is a queue discipline, not a controller");
+        return Err(error.remedy(those));
+    };
+    let (whole, sub) = controller.knobs();
+    if whole.drop && knob != Knob::Drop {
+        let error = Error::new("sets a drop probability, for which no discipline has an option");
+        return Err(error.remedy("give --with clsact"));
+    }
+    if whole.base_probability {
+        let what = "sets a base probability, for which no discipline here has an option";
+        return Err(Error::new(what).remedy(those));
+    }
+    if sub.names().next().is_some() || controller.watches_packets() || controller.reads_sub_queues()
+    {
+        let error =
+            Error::new("decides on single flows or packets, which the kernel does not show");
+        return Err(error.remedy(those));
+    }
+    if knob == Knob::Drop && !whole.drop {
+        return Err(Error::new("sets no drop probability").remedy(those));
+    }
+    if knob == Knob::Rate && !whole.rate {
+        return Err(Error::new("sets no rate").remedy(those));
+    }
+    if knob == Knob::Limit && !whole.limit {
+        return Err(Error::new("sets no limit").remedy("write fixed limit 100"));
+    }
+    Ok(())
+}
+
+/// Lines like `limit 30` or `rate 18mbit target 5ms`; the last one holds.
+#[derive(Debug)]
+pub struct Lines {
+    fd: OwnedFd,
+    /// The beginning of a line whose end has not come.
+    part: Vec<u8>,
+    /// No more will come.
+    pub ended: bool,
+}
+
+/// Most bytes of a line.
+const LINE: usize = 4096;
+
+/// What came.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// What the last line sets, and those before it that it does not mention.
+    pub settings: Vec<Setting>,
+    /// What is wrong with a line.
+    pub wrong: Option<Error>,
+}
+
+impl Lines {
+    fn new() -> Result<Self, Error> {
+        let fd = io::stdin().as_fd().try_clone_to_owned();
+        Ok(Self {
+            fd: fd.map_err(|e| Error::new(format!("standard input: {}", host::reason(&e))))?,
+            part: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// Reads what has come, of these knobs. Call it where the descriptor can be read.
+    pub fn read(&mut self, knobs: &[Knob]) -> Came {
+        let mut buffer = [0; LINE];
+        let length = sys::read(self.fd.as_fd(), &mut buffer).unwrap_or(0);
+        self.ended = length == 0;
+        self.take(&buffer[..length], knobs)
+    }
+
+    fn take(&mut self, bytes: &[u8], knobs: &[Knob]) -> Came {
+        let mut came = Came::default();
+        self.part.extend(bytes);
+        while let Some(end) = self.part.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.part.drain(..=end).collect();
+            match settings(&String::from_utf8_lossy(&line), knobs) {
+                Ok(settings) => {
+                    for (knob, value) in settings {
+                        came.settings.retain(|(other, _)| *other != knob);
+                        came.settings.push((knob, value));
+                    }
+                }
+                Err(error) => came.wrong = Some(error.under("standard input")),
+            }
+        }
+        if self.part.len() > LINE {
+            self.part.clear();
+            came.wrong = Some(Error::new("a line is too long").under("standard input"));
+        }
+        came
+    }
+}
+
+/// What a line sets.
+fn settings(line: &str, knobs: &[Knob]) -> Result<Vec<Setting>, Error> {
+    let mut found = Vec::new();
+    let mut words = line.split_whitespace();
+    while let Some(word) = words.next() {
+        let names = knobs.iter().map(|knob| knob.name());
+        let knob = knobs.iter().find(|knob| knob.name() == word);
+        let knob = knob.ok_or_else(|| Error::unknown("knob", word, names))?;
+        let value = words
+            .next()
+            .ok_or_else(|| Error::new("needs a value").key(word))?;
+        let value = parse(*knob, value).map_err(|e| e.key(word))?;
+        found.push((*knob, value));
+    }
+    Ok(found)
+}
+
+/// The time between two looks that suits it: the controllers' period, within bounds.
+pub fn period(source: &Source, knobs: &[Knob]) -> Nanos {
+    const DEFAULT: Nanos = 100_000_000;
+    let controller = match source {
+        Source::Words(queue) => knobs
+            .first()
+            .and_then(|knob| built(queue, 1_000_000, *knob)),
+        Source::Own(controller) => Some(controller.clone()),
+        _ => None,
+    };
+    match controller.map(|controller| controller.period()) {
+        None | Some(NEVER) => DEFAULT,
+        Some(period) => period.clamp(*super::EVERY.start(), *super::EVERY.end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_holds_and_a_part_waits_for_its_end() {
+        let mut lines = Lines::new().expect("a descriptor");
+        let knobs = [Knob::Limit, Knob::Target];
+        let came = lines.take(b"limit 30\nlimit 40 target 5ms\nlim", &knobs);
+        assert_eq!(
+            came.settings,
+            [(Knob::Limit, 40), (Knob::Target, 5_000_000)]
+        );
+        assert_eq!(lines.take(b"it 7\n\n", &knobs).settings, [(Knob::Limit, 7)]);
+    }
+
+    #[test]
+    fn a_wrong_line_changes_nothing_and_says_why() {
+        let mut lines = Lines::new().expect("a descriptor");
+        let wrong = |lines: &mut Lines, text: &[u8]| {
+            let came = lines.take(text, &[Knob::Rate]);
+            assert_eq!(came.settings, []);
+            came.wrong.expect("an error").to_string()
+        };
+        assert!(wrong(&mut lines, b"limit 3\n").contains("unknown knob `limit`"));
+        assert!(wrong(&mut lines, b"rate 5\n").contains("has no unit"));
+        assert!(wrong(&mut lines, b"rate\n").contains("needs a value"));
+        assert!(wrong(&mut lines, b"rate 1mbit rate x\n").contains("rate"));
+        assert!(wrong(&mut lines, &[b'x'; 5000]).contains("too long"));
+        assert!(wrong(&mut lines, b"\xff\xfe\n").contains("unknown"));
+    }
+
+    #[test]
+    fn a_loop_goes_on_from_the_rate_of_its_queue_unless_it_is_given_its_first_one() {
+        let source = |words| Source::parse(words, &[Knob::Rate]).expect("a source");
+        for words in [
+            "pace",
+            "pace ingress",
+            "pace target 5ms",
+            "sqm_autorate",
+            "18mbit",
+        ] {
+            assert!(source(words).goes_on(), "{words}");
+        }
+        // Also where that is the default.
+        for words in ["pace start 8mbit", "pace ingress start 10mbit"] {
+            assert!(!source(words).goes_on(), "{words}");
+        }
+        for words in [
+            "pace ingress",
+            "pace ingress start 10mbit",
+            "sqm_autorate ingress",
+        ] {
+            assert!(source(words).is_behind(), "{words}");
+        }
+        for words in ["pace", "cake_autorate", "18mbit"] {
+            assert!(!source(words).is_behind(), "{words}");
+        }
+        let own = Source::own(Box::new(Wqm::new(Default::default(), 1)), &[Knob::Limit]);
+        assert!(!own.expect("a controller").is_behind());
+    }
+
+    #[test]
+    fn controllers_of_other_knobs_are_refused_with_a_remedy() {
+        let refused = |words: &str| {
+            let error = Source::parse(words, &[Knob::Limit]).expect_err("refused");
+            error.to_string()
+        };
+        assert!(refused("rlaqm").contains("give --with clsact"));
+        assert!(refused("codel").contains("is a queue discipline"));
+        assert!(refused("lfq").contains("single flows"));
+        assert!(refused("fixed").contains("sets no limit"));
+        assert!(refused("nope").contains("unknown queue"));
+        for words in [
+            "wqm target 20ms",
+            "learnqueue",
+            "learnqueue guard",
+            "fixed limit 30",
+        ] {
+            assert!(Source::parse(words, &[Knob::Limit]).is_ok(), "{words}");
+        }
+        let refused = |words: &str| {
+            let error = Source::parse(words, &[Knob::Drop]).expect_err("refused");
+            error.to_string()
+        };
+        assert!(refused("wqm").contains("sets no drop probability; rlaqm, pie and fixed"));
+        assert!(refused("codel").contains("is a queue discipline"));
+        assert!(refused("a3c_l4s").contains("sets a base probability"));
+        assert!(refused("110%").contains("unknown queue"));
+        for words in ["rlaqm", "rlaqm guard", "pie target 20ms", "fixed drop 0.1"] {
+            assert!(Source::parse(words, &[Knob::Drop]).is_ok(), "{words}");
+        }
+        assert!(matches!(
+            Source::parse("25%", &[Knob::Drop]),
+            Ok(Source::Constant((Knob::Drop, 1_073_741_824)))
+        ));
+        let refused = |words: &str| {
+            let error = Source::parse(words, &[Knob::Rate]).expect_err("refused");
+            error.to_string()
+        };
+        assert!(refused("wqm").contains("sets no rate; pace, cake_autorate and sqm_autorate"));
+        assert!(refused("cake").contains("is a queue discipline"));
+        let pace = Source::parse("pace start 8mbit", &[Knob::Rate]).expect("a loop");
+        assert!(pace.needs_reflectors(&[Knob::Rate], true).is_ok());
+        let needs = pace.needs_reflectors(&[Knob::Rate], false).unwrap_err();
+        assert!(needs.to_string().contains("--reflector 192.0.2.1"));
+        let other = Source::parse("wqm", &[Knob::Limit]).expect("a controller");
+        assert!(other.needs_reflectors(&[Knob::Limit], true).is_err());
+        assert!(matches!(
+            Source::parse("18mbit", &[Knob::Rate]),
+            Ok(Source::Constant((Knob::Rate, 18_000_000)))
+        ));
+    }
+}

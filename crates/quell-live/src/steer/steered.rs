@@ -1,0 +1,357 @@
+//! One discipline or class that is steered: its gauges, what it had, what is wanted.
+
+use quell_link::units::{format_rate, format_time};
+use quell_qdisc::control::Control;
+use quell_qdisc::{Gauges, Knobs, Nanos, Rng};
+
+use super::super::watch::meter::{Meter, Rates};
+use super::dropper::{CERTAIN, Counts};
+use super::source::{Bounds, Setting};
+use crate::packet::echo::Answer;
+use crate::rtnetlink::message::{Counters, Queue};
+use crate::rtnetlink::options::{Kind, Knob, Values};
+use crate::rtnetlink::request::Found;
+
+/// What a look at it shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It is as it was set.
+    Same,
+    /// A knob has another value.
+    Other(Knob, u64),
+    /// Another kind of discipline is in its place.
+    Replaced,
+}
+
+/// One queue.
+#[derive(Debug)]
+pub struct Steered {
+    /// As it was before anything was changed.
+    pub found: Found,
+    /// What can be changed.
+    pub kind: &'static Kind,
+    /// What it is called in messages.
+    pub name: String,
+    /// What was set by us is ours to restore; not what somebody else has set since.
+    pub ours: bool,
+    /// It was there at the last look.
+    pub seen: bool,
+    /// Changes that were made.
+    pub changes: u64,
+    knobs: Vec<Knob>,
+    /// What it had, what it has as far as is known, what is wanted; in the kernel's units.
+    was: Values,
+    set: Values,
+    wanted: Values,
+    changed_at: Option<Nanos>,
+    controller: Option<Box<dyn Control>>,
+    rng: Rng,
+    /// Bytes of a packet, where the kernel's limit is in bytes.
+    packet: u64,
+    line_bps: u64,
+    meter: Meter,
+    last: Option<(Nanos, Counters)>,
+    gauges: Gauges,
+}
+
+impl Steered {
+    /// One that was found, with its name and its packets' largest size; `line_bps`: the rate that it gets, as far as is known.
+    pub fn new(
+        found: Found,
+        kind: &'static Kind,
+        name: String,
+        knobs: &[Knob],
+        packet: u64,
+    ) -> Self {
+        let mut was = kind.values(&found.options, knobs);
+        if knobs.contains(&Knob::Drop) {
+            was.set(Knob::Drop, 0);
+        }
+        Self {
+            found,
+            kind,
+            name,
+            ours: true,
+            seen: true,
+            changes: 0,
+            knobs: knobs.to_vec(),
+            was,
+            set: was,
+            wanted: Values::default(),
+            changed_at: None,
+            controller: None,
+            rng: Rng::new(1, "steer"),
+            packet,
+            line_bps: 0,
+            meter: Meter::default(),
+            last: None,
+            gauges: Gauges::default(),
+        }
+    }
+
+    /// Options of the discipline itself are changed.
+    pub fn has_options(&self) -> bool {
+        self.was.without(Knob::Drop) != Values::default()
+    }
+
+    /// Gives it a controller, which sets its first knobs; a loop over a rate may go on from the one that it has.
+    pub fn employ(
+        &mut self,
+        mut controller: Box<dyn Control>,
+        line_bps: u64,
+        goes_on: bool,
+        bounds: &[Bounds],
+    ) {
+        self.line_bps = line_bps;
+        if let Some(rate) = self.was.get(Knob::Rate).filter(|rate| *rate > 0 && goes_on) {
+            controller.adopt(&Knobs {
+                rate_bps: Some(self.shown(Knob::Rate, rate)),
+                ..Knobs::KEEP
+            });
+        }
+        let knobs = controller.initial();
+        self.controller = Some(controller);
+        self.wish(&knobs, bounds);
+    }
+
+    /// Takes what a controller sets.
+    fn wish(&mut self, knobs: &Knobs, bounds: &[Bounds]) {
+        if let Some(limit) = knobs.limit_packets {
+            self.want((Knob::Limit, limit.into()), bounds);
+        }
+        if let Some(bps) = knobs.rate_bps {
+            self.want((Knob::Rate, bps), bounds);
+        }
+        if let Some(drop) = knobs.drop {
+            self.want((Knob::Drop, (drop * CERTAIN as f64) as u64), bounds);
+        }
+    }
+
+    /// Takes what the program at clsact has done to packets on their way to it.
+    pub fn dropped_before(&mut self, counts: Counts) {
+        self.gauges.drops_early = counts.dropped;
+        self.gauges.marks = counts.marked;
+    }
+
+    /// Takes a sample: what it shows of the knobs, and rates.
+    pub fn look(&mut self, now: Nanos, queue: &Queue<'_>) -> (Look, Rates) {
+        self.seen = true;
+        if queue.kind != self.found.kind {
+            return (Look::Replaced, Rates::default());
+        }
+        let rates = self.meter.sample(now, &queue.counters);
+        self.read(now, &queue.counters, &rates);
+        let has = self.kind.values(queue.options, &self.knobs);
+        let mut other = has
+            .each()
+            .filter(|(knob, value)| self.set.get(*knob) != Some(*value));
+        let look = match other.next() {
+            Some((knob, value)) => Look::Other(knob, value),
+            None => Look::Same,
+        };
+        (look, rates)
+    }
+
+    fn read(&mut self, now: Nanos, counters: &Counters, rates: &Rates) {
+        let g = &mut self.gauges;
+        // Fewer bytes than before: it was made anew.
+        let last = self.last.replace((now, *counters));
+        if let Some((then, last)) = last.filter(|(_, last)| counters.bytes >= last.bytes) {
+            g.departed_bytes += counters.bytes - last.bytes;
+            g.departures += counters.packets.saturating_sub(last.packets);
+            g.drops_overflow += u64::from(counters.drops.wrapping_sub(last.drops));
+            let held = u128::from(now.saturating_sub(then));
+            g.backlog_ns += u128::from(last.backlog_packets) * held;
+        }
+        g.now = now;
+        g.backlog_packets = counters.backlog_packets;
+        g.backlog_bytes = counters.backlog_bytes.into();
+        let dropped = g.drops_overflow + g.drops_early;
+        let arrived = g.departures + dropped + u64::from(counters.backlog_packets);
+        // The counters of one sample need not be of the same instant.
+        g.arrivals = g.arrivals.max(arrived);
+        let sojourn = rates.sojourn_ms.unwrap_or(0.0) * 1e6;
+        g.sojourn = sojourn as Nanos;
+        g.head_age = g.sojourn;
+        g.rate_bps = self
+            .meter
+            .busy_bps()
+            .map_or(self.line_bps, |bps| bps as u64);
+        g.share = 1.0;
+        g.contenders = 1;
+        g.aggregate = 1.0;
+    }
+
+    /// Lets its controller decide.
+    pub fn decide(&mut self, bounds: &[Bounds]) {
+        let limit = self
+            .set
+            .get(Knob::Limit)
+            .map(|limit| self.shown(Knob::Limit, limit));
+        self.gauges.limit_packets = limit.unwrap_or(0).min(u32::MAX.into()) as u32;
+        self.gauges.probability = self.probability();
+        let Some(controller) = &mut self.controller else {
+            return;
+        };
+        let knobs = controller.decide(&self.gauges, &mut [], &mut self.rng);
+        self.wish(&knobs, bounds);
+    }
+
+    /// Tells its controller of a reflector's answer, with which its packets come `back` or not.
+    pub fn hear(&mut self, answer: &Answer, back: bool, bounds: &[Bounds]) {
+        let Some(controller) = &mut self.controller else {
+            return;
+        };
+        let echo = answer.echo(self.gauges.now, back);
+        let knobs = controller.on_probe(&echo, &self.gauges);
+        self.wish(&knobs, bounds);
+    }
+
+    /// The drop probability in force, 0..1.
+    pub fn probability(&self) -> f64 {
+        self.set.get(Knob::Drop).unwrap_or(0) as f64 / CERTAIN as f64
+    }
+
+    /// Takes a wish, brought within bounds. One for a knob that is not turned is left out.
+    pub fn want(&mut self, (knob, value): Setting, bounds: &[Bounds]) {
+        if !self.knobs.contains(&knob) {
+            return;
+        }
+        let bound = bounds.iter().find(|bound| bound.knob() == knob);
+        let value = bound.map_or(value, |bound| bound.clamp(value));
+        self.wanted.set(knob, self.kernel(knob, value));
+    }
+
+    /// Wants what it had.
+    pub fn want_as_before(&mut self) {
+        self.wanted = self.was;
+    }
+
+    /// What there is to change now.
+    pub fn due(&self, now: Nanos) -> Option<Values> {
+        let early = |then: Nanos| now.saturating_sub(then) < self.kind.least;
+        let early = self.changed_at.is_some_and(early);
+        let mut values = Values::default();
+        for (knob, value) in self.wanted.each() {
+            // A probability is a store to memory.
+            let wait = early && knob != Knob::Drop;
+            if !wait && self.set.get(knob) != Some(self.kind.stored(knob, value)) {
+                values.set(knob, value);
+            }
+        }
+        values.each().next()?;
+        Some(values)
+    }
+
+    /// The options that make a change.
+    pub fn options(&self, values: &Values, out: &mut Vec<u8>) {
+        let mut all = *values;
+        if matches!(self.kind.name, "tbf" | "htb") {
+            // A structure that is sent whole: what else was set stays.
+            all = self.set;
+            values.each().for_each(|(knob, value)| all.set(knob, value));
+        }
+        self.kind.write(out, &self.found.options, &all);
+    }
+
+    /// The options that bring back what was; `None` if nothing was changed, or what there is now is somebody else's.
+    pub fn restoring(&self) -> Option<Vec<u8>> {
+        let changed = self.set.without(Knob::Drop) != self.was.without(Knob::Drop);
+        (self.ours && changed).then(|| self.before())
+    }
+
+    /// The options that bring back what was.
+    pub fn before(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.kind
+            .restore(&mut out, &self.found.options, &self.knobs);
+        out
+    }
+
+    /// A change was made.
+    pub fn made(&mut self, now: Nanos, values: &Values) {
+        for (knob, value) in values.each() {
+            self.set.set(knob, self.kind.stored(knob, value));
+        }
+        if values.without(Knob::Drop) != Values::default() {
+            self.changed_at = Some(now);
+        }
+        self.changes += 1;
+    }
+
+    /// Its options have the values that they had: somebody restored them for us.
+    pub fn was_restored(&mut self) {
+        let drop = self.set.get(Knob::Drop);
+        self.set = self.was;
+        if let Some(drop) = drop {
+            self.set.set(Knob::Drop, drop);
+        }
+    }
+
+    /// A knob has this value now, which somebody else has set.
+    pub fn found_other(&mut self, knob: Knob, value: u64) {
+        self.set.set(knob, value);
+    }
+
+    /// What its guard did.
+    pub fn fallbacks(&self) -> u64 {
+        let guard = self
+            .controller
+            .as_ref()
+            .and_then(|controller| controller.guard());
+        guard.map_or(0, |stats| stats.fallbacks)
+    }
+
+    /// A change as text: `limit 1000 -> 43`.
+    pub fn describe(&self, values: &Values) -> String {
+        let each = values.each().map(|(knob, value)| {
+            let before = self.set.get(knob);
+            let before = before.map_or("?".to_owned(), |value| self.text(knob, value));
+            format!("{} {before} -> {}", knob.name(), self.text(knob, value))
+        });
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What it has now: `limit 1000`.
+    pub fn present(&self) -> String {
+        let each = self
+            .set
+            .each()
+            .map(|(knob, value)| format!("{} {}", knob.name(), self.text(knob, value)));
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A value of the kernel's, for users.
+    pub fn text(&self, knob: Knob, value: u64) -> String {
+        match knob {
+            Knob::Limit if self.kind.limits_bytes() => format!("{value}b"),
+            Knob::Limit => value.to_string(),
+            Knob::Target => format_time(value.saturating_mul(1000)),
+            Knob::Rate if value == 0 => "unlimited".to_owned(),
+            Knob::Rate => format_rate(value.saturating_mul(8)),
+            Knob::Drop => format!("{}", (value as f64 / CERTAIN as f64 * 1e6).round() / 1e6),
+        }
+    }
+
+    /// A setting in the kernel's units.
+    fn kernel(&self, knob: Knob, value: u64) -> u64 {
+        match knob {
+            Knob::Limit if self.kind.limits_bytes() => value.saturating_mul(self.packet),
+            Knob::Limit => value,
+            Knob::Target => value / 1000,
+            Knob::Rate => value / 8,
+            Knob::Drop => value,
+        }
+    }
+
+    /// A value of the kernel's as a setting.
+    fn shown(&self, knob: Knob, value: u64) -> u64 {
+        match knob {
+            Knob::Limit if self.kind.limits_bytes() => value / self.packet.max(1),
+            Knob::Limit => value,
+            Knob::Target => value.saturating_mul(1000),
+            Knob::Rate => value.saturating_mul(8),
+            Knob::Drop => value,
+        }
+    }
+}

@@ -1,0 +1,775 @@
+//! State files: a change of the system is written down before it is made, and the file is deleted when the change is undone.
+//!
+//! Root acts on their contents. So their folder is opened once, must belong to root or this user, and must not be writable by others;
+//! files are opened below its descriptor; no link is followed. A file holds typed values, each checked when it is read.
+
+use std::ffi::{CString, OsStr, c_int};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quell_link::Error;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{host, sys};
+
+/// Their folder. It does not outlive a reboot, as the changes do not.
+const FOLDER: &str = "/run/quell";
+/// The environment variable in which systemd names a service's folder (systemd.exec(5), `RuntimeDirectory=`).
+const SERVICE_FOLDER: &str = "RUNTIME_DIRECTORY";
+/// Most bytes of a state file.
+const MAX_BYTES: u64 = 1 << 20;
+/// Most files that are read in a folder where another user may create any number.
+const MAX_FOREIGN: usize = 256;
+/// Most bytes of the subject in a file's name: an interface and a place on it.
+const MAX_NAME: usize = 40;
+
+/// A command that changes something on an interface: the state files of one do not concern another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// As in `quell live`; the files' names begin with it.
+    pub name: &'static str,
+    /// The command that shows the changes, for a user whose file cannot be read.
+    pub look: &'static str,
+    /// The folder of its shipped service, which has a user of its own; None if it does not run as a service.
+    pub service: Option<&'static str>,
+}
+
+/// `quell tune --apply`, which is written in Python.
+pub const TUNE: Command = Command {
+    name: "tune",
+    look: "tc qdisc show",
+    service: None,
+};
+
+/// The contents of a state file.
+pub trait State: Serialize + DeserializeOwned {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// For a value that quell does not write.
+    fn check(&self) -> Result<(), String>;
+}
+
+/// The state file of an interface, locked against other processes until this is dropped.
+#[derive(Debug)]
+pub struct StateFile {
+    command: Command,
+    folder: Arc<Folder>,
+    /// Its name without the extension.
+    name: String,
+    _lock: Option<File>,
+}
+
+/// An open folder of state files.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// A service's folder, whose user may write anything there.
+    foreign: bool,
+}
+
+/// This network namespace, to which rules and interface names belong. Older kernels have inode numbers alone, which are reused.
+fn namespace() -> String {
+    let inode = || fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
+    host::namespace().map_or_else(|_| format!("i{}", inode()), |cookie| format!("{cookie}"))
+}
+
+/// Whether this can be a file's subject: an interface name, as the kernel takes it, and a place on the interface.
+fn is_name(name: &str) -> bool {
+    let bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
+    !name.is_empty() && name.len() <= MAX_NAME && !name.contains(bad)
+}
+
+impl Command {
+    /// The state file of an interface; `None` if another process has it.
+    ///
+    /// # Errors
+    /// If the folder or the lock cannot be created, or others can write to the folder.
+    pub fn hold(self, dev: &str) -> Result<Option<StateFile>, Error> {
+        if !is_name(dev) {
+            return Err(Error::new("is not an interface name")
+                .key(format!("{dev:?}"))
+                .remedy("`ip link` lists them"));
+        }
+        let name = format!("{}{dev}", self.prefix());
+        self.take(Arc::new(self.made_folder()?), name)
+    }
+
+    fn prefix(self) -> String {
+        format!("{}-{}-", self.name, namespace())
+    }
+
+    /// The path of this process's folder, and whether it may be a link.
+    fn place(self) -> (PathBuf, bool) {
+        let named = std::env::var_os(SERVICE_FOLDER).filter(|_| self.service.is_some());
+        // Several are separated by colons.
+        let first = named.map(|named| {
+            let first = named.as_encoded_bytes().split(|byte| *byte == b':').next();
+            PathBuf::from(OsStr::from_bytes(first.unwrap_or_default()))
+        });
+        match first.filter(|path| path.is_absolute()) {
+            // With DynamicUser=, systemd makes it a link.
+            Some(path) => (path, sys::identity().0 != 0),
+            None => (FOLDER.into(), false),
+        }
+    }
+
+    /// The folder of this process; `None` if it is missing, or this user may not list it.
+    fn folder(self) -> Result<Option<Folder>, Error> {
+        let (path, may_be_link) = self.place();
+        match Folder::open(&path, may_be_link) {
+            Ok(folder) => folder.map(Some),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                Ok(None)
+            }
+            Err(e) => Err(no_state(&path, &e)),
+        }
+    }
+
+    /// The same, created if it is missing.
+    fn made_folder(self) -> Result<Folder, Error> {
+        let (path, may_be_link) = self.place();
+        let make = || DirBuilder::new().recursive(true).mode(0o755).create(&path);
+        let open = || match Folder::open(&path, may_be_link) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                make().and_then(|()| Folder::open(&path, may_be_link))
+            }
+            opened => opened,
+        };
+        open().map_err(|e| no_state(&path, &e))?
+    }
+
+    fn take(self, folder: Arc<Folder>, name: String) -> Result<Option<StateFile>, Error> {
+        let file = format!("{name}.lock");
+        let lock = folder.open_file(&file, libc::O_RDWR | folder.create());
+        let lock = match lock {
+            // No lock means that no process has it; none is created in another user's folder.
+            Err(e) if folder.foreign && e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(no_state(&folder.path.join(file), &e)),
+            Ok(lock) => Some(lock),
+        };
+        if let Some(lock) = &lock {
+            match host::lock(lock.as_fd()) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(e) => return Err(no_state(&folder.path.join(file), &e)),
+            }
+        }
+        Ok(Some(StateFile {
+            command: self,
+            folder,
+            name,
+            _lock: lock,
+        }))
+    }
+
+    /// The state files of this network namespace, and the interface of each.
+    ///
+    /// # Errors
+    /// If others can write to their folder.
+    pub fn left(self) -> Result<Vec<(PathBuf, String)>, Error> {
+        let Some(folder) = self.folder()? else {
+            return Ok(Vec::new());
+        };
+        let prefix = self.prefix();
+        let path = |name: &str| folder.path.join(format!("{prefix}{name}.json"));
+        let names = folder.names(&prefix).into_iter();
+        Ok(names.map(|name| (path(&name), name)).collect())
+    }
+
+    /// The first state that is `wanted`.
+    ///
+    /// # Errors
+    /// If a file before it cannot be read, or others can write to their folder.
+    pub fn find<S: State>(self, wanted: impl Fn(&S) -> bool) -> Result<Option<S>, Error> {
+        let Some(folder) = self.folder()? else {
+            return Ok(None);
+        };
+        let folder = Arc::new(folder);
+        for name in folder.names(&self.prefix()) {
+            let file = StateFile {
+                command: self,
+                folder: folder.clone(),
+                name: format!("{}{name}", self.prefix()),
+                _lock: None,
+            };
+            if let Some(state) = file.read()?.filter(&wanted) {
+                return Ok(Some(state));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `undo` for each file that a dead process left in this network namespace, on these interfaces or on all; for root also for
+    /// those of the shipped service. A failure does not stop the others.
+    pub fn restore(
+        self,
+        devs: &[String],
+        undo: impl Fn(&StateFile, &str) -> Result<Restored, Error>,
+    ) -> Vec<(String, Restored)> {
+        let is = |name: &str| devs.iter().any(|dev| dev == name);
+        // A name may continue with a place on the device.
+        let device = |name: &str| name.split('@').next().is_some_and(is);
+        let mut done = Vec::new();
+        for folder in self.folders() {
+            let folder = match folder {
+                Ok(folder) => Arc::new(folder),
+                Err(error) => {
+                    done.push((self.name.to_owned(), Restored::Failed(error)));
+                    continue;
+                }
+            };
+            let names = folder.names(&self.prefix()).into_iter();
+            for name in names.filter(|name| devs.is_empty() || is(name) || device(name)) {
+                let outcome = match self.take(folder.clone(), format!("{}{name}", self.prefix())) {
+                    Ok(Some(file)) => undo(&file, &name).unwrap_or_else(Restored::Failed),
+                    Ok(None) => Restored::Runs,
+                    Err(error) => Restored::Failed(error),
+                };
+                done.push((name, outcome));
+            }
+        }
+        done
+    }
+
+    /// All folders that this process restores from.
+    fn folders(self) -> Vec<Result<Folder, Error>> {
+        let own = self.folder().transpose();
+        let foreign = match self.service {
+            Some(path) if sys::identity().0 == 0 && self.place().0 == Path::new(FOLDER) => {
+                Folder::of_service(Path::new(path)).transpose()
+            }
+            _ => None,
+        };
+        own.into_iter().chain(foreign).collect()
+    }
+}
+
+impl Folder {
+    /// Opens a folder that belongs to root or this user and that nobody else can write to.
+    ///
+    /// # Errors
+    /// The outer one if it cannot be opened, the inner one if others can write to it.
+    fn open(path: &Path, may_be_link: bool) -> io::Result<Result<Self, Error>> {
+        let follow = if may_be_link { 0 } else { libc::O_NOFOLLOW };
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        let is_link = || path.symlink_metadata().is_ok_and(|at| at.is_symlink());
+        let shown = path.display();
+        let fd = match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY | follow) {
+            Err(_) if !may_be_link && is_link() => {
+                let what = "is a link, as the service of quell 0.2.0 has one, and is not followed";
+                return Ok(Err(Error::new(format!("{shown}: {what}")).remedy(format!(
+                    "stop quell-live, give it the unit of this release, then: rm {shown}"
+                ))));
+            }
+            opened => opened?,
+        };
+        let at = File::from(fd.try_clone()?).metadata()?;
+        let (user, mode) = (sys::identity().0, at.mode() & 0o7777);
+        let fault = if at.uid() != user && at.uid() != 0 {
+            let what = format!(
+                "{shown}: belongs to user {}, who could write anything there",
+                at.uid()
+            );
+            Some(Error::new(what).remedy(format!("look at what is there, then: rm -r {shown}")))
+        } else if mode & 0o022 != 0 {
+            let what = format!("{shown}: other users can write to it (mode {mode:o})");
+            Some(Error::new(what).remedy(format!("look at what is there, then: chmod 755 {shown}")))
+        } else {
+            None
+        };
+        Ok(fault.map_or_else(
+            || {
+                Ok(Self {
+                    path: path.to_owned(),
+                    fd,
+                    foreign: false,
+                })
+            },
+            Err,
+        ))
+    }
+
+    /// Opens a service's folder, in which another user may write anything; `None` if there is none. The link to it is root's.
+    fn of_service(path: &Path) -> Result<Option<Self>, Error> {
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+        match sys::open(&name, libc::O_RDONLY | libc::O_DIRECTORY) {
+            Ok(fd) => Ok(Some(Self {
+                path: path.to_owned(),
+                fd,
+                foreign: true,
+            })),
+            // Root of a user namespace may not look into it.
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+                Ok(None)
+            }
+            Err(e) => Err(no_state(path, &e)),
+        }
+    }
+
+    /// The subjects of the state files with this prefix; other files are ignored.
+    fn names(&self, prefix: &str) -> Vec<String> {
+        let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let named = files.filter_map(|file| {
+            let name = file.file_name().into_string().ok()?;
+            let about = name.strip_prefix(prefix)?.strip_suffix(".json")?;
+            is_name(about).then(|| about.to_owned())
+        });
+        let most = if self.foreign {
+            MAX_FOREIGN
+        } else {
+            usize::MAX
+        };
+        let mut found: Vec<_> = named.take(most).collect();
+        found.sort();
+        found
+    }
+
+    /// The flag that creates a missing file; none in another user's folder.
+    fn create(&self) -> c_int {
+        if self.foreign { 0 } else { libc::O_CREAT }
+    }
+
+    /// Opens a regular file, not a link; in this user's own folder, one that others cannot write to.
+    fn open_file(&self, name: &str, flags: c_int) -> io::Result<File> {
+        let name = CString::new(name)?;
+        // Opening a FIFO would block.
+        let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let fd = match sys::open_at(self.fd.as_fd(), &name, flags, 0o600) {
+            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "is a link, which quell does not make",
+                ));
+            }
+            opened => File::from(opened?),
+        };
+        let at = fd.metadata()?;
+        let invalid = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what));
+        let ours = [0, sys::identity().0].contains(&at.uid()) && at.mode() & 0o022 == 0;
+        if at.is_dir() {
+            Err(io::Error::from_raw_os_error(libc::EISDIR))
+        } else if !at.is_file() {
+            invalid("is no regular file")
+        } else if !ours && !self.foreign {
+            invalid("other users can write to it")
+        } else {
+            Ok(fd)
+        }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        sys::unlink_at(self.fd.as_fd(), &CString::new(name)?)
+    }
+}
+
+fn no_state(path: &Path, error: &io::Error) -> Error {
+    let text = format!("{}: {}", path.display(), host::reason(error));
+    let remedy = match error.kind() {
+        ErrorKind::InvalidData | ErrorKind::IsADirectory => "look at it, then delete it",
+        _ => "the state file must be there before anything is changed",
+    };
+    Error::new(text).remedy(remedy)
+}
+
+impl StateFile {
+    fn file(&self, extension: &str) -> String {
+        format!("{}.{extension}", self.name)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path.join(self.file("json"))
+    }
+
+    /// Replaces the file atomically.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, state: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_vec(state).map_err(|e| no_state(&self.path(), &e.into()))?;
+        self.write_text(&text)
+    }
+
+    /// The same, with text of `quell._core`'s caller.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_text(&self, text: &[u8]) -> Result<(), Error> {
+        let folder = self.folder.fd.as_fd();
+        self.part(text, |part| {
+            let name = CString::new(self.file("json"))?;
+            sys::rename_at(folder, &CString::new(part)?, &name)
+        })
+    }
+
+    /// Tests whether it could be written, so that a full or read-only file system is found before anything is changed.
+    ///
+    /// # Errors
+    /// If it could not be written.
+    pub fn try_text(&self, text: &[u8]) -> Result<(), Error> {
+        self.part(text, |part| self.folder.remove(part))
+    }
+
+    /// Writes a temporary file beside it, which `then` renames or removes.
+    fn part(&self, text: &[u8], then: impl Fn(&str) -> io::Result<()>) -> Result<(), Error> {
+        let name = self.file("part");
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
+        let write = || -> io::Result<()> {
+            let mut file = match self.folder.open_file(&name, flags) {
+                // A killed process left it: this one has the lock.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                    self.folder.remove(&name)?;
+                    self.folder.open_file(&name, flags)?
+                }
+                opened => opened?,
+            };
+            file.write_all(text)?;
+            file.sync_all()?;
+            then(&name)
+        };
+        write().map_err(|error| {
+            let _ = self.folder.remove(&name);
+            no_state(&self.path(), &error)
+        })
+    }
+
+    /// Its state; `None` if there is no file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not a state that quell writes.
+    pub fn read<S: State>(&self) -> Result<Option<S>, Error> {
+        let Some(text) = self.read_text()? else {
+            return Ok(None);
+        };
+        let state = serde_json::from_str::<S>(&text).map_err(|e| e.to_string());
+        let state = state.and_then(|state| state.check().map(|()| state));
+        let state = state.map_err(|why| {
+            let what = format!("{}: is no state file ({why})", self.path().display());
+            Error::new(what).remedy(self.delete())
+        });
+        state.map(Some)
+    }
+
+    /// Its text, which `quell._core`'s caller checks; `None` if there is no file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read_text(&self) -> Result<Option<String>, Error> {
+        let read = || -> io::Result<String> {
+            let file = self.folder.open_file(&self.file("json"), libc::O_RDONLY)?;
+            let mut text = String::new();
+            file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+            match text.len() as u64 > MAX_BYTES {
+                true => Err(io::Error::new(ErrorKind::InvalidData, "is too large")),
+                false => Ok(text),
+            }
+        };
+        let fault =
+            |e: &io::Error| Error::new(format!("{}: {}", self.path().display(), host::reason(e)));
+        match read() {
+            Ok(text) => Ok(Some(text)),
+            Err(e) => match e.kind() {
+                ErrorKind::NotFound => Ok(None),
+                ErrorKind::PermissionDenied => Err(fault(&e).remedy("write sudo before it")),
+                // A person must inspect an invalid file; one that cannot be read now may be valid.
+                ErrorKind::InvalidData | ErrorKind::IsADirectory => {
+                    Err(fault(&e).remedy(self.delete()))
+                }
+                _ => Err(fault(&e).remedy(format!(
+                    "quell {} --restore, once it can be read",
+                    self.command.name
+                ))),
+            },
+        }
+    }
+
+    /// The remedy for an invalid file.
+    fn delete(&self) -> String {
+        format!("look at {}, then delete it", self.command.look)
+    }
+
+    /// Deletes it.
+    ///
+    /// # Errors
+    /// If it cannot be deleted.
+    pub fn remove(&self) -> Result<(), Error> {
+        match self.folder.remove(&self.file("json")) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                let text = format!("{}: {}", self.path().display(), host::reason(&e));
+                Err(Error::new(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error of an undo that left the file in place.
+    pub fn kept(&self, why: impl Into<String>) -> Error {
+        Error::new(why).remedy(format!(
+            "{} still says what to undo: quell {} --restore",
+            self.path().display(),
+            self.command.name
+        ))
+    }
+}
+
+/// The outcome of one state file's undo.
+#[derive(Debug, PartialEq)]
+pub enum Restored {
+    /// The number of changes that were undone.
+    Undone(usize),
+    /// A running process has it.
+    Runs,
+    /// It could not be undone.
+    Failed(Error),
+}
+
+/// Reports the outcomes of [`Command::restore`] for these interfaces, or for all.
+///
+/// # Errors
+/// The first failure.
+pub fn report(
+    command: Command,
+    devs: &[String],
+    done: Vec<(String, Restored)>,
+    (noun, done_to): (&str, &str),
+    say: &dyn Fn(&str),
+) -> Result<(), Error> {
+    let command = command.name;
+    let mut failed = None;
+    let nothing = done.is_empty();
+    for (dev, outcome) in done {
+        let line = match outcome {
+            Restored::Undone(1) => format!("{dev}: 1 {noun} {done_to}"),
+            Restored::Undone(count) => format!("{dev}: {count} {noun}s {done_to}"),
+            Restored::Runs if devs.is_empty() => {
+                format!("{dev}: quell {command} still runs on it; left as it is")
+            }
+            Restored::Runs => {
+                let what = format!("quell {command} still runs on {dev}");
+                let error = Error::new(what).key("--restore");
+                failed.get_or_insert(error.remedy("stop it, which restores all"));
+                continue;
+            }
+            Restored::Failed(error) => {
+                failed.get_or_insert(error);
+                continue;
+            }
+        };
+        say(&line);
+    }
+    if nothing {
+        say("nothing to restore");
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    const TEST: Command = Command {
+        name: "test",
+        look: "nothing",
+        service: None,
+    };
+
+    /// A temporary folder, and a state file in it.
+    fn made(name: &str) -> (PathBuf, StateFile) {
+        let path = std::env::temp_dir().join(format!("quell-state-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .expect("a folder");
+        (path.clone(), taken(&path).expect("taken").expect("free"))
+    }
+
+    fn taken(path: &Path) -> Result<Option<StateFile>, Error> {
+        let folder = Folder::open(path, false).expect("opened")?;
+        TEST.take(Arc::new(folder), "file".to_owned())
+    }
+
+    #[test]
+    fn a_file_is_one_process_and_comes_as_a_whole() {
+        let (path, file) = made("whole");
+        assert!(taken(&path).expect("asked").is_none(), "it is held");
+        assert_eq!(file.read_text().expect("none"), None);
+        file.try_text(b"[1]").expect("room");
+        assert_eq!(file.read_text().expect("none"), None);
+        file.write(&[1, 2]).expect("written");
+        fs::write(path.join("file.part"), "of a killed process").expect("part");
+        file.write(&[3]).expect("written");
+        assert_eq!(file.read_text().expect("it"), Some("[3]".to_owned()));
+        let mode = fs::metadata(file.path()).expect("it").mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(file);
+        let file = taken(&path).expect("asked").expect("free again");
+        file.remove().expect("removed");
+        file.remove().expect("removed before");
+        let left: Vec<_> = fs::read_dir(&path).expect("it").flatten().collect();
+        assert_eq!(left.len(), 1, "the lock stays: {left:?}");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn links_pipes_and_files_of_others_are_refused() {
+        let (path, file) = made("refused");
+        let said = || file.read_text().expect_err("refused").to_string();
+        fs::write(path.join("secret"), "secret").expect("written");
+        symlink("secret", file.path()).expect("a link");
+        assert!(said().contains("is a link"), "{}", said());
+        // It takes the place of a link, and leaves alone what that leads to.
+        symlink("secret", path.join("file.part")).expect("a link");
+        file.write(&[1]).expect("written");
+        let secret = fs::read_to_string(path.join("secret")).expect("it");
+        assert_eq!(
+            (secret.as_str(), file.read_text().expect("it").as_deref()),
+            ("secret", Some("[1]"))
+        );
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).expect("set");
+        assert!(said().contains("other users can write to it"), "{}", said());
+        fs::write(file.path(), vec![b' '; 2 << 20]).expect("written");
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o600)).expect("set");
+        assert!(said().contains("is too large"), "{}", said());
+        fs::write(file.path(), [0xff]).expect("written");
+        assert!(said().contains("then delete it"), "{}", said());
+        drop(file);
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused_with_the_remedy() {
+        let (path, file) = made("folder");
+        drop(file);
+        let said = |path: &Path| taken(path).expect_err("refused").to_string();
+        for mode in [0o777, 0o1777, 0o770, 0o720, 0o702] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+            let why = said(&path);
+            assert!(
+                why.contains(&format!("(mode {mode:o}); look at what is there")),
+                "{why}"
+            );
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+        let link = path.with_extension("link");
+        symlink(&path, &link).expect("a link");
+        assert!(said(&link).contains("is a link"), "{}", said(&link));
+        let followed = Folder::open(&link, true).expect("opened");
+        assert!(followed.is_ok(), "where systemd makes it");
+        fs::remove_file(link).expect("removed");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn names_are_those_of_interfaces() {
+        for name in ["eth0", "eth0.5", "eth0@1:10", "$(id)", "-x", "\u{e4}"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "a/b",
+            "../x",
+            "a b",
+            "a\nb",
+            "\u{1b}[2J",
+            "\0",
+            &"a".repeat(41),
+        ] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
+}
+
+/// Hostile state files, for tests.
+#[cfg(test)]
+pub(crate) mod hostile {
+    use serde_json::{Value, json};
+
+    use super::State;
+
+    /// Replaces each value of a state by hostile ones; returns those that were accepted.
+    pub fn accepted<S: State>(state: &Value) -> Vec<String> {
+        assert!(is_state::<S>(state), "the state itself");
+        let mut found = Vec::new();
+        for place in places(state) {
+            for value in values() {
+                let mut other = state.clone();
+                let at = other.pointer_mut(&place).expect("a place");
+                // Another number or truth value of the same type is as good as the first.
+                if at.is_number() && value.is_u64() || at.is_boolean() && value.is_boolean() {
+                    continue;
+                }
+                *at = value.clone();
+                if is_state::<S>(&other) {
+                    found.push(format!("{place}: {value}"));
+                }
+            }
+            let mut more = state.clone();
+            if let Some(object) = more.pointer_mut(&place).and_then(Value::as_object_mut) {
+                object.insert("run".to_owned(), json!("sh"));
+                if is_state::<S>(&more) {
+                    found.push(format!("{place}: another key"));
+                }
+            }
+        }
+        found
+    }
+
+    fn is_state<S: State>(text: &Value) -> bool {
+        let read = serde_json::from_str::<S>(&text.to_string());
+        read.is_ok_and(|state| state.check().is_ok())
+    }
+
+    fn values() -> Vec<Value> {
+        let texts = ["", "/", "a/../b", "x; id > F", "$(id)", "a\nb", "EVIL"];
+        let mut values = texts.map(Value::from).to_vec();
+        values.extend([
+            json!(null),
+            json!(-1),
+            json!(1e300),
+            json!({"a": 1}),
+            json!(true),
+        ]);
+        values.extend([
+            json!(7),
+            json!([256]),
+            json!(["EVIL"]),
+            json!(vec![0; 5000]),
+        ]);
+        values
+    }
+
+    /// A pointer to each value within.
+    fn places(of: &Value) -> Vec<String> {
+        let below: Vec<(String, &Value)> = match of {
+            Value::Object(all) => all
+                .iter()
+                .map(|(key, value)| (key.clone(), value))
+                .collect(),
+            Value::Array(all) => {
+                let all = all.iter().enumerate();
+                all.map(|(at, value)| (at.to_string(), value)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let mut found = vec![String::new()];
+        for (key, value) in below {
+            found.extend(
+                places(value)
+                    .into_iter()
+                    .map(|place| format!("/{key}{place}")),
+            );
+        }
+        found
+    }
+}

@@ -1,0 +1,175 @@
+//! Gauges of the queues that `quell attach` has put into the kernel: rtnetlink has none of them, the page that each device's queues share
+//! with user space does (`crate::bpf::page`).
+
+use std::collections::{BTreeSet, HashMap};
+
+use quell_link::Error;
+
+use crate::bpf::page::{Gauges, KIND, Page};
+use crate::rtnetlink::message::Queue;
+
+/// Between two tries to find a device's page, nanoseconds.
+const AGAIN: u64 = 250_000_000;
+
+/// The pages of devices.
+pub struct Attached {
+    /// Finds the page of a device.
+    open: fn(u32) -> Result<Page, Error>,
+    devices: HashMap<u32, Device>,
+    said: BTreeSet<String>,
+    notes: Vec<String>,
+}
+
+#[derive(Default)]
+struct Device {
+    page: Option<Page>,
+    /// When it is looked for again.
+    due: u64,
+    /// A queue of it was there in this sample.
+    seen: bool,
+}
+
+impl Attached {
+    /// With what finds the page of a device.
+    pub fn new(open: fn(u32) -> Result<Page, Error>) -> Self {
+        Self {
+            open,
+            devices: HashMap::new(),
+            said: BTreeSet::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// A new sample begins: pages of devices that had no queue of ours in the last one are let go.
+    pub fn begin(&mut self) {
+        self.devices
+            .retain(|_, device| std::mem::take(&mut device.seen));
+    }
+
+    /// The gauges of this queue at `now`, nanoseconds. None of one that is not ours, whose page is not found, or that is no longer the
+    /// one that the page is of.
+    pub fn gauges(&mut self, now: u64, name: &str, queue: &Queue<'_>) -> Option<Gauges> {
+        let (key, kind) = (queue.key, queue.kind);
+        if key.class || !kind.starts_with(KIND) {
+            return None;
+        }
+        let device = self.devices.entry(key.device).or_default();
+        device.seen = true;
+        let read = |page: &Page| page.gauges(key.device, kind, key.handle, now);
+        if let Some(gauges) = device.page.as_ref().and_then(read) {
+            return Some(gauges);
+        }
+        // It is new, or another one is in its place: that has a page of its own.
+        if now < device.due {
+            return None;
+        }
+        device.due = now.saturating_add(AGAIN);
+        match (self.open)(key.device) {
+            Ok(page) => read(device.page.insert(page)),
+            Err(error) => {
+                device.page = None;
+                let why = error.to_string();
+                // What is wrong with several devices is said of the first one.
+                if self.said.insert(why.clone()) {
+                    self.notes
+                        .push(format!("{name}: no gauges of {kind}: {why}"));
+                }
+                None
+            }
+        }
+    }
+
+    /// What has to be said since it was asked last, each once.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::rtnetlink::message::Key;
+
+    thread_local! {
+        static OPENED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// Devices 1 and 2 have `hush`, later `codel`; of others there is nothing to be found.
+    fn open(device: u32) -> Result<Page, Error> {
+        let opened = OPENED.replace(OPENED.get() + 1);
+        match device {
+            1 | 2 if opened < 2 => Ok(Page::made("hush", device)),
+            1 | 2 => Ok(Page::made("codel", device)),
+            _ => Err(Error::new("needs root").remedy("write sudo before it")),
+        }
+    }
+
+    fn queue(device: u32, kind: &'static str) -> Queue<'static> {
+        let key = Key {
+            device,
+            handle: 0x9E00 << 16,
+            ..Key::default()
+        };
+        Queue {
+            key,
+            kind,
+            ..Queue::default()
+        }
+    }
+
+    #[test]
+    fn each_device_has_a_page_that_is_found_again_when_another_queue_takes_the_place() {
+        OPENED.set(0);
+        let mut attached = Attached::new(open);
+        let mut has = |now, device, kind| {
+            let gauges = attached.gauges(now, "va", &queue(device, kind));
+            gauges.is_some_and(|gauges| gauges.get("target_ns").is_some() || kind == "quell_codel")
+        };
+        assert!(has(0, 1, "quell_hush") && has(0, 2, "quell_hush"));
+        assert!(!has(0, 1, "fq_codel"), "the kernel's own have none");
+        assert!(has(1, 1, "quell_hush"));
+        assert_eq!(OPENED.get(), 2, "once for each");
+        assert!(
+            !has(2, 1, "quell_codel"),
+            "its page is not looked for all the time"
+        );
+        assert!(has(AGAIN, 1, "quell_codel"));
+        assert!(!has(AGAIN, 1, "quell_hush"), "that is gone");
+        assert_eq!(OPENED.get(), 3);
+    }
+
+    #[test]
+    fn the_page_of_a_device_without_a_queue_of_ours_is_let_go() {
+        OPENED.set(0);
+        let mut attached = Attached::new(open);
+        for _ in 0..3 {
+            attached.begin();
+            assert!(attached.gauges(0, "va", &queue(1, "quell_hush")).is_some());
+        }
+        assert_eq!((OPENED.get(), attached.devices.len()), (1, 1));
+        attached.begin();
+        attached.begin();
+        assert!(attached.devices.is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_is_said_once() {
+        let mut attached = Attached::new(open);
+        let mut notes = Vec::new();
+        for (step, name) in ["va", "vb", "va"].into_iter().enumerate() {
+            let now = step as u64 * AGAIN;
+            let device = 3 + step as u32 % 2;
+            assert_eq!(
+                attached.gauges(now, name, &queue(device, "quell_hush")),
+                None
+            );
+            notes.extend(attached.notes());
+        }
+        assert_eq!(
+            notes,
+            ["va: no gauges of quell_hush: needs root; write sudo before it"]
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Rates and the sojourn time, derived from two samples of a queue's counters.
+
+use crate::rtnetlink::message::Counters;
+
+const SECOND: f64 = 1e9;
+/// How long a rate that was seen while backlogged counts for the sojourn time, nanoseconds: older intervals fade with this time
+/// constant.
+const MEMORY: f64 = 100e6;
+
+/// What two samples of a queue tell; `None` at the first one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Bits per second that left.
+    pub bps: Option<f64>,
+    /// Packets per second that left.
+    pub packets: Option<f64>,
+    /// Drops per second.
+    pub drops: Option<f64>,
+    /// Backlog divided by the rate that was seen while there was backlog, milliseconds; 0 for an empty queue.
+    pub sojourn_ms: Option<f64>,
+}
+
+/// One queue's last sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meter {
+    last: Option<(u64, Counters)>,
+    busy_ns: f64,
+    busy_bytes: f64,
+}
+
+impl Meter {
+    /// Takes a sample at `now`, nanoseconds.
+    pub fn sample(&mut self, now: u64, counters: &Counters) -> Rates {
+        let last = self.last.replace((now, *counters));
+        // Fewer bytes than before: another queue is in its place.
+        let last = last.filter(|(then, last)| now > *then && counters.bytes >= last.bytes);
+        let Some((then, last)) = last else {
+            (self.busy_ns, self.busy_bytes) = (0.0, 0.0);
+            return Rates {
+                sojourn_ms: self.sojourn_ms(counters),
+                ..Rates::default()
+            };
+        };
+        let interval = (now - then) as f64;
+        let bytes = (counters.bytes - last.bytes) as f64;
+        // Without PKT64, packets have 32 bits.
+        let packets = match counters.packets.checked_sub(last.packets) {
+            Some(packets) => packets,
+            None => (counters.packets as u32)
+                .wrapping_sub(last.packets as u32)
+                .into(),
+        };
+        if last.backlog_bytes > 0 && counters.backlog_bytes > 0 {
+            let fade = (-interval / MEMORY).exp();
+            self.busy_ns = self.busy_ns * fade + interval;
+            self.busy_bytes = self.busy_bytes * fade + bytes;
+        }
+        let per_second = SECOND / interval;
+        let drops = counters.drops.wrapping_sub(last.drops);
+        Rates {
+            bps: Some(bytes * 8.0 * per_second),
+            packets: Some(packets as f64 * per_second),
+            drops: Some(f64::from(drops) * per_second),
+            sojourn_ms: self.sojourn_ms(counters),
+        }
+    }
+
+    /// The rate that was seen while there was backlog, mostly in the last 100 ms, bit/s.
+    pub fn busy_bps(&self) -> Option<f64> {
+        (self.busy_bytes > 0.0).then(|| self.busy_bytes * 8.0 * SECOND / self.busy_ns)
+    }
+
+    fn sojourn_ms(&self, counters: &Counters) -> Option<f64> {
+        match counters.backlog_bytes {
+            0 => Some(0.0),
+            backlog => (self.busy_bytes > 0.0)
+                .then(|| f64::from(backlog) * self.busy_ns / self.busy_bytes / 1e6),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn counters(bytes: u64, backlog_bytes: u32) -> Counters {
+        Counters {
+            bytes,
+            packets: bytes / 1000,
+            backlog_bytes,
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn the_sojourn_time_is_the_backlog_at_the_rate_of_a_busy_queue() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.sample(0, &counters(0, 5000)).sojourn_ms, None);
+        // 10 kB in 10 ms is 8 Mbit/s: 25 kB wait 25 ms.
+        let rates = meter.sample(10 * MS, &counters(10_000, 25_000));
+        assert_eq!(rates.bps, Some(8e6));
+        assert_eq!(rates.packets, Some(1000.0));
+        assert_eq!(rates.sojourn_ms, Some(25.0));
+        // An idle interval says nothing of the rate.
+        let rates = meter.sample(1010 * MS, &counters(10_000, 0));
+        assert_eq!((rates.bps, rates.sojourn_ms), (Some(0.0), Some(0.0)));
+        let rates = meter.sample(1020 * MS, &counters(10_500, 25_000));
+        assert_eq!(rates.sojourn_ms, Some(25.0));
+    }
+
+    #[test]
+    fn counters_of_32_bits_wrap_and_a_new_queue_starts_anew() {
+        let mut meter = Meter::default();
+        let mut before = counters(1 << 40, 0);
+        (before.packets, before.drops) = (u64::from(u32::MAX), u32::MAX - 1);
+        meter.sample(0, &before);
+        let mut after = counters(1 << 40, 0);
+        (after.packets, after.drops) = (9, 1);
+        let rates = meter.sample(1000 * MS, &after);
+        assert_eq!((rates.packets, rates.drops), (Some(10.0), Some(3.0)));
+        assert_eq!(meter.sample(2000 * MS, &counters(5, 0)).bps, None);
+    }
+}

@@ -1,0 +1,323 @@
+//! `quell watch`: the kernel's own queues, sampled over rtnetlink (docs/how-to/kernel.md). Changes nothing and needs no privileges, but for the
+//! gauges of attached queues.
+
+mod attached;
+pub mod lines;
+pub mod meter;
+mod metrics;
+mod output;
+mod sampler;
+mod screen;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use quell_link::Error;
+use quell_link::units::parse_time;
+
+pub use self::sampler::Sample;
+pub use crate::bpf::page::Gauges;
+
+use super::serve::{Places, Server};
+use crate::rtnetlink::dump;
+pub use crate::rtnetlink::{message, xstats};
+use crate::system::host::{self, Signals};
+use crate::system::messages::tell;
+use crate::system::sys;
+use lines::Format;
+use metrics::Board;
+use output::{Output, Rotate};
+use sampler::Sampler;
+use screen::Screen;
+
+/// What the command line says.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Names of devices; none: all.
+    pub devices: Vec<String>,
+    /// Time between samples, 1 ms to 60 s; 1 s if not given.
+    pub every: Option<String>,
+    /// Ends after this time.
+    pub duration: Option<String>,
+    /// A file for the samples; its name ends in `.csv` or `.jsonl`.
+    pub out: Option<PathBuf>,
+    /// A size or a time after which the file is finished and another one begun.
+    pub rotate: Option<String>,
+    /// How many finished files stay.
+    pub keep: Option<usize>,
+    /// JSON lines on standard output.
+    pub json: bool,
+    /// A port on 127.0.0.1 for Prometheus metrics.
+    pub metrics: Option<u16>,
+    /// A port on 127.0.0.1 for the dashboard; 0: any that is free.
+    pub dashboard: Option<u16>,
+    /// Also the flows of fq_codel, cake and so on, each as a class.
+    pub flows: bool,
+    /// Nothing on standard output, and only errors on standard error.
+    pub quiet: bool,
+}
+
+/// The least and the most time between samples, nanoseconds.
+const EVERY: std::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
+
+/// What is told is renewed at most this often, nanoseconds: the dashboard asks as often.
+const BOARD: u64 = 250_000_000;
+
+/// Samples until SIGTERM, Ctrl-C or the end of the time. `finished` receives the path of each file that is complete.
+///
+/// # Errors
+/// If an option is wrong, there is no such device, nothing to sample, or the samples cannot be written.
+pub fn run(options: &Options, finished: &mut dyn FnMut(&Path)) -> Result<(), Error> {
+    let every = time("--every", options.every.as_deref())?.unwrap_or(1_000_000_000);
+    if !EVERY.contains(&every) {
+        return Err(Error::new("must be from 1ms to 60s").key("--every"));
+    }
+    let duration = time("--duration", options.duration.as_deref())?;
+    // Held back before there is another thread.
+    let signals = Signals::hold().map_err(|e| Error::new(host::reason(&e)))?;
+    // Before anything is written: a port that is taken must not cost a file.
+    let mut server = Server::bind(Places {
+        metrics: options.metrics,
+        dashboard: options.dashboard,
+        ..Places::default()
+    })?;
+    let mut watch = Watch::new(options, finished)?;
+    if options.metrics.or(options.dashboard).is_some() {
+        server
+            .dashboard
+            .iter()
+            .for_each(|address| tell(&format!("dashboard: {address}")));
+        let board = Board::default();
+        watch.board = Some((board.clone(), 0));
+        server.start(Box::new(board));
+    }
+    let begin = sys::monotonic();
+    let end = duration.map(|duration| begin.saturating_add(duration));
+    let mut next = begin;
+    loop {
+        match watch.sample(sys::monotonic()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(watch.explain(&error)),
+            Ok(()) => {}
+        }
+        next += every;
+        let now = sys::monotonic();
+        if now > next {
+            // A sample took longer than the interval, or the machine was busy: later ones keep their times.
+            let late = (now - next) / every + 1;
+            watch.left_out += late;
+            next += late * every;
+        }
+        if end.is_some_and(|end| next > end) {
+            break;
+        }
+        sys::readable(signals.as_fd(), Duration::from_nanos(next - now));
+        if signals.next().is_some() {
+            break;
+        }
+    }
+    watch.end()
+}
+
+/// All disciplines of this network namespace: the device's name, the kind, handle and parent as `tc` writes them.
+///
+/// # Errors
+/// If the kernel cannot be asked.
+pub fn disciplines() -> Result<Vec<(String, String, String, String)>, Error> {
+    let no = |e: io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e)));
+    let mut found = Vec::new();
+    let mut dump = dump::Dump::new().map_err(no)?;
+    let listed = dump.disciplines(0, |queue| {
+        let message::Key {
+            device,
+            handle,
+            parent,
+            ..
+        } = queue.key;
+        let name = host::name(device).unwrap_or_default();
+        let [handle, parent] = [handle, parent].map(|h| message::Handle(h).to_string());
+        found.push((name, queue.kind.to_owned(), handle, parent));
+    });
+    listed.map_err(no)?;
+    Ok(found)
+}
+
+fn time(option: &str, text: Option<&str>) -> Result<Option<u64>, Error> {
+    let time = text.map(parse_time).transpose();
+    time.map_err(|e| e.key(option))
+}
+
+struct Watch<'a> {
+    sampler: Sampler,
+    devices: String,
+    output: Option<Output<'a>>,
+    screen: Option<Screen>,
+    /// For Prometheus, and when it is brought up to date next.
+    board: Option<(Board, u64)>,
+    quiet: bool,
+    queues: usize,
+    samples: u64,
+    /// Samples whose time had passed.
+    left_out: u64,
+    /// Samples that the kernel could not deliver whole.
+    partial: u64,
+}
+
+impl<'a> Watch<'a> {
+    fn new(options: &Options, finished: &'a mut dyn FnMut(&Path)) -> Result<Self, Error> {
+        let rotate = options.rotate.as_deref().map(Rotate::parse).transpose();
+        let rotate = rotate.map_err(|e| e.key("--rotate"))?;
+        let needs = "needs --out FILE";
+        match (&options.out, rotate, options.keep) {
+            (None, Some(_), _) => return Err(Error::new(needs).key("--rotate")),
+            (_, None, Some(_)) => return Err(Error::new("needs --rotate").key("--keep")),
+            _ => {}
+        }
+        if options.json && options.out.is_some() {
+            return Err(Error::new("--out has the lines: give one of the two").key("--json"));
+        }
+        let sampler = Sampler::new(&options.devices, options.flows)?;
+        let screen = match options.json || options.quiet {
+            true => None,
+            false => Screen::new(),
+        };
+        let mut watch = Self {
+            sampler,
+            devices: options.devices.join(", "),
+            output: None,
+            screen,
+            board: None,
+            quiet: options.quiet,
+            queues: 0,
+            samples: 0,
+            left_out: 0,
+            partial: 0,
+        };
+        watch.check()?;
+        watch.say_notes();
+        // The file is made last: a mistake elsewhere costs no older one.
+        watch.output = match &options.out {
+            Some(path) => {
+                let rotate = rotate.unwrap_or(Rotate::Never);
+                let now = sys::monotonic();
+                Some(Output::file(path, rotate, options.keep, now, finished)?)
+            }
+            None if options.json => Some(Output::standard(Format::Json)),
+            None if options.quiet || watch.screen.is_some() => None,
+            None => Some(Output::standard(Format::Text)),
+        };
+        Ok(watch)
+    }
+
+    /// Whether there is anything to sample, before anything is written.
+    fn check(&mut self) -> Result<(), Error> {
+        let found = self.sampler.sample(sys::monotonic(), &mut |_| {});
+        self.sampler.forget();
+        let found =
+            found.map_err(|e| Error::new(format!("rtnetlink refuses: {}", host::reason(&e))))?;
+        if found > 0 {
+            return Ok(());
+        }
+        let what = match self.devices.as_str() {
+            "" => "no interface has a queue discipline".to_owned(),
+            devices => format!("{devices}: no queue discipline"),
+        };
+        Err(Error::new(what).remedy("tc qdisc replace dev NAME root fq_codel makes one"))
+    }
+
+    fn sample(&mut self, now: u64) -> io::Result<()> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let time = since.map_or(0, |since| since.as_nanos() as u64);
+        let Self {
+            sampler,
+            output,
+            screen,
+            board,
+            ..
+        } = self;
+        let mut board = board.as_mut().filter(|(_, next)| now >= *next);
+        let sampled = sampler.sample(now, &mut |sample| {
+            if let Some(output) = output {
+                let (format, line) = output.line();
+                format.write(line, time, sample);
+            }
+            if let Some(screen) = screen {
+                screen.take(sample);
+            }
+            if let Some((board, _)) = &mut board {
+                board.take(sample);
+            }
+        });
+        if let Some((board, next)) = board {
+            board.turn();
+            *next = now.saturating_add(BOARD);
+        }
+        self.samples += 1;
+        self.say_notes();
+        match sampled {
+            Ok(queues) => {
+                if queues == 0 && self.queues > 0 {
+                    self.say("no queues are left; waiting until there are");
+                }
+                self.queues = queues;
+            }
+            Err(error) => {
+                if self.partial == 0 {
+                    let why = host::reason(&error);
+                    self.say(&format!("a sample is not whole: {why}; sampling goes on"));
+                }
+                self.partial += 1;
+            }
+        }
+        if let Some(output) = &mut self.output {
+            output.turn(now)?;
+        }
+        if let Some(screen) = &mut self.screen {
+            screen.turn(now)?;
+        }
+        Ok(())
+    }
+
+    /// Says something above the table, if there is one.
+    fn say(&mut self, line: &str) {
+        if self.quiet {
+            return;
+        }
+        if let Some(screen) = &mut self.screen {
+            screen.clear();
+        }
+        tell(line);
+    }
+
+    fn say_notes(&mut self) {
+        for note in self.sampler.notes() {
+            self.say(&note);
+        }
+    }
+
+    fn explain(&self, error: &io::Error) -> Error {
+        match &self.output {
+            Some(output) => output.explain(error),
+            None => Error::new(format!("standard output: {}", host::reason(error))),
+        }
+    }
+
+    fn end(mut self) -> Result<(), Error> {
+        if let Some(output) = self.output.take() {
+            output.end()?;
+        }
+        if !self.quiet {
+            let mut line = format!("{} samples of {} queues", self.samples, self.queues);
+            if self.left_out > 0 {
+                line += &format!(", {} left out: their time had passed", self.left_out);
+            }
+            if self.partial > 0 {
+                line += &format!(", {} not whole", self.partial);
+            }
+            tell(&line);
+        }
+        Ok(())
+    }
+}

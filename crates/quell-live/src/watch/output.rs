@@ -1,0 +1,250 @@
+//! Where lines go: standard output, or a file that is begun anew at a size or an age. A file only ever ends in a whole line.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use quell_link::Error;
+use quell_link::units::{parse_size, parse_time};
+
+use super::lines::Format;
+use crate::system::host;
+
+/// Bytes that are written at once.
+const ROOM: usize = 64 << 10;
+/// How long a line waits at most, nanoseconds.
+const PATIENCE: u64 = 1_000_000_000;
+
+/// When a file is finished and the next one begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotate {
+    /// Never.
+    Never,
+    /// At so many bytes.
+    Size(u64),
+    /// After so many nanoseconds.
+    Age(u64),
+}
+
+impl Rotate {
+    /// Reads `100mb` or `1h`.
+    ///
+    /// # Errors
+    /// If it is neither a time nor a size, or too small.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            Error::new(format!("\"{text}\" is neither a size nor a time"))
+                .remedy("write a size from 64kb, as 100mb, or a time from 1s, as 600s")
+        };
+        match (parse_time(text), parse_size(text)) {
+            (Ok(age), _) if age >= PATIENCE => Ok(Self::Age(age)),
+            (Err(_), Ok(size)) if size >= ROOM as u64 => Ok(Self::Size(size)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Receives the path of each finished file.
+pub type Finished<'a> = &'a mut dyn FnMut(&Path);
+
+/// Lines on their way out.
+pub struct Output<'a> {
+    format: Format,
+    buffer: Vec<u8>,
+    /// When the first of the buffer's lines came.
+    since: Option<u64>,
+    target: Target<'a>,
+}
+
+enum Target<'a> {
+    Standard,
+    File(Files<'a>),
+}
+
+struct Files<'a> {
+    path: PathBuf,
+    file: File,
+    /// Bytes of whole lines.
+    written: u64,
+    begun: u64,
+    rotate: Rotate,
+    /// How many finished files stay.
+    keep: Option<usize>,
+    number: u64,
+    done: VecDeque<PathBuf>,
+    finished: Finished<'a>,
+}
+
+impl<'a> Output<'a> {
+    /// To standard output, each sample at once.
+    pub fn standard(format: Format) -> Self {
+        Self {
+            format,
+            buffer: format.heading().into_bytes(),
+            since: Some(0),
+            target: Target::Standard,
+        }
+    }
+
+    /// To a file, whose name says what it holds. Finished files are named `out.1.csv` and so on.
+    ///
+    /// # Errors
+    /// If the name says nothing known, or the file cannot be made.
+    pub fn file(
+        path: &Path,
+        rotate: Rotate,
+        keep: Option<usize>,
+        now: u64,
+        finished: Finished<'a>,
+    ) -> Result<Self, Error> {
+        let format = match path.extension().and_then(|e| e.to_str()) {
+            Some("csv") => Format::Csv,
+            Some("jsonl") => Format::Json,
+            _ => {
+                return Err(Error::new("the name must end in .csv or .jsonl")
+                    .key(format!("--out {}", path.display())));
+            }
+        };
+        let file = host::open_output(path).map_err(|e| failed(path, &e))?;
+        let files = Files {
+            path: path.to_owned(),
+            file,
+            written: 0,
+            begun: now,
+            rotate,
+            keep,
+            number: 0,
+            done: VecDeque::new(),
+            finished,
+        };
+        Ok(Self {
+            format,
+            buffer: format.heading().into_bytes(),
+            since: None,
+            target: Target::File(files),
+        })
+    }
+
+    /// How lines are written, and where to.
+    pub fn line(&mut self) -> (Format, &mut Vec<u8>) {
+        (self.format, &mut self.buffer)
+    }
+
+    /// A sample is over: writes what is due. What a reader that has closed the pipe does not take is an error of kind `BrokenPipe`.
+    ///
+    /// # Errors
+    /// If the lines cannot be written.
+    pub fn turn(&mut self, now: u64) -> io::Result<()> {
+        let since = *self.since.get_or_insert(now);
+        let age = now.saturating_sub(since);
+        let due = match &self.target {
+            Target::Standard => true,
+            Target::File(_) => self.buffer.len() >= ROOM || age >= PATIENCE,
+        };
+        if due {
+            self.flush()?;
+            if let Target::File(files) = &mut self.target
+                && files.due(now)
+            {
+                self.buffer.extend(self.format.heading().into_bytes());
+                files.next(now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all there is, and finishes the file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn end(mut self) -> Result<(), Error> {
+        match self.flush() {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(e) => return Err(self.explain(&e)),
+            Ok(()) => {}
+        }
+        if let Target::File(files) = self.target {
+            (files.finished)(&files.path);
+        }
+        Ok(())
+    }
+
+    /// An error in writing, as the user reads it.
+    pub fn explain(&self, error: &io::Error) -> Error {
+        match &self.target {
+            Target::Standard => Error::new(format!("standard output: {}", host::reason(error))),
+            Target::File(files) => failed(&files.path, error)
+                .remedy(format!("its {} bytes are whole lines", files.written)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.since = None;
+        match &mut self.target {
+            Target::Standard => {
+                let mut out = io::stdout().lock();
+                out.write_all(&self.buffer).and_then(|()| out.flush())?;
+            }
+            Target::File(files) => files.append(&self.buffer)?,
+        }
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl Files<'_> {
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all(lines);
+        match written {
+            Ok(()) => self.written += lines.len() as u64,
+            // A full disk takes the beginning of what it was given: a line's part, too. Of a pipe nothing can be taken back.
+            Err(_) => drop(self.file.set_len(self.written)),
+        }
+        written
+    }
+
+    fn due(&self, now: u64) -> bool {
+        match self.rotate {
+            Rotate::Never => false,
+            Rotate::Size(size) => self.written >= size,
+            Rotate::Age(age) => now.saturating_sub(self.begun) >= age,
+        }
+    }
+
+    /// `out.3.csv` beside `out.csv`.
+    fn piece(&self, number: u64) -> PathBuf {
+        let end = self.path.extension().unwrap_or_default();
+        let mut name = number.to_string();
+        name.push('.');
+        name.push_str(&end.to_string_lossy());
+        self.path.with_extension(name)
+    }
+
+    fn next(&mut self, now: u64) -> io::Result<()> {
+        self.number += 1;
+        // Files of an earlier run stay. With `--keep` they do not begin at 1, so that each number is looked at.
+        while self.piece(self.number).exists() {
+            self.number += 1;
+        }
+        let piece = self.piece(self.number);
+        std::fs::rename(&self.path, &piece)?;
+        self.file = host::open_output(&self.path)?;
+        (self.written, self.begun) = (0, now);
+        (self.finished)(&piece);
+        self.done.push_back(piece);
+        if let Some(keep) = self.keep
+            && self.done.len() > keep
+            && let Some(oldest) = self.done.pop_front()
+        {
+            // One that somebody has moved is theirs.
+            let _ = std::fs::remove_file(oldest);
+        }
+        Ok(())
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::new(format!("cannot be written: {}", host::reason(error)))
+        .key(format!("--out {}", path.display()))
+}

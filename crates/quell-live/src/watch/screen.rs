@@ -1,0 +1,178 @@
+//! The live view: a table of queues in the terminal, each with a line of what its backlog was.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::AsFd;
+
+use super::sampler::Sample;
+use crate::bpf::page::Gauges;
+use crate::rtnetlink::message::{Handle, Key};
+use crate::system::frame::{self, Bars, Frame, HISTORY};
+use crate::system::sys;
+
+/// Between two drawings, nanoseconds.
+const STEP: u64 = 250_000_000;
+/// Columns of the table before the sparkline.
+const TABLE: usize = 67;
+
+/// What is shown.
+pub struct Screen {
+    order: Vec<Key>,
+    queues: HashMap<Key, Shown>,
+    drawn: u64,
+    frame: Frame,
+    bars: Bars,
+}
+
+/// One queue.
+struct Shown {
+    /// Device, number, kind.
+    name: String,
+    bps: Option<f64>,
+    packets: u32,
+    sojourn_ms: Option<f64>,
+    drops: u32,
+    /// The largest backlog since the last drawing, packets.
+    most: u32,
+    history: VecDeque<f64>,
+    /// Gauges of an attached queue, for people.
+    gauges: Option<String>,
+    seen: bool,
+}
+
+impl Screen {
+    /// If standard output is a terminal.
+    pub fn new() -> Option<Self> {
+        sys::terminal_size(io::stdout().as_fd())?;
+        Some(Self {
+            order: Vec::new(),
+            queues: HashMap::new(),
+            drawn: 0,
+            frame: Frame::default(),
+            bars: Bars::of_locale(),
+        })
+    }
+
+    /// Takes in a sample.
+    pub fn take(&mut self, sample: &Sample<'_>) {
+        let (key, counters) = (sample.queue.key, &sample.queue.counters);
+        let shown = self.queues.entry(key).or_insert_with(|| {
+            self.order.push(key);
+            Shown::new(sample)
+        });
+        shown.bps = sample.rates.bps;
+        shown.packets = counters.backlog_packets;
+        shown.sojourn_ms = sample.rates.sojourn_ms;
+        shown.drops = counters.drops;
+        shown.most = shown.most.max(counters.backlog_packets);
+        shown.gauges = sample.gauges.as_ref().map(Gauges::describe);
+        shown.seen = true;
+    }
+
+    /// Makes room for a line that is printed where the table is.
+    pub fn clear(&mut self) {
+        // A terminal that is gone is an error of the next drawing.
+        let _ = self.frame.clear(&mut io::stdout().lock());
+    }
+
+    /// Draws the table if it is time.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn turn(&mut self, now: u64) -> io::Result<()> {
+        if now.saturating_sub(self.drawn) < STEP {
+            return Ok(());
+        }
+        self.drawn = now;
+        // Queues that are gone since the last drawing.
+        self.order.retain(|key| self.queues[key].seen);
+        self.queues.retain(|_, shown| shown.seen);
+        for shown in self.queues.values_mut() {
+            shown.seen = false;
+            let most = std::mem::take(&mut shown.most);
+            frame::keep(&mut shown.history, most.into());
+        }
+        let mut out = io::stdout().lock();
+        let size = sys::terminal_size(out.as_fd()).unwrap_or((80, 24));
+        let text = self.table(size);
+        self.frame.draw(&mut out, &text)
+    }
+
+    fn table(&self, (columns, rows): (usize, usize)) -> String {
+        let mut text = String::new();
+        let fit = |line: String| line.chars().take(columns).collect::<String>();
+        let title = format!(
+            "{:<28} {:>9} {:>8} {:>9} {:>8}  backlog, last {} s",
+            "queue",
+            "Mbit/s",
+            "packets",
+            "sojourn",
+            "drops",
+            HISTORY as u64 * STEP / 1_000_000_000
+        );
+        let _ = writeln!(text, "{}", fit(title));
+        // A line for the title, one for the count of the rest, one for the cursor.
+        let room = rows.saturating_sub(3).max(1);
+        let mut lines = 0;
+        let mut rest = self.order.iter().map(|key| &self.queues[key]).peekable();
+        while let Some(shown) = rest.next_if(|shown| lines + shown.lines() <= room) {
+            lines += shown.lines();
+            let _ = writeln!(text, "{}", fit(shown.line(columns, self.bars)));
+            if let Some(gauges) = &shown.gauges {
+                let _ = writeln!(text, "{}", fit(format!("  {gauges}")));
+            }
+        }
+        let rest = rest.count();
+        if rest > 0 {
+            let _ = writeln!(text, "and {rest} more");
+        }
+        text
+    }
+}
+
+impl Shown {
+    fn new(sample: &Sample<'_>) -> Self {
+        let queue = &sample.queue;
+        let class = if queue.key.class { " class" } else { "" };
+        let name = format!(
+            "{} {} {}{class}",
+            sample.device,
+            Handle(queue.key.handle),
+            queue.kind
+        );
+        Self {
+            // A device's name may have characters that control a terminal.
+            name: name.replace(char::is_control, "?"),
+            bps: None,
+            packets: 0,
+            sojourn_ms: None,
+            drops: 0,
+            most: 0,
+            history: VecDeque::new(),
+            gauges: None,
+            seen: true,
+        }
+    }
+
+    fn lines(&self) -> usize {
+        1 + usize::from(self.gauges.is_some())
+    }
+
+    fn line(&self, columns: usize, bars: Bars) -> String {
+        let number = |value: Option<f64>, decimals: usize| match value {
+            Some(value) => format!("{value:.decimals$}"),
+            None => "-".to_owned(),
+        };
+        let room = columns.saturating_sub(TABLE + 1).max(8);
+        let line = bars.line(&self.history, room);
+        let name: String = self.name.chars().take(28).collect();
+        format!(
+            "{name:<28} {:>9} {:>8} {:>6} ms {:>8}  {line}",
+            number(self.bps.map(|bps| bps / 1e6), 3),
+            self.packets,
+            number(self.sojourn_ms, 1),
+            self.drops
+        )
+    }
+}
