@@ -3,7 +3,7 @@
 
 pub mod rules;
 mod running;
-pub mod settings;
+mod settings;
 pub(crate) mod upkeep;
 mod view;
 
