@@ -365,7 +365,7 @@ fn hush_in_c_gives_each_packet_the_fate_that_quell_gives_it() {
 
 /// The file of the network that quell ships for `rlaqm`.
 fn network() -> Vec<u8> {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-link/models");
     std::fs::read(models.join("rl-aqm.safetensors")).unwrap()
 }
 
