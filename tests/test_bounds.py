@@ -37,12 +37,15 @@ READERS = [
         *((arguments, "/dev/zero", "it is a device") for arguments in READERS),
         *((arguments, "huge", "it is longer than ") for arguments in READERS),
         (READERS[0], "pipe", "nothing came from this pipe for 10 s"),
+        (["run", "home", "--aqm", "hush model pipe"], "pipe", "it is a pipe; name a plain file"),
+        (["tune", "pipe.pcap"], "pipe.pcap", "is no regular file"),
     ],
 )
 def test_what_has_no_end_is_refused_in_a_line(tmp_path: Path, arguments: list[str], file: str, why: str) -> None:
     with (tmp_path / "huge").open("wb") as huge:
         huge.truncate(3 * GIB)
-    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "pipe.pcap"):
+        os.mkfifo(tmp_path / name)
     done = bounded(tmp_path, *(word.replace("FILE", file) for word in arguments))
     assert done.returncode == 2, done.stderr
     assert file in done.stderr and why in done.stderr

@@ -692,6 +692,26 @@ def test_a_configuration_that_is_no_file_keeps_it_neither_from_running_nor_from_
 
 
 @pytest.mark.real_time
+def test_a_model_that_is_a_pipe_is_refused_at_once_when_the_configuration_is_read_again(
+    net: Net, tmp_path: Path
+) -> None:
+    config, pipe = tmp_path / "live.toml", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = 'dev = "rb"\nrate = "8mbit"\naqm = "{}"\n'
+    config.write_text(text.format("fq_codel"))
+    command = net.live("--config", str(config))
+    config.write_text(text.format(f"hush model {pipe}"))
+    began = time.monotonic()
+    with Lateness() as late:
+        command.send_signal(signal.SIGHUP)
+        hears(command, "it is a pipe; name a plain file")
+        took = time.monotonic() - began
+    assert took < late.allowed_s(2)
+    status, errors = stop(command)
+    assert (status, net.rules()) == (0, []), errors
+
+
+@pytest.mark.real_time
 def test_a_name_that_iptables_takes_for_many_and_a_socket_without_a_name_are_refused(net: Net) -> None:
     net.ip(f"-n {net.r} link add r+ type veth peer name other")
     words = ("--rate", "8mbit", "--duration", "1s")

@@ -25,23 +25,50 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     read_patiently(path, most, PATIENCE)
 }
 
+/// Reads the file at `path` as [`read`] does, but no pipe: a loop over packets reads it, which cannot wait.
+///
+/// # Errors
+/// If it cannot be read, is longer or is no plain file.
+pub fn read_plain(path: &Path, most: u64) -> Result<Vec<u8>> {
+    check_plain(&std::fs::metadata(path)?, most)?;
+    let file = open(path)?;
+    check_plain(&file.metadata()?, most)?;
+    read_open(file, most)
+}
+
+fn check_plain(about: &Metadata, most: u64) -> Result<()> {
+    match is_pipe(about) {
+        true => Err(Error::other("it is a pipe; name a plain file")),
+        false => check(about, most),
+    }
+}
+
 fn read_patiently(path: &Path, most: u64, patience: Duration) -> Result<Vec<u8>> {
     // Opening a device may do something, so it is looked at before, too.
     check(&std::fs::metadata(path)?, most)?;
     let file = open(path)?;
     let about = file.metadata()?;
     check(&about, most)?;
-    let mut bytes = Vec::new();
     if about.is_file() {
-        file.take(most + 1).read_to_end(&mut bytes)?;
-    } else {
-        read_pipe(file, most, patience, &mut bytes)?;
+        return read_open(file, most);
     }
+    let mut bytes = Vec::new();
+    read_pipe(file, most, patience, &mut bytes)?;
+    bounded(bytes, most)
+}
+
+fn read_open(file: File, most: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
     // Files in /proc do not tell their length before.
-    if bytes.len() as u64 > most {
-        return Err(too_long(most));
+    bounded(bytes, most)
+}
+
+fn bounded(bytes: Vec<u8>, most: u64) -> Result<Vec<u8>> {
+    match bytes.len() as u64 > most {
+        true => Err(too_long(most)),
+        false => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 fn check(about: &Metadata, most: u64) -> Result<()> {
@@ -168,6 +195,8 @@ mod tests {
         assert_eq!(why(&path, 999), "it is longer than 0 MiB");
         writer.write_all(&[2; 5]).unwrap();
         drop(writer);
+        let refused = read_plain(&path, 5).unwrap_err().to_string();
+        assert_eq!(refused, "it is a pipe; name a plain file");
         assert_eq!(read(&path, 5).unwrap(), [2; 5]);
     }
 }

@@ -1,7 +1,7 @@
 //! What far hosts that hold their answers back do to `pace`, as SECURITY.md has it: `cargo run --release -p quell-sim --example liars`.
 //!
-//! Each case runs with and without the lie, from 40 to 80 s of 120, on the four lines of `quell compare autorate` and on one of 20 and
-//! 5 Mbit/s. Of several ways to lie the one counts that does most. `--short`: two lines, for tests; `--draws N`: of each line.
+//! Each case runs with and without the lie, from 40 s on for 40 s or as long as it says, and for 40 s after it, on the four lines of
+//! `quell compare autorate` and on one of 20 and 5 Mbit/s. Of several ways to lie the one counts that does most. `--short`: two lines, for tests; `--draws N`: of each line.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -15,8 +15,10 @@ use quell_sim::World;
 use quell_sim::scenario::{Overrides, Scenario};
 use quell_sim::stamps::Lie;
 
-const LIE: (Nanos, Nanos) = (40 * SEC, 80 * SEC);
-const END: Nanos = 120 * SEC;
+/// The lie begins, lasts, and the run goes on after it.
+const BEGIN: Nanos = 40 * SEC;
+const LASTS: Nanos = 40 * SEC;
+const AFTER: Nanos = 40 * SEC;
 const BIN: Nanos = 100 * MS;
 /// A rate below this share of the line's mean is at the floor, where it is not without the lie.
 const FLOOR: f64 = 0.15;
@@ -63,6 +65,10 @@ struct Case {
     connections: u32,
     /// Hosts are 1 ms away and send downloads alone: between an ACK and what it lets come is less than a packet's time.
     near: bool,
+    /// Half of the way down is datagrams, as of QUIC; hosts that do not lie are sent two segments a second.
+    seldom: bool,
+    /// How long the lie lasts.
+    lasts: Nanos,
 }
 
 const fn reflectors(name: &'static str, reflectors: u32, liars: u32) -> Case {
@@ -74,6 +80,8 @@ const fn reflectors(name: &'static str, reflectors: u32, liars: u32) -> Case {
         lying: 0,
         connections: 1,
         near: false,
+        seldom: false,
+        lasts: LASTS,
     }
 }
 
@@ -86,6 +94,8 @@ const fn peers(name: &'static str, hosts: u32, lying: u32, connections: u32) -> 
         lying,
         connections,
         near: false,
+        seldom: false,
+        lasts: LASTS,
     }
 }
 
@@ -111,15 +121,32 @@ const CASES: &[Case] = &[
     peers("1 of 2 TCP peers", 1, 1, 1),
     peers("2 of 4 TCP peers", 2, 2, 1),
     peers("2 of 3 TCP peers", 1, 2, 1),
+    Case {
+        seldom: true,
+        ..peers("2 of 12 TCP peers, the others seldom", 10, 2, 1)
+    },
     peers("the only TCP peer, or an attacker on the path", 0, 1, 4),
+    Case {
+        lasts: 180 * SEC,
+        ..peers("the same, for 180 s", 0, 1, 4)
+    },
 ];
 
 impl Case {
+    fn lie(&self) -> (Nanos, Nanos) {
+        (BEGIN, BEGIN + self.lasts)
+    }
+
+    fn end(&self) -> Nanos {
+        BEGIN + self.lasts + AFTER
+    }
+
     fn scenario(&self, line: &Line) -> Scenario {
         let [down, up] = &line.keys;
         let mut text = format!(
-            "name = \"liars\"\nduration = \"120s\"\nwarmup = \"10s\"\nseed = 1\n[link]\nrate = \"1gbit\"\nqueue = \"pace ingress\"\n{down}\n\
-             [link.up]\nqueue = \"pace\"\n{up}\n"
+            "name = \"liars\"\nduration = \"{}s\"\nwarmup = \"10s\"\nseed = 1\n[link]\nrate = \"1gbit\"\nqueue = \"pace ingress\"\n{down}\n\
+             [link.up]\nqueue = \"pace\"\n{up}\n",
+            self.end() / SEC
         );
         if self.reflectors > 0 {
             let interval = 50 * self.reflectors.max(4);
@@ -142,13 +169,21 @@ impl Case {
             }
         };
         for host in 0..self.hosts {
-            flows(format!("honest {host}"), if near { 5 } else { 2 }, 1, "");
+            let name = format!("honest {host}");
+            match self.seldom {
+                true => flows(name, 0, 1, "rate = \"24kbit\""),
+                false => flows(name, if near { 5 } else { 2 }, 1, ""),
+            }
         }
         let slow = "rate = \"4kbit\"";
         let more = if self.connections > 10 { slow } else { "" };
         for host in 0..self.lying {
             let count = self.connections;
             flows(format!("liar {host}"), count, count.min(10), more);
+        }
+        if self.seldom {
+            let rate = line.mean[0] / 2.0;
+            text += &format!("[[flow]]\nkind = \"cbr\"\nrate = \"{rate}bit\"\n");
         }
         Scenario::parse(&text, "liars", &Overrides::default())
             .unwrap_or_else(|e| panic!("{e}\n{text}"))
@@ -159,7 +194,7 @@ impl Case {
         let of = |hold, growth, batch| Lie {
             reflectors: self.liars,
             hosts: (0..self.lying).map(|host| format!("liar {host}")).collect(),
-            span: LIE,
+            span: self.lie(),
             hold: hold * MS,
             growth: growth * MS,
             batch,
@@ -180,14 +215,14 @@ impl Case {
 /// Of each direction: rates in force and bytes carried, each [`BIN`].
 type Course = [Vec<(f64, u64)>; 2];
 
-fn course(scenario: &Scenario, lie: Option<Lie>) -> Course {
+fn course(scenario: &Scenario, end: Nanos, lie: Option<Lie>) -> Course {
     let mut world = World::new(Arc::new(scenario.clone()), &scenario.link.queue, 1, None)
         .unwrap_or_else(|e| panic!("{e}"));
     if let Some(lie) = lie {
         world.lie(lie);
     }
     let mut course = [Vec::new(), Vec::new()];
-    for now in (BIN..=END).step_by(BIN as usize) {
+    for now in (BIN..=end).step_by(BIN as usize) {
         world.run_until(now);
         for (way, course) in course.iter_mut().enumerate() {
             let controller = world.controller(way).map(|c| c as &dyn Any);
@@ -217,9 +252,10 @@ struct Harm {
 }
 
 impl Harm {
-    fn of(line: &Line, way: usize, honest: &Course, lied: &Course) -> Self {
+    fn of(case: &Case, line: &Line, way: usize, honest: &Course, lied: &Course) -> Self {
+        let (begin, end) = case.lie();
         let (honest, lied) = (&honest[way], &lied[way]);
-        let during = |course| carried(course, LIE.0, LIE.1);
+        let during = |course| carried(course, begin, end);
         let (mut longest, mut now) = (0, 0);
         for (one, other) in honest.iter().zip(lied) {
             let low = |rate: f64| rate < FLOOR * line.mean[way];
@@ -230,7 +266,7 @@ impl Harm {
             };
             longest = longest.max(now);
         }
-        let seconds = (LIE.1 / SEC..END / SEC - 2).find(|second| {
+        let seconds = (end / SEC..case.end() / SEC - 2).find(|second| {
             (0..2).all(|k| {
                 let (from, to) = ((second + k) * SEC, (second + k + 1) * SEC);
                 carried(lied, from, to) >= AGAIN * carried(honest, from, to)
@@ -239,7 +275,7 @@ impl Harm {
         Self {
             cost: 1.0 - during(lied) / during(honest),
             floor: longest as f64 * BIN as f64 / SEC as f64,
-            after: seconds.unwrap_or(END / SEC) as f64 - (LIE.1 / SEC) as f64,
+            after: seconds.unwrap_or(case.end() / SEC) as f64 - (end / SEC) as f64,
         }
     }
 
@@ -261,8 +297,11 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
             let lied = case
                 .lies()
                 .into_iter()
-                .map(|lie| course(&scenario, Some(lie)));
-            (course(&scenario, None), lied.collect::<Vec<_>>())
+                .map(|lie| course(&scenario, case.end(), Some(lie)));
+            (
+                course(&scenario, case.end(), None),
+                lied.collect::<Vec<_>>(),
+            )
         })
         .collect();
     [0, 1].map(|way| {
@@ -270,7 +309,7 @@ fn judge(case: &Case, lines: &[Line]) -> [Harm; 2] {
             let each: Vec<_> = lines
                 .iter()
                 .zip(&courses)
-                .map(|(line, (honest, lied))| Harm::of(line, way, honest, &lied[lie]))
+                .map(|(line, (honest, lied))| Harm::of(case, line, way, honest, &lied[lie]))
                 .collect();
             let worst = each
                 .iter()

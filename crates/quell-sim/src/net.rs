@@ -240,7 +240,7 @@ impl Net {
             asks,
         };
         if port == up {
-            stamps.left(now, &segment);
+            stamps.left(now, p.enqueued(), &segment);
         } else if self.modems[0].is_some_and(|modem| usize::from(modem) == port) {
             let ports = &mut self.ports;
             stamps.came(now, segment, |delay| {

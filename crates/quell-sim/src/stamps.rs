@@ -69,8 +69,8 @@ impl Stamps {
     }
 
     /// A segment leaves for the line.
-    pub fn left(&mut self, now: Nanos, segment: &Stamped) {
-        self.passive.left(now, segment);
+    pub fn left(&mut self, now: Nanos, entered: Nanos, segment: &Stamped) {
+        self.passive.left(now, entered, segment);
     }
 
     /// A segment comes from the line; what `tell` is told.

@@ -306,6 +306,8 @@ def _packets(path: Path) -> Iterator[_Packet]:
         import dpkt
     except ImportError:
         raise InputError(f"{path}: reading captures needs dpkt: make extras EXTRAS=tune") from None
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is no regular file")
     try:
         file: BinaryIO = path.open("rb")
     except OSError as error:

@@ -133,7 +133,7 @@ static PACE: Kind<pace::Params> = Kind {
         opt(
             "min",
             Field::MaybeRate(|p| &mut p.min, SLOWEST, FASTEST),
-            "least rate; without it 100kbit, and without reflectors a tenth of the highest capacity of the last minute",
+            "least rate; without it 100kbit, and without reflectors a tenth of the highest capacity of the last minutes",
         ),
         opt(
             "max",

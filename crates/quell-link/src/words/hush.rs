@@ -23,7 +23,7 @@ pub struct Words {
 impl Words {
     /// Reads the policy's file.
     fn load(&mut self, file: &str) -> Result<(), Error> {
-        let bytes = crate::file::read(file.as_ref(), crate::file::MODEL)
+        let bytes = crate::file::read_plain(file.as_ref(), crate::file::MODEL)
             .map_err(|e| Error::new(format!("{file}: {e}")))?;
         let text = String::from_utf8_lossy(&bytes);
         let model = Model::parse(&text).map_err(|e| Error::new(format!("{file}: {e}")))?;

@@ -37,7 +37,7 @@ impl Words {
 
     /// What the table was learned with holds until later words say otherwise.
     fn load(&mut self, file: &str) -> Result<(), Error> {
-        let bytes = crate::file::read(file.as_ref(), crate::file::MODEL).map_err(|e| {
+        let bytes = crate::file::read_plain(file.as_ref(), crate::file::MODEL).map_err(|e| {
             Error::new(format!("{file}: {e}")).remedy("make one with quell train learnqueue")
         })?;
         let table = Table::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;

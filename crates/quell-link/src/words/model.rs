@@ -25,7 +25,7 @@ impl Model {
         file: &str,
         check: fn(&Policy) -> Result<(), E>,
     ) -> Result<(), Error> {
-        let bytes = crate::file::read(file.as_ref(), crate::file::MODEL)
+        let bytes = crate::file::read_plain(file.as_ref(), crate::file::MODEL)
             .map_err(|e| Error::new(format!("{file}: {e}")))?;
         let policy = Policy::load(file, &bytes).map_err(|e| Error::new(e.to_string()))?;
         check(&policy).map_err(|e| Error::new(format!("{file}: {e}")))?;

@@ -93,12 +93,12 @@ impl Tuple {
         hash64(&one_sided, key)
     }
 
-    /// A name of the far host, `back` being that of what arrives. All of an IPv6 network of 64 bits are one: whoever has one address
-    /// there has them all.
+    /// A name of the far host, `back` being that of what arrives. All of an IPv6 network of 48 bits are one: as much is given to one
+    /// site (RFC 6177, section 2; tunnel brokers give it to anyone).
     pub fn far_host(&self, back: bool, key: Key) -> u64 {
         let mut far = if back { self.source } else { self.destination };
         if self.version == 6 {
-            far[8..].fill(0);
+            far[6..].fill(0);
         }
         let host = Self {
             destination: far,
@@ -899,7 +899,7 @@ mod tests {
     }
 
     #[test]
-    fn the_far_host_is_an_address_and_in_ipv6_its_network_of_64_bits() {
+    fn the_far_host_is_an_address_and_in_ipv6_its_network_of_48_bits() {
         let tuple = |version, source: [u8; 16], ports| Tuple {
             source,
             destination: [9; 16],
@@ -909,7 +909,7 @@ mod tests {
         };
         let far = |tuple: Tuple| tuple.far_host(true, KEY);
         let (one, mut near, mut other) = ([1; 16], [1; 16], [1; 16]);
-        (near[15], other[7]) = (2, 2);
+        (near[6], other[5]) = (2, 2);
         for version in [4, 6] {
             assert_eq!(
                 far(tuple(version, one, [0; 4])),

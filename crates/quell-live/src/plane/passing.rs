@@ -45,11 +45,12 @@ impl Passing {
         self.began.elapsed().as_nanos() as Nanos
     }
 
-    /// A segment has left for the line.
-    pub fn left(&self, segment: &Stamped) {
+    /// A segment has left for the line, after a time in the shaper.
+    pub fn left(&self, waited: Nanos, segment: &Stamped) {
         let mut passive = self.passive.lock().unwrap_or_else(PoisonError::into_inner);
         // The clock is read by who has the lock: times never run backwards.
-        passive.left(self.now(), segment);
+        let now = self.now();
+        passive.left(now, now.saturating_sub(waited), segment);
     }
 
     /// A segment has come from the line.

@@ -283,7 +283,7 @@ impl<D: InterfaceBackend> Loop<D> {
             if let Some((passing, _)) = passing
                 && let Some(segment) = segments[packet.place as usize].take()
             {
-                passing.left(&segment);
+                passing.left(now.saturating_sub(packet.enqueued()), &segment);
             }
         });
         while let Some(place) = self.link.freed() {

@@ -218,7 +218,15 @@ impl Server {
     /// Binds what is asked for.
     pub fn bind(places: Places<'_>) -> Result<Self, Error> {
         let mut made = Self::default();
-        let no = |option: String, e: &io::Error| Error::new(host::reason(e)).key(option);
+        let no = |option: String, e: &io::Error| {
+            let error = Error::new(host::reason(e)).key(option);
+            match e.kind() {
+                io::ErrorKind::AddrInUse => {
+                    error.remedy("another program listens there; give another")
+                }
+                _ => error,
+            }
+        };
         if let Some(port) = places.metrics {
             let option = format!("--metrics {port}");
             if port == 0 {
@@ -485,6 +493,21 @@ pub(crate) mod tests {
         let mut out = Exposition::new(Format::Prometheus);
         state.metrics(&mut out);
         out.finish()
+    }
+
+    #[test]
+    fn a_port_at_which_a_stranger_listens_is_refused_in_a_line() {
+        let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = stranger.local_addr().unwrap().port();
+        let places = Places {
+            metrics: Some(port),
+            ..Places::default()
+        };
+        let error = Server::bind(places).err().unwrap().to_string();
+        let text = format!(
+            "--metrics {port}: Address already in use: another program listens there; give another"
+        );
+        assert_eq!(error.replace("; another", ": another"), text);
     }
 
     #[test]

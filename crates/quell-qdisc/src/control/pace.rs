@@ -1,7 +1,8 @@
 //! quell's own loop over a shaper's rate, for a line whose rate nobody knows: no least rate, no largest rate, no list of reflectors.
 //!
 //! - **Delay**: what an answer took above the least that its reflector took lately. The smaller of the last answers of two reflectors
-//!   counts, so that neither a late answer nor a lying reflector is evidence; of a lone reflector, the smaller of its last two.
+//!   counts, so that neither a late answer nor a lying reflector is evidence; of a lone reflector, the smaller of its last two. A third
+//!   of all that answered within a second must show it.
 //! - **Capacity**: while the modem holds a queue, what leaves it is its capacity. A shaper behind the modem sees that arrive; one
 //!   before it divides what it sent by how fast the delay grows. An average and its mean deviation are kept.
 //! - **Back off**: with delay above the target, the rate is the capacity less what empties the modem's queue within `drain`.
@@ -10,7 +11,8 @@
 //! - **Beginning**: whether the line is full already is not known. From the first answer on the rate is the least until delays have
 //!   stopped to fall, so that the least delay is that of an empty line.
 //! - **Traffic**: without answers for a second, or at all, the delay that the TCP traffic's own timestamps show takes their place, far
-//!   hosts that of reflectors. Who answers was not chosen then, so the rate stays above a tenth of the highest capacity of the last minute.
+//!   hosts that of reflectors. Who answers was not chosen then, so the rate stays above a tenth of the highest capacity, which is
+//!   forgotten in minutes.
 //! - **Silence**: answers that stop for a moment mean that the line stands still, so a shaper before the modem holds back. After
 //!   a second of silence of both the rate stays at the capacity less its deviation.
 //!
@@ -31,18 +33,19 @@ const LOST: Nanos = SEC;
 const FALL: Nanos = MS;
 const CALM: Nanos = 300 * MS;
 const BEGINNING: Nanos = 20 * SEC;
-/// A source's last evidence is held against another's for this long.
+/// A source's last evidence is held against another's for this long, of so many sources.
 const AGREE: Nanos = SEC;
+const SOURCES: usize = 16;
 /// The shaper is used if this share of its rate goes through, or packets wait.
 const USED: f64 = 0.85;
 /// Bits of a full packet: a delay of one and a half is none.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 /// Least rate, bit/s: below it a full packet takes more than 100 ms.
 const FLOOR: f64 = 100_000.0;
-/// Without reflectors and `min` the rate stays above this share of the highest capacity of a minute, which has so many parts.
+/// Without reflectors and `min` the rate stays above this share of the highest capacity, which is forgotten with this time constant: not
+/// at once, since at a low rate no more than that is measured, so that a lie that lasts would lower its own bound.
 const SHARE: f64 = 0.1;
-const PARTS: usize = 12;
-const PART: Nanos = 5 * SEC;
+const MEMORY: Nanos = 300 * SEC;
 
 /// First rate where none is given, bit/s.
 const START: u64 = 10_000_000;
@@ -52,7 +55,7 @@ const START: u64 = 10_000_000;
 pub struct Params {
     /// First rate, bit/s. None: 10 Mbit/s, or the rate that a shaper already has.
     pub start: Option<u64>,
-    /// Least rate, bit/s. None: 100 kbit/s, and without reflectors a tenth of the highest capacity of the last minute.
+    /// Least rate, bit/s. None: 100 kbit/s, and without reflectors a tenth of the highest capacity of the last minutes.
     pub min: Option<u64>,
     /// Largest rate, bit/s. None: no limit.
     pub max: Option<u64>,
@@ -265,52 +268,45 @@ struct Evidence {
     excess: Nanos,
 }
 
-/// The last evidence, the one before it, and the last of another source.
+/// The last evidence, the one before it, and the last of each source.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
     last: Evidence,
     before: Evidence,
-    other: Evidence,
+    /// A place whose time is 0 is free.
+    sources: [Evidence; SOURCES],
 }
 
 impl Heard {
     fn take(&mut self, evidence: Evidence) {
-        if evidence.source != self.last.source {
-            self.other = self.last;
+        let is_own = |of: &Evidence| of.at > 0 && of.source == evidence.source;
+        let own = self.sources.iter().position(is_own);
+        let oldest = || (0..SOURCES).min_by_key(|place| self.sources[*place].at);
+        if let Some(place) = own.or_else(oldest) {
+            self.sources[place] = evidence;
         }
         (self.before, self.last) = (self.last, evidence);
     }
 
-    /// The delay that the last two show, and another source lately.
+    /// The delay that the last two show, the last of another source, and a third of the sources: of those that were heard lately.
     fn delay(&self) -> Nanos {
         let two = self.last.excess.min(self.before.excess);
-        match self.last.at < self.other.at + AGREE {
-            true => two.min(self.other.excess),
-            false => two,
+        let lately = |of: &&Evidence| of.at > 0 && self.last.at < of.at + AGREE;
+        let (mut shown, mut count, mut other) = ([0; SOURCES], 0, None::<Evidence>);
+        for of in self.sources.iter().filter(lately) {
+            shown[count] = of.excess;
+            count += 1;
+            let is_later = other.is_none_or(|other| of.at > other.at);
+            if of.source != self.last.source && is_later {
+                other = Some(*of);
+            }
         }
-    }
-}
-
-/// The highest capacity of each part of the last minute, bit/s.
-#[derive(Clone, Copy, Debug, Default)]
-struct Peaks {
-    part: Nanos,
-    highest: [f64; PARTS],
-}
-
-impl Peaks {
-    fn note(&mut self, now: Nanos, capacity: f64) {
-        let part = now / PART;
-        for skipped in self.part + 1..=part.min(self.part + PARTS as Nanos) {
-            self.highest[skipped as usize % PARTS] = 0.0;
-        }
-        self.part = part;
-        let highest = &mut self.highest[part as usize % PARTS];
-        *highest = capacity.max(*highest);
-    }
-
-    fn highest(&self) -> f64 {
-        self.highest.iter().fold(0.0, |one, other| other.max(one))
+        let shown = &mut shown[..count];
+        shown.sort_unstable();
+        let third = shown.len().checked_sub(count.div_ceil(3));
+        let agreed = third.and_then(|place| shown.get(place));
+        let other = other.map_or(two, |other| other.excess);
+        two.min(other).min(agreed.copied().unwrap_or(two))
     }
 }
 
@@ -334,7 +330,8 @@ pub struct Pace {
     max: f64,
     bases: Vec<Option<Base>>,
     delays: Heard,
-    peaks: Peaks,
+    /// The highest capacity, which is forgotten with time.
+    peak: f64,
     /// It goes by the traffic.
     by_traffic: bool,
     /// The last answer to a probe.
@@ -368,7 +365,7 @@ impl Pace {
             max: params.max.map_or(f64::INFINITY, |bps| bps as f64),
             bases: Vec::new(),
             delays: Heard::default(),
-            peaks: Peaks::default(),
+            peak: 0.0,
             by_traffic: false,
             probed: 0,
             heard: 0,
@@ -419,7 +416,7 @@ impl Pace {
     /// The least rate.
     fn least(&self) -> f64 {
         let least = match self.by_traffic {
-            true => FLOOR.max(SHARE * self.peaks.highest()),
+            true => FLOOR.max(SHARE * self.peak),
             false => FLOOR,
         };
         self.min.unwrap_or(least)
@@ -527,7 +524,9 @@ impl Control for Pace {
 
     fn decide(&mut self, gauges: &Gauges, _subs: &mut [SubQueue], _rng: &mut Rng) -> Knobs {
         let now = gauges.now;
-        self.peaks.note(now, self.capacity);
+        let last = self.readings[(self.place + SPAN - 1) % SPAN].now;
+        let forgotten = now.saturating_sub(last).min(MEMORY) as f64 / MEMORY as f64;
+        self.peak = self.capacity.max(self.peak * (1.0 - forgotten));
         let oldest = self.readings[self.place];
         let span = now.saturating_sub(oldest.now).max(1) as f64;
         let bits = (gauges.departed_bytes - oldest.departed) as f64 * 8.0;
@@ -633,6 +632,8 @@ mod tests {
         now: Nanos,
         sent: f64,
         queue: f64,
+        /// What the sender sends at most, Mbit/s.
+        demand: f64,
     }
 
     impl Line {
@@ -646,6 +647,7 @@ mod tests {
                 now: 0,
                 sent: 0.0,
                 queue: 0.0,
+                demand: f64::INFINITY,
             }
         }
 
@@ -656,7 +658,7 @@ mod tests {
             for _ in 0..ticks {
                 self.now += TICK;
                 let line = mbps * 1e6 / 8.0 / 20.0;
-                let offered = self.pace.rate / 8.0 / 20.0;
+                let offered = self.pace.rate.min(self.demand * 1e6) / 8.0 / 20.0;
                 // Behind the modem the shaper sends what comes through.
                 let out = (self.queue + offered).min(line);
                 self.queue += offered - out;
@@ -668,7 +670,7 @@ mod tests {
                 let gauges = Gauges {
                     now: self.now,
                     departed_bytes: self.sent as u64,
-                    backlog_bytes: 10_000,
+                    backlog_bytes: if self.demand.is_finite() { 0 } else { 10_000 },
                     ..Gauges::default()
                 };
                 self.pace.decide(&gauges, &mut [], &mut rng);
@@ -796,18 +798,20 @@ mod tests {
         assert!(pace.beginning.is_none() && pace.rate > 5e6, "{pace:?}");
     }
 
-    /// Runs on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for as long; the least rate meanwhile, Mbit/s.
-    fn lied_to(params: &Params) -> f64 {
-        let mut line = Line::new(false);
+    /// Runs for 30 s on a line of 20 Mbit/s by the traffic of a lone host, then lets that host lie for as long; the least rate meanwhile, Mbit/s.
+    fn lied_to(params: &Params, lie: Nanos) -> f64 {
+        let mut line = Line::new(params.ingress);
         line.pace = Pace::new(params);
         let mut least = f64::MAX;
-        for step in 0..1200 {
+        for now in (0..30 * SEC + lie).step_by(TICK as usize) {
+            let lies = now > 30 * SEC;
             line.run(TICK, 20.0, false);
-            let lie = if step > 600 { 500 * MS } else { 0 };
             let queue = (line.queue * 8.0 / 20e6 * SEC as f64) as Nanos;
+            let shown = queue + if lies { 500 * MS } else { 0 };
             let delay = Delay {
                 source: 7,
-                up: queue + lie,
+                up: shown,
+                down: shown,
                 ..Delay::default()
             };
             let gauges = Gauges {
@@ -817,7 +821,7 @@ mod tests {
                 ..Gauges::default()
             };
             line.pace.on_delay(&delay, &gauges);
-            if step > 600 {
+            if lies {
                 least = least.min(line.mbps());
             }
         }
@@ -826,13 +830,69 @@ mod tests {
 
     #[test]
     fn by_the_traffic_the_rate_stays_above_a_share_of_the_highest_capacity_whatever_lies() {
-        let least = lied_to(&Params::default());
-        assert!((2.0..5.0).contains(&least), "{least}");
-        let least = lied_to(&Params {
+        let least = lied_to(&Params::default(), 30 * SEC);
+        assert!((1.8..5.0).contains(&least), "{least}");
+        let params = Params {
             min: Some(200_000),
             ..Params::default()
-        });
+        };
+        let least = lied_to(&params, 30 * SEC);
         assert!((0.2..0.5).contains(&least), "{least}");
+    }
+
+    #[test]
+    fn a_lie_that_lasts_lowers_its_own_bound_by_less_than_half_in_three_minutes() {
+        for ingress in [true, false] {
+            let params = Params {
+                ingress,
+                ..Params::default()
+            };
+            let least = lied_to(&params, 180 * SEC);
+            assert!(least > 1.0, "{ingress}: {least}");
+        }
+    }
+
+    #[test]
+    fn two_sources_that_lie_are_no_evidence_beside_ten_that_are_heard_less_often() {
+        let (mut pace, mut rng) = (Pace::new(&Params::default()), Rng::new(1, "test"));
+        for step in 1..2000_u64 {
+            let now = step * 25 * MS;
+            let gauges = Gauges {
+                now,
+                departed_bytes: step * 30_000,
+                backlog_bytes: 10_000,
+                ..Gauges::default()
+            };
+            if step % 2 == 0 {
+                pace.decide(&gauges, &mut [], &mut rng);
+            }
+            // Each of the ten once in a second.
+            let (source, up) = match step % 4 {
+                0 => (step / 4 % 10, 0),
+                at => (10 + at % 2, 300 * MS * Nanos::from(step > 100)),
+            };
+            let delay = Delay {
+                source,
+                up,
+                ..Delay::default()
+            };
+            pace.on_delay(&delay, &gauges);
+        }
+        assert_eq!((pace.congested, pace.draining), (0, false));
+        assert!(pace.rate > 10e6, "{}", pace.rate);
+    }
+
+    #[test]
+    fn an_upload_that_its_acks_clock_is_followed_although_it_does_not_load_the_shaper() {
+        let mut line = Line::new(false);
+        line.idle();
+        line.run(20 * SEC, 20.0, true);
+        // The line carries a tenth, its queue is full, and the sender sends what is acknowledged.
+        line.queue = 300_000.0;
+        line.demand = 2.0;
+        line.run(10 * SEC, 2.0, true);
+        let delay = line.run(10 * SEC, 2.0, true);
+        assert!(delay < 60.0, "{delay} ms");
     }
 
     #[test]
@@ -861,18 +921,6 @@ mod tests {
         assert_eq!(first(None, Some(40_000_000), None), Ok(40_000_000));
         assert!(first(Some(1_000_000), Some(2_000_000), None).is_err());
         assert!(first(None, Some(2_000_000), Some(1_000_000)).is_err());
-    }
-
-    #[test]
-    fn the_highest_capacity_is_that_of_the_last_minute() {
-        let mut peaks = Peaks::default();
-        peaks.note(SEC, 9.0);
-        peaks.note(40 * SEC, 3.0);
-        assert!((peaks.highest() - 9.0).abs() < 1e-9);
-        peaks.note(70 * SEC, 2.0);
-        assert!((peaks.highest() - 3.0).abs() < 1e-9);
-        peaks.note(1000 * SEC, 1.0);
-        assert!((peaks.highest() - 1.0).abs() < 1e-9);
     }
 
     #[test]
