@@ -341,7 +341,10 @@ def test_lists() -> None:
 
 @pytest.mark.parametrize("old", MOVED)
 def test_modules_are_found_under_their_old_names_with_a_warning(old: str) -> None:
-    new = import_module(f"quell.{MOVED[old]}")
+    try:
+        new = import_module(f"quell.{MOVED[old]}")
+    except ImportError as error:
+        pytest.skip(str(error))  # an extra that is not installed here
     sys.modules.pop(f"quell.{old}", None)
     with pytest.warns(DeprecationWarning, match=rf"^quell\.{old} is now quell\.{MOVED[old]}$"):
         assert import_module(f"quell.{old}") is new

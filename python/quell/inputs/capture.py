@@ -306,7 +306,7 @@ def _packets(path: Path) -> Iterator[_Packet]:
         import dpkt
     except ImportError:
         raise InputError(f"{path}: reading captures needs dpkt: make extras EXTRAS=tune") from None
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is no regular file")
     try:
         file: BinaryIO = path.open("rb")
