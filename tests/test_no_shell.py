@@ -19,7 +19,8 @@ from oracle import in_guest
 
 HERE = Path(__file__).parent
 ALLOWED = {"tc", "ip", "nft", "iptables", "ip6tables", "nsenter"}
-OWN = {str(QUELL), str(QUELL_LIVE), sys.executable}
+# The interpreter has several names in one folder: the one of quell's first line, and the one of these tests.
+OWN = {str(QUELL), str(QUELL_LIVE), sys.executable, str(Path(sys.executable).with_name("python"))}
 # `$TRACE NAME COMMAND...` writes what a command and all its processes execute to files NAME.PID.
 TRACED = """
 TRACE="strace -ff -qq -e trace=execve,execveat -o"
