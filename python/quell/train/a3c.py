@@ -481,8 +481,7 @@ def _choose(
     best, number, tensors = max(judged, key=lambda j: (j[0]["score"], j[1]))
     rounded = {name: round(value, 4) for name, value in best.items()}
     chosen = card(arguments, scale, {"episode": number, **rounded, "training_s": round(seconds, 1)})
-    kit.write_model(out, tensors, chosen, chosen_by=f"best score of {len(judged)} on the validation scenarios")
-    return chosen
+    return kit.write_model(out, tensors, chosen, chosen_by=f"best score of {len(judged)} on the validation scenarios")
 
 
 def judge(arguments: Arguments, scale: Scaling, networks: Networks) -> dict[str, float]:

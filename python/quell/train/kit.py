@@ -221,14 +221,18 @@ class Session:
         return f"{why}; the last checkpoint, {self.last}, is good ({self.done} {self._unit}): continue with --resume"
 
 
-def write_model(path: Path, tensors: dict[str, torch.Tensor], card: Mapping[str, Any], *, chosen_by: str = "") -> None:
-    """Write a policy file (crates/quell-qdisc/src/policy/file.rs) whole or not at all, with its origin in the card.
+def write_model(
+    path: Path, tensors: dict[str, torch.Tensor], card: Mapping[str, Any], *, chosen_by: str = ""
+) -> dict[str, Any]:
+    """Write a policy file (crates/quell-qdisc/src/policy/file.rs) whole or not at all; return its card with its origin.
 
     `chosen_by` says what chose these weights among all of the training.
     """
     made = origin.of_this_machine(threads=torch.get_num_threads(), chosen_by=chosen_by)
     whole = {**card, "format": 2, "origin": made}
-    _write_bytes(path, model_bytes(tensors, origin.sealed(model_bytes(tensors, whole), whole)))
+    whole = origin.sealed(model_bytes(tensors, whole), whole)
+    _write_bytes(path, model_bytes(tensors, whole))
+    return whole
 
 
 def model_bytes(tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> bytes:

@@ -292,8 +292,7 @@ def train(
         kit.write_model(model, tensors, card(arguments, results))
         results |= evaluate(f"lfq model {model}{' paper_weights' if arguments.paper_weights else ''}", points)
     chosen = card(arguments, results)
-    kit.write_model(out, tensors, chosen, chosen_by="none: the weights at the end")
-    return chosen
+    return kit.write_model(out, tensors, chosen, chosen_by="none: the weights at the end")
 
 
 def card(arguments: Arguments, results: dict[str, Any]) -> dict[str, Any]:

@@ -389,8 +389,9 @@ def train(
     judged = [(validate(learner, tensors, on), -minus, tensors) for _, minus, tensors in kept]
     results, number, tensors = max(judged, key=lambda j: (j[0]["reward"], j[1]))
     chosen = card(learner, {"episode": number, **results, "training_s": round(seconds, 1)})
-    kit.write_model(out, tensors, chosen, chosen_by=f"greatest mean reward of the last {len(kept)} episodes' weights")
-    return chosen
+    return kit.write_model(
+        out, tensors, chosen, chosen_by=f"greatest mean reward of the last {len(kept)} episodes' weights"
+    )
 
 
 def epsilon(arguments: Arguments, number: int) -> float:
