@@ -1,7 +1,7 @@
 //! Coupled queues as A3C learns in them: worlds that stop each period for an agent to set p' of every sub-queue of one queue, and
 //! show what an actor reads of each.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use quell_link::Error;
 use quell_link::record::Run;
@@ -9,8 +9,8 @@ use quell_qdisc::control::a3c::{self, Observation};
 use quell_qdisc::{Gauges, Knobs, MS, NEVER, Nanos, SubGauges};
 use quell_sim::scenario::Scenario;
 use quell_sim::{Status, World};
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::team::Team;
 
 /// What agents see and set.
 #[derive(Clone, Debug)]
@@ -180,8 +180,33 @@ impl Coupled {
 /// Worlds that are stepped together. What they show is the same on any number of threads.
 pub struct Fleet {
     task: Arc<Task>,
-    worlds: Vec<(Coupled, View)>,
-    pool: Option<ThreadPool>,
+    team: Team<Member>,
+}
+
+/// A world of a fleet, and what it showed last.
+pub struct Member {
+    /// The world.
+    pub world: Coupled,
+    /// What its last period showed.
+    pub view: View,
+    probabilities: Vec<f32>,
+    result: Result<(), Error>,
+}
+
+impl Member {
+    fn new(task: &Arc<Task>, scenario: Arc<Scenario>, seed: u64) -> Result<Self, Error> {
+        let world = Coupled::new(task.clone(), scenario, seed)?;
+        Ok(Self {
+            view: world.view(),
+            probabilities: Vec::new(),
+            result: Ok(()),
+            world,
+        })
+    }
+
+    fn step(&mut self) {
+        self.result = self.world.step(&self.probabilities, &mut self.view);
+    }
 }
 
 impl Fleet {
@@ -198,35 +223,29 @@ impl Fleet {
             return Err(Error::new("there is no world").remedy("give at least one scenario"));
         }
         let task = Arc::new(task);
-        let mut fleet = Self {
-            worlds: Vec::new(),
-            pool: None,
-            task,
+        let members: Result<Vec<_>, _> = scenarios
+            .iter()
+            .map(|(scenario, seed)| Member::new(&task, scenario.clone(), *seed))
+            .collect();
+        let threads = match threads {
+            0 => rayon::current_num_threads(),
+            threads => threads,
         };
-        for (scenario, seed) in scenarios {
-            fleet.worlds.push(fleet.world(scenario.clone(), *seed)?);
-        }
-        if threads != 1 && scenarios.len() > 1 {
-            let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-            fleet.pool = Some(pool.map_err(|e| Error::new(e.to_string()))?);
-        }
-        Ok(fleet)
+        let team = Team::new(members?, threads.min(scenarios.len()), Member::step);
+        Ok(Self {
+            task,
+            team: team.map_err(|e| Error::new(e.to_string()))?,
+        })
     }
 
-    fn world(&self, scenario: Arc<Scenario>, seed: u64) -> Result<(Coupled, View), Error> {
-        let world = Coupled::new(self.task.clone(), scenario, seed)?;
-        let view = world.view();
-        Ok((world, view))
-    }
-
-    /// Worlds and what they showed last.
-    pub fn worlds(&self) -> &[(Coupled, View)] {
-        &self.worlds
+    /// The worlds, between steps.
+    pub fn members(&self) -> impl Iterator<Item = MutexGuard<'_, Member>> {
+        (0..self.team.pieces()).map(|index| self.team.piece(index))
     }
 
     /// How many sub-queues a world has.
     pub fn sub_queues(&self) -> usize {
-        self.worlds[0].0.sub_queues()
+        self.team.piece(0).world.sub_queues()
     }
 
     /// Puts a new world in the place of world `index`.
@@ -239,10 +258,12 @@ impl Fleet {
         scenario: Arc<Scenario>,
         seed: u64,
     ) -> Result<(), Error> {
-        let world = self.world(scenario, seed)?;
-        let n = self.worlds.len();
-        let old = self.worlds.get_mut(index);
-        *old.ok_or_else(|| Error::new(format!("there is no world {index} among {n}")))? = world;
+        let member = Member::new(&self.task, scenario, seed)?;
+        let n = self.team.pieces();
+        if index >= n {
+            return Err(Error::new(format!("there is no world {index} among {n}")));
+        }
+        *self.team.piece(index) = member;
         Ok(())
     }
 
@@ -251,33 +272,26 @@ impl Fleet {
     /// # Errors
     /// Without a number up to 1 for each sub-queue of each world.
     pub fn step(&mut self, probabilities: &[f32]) -> Result<(), Error> {
-        let n = self.sub_queues();
-        if probabilities.len() != n * self.worlds.len() {
+        let (n, worlds) = (self.sub_queues(), self.team.pieces());
+        if probabilities.len() != n * worlds {
             return Err(Error::new(format!(
-                "write {n} probabilities for each of {} worlds, not {} in all",
-                self.worlds.len(),
+                "write {n} probabilities for each of {worlds} worlds, not {} in all",
                 probabilities.len()
             )));
         }
-        let step = |((world, view), p): (&mut (Coupled, View), &[f32])| world.step(p, view);
-        match &self.pool {
-            None => self
-                .worlds
-                .iter_mut()
-                .zip(probabilities.chunks(n))
-                .try_for_each(step),
-            Some(pool) => pool.install(|| {
-                let worlds = self.worlds.par_iter_mut().with_max_len(1);
-                worlds.zip(probabilities.par_chunks(n)).try_for_each(step)
-            }),
+        for (mut member, own) in self.members().zip(probabilities.chunks(n)) {
+            member.probabilities.clear();
+            member.probabilities.extend(own);
         }
+        self.team.round();
+        self.members()
+            .try_for_each(|mut member| std::mem::replace(&mut member.result, Ok(())))
     }
 
     /// What each world measured so far.
     pub fn records(&mut self) -> Vec<Run> {
-        self.worlds
-            .iter_mut()
-            .map(|(world, _)| world.record())
+        self.members()
+            .map(|mut member| member.world.record())
             .collect()
     }
 }
@@ -325,11 +339,12 @@ mod tests {
         let (mut p, mut seen) = (vec![-1.0_f32; 5 * 6], Vec::new());
         loop {
             fleet.step(&p).unwrap();
-            let views = fleet.worlds().iter().map(|(_, view)| view.clone());
-            seen.extend(views);
-            let rows = fleet.worlds().iter().flat_map(|(_, v)| &v.sub_queues);
+            let views: Vec<_> = fleet.members().map(|m| m.view.clone()).collect();
+            let rows = views.iter().flat_map(|v| &v.sub_queues);
             p = rows.map(|s| (s.delay_ms / 50.0).min(1.0)).collect();
-            if fleet.worlds().iter().all(|(_, v)| v.queue.over) {
+            let over = views.iter().all(|v| v.queue.over);
+            seen.extend(views);
+            if over {
                 return (seen, fleet.records());
             }
         }
@@ -353,7 +368,7 @@ mod tests {
         let mut uses = Vec::new();
         for _ in 0..190 {
             fleet.step(&[0.0; 30]).unwrap();
-            let view = &fleet.worlds()[0].1;
+            let view = fleet.members().next().unwrap().view.clone();
             if view.queue.backlog_ms > 0.0 {
                 uses.push(view.queue.utilisation);
             }
@@ -372,11 +387,7 @@ mod tests {
         let scenario = scenario();
         fleet.replace(2, scenario.clone(), 9).unwrap();
         fleet.step(&[-1.0; 30]).unwrap();
-        let now: Vec<_> = fleet
-            .worlds()
-            .iter()
-            .map(|(w, _)| w.now() / (15 * MS))
-            .collect();
+        let now: Vec<_> = fleet.members().map(|m| m.world.now() / (15 * MS)).collect();
         assert_eq!(now, [51, 51, 1, 51, 51]);
         let error = fleet.replace(5, scenario, 9).unwrap_err().to_string();
         assert!(error.contains("no world 5 among 5"));

@@ -69,8 +69,8 @@ impl CoupledQueues {
     /// Simulated seconds so far, by world.
     #[getter]
     fn now_s(&self) -> Vec<f64> {
-        let worlds = self.0.worlds().iter();
-        worlds.map(|(world, _)| world.now() as f64 / 1e9).collect()
+        let members = self.0.members();
+        members.map(|m| m.world.now() as f64 / 1e9).collect()
     }
 
     /// See [`Fleet::replace`].
@@ -87,7 +87,8 @@ impl CoupledQueues {
             .collect();
         py.detach(|| self.0.step(&numbers)).map_err(input_error)?;
         let (mut readings, mut sub_queues, mut queues) = (Vec::new(), Vec::new(), Vec::new());
-        for (_, view) in self.0.worlds() {
+        for member in self.0.members() {
+            let view = &member.view;
             readings.extend(view.readings.iter().flat_map(|x| x.to_ne_bytes()));
             for s in &view.sub_queues {
                 let values = [f32::from(u8::from(s.busy)), s.delay_ms, s.loss];
