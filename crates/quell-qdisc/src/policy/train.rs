@@ -49,6 +49,14 @@ struct Batch {
     below: Vec<f32>,
 }
 
+impl Batch {
+    /// Makes room for slopes of so many values in each row.
+    fn clear_below(&mut self, width: usize) {
+        self.below.clear();
+        self.below.resize(self.rows * padded(width), 0.0);
+    }
+}
+
 /// How weights change by their gradients. Plain data; the lengths fit the first [`Trainee`] that it steps.
 #[derive(Clone, Debug)]
 pub enum Optimizer {
@@ -291,57 +299,43 @@ impl Trainee {
     /// # Panics
     /// If `slopes` do not fit the last batch.
     pub fn backward(&mut self, slopes: &[f32]) {
-        let policy = &self.policy;
-        let (batch, hidden) = (&mut self.batch, policy.net.hidden.len());
-        let (rows, wide_out) = (batch.rows, policy.outputs());
+        let hidden = self.policy.net.hidden.len();
+        let (rows, wide_out) = (self.batch.rows, self.policy.outputs());
         assert_eq!(slopes.len(), rows * wide_out, "slopes of the last batch");
-        batch.below.clear();
-        if hidden > 0 {
-            batch
-                .below
-                .resize(rows * padded(self.layers[hidden - 1].outputs), 0.0);
-        }
+        self.batch.clear_below(self.layers[hidden].inputs);
         let mut at = 0;
-        for (k, layer) in self.layers.iter().enumerate().skip(hidden) {
-            let n = layer.outputs;
-            batch.above.clear();
-            batch.above.resize(rows * padded(n), 0.0);
-            let above = batch.above.chunks_exact_mut(padded(n));
+        for k in hidden..self.layers.len() {
+            let n = self.layers[k].outputs;
+            self.batch.above.clear();
+            self.batch.above.resize(rows * padded(n), 0.0);
+            let above = self.batch.above.chunks_exact_mut(padded(n));
             for (to, from) in above.zip(slopes.chunks_exact(wide_out)) {
                 to[..n].copy_from_slice(&from[at..at + n]);
             }
             at += n;
-            layer.derive(&batch.values[1 + k], &mut batch.above);
-            let below = (hidden > 0).then_some(&mut batch.below[..]);
-            let (slopes, from) = (&batch.above, &batch.values[hidden]);
-            layer.back(
-                policy.cpu,
-                slopes,
-                from,
-                &self.weights,
-                &mut self.gradients,
-                below,
-            );
+            self.back(k, hidden);
         }
-        for (k, layer) in self.layers[..hidden].iter().enumerate().rev() {
-            std::mem::swap(&mut batch.above, &mut batch.below);
-            batch.below.clear();
-            // The derivative with respect to the policy's inputs is not needed.
-            if k > 0 {
-                batch.below.resize(rows * padded(layer.inputs), 0.0);
-            }
-            layer.derive(&batch.values[1 + k], &mut batch.above);
-            let below = (k > 0).then_some(&mut batch.below[..]);
-            let (slopes, from) = (&batch.above, &batch.values[k]);
-            layer.back(
-                policy.cpu,
-                slopes,
-                from,
-                &self.weights,
-                &mut self.gradients,
-                below,
-            );
+        for k in (0..hidden).rev() {
+            std::mem::swap(&mut self.batch.above, &mut self.batch.below);
+            self.batch.clear_below(self.layers[k].inputs);
+            self.back(k, k);
         }
+    }
+
+    /// Goes back through layer `k`, which reads the values in place `from`: from slopes in `above` to gradients, and slopes in `below`.
+    fn back(&mut self, k: usize, from: usize) {
+        let (layer, batch) = (&self.layers[k], &mut self.batch);
+        layer.derive(&batch.values[1 + k], &mut batch.above);
+        // The derivative with respect to the policy's inputs is not needed.
+        let below = (from > 0).then_some(&mut batch.below[..]);
+        layer.back(
+            self.policy.cpu,
+            &batch.above,
+            &batch.values[from],
+            &self.weights,
+            &mut self.gradients,
+            below,
+        );
     }
 
     /// Scales the gradients so that their Euclidean length is `most` at most, and returns the length that they had.
