@@ -16,6 +16,7 @@ from quell.cli.options import OUTPUT, Html, Jobs, Ray
 from quell.common import files
 from quell.common.console import bar, err, out
 from quell.common.status import INTERRUPTED
+from quell.common.text import counted
 from quell.evaluation import candidate, link, run, show
 from quell.experiments import experiment
 from quell.experiments.executor import executor
@@ -100,7 +101,7 @@ def evaluate(
 def _deliver(plan: run.Plan, targets: Targets, html: Path | None, cells: Sequence[run.Cell]) -> None:
     """Print and write the results."""
     if not targets.quiet:
-        seeds = f"{plan.seeds} seed{'s' if plan.seeds != 1 else ''}"
+        seeds = counted(plan.seeds, "seed")
         out.print(f"[bold]RFC 7928[/bold]  [dim]{plan.link}; tail drop is {plan.candidates[0].name}; {seeds}[/dim]")
         out.print(show.matrix(plan, cells, out.width))
         out.print(show.tally(plan, cells))

@@ -91,30 +91,32 @@ def show(
     # A model file has the length of its header in eight bytes, then the header, which is JSON.
     if data[8:9] != b"{":
         raise InputError(f"{file}: neither a model file nor result records; for a scenario write quell run {file}")
-    checked = False
     try:
-        learned: QTable | None = QTable.load(file)
-        plain: dict[str, Any] = {}
-        does: list[dict[str, Any]] = []
+        learned = QTable.load(file)
     except InputError as error:
         try:
             network = behaviour.Network(str(file), data)
         except InputError:
             raise error from None
-        checked = origin.check(str(file), data, network.card)
-        learned, does = None, _behaviour(network)
-        plain = {"card": network.card, "behaviour": does}
-        if html is not None:
-            raise InputError(f"{file}: a network has no picture; leave --html out") from None
-    if learned is not None:
-        plain = {"card": learned.card, "q_ms": learned.values, "visits": learned.visits}
-    targets.write_json(plain, indent=None)
+        return _show_network(file, network, targets)
+    targets.write_json({"card": learned.card, "q_ms": learned.values, "visits": learned.visits}, indent=None)
     if not targets.quiet:
-        _print(file, learned, plain["card"], checked=checked)
-        _print_behaviour(does)
-    if html is not None and learned is not None:
+        _print_table(learned)
+    if html is not None:
         files.write_text(html, picture(file.name, learned))
         err.print(f"Page: {html}", style="dim", soft_wrap=True)
+    return 0
+
+
+def _show_network(file: Path, network: behaviour.Network, targets: Targets) -> int:
+    checked = origin.check(str(file), network.data, network.card)
+    does = _behaviour(network)
+    if targets.html is not None:
+        raise InputError(f"{file}: a network has no picture; leave --html out")
+    targets.write_json({"card": network.card, "behaviour": does}, indent=None)
+    if not targets.quiet:
+        _print_card(network.card, checked=checked)
+        _print_behaviour(does)
     return 0
 
 
@@ -201,15 +203,16 @@ def _about(table: QTable) -> str:
     )
 
 
-def _print(file: Path, table: QTable | None, card: dict[str, Any], *, checked: bool) -> None:
-    if table is None:
-        heads = ", ".join(f"{h['name']} ({', '.join(h['outputs'])})" for h in card["heads"])
-        lines = [card["what"], f"reads {', '.join(i['name'] for i in card['inputs'])}", f"gives {heads}"]
-        lines += [f"trained on {card['trained_on']}", *(f"{k}: {v}" for k, v in card["results"].items())]
-        lines += origin.lines(card, checked=checked)
-        for line in lines:
-            out.print(one_line(line), markup=False, soft_wrap=True)
-        return
+def _print_card(card: dict[str, Any], *, checked: bool) -> None:
+    heads = ", ".join(f"{h['name']} ({', '.join(h['outputs'])})" for h in card["heads"])
+    lines = [card["what"], f"reads {', '.join(i['name'] for i in card['inputs'])}", f"gives {heads}"]
+    lines += [f"trained on {card['trained_on']}", *(f"{k}: {v}" for k, v in card["results"].items())]
+    lines += origin.lines(card, checked=checked)
+    for line in lines:
+        out.print(one_line(line), markup=False, soft_wrap=True)
+
+
+def _print_table(table: QTable) -> None:
     for line in (_about(table), f"learned in {table.card['trained_on']}"):
         out.print(one_line(line), markup=False, soft_wrap=True)
     out.print("".join(table.greedy(limit) for limit in range(1, table.top + 1)), soft_wrap=False)
@@ -241,7 +244,7 @@ def _behaviour(network: behaviour.Network) -> list[dict[str, Any]]:
     return out
 
 
-MOST_INPUTS = 6
+MAX_INPUTS = 6
 """Whose sensitivity the terminal shows."""
 
 
@@ -256,7 +259,7 @@ def _print_behaviour(does: Sequence[dict[str, Any]]) -> None:
         where = f"{head['head']} over {head['over']} ({head['points']} points)"
         out.print(one_line(f"{where}: {constant}{answers}"), markup=False, soft_wrap=True)
         if not head["constant"]:
-            ordered = sorted(head["sensitivity"].items(), key=lambda item: -item[1])[:MOST_INPUTS]
+            ordered = sorted(head["sensitivity"].items(), key=lambda item: -item[1])[:MAX_INPUTS]
             listed = ", ".join(f"{name} {100 * share:.0f} %" for name, share in ordered)
             out.print(one_line(f"  changed by another value of {listed}"), markup=False, soft_wrap=True)
 

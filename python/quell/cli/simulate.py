@@ -32,7 +32,7 @@ from quell.cli.options import (
 )
 from quell.common.console import err, out
 from quell.common.status import INTERRUPTED, OK
-from quell.common.text import one_line
+from quell.common.text import counted, one_line
 from quell.experiments import experiment
 from quell.experiments.executor import executor
 from quell.experiments.experiment import Outcome
@@ -152,7 +152,7 @@ def heading(scenario: Scenario, runs: int, swept: Collection[str] = ()) -> None:
         ""
         if {"duration", "warmup"} & set(swept)
         else f"{scenario.duration_s:g} s, the first {scenario.warmup_s:g} s left out",
-        f"{runs} run{'s' if runs != 1 else ''} per queue",
+        f"{counted(runs, 'run')} per queue",
     ]
     text = "; ".join(part for part in about if part)
     out.print(Text.assemble((one_line(scenario.name), "bold"), (f"  {text}", "dim")), soft_wrap=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from quell._core import InputError, Scenario
+from quell.common.text import counted
 
 LIBRARIES = ("numpy", "torch", "stable_baselines3", "ray")
 """Libraries whose versions a card names, where the training imported them."""
@@ -40,14 +42,21 @@ def of_this_machine(*, threads: int = 0, scenario: Scenario | None = None, chose
     }
 
 
+def split(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Take a model file apart: the header of safetensors, and the bytes in which its tensors have their places."""
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + size]), memoryview(data)[8 + size :]
+
+
 def weights_sha256(data: bytes) -> str:
     """Give the SHA-256 of what follows the header of a model file, in hexadecimal."""
-    return hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()
+    return hashlib.sha256(split(data)[1]).hexdigest()
 
 
-def sealed(data: bytes, card: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a card whose origin names the weights of a model file."""
-    return {**card, "origin": {**card["origin"], "weights_sha256": weights_sha256(data)}}
+def sealed(save: Callable[[Mapping[str, Any]], bytes], card: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """Save a model with its card twice, the second time with the hash of its weights in the card's origin."""
+    whole = {**card, "origin": {**card["origin"], "weights_sha256": weights_sha256(save(card))}}
+    return save(whole), whole
 
 
 def check(file: str, data: bytes, card: Mapping[str, Any]) -> bool:
@@ -74,7 +83,7 @@ def lines(card: Mapping[str, Any], *, checked: bool) -> list[str]:
         origin["commit"] and f"quell {card['quell']} at commit {origin['commit'][:12]}",
         versions,
         origin["processor"],
-        origin["threads"] and f"{origin['threads']} thread{'s' * (origin['threads'] > 1)}",
+        origin["threads"] and counted(origin["threads"], "thread"),
     ]
     found = [f"made with {'; '.join(part for part in made if part)}"]
     if origin["chosen_by"]:

@@ -8,6 +8,11 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number of things: `1 run`, `2 runs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def si(value: float) -> str:
     """Write a number with three digits and the unit's prefix."""
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

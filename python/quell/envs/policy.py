@@ -110,8 +110,8 @@ class Policy:
         # A card that was another network's has that one's origin.
         whole["origin"] = origin.of_this_machine(chosen_by=str(card.get("chosen_by", "")))
         whole.pop("chosen_by", None)
-        data = _core.policy_bytes(json.dumps(whole), layers)
-        return cls(str(whole["name"]), _core.policy_bytes(json.dumps(origin.sealed(data, whole)), layers))
+        data, _ = origin.sealed(lambda card: _core.policy_bytes(json.dumps(card), layers), whole)
+        return cls(str(whole["name"]), data)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy file, whole or not at all.
@@ -150,9 +150,7 @@ class Policy:
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """Copy the weights as the file has them: `layers.0.weight` [outputs, inputs], `layers.0.bias`, and so on."""
-        size = int.from_bytes(self._data[:8], "little")
-        header = json.loads(self._data[8 : 8 + size])
-        body = memoryview(self._data)[8 + size :]
+        header, body = origin.split(self._data)
 
         def tensor(about: dict[str, Any]) -> NDArray[np.float32]:
             begin, end = about["data_offsets"]

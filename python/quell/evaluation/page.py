@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 
 from quell import _core
-from quell.common.text import one_line
+from quell.common.text import counted, one_line
 from quell.evaluation import show
 from quell.evaluation.entry import MAY, MUST, RECOMMENDED
 from quell.evaluation.measures import MEASURES
@@ -28,7 +28,7 @@ _LEVEL = {MUST: "must", RECOMMENDED: "rec", MAY: "may"}
 def page(plan: Plan, cells: Sequence[Cell], command: str) -> str:
     """Return the page as HTML; `command` is what repeats it."""
     rows = show.rows(plan, cells)
-    seeds = f"{plan.seeds} seed{'s' if plan.seeds != 1 else ''}"
+    seeds = counted(plan.seeds, "seed")
     facts = f"{plan.link} · {len(plan.candidates)} queues · {len(rows)} scenarios · {seeds} each"
     parts = {
         "version": escape(_core.__version__),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from quell._core import Scenario
+from quell.common.text import counted
 from quell.inputs.keys import Flow
 from quell.papers import rl_aqm_frontier, rl_aqm_more
 from quell.papers.bench import Bench, Sample, is_known, mean, missing_reason
@@ -109,10 +110,10 @@ def _of_figure(p: Printed) -> list[Claim]:
         row(f"{name}.thr", f"{other}, {where}: throughput", "Mbit/s", p.throughput, good, variant=variant),
     ]
     for k, (flows, ms) in enumerate(zip(SECTIONS, p.sections, strict=True), 1):
-        what = f"{queue}, {where}: delay, section {k} ({flows} flow{'s' if flows > 1 else ''})"
+        what = f"{queue}, {where}: delay, section {k} ({counted(flows, 'flow')})"
         out.append(row(f"s{k}.delay", what, "ms", ms, better, detail=True))
     for k, (flows, mbps) in enumerate(zip(SECTIONS, p.throughputs, strict=False), 1):
-        what = f"{queue}, {where}: throughput, section {k} ({flows} flow{'s' if flows > 1 else ''})"
+        what = f"{queue}, {where}: throughput, section {k} ({counted(flows, 'flow')})"
         out.append(row(f"s{k}.thr", what, "Mbit/s", mbps, +1, 1, detail=True))
     return out
 

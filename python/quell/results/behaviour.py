@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import random
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
 from quell import _core
 from quell._core import CoupledQueues, Scenario
+from quell.common import origin
 
 POINTS = 4096
 """Of the grid: every combination of so many values as fit where there are three inputs, drawn at random otherwise."""
@@ -107,32 +109,32 @@ def over(network: Network, rows: Rows) -> list[Behaviour]:
         moved.append([network.answers(other) for other in tries])
     out = []
     for name, outputs, part in network.heads():
+        actions, values = None, None
+        changed: Callable[[Sequence[float], Sequence[float]], float]
         if len(outputs) > 1:
             taken = [_greatest(answer[part]) for answer in answers]
-            shares = {action: taken.count(a) / len(taken) for a, action in enumerate(outputs)}
-            was = [_greatest(answer[part]) for answer in before]
-            sensitivity = {
-                network.names[k]: _mean(
-                    [float(_greatest(new[part]) != old) for other in tries for new, old in zip(other, was, strict=True)]
-                )
-                for k, tries in enumerate(moved)
-            }
-            out.append(Behaviour(name, shares, None, sensitivity))
-            continue
-        values = [answer[part][0] for answer in answers]
-        width = max(max(values) - min(values), SAME)
+            actions = {action: taken.count(a) / len(taken) for a, action in enumerate(outputs)}
+            changed = _other_action
+        else:
+            given = [answer[part][0] for answer in answers]
+            values = min(given), _mean(given), max(given)
+            changed = partial(_distance, max(values[2] - values[0], SAME))
         sensitivity = {
             network.names[k]: _mean(
-                [
-                    abs(new[part][0] - old[part][0]) / width
-                    for other in tries
-                    for new, old in zip(other, before, strict=True)
-                ]
+                [changed(new[part], old[part]) for other in tries for new, old in zip(other, before, strict=True)]
             )
             for k, tries in enumerate(moved)
         }
-        out.append(Behaviour(name, None, (min(values), _mean(values), max(values)), sensitivity))
+        out.append(Behaviour(name, actions, values, sensitivity))
     return out
+
+
+def _other_action(new: Sequence[float], old: Sequence[float]) -> float:
+    return float(_greatest(new) != _greatest(old))
+
+
+def _distance(width: float, new: Sequence[float], old: Sequence[float]) -> float:
+    return abs(new[0] - old[0]) / width
 
 
 def _greatest(values: Sequence[float]) -> int:
@@ -182,8 +184,7 @@ def _rows(data: bytes | bytearray, width: int) -> Rows:
 
 
 def _flows(network: Network) -> Rows:
-    size = int.from_bytes(network.data[:8], "little")
-    header, body = json.loads(network.data[8 : 8 + size]), network.data[8 + size :]
+    header, body = origin.split(network.data)
     names = [f"layers.{k}" for k in range(len(network.card["hidden"]))] + ["heads.0"]
     weights = []
     for name in (f"{layer}.{part}" for layer in names for part in ("weight", "bias")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -315,14 +315,6 @@ def constant(p: float) -> bytes:
         "quell": _core.__version__,
         "results": {},
     }
-    header: dict[str, object] = {"__metadata__": {"quell": json.dumps(card)}}
-    data = b""
-    for k, bias in enumerate((2 * p - 1, 0.0)):
-        for name, values in (("weight", [0.0] * len(names)), ("bias", [bias])):
-            shape = [1, len(names)] if name == "weight" else [1]
-            offsets = [len(data), len(data) + 4 * len(values)]
-            header[f"heads.{k}.{name}"] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
-            data += struct.pack(f"<{len(values)}f", *values)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + data
+    weights = array("f", bytes(4 * len(names)))
+    layers = [(weights, array("f", [bias])) for bias in (2 * p - 1, 0.0)]
+    return _core.policy_bytes(json.dumps(card), layers)

@@ -230,9 +230,9 @@ def write_model(
     """
     made = origin.of_this_machine(threads=torch.get_num_threads(), chosen_by=chosen_by)
     whole = {**card, "format": 2, "origin": made}
-    whole = origin.sealed(model_bytes(tensors, whole), whole)
-    _write_bytes(path, model_bytes(tensors, whole))
-    return whole
+    data, sealed = origin.sealed(lambda card: model_bytes(tensors, card), whole)
+    _write_bytes(path, data)
+    return sealed
 
 
 def model_bytes(tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> bytes:

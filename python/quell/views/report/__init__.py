@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from quell import _core
+from quell.common.text import counted
 from quell.experiments.experiment import Outcome
 from quell.results.stats import MEASURES, TIE, Measure, Record, Row, best, shown_measures, summarise
 from quell.views.page import again, part
@@ -195,8 +196,8 @@ def _facts(outcome: Outcome, rows: Sequence[Row]) -> str:
         directions = " · ".join(f"{_rate(r['capacity_mbps'])} {r['scenario']}" for r in outcome.records)
         return f"{directions} · real packets for {outcome.wall_s:.1f} s"
     runs = max((r.runs for r in rows), default=0)
-    queues = f"{len(rows)} queue{'s' if len(rows) != 1 else ''}"
-    each = f"{runs} run{'s' if runs != 1 else ''} each"
+    queues = counted(len(rows), "queue")
+    each = f"{counted(runs, 'run')} each"
     first = outcome.records[0] if outcome.by_job else None
     link = "" if first is None else f"{_rate(first['capacity_mbps'])}, {_traffic(first)} · "
     if scenario is None:
