@@ -255,7 +255,7 @@ impl Host {
         let all = &mut self.connections;
         let place = all.iter().position(|c| c.is_some_and(|c| c.name == name));
         let place = place.or_else(|| {
-            // A flood of segments that nobody answers takes the places of each other.
+            // Connections of a flood of unanswered segments replace each other.
             let quiet = |at: &usize| all[*at].map_or((false, 0), |c| (c.answered(), c.seen + 1));
             let place = (0..CONNECTIONS).min_by_key(quiet)?;
             if all[place].is_some_and(|c| c.answered() && now < c.seen + IN_USE) {
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_nobody_answers_take_no_place_of_those_that_are() {
+    fn unanswered_segments_do_not_replace_answered_connections() {
         let (mut passive, mut answered) = (Passive::default(), 0);
         for round in 1..100_u32 {
             let begin = Nanos::from(round) * 2 * SEC;
@@ -843,22 +843,27 @@ mod tests {
         assert!(sources.contains(&9) && sources.len() <= 3, "{sources:?}");
     }
 
+    /// A round trip of 20 ms to a host whose clock ticks each millisecond, from `at` on.
+    fn precise_trip(passive: &mut Passive, host: u64, at: Nanos) {
+        let left = Stamped {
+            host,
+            ..stamped((at / MS) as u32, 0, true)
+        };
+        passive.left(at, at, &left);
+        let came = Stamped {
+            value: ((at + 10 * MS) / MS) as u32,
+            echo: left.value,
+            ..left
+        };
+        passive.came(at + 20 * MS, &came);
+    }
+
     #[test]
     fn one_host_whose_clock_tells_the_directions_apart_does_not_silence_others() {
         let mut passive = Passive::default();
         let mut heard = 0;
         for at in (SEC..20 * SEC).step_by(100 * MS as usize) {
-            let left = Stamped {
-                host: 1,
-                ..stamped((at / MS) as u32, 0, true)
-            };
-            passive.left(at, at, &left);
-            let came = Stamped {
-                value: ((at + 10 * MS) / MS) as u32,
-                echo: left.value,
-                ..left
-            };
-            passive.came(at + 20 * MS, &came);
+            precise_trip(&mut passive, 1, at);
             let told = trips(&mut passive, &[(2, 2, at + 25 * MS, 40 * MS)]);
             heard += told.iter().filter(|(_, told)| told.source == 2).count();
         }
@@ -879,19 +884,8 @@ mod tests {
         let mut passive = Passive::default();
         let mut heard = 0;
         for at in (SEC..20 * SEC).step_by(100 * MS as usize) {
-            for host in [1, 2] {
-                let left = Stamped {
-                    host,
-                    ..stamped((at / MS) as u32, 0, true)
-                };
-                passive.left(at, at, &left);
-                let came = Stamped {
-                    value: ((at + 10 * MS) / MS) as u32,
-                    echo: left.value,
-                    ..left
-                };
-                passive.came(at + 20 * MS, &came);
-            }
+            precise_trip(&mut passive, 1, at);
+            precise_trip(&mut passive, 2, at);
             for host in 3..13 {
                 let told = trips(&mut passive, &[(host, host, at + 25 * MS, 40 * MS)]);
                 heard += told.iter().filter(|(_, told)| told.source > 2).count();

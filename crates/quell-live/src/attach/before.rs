@@ -19,7 +19,7 @@ pub const RESTORABLE: [&str; 10] = [
     "pfifo", "bfifo", "codel", "fq_codel", "pie", "fq_pie", "cake", "fq", "dualpi2", "mq",
 ];
 
-/// What was on a device: those that somebody has chosen; the kernel makes default ones again by itself.
+/// What was on a device: the disciplines that were configured; the kernel creates default ones again by itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Before {

@@ -39,7 +39,7 @@ pub struct Options {
     pub rate: Option<String>,
     /// Packets at most; the discipline's own limit if not given.
     pub limit: Option<u32>,
-    /// Replaces a discipline that somebody has chosen.
+    /// Replaces a discipline that was configured.
     pub replace: bool,
     /// Only says what would be done.
     pub dry_run: bool,

@@ -27,7 +27,7 @@ const DAY_MS: i64 = 86_400_000;
 /// Most bytes of a request.
 pub const LENGTH: usize = 20;
 /// Most reflectors.
-pub const MOST: usize = 16;
+pub const MAX_REFLECTORS: usize = 16;
 
 /// A request that has no answer yet.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ use crate::packet::tcp::{self, Stamps};
 /// The key of the flow hash: who does not know it cannot aim at a bucket.
 pub type Key = (u64, u64);
 
-/// A key that nobody can guess: the standard library draws it from the system.
+/// A random key, which the standard library draws from the system.
 pub fn random_key() -> Key {
     use std::hash::{BuildHasher, RandomState};
     (

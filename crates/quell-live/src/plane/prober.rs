@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::looks::Watch;
 use crate::firewall;
-use crate::packet::echo::{Answer, LENGTH, MOST, Prober, Seen};
+use crate::packet::echo::{Answer, LENGTH, MAX_REFLECTORS, Prober, Seen};
 use crate::system::{host, sandbox, sys};
 
 /// Most packets that are read at a time, and how long is waited then: who floods us takes a share of one core at most.
@@ -47,8 +47,10 @@ pub fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, Error> {
             all.push(address);
         }
     }
-    if all.len() > MOST {
-        return Err(Error::new(format!("names more than {MOST} reflectors")));
+    if all.len() > MAX_REFLECTORS {
+        return Err(Error::new(format!(
+            "names more than {MAX_REFLECTORS} reflectors"
+        )));
     }
     Ok(all)
 }

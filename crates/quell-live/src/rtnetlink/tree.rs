@@ -9,7 +9,7 @@ use crate::rtnetlink::message::{Handle, Key, Queue, ROOT};
 use crate::rtnetlink::options::{ANY, Kind, Knob, why_not};
 use crate::rtnetlink::request::Found;
 use crate::system::host;
-use crate::system::watchdog::MOST;
+use crate::system::watchdog::MAX_LOOPS;
 
 /// A place on a device, as `tc` writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +109,9 @@ pub fn choose(
     let child =
         |row: &&Found| row.key.parent >> 16 == found.key.handle >> 16 && row.key.parent != ROOT;
     let children: Vec<_> = disciplines().filter(child).collect();
-    if children.len() > MOST {
+    if children.len() > MAX_LOOPS {
         let what = format!(
-            "has {} queues; at most {MOST} can be steered",
+            "has {} queues; at most {MAX_LOOPS} can be steered",
             children.len()
         );
         let error = Error::new(what).key(format!("{dev} {}", describe(found)));

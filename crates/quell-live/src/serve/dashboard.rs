@@ -15,7 +15,7 @@ const HEADERS: &str = "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r
 /// Most queues that the page gets: `quell watch --flows` has thousands.
 const MOST: usize = 64;
 
-/// A token that nobody can guess.
+/// A random token.
 pub fn token() -> String {
     let (one, two) = random_key();
     format!("{one:016x}{two:016x}")

@@ -11,7 +11,7 @@ use crate::rtnetlink::request::{self, Changer, Found, MAX_OPTIONS};
 use crate::rtnetlink::tree;
 use crate::system::host;
 use crate::system::state::{Command, State, StateFile};
-use crate::system::watchdog::MOST;
+use crate::system::watchdog::MAX_LOOPS;
 
 /// Whose state files these are.
 pub const STEER: Command = Command {
@@ -47,7 +47,7 @@ struct Row {
 
 impl State for Saved {
     fn check(&self) -> Result<(), String> {
-        if self.knobs.len() > Knob::ALL.len() || self.queues.len() > MOST {
+        if self.knobs.len() > Knob::ALL.len() || self.queues.len() > MAX_LOOPS {
             return Err("more queues or knobs than quell steers".to_owned());
         }
         if let Some(row) = self

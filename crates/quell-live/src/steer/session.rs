@@ -24,7 +24,7 @@ use crate::rtnetlink::tree;
 use crate::steer::Wanted;
 use crate::system::host::{self, Signals};
 use crate::system::messages::tell;
-use crate::system::watchdog::{PATIENCE, Post};
+use crate::system::watchdog::{Post, STUCK_TIMEOUT};
 use crate::system::{sandbox, sys};
 
 /// The longest time between two turns, which the watchdog counts.
@@ -383,7 +383,7 @@ impl Session {
         self.change(now)?;
         if let Some(dropping) = self.dropping().filter(|_| due) {
             // Late by as much as the watchdog puts up with, packets pass.
-            let late = PATIENCE.as_nanos() as Nanos;
+            let late = STUCK_TIMEOUT.as_nanos() as Nanos;
             let until = now.saturating_add(self.wanted.every).saturating_add(late);
             dropping.lever.valid_until(until);
         }

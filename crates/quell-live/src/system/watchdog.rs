@@ -1,7 +1,7 @@
 //! What lets packets pass when a loop stands still: stopped (SIGSTOP, a debugger), hung, or without a processor.
 //!
 //! It is a process of its own, forked before there are threads: nothing that stops `quell live` stops it. Each loop counts its turns in
-//! memory that both see. Where a count stays the same for [`PATIENCE`], the watchdog writes what the loop's backend has prepared for that
+//! memory that both see. Where a count stays the same for [`STUCK_TIMEOUT`], the watchdog writes what the loop's backend has prepared for that
 //! case to a copy of the backend's socket. Of `quell live` it dies with the process that it watches, however that ends, so that its copies
 //! of sockets keep no packet queue open. Of `quell steer` it outlives it, and writes what is prepared then, too: what restores the knobs.
 #![allow(unsafe_code)]
@@ -23,10 +23,10 @@ use super::{host, sandbox, sys};
 const TICK: Duration = Duration::from_millis(50);
 /// Looks without a turn of the loop after which packets are let through.
 const TICKS: u32 = 5;
-/// How long a loop may stand still.
-pub const PATIENCE: Duration = TICK.saturating_mul(TICKS);
+/// How long a loop may make no turn before its packets are let through.
+pub const STUCK_TIMEOUT: Duration = TICK.saturating_mul(TICKS);
 /// Most loops.
-pub const MOST: usize = 64;
+pub const MAX_LOOPS: usize = 64;
 /// Most bytes that are prepared for a loop.
 const BYTES: usize = 128;
 
@@ -58,7 +58,7 @@ impl Shared {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         );
-        let length = MOST * size_of::<Seen>();
+        let length = MAX_LOOPS * size_of::<Seen>();
         // SAFETY: a new mapping, wherever the kernel likes; it begins as zeros, which are valid.
         match unsafe { libc::mmap(std::ptr::null_mut(), length, rights, flags, -1, 0) } {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
@@ -67,15 +67,15 @@ impl Shared {
     }
 
     fn seen(&self, place: usize) -> &Seen {
-        // SAFETY: the mapping has MOST of them, aligned, and lives as long as `self`.
-        unsafe { &*self.0.add(place.min(MOST - 1)) }
+        // SAFETY: the mapping has MAX_LOOPS of them, aligned, and lives as long as `self`.
+        unsafe { &*self.0.add(place.min(MAX_LOOPS - 1)) }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nobody has a reference into it.
-        unsafe { libc::munmap(self.0.cast(), MOST * size_of::<Seen>()) };
+        unsafe { libc::munmap(self.0.cast(), MAX_LOOPS * size_of::<Seen>()) };
     }
 }
 
@@ -190,7 +190,7 @@ impl Watchdog {
 
     fn charge(&mut self, place: u8, fd: BorrowedFd<'_>, bytes: Vec<u8>) -> Result<(), Error> {
         let no = |e: io::Error| Error::new(format!("no watchdog: {}", host::reason(&e)));
-        if usize::from(place & !AT_END) >= MOST || bytes.len() > BYTES {
+        if usize::from(place & !AT_END) >= MAX_LOOPS || bytes.len() > BYTES {
             return Err(Error::new("no watchdog: too many loops"));
         }
         let fd = fd.try_clone_to_owned().map_err(no)?;
@@ -258,7 +258,7 @@ fn fork(shared: &Shared, duty: &Duty) -> io::Result<(OwnedFd, c_int)> {
 /// What the process does.
 fn watch(socket: BorrowedFd<'_>, shared: &Shared, duty: &Duty, parent: c_int) -> ! {
     alone(socket.as_raw_fd(), duty, parent);
-    let mut charges: [Option<Looked>; MOST] = [const { None }; MOST];
+    let mut charges: [Option<Looked>; MAX_LOOPS] = [const { None }; MAX_LOOPS];
     let mut message = [0; 1 + BYTES];
     loop {
         if sys::readable(socket, TICK) {

@@ -11,7 +11,7 @@
 //!
 //! How gauges are scaled is defined by the model card (min-max, as in the paper). In the first two, an action from -1 to 1 is p' in
 //! the very scaling in which the card has `drop_prob`, the probability in force: decoding is that scaling's inverse, as in the
-//! notebooks. In the third it is p' from [`LEAST_P`] to 1 by equal factors.
+//! notebooks. In the third it is p' from [`MIN_PROBABILITY`] to 1 by equal factors.
 //!
 //! Where it differs from the sources:
 //! - Delays, lengths and counts of a period end at [`Reading::most`]: a network is not asked about what it never saw.
@@ -24,7 +24,7 @@ use crate::{Gauges, KnobSet, Knobs, MS, Nanos, Rng, SEC, SubGauges, US};
 /// Gauges of a sub-queue that an actor may read.
 pub const INPUTS: usize = 12;
 /// p' of action -1 in [`Observation::Logarithmic`].
-pub const LEAST_P: f64 = 0.001;
+pub const MIN_PROBABILITY: f64 = 0.001;
 
 /// What an actor reads of a sub-queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +230,7 @@ fn of_period(now: Nanos, last: &SubGauges, g: &SubGauges) -> [f64; INPUTS] {
 /// p' of an action in [`Observation::Logarithmic`].
 pub fn probability(action: f32) -> f64 {
     let action = f64::from(action.clamp(-1.0, 1.0));
-    libm::exp(libm::log(LEAST_P) * (1.0 - action) / 2.0)
+    libm::exp(libm::log(MIN_PROBABILITY) * (1.0 - action) / 2.0)
 }
 
 /// No packet came in the period, and none is queued.
@@ -539,7 +539,7 @@ pub(super) mod tests {
         }
         assert_eq!(
             (probability(-7.0), probability(7.0)),
-            (libm::exp(libm::log(LEAST_P)), 1.0)
+            (libm::exp(libm::log(MIN_PROBABILITY)), 1.0)
         );
         assert!(probability(f32::NAN).is_nan(), "the guard has to see it");
     }

@@ -663,7 +663,7 @@ fn hook(
     // r6 = the frame's queue (xdp_md.rx_queue_index); where that has no socket: return XDP_PASS. r7 = its two numbers in the map of
     // beats; r0 = the time (bpf_ktime_get_ns) since the last beat. Where that is long: count the frame, return XDP_PASS. Else r1 = the map
     // of sockets, r3 = XDP_PASS, for where it has none: return bpf_redirect_map(r1, r6, r3).
-    let patience = watchdog::PATIENCE.as_nanos() as i32;
+    let patience = watchdog::STUCK_TIMEOUT.as_nanos() as i32;
     let program: [u64; 21] = [
         instruction(0x61, 6, 1, 16, 0),
         instruction(0x18, 7, 2, 0, beats.fd.as_raw_fd()),
