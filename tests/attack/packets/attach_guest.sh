@@ -15,10 +15,10 @@ for queue in hush fq_codel codel rlaqm; do
     quell-live attach va $queue --rate 20mbit --quiet || echo "== $queue refused"
     for kind in flows bytes extensions tags large; do
         before=$(free)
-        traffic send 10.7.0.2 5000 cubic 1 3 0 >/tmp/goodput &
+        traffic send 10.7.0.2 5000 cubic 1 6 0 >/tmp/goodput &
         flow=$!
         sent=0
-        for k in 1 2 3 4 5 6; do
+        for k in 1 2 3 4 5 6 7 8 9 10 11 12; do
             sent=$((sent + $(flood va $kind 300)))
             sleep 0.3
         done
