@@ -187,6 +187,25 @@ def test_the_status_socket_takes_the_place_of_nothing_but_a_dead_socket(shared: 
         assert "--status" in done.stderr
 
 
+@pytest.mark.real_time
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])
+def test_the_status_socket_takes_no_socket_of_another_process_and_waits_for_none(
+    shared: Path, space: Space, kind: socket.SocketKind
+) -> None:
+    """Syslog's socket is one of datagrams; a connection to a listener that accepts none would wait for ever."""
+    at = str(shared / "s")
+    with socket.socket(socket.AF_UNIX, kind) as theirs, socket.socket(socket.AF_UNIX, kind) as first:
+        theirs.bind(at)
+        if kind != socket.SOCK_DGRAM:
+            theirs.listen(0)
+            first.connect(at)
+        inode = (shared / "s").stat().st_ino
+        done = space.run(QUELL_LIVE, "--dev", "v0", "--rate", "8mbit", "--duration", "50ms", "--status", at)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "another program listens there" in done.stderr
+        assert (shared / "s").stat().st_ino == inode
+
+
 def test_a_link_in_the_place_of_a_finished_piece_is_replaced(shared: Path, space: Space) -> None:
     (shared / "out.1.csv").symlink_to(shared.parent / "new")
     os.chown(shared / "out.1.csv", STRANGER, STRANGER, follow_symlinks=False)

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -466,11 +466,13 @@ fn local(host: &str) -> bool {
     name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost")
 }
 
-/// Removes a socket that nobody listens on any more, as `kill -9` leaves it.
+/// Removes a socket that no process has any more, as `kill -9` leaves it.
 fn remove_dead(path: &Path) {
     use std::os::unix::fs::FileTypeExt;
     let socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    if socket && UnixStream::connect(path).is_err() {
+    // Unlike a stream, a datagram socket connects without waiting; one of another type that a process has is not refused but EPROTOTYPE.
+    let connected = || UnixDatagram::unbound()?.connect(path);
+    if socket && connected().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
         let _ = fs::remove_file(path);
     }
 }
