@@ -153,10 +153,10 @@ def apply(dev: str, commands: Sequence[Command], *, replace: bool) -> None:
         try:
             file.write(state.text)
             run(*commands)
-            file.write(dataclasses.replace(state, made=_kinds(dev)).text)
+            file.write(dataclasses.replace(state, made=_kinds(dev, targets.ifb(dev))).text)
         except BaseException:
             if file.read() is not None:
-                _back(dev, state)
+                _back(_name(state.own.index), targets.ifb(dev), state)
                 file.remove()
             raise
 
@@ -178,19 +178,21 @@ def undo(dev: str, *, replace: bool) -> str:
                 f"queues by hand: tc qdisc del dev {dev} root; tc qdisc del dev {dev} ingress; ip link del {inner}; "
                 "then the file"
             ) from None
-        if not _there(dev) or socket.if_nametoindex(dev) != state.own.index:
+        # Its name today: without the ifb, an interface that was renamed would lose all that arrives.
+        now = _name(state.own.index)
+        if not now:
             if _there(inner) and not state.inner.index:
                 run(Command.of("ip link del dev {inner}", inner=inner))
             file.remove()
             return f"{dev} is not the interface any more that was changed; there is nothing to put back on it"
-        if state.made and state.made != _kinds(dev) and not replace:
+        if state.made and state.made != _kinds(now, inner) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
                              "before anyway, add --replace")  # fmt: skip
         # An undo that is interrupted leaves what is neither: the next one does not compare.
         file.write(dataclasses.replace(state, made=[]).text)
-        _back(dev, state)
+        _back(now, inner, state)
         file.remove()
-    return f"{dev} has again what it had before"
+    return f"{now} has again what it had before"
 
 
 def _system(option: str) -> None:
@@ -263,20 +265,19 @@ def _returns(dev: str, side: Side) -> bool:
     return [node.known for node in netlink.tree(dev)] == [node.known for node in side.tree]
 
 
-def _back(dev: str, state: State) -> None:
+def _back(dev: str, ifb: str, state: State) -> None:
     """Make both interfaces as they were; once more does no harm."""
-    (_, own), (name, inner) = _named(dev, state)
     if _there(dev):
-        own.put_back(dev)
-    if not inner.index:
-        run(Command.of("ip link del dev {name}", name=name, may_fail=True))
-    elif _there(name):
-        inner.put_back(name)
+        state.own.put_back(dev)
+    if not state.inner.index:
+        run(Command.of("ip link del dev {ifb}", ifb=ifb, may_fail=True))
+    elif _there(ifb):
+        state.inner.put_back(ifb)
 
 
-def _kinds(dev: str) -> list[list[Any]]:
+def _kinds(dev: str, ifb: str) -> list[list[Any]]:
     """List the queues that there are now, to see later whether somebody changed them."""
-    return [[number, node.kind, node.handle] for number, name in enumerate((dev, targets.ifb(dev))) if _there(name)
+    return [[number, node.kind, node.handle] for number, name in enumerate((dev, ifb)) if _there(name)
             for node in netlink.tree(name)]  # fmt: skip
 
 

@@ -144,6 +144,58 @@ def test_what_is_no_state_is_refused_and_nothing_is_done(tmp_path: Path, text: s
     refused(tmp_path, text)
 
 
+APPLY = """
+from quell.linux.programs import Command
+from quell.tune import install, targets
+commands = [
+    Command.of("ip link add name ifb4wan type ifb"),
+    Command.of("ip link set dev ifb4wan up"),
+    Command.of("tc qdisc del dev wan ingress"),
+    Command.of("tc qdisc add dev wan handle ffff: ingress"),
+    targets.redirect("wan", "ifb4wan"),
+    Command.of("tc qdisc add dev wan root pfifo limit 77"),
+]
+install.apply("wan", commands, replace=True)
+"""
+RENAMED = """
+"$1" -c "$2"
+ip link set wan down
+ip link set wan name lan0
+"$3" tune --undo wan
+tc qdisc show dev lan0 | sed s/lan0/wan/
+tc filter show dev lan0 ingress
+ip -br link show type ifb
+ls /run/quell/*.json 2>/dev/null || echo none
+ip link set lan0 name wan
+"""
+
+
+def test_an_interface_that_was_renamed_gets_back_what_it_had(tmp_path: Path) -> None:
+    """Its ifb alone was removed: the kernel drops what a filter redirects to an interface that is gone."""
+    require()
+    words = [
+        "unshare",
+        "-n",
+        "-m",
+        "sh",
+        "-ec",
+        APART,
+        "-",
+        "sh",
+        "-ec",
+        RENAMED,
+        "-",
+        sys.executable,
+        APPLY,
+        str(QUELL),
+    ]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    if "refuses" in done.stderr:
+        pytest.skip(f"this kernel lacks the filter: {done.stderr.strip()}")
+    before = (tmp_path / "before").read_text()
+    assert done.stdout == f"lan0 has again what it had before\n{before}none\n", done.stdout + done.stderr
+
+
 @pytest.mark.guest
 def test_an_interface_named_as_a_command_of_the_shell_is_an_interface(tmp_path: Path) -> None:
     """What arrives is redirected to `$(id>F)`: here, or in the oracle's kernel where this one lacks the filter."""
