@@ -154,9 +154,28 @@ pub fn check_records(file: &str, data: &[u8]) -> PyResult<()> {
     }
     for mut record in records {
         leave_nulls_out(&mut record);
+        if !has_plausible_numbers(&record) {
+            return Err(fail(&format!("it has a number beyond {MAX_NUMBER:e}")));
+        }
+        // What Python adds to a run's record.
+        if record.get("rpm").is_some_and(|rpm| !rpm.is_number()) {
+            return Err(fail(&"rpm is no number"));
+        }
         serde_json::from_value::<Run>(record).map_err(|e| fail(&e))?;
     }
     Ok(())
+}
+
+/// No measurement is larger; sums of squares of larger numbers may overflow.
+const MAX_NUMBER: f64 = 1e100;
+
+fn has_plausible_numbers(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_none_or(|n| n.abs() <= MAX_NUMBER),
+        Value::Array(values) => values.iter().all(has_plausible_numbers),
+        Value::Object(fields) => fields.values().all(has_plausible_numbers),
+        _ => true,
+    }
 }
 
 /// A run's index, and its record as JSON.

@@ -71,7 +71,7 @@ class Kept:
             raise
         except UnicodeDecodeError:
             raise InputError(f"{path}: is no file of quell evaluate; {again}") from None
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise InputError(f"{path}: line {number}: is no finished run; {again}") from None
 
     def add(self, key: str, run: dict[str, Any], *, to_file: bool) -> None:

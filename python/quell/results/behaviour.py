@@ -74,7 +74,8 @@ class Network:
         """Tell where inputs are looked at: from 0 to what is scaled to 1, about the offset where there is one."""
         out = []
         for about in self.card["inputs"]:
-            offset, width = about.get("offset", 0.0), 1 / about.get("scale", 1.0)
+            # Of an input with scale 0 the network sees nothing.
+            offset, width = about.get("offset", 0.0), 1 / (about.get("scale", 1.0) or 1.0)
             out.append(RANGES.get(about["name"], (offset - width if offset else 0.0, offset + width)))
         return out
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import QUELL
+from conftest import QUELL, QUELL_LIVE, ROOT
+from quell.common.origin import split
 
 GIB = 1 << 30
 MIB100 = 100 << 20
@@ -124,6 +125,53 @@ def refused(folder: Path, name: str, words: list[str]) -> subprocess.CompletedPr
     assert name in done.stderr and len(done.stderr) < 1000
     assert [path.name for path in folder.iterdir()] == [name]
     return done
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("records")
+    words = ("compare", "home", "--duration", "3s", "--seeds", "2", "--aqm", "pfifo", "--json", "runs.json")
+    subprocess.run([QUELL, *words], cwd=folder, check=True, capture_output=True, timeout=60)
+    return (folder / "runs.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("rpm", "fast"), ("rpm", [1]), ("goodput_mbps", 1e308), ("utilisation", -1e200)]
+)
+def test_a_record_with_an_odd_value_is_refused_in_a_line(tmp_path: Path, records: str, key: str, value: object) -> None:
+    runs = json.loads(records)
+    runs[1][key] = value
+    (tmp_path / "odd.json").write_text(json.dumps(runs))
+    refused(tmp_path, "odd.json", ["show", "FILE"])
+
+
+def test_a_record_without_round_trip_times_and_a_model_that_ignores_an_input_are_shown(
+    tmp_path: Path, records: str
+) -> None:
+    runs = json.loads(records)
+    for run in runs:
+        for flow in run["flows"]:
+            del flow["rtt_ms"]
+    (tmp_path / "runs.json").write_text(json.dumps(runs))
+    whole = (ROOT / "crates/quell-link/models/a3c-l4s.safetensors").read_bytes()
+    header, weights = split(whole)
+    for name, text in header["__metadata__"].items():
+        if text.startswith("{"):
+            card = json.loads(text)
+            card["inputs"][0]["scale"] = 0.0
+            header["__metadata__"][name] = json.dumps(card)
+    (tmp_path / "model.safetensors").write_bytes(model(json.dumps(header).encode(), rest=bytes(weights)))
+    for words in (["runs.json", "--html", "page.html"], ["model.safetensors"]):
+        done = subprocess.run([QUELL, "show", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not QUELL_LIVE.exists(), reason="quell-live is not built")
+@pytest.mark.parametrize("words", [[], ["watch"], ["steer", "v0"], ["attach"], ["--dev"], ["--config"]])
+def test_an_argument_that_is_no_text_is_refused_in_a_line(words: list[str]) -> None:
+    done = subprocess.run([QUELL_LIVE, *words, b"\xff"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert '"\\xFF"' in done.stderr
 
 
 def test_two_million_flows_of_a_capture_are_too_many(tmp_path: Path, long: bool) -> None:

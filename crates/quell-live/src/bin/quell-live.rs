@@ -155,13 +155,23 @@ Given again with the same name, attach changes the rate and the limit of what is
     }
 
     pub fn main() -> ExitCode {
-        match asked(std::env::args().skip(1)).and_then(answer) {
+        match arguments().and_then(asked).and_then(answer) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 let _ = writeln!(std::io::stderr(), "quell: {error}");
                 ExitCode::from(2)
             }
         }
+    }
+
+    fn arguments() -> Result<std::vec::IntoIter<String>, Error> {
+        let text = |argument: std::ffi::OsString| {
+            argument.into_string().map_err(|bytes| {
+                Error::new(format!("{bytes:?} is not text in UTF-8")).remedy("write it in UTF-8")
+            })
+        };
+        let all: Result<Vec<_>, _> = std::env::args_os().skip(1).map(text).collect();
+        all.map(Vec::into_iter)
     }
 
     fn answer(asked: Asked) -> Result<(), Error> {

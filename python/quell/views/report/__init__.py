@@ -130,7 +130,7 @@ def _flows(runs: Sequence[Record]) -> list[list[Any]]:
     for k in range(count):
         flow = runs[0]["flows"][k]
         mean = math.fsum(r["flows"][k]["goodput_mbps"] for r in runs) / len(runs)
-        waits = [r["flows"][k]["rtt_ms"]["mean"] - flow["base_rtt_ms"] for r in runs if r["flows"][k]["rtt_ms"]]
+        waits = [r["flows"][k]["rtt_ms"]["mean"] - flow["base_rtt_ms"] for r in runs if r["flows"][k].get("rtt_ms")]
         queued = _round(math.fsum(waits) / len(waits)) if waits else None
         out.append([_label(flow), _round(mean), 1 if flow["kind"] == "tcp" else 0, queued])
     return out
