@@ -105,11 +105,14 @@ def ours(path: Path) -> None:
     assert (found.st_uid, found.st_nlink, found.st_mode & 0o022) == (0, 1, 0)
 
 
+@pytest.mark.parametrize("mode", [0o1777, 0o777], ids=oct)
 @pytest.mark.parametrize("plant", PLANTS)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_what_a_stranger_planted_is_neither_written_nor_waited_for(
-    shared: Path, request: pytest.FixtureRequest, writer: str, plant: str
+    shared: Path, request: pytest.FixtureRequest, writer: str, plant: str, mode: int
 ) -> None:
+    """Without the sticky bit Linux protects nothing, whatever fs.protected_symlinks and its like say."""
+    shared.chmod(mode)
     *words, name = WRITERS[writer]
     at = shared / name
     planted(plant, at)
