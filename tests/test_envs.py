@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,13 +202,30 @@ def test_dropping_more_shortens_the_queue() -> None:
     assert means[1] < means[0] / 5
 
 
-def test_learnqueue_moves_the_limit_by_one_packet_within_its_range() -> None:
-    env = gymnasium.make("quell/LearnQueue-v0", max_size=10)
-    assert env.reset(seed=1)[0][0] == 10
-    assert [env.step(a)[0][0] for a in (1, 0, 0)] == [10, 9, 8]
-    for _ in range(12):
-        seen = env.step(0)[0]
-    assert seen[0] == 1
+def test_learnqueue_moves_along_the_limits_of_its_queue_word() -> None:
+    env = gymnasium.make("quell/LearnQueue-v0", max_size=20)
+    assert env.reset(seed=1)[0][0] == 1
+    assert env.step(0)[0][0] == 1  # The range ends here.
+    assert [int(env.step(1)[0][0]) for _ in range(15)] == [*range(2, 12), 13, 15, 17, 19, 20]
+    assert env.step(1)[0][0] == 20
+    assert env.step(0)[0][0] == 19
+
+
+def test_learnqueues_reward_has_the_sign_of_the_action_and_the_published_one_has_not() -> None:
+    def play(reward: str, actions: Sequence[int]) -> list[tuple[float, float]]:
+        env = gymnasium.make("quell/LearnQueue-v0", reward=reward)
+        env.reset(seed=1)
+        seen = [env.step(a) for a in actions]
+        return [(float(s[0][1]), float(s[1])) for s in seen]
+
+    up = play("learnqueue target 20ms", [1] * 40)
+    assert all(reward == pytest.approx(0.5 * (20 - delay), rel=1e-5) for delay, reward in up)
+    down = play("learnqueue target 20ms", [0] * 40)
+    assert all(reward == pytest.approx(-0.5 * (20 - delay), rel=1e-5) for delay, reward in down)
+    # Equation 13's 400 packets take 738.46 ms, the price of leaving the range.
+    published = play("learnqueue published_reward", [0, 1, 0, 0])
+    assert [round(reward, 2) for _, reward in published[2:]] != [-738.46] * 2
+    assert [round(reward, 2) for _, reward in published][::3] == [-738.46, -738.46]
 
 
 def lfq_action(limit: float) -> np.typing.NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import struct
@@ -29,6 +30,10 @@ def learn(folder: Path, words: str = "learnqueue", episodes: int = 3, name: str 
     return out
 
 
+def last(table: Path) -> Path:
+    return table.with_name(f"{table.stem}.last.safetensors")
+
+
 def parts(data: bytes) -> tuple[dict[str, Any], bytes]:
     size = struct.unpack("<Q", data[:8])[0]
     return json.loads(data[8 : 8 + size]), data[8 + size :]
@@ -39,24 +44,31 @@ def joined(header: dict[str, Any], body: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + body
 
 
-@pytest.mark.parametrize("words", ["learnqueue delta 0.9 eta 0.1", "learnqueue fixed_point max 60"])
+@pytest.mark.parametrize("words", ["learnqueue published_reward delta 0.9 eta 0.1", "learnqueue fixed_point max 60"])
 def test_a_table_is_kept_shown_and_started_from(quell: Quell, tmp_path: Path, words: str) -> None:
     made = quell("train", "learnqueue", "home", "--aqm", words, "--episodes", "3", "--duration", "5s")
     assert made.returncode == 0, made.stderr
-    assert "learnqueue.safetensors: 3 runs" in made.stderr
-    shown = quell("show", TABLE, "--json", "-")
+    assert "learnqueue.safetensors: the table of run " in made.stderr
+    with (tmp_path / "learnqueue.curve.csv").open(newline="") as file:
+        curve = list(csv.DictReader(file))
+    assert [row["run"] for row in curve] == ["1", "2", "3"]
+    best = min(curve, key=lambda row: float(row["score"]))["run"]
+    card = json.loads(quell("show", TABLE, "--json", "-").stdout)["card"]
+    assert card["trained_on"].startswith(f"{best} runs of home, 5 s each: quell train learnqueue home --aqm")
+    shown = quell("show", str(last(Path(TABLE))), "--json", "-")
     plain = json.loads(shown.stdout)
-    size = plain["card"]["params"]["max_size"]
+    largest, size = plain["card"]["params"]["max_size"], len(plain["limits"])
+    assert (plain["limits"][0], plain["limits"][-1]) == (1, largest)
     assert len(plain["q_ms"]) == len(plain["visits"]) == size
     # A decision each 15 ms of 5 s, three times.
     assert sum(n for pair in plain["visits"] for n in pair) == 3 * 333
     assert plain["card"]["trained_on"].startswith("3 runs of home, 5 s each: quell train learnqueue home --aqm")
     text = quell("show", TABLE, "--html", "table.html")
     assert text.returncode == 0, text.stderr
-    assert f"limits 1 to {size}" in text.stdout
+    assert f"{size} limits from 1 to {largest}" in text.stdout
     assert "▲" in text.stdout
     page = (tmp_path / "table.html").read_text()
-    assert "What one packet more is worth" in page
+    assert "What a larger limit is worth" in page
     assert "measured again" not in page
     run = quell("run", "home", "--duration", "5s", "--aqm", f"learnqueue table {TABLE}", "--json", "-")
     assert json.loads(run.stdout)["queue"] == f"learnqueue table {TABLE}"
@@ -65,13 +77,14 @@ def test_a_table_is_kept_shown_and_started_from(quell: Quell, tmp_path: Path, wo
 def test_the_same_command_learns_the_same_table_and_a_table_goes_on(tmp_path: Path) -> None:
     first, again = learn(tmp_path), learn(tmp_path, name="again.safetensors")
     assert first.read_bytes() == again.read_bytes()
-    longer = show.QTable.load(learn(tmp_path, f"learnqueue table {first}", name="longer.safetensors"))
-    once = show.QTable.load(first)
+    assert last(first).read_bytes() == last(again).read_bytes()
+    longer = show.QTable.load(last(learn(tmp_path, f"learnqueue table {last(first)}", name="longer.safetensors")))
+    once = show.QTable.load(last(first))
     assert sum(map(sum, longer.visits)) == 2 * sum(map(sum, once.visits))
 
 
 def test_a_queue_that_starts_from_a_table_uses_what_it_holds(tmp_path: Path) -> None:
-    table = learn(tmp_path, episodes=40)
+    table = last(learn(tmp_path, "learnqueue published_reward", episodes=40))
     world = experiment.load("home", duration="5s")
 
     def mean_limit(words: str) -> float:
@@ -81,7 +94,7 @@ def test_a_queue_that_starts_from_a_table_uses_what_it_holds(tmp_path: Path) -> 
         return sum(runs) / len(runs)
 
     # An untaught walk that began at one packet is still near there after 5 s; the table's has found more room.
-    assert mean_limit(f"learnqueue table {table}") > mean_limit("learnqueue")
+    assert mean_limit(f"learnqueue table {table}") > mean_limit("learnqueue published_reward")
 
 
 def test_python_reads_a_table_with_safetensors(tmp_path: Path) -> None:
@@ -105,7 +118,7 @@ def hostile(good: bytes) -> dict[str, tuple[bytes, str]]:
     return {
         "truncated": (good[: len(good) // 2], "copy or download it again"),
         "empty": (b"", "copy or download it again"),
-        "mis-shaped": (joined(header | {"q": header["q"] | {"shape": [800, 1]}}, body), "q: F64 [800, 1] where"),
+        "mis-shaped": (joined(header | {"q": header["q"] | {"shape": [78, 1]}}, body), "q: F64 [78, 1] where"),
         "no number": (joined(header, nan), "is no number; make it anew with quell train learnqueue"),
         "wrong version": (joined(card(format=9), body), "format 9 is not known; this quell"),
         "another kind": (joined(card(kind="x"), body), "not a table of LearnQueue's; make it anew"),

@@ -112,10 +112,13 @@ def test_learnqueue_resumes_as_if_it_had_not_stopped(quell: Quell, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     whole, parts = (show.QTable.load(tmp_path / name) for name in ("whole", "parts"))
     assert (whole.values, whole.visits) == (parts.values, parts.visits)
+    curves = [(tmp_path / f"{name}.curve.csv").read_text() for name in ("whole", "parts")]
+    assert curves[0] == curves[1]
+    assert curves[0].count("\n") == 4
     for arguments, message in (
         ((3, "parts", "--resume"), "--resume: parts holds 3 runs; give more --episodes"),
         ((9, "parts", "--resume", "--seed", "7"), "--resume: parts was learned in '3 runs of "),
-        ((9, "none", "--resume"), "--resume: there is no table none; leave --resume out to start"),
+        ((9, "none", "--resume"), "--resume: there is no none.last.safetensors; leave --resume out to start"),
     ):
         refused = train(*arguments)
         assert refused.returncode == 2

@@ -494,9 +494,12 @@ class Environments:
         vary: Mapping[str, Sequence[str]],
         path: bool = False,
         own_law: bool = False,
+        along: Sequence[float] | None = None,
         threads: int = 0,
     ) -> Environments:
         """Build one environment per seed, at the start of its first episode, to be stepped on `threads` cores (0: all).
+
+        With `along`, ascending values from bound to bound, `steps` are places along them.
 
         `vary` has the least and the greatest of `rate`, `rtt` and `flows`, and a list of `cc`. With `path` every queue
         has an agent, the bottleneck's first, then the hops'; actions, observations and rewards have a row for each.
@@ -561,14 +564,20 @@ class LearnQueueTable:
     """JSON."""
 
     def __init__(self, file: str, data: bytes) -> None: ...
+    def limits(self) -> list[int]:
+        """Return the limits that are states, ascending: one per row."""
+
     def values(self) -> list[list[float]]:
-        """Q of one packet less and of one more, ms, for every limit from 1 on."""
+        """Q of the next smaller and of the next larger limit, ms, for every row."""
 
     def visits(self) -> list[list[int]]:
         """How often the two were tried."""
 
     def save(self, trained_on: str, seed: int) -> bytes:
         """Return the bytes of a table file; the card says what it was learned on."""
+
+def learnqueue_walk(queue: str) -> tuple[list[int], int, float]:
+    """Limits that are a `learnqueue`'s states, its first limit, and the seconds between two decisions."""
 
 def learnqueue_memory(queue: str) -> tuple[int, int]:
     """Bytes that a `learnqueue` keeps per station: its Q table alone, and all of it."""

@@ -101,12 +101,28 @@ impl Knob {
     }
 }
 
+/// What an action did to the knob.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Move {
+    /// -1: down, 1: up, 0: it stayed.
+    pub direction: i8,
+    /// It would have left the range.
+    pub bounded: bool,
+}
+
 /// What actions there are.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Actions {
     /// Action k adds the k-th number to the knob.
     Steps(Vec<f64>),
+    /// Action k moves the knob by the k-th number of places along these values, which ascend.
+    Along {
+        /// What the knob can be.
+        values: Vec<f64>,
+        /// Places.
+        steps: Vec<f64>,
+    },
     /// A number from 0 to 1 sets the knob: between the ends of its range in proportion (probabilities), or by equal
     /// factors (limits).
     Share,
@@ -168,8 +184,17 @@ impl Task {
             return Err(Error::new("not between 1 ns and the scenario's duration").key("period"));
         }
         match &self.actions {
-            Actions::Steps(s) if s.len() < 2 || s.iter().any(|x| !x.is_finite()) => {
+            Actions::Steps(s) | Actions::Along { steps: s, .. }
+                if s.len() < 2 || s.iter().any(|x| !x.is_finite()) =>
+            {
                 return Err(Error::new("fewer than two numbers").key("steps"));
+            }
+            Actions::Along { values, .. }
+                if values.first() != Some(&low)
+                    || values.last() != Some(&high)
+                    || !values.is_sorted_by(|a, b| a < b) =>
+            {
+                return Err(Error::new("no ascending numbers from bound to bound").key("along"));
             }
             _ => {}
         }
@@ -177,6 +202,11 @@ impl Task {
             return Err(Error::new("nothing to see")
                 .remedy("name a reading")
                 .key("observe"));
+        }
+        if self.reward.is_signed() && self.knob != Knob::Limit {
+            return Err(Error::new("learnqueue rewards a larger limit")
+                .remedy("use knob limit, or learnqueue published_reward")
+                .key("reward"));
         }
         let scenario = Arc::make_mut(&mut self.scenario);
         // No record is read: histograms per flow are not needed.
@@ -260,16 +290,29 @@ impl Task {
         Ok(())
     }
 
-    /// Where an action puts the knob.
-    fn aim(&self, knob: f64, action: f64) -> f64 {
+    /// Where an action puts the knob, and how it got there.
+    fn aim(&self, knob: f64, action: f64) -> (f64, Move) {
         let (low, high) = self.bounds;
+        let step = |steps: &[f64]| steps.get(action as usize).copied().unwrap_or(0.0);
         let aim = match (&self.actions, self.knob) {
             (Actions::None, _) => knob,
-            (Actions::Steps(steps), _) => knob + steps.get(action as usize).unwrap_or(&0.0),
+            (Actions::Steps(steps), _) => knob + step(steps),
+            (Actions::Along { values, steps }, _) => {
+                let place = values.partition_point(|at| *at <= knob) as f64 - 1.0;
+                let place = place + step(steps);
+                match values.get(place as usize) {
+                    Some(value) if place >= 0.0 => *value,
+                    _ => f64::INFINITY.copysign(place),
+                }
+            }
             (Actions::Share, Knob::Drop | Knob::BaseProbability) => low + (high - low) * action,
             (Actions::Share, Knob::Limit) => low * libm::pow(high / low, action),
         };
-        self.knob.snap(aim.clamp(low, high))
+        let moved = Move {
+            direction: i8::from(aim > knob) - i8::from(aim < knob),
+            bounded: !(low..=high).contains(&aim),
+        };
+        (self.knob.snap(aim.clamp(low, high)), moved)
     }
 
     /// What is wrong with an action, if anything. Steps are chosen by their index.
@@ -279,7 +322,7 @@ impl Task {
     pub fn check_action(&self, action: f64) -> Result<(), Error> {
         let (fine, remedy) = match &self.actions {
             Actions::None => return Ok(()),
-            Actions::Steps(steps) => (
+            Actions::Steps(steps) | Actions::Along { steps, .. } => (
                 (0.0..steps.len() as f64).contains(&action),
                 format!("choose 0 to {}", steps.len() - 1),
             ),
@@ -338,6 +381,7 @@ struct Agent {
     /// Of which sub-queue; `None`: of the queue.
     sub_queue: Option<usize>,
     knob: f64,
+    moved: Move,
     last: Gauges,
     readings: Readings,
     reward: f64,
@@ -355,7 +399,7 @@ impl Agent {
         let gauges = Gauges { rate_bps, ..gauges };
         self.readings = Readings::of(self.knob, &self.last, &gauges);
         self.reward = match task.cadence {
-            Cadence::Every(_) => task.reward.of(&self.readings),
+            Cadence::Every(_) => task.reward.of(&self.readings, self.moved),
             Cadence::AtPackets => task.reward.of_step(overhead, &self.last, &gauges),
         };
         self.last = gauges;
@@ -404,6 +448,7 @@ impl Env {
             self.agents[queue] = Agent {
                 sub_queue: None,
                 knob,
+                moved: Move::default(),
                 last,
                 readings: Readings::of(knob, &last, &last),
                 reward: 0.0,
@@ -455,7 +500,7 @@ impl Env {
             return Ok(());
         }
         for (queue, (agent, &action)) in self.agents.iter_mut().zip(actions).enumerate() {
-            agent.knob = task.aim(agent.knob, action);
+            (agent.knob, agent.moved) = task.aim(agent.knob, action);
             let knobs = task.knob.knobs(agent.knob);
             self.world.set_knobs(queue, agent.sub_queue, &knobs)?;
         }

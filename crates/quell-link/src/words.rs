@@ -97,6 +97,7 @@ const VARIANTS: &[&str] = &[
     "l4s as_published",
     "a3c_l4s as_published",
     "learnqueue as_published",
+    "learnqueue published_reward",
     "learnqueue initial 40 max 80",
     "rlaqm as_published",
     "wqm selective",
@@ -483,7 +484,7 @@ pub(crate) mod tests {
             ("fq_codel noecn", "fq_codel noecn"),
             (
                 "learnqueue eta 0.5 as_published",
-                "learnqueue initial 400 alpha 0.1 current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
+                "learnqueue published_reward initial 400 alpha 0.1 current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
             ),
             ("red limit 60kb ecn gentle", "red limit 60kb ecn gentle"),
             ("pie limit 99 ns3-2018", "pie ns3-2018 limit 99"),

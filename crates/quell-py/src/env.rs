@@ -52,7 +52,7 @@ impl Environments {
     /// With `own_law` the queue is left to its own law, and actions are ignored.
     #[new]
     #[pyo3(signature = (scenario, queue, seeds, *, knob, bounds, initial, period_s, steps, observe, reward, vary, path = false,
-        own_law = false, threads = 0))]
+        own_law = false, along = None, threads = 0))]
     #[allow(clippy::too_many_arguments)] // They are Python's keywords.
     fn new(
         py: Python<'_>,
@@ -69,6 +69,7 @@ impl Environments {
         vary: BTreeMap<String, Vec<String>>,
         path: bool,
         own_law: bool,
+        along: Option<Vec<f64>>,
         threads: usize,
     ) -> PyResult<Self> {
         let mut ranges = Vary::default();
@@ -85,9 +86,12 @@ impl Environments {
             bounds,
             initial,
             cadence,
-            actions: match own_law {
-                true => Actions::None,
-                false => steps.map_or(Actions::Share, Actions::Steps),
+            actions: match (own_law, steps, along) {
+                (true, ..) => Actions::None,
+                (false, Some(steps), Some(values)) => Actions::Along { values, steps },
+                (false, Some(steps), None) => Actions::Steps(steps),
+                (false, None, None) => Actions::Share,
+                (false, None, Some(_)) => return Err(input_error("along: needs steps")),
             },
             observe: observe
                 .iter()

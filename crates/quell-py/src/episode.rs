@@ -32,7 +32,12 @@ impl LearnQueueTable {
         serde_json::to_string(self.0.card()).map_err(input_error)
     }
 
-    /// Q for every limit from 1 on, of one packet less and of one more, ms.
+    /// The limits that are states, ascending: one per row.
+    fn limits(&self) -> Vec<u32> {
+        self.0.limits()
+    }
+
+    /// Q for every row, of the next smaller and of the next larger limit, ms.
     fn values(&self) -> Vec<[f64; 2]> {
         self.0.values()
     }
@@ -113,6 +118,19 @@ pub fn episode<'py>(
         PyBytes::new(py, &bytes(&actions)),
         table.map(|table| LearnQueueTable(Arc::new(table))),
     ))
+}
+
+/// The limits that are states, the first limit, and the seconds between two decisions.
+#[pyfunction]
+pub fn learnqueue_walk(queue: &str) -> PyResult<(Vec<u32>, u32, f64)> {
+    let parsed = Queue::parse(queue).map_err(input_error)?;
+    match parsed.spec::<LearnQueueWords>() {
+        Some(words) => {
+            let p = &words.params;
+            Ok((p.limits().to_vec(), p.initial, p.period as f64 / 1e9))
+        }
+        None => Err(input_error(format!("{queue}: no learnqueue"))),
+    }
 }
 
 /// Bytes that LearnQueue keeps per station: its Q table alone, and all of it.

@@ -37,7 +37,7 @@ mod _core {
     #[pymodule_export]
     use crate::env::{Environments, readings};
     #[pymodule_export]
-    use crate::episode::{LearnQueueTable, episode, learnqueue_memory};
+    use crate::episode::{LearnQueueTable, episode, learnqueue_memory, learnqueue_walk};
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use crate::interface::{

@@ -38,9 +38,11 @@ ROWS = 24
 
 @dataclass(frozen=True)
 class QTable:
-    """What a LearnQueue has learned, row k for the limit of k + 1 packets: one packet less, one more."""
+    """What a LearnQueue has learned, a row per limit: the next smaller one, the next larger one."""
 
     card: dict[str, Any]
+    limits: list[int]
+    """Packets, ascending."""
     values: list[tuple[float, float]]
     """Q, ms."""
     visits: list[tuple[int, int]]
@@ -50,18 +52,18 @@ class QTable:
         """Read a table that `quell train learnqueue` wrote. Raises InputError, one line that names the file."""
         core = _core.LearnQueueTable(str(path), _core.read_file(path, "model"))
         values, visits = ([(a, b) for a, b in rows] for rows in (core.values(), core.visits()))
-        return cls(_json.loads(core.card), values, [(int(a), int(b)) for a, b in visits])
+        return cls(_json.loads(core.card), core.limits(), values, [(int(a), int(b)) for a, b in visits])
 
-    def greedy(self, limit: int) -> str:
-        """Return what LearnQueue does at a limit when it does not explore: a tie is one packet more."""
-        if not any(self.visits[limit - 1]):
+    def greedy(self, row: int) -> str:
+        """Return what LearnQueue does at a row's limit when it does not explore: a tie is the larger limit."""
+        if not any(self.visits[row]):
             return UNTRIED
-        less, more = self.values[limit - 1]
+        less, more = self.values[row]
         return LESS if less > more else MORE
 
     @property
     def top(self) -> int:
-        """The largest limit at which anything was tried."""
+        """The number of rows up to the largest limit at which anything was tried."""
         return max((k + 1 for k, tried in enumerate(self.visits) if any(tried)), default=1)
 
 
@@ -99,7 +101,8 @@ def show(
         except InputError:
             raise error from None
         return _show_network(file, network, targets)
-    targets.write_json({"card": learned.card, "q_ms": learned.values, "visits": learned.visits}, indent=None)
+    plain = {"card": learned.card, "limits": learned.limits, "q_ms": learned.values, "visits": learned.visits}
+    targets.write_json(plain, indent=None)
     if not targets.quiet:
         _print_table(learned)
     if html is not None:
@@ -197,8 +200,10 @@ def _about(table: QTable) -> str:
     p = table.card["params"]
     tried = sum(n > 0 for pair in table.visits for n in pair)
     return (
-        f"delta {p['delta']:g}, eta {p['eta']:g}, target {p['target_ns'] / 1e6:g} ms, limits 1 to {p['max_size']}"
-        f"{', integers' if p['fixed_point'] else ''}; {tried} of {2 * p['max_size']} pairs tried, "
+        f"delta {p['delta']:g}, eta {p['eta']:g}, target {p['target_ns'] / 1e6:g} ms, "
+        f"{len(table.limits)} limits from 1 to {p['max_size']}"
+        f"{', the published reward' if p.get('published_reward', True) else ''}"
+        f"{', integers' if p['fixed_point'] else ''}; {tried} of {2 * len(table.limits)} pairs tried, "
         f"limit {table.card['limit']} at the end"
     )
 
@@ -215,20 +220,21 @@ def _print_card(card: dict[str, Any], *, checked: bool) -> None:
 def _print_table(table: QTable) -> None:
     for line in (_about(table), f"learned in {table.card['trained_on']}"):
         out.print(one_line(line), markup=False, soft_wrap=True)
-    out.print("".join(table.greedy(limit) for limit in range(1, table.top + 1)), soft_wrap=False)
+    out.print("".join(map(table.greedy, range(table.top))), soft_wrap=False)
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title in ("limit\npackets", "greedy", "Q less\nms", "Q more\nms", "visits\nless", "visits\nmore"):
         shown.add_column(title, justify="right", no_wrap=True)
-    for first, last in _groups(table.top):
-        rows = range(first, last + 1)
-        votes = [table.greedy(limit) for limit in rows]
-        tried = [limit for limit in rows if table.greedy(limit) != UNTRIED]
-        q = [_mean([table.values[limit - 1][a] for limit in tried]) for a in (0, 1)]
-        n = [str(sum(table.visits[limit - 1][a] for limit in rows)) for a in (0, 1)]
+    for rows in _groups(table.top):
+        votes = [table.greedy(row) for row in rows]
+        tried = [row for row in rows if table.greedy(row) != UNTRIED]
+        q = [_mean([table.values[row][a] for row in tried]) for a in (0, 1)]
+        n = [str(sum(table.visits[row][a] for row in rows)) for a in (0, 1)]
+        first, last = table.limits[rows[0]], table.limits[rows[-1]]
         name = f"{first}" if first == last else f"{first} to {last}"
         shown.add_row(name, "".join(f"{v}{votes.count(v)}" for v in (LESS, MORE, UNTRIED) if v in votes), *q, *n)
     out.print(shown)
-    out.print(f"{LESS} one packet less, {MORE} one more, {UNTRIED} never tried, limits 1 to {table.top}", style="dim")
+    last = table.limits[table.top - 1]
+    out.print(f"{LESS} a smaller limit, {MORE} a larger one, {UNTRIED} never tried, limits 1 to {last}", style="dim")
 
 
 def _behaviour(network: behaviour.Network) -> list[dict[str, Any]]:
@@ -264,9 +270,9 @@ def _print_behaviour(does: Sequence[dict[str, Any]]) -> None:
             out.print(one_line(f"  changed by another value of {listed}"), markup=False, soft_wrap=True)
 
 
-def _groups(top: int) -> list[tuple[int, int]]:
+def _groups(top: int) -> list[range]:
     size = -(-top // ROWS)
-    return [(first, min(first + size - 1, top)) for first in range(1, top + 1, size)]
+    return [range(first, min(first + size, top)) for first in range(0, top, size)]
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -275,33 +281,33 @@ def _mean(values: Sequence[float]) -> str:
 
 def picture(name: str, table: QTable) -> str:
     """Return a page that draws a table: Q, what the greedy policy does, and how often each pair was tried."""
-    tops = range(1, table.top + 1)
-    ends = {(1, 0), (len(table.values), 1)}
+    tops, limits = range(table.top), table.limits
+    ends = {(0, 0), (len(limits) - 1, 1)}
 
     def q(action: int) -> list[tuple[float, float | None]]:
-        known = {n for n in tops if table.visits[n - 1][action] and (n, action) not in ends}
-        return [(n, table.values[n - 1][action] if n in known else None) for n in tops]
+        known = {n for n in tops if table.visits[n][action] and (n, action) not in ends}
+        return [(limits[n], table.values[n][action] if n in known else None) for n in tops]
 
     def gain(sign: str) -> list[tuple[float, float | None]]:
-        inner = [n for n in tops if 1 < n < len(table.values) and table.greedy(n) == sign]
-        return [(n, table.values[n - 1][1] - table.values[n - 1][0]) for n in inner]
+        inner = [n for n in tops if 0 < n < len(limits) - 1 and table.greedy(n) == sign]
+        return [(limits[n], table.values[n][1] - table.values[n][0]) for n in inner]
 
     def tried(action: int) -> list[tuple[float, float | None]]:
-        return [(n, table.visits[n - 1][action] or None) for n in tops]
+        return [(limits[n], table.visits[n][action] or None) for n in tops]
 
     limit = Axis("limit, packets")
     figure = Figure(
         "policy",
         "The policy",
-        "Without exploring the limit goes down where one packet less has the larger Q, else up. What was seldom tried "
-        "is hardly known, and what was never tried counts 0. Steps out of the range, which are punished, are left out.",
+        "Without exploring the limit goes down where the smaller limit has the larger Q, else up. What was rarely "
+        "tried is hardly known, and what was never tried counts 0. Steps out of the range are left out.",
         [
             Panel("Q of both actions", limit, Axis("Q, ms"),
-                  [Line("one packet less", q(0), "line", 0), Line("one packet more", q(1), "line", 1)]),
-            Panel("What one packet more is worth", limit, Axis("Q more - Q less, ms"),
-                  [Line("one packet less", gain(LESS), "dots", 0), Line("one packet more", gain(MORE), "dots", 1)]),
+                  [Line("smaller limit", q(0), "line", 0), Line("larger limit", q(1), "line", 1)]),
+            Panel("What a larger limit is worth", limit, Axis("Q more - Q less, ms"),
+                  [Line("smaller limit", gain(LESS), "dots", 0), Line("larger limit", gain(MORE), "dots", 1)]),
             Panel("How often tried", limit, Axis("visits", True),
-                  [Line("one packet less", tried(0), "line", 0), Line("one packet more", tried(1), "line", 1)]),
+                  [Line("smaller limit", tried(0), "line", 0), Line("larger limit", tried(1), "line", 1)]),
         ],
     )  # fmt: skip
     about = (f"LearnQueue's table {name}", table.card["trained_on"], _about(table))

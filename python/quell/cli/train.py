@@ -299,7 +299,7 @@ def train_a3c_l4s(
 @training.command(
     "learnqueue",
     epilog="Examples:\n\n  quell train learnqueue wifi-house\n\n"
-    "  quell train learnqueue lte --aqm 'learnqueue delta 0.9 eta 0.1' --episodes 50\n\n"
+    "  quell train learnqueue lte --aqm 'learnqueue target 10ms' --episodes 50\n\n"
     "  quell run wifi-house --aqm 'learnqueue table learnqueue.safetensors'",
 )
 def train_learnqueue(
@@ -323,7 +323,10 @@ def train_learnqueue(
     duration: Duration = None,
     seed: Seed = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the runs of the table in --out.")] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="The table.")] = Path("learnqueue.safetensors"),
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="PATH", help="The best table; the last one and the learning curve go beside it."),
+    ] = Path("learnqueue.safetensors"),
 ) -> int:
     """Train LearnQueue's Q-table in simulated runs."""
     from quell.train import learnqueue
@@ -334,10 +337,10 @@ def train_learnqueue(
         _core.queue(aqm)
     except InputError as error:
         raise InputError(f"--aqm: {error}") from None
-    record = learnqueue.train(world, aqm, out, episodes=episodes, which=queue, command=command(), resume=resume)
+    best = learnqueue.train(world, aqm, out, episodes=episodes, which=queue, command=command(), resume=resume)
     err.print(
-        f"{out}: {episodes} runs; in the last one a mean delay of {record['sojourn_ms']['mean']:.1f} ms and "
-        f"{record['throughput_mbps']:.2f} Mbit/s; quell show {out} draws it",
+        f"{out}: the table of run {best.run}, the best of {episodes}; mean delay {best.judged_delay_ms:.1f} ms, "
+        f"{best.judged_throughput_mbps:.2f} Mbit/s; quell show {out} draws it",
         soft_wrap=True,
     )
     return 0

@@ -84,6 +84,8 @@ class Task:
     initial: float | None = None
     period: float = 0.02
     steps: Sequence[float] | None = None
+    along: Sequence[float] | None = None
+    """Values of the knob, ascending from bound to bound; steps are then places along them."""
     observe: Sequence[str] = ("delay_ms", "utilisation", "knob")
     reward: str | RewardFunction = "rlaqm"
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class Task:
             initial=min(max(initial, bounds[0]), bounds[1]) if self.initial is None else self.initial,
             period_s=self.period,
             steps=self.steps,
+            along=self.along,
             observe=[self.observe] if isinstance(self.observe, str) else list(self.observe),
             reward=self.reward if isinstance(self.reward, str) else "rlaqm",
             vary=_ranges(self.vary),
@@ -445,30 +448,33 @@ class LearnQueueOptions(Network, total=False):
 
     scenario: str | Path | Scenario | None
     reward: str
-    max_size: int
+    max_size: int | None
     vary: Mapping[str, Sequence[Any]] | None
 
 
 def _learnqueue(
     scenario: str | Path | Scenario | None = None,
     reward: str = "learnqueue",
-    max_size: int = 400,
+    max_size: int | None = None,
     vary: Mapping[str, Sequence[Any]] | None = None,
     **overrides: Unpack[Network],
 ) -> Task:
     check_keywords(_learnqueue, Network, overrides)
     if scenario is None and not overrides.keys() & {"rate", "trace"}:
         overrides = {"rate": "17mbit", "flows": ["cubic:1"], "duration": "100s", **overrides}
+    words = reward if max_size is None else f"{reward} max {max_size}"
+    limits, initial, period_s = _core.learnqueue_walk(words)
     return Task(
         experiment.load(scenario, **overrides),
-        queue=f"fifo limit {max_size}",
+        queue=f"fifo limit {limits[-1]}",
         knob="limit",
-        bounds=(1.0, float(max_size)),
-        initial=float(max_size),
-        period=0.015,
+        bounds=(float(limits[0]), float(limits[-1])),
+        initial=float(initial),
+        period=period_s,
         steps=(-1.0, 1.0),
+        along=[float(limit) for limit in limits],
         observe=("knob", "sojourn_ms", "enqueue_rate"),
-        reward=reward,
+        reward=words,
         vary=vary or {},
     )
 
@@ -477,11 +483,12 @@ class LearnQueueEnv(QueueEnv):
     """LearnQueue's queue.
 
     ## Description
-    Every 15 ms the agent makes a FIFO's limit one packet longer or shorter. By default one flow of CUBIC over 17 Mbit/s
-    and 20 ms for 100 s (`quell/LearnQueue-v0`).
+    The decision process of the queue word `learnqueue`: every 15 ms the agent moves a FIFO's limit to the next smaller
+    or the next larger of 39 limits from 1 to 400 packets, each 14 % and at least a packet above the one before. By
+    default one flow of CUBIC over 17 Mbit/s and 20 ms for 100 s (`quell/LearnQueue-v0`).
 
     ## Action Space
-    `Discrete(2)`: 0 takes one packet, 1 adds one; the limit stays within 1 to 400 (`max_size`).
+    `Discrete(2)`: 0 is the next smaller limit, 1 the next larger one; at an end of the range the limit stays.
 
     ## Observation Space
     `Box((3,), float32)`
@@ -495,17 +502,22 @@ class LearnQueueEnv(QueueEnv):
     The paper's agent sees the limit alone.
 
     ## Rewards
-    δ (target - delay) + η (max_delay - target) enqueue_rate in ms, max_delay being the time that the limit takes at 6.5
-    Mbit/s (equations 11 to 14). `reward="learnqueue delta 0.3 eta 0.7 target 20ms"` has the options of that queue.
+    x = δ (target - delay) + η target (1 - enqueue_rate) in ms after an action 1, -x after an action 0: equation 11
+    with the action's sign. δ is 0.5, η 0, the target 30 ms. `reward` has the options of that queue: `learnqueue target
+    20ms`. With `learnqueue published_reward` the limit moves by one packet, and the reward is δ (target - delay) + η
+    (max_delay - target) enqueue_rate whatever the action was, -max_delay where it would leave the range (equations 11
+    to 14; max_delay is the time of 400 packets at 6.5 Mbit/s). No policy that maximises it holds the target. A queue
+    whose limit stays, as in `baseline`, earns 0 by the first reward.
 
     ## Starting State
-    An empty queue with a limit of 400 packets.
+    An empty queue with a limit of one packet. The first action is taken at time 0; the queue word takes its first 15 ms
+    later.
 
     ## Episode End
     Truncated at the scenario's end, 6667 steps.
 
     ## Arguments
-    `scenario`, `reward`, `max_size`, `vary` and the short cuts of `quell.env`.
+    `scenario`, `reward`, `max_size` (of `reward`: its `max`), `vary` and the short cuts of `quell.env`.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Unpack[LearnQueueOptions]) -> None:

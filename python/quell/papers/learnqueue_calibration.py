@@ -16,7 +16,7 @@ CALIBRATION = {"LQ3": 5.16, "LQ5": 4.08}
 LIMITS = (1, 2, 3, 4, 6, 8, 10, 14, 20, 28, 40, 60, 100, 200, 400)
 """Constant limits of which one earns the most reward."""
 GRID = tuple(
-    " ".join(word for word in ("learnqueue", *words) if word)
+    " ".join(word for word in (LQ, *words) if word)
     for words in product(
         ("", "alpha 0.1", "alpha 0.3", "alpha 0.5"), ("", "initial 5"), ("", "bytes_max_delay"), ("", "printed_gamma")
     )
@@ -62,12 +62,12 @@ def calibration_note(results: Results, readings: Sequence[str]) -> str:
     delays = [[x.delay for x in results["LQ5", queue]] for queue in _known(results, readings)]
     wide = [max(ms) / min(ms) for ms in delays]
     named = {
-        "learnqueue current_max_delay": "with the present limit in equation 13",
+        f"{LQ} current_max_delay": "with the present limit in equation 13",
         "learnqueue as_published": "as printed",
     }
     listed = ", ".join(f"{what} {misfit(results, queue):.1f}" for queue, what in named.items())
     return (
-        f"`learnqueue` is {misfit(results, LQ):.1f} doublings off the two delays it was calibrated on; {listed}. "
+        f"`{LQ}` is {misfit(results, LQ):.1f} doublings off the two delays it was calibrated on; {listed}. "
         f"Delays of seeds differ by up to {max(wide):.0f} times: after 100 s the table is far from learned."
     )
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 
-DEFAULT, WQM, PIE, LQ = "pfifo limit 400", "wqm target 30ms min 128", "pie target 30ms", "learnqueue"
-"""The four schemes. WQM's slides leave its least limit open; LearnQueue's paper prints delays of 75 packets or more."""
+DEFAULT, WQM, PIE, LQ = "pfifo limit 400", "wqm target 30ms min 128", "pie target 30ms", "learnqueue published_reward"
+"""The four schemes, LearnQueue with the paper's reward.
+
+WQM's slides leave its least limit open; LearnQueue's paper prints delays of 75 packets or more.
+"""
 QUEUES = (DEFAULT, WQM, PIE, LQ)
 NAMES = {DEFAULT: "default", WQM: "wqm", PIE: "pie", LQ: "lq"}
 

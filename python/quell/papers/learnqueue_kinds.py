@@ -27,6 +27,7 @@ PRINTED = {
 """By row, the first that fits; rows with a number that none fits are beyond the paper."""
 SENTENCES = {
     "*.order": ("abstract", "outperforms other well-known techniques"),
+    "LQ7.wqm.worse": ("section 4.1", "behaves even worse than the"),
     "LQ12.delays": ("section 4.4", "queuing latency raise to"),
     "LQ12.losses": ("section 4.4", "the dropping rate declines"),
 }

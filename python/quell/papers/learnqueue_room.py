@@ -76,7 +76,7 @@ def _learned(scenario: Scenario, delta: float, runs: int, folder: Path) -> str:
     path = folder / f"{delta}.safetensors"
     if table is not None:
         path.write_bytes(table.save(f"{runs} runs", scenario.seed))
-    return f"{LQ} table {path}"
+    return f"learnqueue table {path}"
 
 
 def _reward(measured: Sequence[Measurements], delta: float) -> float:

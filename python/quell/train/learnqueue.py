@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,26 @@ from quell import _core
 from quell._core import InputError, LearnQueueTable, Scenario
 from quell.common.console import bar
 from quell.common.files import write_bytes
+from quell.results.stats import Record
 from quell.train import Stopped
 
 INTERRUPTED = 130
+JUDGE = 1_000_000
+"""The number of the run that judges every table: no training is as long."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the learning curve: a run that learned, and one that started from its table."""
+
+    run: int
+    delay_ms: float
+    throughput_mbps: float
+    judged_delay_ms: float
+    judged_throughput_mbps: float
+    score: float
+    """Of the judged run, ms, less is better: how far its mean delay is from the target; with the published reward
+    equation 14 of the run's means, negated."""
 
 
 def episode(
@@ -39,47 +59,90 @@ def train(
     which: int = 0,
     command: str = "",
     resume: bool = False,
-) -> dict[str, Any]:
-    """Train queue number `which` of a scenario for this many runs; return the last one's record.
+) -> Point:
+    """Train queue number `which` of a scenario for this many runs; return what the best table does.
 
     `words` are a `learnqueue`; one with a table continues from it. In every run after the first all such queues of the
-    scenario start from the table of that one queue, which is written whole after each run.
+    scenario start from the table of that one queue. After each run its table starts one more run, with a seed of which
+    none learned, and the table that did best there is `out`. Beside it are the table of the last run
+    (`NAME.last.safetensors`), from which the next one learns, and the learning curve (`NAME.curve.csv`).
 
-    With `resume` it continues after the runs that the table in `out` was learned in, as if it had not been interrupted.
+    With `resume` it continues after the runs that were done, as if it had not been interrupted.
 
     Raises InputError for words or a queue that do not learn, Stopped after Ctrl-C.
     """
-    table, done = _begun(scenario, out, episodes) if resume else (None, 0)
-    record: dict[str, Any] = {}
+    table, curve = _begun(scenario, out, episodes) if resume else (None, [])
     try:
         with bar("Learning", episodes, "runs") as update:
-            for k in range(done, episodes):
-                seed = scenario.run_seed(k)
-                text, table = episode(scenario, words, seed, which=which, table=table)
-                record = json.loads(text)
+            for k in range(len(curve), episodes):
+                text, table = episode(scenario, words, scenario.run_seed(k), which=which, table=table)
+                judged, _ = episode(scenario, words, scenario.run_seed(JUDGE), which=which, table=table)
+                learned = json.loads(text)
+                point = _point(k + 1, learned, json.loads(judged), json.loads(table.card)["params"])
                 trained_on = f"{k + 1} runs of {scenario.name}, {scenario.duration_s:g} s each: {command}"
-                write_bytes(out, table.save(trained_on, scenario.seed))
-                done = k + 1
-                update(done, f"{record['sojourn_ms']['mean']:.1f} ms")
+                data = table.save(trained_on, scenario.seed)
+                curve.append(point)
+                # In this order: what a killed process has begun is done again.
+                write_bytes(_beside(out, "curve.csv"), _csv(curve).encode())
+                if _best(curve) == point:
+                    write_bytes(out, data)
+                write_bytes(_beside(out, "last.safetensors"), data)
+                update(len(curve), f"{learned['sojourn_ms']['mean']:.1f} ms")
     except KeyboardInterrupt:
         kept = "nothing learned yet"
-        if done:
-            kept = f"{out} holds {done} runs; continue with --resume"
+        if curve:
+            kept = f"{out} holds the best of {len(curve)} runs; continue with --resume"
         raise Stopped(f"interrupted; {kept}", INTERRUPTED) from None
-    return record
+    return _best(curve)
 
 
-def _begun(scenario: Scenario, out: Path, episodes: int) -> tuple[LearnQueueTable, int]:
-    """Return the table in `out` and the number of its runs. Raises InputError if it was not learned here."""
-    if not out.exists():
-        raise InputError(f"--resume: there is no table {out}; leave --resume out to start")
-    table = LearnQueueTable(str(out), _core.read_file(out, "model"))
+def _point(run: int, learned: Record, judged: Record, params: dict[str, Any]) -> Point:
+    """Judge a table; less is better."""
+    target, delay = params["target_ns"] / 1e6, judged["sojourn_ms"]["mean"]
+    score = abs(delay - target)
+    if params["published_reward"]:
+        lost = judged["drops_by_cause"]["overflow"] / max(judged["packets"] + judged["drops"], 1)
+        max_delay = 8e3 * params["packet_bytes"] * params["max_size"] / params["basic_bps"]
+        score = -params["delta"] * (target - delay) - params["eta"] * (max_delay - target) * (1 - lost)
+    first = learned["sojourn_ms"]["mean"]
+    return Point(run, first, learned["throughput_mbps"], delay, judged["throughput_mbps"], score)
+
+
+def _best(curve: Sequence[Point]) -> Point:
+    """Return the first of the points with the least score."""
+    return min(curve, key=lambda point: point.score)
+
+
+def _beside(out: Path, what: str) -> Path:
+    return out.with_name(f"{out.name.removesuffix('.safetensors')}.{what}")
+
+
+def _csv(curve: Sequence[Point]) -> str:
+    rows = [[f"{value:.17g}" for value in astuple(point)] for point in curve]
+    return "\n".join([",".join(f.name for f in fields(Point)), *map(",".join, rows)]) + "\n"
+
+
+def _begun(scenario: Scenario, out: Path, episodes: int) -> tuple[LearnQueueTable, list[Point]]:
+    """Return the table of the last run and the curve. Raises InputError if it was not learned here."""
+    last, drawn = _beside(out, "last.safetensors"), _beside(out, "curve.csv")
+    for file in (last, drawn):
+        if not file.exists():
+            raise InputError(f"--resume: there is no {file}; leave --resume out to start")
+    table = LearnQueueTable(str(last), _core.read_file(last, "model"))
     card = json.loads(table.card)
     runs, _, of = card["trained_on"].partition(" runs of ")
     here = f"{scenario.name}, {scenario.duration_s:g} s each: "
-    if not (runs.isdecimal() and of.startswith(here) and card["seed"] == scenario.seed):
-        what = f"{card['trained_on']!r} with seed {card['seed']}"
+    if not (runs.isdecimal() and len(runs) < 10 and of.startswith(here) and card["seed"] == scenario.seed):
+        what = f"{card['trained_on'][:200]!r} with seed {card['seed']}"
         raise InputError(f"--resume: {out} was learned in {what}; give the same options or another --out")
     if int(runs) >= episodes:
         raise InputError(f"--resume: {out} holds {runs} runs; give more --episodes")
-    return table, int(runs)
+    lines = _core.read_file(drawn, "model").decode(errors="replace").splitlines()[1 : 1 + int(runs)]
+    try:
+        rows = [list(map(float, line.split(","))) for line in lines]
+        curve = [Point(int(run), *rest) for run, *rest in rows if all(map(isfinite, (run, *rest)))]
+    except (TypeError, ValueError):
+        curve = []
+    if [point.run for point in curve] != list(range(1, int(runs) + 1)):
+        raise InputError(f"--resume: {drawn} is not the curve of {runs} runs; leave --resume out to start")
+    return table, curve

@@ -13,7 +13,7 @@ import pickle
 import resource
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -97,7 +97,6 @@ READERS: dict[str, list[list[str]]] = {
         ["show", "FILE"],
         ["run", "home", "--aqm", "rlaqm model FILE"],
         ["run", "home", "--aqm", "learnqueue table FILE"],
-        ["train", "learnqueue", "home", "--resume", "--out", "FILE"],
     ],
     ".pcap": [["tune", "FILE"]],
     ".pcapng": [["tune", "FILE"]],
@@ -114,7 +113,7 @@ def test_a_hostile_file_is_refused_in_a_line(tmp_path: Path, name: str, words: l
     refused(tmp_path, name, words)
 
 
-def refused(folder: Path, name: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+def refused(folder: Path, name: str, words: list[str], beside: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Run a command with 4 GiB of address space; it has to end with one line that names the file."""
     done = subprocess.run(
         [QUELL, *(word.replace("FILE", name) for word in words)],
@@ -123,7 +122,7 @@ def refused(folder: Path, name: str, words: list[str]) -> subprocess.CompletedPr
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr[-2000:]
     assert name in done.stderr and len(done.stderr) < 1000
-    assert [path.name for path in folder.iterdir()] == [name]
+    assert sorted(path.name for path in folder.iterdir()) == sorted([name, *beside])
     return done
 
 
@@ -172,6 +171,52 @@ def test_an_argument_that_is_no_text_is_refused_in_a_line(words: list[str]) -> N
     done = subprocess.run([QUELL_LIVE, *words, b"\xff"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert '"\\xFF"' in done.stderr
+
+
+RESUME = ["train", "learnqueue", "home", "--duration", "1s", "--episodes", "9", "--out", "out", "--resume"]
+LAST, CURVE = "out.last.safetensors", "out.curve.csv"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".safetensors")])
+def test_a_hostile_table_is_not_continued(tmp_path: Path, name: str) -> None:
+    data = FILES[name]
+    (tmp_path / LAST).write_bytes(data() if callable(data) else data)
+    (tmp_path / CURVE).write_text("run\n")
+    refused(tmp_path, LAST, RESUME, beside=[CURVE])
+
+
+CURVES: dict[str, bytes | Callable[[], bytes]] = {
+    "empty": b"",
+    "no number": b"run\n1,nan,1,1,1,1\n",
+    "infinite run": b"run\ninf,1,1,1,1,1\n",
+    "too few columns": b"run\n1,1,1\n",
+    "another run": b"run\n2,1,1,1,1,1\n",
+    "text": b"run\n\xff\xfe\n",
+    "one long line": lambda: b"run\n" + b"," * (10 << 20),
+    "many lines": lambda: b"run\n" + b"\n" * (60 << 20),
+    "100 MB": lambda: b"1," * (MIB100 // 2),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_hostile_learning_curve_is_not_continued(tmp_path: Path, name: str) -> None:
+    train = [word if word != "9" else "1" for word in RESUME[:-1]]
+    subprocess.run([QUELL, *train], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    data = CURVES[name]
+    (tmp_path / CURVE).write_bytes(data() if callable(data) else data)
+    refused(tmp_path, CURVE, RESUME, beside=["out", LAST])
+
+
+def test_a_table_of_runs_beyond_all_numbers_is_not_continued(tmp_path: Path) -> None:
+    train = [word if word != "9" else "1" for word in RESUME[:-1]]
+    subprocess.run([QUELL, *train], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    data = (tmp_path / LAST).read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = data[8 : 8 + size].replace(b"1 runs of", b"9" * 5000 + b" runs of")
+    (tmp_path / LAST).write_bytes(model(header, rest=data[8 + size :]))
+    done = subprocess.run([QUELL, *RESUME], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr[-2000:]
+    assert "--resume: out was learned in" in done.stderr and len(done.stderr) < 1000
 
 
 def test_two_million_flows_of_a_capture_are_too_many(tmp_path: Path, long: bool) -> None:

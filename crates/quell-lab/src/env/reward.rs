@@ -1,5 +1,6 @@
 //! What is read of a period, and what a period is worth.
 
+use super::Move;
 use quell_link::Error;
 use quell_link::units;
 use quell_link::words::{LearnQueueWords, Queue};
@@ -207,7 +208,7 @@ pub enum Reward {
         /// U or U².
         square: bool,
     },
-    /// LearnQueue's equations 11 to 14, ms.
+    /// LearnQueue's, ms: equation 11 signed by the action, or equations 11 to 14.
     LearnQueue(Box<learnqueue::Params>),
     /// As LFQ's: bytes sent per second less α times the bytes queued at its end, MB/s.
     Lfq {
@@ -261,20 +262,28 @@ impl Reward {
         (sent - alpha * queued * PACKET) / UNIT
     }
 
-    /// Of this period.
+    /// A larger knob is worth more below the target, and a smaller one above it.
+    pub(super) fn is_signed(&self) -> bool {
+        let signed = learnqueue::readings::Reward::Signed;
+        matches!(self, Reward::LearnQueue(p) if p.reward == signed)
+    }
+
+    /// Of this period, and of the action that it began with.
     #[inline]
-    pub fn of(&self, r: &Readings) -> f64 {
+    pub fn of(&self, r: &Readings, moved: Move) -> f64 {
         match self {
             Reward::RlAqm { square } => {
                 let u = r.get(Reading::Utilisation);
                 let u = if *square { u * u } else { u };
                 (u - 0.5) + (2.0 / (1.0 + r.get(Reading::Delay) / 5.0) - 1.5)
             }
-            Reward::LearnQueue(p) => p.reward(
-                r.get(Reading::Knob) as u32,
-                r.get(Reading::Sojourn),
-                r.get(Reading::EnqueueRate),
-            ),
+            Reward::LearnQueue(p) => p.reward(&learnqueue::Period {
+                direction: moved.direction,
+                bounded: moved.bounded,
+                limit: r.get(Reading::Knob) as u32,
+                delay_ms: r.get(Reading::Sojourn),
+                enqueue_rate: r.get(Reading::EnqueueRate),
+            }),
             Reward::Lfq { alpha } => {
                 let queued = r.get(Reading::Delay) * 1e-3 * r.get(Reading::Rate) / 8.0;
                 r.get(Reading::Throughput) / 8.0 - alpha * queued

@@ -1,4 +1,4 @@
-use quell_link::words::Queue;
+use quell_link::words::{LearnQueueWords, Queue};
 use quell_qdisc::MS;
 use quell_qdisc::control::lfq as control;
 use quell_qdisc::policy::{Affine, Policy};
@@ -83,11 +83,11 @@ fn steps_there_and_back_return_to_exactly_zero_and_stay_in_range() {
     let task = rl_aqm(Vary::default());
     let mut p = 0.0;
     for action in [1.0; 10].into_iter().chain([4.0]) {
-        p = task.aim(p, action);
+        p = task.aim(p, action).0;
     }
     assert_eq!(p, 0.0);
-    assert_eq!(task.aim(0.0, 2.0), 0.0);
-    assert_eq!(task.aim(0.45, 3.0), 0.5);
+    assert_eq!(task.aim(0.0, 2.0).0, 0.0);
+    assert_eq!(task.aim(0.45, 3.0).0, 0.5);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn rl_aqms_reward_has_the_values_of_its_formula() {
         // 8 Mbit/s: a byte per microsecond.
         let (sent, held) = ((utilisation * 20e3) as u64, (delay_ms * 1e3) as u64);
         let readings = Readings::of(0.0, &g(0, 0, 0), &g(sent, held, 20 * MS));
-        Reward::parse(words).unwrap().of(&readings)
+        Reward::parse(words).unwrap().of(&readings, Move::default())
     };
     for (u, d, reward) in [(1.0, 0.0, 1.0), (0.0, 0.0, 0.0), (1.0, 5.0, 0.0)] {
         assert!((of("rlaqm", u, d) - reward).abs() < 1e-12);
@@ -115,7 +115,7 @@ fn rl_aqms_reward_has_the_values_of_its_formula() {
 
 #[test]
 fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
-    let reward = Reward::parse("learnqueue").unwrap();
+    let reward = Reward::parse("learnqueue published_reward").unwrap();
     let g = |now, arrivals, sojourn| Gauges {
         now,
         arrivals,
@@ -126,7 +126,95 @@ fn learnqueues_reward_is_nothing_at_the_largest_delay_without_loss() {
     // 400 packets of 1500 bytes at 6.5 Mbit/s: 738.46 ms, the sanity identity of equations 11 to 14 with δ = η.
     let largest = 1500 * 8 * 400 * 1_000_000_000 / 6_500_000;
     let readings = Readings::of(400.0, &g(0, 0, 0), &g(15 * MS, 9, largest));
-    assert!(reward.of(&readings).abs() < 1e-6);
+    assert!(reward.of(&readings, Move::default()).abs() < 1e-6);
+}
+
+/// A learner of LearnQueue's in the environment, greedy from an empty table, against the queue word in the same world: the
+/// table that it fills is the queue's, pair by pair, so that bounds, start, actions, delays and rewards are the same.
+#[test]
+fn the_environment_of_learnqueue_is_the_decision_process_of_the_queue_word() {
+    for (words, losses) in [
+        ("learnqueue", false),
+        ("learnqueue eta 0.5 target 10ms", true),
+        ("learnqueue max 12 target 200ms", true),
+        (
+            "learnqueue published_reward gamma 0 gamma_max 0 delayed_credit max 20",
+            true,
+        ),
+    ] {
+        let words = format!("{words} epsilon 0 epsilon_min 0");
+        let queue = Queue::parse(&words).unwrap();
+        let params = &queue.spec::<LearnQueueWords>().unwrap().params;
+        let limits = params.limits().to_vec();
+        let scenario =
+            "duration = \"30s\"\n[link]\nrate = \"10mbit\"\n[[flow]]\nrtt = \"20ms\"\ncount = 2\n";
+        let scenario = Arc::new(Scenario::parse(scenario, "test", &Overrides::default()).unwrap());
+        let task = Task {
+            scenario: scenario.clone(),
+            queue: format!("fifo limit {}", params.max_size),
+            path: false,
+            knob: Knob::Limit,
+            bounds: (1.0, f64::from(params.max_size)),
+            initial: f64::from(params.initial),
+            cadence: Cadence::Every(params.period),
+            actions: Actions::Along {
+                values: limits.iter().map(|l| f64::from(*l)).collect(),
+                steps: vec![-1.0, 1.0],
+            },
+            observe: vec![Reading::Knob],
+            reward: Reward::parse(&words).unwrap(),
+            vary: Vary::default(),
+        };
+        let task = task.checked().unwrap();
+        let mut env = Env::new(&task, 3).unwrap();
+        let mut q = vec![[0.0f64; 2]; limits.len()];
+        let mut visits = vec![[0u32; 2]; limits.len()];
+        let mut lost = false;
+        // The environment takes its first action at time 0, the queue word after a period: one that stays at the least limit.
+        env.step(&task, &[0.0]).unwrap();
+        while !env.over() {
+            let row = params
+                .limits()
+                .row(env.readings(0).get(Reading::Knob) as u32);
+            let action = usize::from(q[row][0] <= q[row][1]);
+            visits[row][action] += 1;
+            env.step(&task, &[action as f64]).unwrap();
+            lost |= env.readings(0).get(Reading::EnqueueRate) < 1.0;
+            if env.over() {
+                break; // The queue word learns a period's worth at the decision after it.
+            }
+            let alpha = (1.0 / f64::from(visits[row][action])).max(params.alpha_min);
+            q[row][action] += alpha * (env.reward(0) - q[row][action]);
+        }
+        let seed = Rng::new(3, "episodes").u64() >> 11;
+        let start = crate::episode::Start::default();
+        let run =
+            crate::episode::episode(&scenario, &words, start, seed, 0, &mut || Ok(())).unwrap();
+        let table = run.table.unwrap();
+        assert_eq!(table.visits(), visits, "{words}");
+        for (mine, theirs) in q.iter().flatten().zip(table.values().iter().flatten()) {
+            assert!((mine - theirs).abs() < 1e-6, "{words}: {mine} {theirs}");
+        }
+        assert!(lost || !losses);
+        // The target was crossed both ways, and the ends were reached.
+        assert!(
+            visits.iter().filter(|pair| pair[1] > 0).count() > limits.len() / 4,
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn a_signed_reward_needs_a_limit() {
+    let mut task = rl_aqm(Vary::default());
+    task.reward = Reward::parse("learnqueue").unwrap();
+    let e = task.clone().checked().unwrap_err().to_string();
+    assert!(
+        e.contains("use knob limit, or learnqueue published_reward"),
+        "{e}"
+    );
+    task.reward = Reward::parse("learnqueue published_reward").unwrap();
+    assert!(task.checked().is_ok());
 }
 
 #[test]
@@ -195,7 +283,7 @@ fn a_share_sets_a_limit_by_equal_factors() {
         actions: Actions::Share,
         ..rl_aqm(Vary::default())
     };
-    let aims = [0.0, 0.5, 1.0].map(|share| task.aim(1.0, share));
+    let aims = [0.0, 0.5, 1.0].map(|share| task.aim(1.0, share).0);
     assert_eq!(aims, [1.0, 16.0, 256.0]);
 }
 

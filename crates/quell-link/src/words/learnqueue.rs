@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quell_qdisc::US;
 use quell_qdisc::control::learnqueue::readings::{
-    Arithmetic, Credit, Discount, Length, QueueSize, Update,
+    Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update,
 };
 use quell_qdisc::control::learnqueue::{LearnQueue, Params, Table};
 
@@ -24,8 +24,8 @@ pub struct Words {
 impl Words {
     fn check(&self) -> Result<(), &'static str> {
         match &self.table {
-            Some((_, table)) if table.params().max_size != self.params.max_size => {
-                Err("max must be the table's; leave it out")
+            Some((_, table)) if table.params().limits() != self.params.limits() => {
+                Err("max and step must be the table's; leave them out")
             }
             _ => self.params.check(),
         }
@@ -55,6 +55,15 @@ impl Words {
         }
     }
 
+    /// What a preset makes of the parameters; limits stay those of the table.
+    fn preset(&mut self, preset: fn(Params) -> Params) {
+        let step = self.params.step;
+        self.params = preset(self.params.clone());
+        if self.table.is_some() {
+            self.params.step = step;
+        }
+    }
+
     fn controller(&self) -> LearnQueue {
         let params = self.params.clone();
         match &self.table {
@@ -77,7 +86,7 @@ impl Spec for Words {
 
 pub(super) static LEARNQUEUE: Kind<Words> = Kind {
     name: "learnqueue",
-    summary: "a FIFO whose limit Q-learning changes by one packet every 15 ms",
+    summary: "a FIFO whose limit Q-learning moves every 15 ms, so that the mean delay is the target",
     source: "Bouacida and Shihada 2019 (LearnQueue)",
     default: Words::default,
     options: &[
@@ -91,19 +100,34 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
             "a table from quell train learnqueue, with its options (no blanks in its path)",
         ),
         opt(
-            "delta",
-            Field::Number(|w| &mut w.params.delta, 0.0, 1000.0),
-            "weight of the delay in the reward",
-        ),
-        opt(
-            "eta",
-            Field::Number(|w| &mut w.params.eta, 0.0, 1000.0),
-            "weight of the enqueue rate in the reward",
+            "published_reward",
+            Field::Switch {
+                off: "",
+                set: |w, _| w.preset(Params::published_reward),
+                get: |w| w.params.reward == Reward::Published,
+            },
+            "equations 11 to 14 as printed, which hold no target, learned as the paper does: eta 0.5 step 1 epsilon 0.9 \
+             gamma 0.1 gamma_max 0.9 alpha_min 0 immediate_credit",
         ),
         opt(
             "target",
             Field::Time(|w| &mut w.params.target, 0, LONG),
-            TARGET,
+            "mean delay to hold (with published_reward it only weighs losses)",
+        ),
+        opt(
+            "delta",
+            Field::Number(|w| &mut w.params.delta, 0.0, 1000.0),
+            "weight of the delay in the reward; alone it decides nothing, eta / delta counts",
+        ),
+        opt(
+            "eta",
+            Field::Number(|w| &mut w.params.eta, 0.0, 1000.0),
+            "weight of losses: the delay held is target (1 + loss eta / delta); with published_reward of the enqueue rate",
+        ),
+        opt(
+            "step",
+            Field::Number(|w| &mut w.params.step, 1.0, 2.0),
+            "factor from one limit to the next, at least a packet (1: every limit)",
         ),
         opt(
             "period",
@@ -123,7 +147,12 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
         opt(
             "alpha",
             Field::MaybeProbability(|w| &mut w.params.alpha),
-            "rate of learning (default: 1 / visits)",
+            "rate of learning (default: 1 / visits, at least alpha_min)",
+        ),
+        opt(
+            "alpha_min",
+            Field::Probability(|w| &mut w.params.alpha_min),
+            "the least 1 / visits",
         ),
         opt(
             "epsilon",
@@ -167,12 +196,12 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
                 set: |w, on| w.params.queue_size = on.into(),
                 get: |w| w.params.queue_size == QueueSize::Present,
             },
-            "max_delay is that of the present limit, not of the largest one",
+            "with published_reward: max_delay is that of the present limit, not of the largest one",
         ),
         opt(
             "delayed_credit",
             Field::Switch {
-                off: "",
+                off: "immediate_credit",
                 set: |w, on| w.params.credit = on.into(),
                 get: |w| w.params.credit == Credit::Cause,
             },
@@ -218,11 +247,11 @@ pub(super) static LEARNQUEUE: Kind<Words> = Kind {
             "as_published",
             Field::Switch {
                 off: "",
-                set: |w, _| w.params = w.params.clone().as_published(),
+                set: |w, _| w.preset(Params::as_published),
                 // Its parts are what the canonical words name.
                 get: |_| false,
             },
-            "alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
+            "published_reward alpha 0.1 initial max current_max_delay literal_update printed_gamma bytes_max_delay fixed_point",
         ),
     ],
     check: Words::check,
@@ -264,6 +293,19 @@ mod tests {
     }
 
     #[test]
+    fn the_published_reward_after_a_table_keeps_its_limits() {
+        let file = file("published.safetensors", Params::default());
+        for preset in ["published_reward", "as_published"] {
+            let queue = Queue::parse(&format!("learnqueue table {file} {preset}")).unwrap();
+            let w = queue.spec::<Words>().unwrap();
+            assert_eq!(w.params.reward, Reward::Published);
+            assert_eq!(w.params.limits(), Params::default().limits());
+            assert_eq!(Queue::parse(&queue.canonical()).as_ref(), Ok(&queue));
+        }
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
     fn what_cannot_start_from_a_table_says_why() {
         let file = file("refused.safetensors", Params::default());
         let error = |words: &str| Queue::parse(words).expect_err(words).to_string();
@@ -275,7 +317,7 @@ mod tests {
         );
         assert_eq!(
             error(&format!("learnqueue table {file} max 100")),
-            "learnqueue: max must be the table's; leave it out"
+            "learnqueue: max and step must be the table's; leave them out"
         );
         std::fs::write(&file, b"short").unwrap();
         let e = error(&format!("learnqueue table {file}"));

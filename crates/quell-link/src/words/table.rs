@@ -302,15 +302,19 @@ mod tests {
         assert!(pairs > 10_000, "{pairs}");
         let l4s = "any_ect|l4s_ect max_ecnth";
         let rtts = "alpha beta target tupdate";
-        let learned = "alpha as_published basic_rate bytes_max_delay current_max_delay decay delayed_credit delta \
-                       epsilon epsilon_min eta fixed_point gamma gamma_max initial literal_update max packet period \
-                       printed_gamma target";
-        let expected: Vec<_> = [
+        let published = "alpha alpha_min delayed_credit|immediate_credit epsilon epsilon_min eta gamma gamma_max step";
+        let learned = "alpha alpha_min as_published basic_rate bytes_max_delay current_max_delay decay \
+                       delayed_credit|immediate_credit delta epsilon epsilon_min eta fixed_point gamma gamma_max initial \
+                       literal_update max packet period printed_gamma published_reward step target";
+        let expected: std::collections::BTreeSet<_> = [
             ("a3c_l4s", "as_published", l4s),
             ("dualpi2", "max_rtt", rtts),
             ("dualpi2", "typical_rtt", rtts),
             ("l4s", "as_published", l4s),
-            ("learnqueue", "as_published", "alpha initial"),
+            ("learnqueue", "as_published", published),
+            ("learnqueue", "as_published", "initial"),
+            ("learnqueue", "published_reward", published),
+            ("learnqueue", "published_reward", "as_published"),
             ("learnqueue", "table", learned),
             (
                 "pie",
@@ -325,7 +329,6 @@ mod tests {
                 .map(move |o| (kind, preset.to_owned(), o.to_owned()))
         })
         .collect();
-        let refused: Vec<_> = refused.into_iter().collect();
         assert_eq!(refused, expected);
     }
 

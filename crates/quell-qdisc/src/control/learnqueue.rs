@@ -1,19 +1,36 @@
-//! LearnQueue: tabular Q-learning of a queue's limit, one packet up or down every 15 ms.
+//! LearnQueue: tabular Q-learning of a queue's limit, one state up or down every 15 ms.
 //!
 //! Source: Bouacida and Shihada, "Practical and Dynamic Buffer Sizing Using LearnQueue", IEEE Transactions on Mobile
-//! Computing 2019, sections 3.2 and 3.3, algorithm 1. The state is the limit, the actions are one packet less and one more.
+//! Computing 2019, sections 3.2 and 3.3, algorithm 1. The state is the limit, the actions are the next smaller and the next
+//! larger one.
 //!
-//! Where the paper contradicts itself or leaves something open, both readings are there ([`readings`]). Left open besides are α,
-//! the first γ, the first limit and Q: 1/visits (equations 9 and 10 ask for it; or `alpha`), 0.1, 1 and 0, calibrated on one and
-//! on five TCP flows, as `quell reproduce learnqueue` shows. With a constant α, or from 400 on, the walk sticks where it began:
-//! rewards are positive, what was never tried counts 0.
+//! Deviations, each undone by [`Params::published_reward`]:
+//!
+//! - **The reward has the action's sign.** As printed, equation 14 has no optimum that depends on the target: with L the limit
+//!   and d(L) its delay, the target T enters its derivative −δ d'(L) + η (max_delay − T) e'(L) only as a weight of the enqueue
+//!   rate e. Here an increase earns x = δ (T − d) + η T (1 − e) and a decrease −x. Both are the steps of a potential
+//!   whose maximum is where the mean of d is T (1 + (1 − e) η / δ), so that no cycle of actions pays.
+//! - **Equation 12 is left out by default** (η 0): what is the same for both actions cannot decide between them.
+//! - **Limits grow by 14 %**, 39 states from 1 to 400: a step of one packet is smaller than the saw-tooth of one TCP flow, and
+//!   400 of them take 6 s.
+//! - **γ is 0 and ε 0.1 throughout**: the reward of a step already says which of the two actions is right, so that each limit is
+//!   a bandit of its own. α is 1/visits, but at least 0.1, so that the table follows a change of the link.
+//! - **A reward is credited to the action that caused it**, and an action that would leave the range has no punishment: it does
+//!   nothing.
+//!
+//! Where the paper contradicts itself or leaves something open, both readings are there ([`readings`]). With the published
+//! reward left open besides are α, the first limit and Q: 1/visits (equations 9 and 10 ask for it; or `alpha`), 1 and 0,
+//! calibrated on one and on five TCP flows, as `quell reproduce learnqueue` shows. With a constant α, or from 400 on, the walk
+//! then sticks where it began: rewards are positive, what was never tried counts 0.
 //!
 //! What was learned can be kept in a file, from which another queue starts (`table.rs`).
 
+mod limits;
 pub mod readings;
 mod table;
 
-use readings::{Arithmetic, Credit, Discount, Length, QueueSize, Update};
+pub use limits::Limits;
+use readings::{Arithmetic, Credit, Discount, Length, QueueSize, Reward, Update};
 use serde::{Deserialize, Serialize};
 pub use table::{Card, FORMAT, Table};
 
@@ -31,9 +48,12 @@ pub struct Params {
     pub max_size: u32,
     /// First limit, packets (default 1; at most `max_size`).
     pub initial: u32,
+    /// Factor from one limit to the next, at least one packet more (default 1.14; 1, every limit, to 2).
+    #[serde(default = "published::step")]
+    pub step: f64,
     /// Weight of the delay in the reward (default 0.5, 0..1000).
     pub delta: f64,
-    /// Weight of the enqueue rate in the reward (default 0.5, 0..1000).
+    /// Weight of the enqueue rate in the reward (default 0, 0..1000).
     pub eta: f64,
     /// Delay to hold (default 30 ms).
     #[serde(rename = "target_ns")]
@@ -44,16 +64,22 @@ pub struct Params {
     pub basic_bps: u64,
     /// Rate of learning (above 0, at most 1; default: 1 / visits of the pair, for which Q-learning is proved to converge).
     pub alpha: Option<f64>,
-    /// First probability of exploring (default 0.9).
+    /// The least 1 / visits, so that the table follows a change (default 0.1).
+    #[serde(default = "published::alpha_min")]
+    pub alpha_min: f64,
+    /// First probability of exploring (default 0.1).
     pub epsilon: f64,
     /// Where its decay ends (default 0.1).
     pub epsilon_min: f64,
     /// Factor on ε, and on 1 − γ, for every pair discovered (default 0.995).
     pub decay: f64,
-    /// First discount (default 0.1).
+    /// First discount (default 0).
     pub gamma: f64,
-    /// Where its growth ends (default 0.9).
+    /// Where its growth ends (default 0).
     pub gamma_max: f64,
+    /// What a period is worth.
+    #[serde(rename = "published_reward", default = "published::reward")]
+    pub reward: Reward,
     /// How a pair's value is updated.
     #[serde(rename = "literal_update")]
     pub update: Update,
@@ -74,23 +100,39 @@ pub struct Params {
     pub arithmetic: Arithmetic,
 }
 
+/// What a table's card of format 1 means, which has none of these keys.
+mod published {
+    pub fn step() -> f64 {
+        1.0
+    }
+    pub fn alpha_min() -> f64 {
+        0.0
+    }
+    pub fn reward() -> super::Reward {
+        super::Reward::Published
+    }
+}
+
 impl Default for Params {
     fn default() -> Self {
         Self {
             period: 15 * MS,
             max_size: 400,
             initial: 1,
+            step: 1.14,
             delta: 0.5,
-            eta: 0.5,
+            eta: 0.0,
             target: 30 * MS,
             packet_bytes: 1500,
             basic_bps: 6_500_000,
             alpha: None,
-            epsilon: 0.9,
+            alpha_min: 0.1,
+            epsilon: 0.1,
             epsilon_min: 0.1,
             decay: 0.995,
-            gamma: 0.1,
-            gamma_max: 0.9,
+            gamma: 0.0,
+            gamma_max: 0.0,
+            reward: Reward::default(),
             update: Update::default(),
             discount: Discount::default(),
             length: Length::default(),
@@ -102,8 +144,22 @@ impl Default for Params {
 }
 
 impl Params {
+    /// The reward of equations 11 to 14 and what the paper learns it with: one packet per step, ε from 0.9 to 0.1, γ from 0.1
+    /// to 0.9, α 1/visits, a period's reward credited to the action after it.
+    pub fn published_reward(mut self) -> Self {
+        self.reward = Reward::Published;
+        self.step = published::step();
+        self.eta = 0.5;
+        (self.alpha, self.alpha_min) = (None, published::alpha_min());
+        (self.epsilon, self.epsilon_min) = (0.9, 0.1);
+        (self.gamma, self.gamma_max) = (0.1, 0.9);
+        self.credit = Credit::Next;
+        self
+    }
+
     /// Everything as algorithm 1 and equation 13 print it, in the integers of the paper's boards, from the full queue on.
     pub fn as_published(mut self) -> Self {
+        self = self.published_reward();
         self.alpha = Some(0.1);
         self.initial = self.max_size;
         self.queue_size = QueueSize::Present;
@@ -147,6 +203,9 @@ impl Params {
         {
             return Err("epsilon and gamma must be 0 to 1");
         }
+        if !share(self.alpha_min) || !(1.0..=2.0).contains(&self.step) {
+            return Err("alpha_min must be 0 to 1, step 1 to 2");
+        }
         Ok(())
     }
 
@@ -163,22 +222,53 @@ impl Params {
         f64::from(self.packet_bytes) * bits * f64::from(limit) / self.basic_bps as f64 * 1000.0
     }
 
-    /// What a period is worth, ms (equations 11, 12 and 14).
-    pub fn reward(&self, limit: u32, delay_ms: f64, enqueue_rate: f64) -> f64 {
-        let target_ms = self.target as f64 / MS as f64;
-        let delay = self.delta * (target_ms - delay_ms);
-        let enqueue = self.eta * (self.max_delay_ms(limit) - target_ms) * enqueue_rate;
-        delay + enqueue
+    /// The limits that are states.
+    pub fn limits(&self) -> Limits {
+        Limits::new(self.step, self.max_size)
     }
+
+    /// What a period is worth, ms.
+    pub fn reward(&self, period: &Period) -> f64 {
+        let target_ms = self.target as f64 / MS as f64;
+        let delay = self.delta * (target_ms - period.delay_ms);
+        match self.reward {
+            Reward::Published if period.bounded => -self.max_delay_ms(period.limit),
+            // Equations 11, 12 and 14.
+            Reward::Published => {
+                let enqueue = self.max_delay_ms(period.limit) - target_ms;
+                delay + self.eta * enqueue * period.enqueue_rate
+            }
+            Reward::Signed => {
+                let x = delay + self.eta * target_ms * (1.0 - period.enqueue_rate);
+                f64::from(period.direction) * x
+            }
+        }
+    }
+}
+
+/// What a reward is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Period {
+    /// Of the action: -1 a smaller limit, 1 a larger one.
+    pub direction: i8,
+    /// The action would have left the range.
+    pub bounded: bool,
+    /// The limit in force, packets.
+    pub limit: u32,
+    /// Of the packet that left last, ms.
+    pub delay_ms: f64,
+    /// The share of arrivals that found room.
+    pub enqueue_rate: f64,
 }
 
 /// An action in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
-    limit: u32,
-    /// 0: one packet less, 1: one more.
+    /// Which of the [`Limits`].
+    row: usize,
+    /// 0: the next smaller limit, 1: the next larger one.
     action: usize,
-    /// The action would have left the range: it did nothing and is punished.
+    /// The action would have left the range: it does nothing.
     bounded: bool,
 }
 
@@ -190,8 +280,7 @@ enum Values {
 }
 
 impl Values {
-    fn none(params: &Params) -> Self {
-        let size = params.max_size as usize;
+    fn none(params: &Params, size: usize) -> Self {
         match params.arithmetic {
             Arithmetic::Fixed => Values::Fixed(vec![[0; 2]; size]),
             Arithmetic::Float => Values::Float(vec![[0.0; 2]; size]),
@@ -224,6 +313,7 @@ impl Values {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnQueue {
     params: Params,
+    limits: Limits,
     limit: u32,
     epsilon: f64,
     gamma: f64,
@@ -240,17 +330,19 @@ pub struct LearnQueue {
 impl LearnQueue {
     /// Knows nothing yet.
     pub fn new(params: Params) -> Self {
+        let limits = params.limits();
         Self {
             limit: params.initial,
             epsilon: params.epsilon,
             gamma: params.gamma,
-            q: Values::none(&params),
-            visits: vec![[0; 2]; params.max_size as usize],
+            q: Values::none(&params, limits.len()),
+            visits: vec![[0; 2]; limits.len()],
             discovered: 0,
             pending: None,
             arrivals: 0,
             departures: 0,
             drops: 0,
+            limits,
             params,
         }
     }
@@ -281,7 +373,10 @@ impl LearnQueue {
     pub fn memory(&self) -> (usize, usize) {
         let table = self.q.bytes();
         let visits = size_of_val(self.visits.as_slice());
-        (table, table + visits + size_of::<Self>())
+        (
+            table,
+            table + visits + self.limits.bytes() + size_of::<Self>(),
+        )
     }
 
     /// The limit in force.
@@ -304,9 +399,9 @@ impl LearnQueue {
         self.discovered
     }
 
-    /// What the queue has learned of one packet less (action 0) or more (1) at a limit from 1 to `max_size`, ms.
+    /// What the queue has learned of the next smaller (action 0) or larger limit (1) at a limit from 1 to `max_size`, ms.
     pub fn q(&self, limit: u32, action: usize) -> f64 {
-        self.q.ms(limit as usize - 1, action)
+        self.q.ms(self.limits.row(limit), action)
     }
 
     /// Delay (ms) and enqueue rate of the period that just ended.
@@ -329,18 +424,18 @@ impl LearnQueue {
 
     /// ε-greedy; a tie is an increase (algorithm 1, lines 6 to 15).
     fn choose(&self, rng: &mut Rng) -> Pair {
-        let limit = self.limit;
+        let row = self.limits.row(self.limit);
         let action = if rng.f64() < self.epsilon {
             rng.below(2) as usize
         } else {
-            usize::from(self.q(limit, 0) <= self.q(limit, 1))
+            usize::from(self.q.ms(row, 0) <= self.q.ms(row, 1))
         };
         let bounded = match action {
-            0 => limit == 1,
-            _ => limit == self.params.max_size,
+            0 => row == 0,
+            _ => row + 1 == self.limits.len(),
         };
         Pair {
-            limit,
+            row,
             action,
             bounded,
         }
@@ -348,7 +443,7 @@ impl LearnQueue {
 
     /// Counts the visit; a discovery tunes ε and γ (lines 37 to 44).
     fn visit(&mut self, pair: Pair) {
-        let visits = &mut self.visits[pair.limit as usize - 1][pair.action];
+        let visits = &mut self.visits[pair.row][pair.action];
         *visits = visits.saturating_add(1);
         if *visits == 1 {
             self.discover();
@@ -371,10 +466,13 @@ impl LearnQueue {
 
     /// Lines 46 and 47.
     fn learn(&mut self, pair: Pair, reward_ms: f64, next: u32) {
-        let (row, next, action) = (pair.limit as usize - 1, next as usize - 1, pair.action);
+        let (row, next, action) = (pair.row, self.limits.row(next), pair.action);
         let alpha = match self.params.alpha {
             Some(alpha) => alpha,
-            None => 1.0 / f64::from(self.visits[row][action].max(1)),
+            None => {
+                let visits = f64::from(self.visits[row][action].max(1));
+                (1.0 / visits).max(self.params.alpha_min)
+            }
         };
         let literal = self.params.update == Update::Literal;
         match &mut self.q {
@@ -404,11 +502,14 @@ impl LearnQueue {
         }
     }
 
-    fn reward(&self, pair: Pair, in_force: u32, delay_ms: f64, enqueue_rate: f64) -> f64 {
-        match pair.bounded {
-            true => -self.params.max_delay_ms(pair.limit),
-            false => self.params.reward(in_force, delay_ms, enqueue_rate),
-        }
+    fn reward(&self, pair: Pair, limit: u32, delay_ms: f64, enqueue_rate: f64) -> f64 {
+        self.params.reward(&Period {
+            direction: if pair.action == 0 { -1 } else { 1 },
+            bounded: pair.bounded,
+            limit,
+            delay_ms,
+            enqueue_rate,
+        })
     }
 }
 
@@ -424,18 +525,18 @@ impl Control for LearnQueue {
             self.learn(last, reward, self.limit);
         }
         let pair = self.choose(rng);
-        let next = match (pair.bounded, pair.action) {
-            (true, _) => pair.limit,
-            (false, 0) => pair.limit - 1,
-            (false, _) => pair.limit + 1,
+        let before = self.limit;
+        self.limit = match (pair.bounded, pair.action) {
+            (true, _) => before,
+            (false, 0) => self.limits.at(pair.row - 1),
+            (false, _) => self.limits.at(pair.row + 1),
         };
-        self.limit = next;
         self.visit(pair);
         if self.params.credit == Credit::Cause {
             self.pending = Some(pair);
         } else {
-            let reward = self.reward(pair, pair.limit, delay, rate);
-            self.learn(pair, reward, next);
+            let reward = self.reward(pair, before, delay, rate);
+            self.learn(pair, reward, self.limit);
         }
         self.initial()
     }
@@ -462,13 +563,18 @@ impl Control for LearnQueue {
 mod tests {
     use super::*;
 
+    /// The published reward and its learning.
+    fn published() -> Params {
+        Params::default().published_reward()
+    }
+
     /// A constant rate of learning, the present limit in `max_delay`.
     fn plain() -> Params {
         Params {
             alpha: Some(0.1),
             queue_size: QueueSize::Present,
             initial: 400,
-            ..Params::default()
+            ..published()
         }
     }
 
@@ -487,21 +593,25 @@ mod tests {
     #[test]
     fn the_reward_is_zero_when_the_delay_is_the_maximum_and_nothing_is_dropped() {
         // Section 3.3: "using equal scaling weights, the obtained total reward is equal to zero".
-        let p = Params::default();
+        let reward = |p: &Params, limit, delay_ms, enqueue_rate| {
+            p.reward(&Period {
+                direction: 1,
+                bounded: false,
+                limit,
+                delay_ms,
+                enqueue_rate,
+            })
+        };
+        let p = published();
         let current = Params {
             queue_size: QueueSize::Present,
-            ..Params::default()
+            ..published()
         };
         for limit in [1, 17, 400] {
-            assert!(
-                current
-                    .reward(limit, current.max_delay_ms(limit), 1.0)
-                    .abs()
-                    < 1e-9
-            );
-            assert!(p.reward(limit, p.max_delay_ms(limit), 1.0).abs() < 1e-9);
+            assert!(reward(&current, limit, current.max_delay_ms(limit), 1.0).abs() < 1e-9);
+            assert!(reward(&p, limit, p.max_delay_ms(limit), 1.0).abs() < 1e-9);
         }
-        assert!(p.reward(400, p.max_delay_ms(400), 0.9) < 0.0);
+        assert!(reward(&p, 400, p.max_delay_ms(400), 0.9) < 0.0);
     }
 
     #[test]
@@ -509,12 +619,12 @@ mod tests {
         // 1500 bytes at 6.5 Mbit/s take 1.846 ms, 400 of them 738.5 ms; 30 ms are 16.25 packets.
         let p = Params {
             queue_size: QueueSize::Present,
-            ..Params::default()
+            ..published()
         };
         assert!((p.max_delay_ms(1) - 1.846).abs() < 0.001);
         assert!((p.max_delay_ms(400) - 738.46).abs() < 0.01);
         assert!(p.max_delay_ms(16) < 30.0 && p.max_delay_ms(17) > 30.0);
-        assert_eq!(Params::default().max_delay_ms(1), p.max_delay_ms(400));
+        assert_eq!(published().max_delay_ms(1), p.max_delay_ms(400));
         assert_eq!(
             Params::default().as_published().max_delay_ms(8),
             p.max_delay_ms(1)
@@ -524,11 +634,11 @@ mod tests {
     #[test]
     fn four_hundred_and_thirty_nine_discoveries_end_exploration_and_open_the_horizon() {
         // ln(9) / -ln(0.995) = 438.4
-        let mut lq = LearnQueue::new(Params::default());
+        let mut lq = LearnQueue::new(published());
         for n in 0..439 {
             assert!(lq.epsilon() > 0.1 && lq.gamma() < 0.9, "{n}");
             lq.visit(Pair {
-                limit: n / 2 + 1,
+                row: n as usize / 2,
                 action: n as usize % 2,
                 bounded: false,
             });
@@ -538,7 +648,7 @@ mod tests {
         assert_eq!(lq.discovered(), 439);
         let (epsilon, gamma) = (lq.epsilon(), lq.gamma());
         lq.visit(Pair {
-            limit: 400,
+            row: 399,
             action: 0,
             bounded: false,
         });
@@ -554,7 +664,7 @@ mod tests {
                 ..plain()
             });
             let pair = Pair {
-                limit: 9,
+                row: 8,
                 action: 1,
                 bounded: false,
             };
@@ -567,9 +677,9 @@ mod tests {
 
     #[test]
     fn a_pair_seen_before_changes_neither_epsilon_nor_gamma() {
-        let mut lq = LearnQueue::new(Params::default());
+        let mut lq = LearnQueue::new(published());
         let pair = Pair {
-            limit: 9,
+            row: 8,
             action: 1,
             bounded: false,
         };
@@ -583,10 +693,10 @@ mod tests {
     fn the_printed_rule_takes_gamma_to_its_end_at_once() {
         let mut lq = LearnQueue::new(Params {
             discount: Discount::Printed,
-            ..Params::default()
+            ..published()
         });
         lq.visit(Pair {
-            limit: 1,
+            row: 0,
             action: 1,
             bounded: false,
         });
@@ -597,7 +707,7 @@ mod tests {
     fn a_tie_is_an_increase() {
         let mut lq = greedy(Params {
             initial: 7,
-            ..Params::default()
+            ..published()
         });
         let knobs = lq.decide(&idle(), &mut [], &mut Rng::new(1, "t"));
         assert_eq!(knobs.limit_packets, Some(8));
@@ -650,7 +760,7 @@ mod tests {
         literal.gamma = 0.0;
         literal.learn(
             Pair {
-                limit: 20,
+                row: 19,
                 action: 1,
                 bounded: false,
             },
@@ -662,7 +772,7 @@ mod tests {
 
     #[test]
     fn the_delay_is_the_last_sojourn_or_the_heads_age_or_nothing() {
-        let mut lq = LearnQueue::new(Params::default());
+        let mut lq = LearnQueue::new(published());
         let mut g = Gauges {
             departures: 3,
             sojourn: 4 * MS,
@@ -678,7 +788,7 @@ mod tests {
 
     #[test]
     fn only_overflow_counts_against_the_enqueue_rate_and_only_of_this_period() {
-        let mut lq = LearnQueue::new(Params::default());
+        let mut lq = LearnQueue::new(published());
         let mut g = Gauges {
             arrivals: 10,
             drops_overflow: 5,

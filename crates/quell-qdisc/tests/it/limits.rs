@@ -357,6 +357,8 @@ fn controllers() {
         packet_bytes: [1, 65_535] not [0, 65_536];
         basic_bps: [1000] not [999];
         alpha: [Some(1.0)] not [Some(0.0), Some(above(1.0))];
+        alpha_min: [0.0, 1.0] not [-0.1, above(1.0)];
+        step: [1.0, 2.0] not [0.9, above(2.0)];
         decay: [0.0, 1.0] not [-0.1, above(1.0)];
         epsilon: [0.0, 1.0] not [-0.1, above(1.0)];
         epsilon_min: [0.0, 1.0] not [-0.1, above(1.0)];

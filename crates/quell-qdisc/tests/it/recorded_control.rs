@@ -606,7 +606,7 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
         epsilon: 0.3,
         alpha: Some(0.5),
         credit: learnqueue::readings::Credit::Cause,
-        ..learnqueue::Params::default()
+        ..learnqueue::Params::default().published_reward()
     };
     let mut asked = lfq(lfq::Params::default());
     asked.ask_outside();
@@ -629,6 +629,10 @@ fn controllers() -> Vec<(&'static str, Box<dyn Control>)> {
         ),
         ("law", Box::new(law::Law)),
         ("learnqueue", Box::new(learn(learnqueue::Params::default()))),
+        (
+            "learnqueue published reward",
+            Box::new(learn(learnqueue::Params::default().published_reward())),
+        ),
         (
             "learnqueue as published",
             Box::new(learn(learnqueue::Params::default().as_published())),

@@ -1,8 +1,20 @@
 //! Both readings where LearnQueue's paper contradicts itself or leaves something open, the default first.
 //!
-//! In a table's file each is a boolean, true for the second reading.
+//! In a table's file each is a boolean, true for the second reading, but for [`Credit`]: true is [`Credit::Cause`].
 
 use serde::{Deserialize, Serialize};
+
+/// What a period is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
+pub enum Reward {
+    /// What equation 11 says is missing to the target, positive after an increase and negative after a decrease.
+    #[default]
+    Signed,
+    /// Equations 11 to 14 as printed, the same whatever was done. The target then only weighs losses; leaving the range
+    /// costs `max_delay`.
+    Published,
+}
 
 /// How a pair's value is updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,11 +65,11 @@ pub enum QueueSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Credit {
-    /// The action taken now, at the period's end, as algorithm 1 prints it.
-    #[default]
-    Next,
     /// The action that caused the period.
+    #[default]
     Cause,
+    /// The action taken now, at the period's end, as algorithm 1 prints it.
+    Next,
 }
 
 /// What the table is computed in.
@@ -69,6 +81,22 @@ pub enum Arithmetic {
     Float,
     /// Integers as on the paper's radio boards: Q in microseconds, α and γ in 1024ths.
     Fixed,
+}
+
+impl From<bool> for Reward {
+    fn from(second: bool) -> Self {
+        if second {
+            Self::Published
+        } else {
+            Self::Signed
+        }
+    }
+}
+
+impl From<Reward> for bool {
+    fn from(reading: Reward) -> Self {
+        reading == Reward::Published
+    }
 }
 
 impl From<bool> for Update {

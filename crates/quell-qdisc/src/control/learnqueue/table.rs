@@ -2,10 +2,10 @@
 //!
 //! The file is safetensors, so that Python's `safetensors` package reads and writes it too:
 //!
-//! | tensor | type, shape | row `limit - 1`, for one packet less and one more |
+//! | tensor | type, shape | a row per limit that is a state, for the next smaller and the next larger one |
 //! |---|---|---|
-//! | `q` | F64 `[max, 2]`, ms; I32, microseconds, where the card says `fixed_point` | Q |
-//! | `visits` | U32 `[max, 2]` | how often the pair was tried |
+//! | `q` | F64 `[states, 2]`, ms; I32, microseconds, where the card says `fixed_point` | Q |
+//! | `visits` | U32 `[states, 2]` | how often the pair was tried |
 //!
 //! The metadata hold one key, `quell`: the [`Card`] as JSON. ε and γ follow from the pairs tried and need no place.
 
@@ -18,8 +18,9 @@ use super::{Params, Values};
 use crate::policy::Error;
 use crate::policy::file::{KEY, open};
 
-/// The version of the file format that this quell reads and writes.
-pub const FORMAT: u32 = 1;
+/// The version of the file format that this quell writes; it also reads 1, whose parameters lack `step`, `alpha_min` and
+/// `published_reward` (1, 0, true).
+pub const FORMAT: u32 = 2;
 /// What the card says that the file is.
 const KIND: &str = "learnqueue table";
 
@@ -27,7 +28,7 @@ const KIND: &str = "learnqueue table";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// Version of the file format: [`FORMAT`].
+    /// Version of the file format: [`FORMAT`], or 1.
     pub format: u32,
     /// `learnqueue table`.
     pub kind: String,
@@ -84,14 +85,19 @@ impl Table {
         }
     }
 
-    /// For every limit from 1 on, Q of one packet less and of one more, ms.
+    /// The limit of each row.
+    pub fn limits(&self) -> Vec<u32> {
+        self.card.params.limits().to_vec()
+    }
+
+    /// For every row, Q of the next smaller and of the next larger limit, ms.
     pub fn values(&self) -> Vec<[f64; 2]> {
         (0..self.visits.len())
             .map(|row| [self.q.ms(row, 0), self.q.ms(row, 1)])
             .collect()
     }
 
-    /// For every limit from 1 on, how often one packet less and one more were tried.
+    /// For every row, how often the two were tried.
     pub fn visits(&self) -> &[[u32; 2]] {
         &self.visits
     }
@@ -140,7 +146,8 @@ impl Table {
 fn load(bytes: &[u8]) -> Result<Table, Error> {
     let (card, tensors) = open(bytes)?;
     let card = read_card(&card)?;
-    let size = card.params.max_size as usize;
+    let limits = card.params.limits();
+    let size = limits.len();
     let q = tensor(&tensors, "q")?;
     let visits = tensor(&tensors, "visits")?;
     if tensors.len() > 2 {
@@ -157,9 +164,11 @@ fn load(bytes: &[u8]) -> Result<Table, Error> {
     };
     let visits = pairs("visits", &visits, Dtype::U32, size, u32::from_le_bytes)?;
     if let Some(row) = (0..size).find(|row| !(0..2).all(|action| q.ms(*row, action).is_finite())) {
-        return Err(Error::new(format!("Q at limit {} is no number", row + 1))
-            .remedy(ANEW)
-            .under("q"));
+        return Err(
+            Error::new(format!("Q at limit {} is no number", limits.at(row)))
+                .remedy(ANEW)
+                .under("q"),
+        );
     }
     Ok(Table { card, q, visits })
 }
@@ -179,10 +188,10 @@ fn read_card(text: &str) -> Result<Card, Error> {
     if head.kind != KIND {
         return Err(Error::new("not a table of LearnQueue's").remedy(ANEW));
     }
-    if head.format != FORMAT {
+    if !(1..=FORMAT).contains(&head.format) {
         return Err(Error::new(format!("format {} is not known", head.format))
             .remedy(format!(
-                "this quell ({}) reads format {FORMAT}; {ANEW}",
+                "this quell ({}) reads formats 1 to {FORMAT}; {ANEW}",
                 env!("CARGO_PKG_VERSION")
             ))
             .under("card: format"));
@@ -204,7 +213,7 @@ fn tensor<'a>(tensors: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, E
     })
 }
 
-/// The numbers of a tensor, two a limit, in the one type and shape that are right.
+/// The numbers of a tensor, two a row, in the one type and shape that are right.
 fn pairs<T: Copy, const BYTES: usize>(
     name: &str,
     tensor: &TensorView,
@@ -252,7 +261,7 @@ mod tests {
             arithmetic: fixed_point.into(),
             delta: 0.9,
             eta: 0.1,
-            ..Params::default()
+            ..Params::default().published_reward()
         }
     }
 
@@ -359,9 +368,9 @@ mod tests {
 
     #[test]
     fn a_card_of_another_version_kind_or_range_is_refused() {
-        let e = error(&with_card(|c| c.replace("\"format\":1", "\"format\":2")));
+        let e = error(&with_card(|c| c.replace("\"format\":2", "\"format\":3")));
         assert!(
-            e.contains("card: format: format 2 is not known; this quell"),
+            e.contains("card: format: format 3 is not known; this quell"),
             "{e}"
         );
         let e = error(&with_card(|c| c.replace(KIND, "something")));
@@ -386,6 +395,27 @@ mod tests {
         let e = error(&with_card(|c| c.replace("\"seed\"", "\"sead\"")));
         assert!(e.contains("card: unknown field `sead`"), "{e}");
         assert!(error(&with_card(|_| "nonsense".into())).contains("card: "));
+    }
+
+    #[test]
+    fn a_card_of_format_1_has_the_published_reward_on_every_limit() {
+        let old = with_card(|c| {
+            let c = c.replace("\"format\":2", "\"format\":1");
+            let c = c
+                .replace("\"step\":1.0,", "")
+                .replace("\"alpha_min\":0.0,", "");
+            c.replace("\"published_reward\":true,", "")
+        });
+        let (old, new) = (Table::load("t", &old).unwrap(), table(false));
+        assert_eq!(old.params(), new.params());
+        assert_eq!(old.values(), new.values());
+    }
+
+    #[test]
+    fn a_table_has_a_row_per_state() {
+        let table = learned(Params::default(), 4, 500).table();
+        assert_eq!((table.limits().len(), table.values().len()), (39, 39));
+        assert_eq!(Table::load("t", &table.save().unwrap()).unwrap(), table);
     }
 
     #[test]
