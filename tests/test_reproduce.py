@@ -143,7 +143,7 @@ def test_learnqueue_stands_below_the_three_others_wherever_its_paper_says_so(
     for experiment in ("LQ1", "LQ2", "LQ3", "LQ5", "LQ6", "LQ8", "LQ9"):
         default, wqm, pie, learned = (row[f"{experiment}.{name}"] for name in ("default", "wqm", "pie", "lq"))
         assert default > wqm > pie > learned
-        assert row[f"{experiment}.order"] == 3
+        assert row[f"{experiment}.least"] == 3
         assert row[f"{experiment}.share"] > 0.95
     # 400 packets of 1500 bytes at half of the cell's 18 Mbit/s take 533 ms.
     assert abs(row["LQ2.default"] - 533) < 0.05 * 533

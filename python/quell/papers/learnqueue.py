@@ -7,15 +7,15 @@ reward has the sign of the action, is none of the paper's: rows `signed` show th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 
 from quell import _core
 from quell._core import Scenario
 from quell.inputs.keys import Flow, Wifi
 from quell.papers import learnqueue_room, learnqueue_table2
-from quell.papers.bench import Bench, mean
+from quell.papers.bench import Bench, Sample, mean
 from quell.papers.claim import Claim, estimate
 from quell.papers.learnqueue_calibration import (
     CALIBRATION,
@@ -141,8 +141,8 @@ def _claims() -> list[Claim]:
             out.append(Claim(f"{s.id}.{name}", f"{s.what}: {_display_name(queue)}, mean delay", "ms", printed,
                              -1 if lq else 0, slack, detail=not lq))  # fmt: skip
         if s.order:
-            out.append(Claim(f"{s.id}.order", f"{s.what}: neighbours in the order default > WQM > PIE > LearnQueue", "",
-                             3, +1, 0, 0))  # fmt: skip
+            what = f"{s.what}: how many of default, WQM and PIE have more delay than LearnQueue"
+            out.append(Claim(f"{s.id}.least", what, "", 3, +1))
         if s.share is not None:
             least = 0.97
             out.append(Claim(f"{s.id}.share", f"{s.what}: LearnQueue's throughput over the default's", "", s.share, +1,
@@ -200,14 +200,42 @@ def _reduce(at: Sequence[Ends]) -> Callable[[Record], Measurements]:
 
 
 def _simulate(
-    bench: Bench, setups: Sequence[Setup], queues: Sequence[str]
+    bench: Bench, setups: Sequence[Setup], queues: Sequence[str], claims: Sequence[Claim] = ()
 ) -> dict[tuple[str, str], list[Measurements]]:
+    """Simulate with as many seeds as `claims` need to be decided; without any with those of the first look."""
     out: dict[tuple[str, str], list[Measurements]] = {}
     for s in setups:
         scenario = s.quick if bench.quick else s.scenario
         settings = {(s.id, queue): (scenario, queue) for queue in queues}
-        out.update(bench.seeds_of(s.id, settings, _reduce(s.at)))
+        samples = partial(_samples, s) if claims else None
+        out.update(bench.seeds_of(s.id, settings, _reduce(s.at), samples=samples, claims=claims))
     return out
+
+
+def _samples(s: Setup, results: Results) -> Iterator[Sample[tuple[str, str]]]:
+    """Give the values of each row that an experiment decides, one per seed."""
+    of = {queue: results[s.id, queue] for queue in QUEUES}
+    for queue in QUEUES:
+        yield Sample(f"{s.id}.{NAMES[queue]}", [x.delay for x in of[queue]], ((s.id, queue),))
+    if s.order:
+        others = zip(*(of[queue] for queue in QUEUES if queue != LQ), of[LQ], strict=False)
+        more = [float(sum(x.delay > lq.delay for x in rest)) for *rest, lq in others]
+        yield Sample(f"{s.id}.least", more, tuple((s.id, queue) for queue in QUEUES))
+    if s.share is not None:
+        ratios = [a.goodput / b.goodput for a, b in zip(of[LQ], of[DEFAULT], strict=False)]
+        yield Sample(f"{s.id}.share", ratios, ((s.id, LQ), (s.id, DEFAULT)))
+    lq, pie = ((s.id, LQ),), ((s.id, PIE),)
+    if s.id == "LQ1":
+        for ms in (30, 50):
+            yield Sample(f"LQ1.lq.below{ms}", [_within(x, ms) for x in of[LQ]], lq)
+        yield Sample("LQ1.pie.below50", [_within(x, 50) for x in of[PIE]], pie)
+    if s.id in ("LQ1", "LQ2", "LQ6", "LQ8"):
+        yield Sample(f"{s.id}.thr", [x.goodput if s.id == "LQ6" else x.throughput for x in of[LQ]], lq)
+    if s.id == "LQ7":
+        for queue in (LQ, PIE, WQM):
+            yield Sample(f"LQ7.{NAMES[queue]}.max", [x.most for x in of[queue]], ((s.id, queue),))
+        ratios = [w.delay / d.delay for w, d in zip(of[WQM], of[DEFAULT], strict=False)]
+        yield Sample("LQ7.wqm.worse", ratios, ((s.id, WQM), (s.id, DEFAULT)))
 
 
 OTHERS = (*(f"{LQ} {words}" for words in ("initial 10", "initial 100", "bytes_max_delay", "delayed_credit",
@@ -223,28 +251,16 @@ def measure(bench: Bench) -> Study:
     """Measure the paper."""
     study = Study()
     others, fixed = (OTHERS[-2:], FIXED[1:2]) if bench.quick else (OTHERS, FIXED)
-    results = _simulate(bench, SETUPS, [*QUEUES, *others, *OTHER_BASELINES, *fixed])
+    results = _simulate(bench, SETUPS, QUEUES, _claims())
+    results |= _simulate(bench, SETUPS, [*others, *OTHER_BASELINES, *fixed])
     calibrating = [s for s in SETUPS if s.id in CALIBRATION]
     limits, grid = (LIMITS[::5], GRID[:2]) if bench.quick else (LIMITS, GRID)
     more = [q for q in (*(f"pfifo limit {n}" for n in limits), *grid) if ("LQ3", q) not in results]
     results |= _simulate(bench, calibrating, more)
     by_id = {s.id: s for s in SETUPS}
     for s in SETUPS:
-        for queue in QUEUES:
-            study.put(
-                f"{s.id}.{NAMES[queue]}", _estimate(results[s.id, queue], "delay"), _why(results, s.id, queue, "delay")
-            )
-        delays = [mean(x.delay for x in results[s.id, q]) for q in QUEUES]
-        if s.order:
-            right = sum(a > b for a, b in pairwise(delays))
-            ranked = sorted(zip(QUEUES, delays, strict=True), key=lambda at: -at[1])
-            listed = " > ".join(f"{_display_name(q)} {short(d)}" for q, d in ranked) + " ms"
-            other = ", ".join(f"{q} {short(mean(x.delay for x in results[s.id, q]))} ms" for q in OTHER_BASELINES)
-            study.put(f"{s.id}.order", estimate([float(right)]), f"{listed}; {_spread(results, s.id)}; {other}")
-        if s.share is not None:
-            ratios = [a.goodput / b.goodput for a, b in zip(results[s.id, LQ], results[s.id, DEFAULT], strict=True)]
-            study.put(f"{s.id}.share", estimate(ratios), _why_share(results, s.id))
-    _singles(study, results)
+        for sample in _samples(s, results):
+            study.put(sample.claim, estimate(sample.values), _why(results, sample))
     _memory(study)
     study.tables.append(calibration(results, [LQ, *others]))
     study.tables.append(optimum_table(results, limits))
@@ -257,30 +273,8 @@ def measure(bench: Bench) -> Study:
     return study
 
 
-def _estimate(measured: Sequence[Measurements], name: str) -> Estimate | None:
-    return estimate(getattr(x, name) for x in measured)
-
-
-def _within(measured: Sequence[Measurements], ms: float) -> Estimate | None:
-    return estimate(100 * max((share for at, share in x.cdf if at <= ms), default=0.0) for x in measured)
-
-
-def _singles(study: Study, results: Results) -> None:
-    for ms in (30, 50):
-        why = _why(results, "LQ1", LQ, "delay")
-        study.put(f"LQ1.lq.below{ms}", _within(results["LQ1", LQ], ms), why)
-    study.put("LQ1.pie.below50", _within(results["LQ1", PIE], 50), _why(results, "LQ1", PIE, "delay"))
-    for which, row in (("LQ1", "LQ1.thr"), ("LQ2", "LQ2.thr"), ("LQ6", "LQ6.thr"), ("LQ8", "LQ8.thr")):
-        name = "goodput" if which == "LQ6" else "throughput"
-        study.put(row, _estimate(results[which, LQ], name), _why(results, which, LQ, name))
-    for queue in (LQ, PIE, WQM):
-        study.put(
-            f"LQ7.{NAMES[queue]}.max", _estimate(results["LQ7", queue], "most"), _why(results, "LQ7", queue, "most")
-        )
-
-    ratios = [w.delay / d.delay for w, d in zip(results["LQ7", WQM], results["LQ7", DEFAULT], strict=True)]
-    means = [short(mean(x.delay for x in results["LQ7", queue])) for queue in (WQM, DEFAULT)]
-    study.put("LQ7.wqm.worse", estimate(ratios), f"{means[0]} ms against {means[1]} ms")
+def _within(x: Measurements, ms: float) -> float:
+    return 100 * max((share for at, share in x.cdf if at <= ms), default=0.0)
 
 
 def _memory(study: Study) -> None:
@@ -303,8 +297,17 @@ def _means_by_queue(results: Results, which: str, queues: Sequence[str], name: s
     )
 
 
-def _why(results: Results, which: str, queue: str, name: str) -> str:
-    unit = "ms" if name in ("delay", "most") else "Mbit/s"
+def _why(results: Results, sample: Sample[tuple[str, str]]) -> str:
+    """Say what else the command measured about a row."""
+    (which, queue), row = sample.cells[0], sample.claim.rpartition(".")[2]
+    if row == "least":
+        return _why_order(results, which)
+    if row == "share":
+        return _why_share(results, which)
+    if row == "worse":
+        return _means_by_queue(results, which, QUEUES, "delay") + " ms"
+    name = {"max": "most", "thr": "goodput" if which == "LQ6" else "throughput"}.get(row, "delay")
+    unit = "Mbit/s" if row == "thr" else "ms"
     if queue == LQ:
         listed = f"other readings: {_means_by_queue(results, which, OTHERS, name)} {unit}"
         constant = f"{listed}; constant limits: {_means_by_queue(results, which, (*FIXED, DEFAULT), name)} {unit}"
@@ -313,6 +316,14 @@ def _why(results: Results, which: str, queue: str, name: str) -> str:
     if queue == WQM:
         return f"other readings of the slides: {_means_by_queue(results, which, OTHER_BASELINES, name)} {unit}"
     return f"in the same cell: {_means_by_queue(results, which, QUEUES, name)} {unit}"
+
+
+def _why_order(results: Results, which: str) -> str:
+    delays = {q: mean(x.delay for x in results[which, q]) for q in QUEUES}
+    ranked = sorted(delays, key=lambda q: -delays[q])
+    listed = " > ".join(f"{_display_name(q)} {short(delays[q])}" for q in ranked) + " ms"
+    other = ", ".join(f"{q} {short(mean(x.delay for x in results[which, q]))} ms" for q in OTHER_BASELINES)
+    return f"{listed}; {_spread(results, which)}; {other}"
 
 
 def _why_share(results: Results, which: str) -> str:
