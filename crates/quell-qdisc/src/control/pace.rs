@@ -6,6 +6,7 @@
 //! - **Capacity**: while the modem holds a queue, what leaves it is its capacity. A shaper behind the modem sees that arrive; one
 //!   before it divides what it sent by how fast the delay grows. An average and its mean deviation are kept.
 //! - **Back off**: with delay above the target, the rate is the capacity less what empties the modem's queue within `drain`.
+//!   A delay that goes faster than such a queue leaves no trace.
 //! - **Probe up**: without delay, and while the shaper has a queue or is used, the rate grows; faster where the capacity varied,
 //!   and the longer nothing was in the way.
 //! - **Beginning**: whether the line is full already is not known. From the first answer on the rate is the least until delays have
@@ -319,6 +320,24 @@ struct Reading {
     delay: Nanos,
 }
 
+/// What was in force when a delay of so many ns showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Before {
+    since: Nanos,
+    delay: f64,
+    rate: f64,
+    capacity: f64,
+    deviation: f64,
+}
+
+impl Before {
+    /// Whether the delay went faster than that of a queue, which shrinks by `1 - least` of the time that passes while the shaper sends
+    /// `least` of the capacity. It was a late answer, a lie or an outage that is over.
+    fn was_no_queue(&self, now: Nanos, delay: f64, least: f64) -> bool {
+        self.delay - delay > (1.0 - least) * now.saturating_sub(self.since) as f64
+    }
+}
+
 /// The controller.
 #[derive(Clone, Debug)]
 pub struct Pace {
@@ -346,8 +365,8 @@ pub struct Pace {
     place: usize,
     /// When delay was above the target last.
     congested: Nanos,
-    /// The rate is below the capacity so that the modem's queue empties.
-    draining: bool,
+    /// The rate is below the capacity so that the modem's queue empties: what was before that.
+    draining: Option<Before>,
     /// The rate that the silence interrupted.
     held: Option<f64>,
     beginning: Option<Beginning>,
@@ -375,7 +394,7 @@ impl Pace {
             readings: [Reading::default(); SPAN],
             place: 0,
             congested: 0,
-            draining: false,
+            draining: None,
             held: None,
             beginning: None,
         }
@@ -499,15 +518,24 @@ impl Pace {
         if delay > target {
             self.congested = now;
             if let Some(sample) = self.sample(gauges) {
+                self.draining.get_or_insert(Before {
+                    since: now,
+                    delay,
+                    rate: self.rate,
+                    capacity: self.capacity,
+                    deviation: self.deviation,
+                });
                 self.learn(sample);
                 let drain = self.law.drain as f64 + self.slack();
                 let over = (delay - target) / drain;
                 self.rate = self.capacity * (1.0 - over).max(self.law.least);
-                self.draining = true;
             }
-        } else if self.draining {
+        } else if let Some(before) = self.draining.take() {
+            if before.was_no_queue(now, delay, self.law.least) {
+                (self.capacity, self.deviation) = (before.capacity, before.deviation);
+                self.rate = self.rate.max(before.rate);
+            }
             self.rate = self.rate.max(self.capacity * self.law.back);
-            self.draining = false;
         }
         self.knob()
     }
@@ -550,9 +578,9 @@ impl Control for Pace {
             if self.capacity > 0.0 {
                 let sure = self.capacity - self.deviation.min(self.capacity / 2.0);
                 // What emptied the modem's queue has done so by now.
-                self.rate = match std::mem::take(&mut self.draining) {
-                    true => sure,
-                    false => self.rate.min(sure),
+                self.rate = match self.draining.take() {
+                    Some(_) => sure,
+                    None => self.rate.min(sure),
                 };
             }
         } else if self.heard > 0 && silence as f64 > (4.0 * self.gap).max(2.0 * TICK as f64) {
@@ -745,7 +773,42 @@ mod tests {
             let late = if i == 5 { 200 * MS } else { 0 };
             pace.on_probe(&echo(i * TICK, late), &Gauges::default());
         }
-        assert!(!pace.draining && pace.estimate().0 == 0.0);
+        assert!(pace.draining.is_none() && pace.estimate().0 == 0.0);
+    }
+
+    /// Two answers in a row are late by 200 ms, the next ones are not, or become so by 20 ms each, on a line that carries 1 Mbit/s.
+    #[test]
+    fn a_delay_that_goes_faster_than_a_queue_leaves_no_lower_rate() {
+        let rate_after = |falls: bool| {
+            let mut pace = Pace::new(&Params::default());
+            let mut rng = Rng::new(1, "test");
+            for i in 1..30 {
+                let now = i * TICK;
+                let gauges = Gauges {
+                    now,
+                    departed_bytes: i * 6250,
+                    ..Gauges::default()
+                };
+                pace.decide(&gauges, &mut [], &mut rng);
+                let late = match i {
+                    15 | 16 => 200 * MS,
+                    17.. if falls => (200 * MS).saturating_sub((i - 16) * 20 * MS),
+                    _ => 0,
+                };
+                let echo = Echo {
+                    now,
+                    reflector: 0,
+                    round_trip: 30 * MS + late,
+                    one_way: None,
+                };
+                pace.on_probe(&echo, &gauges);
+            }
+            assert!(pace.congested > 0);
+            (pace.rate, pace.estimate().0)
+        };
+        assert_eq!(rate_after(false), (START as f64, 0.0));
+        let (rate, capacity) = rate_after(true);
+        assert!(rate < 2e6 && capacity > 0.0, "{rate} {capacity}");
     }
 
     /// Answers of `reflectors` in turn, each 50 ms; those of the last one come late, two at a time, and it says 300 ms.
@@ -777,7 +840,7 @@ mod tests {
     #[test]
     fn one_reflector_that_lies_is_no_evidence() {
         let pace = with_a_liar(3, &Params::default());
-        assert_eq!((pace.congested, pace.draining), (0, false));
+        assert_eq!((pace.congested, pace.draining), (0, None));
         assert!(with_a_liar(1, &Params::default()).congested > 0);
     }
 
@@ -878,7 +941,7 @@ mod tests {
             };
             pace.on_delay(&delay, &gauges);
         }
-        assert_eq!((pace.congested, pace.draining), (0, false));
+        assert_eq!((pace.congested, pace.draining), (0, None));
         assert!(pace.rate > 10e6, "{}", pace.rate);
     }
 
@@ -942,7 +1005,7 @@ mod tests {
         let mut line = Line::new(false);
         line.run(20 * SEC, 20.0, true);
         line.run(400 * MS, 5.0, true);
-        assert!(line.pace.draining, "the line has slowed down");
+        assert!(line.pace.draining.is_some(), "the line has slowed down");
         let drained = line.pace.rate;
         line.run(5 * SEC, 5.0, false);
         let (capacity, _) = line.pace.estimate();
