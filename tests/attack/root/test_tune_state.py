@@ -206,3 +206,64 @@ def test_an_interface_named_as_a_command_of_the_shell_is_an_interface(tmp_path: 
     if done.returncode:
         done = in_guest(NAME, QUELL, tmp_path)
     assert done.stdout == "applied\nwan has again what it had before\nsame\nnothing ran\n", done.stdout + done.stderr
+
+
+MANY = """
+import sys
+from quell import InputError
+from quell.linux.programs import Command
+from quell.tune import install
+commands = [
+    Command.of("ip link add name ifb4wan type ifb"),
+    Command.of("tc qdisc del dev wan ingress"),
+    Command.of("tc qdisc add dev wan root pfifo limit {limit}", limit=sys.argv[1]),
+    Command.of("tc qdisc add dev ifb4wan root pfifo limit {limit}", limit=sys.argv[1]),
+]
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    install.apply("wan", commands, replace=True)
+except InputError as error:
+    sys.exit(f"quell: {error}")
+"""
+AT_ONCE = """
+import json, subprocess, sys
+code, quell = sys.argv[1:]
+
+def together(*words):
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen(each, text=True, **pipe) for each in words]
+    waiting = running if words[0][1] == "-c" else []
+    for each in waiting:
+        each.stdout.readline()
+    for each in waiting:
+        each.stdin.write("go\\n")
+        each.stdin.flush()
+    ends = [each.communicate(timeout=50) for each in running]
+    return [[each.returncode, *end] for each, end in zip(running, ends)]
+
+applied = together(*([sys.executable, "-c", code, str(limit)] for limit in range(101, 107)))
+shown = [subprocess.run(["tc", "qdisc", "show", "dev", dev], capture_output=True, text=True).stdout
+         for dev in ("wan", "ifb4wan")]
+undone = together(*([quell, "tune", "--undo", "wan"] for _ in range(2)))
+again = together([quell, "tune", "--undo", "wan"])
+links = subprocess.run(["ip", "-br", "link", "show", "type", "ifb"], capture_output=True, text=True).stdout
+print(json.dumps([applied, shown, undone, again, links]))
+"""
+
+
+def test_of_many_that_apply_at_once_one_does_and_one_undo_gives_back_what_was_there(tmp_path: Path) -> None:
+    require()
+    words = ["unshare", "-n", "-m", "sh", "-ec", APART, "-", sys.executable, "-c", AT_ONCE, MANY, str(QUELL)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    applied, shown, undone, again, links = json.loads(done.stdout)
+    best = [limit for limit, (code, *_) in enumerate(applied, 101) if code == 0]
+    assert len(best) == 1, applied
+    assert all("pfifo 8" in text and f"limit {best[0]}p" in text for text in shown), shown
+    # The others are refused in a line: while the first is at it, or since it has been.
+    for code, _, said in applied:
+        assert code == 0 or (code == 1 and said.count("\n") == 1 and "wan" in said), said
+    assert sorted(code for code, *_ in undone) == [0, 2], undone
+    assert again[0][0] == 2 and links == "", (again, links)
+    assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
