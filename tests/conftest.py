@@ -54,6 +54,16 @@ def long(request: pytest.FixtureRequest) -> bool:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("long") and not item.config.getoption("--long"):
         pytest.skip("takes minutes: make attack LONG=1")
+    if item.get_closest_marker("machine_root") and not is_machine_root():
+        pytest.skip("needs root of the machine, not of a user namespace")
+
+
+def is_machine_root() -> bool:
+    """Whether this is root, in the machine's own user namespace."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return False
+    mapped = Path("/proc/self/uid_map")
+    return not mapped.exists() or mapped.read_text().split() == ["0", "0", "4294967295"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -134,6 +134,7 @@ def offers(load: str) -> str:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("load", LOADS)
+@pytest.mark.machine_root
 def test_loops_share_the_rate_to_within_one_percent(net: Net, cpus: str, tmp_path: Path, load: str) -> None:
     command = net.live("--rate", "20mbit", *BACKLOG, "--cpu", cpus, "--status", str(tmp_path / "s"))
     rate = rate_mbps(net, offers(load), 3.0, 1)
@@ -150,6 +151,7 @@ def test_loops_share_the_rate_to_within_one_percent(net: Net, cpus: str, tmp_pat
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
+@pytest.mark.machine_root
 def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
     wide: Wide, cpus: str, tmp_path: Path, backend: str
 ) -> None:
@@ -178,6 +180,7 @@ def test_in_line_loops_share_the_rate_and_flows_keep_their_order(
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_af_xdp_has_one_loop_per_receive_queue_at_most_and_reads_all_queues(
     wide: Wide, cpus: str, tmp_path: Path
 ) -> None:
@@ -214,6 +217,7 @@ def loops(command_pid: int) -> list[int]:
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_each_loop_stays_on_its_processor_and_status_and_metrics_are_sums(net: Net, cpus: str, tmp_path: Path) -> None:
     words = ("--rate", "20mbit", "--ingress", "20mbit", "--cpu", cpus, "--metrics", "9107")
     command = net.live(*words, "--status", str(tmp_path / "s"))
@@ -240,6 +244,7 @@ def test_each_loop_stays_on_its_processor_and_status_and_metrics_are_sums(net: N
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_a_reload_changes_the_rate_of_all_loops_together(net: Net, cpus: str, tmp_path: Path) -> None:
     config = tmp_path / "live.toml"
     config.write_text('dev = "rb"\nrate = "5mbit"\n')
@@ -270,6 +275,7 @@ def test_processors_cannot_change_while_it_runs(net: Net, tmp_path: Path) -> Non
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_while_it_is_stopped_packets_of_every_loop_pass(net: Net, cpus: str, tmp_path: Path) -> None:
     command = net.live("--rate", "20mbit", "--cpu", cpus, "--status", str(tmp_path / "s"))
     assert command.stderr is not None

@@ -201,10 +201,11 @@ def test_rules_that_a_firewall_reload_removed_are_put_back_and_counted(
 
 
 STREAM = """
-import socket, sys, time
+import contextlib, socket, sys, time
 end, s = sys.argv[1], socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 if end == "listen":
-    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    with contextlib.suppress(PermissionError):
+        s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
     s.bind(("0.0.0.0", 5003)); s.settimeout(60)  # a busy machine starts the sender late
     print("ready", flush=True)
     try:
@@ -288,6 +289,7 @@ def test_traffic_passes_within_a_second_while_the_process_is_stopped(net: Net, t
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_over_a_bridge_frames_pass_within_a_second_while_the_process_is_stopped(bump: Bump, tmp_path: Path) -> None:
     server = bump.echo()
     command = bump.in_line("--backend", "af_xdp", "--rate", "8mbit", "--status", str(tmp_path / "s"), open_after=True)
@@ -334,6 +336,7 @@ def test_a_watchdog_that_was_killed_is_started_again(net: Net) -> None:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("queue", ["pfifo limit 10000", "fq_codel", "pfifo limit 100000"])
+@pytest.mark.machine_root
 def test_with_af_xdp_the_queue_drops_not_its_memory_and_every_packet_is_counted(
     bump: Bump, tmp_path: Path, queue: str
 ) -> None:
@@ -400,10 +403,11 @@ def test_restore_undoes_what_a_killed_instance_left_beside_a_running_one(net: Ne
 
 
 LARGE = """
-import socket, sys
+import contextlib, socket, sys
 end, size, s = sys.argv[1], int(sys.argv[2]), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 if end == "listen":
-    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    with contextlib.suppress(PermissionError):
+        s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
     s.bind(("0.0.0.0", 5005)); s.settimeout(3); print("ready", flush=True)
     try:
         print(sum(len(s.recv(65536)) == size for _ in range(20)))
@@ -446,6 +450,7 @@ def hears(command: subprocess.Popen[str], words: str) -> None:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
+@pytest.mark.machine_root
 def test_in_line_a_larger_mtu_is_followed_while_it_runs(bump: Bump, tmp_path: Path, backend: str) -> None:
     path = tmp_path / "s"
     server = bump.echo()
@@ -589,6 +594,7 @@ def as_the_unit(*words: str | Path) -> list[str | Path]:
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_with_the_rights_of_the_unit_a_packet_queue_works(net: Net, tmp_path: Path) -> None:
     path = f"/tmp/quell-test-{os.getpid()}.sock"
     words = ("--dev", "rb", "--rate", "8mbit", "--status", path)
@@ -604,6 +610,7 @@ def test_with_the_rights_of_the_unit_a_packet_queue_works(net: Net, tmp_path: Pa
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_with_the_rights_of_the_unit_af_xdp_works_and_follows_the_mtu(bump: Bump) -> None:
     words = ("--dev", "rb", "--to", "ra", "--backend", "af_xdp", "--rate", "8mbit")
     server = bump.echo()

@@ -120,6 +120,7 @@ def test_the_dashboard_has_every_queue(space: Space) -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_no_privileges_are_needed(space: Space) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is missing")

@@ -143,6 +143,7 @@ def begun(net: Net, backend: str, path: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(("backend", "kind"), CASES)
+@pytest.mark.machine_root
 def test_crafted_frames_stop_nothing_and_cost_little_more(
     tmp_path: Path, backend: str, kind: str, long: bool, record_property: Callable[[str, object], None]
 ) -> None:

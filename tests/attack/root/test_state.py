@@ -227,6 +227,7 @@ COMMANDS: tuple[tuple[str | Path, ...], ...] = (
 
 
 @pytest.mark.parametrize("make", FOLDERS, ids=lambda make: make.__name__)
+@pytest.mark.machine_root
 def test_a_folder_that_is_not_roots_alone_is_refused_by_every_command(place: Place, make: object) -> None:
     assert callable(make)
     make(place)
@@ -252,6 +253,7 @@ for name, state in json.loads(sys.argv[1]).items():
 """
 
 
+@pytest.mark.machine_root
 def test_what_a_services_user_plants_is_run_by_no_command_of_root(place: Place) -> None:
     """The whole chain: the unit of 0.2.0 gave its user /run/quell, and root's commands believed the files there."""
     linked(place)
@@ -336,6 +338,7 @@ def unit_folder(place: Place) -> Path:
 
 
 @pytest.mark.parametrize("firewall", ["iptables", "nftables"])
+@pytest.mark.machine_root
 def test_root_restores_what_the_units_process_left(place: Place, firewall: str) -> None:
     place.firewall = firewall
     folder = unit_folder(place)
@@ -351,6 +354,7 @@ def test_root_restores_what_the_units_process_left(place: Place, firewall: str) 
     assert not list(folder.glob("*.json"))
 
 
+@pytest.mark.machine_root
 def test_root_reads_the_units_folder_as_hostile(place: Place) -> None:
     folder = unit_folder(place)
     name = f"live-{place.space}-v0"
@@ -379,6 +383,7 @@ def test_root_reads_the_units_folder_as_hostile(place: Place) -> None:
     assert folder.exists()
 
 
+@pytest.mark.machine_root
 def test_root_and_the_unit_exclude_each_other_on_an_interface(place: Place) -> None:
     unit_folder(place)
     root: tuple[str | Path, ...] = (QUELL_LIVE,)
@@ -416,6 +421,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.machine_root
 def test_a_stranger_keeps_nobody_from_an_interface(place: Place) -> None:
     unit_folder(place).chmod(0o700)
     assert place.live(*SOON).returncode == 0, "makes the locks"
@@ -433,6 +439,7 @@ def test_a_stranger_keeps_nobody_from_an_interface(place: Place) -> None:
         stranger.communicate()
 
 
+@pytest.mark.machine_root
 def test_rules_of_an_earlier_process_of_another_user_hide_none_of_the_next(place: Place) -> None:
     """A rule without a reader lets packets pass before they come to the next one."""
     unit_folder(place)
@@ -448,6 +455,7 @@ def test_rules_of_an_earlier_process_of_another_user_hide_none_of_the_next(place
     assert place.rules() == 0
 
 
+@pytest.mark.machine_root
 def test_a_user_in_a_namespace_keeps_state_in_a_folder_of_their_own(place: Place) -> None:
     folder = place.run_folder / "own"
     folder.mkdir()
