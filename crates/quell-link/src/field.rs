@@ -98,9 +98,9 @@ pub struct Range {
     pub text: String,
 }
 
-impl<T: Clone> Field<T> {
+impl<T> Field<T> {
     /// Is it a word without a value in queue words?
-    pub fn is_flag(&self) -> bool {
+    pub const fn is_flag(&self) -> bool {
         matches!(
             self,
             Field::Flag(..) | Field::Switch { .. } | Field::Word { .. }
@@ -108,15 +108,15 @@ impl<T: Clone> Field<T> {
     }
 
     /// A flag's opposite in queue words, if it has one.
-    pub fn off(&self) -> Option<&'static str> {
+    pub const fn off(&self) -> Option<&'static str> {
         match self {
-            Field::Flag(_, off) | Field::Switch { off, .. } => Some(*off).filter(|o| !o.is_empty()),
+            Field::Flag(_, off) | Field::Switch { off, .. } if !off.is_empty() => Some(*off),
             _ => None,
         }
     }
 
     /// How a value is written, as [`Field::Other`] says it.
-    pub fn syntax(&self) -> &'static str {
+    pub const fn syntax(&self) -> &'static str {
         match self {
             Field::Count(..)
             | Field::Count64(..)
@@ -167,79 +167,144 @@ impl<T: Clone> Field<T> {
             _ => None,
         }
     }
+}
 
+impl<T: Clone> Field<T> {
     /// Reads a value; a flag's is `true` or `false`.
     ///
     /// # Errors
     /// If it is not such a value or is out of its range.
     pub fn set(&self, params: &mut T, text: &str) -> Result<(), Error> {
+        if let Some(place) = self.place(params) {
+            return place.set(text);
+        }
         match *self {
-            Field::Count(at, low, high) => {
-                *at(params) = count(text, low.into(), high.into())? as u32;
-            }
-            Field::Count64(at, low, high) => *at(params) = count(text, low, high)?,
-            Field::MaybeCount(at, low, high) => {
-                *at(params) = Some(count(text, low.into(), high.into())? as u32);
-            }
-            Field::MaybeCount8(at, low, high) => {
-                *at(params) = Some(count(text, low.into(), high.into())? as u8);
-            }
-            Field::Bytes(at, low, high) => *at(params) = size(text, low, high)?,
-            Field::Bytes32(at, low, high) => {
-                *at(params) = size(text, low.into(), high.into())? as u32;
-            }
-            Field::MaybeBytes(at, low, high) => *at(params) = Some(size(text, low, high)?),
-            Field::Rate(at, low, high) => *at(params) = rate(text, low, high)?,
-            Field::MaybeRate(at, low, high) => *at(params) = Some(rate(text, low, high)?),
-            Field::Time(at, low, high) => *at(params) = time(text, low, high)?,
-            Field::MaybeTime(at, low, high) => *at(params) = Some(time(text, low, high)?),
-            Field::Probability(at) => *at(params) = units::parse_probability(text)?,
-            Field::MaybeProbability(at) => *at(params) = Some(units::parse_probability(text)?),
-            Field::Number(at, low, high) => *at(params) = number(text, low, high)?,
-            Field::Flag(at, _) => *at(params) = boolean(text)?,
             Field::Switch { set, .. } => set(params, boolean(text)?),
             Field::Choice {
                 what, words, set, ..
-            } => {
-                let known = words.split('|');
-                if !known.clone().any(|word| word == text) {
-                    return Err(Error::unknown(what, text, known));
-                }
-                set(params, text);
-            }
+            } => set(params, choice(what, words, text)?),
             Field::Word { set, .. } => set(params, text),
             Field::File { set, .. } | Field::Other { set, .. } => set(params, text)?,
+            _ => {}
         }
         Ok(())
     }
 
     /// The value as one would write it, empty for none.
     pub fn get(&self, params: &T) -> String {
-        let mut params = params.clone();
-        let or_none = |value: Option<String>| value.unwrap_or_default();
-        match *self {
-            Field::Count(at, ..) => at(&mut params).to_string(),
-            Field::Count64(at, ..) => at(&mut params).to_string(),
-            Field::MaybeCount(at, ..) => or_none(at(&mut params).map(|n| n.to_string())),
-            Field::MaybeCount8(at, ..) => or_none(at(&mut params).map(|n| n.to_string())),
-            Field::Bytes(at, ..) => units::format_size(*at(&mut params)),
-            Field::Bytes32(at, ..) => units::format_size((*at(&mut params)).into()),
-            Field::MaybeBytes(at, ..) => or_none(at(&mut params).map(units::format_size)),
-            Field::Rate(at, ..) => units::format_rate(*at(&mut params)),
-            Field::MaybeRate(at, ..) => or_none(at(&mut params).map(units::format_rate)),
-            Field::Time(at, ..) => match *at(&mut params) {
-                NEVER => String::new(),
-                time => units::format_time(time),
-            },
-            Field::MaybeTime(at, ..) => or_none(at(&mut params).map(units::format_time)),
-            Field::Probability(at) | Field::Number(at, ..) => at(&mut params).to_string(),
-            Field::MaybeProbability(at) => or_none(at(&mut params).map(|p| p.to_string())),
-            Field::Flag(at, _) => at(&mut params).to_string(),
-            Field::Switch { get, .. } => get(&params).to_string(),
-            Field::Choice { get, .. } => get(&params).to_owned(),
-            Field::Word { get, .. } => get(&params).to_owned(),
-            Field::File { get, .. } | Field::Other { get, .. } => get(&params),
+        if let Some(place) = self.place(&mut params.clone()) {
+            return place.get();
         }
+        match *self {
+            Field::Switch { get, .. } => get(params).to_string(),
+            Field::Choice { get, .. } => get(params).to_owned(),
+            Field::Word { get, .. } => get(params).to_owned(),
+            Field::File { get, .. } | Field::Other { get, .. } => get(params),
+            _ => String::new(),
+        }
+    }
+
+    /// Where the value is kept, if it is of one of the usual types.
+    fn place<'a>(&self, params: &'a mut T) -> Option<Place<'a>> {
+        Some(match *self {
+            Field::Count(at, low, high) => Place::Count(at(params), low, high),
+            Field::Count64(at, low, high) => Place::Count64(at(params), low, high),
+            Field::MaybeCount(at, low, high) => Place::MaybeCount(at(params), low, high),
+            Field::MaybeCount8(at, low, high) => Place::MaybeCount8(at(params), low, high),
+            Field::Bytes(at, low, high) => Place::Bytes(at(params), low, high),
+            Field::Bytes32(at, low, high) => Place::Bytes32(at(params), low, high),
+            Field::MaybeBytes(at, low, high) => Place::MaybeBytes(at(params), low, high),
+            Field::Rate(at, low, high) => Place::Rate(at(params), low, high),
+            Field::MaybeRate(at, low, high) => Place::MaybeRate(at(params), low, high),
+            Field::Time(at, low, high) => Place::Time(at(params), low, high),
+            Field::MaybeTime(at, low, high) => Place::MaybeTime(at(params), low, high),
+            Field::Probability(at) => Place::Probability(at(params)),
+            Field::MaybeProbability(at) => Place::MaybeProbability(at(params)),
+            Field::Number(at, low, high) => Place::Number(at(params), low, high),
+            Field::Flag(at, _) => Place::Flag(at(params)),
+            Field::Switch { .. }
+            | Field::Choice { .. }
+            | Field::Word { .. }
+            | Field::File { .. }
+            | Field::Other { .. } => return None,
+        })
+    }
+}
+
+/// Where a value of a usual type is kept, with its range. What reads and writes values is compiled once for this type,
+/// not for each type of parameters.
+enum Place<'a> {
+    Count(&'a mut u32, u32, u32),
+    Count64(&'a mut u64, u64, u64),
+    MaybeCount(&'a mut Option<u32>, u32, u32),
+    MaybeCount8(&'a mut Option<u8>, u8, u8),
+    Bytes(&'a mut u64, u64, u64),
+    Bytes32(&'a mut u32, u32, u32),
+    MaybeBytes(&'a mut Option<u64>, u64, u64),
+    Rate(&'a mut u64, u64, u64),
+    MaybeRate(&'a mut Option<u64>, u64, u64),
+    Time(&'a mut Nanos, Nanos, Nanos),
+    MaybeTime(&'a mut Option<Nanos>, Nanos, Nanos),
+    Probability(&'a mut f64),
+    MaybeProbability(&'a mut Option<f64>),
+    Number(&'a mut f64, f64, f64),
+    Flag(&'a mut bool),
+}
+
+impl Place<'_> {
+    fn set(self, text: &str) -> Result<(), Error> {
+        match self {
+            Place::Count(at, low, high) => *at = count(text, low.into(), high.into())? as u32,
+            Place::Count64(at, low, high) => *at = count(text, low, high)?,
+            Place::MaybeCount(at, low, high) => {
+                *at = Some(count(text, low.into(), high.into())? as u32);
+            }
+            Place::MaybeCount8(at, low, high) => {
+                *at = Some(count(text, low.into(), high.into())? as u8);
+            }
+            Place::Bytes(at, low, high) => *at = size(text, low, high)?,
+            Place::Bytes32(at, low, high) => *at = size(text, low.into(), high.into())? as u32,
+            Place::MaybeBytes(at, low, high) => *at = Some(size(text, low, high)?),
+            Place::Rate(at, low, high) => *at = rate(text, low, high)?,
+            Place::MaybeRate(at, low, high) => *at = Some(rate(text, low, high)?),
+            Place::Time(at, low, high) => *at = time(text, low, high)?,
+            Place::MaybeTime(at, low, high) => *at = Some(time(text, low, high)?),
+            Place::Probability(at) => *at = units::parse_probability(text)?,
+            Place::MaybeProbability(at) => *at = Some(units::parse_probability(text)?),
+            Place::Number(at, low, high) => *at = number(text, low, high)?,
+            Place::Flag(at) => *at = boolean(text)?,
+        }
+        Ok(())
+    }
+
+    fn get(self) -> String {
+        let or_none = |value: Option<String>| value.unwrap_or_default();
+        match self {
+            Place::Count(at, ..) => at.to_string(),
+            Place::Count64(at, ..) => at.to_string(),
+            Place::MaybeCount(at, ..) => or_none(at.map(|n| n.to_string())),
+            Place::MaybeCount8(at, ..) => or_none(at.map(|n| n.to_string())),
+            Place::Bytes(at, ..) => units::format_size(*at),
+            Place::Bytes32(at, ..) => units::format_size((*at).into()),
+            Place::MaybeBytes(at, ..) => or_none(at.map(units::format_size)),
+            Place::Rate(at, ..) => units::format_rate(*at),
+            Place::MaybeRate(at, ..) => or_none(at.map(units::format_rate)),
+            Place::Time(at, ..) if *at == NEVER => String::new(),
+            Place::Time(at, ..) => units::format_time(*at),
+            Place::MaybeTime(at, ..) => or_none(at.map(units::format_time)),
+            Place::Probability(at) | Place::Number(at, ..) => at.to_string(),
+            Place::MaybeProbability(at) => or_none(at.map(|p| p.to_string())),
+            Place::Flag(at) => at.to_string(),
+        }
+    }
+}
+
+/// One of some words, which are separated by `|`; errors call it `what`.
+fn choice<'a>(what: &'static str, words: &'static str, text: &'a str) -> Result<&'a str, Error> {
+    let known = words.split('|');
+    match known.clone().any(|word| word == text) {
+        true => Ok(text),
+        false => Err(Error::unknown(what, text, known)),
     }
 }
 

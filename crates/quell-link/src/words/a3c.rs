@@ -9,7 +9,7 @@ use quell_qdisc::{US, disciplines};
 use super::fair::L4S;
 use super::model::{Model, Own, own};
 use super::rows::*;
-use super::{AnyKind, AnySpec, Built, Field, Kind, KindInfo, Opt, OptionInfo, Spec, downcast};
+use super::{AnyKind, AnySpec, Built, Field, Kind, KindInfo, OptionInfo, Spec, downcast};
 use crate::error::Error;
 
 /// The network that quell ships (`models/`).
@@ -87,7 +87,7 @@ impl AnyKind for Both {
         let (mut own, mut queue) = (Vec::new(), Vec::new());
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            match OWN.options.iter().any(|o: &Opt<Words>| o.matches(word)) {
+            match OWN.options.iter().any(|o| o.head.matches(word)) {
                 true => own.extend([word].into_iter().chain(words.next())),
                 false => queue.push(*word),
             }

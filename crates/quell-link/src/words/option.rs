@@ -8,71 +8,108 @@ use crate::field::Field;
 
 /// An option: its word, what it does, and where its value is kept.
 pub(super) struct Opt<T: 'static> {
-    pub name: &'static str,
+    pub head: Head,
     pub field: Field<T>,
+}
+
+/// An option without the place of its value: what is the same for every type of parameters.
+pub(super) struct Head {
+    pub name: &'static str,
     pub meaning: &'static str,
+    /// How the value is written; empty for a word that stands alone.
+    pub syntax: &'static str,
+    /// A flag's opposite, if it has one.
+    pub off: Option<&'static str>,
+    sort: Sort,
     /// It may be given again, and what is said later counts, as `tc` has it.
     pub again: bool,
     /// Its value is all the words after it that begin with a digit.
-    pub list: bool,
+    list: bool,
     /// Its value is all the words after it.
-    pub rest: bool,
+    rest: bool,
     /// The options of the classes that it begins.
     pub classes: Option<fn() -> Vec<OptionInfo>>,
 }
 
+/// How an option's words are read.
+#[derive(Clone, Copy, PartialEq)]
+enum Sort {
+    /// A word that stands alone, for true, and perhaps another for false.
+    Flag,
+    /// One of some words that stand alone.
+    Word,
+    Count,
+    /// What it brings are defaults for the words behind it.
+    File,
+    Other,
+}
+
 impl<T> Opt<T> {
+    pub const fn new(name: &'static str, field: Field<T>, meaning: &'static str) -> Self {
+        let sort = match field {
+            Field::Flag(..) | Field::Switch { .. } => Sort::Flag,
+            Field::Word { .. } => Sort::Word,
+            Field::Count(..) | Field::MaybeCount(..) => Sort::Count,
+            Field::File { .. } => Sort::File,
+            _ => Sort::Other,
+        };
+        let head = Head {
+            name,
+            meaning,
+            syntax: if field.is_flag() { "" } else { field.syntax() },
+            off: field.off(),
+            sort,
+            again: false,
+            list: false,
+            rest: false,
+            classes: None,
+        };
+        Self { head, field }
+    }
+
     /// The option may be given again and override others: what is said later counts, as `tc` has it.
     pub const fn again(mut self) -> Self {
-        self.again = true;
+        self.head.again = true;
         self
     }
 
     /// The value is a list of numbers.
     pub const fn list(mut self) -> Self {
-        self.list = true;
+        self.head.list = true;
         self
     }
 
     /// The value is all that follows.
     pub const fn rest(mut self) -> Self {
-        self.rest = true;
+        self.head.rest = true;
         self
     }
 
     /// The value is a list of classes with these options.
     pub const fn classes(mut self, options: fn() -> Vec<OptionInfo>) -> Self {
-        self.classes = Some(options);
+        self.head.classes = Some(options);
         self.rest()
     }
 }
 
-impl<T: Clone> Opt<T> {
+impl Head {
     pub fn matches(&self, word: &str) -> bool {
         self.words_of().any(|own| own == word)
     }
 
     /// Every word that names it.
-    pub fn words_of(&self) -> impl Iterator<Item = &'static str> {
-        self.name.split('|').chain(self.off())
+    pub fn words_of(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.name.split('|').chain(self.off)
     }
 
     /// Does the word stand alone?
     pub fn is_flag(&self) -> bool {
-        self.field.is_flag()
+        matches!(self.sort, Sort::Flag | Sort::Word)
     }
 
-    /// A flag's opposite, if it has one.
-    pub fn off(&self) -> Option<&'static str> {
-        self.field.off()
-    }
-
-    /// How the value is written; empty for a word that stands alone.
-    pub fn syntax(&self) -> &'static str {
-        match self.is_flag() {
-            true => "",
-            false => self.field.syntax(),
-        }
+    /// Does it read a file, whose values are defaults for the words behind it?
+    pub fn is_file(&self) -> bool {
+        self.sort == Sort::File
     }
 
     /// The value behind its word, empty for a word that stands alone.
@@ -95,45 +132,43 @@ impl<T: Clone> Opt<T> {
             value.push_str(word);
         }
         if value.is_empty() {
-            let (name, syntax) = (self.name, self.syntax());
+            let (name, syntax) = (self.name, self.syntax);
             return Err(Error::new(format!("`{name}` needs a value"))
                 .remedy(format!("write {name} {syntax}")));
         }
         Ok(value)
     }
 
-    pub fn set(&self, params: &mut T, word: &str, value: &str) -> Result<(), Error> {
-        let value = match self.field {
-            Field::Word { .. } => word,
-            Field::Flag(..) | Field::Switch { .. } if word == self.name => "true",
-            Field::Flag(..) | Field::Switch { .. } => "false",
+    /// What the field reads for this word and the value behind it.
+    pub fn text<'a>(&self, word: &'a str, value: &'a str) -> &'a str {
+        match self.sort {
+            Sort::Word => word,
+            Sort::Flag if word == self.name => "true",
+            Sort::Flag => "false",
             // `tc` prints counts of packets as "1000p".
-            Field::Count(..) | Field::MaybeCount(..) => value.strip_suffix('p').unwrap_or(value),
-            _ => value,
-        };
-        self.field.set(params, value)
-    }
-
-    /// The value as one would write it, empty for none; for a flag the word that holds.
-    pub fn get(&self, params: &T) -> String {
-        let value = self.field.get(params);
-        match (self.is_flag(), value.as_str()) {
-            (false, _) => value,
-            _ if matches!(self.field, Field::Word { .. }) => value,
-            (true, "true") => self.name.to_owned(),
-            (true, _) => self.off().unwrap_or_default().to_owned(),
+            Sort::Count => value.strip_suffix('p').unwrap_or(value),
+            Sort::File | Sort::Other => value,
         }
     }
 
-    /// The word to read a value with that [`Opt::get`] gave.
-    pub fn name_of<'a>(&'a self, value: &'a str) -> &'a str {
+    /// A field's text as one would write it, empty for none; for a flag the word that holds.
+    pub fn shown(&self, text: String) -> String {
+        match self.sort {
+            Sort::Flag if text == "true" => self.name.to_owned(),
+            Sort::Flag => self.off.unwrap_or_default().to_owned(),
+            _ => text,
+        }
+    }
+
+    /// The word to read a value with that [`Head::shown`] gave.
+    pub fn name_of<'a>(&self, value: &'a str) -> &'a str {
         match self.is_flag() {
             true => value,
             false => self.name,
         }
     }
 
-    /// The option with a value that [`Opt::get`] gave, as one would write it.
+    /// The option with a value that [`Head::shown`] gave, as one would write it.
     pub fn words(&self, value: &str) -> String {
         match self.is_flag() {
             true => value.to_owned(),

@@ -42,15 +42,7 @@ macro_rules! as_published {
 
 /// A row of a kind's options.
 pub(super) const fn opt<T>(name: &'static str, field: Field<T>, meaning: &'static str) -> Opt<T> {
-    Opt {
-        name,
-        field,
-        meaning,
-        again: false,
-        list: false,
-        rest: false,
-        classes: None,
-    }
+    Opt::new(name, field, meaning)
 }
 
 pub(super) const LIMIT: &str = "packets it holds";

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::option::Opt;
+use super::option::{Head, Opt};
 use super::{AnySpec, KindInfo, OptionInfo, Spec, downcast, guard};
 use crate::error::Error;
 use crate::field::Field;
@@ -28,22 +28,81 @@ pub(super) struct Kind<T: 'static> {
     pub check: fn(&T) -> Result<(), &'static str>,
 }
 
+/// Parameters with the table of their options. All that reads and prints words works on this trait, so that it is
+/// compiled once and not for each type of parameters.
+trait Row {
+    fn len(&self) -> usize;
+    fn head(&self, option: usize) -> &Head;
+    /// The value as one would write it, empty for none; for a flag the word that holds.
+    fn get(&self, option: usize) -> String;
+    fn set(&mut self, option: usize, word: &str, value: &str) -> Result<(), Error>;
+    fn check(&self) -> Result<(), &'static str>;
+    /// The default parameters.
+    fn fresh(&self) -> Box<dyn Row + '_>;
+    /// What holds with no more than the file of this option.
+    fn brought(&self, option: usize) -> Option<Box<dyn Row + '_>>;
+}
+
+/// Parameters of a kind.
+struct Filled<'a, T: 'static> {
+    kind: &'a Kind<T>,
+    params: T,
+}
+
+impl<T: Clone> Row for Filled<'_, T> {
+    fn len(&self) -> usize {
+        self.kind.options.len()
+    }
+
+    fn head(&self, option: usize) -> &Head {
+        &self.kind.options[option].head
+    }
+
+    fn get(&self, option: usize) -> String {
+        let Opt { head, field } = &self.kind.options[option];
+        head.shown(field.get(&self.params))
+    }
+
+    fn set(&mut self, option: usize, word: &str, value: &str) -> Result<(), Error> {
+        let Opt { head, field } = &self.kind.options[option];
+        field.set(&mut self.params, head.text(word, value))
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        (self.kind.check)(&self.params)
+    }
+
+    fn fresh(&self) -> Box<dyn Row + '_> {
+        Box::new(self.kind.filled())
+    }
+
+    fn brought(&self, option: usize) -> Option<Box<dyn Row + '_>> {
+        let Field::File { brought, .. } = self.kind.options[option].field else {
+            return None;
+        };
+        let params = brought(&self.params);
+        let kind = self.kind;
+        Some(Box::new(Filled { kind, params }))
+    }
+}
+
 /// An option as it was typed.
-struct Given<'a, T: 'static> {
-    option: &'static Opt<T>,
+struct Given<'a> {
+    option: usize,
+    head: &'a Head,
     word: &'a str,
     /// Empty for a word that stands alone.
     value: String,
 }
 
-impl<T: Clone> Given<'_, T> {
-    fn apply(&self, params: &mut T) -> Result<(), Error> {
-        let set = self.option.set(params, self.word, &self.value);
-        set.map_err(|e| e.key(self.option.name))
+impl Given<'_> {
+    fn apply(&self, row: &mut dyn Row) -> Result<(), Error> {
+        let set = row.set(self.option, self.word, &self.value);
+        set.map_err(|e| e.key(self.head.name))
     }
 }
 
-impl<T> fmt::Display for Given<'_, T> {
+impl fmt::Display for Given<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value.as_str() {
             "" => f.write_str(self.word),
@@ -52,128 +111,151 @@ impl<T> fmt::Display for Given<'_, T> {
     }
 }
 
+/// Every option's value.
+fn values(row: &dyn Row) -> Vec<String> {
+    (0..row.len()).map(|i| row.get(i)).collect()
+}
+
+/// The values after these words alone.
+fn values_after(row: &dyn Row, given: &[&Given<'_>]) -> Result<Vec<String>, Error> {
+    let mut row = row.fresh();
+    given.iter().try_for_each(|g| g.apply(&mut *row))?;
+    Ok(values(&*row))
+}
+
+/// Does the later one override what the earlier one set: would it hold if the two changed places?
+fn overrides(row: &dyn Row, later: &Given<'_>, earlier: &Given<'_>) -> Result<bool, Error> {
+    let (default, alone) = (values_after(row, &[])?, values_after(row, &[earlier])?);
+    let (here, turned) = (
+        values_after(row, &[earlier, later])?,
+        values_after(row, &[later, earlier])?,
+    );
+    // What a file brings are defaults for the words behind it.
+    let brings = earlier.head.is_file();
+    Ok((0..row.len()).any(|i| {
+        let set = i == earlier.option || (!brings && alone[i] != default[i]);
+        i != later.option && set && here[i] != turned[i]
+    }))
+}
+
+/// Reads the options into default parameters.
+fn read(default: &dyn Row, words: &[&str], row: &mut dyn Row) -> Result<(), Error> {
+    let mut given: Vec<Given<'_>> = Vec::new();
+    let mut words = words.iter().copied().peekable();
+    let heads: Vec<&Head> = (0..default.len()).map(|i| default.head(i)).collect();
+    while let Some(word) = words.next() {
+        let Some(option) = heads.iter().position(|head| head.matches(word)) else {
+            let names: Vec<_> = heads.iter().flat_map(|head| head.words_of()).collect();
+            return Err(Error::unknown("option", word, names.iter().copied()));
+        };
+        let head = heads[option];
+        let same = |g: &&Given<'_>| g.option == option;
+        if let Some(earlier) = given.iter().find(same).filter(|_| !head.again) {
+            return Err(match earlier.word == word {
+                true => Error::new("given twice").remedy("give it once").key(word),
+                false => {
+                    let what = format!("`{}` and `{word}` exclude each other", earlier.word);
+                    Error::new(what).remedy("keep one of them")
+                }
+            });
+        }
+        let value = head.value_in(&mut words)?;
+        let now = Given {
+            option,
+            head,
+            word,
+            value,
+        };
+        let before = values(row);
+        now.apply(row)?;
+        let is_preset = (before.into_iter().zip(values(row)).enumerate())
+            .any(|(i, (before, after))| i != option && before != after);
+        if is_preset && !head.again {
+            for earlier in given.iter().filter(|g| !g.head.again) {
+                if overrides(default, &now, earlier)? {
+                    let what = format!("comes after `{earlier}`, which it overrides");
+                    let remedy = format!("write {now} first");
+                    return Err(Error::new(what).remedy(remedy).key(head.name));
+                }
+            }
+        }
+        given.push(now);
+    }
+    row.check().map_err(Error::new)
+}
+
+/// The options whose values are not the defaults, as words.
+fn differing(row: &dyn Row) -> Vec<String> {
+    let mut default = row.fresh();
+    let mut words = Vec::new();
+    for i in 0..row.len() {
+        let (head, value) = (row.head(i), row.get(i));
+        if value == default.get(i) || value.is_empty() {
+            continue;
+        }
+        // It may change the defaults of those that follow; a value that was read is good.
+        match row.brought(i) {
+            Some(brought) => default = brought,
+            None => drop(default.set(i, head.name_of(&value), &value)),
+        }
+        words.push(head.words(&value));
+    }
+    words
+}
+
+/// The options, with those of the classes that one of them begins.
+fn infos(default: &dyn Row) -> Vec<OptionInfo> {
+    let mut infos = Vec::new();
+    for i in 0..default.len() {
+        let head = default.head(i);
+        infos.push(OptionInfo {
+            name: match head.off {
+                Some(off) => format!("{}|{off}", head.name),
+                None => head.name.to_owned(),
+            },
+            value: head.syntax,
+            default: match default.get(i) {
+                d if !d.is_empty() => d,
+                _ if head.syntax.is_empty() => "off".to_owned(),
+                _ => "unset".to_owned(),
+            },
+            meaning: head.meaning,
+        });
+        let of_class = head.classes.map_or_else(Vec::new, |options| options());
+        infos.extend(of_class.into_iter().map(|info| OptionInfo {
+            name: format!("{} {}", head.name, info.name),
+            ..info
+        }));
+    }
+    infos
+}
+
 impl<T: Clone> Kind<T> {
-    /// Every option's value.
-    fn values(&self, params: &T) -> Vec<String> {
-        self.options.iter().map(|o| o.get(params)).collect()
-    }
-
-    /// The values after these words alone.
-    fn values_after(&self, given: &[&Given<T>]) -> Result<Vec<String>, Error> {
-        let mut params = (self.default)();
-        given.iter().try_for_each(|g| g.apply(&mut params))?;
-        Ok(self.values(&params))
-    }
-
-    /// Does the later one override what the earlier one set: would it hold if the two changed places?
-    fn overrides(&self, later: &Given<T>, earlier: &Given<T>) -> Result<bool, Error> {
-        let (default, alone) = (self.values_after(&[])?, self.values_after(&[earlier])?);
-        let (here, turned) = (
-            self.values_after(&[earlier, later])?,
-            self.values_after(&[later, earlier])?,
-        );
-        // What a file brings are defaults for the words behind it.
-        let brings = matches!(earlier.option.field, Field::File { .. });
-        Ok((0..self.options.len()).any(|i| {
-            let name = self.options[i].name;
-            let set = name == earlier.option.name || (!brings && alone[i] != default[i]);
-            name != later.option.name && set && here[i] != turned[i]
-        }))
+    fn filled(&self) -> Filled<'_, T> {
+        Filled {
+            kind: self,
+            params: (self.default)(),
+        }
     }
 
     /// Reads the options.
     pub(super) fn read(&self, words: &[&str]) -> Result<T, Error> {
-        let mut params = (self.default)();
-        let mut given: Vec<Given<T>> = Vec::new();
-        let mut words = words.iter().copied().peekable();
-        while let Some(word) = words.next() {
-            let Some(option) = self.options.iter().find(|o| o.matches(word)) else {
-                let names = self.options.iter();
-                let names: Vec<_> = names.flat_map(Opt::words_of).collect();
-                return Err(Error::unknown("option", word, names.iter().copied()));
-            };
-            let same = |g: &&Given<T>| g.option.name == option.name;
-            if let Some(earlier) = given.iter().find(same).filter(|_| !option.again) {
-                return Err(match earlier.word == word {
-                    true => Error::new("given twice").remedy("give it once").key(word),
-                    false => {
-                        let what = format!("`{}` and `{word}` exclude each other", earlier.word);
-                        Error::new(what).remedy("keep one of them")
-                    }
-                });
-            }
-            let value = option.value_in(&mut words)?;
-            let now = Given {
-                option,
-                word,
-                value,
-            };
-            let before = self.values(&params);
-            now.apply(&mut params)?;
-            let changed = before.into_iter().zip(self.values(&params));
-            let is_preset = (self.options.iter().zip(changed))
-                .any(|(o, (before, after))| o.name != option.name && before != after);
-            if is_preset && !option.again {
-                for earlier in given.iter().filter(|g| !g.option.again) {
-                    if self.overrides(&now, earlier)? {
-                        let what = format!("comes after `{earlier}`, which it overrides");
-                        let remedy = format!("write {now} first");
-                        return Err(Error::new(what).remedy(remedy).key(option.name));
-                    }
-                }
-            }
-            given.push(now);
-        }
-        (self.check)(&params).map_err(Error::new)?;
-        Ok(params)
+        let mut row = self.filled();
+        read(&self.filled(), words, &mut row)?;
+        Ok(row.params)
     }
-}
 
-impl<T: Clone> Kind<T> {
     /// The options whose values are not the defaults, as words.
     pub(super) fn words_of(&self, params: &T) -> Vec<String> {
-        let mut default = (self.default)();
-        let mut words = Vec::new();
-        for option in self.options {
-            let value = option.get(params);
-            if value == option.get(&default) || value.is_empty() {
-                continue;
-            }
-            // It may change the defaults of those that follow; a value that was read is good.
-            match option.field {
-                Field::File { brought, .. } => default = brought(params),
-                _ => drop(option.set(&mut default, option.name_of(&value), &value)),
-            }
-            words.push(option.words(&value));
-        }
-        words
+        differing(&Filled {
+            kind: self,
+            params: params.clone(),
+        })
     }
 
     /// The options, with those of the classes that one of them begins.
     pub(super) fn infos(&self) -> Vec<OptionInfo> {
-        let default = (self.default)();
-        let mut infos = Vec::new();
-        for option in self.options {
-            infos.push(OptionInfo {
-                name: match option.off() {
-                    Some(off) => format!("{}|{off}", option.name),
-                    None => option.name.to_owned(),
-                },
-                value: option.syntax(),
-                default: match option.get(&default) {
-                    d if !d.is_empty() => d,
-                    _ if option.syntax().is_empty() => "off".to_owned(),
-                    _ => "unset".to_owned(),
-                },
-                meaning: option.meaning,
-            });
-            let of_class = option.classes.map_or_else(Vec::new, |options| options());
-            infos.extend(of_class.into_iter().map(|info| OptionInfo {
-                name: format!("{} {}", option.name, info.name),
-                ..info
-            }));
-        }
-        infos
+        infos(&self.filled())
     }
 }
 
