@@ -27,7 +27,7 @@ LINUX := $(filter Linux,$(shell uname))
 LIVE := $(if $(LINUX),$(BIN)/quell-live)
 STATIC := $(if $(LINUX),dist/quell-live)
 
-.PHONY: help build wheel deb pgo extras quell-live bpf demo test test-all test-parts msrv deny docs fuzz miri mutants coverage attack \
+.PHONY: help build wheel deb pgo extras quell-live bpf demo test test-all test-parts msrv deny docs outputs fuzz miri mutants coverage attack \
   bench bench-peers bench-live fidelity version address \
   clean
 
@@ -88,6 +88,9 @@ deny: ## licences, sources and known defects of dependencies (installs cargo-den
 docs: .venv/quell.built .venv/dev.installed ## the site, with the documentation of the Rust crates, in target/site: open target/site/index.html
 	$(BIN)/python tools/site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+outputs: .venv/quell.built .venv/dev.installed ## what README and docs show that commands print, written anew: PAGES="README.md docs/lab/wifi.md"
+	$(BIN)/python tools/outputs.py $(PAGES)
 
 fuzz: ## each fuzz target, or some, for a time: T=600 TARGETS="words header"
 	tools/fuzz $(or $(T),60) $(TARGETS)

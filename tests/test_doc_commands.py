@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from conftest import ROOT, Quell, run
+from conftest import ROOT, run
 from quell import _core
 from quell.cli import dispatch
 from quell.tune import search, space
@@ -110,28 +111,25 @@ def test_enough_are_run() -> None:
     assert len(RUN) > 15
 
 
-def printed(page: str = "README.md") -> list[tuple[str, str]]:
+def printed(page: str) -> list[tuple[str, str]]:
     """Find the commands on a page that are shown with what they print."""
     return re.findall(r"^```\n\$ quell (.*?)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
-SHOWN = [*printed(), *printed("docs/how-to/compare.md")]
+def outputs(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "tools/outputs.py", "--check", *words], folder, timeout=600)
 
 
-@pytest.mark.parametrize(("command", "shown"), SHOWN, ids=lambda text: text[:40].strip())
-def test_a_page_shows_what_its_commands_print(command: str, shown: str, quell: Quell) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/compare.md", "docs/lab/wifi.md"])
+def test_a_page_shows_what_its_commands_print(page: str) -> None:
     """In full, since the figures are fixed by the scenario's seeds; pages leave out empty lines and other tables."""
-    done = quell(*shlex.split(command))
+    done = outputs(page)
     assert done.returncode == 0, done.stderr
-    assert without_empty_lines(shown) in without_empty_lines(done.stdout)
-
-
-def without_empty_lines(text: str) -> str:
-    return "".join(line.rstrip() + "\n" for line in text.splitlines() if line.strip())
 
 
 def test_readme_and_the_guide_to_compare_show_a_table_each() -> None:
-    assert [command.split()[1] for command, _ in SHOWN] == ["household", "lte"]
+    shown = [command.split()[1] for page in ("README.md", "docs/how-to/compare.md") for command, _ in printed(page)]
+    assert shown == ["household", "lte"]
 
 
 def test_the_guide_to_tune_shows_what_its_command_prints(
@@ -174,23 +172,31 @@ def in_one_line(text: str) -> str:
 @pytest.mark.real_time
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/tutorials").glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_shows_what_its_commands_print(page: Path) -> None:
-    done = run([sys.executable, "tools/tutorials.py", "--check", page.stem], ROOT, timeout=600)
+    done = outputs(str(page.relative_to(ROOT)))
     assert done.returncode == 0, done.stderr
     if "console real" in page.read_text("utf-8") and "not run" in done.stdout:
         pytest.skip(done.stdout.splitlines()[0])
 
 
-def test_a_tutorial_whose_command_prints_something_else_is_stale(tmp_path: Path) -> None:
-    """The check can fail: of a page with a wrong number, and of one with a command that fails."""
-    folder = tmp_path / "docs/tutorials"
-    folder.mkdir(parents=True)
-    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("oracle", "peers", "__pycache__"))
-    for text, message in (
-        ("```console\n$ quell --version\nquell 0.0.0\n```\n", "has changed in page.md"),
-        ("```console\n$ quell compare nosuch\n```\n", "quell compare nosuch: quell: unknown scenario file"),
-        ("```console\n$ rm -r /\n```\n", "begin it with quell or python"),
-    ):
-        (folder / "page.md").write_text(text)
-        done = run([sys.executable, "tools/tutorials.py", "--check"], tmp_path)
-        assert done.returncode == 1 and message in done.stderr, done.stderr
-        assert (folder / "page.md").read_text() == text
+@pytest.mark.parametrize(
+    ("page", "text", "message"),
+    [
+        ("docs/tutorials/page.md", "```console\n$ quell --version\nquell 0.0.0\n```\n", "has changed: "),
+        ("docs/tutorials/page.md", "```console\n$ quell compare nosuch\n```\n", "quell: unknown scenario file"),
+        ("docs/tutorials/page.md", "```console\n$ rm -r /\n```\n", "begin it with quell or python"),
+        ("README.md", "```\n$ quell --version\nnosuch 0\n```\n", "prints no line like the first one shown"),
+        ("README.md", "```\n$ quell --version\nquell 0.0.0\n```\n", "has changed: "),
+        ("nosuch.md", "", "nosuch.md: no page with outputs"),
+    ],
+)
+def test_a_page_whose_command_prints_something_else_is_stale(
+    page: str, text: str, message: str, tmp_path: Path
+) -> None:
+    """The check can fail."""
+    (tmp_path / "docs/tutorials").mkdir(parents=True)
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/outputs.py", tmp_path / "tools")
+    (tmp_path / page).write_text(text)
+    done = outputs(page, folder=tmp_path)
+    assert done.returncode == 1 and message in done.stderr, done.stderr
+    assert (tmp_path / page).read_text() == text

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import quell
 from conftest import ROOT
-from quell.cli import dispatch as cli
 
 PAGES = [
     ROOT / "README.md",
@@ -86,18 +84,6 @@ def test_before_the_first_bare_command_a_page_says_how_there_is_one(page: str) -
     activate = text.index(". .venv/bin/activate")
     # What comes before is an example of output, which has a prompt, or prose.
     assert not re.search(r"^quell ", text[:activate], re.MULTILINE)
-
-
-def test_the_wifi_page_has_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs/lab/wifi.md").read_text("utf-8")
-    written = re.findall(r"^\| `(.+?)` \| ([\d.]+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
-    assert len(written) == 6
-    monkeypatch.chdir(tmp_path)
-    assert cli.call(["train", "learnqueue", "wifi-house"]) == 0
-    runs = quell.compare("wifi-house", aqm=[words for words, *_ in written])
-    measured = quell.summary(runs).select("goodput_mbps", "sojourn_ms.p95", "fct_ms.p95").rows()
-    for (words, *numbers), (goodput, p95, pages) in zip(written, measured, strict=True):
-        assert numbers == [f"{goodput:.1f}", f"{p95:.0f}", f"{pages:.0f}"], words
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def linked(text, source, here):
 
 def write(source, here):
     here.parent.mkdir(parents=True, exist_ok=True)
-    # The second word of a block is for tools/tutorials.py; to Markdown here it would be no block.
+    # The second word of a block is for tools/outputs.py; to Markdown here it would be no block.
     text = re.sub(r"^```(\w+) \w+$", r"```\1", source.read_text("utf-8"), flags=re.MULTILINE)
     here.write_text(linked(text, source, here), "utf-8")
 

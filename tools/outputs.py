@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Run the commands that pages show with what they print, and write their outputs anew.
+
+    .venv/bin/python tools/outputs.py [--check] [PAGE...]
+
+Without PAGE: README.md, docs/how-to/compare.md, tune.md (minutes), docs/lab/wifi.md and docs/tutorials. Outputs are 100
+columns wide. --check writes nothing and fails if an output differs. Run `make build` first.
+
+In a tutorial, a block marked `console` holds one command behind `$ ` and then its standard output, without empty lines;
+` | head -N` may follow the command. A block of Python or TOML whose first line is a comment with a file's name, as in
+`# mine.py`, is that file for the commands below it. A block marked `console real` holds a command on real packets: it runs
+in a network namespace whose interface eth0 has a line of 20 Mbit/s, a modem that never drops, and one sender behind it;
+its output is written, standard error included, and compared without its numbers.
+
+On the other pages an output with empty lines is whole, and one without is an excerpt: as many lines as are shown, from
+the first that has their first line's form.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+import quell
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SHOWN = ("README.md", "docs/how-to/compare.md", "docs/how-to/tune.md")
+WIFI = "docs/lab/wifi.md"
+PAGES = (*SHOWN, WIFI, *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/tutorials/*.md")))
+PLAIN = re.compile(r"^```\n\$ (?P<command>quell .*?)\n(?P<printed>.+?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```console(?P<real> real)?\n\$ (?P<command>.*?)\n(?P<printed>.*?)^```"
+    r"|^```(?:python|toml)\n# (?P<file>[\w.-]+)\n(?P<text>.*?)^```",
+    re.DOTALL | re.MULTILINE,
+)
+LINE = """
+ip link set lo up
+ip link add eth0 type veth peer name modem
+sysctl -qw net.ipv6.conf.all.disable_ipv6=1 || true
+ip address add 192.0.2.1/24 dev eth0
+ip link set eth0 up; ip link set modem up
+ip neighbour add 192.0.2.2 lladdr 02:00:00:00:00:02 dev eth0
+tc qdisc replace dev eth0 root handle 1: htb default 10
+tc class add dev eth0 parent 1: classid 1:10 htb rate 20mbit quantum 1514
+tc qdisc add dev eth0 parent 1:10 handle 110: pfifo limit 200
+"""
+"""eth0 as the tutorials have it."""
+SENDER = """
+import socket, time
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sender.setblocking(False)
+while True:
+    for _ in range(5):
+        try:
+            sender.sendto(bytes(1200), ("192.0.2.2", 9))
+        except BlockingIOError:
+            pass
+    time.sleep(0.002)
+"""
+
+
+def run(words, folder, prefix=(), errors=False):
+    """Give what a program of this environment prints."""
+    program = pathlib.Path(sys.executable).with_name(words[0])
+    if words[0] not in ("quell", "python"):
+        sys.exit(f"outputs: {shlex.join(words)}: begin it with quell or python")
+    done = subprocess.run(
+        [*prefix, str(program), *words[1:]],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "100", "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=500,
+        stderr=subprocess.STDOUT if errors else subprocess.PIPE,
+    )
+    if done.returncode:
+        sys.exit(f"outputs: {shlex.join(words)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def without_empty_lines(text):
+    """Give a text without its empty lines and without blanks at the ends of lines."""
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines() if line.strip())
+
+
+def missing():
+    """Say why commands on real packets cannot run here; empty where they can."""
+    if os.geteuid() != 0 or not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "root and /dev/net/tun are needed"
+    done = subprocess.run(["unshare", "--net", "sh", "-ec", LINE], capture_output=True, text=True)
+    return done.stderr.strip()
+
+
+@contextlib.contextmanager
+def line():
+    """Make the network namespace; give the words that run a program in it."""
+    with contextlib.ExitStack() as closing:
+        script = f"{LINE}\necho ready\nexec {sys.executable} -c '{SENDER}'"
+        holder = subprocess.Popen(["unshare", "--net", "sh", "-ec", script], stdout=subprocess.PIPE, text=True)
+        closing.callback(holder.wait)
+        closing.callback(holder.kill)
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+
+
+def shape(text):
+    """Give an output without its numbers, and without what follows from them: widths, and what a busy machine was too late for."""
+    text = re.sub(r"^quell: (down|up): .*too slow.*\n|, .*their time had passed.*", "", text, flags=re.MULTILINE)
+    return re.sub(r"[ ─]+", " ", re.sub(r"[-–\d.]*\d[\d.]*|(?<= )[-–](?= )", "N", text))
+
+
+def tutorial(text, real):
+    """Give a tutorial with what its commands print now; `real` are the words that run a program on the line, or nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def block(found):
+            if found["file"]:
+                pathlib.Path(folder, found["file"]).write_text(found["text"], "utf-8")
+                return found[0]
+            command, _, most = found["command"].removeprefix("sudo ").partition(" | head -")
+            words = shlex.split(command)
+            if not found["real"]:
+                # A training's result is a file; what it says of it goes to standard error.
+                printed = without_empty_lines(run(words, folder, errors=words[1:2] == ["train"]))
+            elif real is None:
+                return found[0]
+            else:
+                printed = without_empty_lines(run(words, folder, real, errors=True))
+                if shape(printed) == shape(found["printed"]):
+                    printed = found["printed"]
+            if most:
+                printed = "".join(printed.splitlines(keepends=True)[: int(most)])
+            return f"```console{found['real'] or ''}\n$ {found['command']}\n{printed}```"
+
+        # A page's commands share a folder: one may read what another wrote.
+        return BLOCK.sub(block, text)
+
+
+def shown(text):
+    """Give a page with what the commands in its plain blocks print now."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def block(found):
+            printed, old = run(shlex.split(found["command"]), folder), found["printed"]
+            if "\n\n" in old:
+                printed = "".join(f"{line.rstrip()}\n" for line in printed.strip("\n").splitlines())
+            else:
+                lines = without_empty_lines(printed).splitlines(keepends=True)
+                wanted = old.splitlines(keepends=True)
+                first = next((k for k, line in enumerate(lines) if shape(line) == shape(wanted[0])), None)
+                if first is None:
+                    sys.exit(
+                        f"outputs: {found['command']}: prints no line like the first one shown: {wanted[0].strip()}"
+                    )
+                printed = "".join(lines[first : first + len(wanted)])
+            return f"```\n$ {found['command']}\n{printed}```"
+
+        return PLAIN.sub(block, text)
+
+
+def wifi(text):
+    """Give the page on Wi-Fi with the table of what its two commands print."""
+    row = re.compile(r"^\| `(.+?)` \| [\d.]+ \| \d+ \| \d+ \|$", re.MULTILINE)
+    queues = row.findall(text)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        run(["quell", "train", "learnqueue", "wifi-house"], folder)
+        runs = quell.compare("wifi-house", aqm=queues)
+    means = iter(quell.summary(runs).select("goodput_mbps", "sojourn_ms.p95", "fct_ms.p95").rows())
+
+    def fresh(found):
+        goodput, p95, pages = next(means)
+        return f"| `{found[1]}` | {goodput:.1f} | {p95:.0f} | {pages:.0f} |"
+
+    return row.sub(fresh, text)
+
+
+def fresh(page, text, real):
+    """Give a page with what its commands print now."""
+    if page in SHOWN:
+        return shown(text)
+    return wifi(text) if page == WIFI else tutorial(text, real)
+
+
+def main(words):
+    """Write or check the pages."""
+    names = [word for word in words if word != "--check"]
+    if unknown := [name for name in names if name not in PAGES]:
+        sys.exit(f"outputs: {unknown[0]}: no page with outputs; there are {', '.join(PAGES)}")
+    pages = names or PAGES
+    why = missing() if any(BLOCK.search((ROOT / page).read_text("utf-8")) for page in pages) else ""
+    if why:
+        print(f"outputs: commands on real packets are not run: {why}")
+    stale = []
+    with contextlib.nullcontext() if why else line() as real:
+        for page in pages:
+            path = ROOT / page
+            text = path.read_text("utf-8")
+            now = fresh(page, text, real)
+            if now != text:
+                stale.append(page)
+                if "--check" not in words:
+                    path.write_text(now, "utf-8")
+    changed = " ".join(stale)
+    if stale and "--check" in words:
+        sys.exit(f"outputs: what commands print has changed: .venv/bin/python tools/outputs.py {changed}")
+    print(f"outputs: {'wrote ' + changed if stale else 'all as printed'}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
