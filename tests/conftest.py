@@ -66,6 +66,15 @@ def is_machine_root() -> bool:
     return not mapped.exists() or mapped.read_text().split() == ["0", "0", "4294967295"]
 
 
+def no_tun() -> str:
+    """Say why no TUN device can be made; empty if one can."""
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as error:
+        return f"/dev/net/tun: {error.strerror}"
+    return ""
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print tables: rows that tests give with `record_property(HEADING, ROW)`, the heading being a line of Markdown."""
     tables: dict[str, list[str]] = {}

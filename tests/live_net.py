@@ -10,8 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -230,6 +231,23 @@ class Bump(Net):
         return command
 
 
+def said(command: subprocess.Popen[str]) -> str:
+    """Read its next line."""
+    assert command.stderr is not None
+    return command.stderr.readline()
+
+
+def hears(command: subprocess.Popen[str], words: str) -> None:
+    """Wait until it says this; it is ended if it does not."""
+    patience = threading.Timer(20, command.kill)
+    patience.start()
+    heard = []
+    while words not in (line := said(command)):
+        heard.append(line)
+        assert line, f"it has ended without a word of: {words}; it said {heard}"
+    patience.cancel()
+
+
 def stop(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:
     command.send_signal(number)
     _, errors = command.communicate(timeout=30)
@@ -243,6 +261,15 @@ def status(path: Path) -> dict[str, Any]:
         text = b"".join(iter(lambda: asked.recv(65536), b""))
     answer: dict[str, Any] = json.loads(text)
     return answer
+
+
+def until(is_so: Callable[[], bool], within: float = 10.0) -> float:
+    """Wait until it is so; return how long that took."""
+    begin = time.monotonic()
+    while not is_so():
+        assert time.monotonic() < begin + within
+        time.sleep(0.01)
+    return time.monotonic() - begin
 
 
 def state(path: Path) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conftest import QUELL_LIVE
+import pytest
+
+from conftest import QUELL_LIVE, no_tun
 from live_net import Net
 
 REFLECTORS = [f"10.9.3.{k}" for k in range(2, 6)]
@@ -188,6 +190,8 @@ class Liar:
         self.processes: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Liar:
+        if why := no_tun():
+            pytest.skip(why)
         net, space = self.net, self.space
         net.ip(f"netns add {space}")
         self._start(net.b, RELAY, net.b, space, *self.times)

@@ -11,12 +11,13 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conftest import QUELL_LIVE, ROOT
+from live_net import until
 from namespace import Space, space_with
 
 ORACLE = Path(os.environ.get("QUELL_ORACLE", ROOT.parent / "shared/oracle/oracle"))
@@ -93,15 +94,6 @@ class Line(Space):
         caught, _ = catching.communicate(timeout=30)
         frames = [bytes.fromhex(line) for line in caught.splitlines()]
         return [frame for frame in frames if frame[-50:] == frame[-1:] * 50]
-
-
-def until(is_so: Callable[[], bool], within: float = 5.0) -> float:
-    """Wait until it is so; how long that took."""
-    begin = time.monotonic()
-    while not is_so():
-        assert time.monotonic() < begin + within
-        time.sleep(0.01)
-    return time.monotonic() - begin
 
 
 def ended(process: subprocess.Popen[str], code: int = 0) -> str:
@@ -198,10 +190,9 @@ def test_what_two_kills_left_drops_nothing_and_is_restored(line: Line) -> None:
         for number in [*map(int, children), pid]:
             os.kill(number, signal.SIGKILL)
         process.communicate(timeout=20)
-        time.sleep(0.5)
         assert "quell" in line.filters()
         # Nobody renews what is out of date.
-        assert len(line.fates(50)) == 50
+        until(lambda: len(line.fates(50)) == 50)
         if by_hand:
             done = line.steer("--restore")
             assert (done.returncode, done.stderr) == (0, "quell: v0: 1 queue restored\n")
@@ -215,11 +206,9 @@ def test_a_process_that_stands_still_drops_nothing(line: Line) -> None:
     process = line.dropping("1")
     assert line.fates(50) == []
     os.kill(process.pid, signal.SIGSTOP)
-    time.sleep(0.5)
-    assert len(line.fates(50)) == 50
+    until(lambda: len(line.fates(50)) == 50)
     os.kill(process.pid, signal.SIGCONT)
-    time.sleep(0.3)
-    assert line.fates(50) == []
+    until(lambda: line.fates(50) == [])
     process.terminate()
     ended(process)
 
@@ -336,10 +325,8 @@ def test_lines_set_a_probability_for_a_time(line: Line) -> None:
     assert process.stdin is not None
     process.stdin.write("drop 100%\n")
     process.stdin.flush()
-    time.sleep(0.3)
-    assert line.fates(20) == []
-    time.sleep(1.5)
-    assert len(line.fates(20)) == 20
+    until(lambda: line.fates(20) == [])
+    until(lambda: len(line.fates(20)) == 20)
     process.terminate()
     assert "no line on standard input for 2s" in ended(process)
 

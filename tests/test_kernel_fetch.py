@@ -7,6 +7,7 @@ import lzma
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -29,10 +30,9 @@ class Quiet(SimpleHTTPRequestHandler):
 class Archive:
     """An archive with a kernel and busybox, in a folder that is served."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, home: str) -> None:
         self.folder = folder
-        self._home = folder.parent / "gpg"
-        self._home.mkdir(mode=0o700)
+        self._home = home
         self._gpg("--passphrase", "", "--quick-generate-key", "archive@host.example", "ed25519", "sign", "1d")
         self.keyring = folder.parent / "keys.gpg"
         self._gpg("--output", str(self.keyring), "--export")
@@ -47,7 +47,7 @@ class Archive:
             self.sign(suite)
 
     def _gpg(self, *words: str) -> None:
-        command = ["gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--homedir", str(self._home), *words]
+        command = ["gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--homedir", self._home, *words]
         subprocess.run(command, check=True, capture_output=True)
 
     def _package(self, name: str, files: dict[str, str]) -> str:
@@ -80,8 +80,10 @@ class Archive:
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    return Archive(tmp_path / "archive")
+def archive(tmp_path: Path) -> Iterator[Archive]:
+    # gpg's agent has a socket there, whose path has 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="gpg-", ignore_cleanup_errors=True) as home:
+        yield Archive(tmp_path / "archive", home)
 
 
 @pytest.fixture

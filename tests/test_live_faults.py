@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -20,7 +19,7 @@ import pytest
 
 from conftest import QUELL, QUELL_LIVE
 from lateness import Lateness
-from live_net import REMOVED, Bump, Net, built, require, state, status, stop
+from live_net import REMOVED, Bump, Net, built, hears, require, said, state, status, stop
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -95,12 +94,6 @@ class Tools:
         while len(net.rules()) < 1 or "what leaves" not in said(command):
             assert command.poll() is None and time.monotonic() < deadline
         return command
-
-
-def said(command: subprocess.Popen[str]) -> str:
-    """Read its next line."""
-    assert command.stderr is not None
-    return command.stderr.readline()
 
 
 def limit(command: subprocess.Popen[str]) -> None:
@@ -435,17 +428,6 @@ def resize(net: Net, mtu: int) -> None:
     """Give all interfaces on the way this MTU."""
     for space, dev in ((net.a, "v0"), (net.b, "v0"), (net.r, "ra"), (net.r, "rb")):
         net.ip(f"-n {space} link set {dev} mtu {mtu}")
-
-
-def hears(command: subprocess.Popen[str], words: str) -> None:
-    """Wait until it says this; it is ended if it does not."""
-    patience = threading.Timer(20, command.kill)
-    patience.start()
-    heard = []
-    while words not in (line := said(command)):
-        heard.append(line)
-        assert line, f"it has ended without a word of: {words}; it said {heard}"
-    patience.cancel()
 
 
 @pytest.mark.real_time

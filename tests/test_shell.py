@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from conftest import QUELL, Quell
+from conftest import QUELL, Quell, no_tun
 from quell.inputs.flent import Measured
 
 
@@ -29,11 +29,7 @@ def missing() -> str:
         return "network namespaces are Linux's"
     if os.geteuid() != 0:
         return "only root may make a network namespace beside its own"
-    try:
-        os.close(os.open("/dev/net/tun", os.O_RDWR))
-    except OSError as error:
-        return f"/dev/net/tun: {error.strerror}"
-    return ""
+    return no_tun()
 
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"quell shell cannot run here: {missing()}")

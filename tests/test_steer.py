@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import QUELL_LIVE
+from live_net import until
 from namespace import VETH, Space, space_with
 from oracle import in_guest
 
@@ -131,7 +133,6 @@ def test_what_two_kills_left_is_restored_on_demand_and_by_the_next_start(line: L
         for number in [*map(int, children), pid]:
             os.kill(number, signal.SIGKILL)
         process.communicate(timeout=20)
-        time.sleep(0.3)
         assert line.limit() == 77
         if by_hand:
             done = line.steer("--restore")
@@ -206,10 +207,7 @@ def test_a_device_may_go_and_come_back(line: Line) -> None:
     assert line.run("ip", "link", "del", "w0").returncode == 0
     time.sleep(0.2)
     assert line.run("sh", "-ec", make.format(400)).returncode == 0
-    begin = time.monotonic()
-    while line.limit(device="w0") != 77:
-        assert time.monotonic() < begin + 5
-        time.sleep(0.02)
+    until(lambda: line.limit(device="w0") == 77)
     process.terminate()
     said = ended(process)
     assert "w0 is gone; waiting until it is back" in said
@@ -228,17 +226,15 @@ def test_all_children_of_mq_are_steered_and_restored(line: Line) -> None:
         return [q["options"]["limit"] for q in line.queues("m0") if q["kind"] == "pfifo"]
 
     process = line.steering("m0", "77", "--with", "limit")
-    time.sleep(0.5)
-    assert limits() == [77] * 4
+    until(lambda: limits() == [77] * 4)
     process.terminate()
     assert "changes: 4, queues restored: 4" in ended(process)
     assert sorted(limits()) == [100, 200, 300, 400]
     process = line.steering("m0", "77", "--with", "limit")
-    time.sleep(0.3)
+    until(lambda: limits() == [77] * 4)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=20)
-    time.sleep(0.5)
-    assert sorted(limits()) == [100, 200, 300, 400]
+    until(lambda: sorted(limits()) == [100, 200, 300, 400])
     line.run("tc", "qdisc", "replace", "dev", "m0", "root", "handle", "1:", "mq")
     line.run("tc", "qdisc", "del", "dev", "m0", "root")
     line.run("ip", "link", "del", "m0")
@@ -250,11 +246,14 @@ def test_the_rate_of_a_class_and_of_tbf_follows_lines_and_goes_back_to_the_byte(
     assert "rate 8Mbit ceil 8Mbit burst 2Kb" in before[0]
     process = line.steering("v0", "1:10", "-", "--with", "rate", "--max", "20mbit", stdin=subprocess.PIPE)
     assert process.stdin is not None
+
+    def has_rate(rate: str) -> bool:
+        return f"rate {rate} ceil {rate}" in line.rate()
+
     for text, rate in (("rate 2mbit", "2Mbit"), ("rate 90mbit", "20Mbit"), ("rate 5mbit", "5Mbit")):
         process.stdin.write(text + "\n")
         process.stdin.flush()
-        time.sleep(0.3)
-        assert f"rate {rate} ceil {rate}" in line.rate()
+        until(partial(has_rate, rate))
     process.stdin.write("rate 5\n")
     process.stdin.close()
     process.stdin = None

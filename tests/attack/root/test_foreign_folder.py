@@ -86,6 +86,7 @@ def ran(folder: Path) -> str:
     return mark.read_text() if mark.exists() else ""
 
 
+@pytest.mark.machine_root
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_of_it_is_run(foreign: Path, name: str) -> None:
     words = ("unshare", "-n", "-m", "sh", "-ec", APART, "-", str(foreign), str(QUELL), *COMMANDS[name])
@@ -97,6 +98,7 @@ def test_nothing_of_it_is_run(foreign: Path, name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.machine_root
 def test_a_module_would_be_seen(foreign: Path) -> None:
     subprocess.run(["python3", "-c", "import quell"], cwd=foreign, check=True)
     assert "import quell" in ran(foreign)

@@ -178,6 +178,7 @@ def test_samples_in_the_way_to_parquet_are_written_through_nothing(shared: Path,
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_status_socket_takes_the_place_of_nothing_but_a_dead_socket(shared: Path, space: Space, plant: str) -> None:
     planted(plant, shared / "s")
