@@ -22,7 +22,10 @@ from quell.common import files
 from quell.evaluation.state import Kept
 from writers import WRITERS
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+pytestmark = [
+    pytest.mark.machine_root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user"),
+]
 
 STRANGER = 12345
 
@@ -178,7 +181,6 @@ def test_samples_in_the_way_to_parquet_are_written_through_nothing(shared: Path,
 
 
 @pytest.mark.real_time
-@pytest.mark.machine_root
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_status_socket_takes_the_place_of_nothing_but_a_dead_socket(shared: Path, space: Space, plant: str) -> None:
     planted(plant, shared / "s")
