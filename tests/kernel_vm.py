@@ -19,6 +19,7 @@ import pytest
 from conftest import ROOT
 
 STATIC_LIVE = ROOT / "dist" / "quell-live"
+MODELS = ROOT / "crates" / "quell-link" / "models"
 """The static program that `make quell-live` builds and `make deb` packs."""
 _CACHE = ROOT / ".cache" / "kernel"
 _RELEASE = os.environ.get("QUELL_KERNEL", "")
@@ -125,10 +126,12 @@ def in_kernel(
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         pytest.skip("the guest's programs are this machine's, and it is x86-64 Linux")
     traffic = _ready()
+    # The static program has no networks in it.
+    networks = {f"/usr/share/quell/models/{path.name}": path for path in MODELS.glob("rl-aqm*.safetensors")}
     programs = ["tc", "ip", str(STATIC_LIVE), str(traffic), *([str(more())] if more else ())]
     status, out = _guest().run(
         ["sh", "/script", *arguments], kernel=_kernel().resolve(), names=_MODULES, programs=programs,
-        files={"/script": script} | (files or {}), limit_s=limit_s,
+        files={"/script": script} | networks | (files or {}), limit_s=limit_s,
     )  # fmt: skip
     assert status == 0, out[-3000:]
     assert isinstance(out, str)

@@ -70,7 +70,12 @@ static OWN: Kind<Words> = Kind {
             PERIOD,
         ),
     ],
-    check: |w| w.control.check(),
+    check: |w| {
+        if !w.model.is_given() {
+            SHIPPED.check()?;
+        }
+        w.control.check()
+    },
 };
 
 /// Its own options in front of those of `l4s`.

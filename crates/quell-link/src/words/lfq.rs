@@ -68,12 +68,15 @@ impl Default for Words {
 }
 
 impl Words {
+    /// The shipped network for these words.
+    fn shipped(&self) -> Option<&'static Own> {
+        let own = |s: &&Shipped| (s.alpha, s.online) == (self.alpha, self.online);
+        SHIPPED.iter().find(own).map(|s| &s.network)
+    }
+
     /// The network that sets the limits, if there is one.
     fn policy(&self) -> Option<Policy> {
-        let own = |s: &&Shipped| (s.alpha, s.online) == (self.alpha, self.online);
-        let policy = self
-            .model
-            .or(SHIPPED.iter().find(own).map(|s| &s.network))?;
+        let policy = self.model.or(self.shipped())?;
         Some(match self.integers {
             true => policy.to_integers(),
             false => policy,
@@ -83,8 +86,11 @@ impl Words {
     fn check(&self) -> Result<(), &'static str> {
         self.queue.check()?;
         self.control.check()?;
-        if self.limit.is_some() || self.policy().is_some() {
+        if self.limit.is_some() || self.model.is_given() {
             return Ok(());
+        }
+        if let Some(network) = self.shipped() {
+            return network.check();
         }
         Err(
             "quell's own networks are for alpha 0.01, alpha 10, and alpha 10 online; for others give model FILE (from quell train lfq)",

@@ -1,6 +1,9 @@
-//! The network of a learned controller: from a file that the words name, or shipped with quell.
+//! The network of a learned controller: from a file that the words name, or shipped with quell: in the program, or
+//! without the feature `networks` in a folder.
 
+use std::borrow::Cow;
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use quell_qdisc::policy::Policy;
@@ -70,12 +73,13 @@ impl Model {
 /// A network that quell ships (`models/`).
 pub(super) struct Own {
     name: &'static str,
-    bytes: &'static [u8],
+    /// Its file, if it is in the program.
+    bytes: Option<&'static [u8]>,
     policy: OnceLock<Option<Policy>>,
 }
 
 impl Own {
-    pub(super) const fn new(name: &'static str, bytes: &'static [u8]) -> Self {
+    pub(super) const fn new(name: &'static str, bytes: Option<&'static [u8]>) -> Self {
         Self {
             name,
             bytes,
@@ -83,22 +87,73 @@ impl Own {
         }
     }
 
-    /// Read once; tests rule out that it cannot be read.
+    /// Read once.
     pub(super) fn policy(&self) -> Option<Policy> {
-        self.policy
-            .get_or_init(|| Policy::load(self.name, self.bytes).ok())
-            .clone()
+        let read = || Policy::load(self.name, &self.file()?).ok();
+        self.policy.get_or_init(read).clone()
+    }
+
+    /// Its file: in the program, or in the folder of [`FOLDER`].
+    fn file(&self) -> Option<Cow<'static, [u8]>> {
+        if let Some(bytes) = self.bytes {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let folder = std::env::var_os("QUELL_MODELS").unwrap_or_else(|| FOLDER.into());
+        let file = Path::new(&folder).join(format!("{}.safetensors", self.name));
+        let bytes = crate::file::read_plain(&file, crate::file::MODEL).ok()?;
+        Some(Cow::Owned(bytes))
+    }
+
+    /// Whether it is there and can be read.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        match self.policy() {
+            Some(_) => Ok(()),
+            None => Err(
+                "its network is not in /usr/share/quell/models (or $QUELL_MODELS), or is damaged; install quell-models or give model FILE",
+            ),
+        }
     }
 }
 
+/// Where a program without networks in it looks for them, if the environment's `QUELL_MODELS` names no other folder.
+const FOLDER: &str = "/usr/share/quell/models";
+
 /// The network in `models/` of this name.
+#[cfg(feature = "networks")]
 macro_rules! own {
     ($name:literal) => {
         Own::new(
             $name,
-            include_bytes!(concat!("../../models/", $name, ".safetensors")),
+            Some(include_bytes!(concat!(
+                "../../models/",
+                $name,
+                ".safetensors"
+            ))),
         )
+    };
+}
+#[cfg(not(feature = "networks"))]
+macro_rules! own {
+    ($name:literal) => {
+        Own::new($name, None)
     };
 }
 
 pub(super) use own;
+
+#[cfg(test)]
+mod tests {
+    use super::Own;
+
+    #[test]
+    fn a_network_that_is_not_in_the_program_and_in_no_folder_is_reported() {
+        let missing = Own::new("nosuch", None);
+        assert!(missing.policy().is_none());
+        assert!(
+            missing
+                .check()
+                .unwrap_err()
+                .contains("install quell-models")
+        );
+    }
+}

@@ -61,10 +61,13 @@ impl Words {
         if networks.iter().filter(|given| **given).count() > 1 {
             return Err("one network: as_published, throughput or a model");
         }
+        if !self.model.is_given() {
+            self.shipped().network().check()?;
+        }
         self.params.check()
     }
 
-    /// The controller, or none if the network is no good, which tests rule out for the shipped ones and `load` for others.
+    /// The controller, or none if the network is not one for it: `check` has ruled that out.
     fn controller(&self) -> Option<Box<dyn Control>> {
         let policy = self.model.or(Some(self.shipped().network()))?;
         let controller = rlaqm::RlAqm::new(self.params.clone(), policy).ok()?;
