@@ -270,6 +270,7 @@ def stopped(net: Net, command: subprocess.Popen[str], path: Path, what: str) -> 
 
 
 @pytest.mark.real_time
+@pytest.mark.machine_root
 def test_traffic_passes_within_a_second_while_the_process_is_stopped(net: Net, tmp_path: Path) -> None:
     command = net.live("--rate", "8mbit", "--ingress", "8mbit", "--status", str(tmp_path / "s"))
     before = stopped(net, command, tmp_path / "s", "packet queue")
