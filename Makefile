@@ -89,7 +89,7 @@ docs: .venv/quell.built .venv/dev.installed ## the site, with the documentation 
 	$(BIN)/python tools/site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-outputs: .venv/quell.built .venv/dev.installed ## what README and docs show that commands print, written anew: PAGES="README.md docs/lab/wifi.md"
+outputs: .venv/quell.built .venv/dev.installed ## the command output shown in README and docs, updated: PAGES="README.md docs/lab/wifi.md"
 	$(BIN)/python tools/outputs.py $(PAGES)
 
 fuzz: ## each fuzz target, or some, for a time: T=600 TARGETS="words header"
