@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crossing import SLACK_S, lateness_s, traffic
+from crossing import SLACK_S, traffic
+from lateness import Lateness
 from live_net import Net, built, require
 
 pytestmark = pytest.mark.real_time
@@ -82,13 +83,13 @@ def test_hammering_keeps_neither_packets_nor_who_may_ask(
     net: Net, long: bool, record_property: Callable[[str, object], None]
 ) -> None:
     seconds = 600.0 if long else 10.0
-    usual = lateness_s(net, 0.5)
     live = net.live("--rate", "50mbit", "--metrics", "9141", "--dashboard", "9142")
     assert live.stderr is not None
     token = next(line for line in live.stderr if "/?" in line).split("/?")[1].strip()
     try:
         before = _resident(live.pid)
-        with traffic(net, seconds) as found:
+        # Beside the program, three processes are busy.
+        with Lateness() as late, traffic(net, seconds) as found:
             hammers = [net.start(net.r, sys.executable, "-c", HAMMER, str(seconds), str(k)) for k in range(2)]
             asking = net.start(net.r, sys.executable, "-c", ASK, str(seconds), token)
             made = sum(int(hammer.communicate(timeout=seconds + 60)[0]) for hammer in hammers)
@@ -105,8 +106,8 @@ def test_hammering_keeps_neither_packets_nor_who_may_ask(
     )
     assert made > 500 * seconds
     assert answered >= 0.8 * asked
-    assert longest < 2.0 + 4 * usual
-    assert arrived >= 0.99 * sent and gap < SLACK_S + 4 * usual
+    assert longest < late.allowed_s(2.0)
+    assert arrived >= 0.99 * sent and gap < late.allowed_s(SLACK_S)
     assert more < 2000
     assert live.returncode == 0
 
