@@ -99,6 +99,8 @@ class State:
         """Raise ValueError for what quell does not write."""
         try:
             found = netlink.fields(json.loads(text), "own", "inner", "made")
+            if not isinstance(found["made"], list) or not all(isinstance(each, list) for each in found["made"]):
+                raise ValueError("made")
             return cls(Side.read(found["own"]), Side.read(found["inner"]), found["made"])
         except (RecursionError, struct.error) as error:
             raise ValueError(str(error)) from None
@@ -180,18 +182,21 @@ def undo(dev: str, *, replace: bool) -> str:
             ) from None
         # Its name today: without the ifb, an interface that was renamed would lose all that arrives.
         now = _name(state.own.index)
-        if not now:
-            if _there(inner) and not state.inner.index:
-                run(Command.of("ip link del dev {inner}", inner=inner))
-            file.remove()
-            return f"{dev} is not the interface any more that was changed; there is nothing to put back on it"
-        if state.made and state.made != _kinds(now, inner) and not replace:
+        inner = _name(state.inner.index) if state.inner.index else inner
+        made = [each for each in state.made if now or each[:1] == [1]]
+        if made and (now or _there(inner)) and made != _kinds(now, inner) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
                              "before anyway, add --replace")  # fmt: skip
+        if not state.inner.index and (other := _redirects(inner, now)):
+            # The kernel drops what is redirected to an interface that is gone.
+            raise InputError(f"--undo {dev}: what arrives at {other} goes to {inner}, too; first quell tune --undo "
+                             f"{other}, or: tc qdisc del dev {other} ingress")  # fmt: skip
         # An undo that is interrupted leaves what is neither: the next one does not compare.
         file.write(dataclasses.replace(state, made=[]).text)
         _back(now, inner, state)
         file.remove()
+    if not now:
+        return f"{dev} is not the interface any more that was changed; there is nothing to put back on it"
     return f"{now} has again what it had before"
 
 
@@ -273,6 +278,17 @@ def _back(dev: str, ifb: str, state: State) -> None:
         run(Command.of("ip link del dev {ifb}", ifb=ifb, may_fail=True))
     elif _there(ifb):
         state.inner.put_back(ifb)
+
+
+def _redirects(ifb: str, dev: str) -> str:
+    """Name an interface but this one of which all that arrives is redirected to the ifb; empty if there is none."""
+    for _, name in socket.if_nameindex() if _there(ifb) else ():
+        try:
+            if name not in (dev, ifb) and netlink.redirected(name) == socket.if_nametoindex(ifb):
+                return name
+        except (ValueError, InputError):
+            continue
+    return ""
 
 
 def _kinds(dev: str, ifb: str) -> list[list[Any]]:

@@ -17,7 +17,8 @@ _HEADER = struct.Struct("IHHII")
 _QDISC, _CLASS, _FILTER = 36, 40, 44
 """RTM_NEW...; reading is 2 above."""
 _DUMP, _CREATE = 0x301, 0x605
-_KIND, _OPTIONS, _STAB = 1, 2, 8
+_KIND, _OPTIONS, _STAB, _BLOCK = 1, 2, 8, 13
+"""TCA_KIND...; the last is TCA_INGRESS_BLOCK."""
 _ERROR, _DONE = 2, 3
 _ROOT, _INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
 _WITH_CLASSES = ("htb", "hfsc", "drr", "qfq")
@@ -86,14 +87,16 @@ def tree(dev: str) -> list[Node]:
     arrivals = [node for node in qdiscs if node.parent == _INGRESS]
     kinds = {node.handle >> 16: node.kind for node in qdiscs}
     wanted = [node for node in _dump(index, _CLASS) if kinds.get(node.handle >> 16) in _WITH_CLASSES]
-    rest, placed = [*qdiscs, *wanted], []
-    there = {_ROOT}
+    rest: list[Node] = [node for node in (*qdiscs, *wanted) if node not in arrivals]
+    placed: list[Node] = []
+    there, whole = {_ROOT}, {0}
     while rest:
-        ready = [node for node in rest if node.parent in there or (node.of == _CLASS and node.parent >> 16 == 0)]
-        if not ready:
-            break
+        # What is below nothing comes last: a kernel that refuses it says so where the way back is tried.
+        ready = [node for node in rest if node.parent in there or node.parent >> 16 in whole] or rest
         placed += ready
         there |= {node.handle for node in ready}
+        # The classes of tbf, prio and others are made with the queue.
+        whole |= {node.handle >> 16 for node in ready if node.of == _QDISC and node.kind not in _WITH_CLASSES}
         rest = [node for node in rest if node not in ready]
     return [*placed, *arrivals]
 
@@ -111,8 +114,11 @@ def redirected(dev: str) -> int:
     Raises ValueError for other filters.
     """
     index, found = _index(dev), set()
-    if not any(node.parent == _INGRESS for node in _dump(index, _QDISC)):
+    arrivals = [node for node in _dump(index, _QDISC) if node.parent == _INGRESS]
+    if not arrivals:
         return 0
+    if any(_BLOCK in dict(_attributes(bytes.fromhex(node.options))) for node in arrivals):
+        raise ValueError("filters of a block, which are listed with that alone")
     for node, info in _rows(index, _FILTER, _ARRIVALS):
         # A filter comes with its hash tables, which have no selector.
         options = dict(_attributes(dict(_attributes(bytes.fromhex(node.options))).get(_OPTIONS, b"")))
@@ -224,7 +230,7 @@ def _rows(index: int, what: int, parent: int = 0) -> Iterator[tuple[Node, int]]:
                 if kind == what and dev == index:
                     found = dict(_attributes(data[_HEADER.size + _TCM.size : length]))
                     name = found.get(_KIND, b"").rstrip(b"\0").decode()
-                    kept = b"".join(_attribute(key, found[key]) for key in (_OPTIONS, _STAB) if key in found)
+                    kept = b"".join(_attribute(key, found[key]) for key in (_OPTIONS, _STAB, _BLOCK) if key in found)
                     yield Node(what, name, handle, above, kept.hex()), info
                 data = data[length + 3 & ~3 :]
 
