@@ -111,6 +111,12 @@ def live_left() -> list[Path]:
 def steer_left() -> list[Path]:
     """Give the state files of `quell steer` in this network namespace. Linux only. Raises InputError."""
 
+def steered(dev: str) -> bool:
+    """Say whether `quell steer` has changed queues of an interface and not yet brought them back. Linux only.
+
+    Raises InputError.
+    """
+
 def steer_kinds() -> list[tuple[str, bool, list[str], int]]:
     """Give what `quell steer` can turn: kinds, whether it is their classes, knobs, least milliseconds between changes.
 

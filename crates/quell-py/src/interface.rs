@@ -100,6 +100,12 @@ pub fn steer_left() -> PyResult<Vec<PathBuf>> {
     steering::left().map_err(input_error)
 }
 
+/// Whether `quell steer` has changed queues of an interface and not yet brought them back.
+#[pyfunction]
+pub fn steered(dev: &str) -> PyResult<bool> {
+    steering::is_changed(dev).map_err(input_error)
+}
+
 /// What `quell steer` can turn: each kind of discipline (or class) with its knobs and the least milliseconds between two changes.
 #[pyfunction]
 pub fn steer_kinds() -> Vec<(&'static str, bool, Vec<&'static str>, u64)> {

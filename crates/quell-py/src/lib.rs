@@ -42,7 +42,7 @@ mod _core {
     #[pymodule_export]
     use crate::interface::{
         attach, attached_left, detach, disciplines, live, live_left, live_rules, steer,
-        steer_kinds, steer_left, steer_why_not, watch,
+        steer_kinds, steer_left, steer_why_not, steered, watch,
     };
     #[pymodule_export]
     use crate::lfq::{lfq_experiments, lfq_features};

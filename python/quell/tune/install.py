@@ -183,6 +183,9 @@ def undo(dev: str, *, replace: bool) -> str:
         # Its name today: without the ifb, an interface that was renamed would lose all that arrives.
         now = _name(state.own.index)
         inner = _name(state.inner.index) if state.inner.index else inner
+        for name in (now, inner):
+            # It would give what comes back the settings that the new queue had.
+            _not_steered(f"--undo {dev}", name)
         made = [each for each in state.made if now or each[:1] == [1]]
         if made and (now or _there(inner)) and made != _kinds(now, inner) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
@@ -223,6 +226,8 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
         if side.existing and not replace:
             raise InputError(f"--apply {dev}: {name} has a queue that somebody made ({side.existing}); to have it "
                              "replaced, and kept for --undo, add --replace")  # fmt: skip
+        # What it is steered to would be taken for what was there before.
+        _not_steered(f"--apply {dev}", name)
     return state
 
 
@@ -278,6 +283,13 @@ def _back(dev: str, ifb: str, state: State) -> None:
         run(Command.of("ip link del dev {ifb}", ifb=ifb, may_fail=True))
     elif _there(ifb):
         state.inner.put_back(ifb)
+
+
+def _not_steered(option: str, name: str) -> None:
+    """Raise InputError where `quell steer` has changed a queue of an interface and not brought it back."""
+    if _there(name) and _core.steered(name):
+        raise InputError(f"{option}: quell steer has changed a queue of {name}; end it first, or if it was killed: "
+                         "quell steer --restore")  # fmt: skip
 
 
 def _redirects(ifb: str, dev: str) -> str:

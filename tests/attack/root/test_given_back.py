@@ -148,3 +148,118 @@ def test_an_ifb_of_the_operator_gets_its_queue_back(tmp_path: Path, change: str,
     )
     assert undone.startswith(said)
     assert shown.startswith("qdisc pfifo 7: root") and "limit 777p" in shown
+
+
+STEER = """
+tc qdisc add dev v0 root handle 1: pfifo limit 1000
+with="--with limit --rate 20mbit --quiet"
+"""
+
+
+@pytest.mark.parametrize("command", ["apply v0", '"$live" attach v0 fifo --replace 2>&1 || true'])
+def test_what_a_queue_is_steered_to_is_not_taken_for_what_was_there(tmp_path: Path, command: str) -> None:
+    refused, shown = lines(
+        tmp_path,
+        f"""{STEER}
+        "$live" steer v0 fixed limit 43 $with & pid=$!
+        limited v0 43
+        {command}
+        limited v0 43
+        kill $pid || true
+        wait $pid || true
+        undo v0 >/dev/null
+        tc qdisc show dev v0
+        """,
+    )
+    assert "quell steer has changed a queue of" in refused and "quell steer --restore" in refused
+    assert "limit 1000p" in shown
+
+
+def test_what_comes_back_does_not_get_what_a_queue_in_between_was_steered_to(tmp_path: Path) -> None:
+    """Both have the same handle and kind."""
+    refused, undone, shown = lines(
+        tmp_path,
+        f"""{STEER}
+        apply v0
+        "$live" steer v0 fixed limit 43 $with --insist & pid=$!
+        limited v0 43
+        undo v0 --replace
+        sleep 0.5
+        kill $pid || true
+        wait $pid || true
+        undo v0
+        tc qdisc show dev v0
+        """,
+    )
+    assert "quell steer has changed a queue of v0" in refused
+    assert undone == "v0 has again what it had before"
+    assert "limit 1000p" in shown
+
+
+@pytest.mark.parametrize(
+    ("rename", "other"),
+    [("", "v0 1:"), ("ip link set v0 down; ip link set v0 name w0", "w0")],
+    ids=["by its handle", "by another name"],
+)
+def test_a_queue_that_is_steered_is_steered_by_no_other(tmp_path: Path, rename: str, other: str) -> None:
+    refused, *shown = lines(
+        tmp_path,
+        f"""{STEER}
+        "$live" steer v0 fixed limit 43 $with & pid=$!
+        limited v0 43
+        {rename}
+        status=0
+        "$live" steer {other} fixed limit 55 $with --duration 1s 2>&1 || status=$?
+        echo $status
+        kill $pid || true
+        wait $pid || true
+        tc qdisc show
+        """,
+    )
+    assert "another quell steer has changed it" in refused
+    assert shown[0] == "2" and any("limit 1000p" in line for line in shown), shown
+
+
+def test_what_a_killed_steer_left_is_brought_back_by_the_next_one_whatever_the_name_is(tmp_path: Path) -> None:
+    *_, shown = lines(
+        tmp_path,
+        f"""{STEER}
+        "$live" steer v0 fixed limit 43 $with & pid=$!
+        limited v0 43
+        kill -9 $(pgrep -P $pid) $pid
+        wait $pid || limited v0 43
+        ip link set v0 down
+        ip link set v0 name w0
+        "$live" steer w0 fixed limit 55 $with --duration 500ms
+        tc qdisc show dev w0
+        """,
+    )
+    assert "limit 1000p" in shown
+
+
+OLD = """
+tc qdisc add dev v0 root handle 1: pfifo limit 500
+"$python" -c '
+import json, pathlib, socket, struct, sys
+with socket.socket() as at:
+    cookie = struct.unpack("Q", at.getsockopt(socket.SOL_SOCKET, 71, 8))[0]
+now = int(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:16], 16)
+row = {"class": False, "handle": 1 << 16, "parent": 0xFFFFFFFF, "kind": "pfifo", "options": [232, 3, 0, 0]}
+state = {"pid": 1, "boot": now ^ int(sys.argv[1]), "device": socket.if_nametoindex("v0"), "knobs": ["limit"],
+         "queues": [row]}
+file = pathlib.Path(f"/run/quell/steer-{cookie}-v0.json")
+file.write_text(json.dumps(state))
+file.chmod(0o600)
+' OTHER
+"$live" steer --restore --quiet
+tc qdisc show dev v0
+ls /run/quell/*.json 2>/dev/null || echo none
+"""
+
+
+@pytest.mark.parametrize(("other", "limit"), [("0", 1000), ("1", 500)], ids=["this", "another"])
+def test_what_a_steer_of_another_boot_left_is_not_brought_back(tmp_path: Path, other: str, limit: int) -> None:
+    """Where `/run` is no tmpfs, its file is still there, and the number of the interface may be that of another one."""
+    shown, left = lines(tmp_path, OLD.replace("OTHER", other))
+    assert f"limit {limit}p" in shown
+    assert left == "none"

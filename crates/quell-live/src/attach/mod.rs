@@ -20,6 +20,7 @@ use crate::rtnetlink::clsact::Hook;
 use crate::rtnetlink::dump::Dump;
 use crate::rtnetlink::request::{Changer, Found};
 use crate::rtnetlink::tree;
+use crate::steer::saved::is_changed;
 use crate::system::messages::{need, tell};
 use crate::system::state::StateFile;
 use crate::system::{host, sys};
@@ -109,6 +110,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
         options.say(&format!("{dev}: dry run, {}", plan.describe(name)));
         return Ok(());
     };
+    // What it is steered to would be taken for what was there before.
+    if is_changed(device)? {
+        let error = Error::new("quell steer has changed a queue of it").key(dev);
+        return Err(error.remedy("end that first, or if it was killed: quell steer --restore"));
+    }
     let kernel = support::check()?;
     // Its registration ends with it: then the discipline is there for this device alone.
     let object = Registered::new(&kernel, &chosen.discipline, plan.slots(), &knobs)?;

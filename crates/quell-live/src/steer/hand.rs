@@ -7,7 +7,7 @@ use quell_link::Error;
 
 use super::Wanted;
 use super::dropper::{Dropper, Lever};
-use super::saved::{STEER, Saved, undo};
+use super::saved::{STEER, Saved, undo, undo_left};
 use super::steered::Steered;
 use crate::rtnetlink::clsact::{Hook, Seen};
 use crate::rtnetlink::dump::Dump;
@@ -63,7 +63,7 @@ impl Hand {
         };
         // Before anything is changed: it may be refused.
         let dropping = Dropping::load(wanted)?;
-        let left = undo(&file)?;
+        let left = undo(&file)? + undo_left(host::existing(&wanted.dev)?);
         if left > 0 {
             wanted.say(&format!(
                 "{name}: {left} queues restored that a killed quell steer left"
@@ -106,6 +106,11 @@ impl Hand {
         let changed = || queues.iter().filter(|queue| queue.has_options());
         let found = changed().map(|queue| &queue.found);
         let mut saved = Saved::new(device, &wanted.knobs, found);
+        // What it has set would be taken for what was there before.
+        if saved.is_shared()? {
+            let error = Error::new("another quell steer has changed it").key(&wanted.dev);
+            return Err(error.remedy("stop that one first, or: quell steer --restore"));
+        }
         if let Some(dropping) = &mut self.dropping
             && let Some(dropper) = dropping.lever.program()
         {

@@ -240,6 +240,14 @@ pub fn restore(devices: &[String], quiet: bool) -> Result<(), Error> {
     state::report(saved::STEER, devices, done, ("queue", "restored"), &say)
 }
 
+/// Whether queues of an interface are changed and not yet brought back: their settings are not those of the operator.
+///
+/// # Errors
+/// If there is no such interface, a state file cannot be read, or others can write to their folder.
+pub fn is_changed(dev: &str) -> Result<bool, Error> {
+    saved::is_changed(host::existing(dev)?)
+}
+
 /// The state files of this network namespace.
 ///
 /// # Errors

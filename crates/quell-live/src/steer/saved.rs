@@ -10,7 +10,7 @@ use crate::rtnetlink::options::{Kind, Knob};
 use crate::rtnetlink::request::{self, Changer, Found, MAX_OPTIONS};
 use crate::rtnetlink::tree;
 use crate::system::host;
-use crate::system::state::{Command, State, StateFile};
+use crate::system::state::{Command, Restored, State, StateFile};
 use crate::system::watchdog::MAX_LOOPS;
 
 /// Whose state files these are.
@@ -25,6 +25,9 @@ pub const STEER: Command = Command {
 #[serde(deny_unknown_fields)]
 pub struct Saved {
     pid: u32,
+    /// The start of the system in which it was written; 0: not known.
+    #[serde(default)]
+    boot: u64,
     device: u32,
     knobs: Vec<Knob>,
     queues: Vec<Row>,
@@ -82,12 +85,56 @@ impl Saved {
         };
         Self {
             pid: std::process::id(),
+            boot: host::boot(),
             device,
             knobs: knobs.to_vec(),
             queues: queues.map(row).collect(),
             hook: None,
         }
     }
+
+    /// Whether it is of an earlier start of the system, where `/run` outlives that: its device is another one.
+    fn is_old(&self) -> bool {
+        let now = host::boot();
+        now != 0 && self.boot != 0 && self.boot != now
+    }
+
+    /// Whether another process changes one of these queues: it has them by another name of the device or of the place.
+    ///
+    /// # Errors
+    /// As [`is_changed`].
+    pub fn is_shared(&self) -> Result<bool, Error> {
+        let place = |row: &Row| (row.class, row.handle, row.parent);
+        let has = |row: &Row| self.queues.iter().any(|own| place(own) == place(row));
+        let shares = |other: &Self| {
+            let another = other.pid != self.pid && !other.is_old();
+            another && other.device == self.device && other.queues.iter().any(has)
+        };
+        STEER.find(shares).map(|found| found.is_some())
+    }
+}
+
+/// Brings back what killed processes left changed on a device, whatever its name and the place were; of how many disciplines.
+pub fn undo_left(device: u32) -> usize {
+    let undo = |file: &StateFile, _: &str| match file.read::<Saved>()? {
+        Some(saved) if saved.device == device => undo(file).map(Restored::Undone),
+        _ => Ok(Restored::Undone(0)),
+    };
+    let done = STEER.restore(&[], undo).into_iter();
+    done.map(|(_, restored)| match restored {
+        Restored::Undone(count) => count,
+        _ => 0,
+    })
+    .sum()
+}
+
+/// Whether queues of a device are changed and not yet brought back.
+///
+/// # Errors
+/// If a state file cannot be read, or others can write to their folder.
+pub fn is_changed(device: u32) -> Result<bool, Error> {
+    let is = |saved: &Saved| saved.device == device && !saved.queues.is_empty() && !saved.is_old();
+    STEER.find(is).map(|found| found.is_some())
 }
 
 /// Brings back what a state file says, then deletes it; how many disciplines that concerned. Those that are gone are left out.
@@ -98,7 +145,10 @@ pub fn undo(file: &StateFile) -> Result<usize, Error> {
     let Some(saved) = file.read::<Saved>()? else {
         return Ok(0);
     };
-    let count = put_back(&saved).map_err(|error| file.kept(error.to_string()))?;
+    let count = match saved.is_old() {
+        true => 0,
+        false => put_back(&saved).map_err(|error| file.kept(error.to_string()))?,
+    };
     file.remove()?;
     Ok(count)
 }
@@ -151,7 +201,7 @@ mod tests {
     #[test]
     fn hostile_values_are_no_state() {
         let saved = json!({
-            "pid": 1, "device": 2, "knobs": ["limit", "target"],
+            "pid": 1, "boot": 3, "device": 2, "knobs": ["limit", "target"],
             "queues": [{"class": false, "handle": 65536, "parent": 4294967295u32, "kind": "pfifo", "options": [1, 0, 0, 0]}],
             "hook": {"device": 2, "priority": 49152, "program": 7, "makes": true, "removes": true},
         });

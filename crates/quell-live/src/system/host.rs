@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use quell_link::Error;
 
@@ -112,6 +113,21 @@ pub fn namespace() -> io::Result<u64> {
         0 => Ok(cookie),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// The number of this start of the system (`boot_id` in random(4)); 0 where that cannot be read.
+pub fn boot() -> u64 {
+    static BOOT: OnceLock<u64> = OnceLock::new();
+    let read = || {
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = id
+            .chars()
+            .filter(char::is_ascii_hexdigit)
+            .take(16)
+            .collect();
+        u64::from_str_radix(&digits, 16).unwrap_or(0)
+    };
+    *BOOT.get_or_init(read)
 }
 
 /// The number of an interface.
