@@ -263,3 +263,53 @@ def test_what_a_steer_of_another_boot_left_is_not_brought_back(tmp_path: Path, o
     shown, left = lines(tmp_path, OLD.replace("OTHER", other))
     assert f"limit {limit}p" in shown
     assert left == "none"
+
+
+PLANT = """
+ip link add w0 numtxqueues 2 numrxqueues 2 type veth peer name w1
+ip link set w0 up
+ip link set w1 up
+tc qdisc add dev w0 root handle 9dff: mq
+"$python" -c '
+import json, pathlib, socket, struct, sys
+with socket.socket() as at:
+    cookie = struct.unpack("Q", at.getsockopt(socket.SOL_SOCKET, 71, 8))[0]
+row = {"handle": 1 << 16, "parent": 0xFFFFFFFF, "kind": "pfifo", "options": [78, 0, 0, 0]}
+state = {"device": socket.if_nametoindex("w0"), "name": "fifo", "page": 9, "slots": 2, "root": 0x9DFF0000,
+         "before": {"rows": [row]}, "hooks": []}
+file = pathlib.Path(f"/run/quell/attach-{cookie}-{sys.argv[1]}.json")
+file.write_text(json.dumps(state))
+file.chmod(0o600)
+' NAME
+"""
+"""An interface as an attached discipline leaves it: its root of several queues, and what was before in the file."""
+SLOWLY = """
+strace -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_exit=300000 "$live" detach w0 2>/dev/null & pid=$!
+while tc qdisc show dev w0 | grep -q "mq 9dff:"; do sleep 0.01; done
+kill -9 $(pgrep -P $pid)
+wait $pid || true
+"$live" detach w0 2>/dev/null || true
+tc qdisc show dev w0
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_detach_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    (shown,) = lines(tmp_path, PLANT.replace("NAME", "w0") + SLOWLY)
+    assert shown.startswith("qdisc pfifo 1: root") and "limit 78p" in shown
+
+
+ATTACHED = (
+    PLANT.replace("NAME", "v0")
+    + """
+cp /run/quell/*.json before
+"$live" attach v0 fifo 2>&1 || true
+cmp /run/quell/*.json before && echo same
+"""
+)
+
+
+def test_what_was_on_an_interface_before_attach_is_not_forgotten_for_another_of_its_old_name(tmp_path: Path) -> None:
+    refused, same = lines(tmp_path, ATTACHED)
+    assert "this was the name of w0, where quell_fifo is attached" in refused and "quell detach v0" in refused
+    assert same == "same"

@@ -90,7 +90,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
     };
     let left = match &file {
-        Some(file) => file.read::<Saved>()?.filter(|left| left.device == device),
+        Some(file) => match file.read::<Saved>()? {
+            Some(left) if left.device != device => not_elsewhere(&left, dev).map(|()| None)?,
+            left => left,
+        },
         None => None,
     };
     let saved = left.as_ref().filter(|saved| saved.is_there(&rows));
@@ -212,6 +215,24 @@ fn shown(dev: &str, rows: &[Found]) -> Result<(), Error> {
         println!("{line}");
     }
     Ok(())
+}
+
+/// Refuses to forget what was before on an interface that had this name.
+fn not_elsewhere(saved: &Saved, dev: &str) -> Result<(), Error> {
+    let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
+    let Some(now) = host::name(saved.device) else {
+        return Ok(());
+    };
+    let rows = tree::rows(&mut Dump::new().map_err(no)?, saved.device).map_err(no)?;
+    if !saved.is_there(&rows) {
+        return Ok(());
+    }
+    let what = format!(
+        "this was the name of {now}, where quell_{} is attached",
+        saved.name
+    );
+    let error = Error::new(what).key(dev);
+    Err(error.remedy(format!("first quell detach {dev}, which concerns {now}")))
 }
 
 fn held(dev: &str) -> Result<StateFile, Error> {

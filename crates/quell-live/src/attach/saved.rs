@@ -137,6 +137,7 @@ impl Saved {
         let mut dump = Dump::new().map_err(no)?;
         let rows = tree::rows(&mut dump, self.device).map_err(no)?;
         let there = rows.iter().find(|row| self.is_root(row));
+        // All in one message: a process that is killed in between would have taken away what tells that this is to be put back.
         if let Some(root) = there {
             // The kernel then makes its default one; children of mq come back with theirs.
             changer.request(&Request {
@@ -146,7 +147,6 @@ impl Saved {
                 kind: &root.kind,
                 options: None,
             });
-            made(changer.send().map_err(no)?, ["root"])?;
         }
         for row in &self.before.rows {
             let found = Found {
@@ -167,6 +167,7 @@ impl Saved {
             changer.request(&request);
         }
         let names = self.before.rows.iter().map(|row| row.kind.as_str());
+        let names = there.map(|_| "root").into_iter().chain(names);
         made(changer.send().map_err(no)?, names).map(drop)
     }
 }
