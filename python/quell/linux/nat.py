@@ -15,6 +15,8 @@ from pathlib import Path
 from quell._core import InputError
 
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+_CONF = Path("/proc/sys/net/ipv4/conf")
+_REDIRECTS = _CONF / "all/accept_redirects"
 _SHELLS = "quell+"
 """Every shell's device, to iptables."""
 _GUARD = Path(__file__).with_name("natguard.py")
@@ -35,10 +37,17 @@ def translated(device: str, network: str) -> Iterator[None]:
     Other machines cannot reach the shell and, if nothing was forwarded before, cannot send through this one. A separate
     process removes the rules when its standard input ends, which no signal to this process can prevent.
     """
-    # The value of ip_forward before the first of the shells that run or have not yet restored it.
-    others = re.search(r"\bquell-\d+-(\d+)\b", _iptables("-S", "FORWARD"))
-    before = others[1] if others else _FORWARDING.read_text().strip()
-    tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}"]
+    # What was before the first of the shells that run or have not yet restored it: ip_forward, and accept_redirects, to
+    # which the kernel gives a value of its own whenever the other changes.
+    others = re.search(r"\bquell-\d+-(\d+)(?:-(\d+))?\b", _iptables("-S", "FORWARD"))
+    now = tuple(path.read_text().strip() for path in (_FORWARDING, _REDIRECTS))
+    before, redirects = others.groups("1") if others else now
+    if before == "0" and not others and (names := _forwarding()):
+        raise InputError(
+            f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
+            f"ip_forward to 1, or net.ipv4.conf.{names[0]}.forwarding to 0"
+        )
+    tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}-{redirects}"]
     # Each is inserted above the one before. The last ones are needed before packets are forwarded, so they come first.
     forward = [
         ["-o", device, "!", "-i", _SHELLS, "-j", "DROP"],
@@ -55,7 +64,7 @@ def translated(device: str, network: str) -> Iterator[None]:
     # Nothing is forwarded any more before the rules that keep strangers out go.
     remove = [["iptables", "-w", *("-D" if word == "-I" else word for word in rule)] for rule in reversed(rules)]
     guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", _GUARD, before, json.dumps(remove)],
+        [sys.executable, "-I", "-S", _GUARD, before, redirects, json.dumps(remove)],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
@@ -67,6 +76,12 @@ def translated(device: str, network: str) -> Iterator[None]:
         raise InputError(f"--nat: {_FORWARDING}: {error.strerror}; only root may forward packets") from None
     finally:
         guard.communicate()
+
+
+def _forwarding() -> list[str]:
+    """Name the interfaces that forward, which a change of ip_forward changes, too."""
+    each = (path for path in sorted(_CONF.iterdir()) if path.name != "all")
+    return [path.name for path in each if (path / "forwarding").read_text().strip() != "0"]
 
 
 def _iptables(*arguments: str) -> str:

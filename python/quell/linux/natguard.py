@@ -1,9 +1,10 @@
 """Remove the rules of `quell shell --nat` when standard input ends, which it does however that process ends.
 
-    python -I -S natguard.py FORWARDING RULES
+    python -I -S natguard.py FORWARDING REDIRECTS RULES
 
-FORWARDING is the value of ip_forward before the shell; RULES are the argument vectors that remove the rules, in order,
-as JSON. This is a separate program without quell's modules, since it stays in memory as long as the shell runs.
+FORWARDING and REDIRECTS are the values of ip_forward and of accept_redirects before the shell; RULES are the argument
+vectors that remove the rules, in order, as JSON. This is a separate program without quell's modules, since it stays in
+memory as long as the shell runs.
 """
 
 import json
@@ -18,13 +19,16 @@ def main() -> None:
     sys.stdin.buffer.read()
     import subprocess  # not needed while it waits
 
-    *first, last = json.loads(sys.argv[2])
+    *first, last = json.loads(sys.argv[3])
     for rule in first:
         subprocess.run(rule)
     shown = subprocess.run(["iptables", "-w", "-t", "nat", "-S", "POSTROUTING"], stdout=subprocess.PIPE)
     if b"quell-" not in shown.stdout:
-        with open("/proc/sys/net/ipv4/ip_forward", "w") as forwarding:  # noqa: PTH123 (one module less)
-            forwarding.write(sys.argv[1])
+        # In this order: the kernel sets the second when the first changes.
+        names = ("ip_forward", "conf/all/accept_redirects") if sys.argv[1] == "0" else ("ip_forward",)
+        for name, value in zip(names, sys.argv[1:], strict=False):
+            with open(f"/proc/sys/net/ipv4/{name}", "w") as setting:  # noqa: PTH123 (one module less)
+                setting.write(value)
     subprocess.run(last)
 
 

@@ -313,3 +313,27 @@ def test_what_was_on_an_interface_before_attach_is_not_forgotten_for_another_of_
     refused, same = lines(tmp_path, ATTACHED)
     assert "this was the name of w0, where quell_fifo is attached" in refused and "quell detach v0" in refused
     assert same == "same"
+
+
+FORWARDING = """
+cd /proc/sys/net/ipv4
+echo 0 >ip_forward
+echo 0 >conf/all/accept_redirects
+echo {forwards} >conf/v1/forwarding
+status=0
+"$quell" shell --nat --rate 10mbit --quiet -- true 2>&1 || status=$?
+echo $status $(cat ip_forward conf/all/accept_redirects conf/v1/forwarding)
+iptables-save | grep quell- || true
+"""
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_forwarding_gives_back_the_settings_that_the_kernel_changes_with_it(tmp_path: Path) -> None:
+    assert lines(tmp_path, FORWARDING.format(forwards=0)) == ["0 0 0 0"]
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_an_interface_that_forwards_alone_goes_on_forwarding(tmp_path: Path) -> None:
+    refused, kept = lines(tmp_path, FORWARDING.format(forwards=1))
+    assert "net.ipv4.conf.v1.forwarding is 1 and ip_forward 0" in refused
+    assert kept == "2 0 0 1"
