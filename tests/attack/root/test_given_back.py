@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import QUELL, QUELL_LIVE
+from conftest import QUELL, QUELL_LIVE, no_tun
 
 pytestmark = [
     pytest.mark.real_time,
@@ -328,11 +328,13 @@ iptables-save | grep quell- || true
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+@pytest.mark.skipif(bool(no_tun()), reason=no_tun())
 def test_forwarding_gives_back_the_settings_that_the_kernel_changes_with_it(tmp_path: Path) -> None:
     assert lines(tmp_path, FORWARDING.format(forwards=0)) == ["0 0 0 0"]
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+@pytest.mark.skipif(bool(no_tun()), reason=no_tun())
 def test_an_interface_that_forwards_alone_goes_on_forwarding(tmp_path: Path) -> None:
     refused, kept = lines(tmp_path, FORWARDING.format(forwards=1))
     assert "net.ipv4.conf.v1.forwarding is 1 and ip_forward 0" in refused
