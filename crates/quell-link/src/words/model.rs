@@ -87,10 +87,14 @@ impl Own {
         }
     }
 
-    /// Read once.
     pub(super) fn policy(&self) -> Option<Policy> {
+        self.read().cloned()
+    }
+
+    /// Read once.
+    fn read(&self) -> Option<&Policy> {
         let read = || Policy::load(self.name, &self.file()?).ok();
-        self.policy.get_or_init(read).clone()
+        self.policy.get_or_init(read).as_ref()
     }
 
     /// Its file: in the program, or in the folder of [`FOLDER`].
@@ -106,7 +110,7 @@ impl Own {
 
     /// Whether it is there and can be read.
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        match self.policy() {
+        match self.read() {
             Some(_) => Ok(()),
             None => Err(
                 "its network is not in /usr/share/quell/models (or $QUELL_MODELS), or is damaged; install quell-models or give model FILE",
