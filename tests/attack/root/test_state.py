@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import QUELL, QUELL_LIVE, ROOT
-from live_net import require
+from live_net import hears, require
 
 pytestmark = pytest.mark.real_time
 
@@ -125,12 +125,6 @@ def refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
     for word in said:
         assert word in lines[0]
     assert "panicked" not in done.stderr and "Traceback" not in done.stderr
-
-
-def hears(command: subprocess.Popen[str], words: str) -> None:
-    assert command.stderr is not None
-    while words not in (line := command.stderr.readline()):
-        assert line, f"it has ended without {words!r}"
 
 
 def ends(command: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
