@@ -237,6 +237,39 @@ def test_what_a_killed_steer_left_is_brought_back_by_the_next_one_whatever_the_n
     assert "limit 1000p" in shown
 
 
+def test_a_queue_with_a_size_table_is_not_steered(tmp_path: Path) -> None:
+    """The kernel drops the table with each change that does not contain it."""
+    *refused, left = lines(
+        tmp_path,
+        """
+        tc qdisc add dev v0 root handle 1: stab overhead 44 linklayer atm tbf rate 10mbit burst 10kb limit 30kb
+        tc -d qdisc show dev v0 >before
+        for what in "5mbit --with rate" "fixed limit 9 --with limit"; do
+            "$live" steer v0 $what --duration 500ms 2>&1 || true
+        done
+        tc -d qdisc show dev v0 | cmp - before && echo same
+        """,
+    )
+    assert len(refused) == 2 and all("has a size table (stab)" in line for line in refused), refused
+    assert left == "same"
+
+
+def test_a_size_table_that_is_added_while_a_queue_is_steered_stays(tmp_path: Path) -> None:
+    *_, shown, again = lines(
+        tmp_path,
+        f"""{STEER}
+        "$live" steer v0 fixed limit 43 $with --duration 10s & pid=$!
+        limited v0 43
+        tc qdisc change dev v0 root handle 1: stab overhead 44 pfifo limit 43
+        wait $pid
+        tc -d qdisc show dev v0 | grep -o "overhead 44"
+        "$live" steer v0 fixed limit 50 $with 2>&1 || true
+        """,
+    )
+    assert shown == "overhead 44"
+    assert "has a size table (stab)" in again
+
+
 OLD = """
 tc qdisc add dev v0 root handle 1: pfifo limit 500
 "$python" -c '

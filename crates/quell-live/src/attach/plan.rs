@@ -70,8 +70,14 @@ impl Plan {
             None => {
                 let chosen =
                     |row: &&Found| row.key.handle != 0 && (row.key.parent == ROOT || below(row));
-                let rows: Vec<_> = disciplines.by_ref().filter(chosen).map(Row::new).collect();
+                let found: Vec<_> = disciplines.by_ref().filter(chosen).collect();
+                let rows: Vec<_> = found.iter().map(|row| Row::new(row)).collect();
                 check(dev, &rows, root, replace)?;
+                if let Some(row) = found.iter().find(|row| row.stab) {
+                    let what = "has a size table (stab), which quell could not put back later";
+                    let error = Error::new(what).key(format!("{dev} {}", describe(row)));
+                    return Err(error.remedy("make it without stab first"));
+                }
                 Before { rows }
             }
         };
@@ -155,5 +161,35 @@ fn check(dev: &str, rows: &[Row], root: Option<&Found>, replace: bool) -> Result
         true => Ok(()),
         false => Err(error("somebody has chosen it")
             .remedy("--replace puts quell's in its place; quell detach then brings it back")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rtnetlink::message::Key;
+
+    #[test]
+    fn a_queue_that_could_not_be_put_back_with_its_size_table_is_not_replaced() {
+        let plan = |stab| {
+            let root = Found {
+                key: Key {
+                    device: 2,
+                    class: false,
+                    handle: 1 << 16,
+                    parent: ROOT,
+                },
+                kind: "pfifo".to_owned(),
+                options: vec![9, 0, 0, 0],
+                stab,
+            };
+            Plan::new("va", 2, &[root], None, &Knobs::default(), true).map(|_| ())
+        };
+        assert!(plan(false).is_ok());
+        let refused = plan(true).expect_err("a size table").to_string();
+        assert!(
+            refused.contains("va pfifo 1: at root: has a size table"),
+            "{refused}"
+        );
     }
 }

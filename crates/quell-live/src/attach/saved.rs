@@ -158,6 +158,7 @@ impl Saved {
                 },
                 kind: row.kind.clone(),
                 options: Vec::new(),
+                stab: false,
             };
             let mut request = change(&found, &row.options);
             request.flags = REPLACE;

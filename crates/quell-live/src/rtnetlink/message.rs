@@ -22,6 +22,7 @@ pub(crate) const DEL_FILTER: u16 = 45;
 pub(crate) const KIND: u16 = 1;
 pub(crate) const OPTIONS: u16 = 2;
 const STATS2: u16 = 7;
+const STAB: u16 = 8;
 const BASIC: u16 = 1;
 const QUEUE: u16 = 3;
 const APP: u16 = 4;
@@ -66,6 +67,8 @@ pub struct Queue<'a> {
     pub counters: Counters,
     /// What the kind reports besides, for [`super::xstats::each`].
     pub xstats: &'a [u8],
+    /// It has a size table (`stab`).
+    pub stab: bool,
 }
 
 /// A filter as one message describes it.
@@ -259,6 +262,7 @@ fn queue(body: &[u8], class: bool) -> Queue<'_> {
             KIND => queue.kind = text(value),
             OPTIONS => queue.options = value,
             STATS2 => statistics(&mut queue, value),
+            STAB => queue.stab = true,
             _ => {}
         }
     }

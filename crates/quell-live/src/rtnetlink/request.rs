@@ -32,6 +32,8 @@ pub struct Found {
     pub kind: String,
     /// Its options.
     pub options: Vec<u8>,
+    /// It has a size table (`stab`), which every change without one takes away (`qdisc_change` in sch_api.c).
+    pub stab: bool,
 }
 
 /// Why the kernel refuses a change.

@@ -63,6 +63,7 @@ pub fn rows(dump: &mut Dump, device: u32) -> io::Result<Vec<Found>> {
                 key: queue.key,
                 kind: queue.kind.to_owned(),
                 options: queue.options.to_vec(),
+                stab: queue.stab,
             });
         }
     };
@@ -182,6 +183,11 @@ fn check(row: &Found, dev: &str, knobs: &[Knob]) -> Result<&'static Kind, Error>
     if row.key.handle == 0 {
         let what = "is a default discipline, which the kernel does not let one change".to_owned();
         return Err(error(what).remedy(replace(row, dev, knobs)));
+    }
+    if row.stab {
+        let what = "has a size table (stab), which the kernel would drop with the first change";
+        return Err(error(what.to_owned())
+            .remedy("leave stab out: cake and the classes of htb have an overhead of their own"));
     }
     if let Some(lacks) = options().find(|knob| !kind.knobs().any(|has| has == **knob)) {
         let has: Vec<_> = kind.knobs().map(Knob::name).collect();

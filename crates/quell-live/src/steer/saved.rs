@@ -174,7 +174,8 @@ fn put_back(saved: &Saved) -> Result<usize, Error> {
             handle: row.handle,
             parent: row.parent,
         };
-        let same = |found: &&Found| found.key == key && found.kind == row.kind;
+        // One with a size table was made since then, and a change would drop that.
+        let same = |found: &&Found| found.key == key && found.kind == row.kind && !found.stab;
         let found = there.iter().find(same);
         let kind = Kind::find(&row.kind, row.class);
         if let (Some(found), Some(kind)) = (found, kind) {

@@ -136,7 +136,7 @@ impl Steered {
     /// Takes a sample: what it shows of the knobs, and rates.
     pub fn look(&mut self, now: Nanos, queue: &Queue<'_>) -> (Look, Rates) {
         self.seen = true;
-        if queue.kind != self.found.kind {
+        if queue.kind != self.found.kind || queue.stab != self.found.stab {
             return (Look::Replaced, Rates::default());
         }
         let rates = self.meter.sample(now, &queue.counters);
