@@ -270,6 +270,26 @@ def test_a_size_table_that_is_added_while_a_queue_is_steered_stays(tmp_path: Pat
     assert "has a size table (stab)" in again
 
 
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_queue_is_restored_whichever_answer_of_the_kernel_is_lost(tmp_path: Path) -> None:
+    """Of all answers that it waits for, each one in turn is replaced by an error."""
+    left = lines(
+        tmp_path,
+        f"""{STEER}
+        for each in $(seq 40); do
+            strace -f -qq -o log -e trace=recvfrom -e inject=recvfrom:error=ENOBUFS:when=$each \\
+                "$live" steer v0 fixed limit 43 $with --duration 300ms 2>/dev/null || true
+            grep -q INJECTED log || break
+            "$live" steer --restore --quiet
+            tc qdisc show dev v0 | grep -q "limit 1000p" || echo $each
+            tc qdisc replace dev v0 root handle 1: pfifo limit 1000
+        done
+        [ $each -gt 8 ]
+        """,
+    )
+    assert left == []
+
+
 OLD = """
 tc qdisc add dev v0 root handle 1: pfifo limit 500
 "$python" -c '

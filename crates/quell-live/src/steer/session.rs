@@ -577,9 +577,16 @@ impl Session {
         let Some(hand) = self.hand.as_mut().filter(|_| !asked.is_empty()) else {
             return Ok(());
         };
-        let outcomes = hand.changer.send();
-        let outcomes =
-            outcomes.map_err(|e| Error::new(format!("rtnetlink: {}", host::reason(&e))))?;
+        let outcomes = match hand.changer.send() {
+            Ok(outcomes) => outcomes,
+            Err(e) => {
+                // The answer may have been lost, not the request: what may have been changed has to be restored.
+                for (at, values) in asked {
+                    self.queues[at].made(now, &values);
+                }
+                return Err(Error::new(format!("rtnetlink: {}", host::reason(&e))));
+            }
+        };
         for (outcome, (at, values)) in outcomes.into_iter().zip(asked) {
             let queue = &mut self.queues[at];
             match outcome {
@@ -636,8 +643,9 @@ impl Session {
     fn restore(&mut self) -> Result<usize, Error> {
         let now = sys::monotonic();
         // Somebody else may have changed something a moment ago.
-        if !self.queues.is_empty() {
-            let _ = self.look(now);
+        if !self.queues.is_empty() && self.look(now).is_err() {
+            // Those that were not listed may be there nevertheless.
+            self.queues.iter_mut().for_each(|queue| queue.seen = true);
         }
         self.fallbacks += self.queues.iter().map(Steered::fallbacks).sum::<u64>();
         let Some(hand) = &mut self.hand else {
