@@ -392,3 +392,31 @@ def test_an_interface_that_forwards_alone_goes_on_forwarding(tmp_path: Path) -> 
     refused, kept = lines(tmp_path, FORWARDING.format(forwards=1))
     assert "net.ipv4.conf.v1.forwarding is 1 and ip_forward 0" in refused
     assert kept == "2 0 0 1"
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchanged(tmp_path: Path) -> None:
+    """It has the queue of the first interface, the name of the second."""
+    rules = lines(
+        tmp_path,
+        """
+        export QUELL_FIREWALL=iptables
+        ip link add w0 type veth peer name w1
+        ruled() { until iptables -t mangle -S | grep -q "o $1 .*NFQUEUE"; do sleep 0.05; done; }
+        "$live" --dev v0 --rate 8mbit --quiet & pid=$!
+        ruled v0
+        kill -9 $pid
+        wait $pid || true
+        ip link set v0 down
+        ip link set v0 name swapped
+        ip link set w0 name v0
+        ip link set swapped name w0
+        "$live" --dev w0 --rate 1mbit --quiet & pid=$!
+        ruled w0
+        iptables -t mangle -S | sed -n 's/.*-o \\([vw]0\\) .*queue-num \\([0-9]*\\).*/\\1 \\2/p'
+        kill $pid
+        wait $pid
+        """,
+    )
+    (left, old), (new, number) = (rule.split() for rule in rules)
+    assert (left, new) == ("v0", "w0") and old != number

@@ -31,8 +31,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(1);
 /// The directions that can be managed.
 const DIRECTIONS: [&str; 2] = ["egress", "ingress"];
-/// Where the numbers of packet queues begin: two per interface.
+/// Where the numbers of packet queues begin, and how many there are.
 const FIRST_QUEUE: u32 = 29_000;
+const QUEUES: u32 = 10_000;
 
 /// The directions of an interface that is taken.
 pub struct Running {
@@ -62,6 +63,14 @@ struct Following {
     missing: Option<Instant>,
     /// Why they could not be taken anew.
     trouble: Option<String>,
+}
+
+/// The number of an interface's first packet queue. A rule that a killed process left matches by name: where names have been exchanged
+/// since then, it must not lead to the queues of the interface that has the same index. So the number comes from both (FNV-1a).
+fn first_queue(dev: &Interface) -> u16 {
+    let bytes = dev.name.bytes().chain(dev.index.to_le_bytes());
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
+    (FIRST_QUEUE + bytes.fold(2_166_136_261, mix) % QUEUES) as u16
 }
 
 /// How many packets the queue of a direction may hold: none, where that is not managed.
@@ -145,7 +154,7 @@ impl Running {
 
     /// Packet queues of the kernel, and the rules that send packets there.
     fn queues(&mut self, settings: &Settings, dev: &Interface) -> Result<(), Error> {
-        let first = (FIRST_QUEUE + 2 * dev.index % 10_000) as u16;
+        let first = first_queue(dev);
         let (mut egress, mut ingress) = (None, None);
         for direction in settings.directions() {
             let params = direction.params()?;
