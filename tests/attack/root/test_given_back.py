@@ -420,3 +420,32 @@ def test_a_rule_that_a_killed_live_left_leads_nowhere_after_two_names_are_exchan
     )
     (left, old), (new, number) = (rule.split() for rule in rules)
     assert (left, new) == ("v0", "w0") and old != number
+
+
+@pytest.mark.skipif(shutil.which("iptables") is None, reason="iptables is not installed")
+def test_rules_go_whatever_the_file_mode_creation_mask(tmp_path: Path) -> None:
+    assert lines(
+        tmp_path,
+        """
+        export QUELL_FIREWALL=iptables
+        rmdir /run/quell
+        umask 777
+        "$live" --dev v0 --rate 8mbit --quiet --duration 300ms
+        iptables -t mangle -S | grep -c NFQUEUE || true
+        """,
+    ) == ["0"]
+
+
+def test_a_link_in_the_middle_of_the_services_folder_is_not_followed(tmp_path: Path) -> None:
+    """The variable may be left in the environment of a root shell, and the link another user's."""
+    refused, left = lines(
+        tmp_path,
+        """
+        mkdir -p /run/real/own
+        ln -s /run/real /run/link
+        RUNTIME_DIRECTORY=/run/link/own "$live" --dev v0 --rate 8mbit --quiet --duration 300ms 2>&1 || true
+        ls /run/real/own | wc -l
+        """,
+    )
+    assert "/run/link/own: a link leads to it" in refused and "/run/real/own" in refused
+    assert left == "0"

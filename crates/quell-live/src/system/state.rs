@@ -6,7 +6,7 @@
 use std::ffi::{CString, OsStr, c_int};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,9 @@ use super::{host, sys};
 const FOLDER: &str = "/run/quell";
 /// The environment variable in which systemd names a service's folder (systemd.exec(5), `RuntimeDirectory=`).
 const SERVICE_FOLDER: &str = "RUNTIME_DIRECTORY";
+/// The file mode creation mask with which folder and files are made: the owner must be able to read them, and `quell live` has given up
+/// the right to read what its mode forbids.
+const UMASK: u32 = 0o022;
 /// Most bytes of a state file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Most files that are read in a folder where another user may create any number.
@@ -136,7 +139,10 @@ impl Command {
     /// The same, created if it is missing.
     fn made_folder(self) -> Result<Folder, Error> {
         let (path, may_be_link) = self.place();
-        let make = || DirBuilder::new().recursive(true).mode(0o755).create(&path);
+        let make = || {
+            let make = || DirBuilder::new().recursive(true).mode(0o755).create(&path);
+            sys::with_umask(UMASK, make)
+        };
         let open = || match Folder::open(&path, may_be_link) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 make().and_then(|()| Folder::open(&path, may_be_link))
@@ -271,6 +277,19 @@ impl Folder {
             }
             opened => opened?,
         };
+        // Another user may have put a link on the way to it; that on the way to ours, as in OpenWrt, is root's.
+        if !may_be_link
+            && path != Path::new(FOLDER)
+            && let Ok(real) = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+            && real != path
+        {
+            let what = format!("{shown}: a link leads to it, and is not followed");
+            let remedy = format!(
+                "name {} in ${SERVICE_FOLDER}, or unset that",
+                real.display()
+            );
+            return Ok(Err(Error::new(what).remedy(remedy)));
+        }
         let at = File::from(fd.try_clone()?).metadata()?;
         let (user, mode) = (sys::identity().0, at.mode() & 0o7777);
         let fault = if at.uid() != user && at.uid() != 0 {
@@ -342,7 +361,12 @@ impl Folder {
         let name = CString::new(name)?;
         // Opening a FIFO would block.
         let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let fd = match sys::open_at(self.fd.as_fd(), &name, flags, 0o600) {
+        let open = || sys::open_at(self.fd.as_fd(), &name, flags, 0o600);
+        let opened = match flags & libc::O_CREAT {
+            0 => open(),
+            _ => sys::with_umask(UMASK, open),
+        };
+        let fd = match opened {
             Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
                 return Err(io::Error::new(
                     ErrorKind::InvalidData,
