@@ -264,6 +264,8 @@ pub struct Lines {
     fd: OwnedFd,
     /// The beginning of a line whose end has not come.
     part: Vec<u8>,
+    /// What comes up to the next end of a line belongs to one that was too long.
+    skips: bool,
     /// No more will come.
     pub ended: bool,
 }
@@ -286,6 +288,7 @@ impl Lines {
         Ok(Self {
             fd: fd.map_err(|e| Error::new(format!("standard input: {}", host::reason(&e))))?,
             part: Vec::new(),
+            skips: false,
             ended: false,
         })
     }
@@ -303,6 +306,9 @@ impl Lines {
         self.part.extend(bytes);
         while let Some(end) = self.part.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.part.drain(..=end).collect();
+            if std::mem::take(&mut self.skips) {
+                continue;
+            }
             match settings(&String::from_utf8_lossy(&line), knobs) {
                 Ok(settings) => {
                     for (knob, value) in settings {
@@ -315,7 +321,9 @@ impl Lines {
         }
         if self.part.len() > LINE {
             self.part.clear();
-            came.wrong = Some(Error::new("a line is too long").under("standard input"));
+            if !std::mem::replace(&mut self.skips, true) {
+                came.wrong = Some(Error::new("a line is too long").under("standard input"));
+            }
         }
         came
     }
@@ -383,6 +391,10 @@ mod tests {
         assert!(wrong(&mut lines, b"rate\n").contains("needs a value"));
         assert!(wrong(&mut lines, b"rate 1mbit rate x\n").contains("rate"));
         assert!(wrong(&mut lines, &[b'x'; 5000]).contains("too long"));
+        // Said once, and its end is no line.
+        assert_eq!(lines.take(&[b'x'; 5000], &[Knob::Rate]), Came::default());
+        let end = lines.take(b" rate 5mbit\n", &[Knob::Rate]);
+        assert_eq!(end, Came::default());
         assert!(wrong(&mut lines, b"\xff\xfe\n").contains("unknown"));
     }
 
