@@ -102,7 +102,9 @@ impl Own {
         if let Some(bytes) = self.bytes {
             return Some(Cow::Borrowed(bytes));
         }
-        let folder = std::env::var_os("QUELL_MODELS").unwrap_or_else(|| FOLDER.into());
+        // Empty, it would name the current folder, which may be another user's.
+        let named = std::env::var_os("QUELL_MODELS").filter(|folder| !folder.is_empty());
+        let folder = named.unwrap_or_else(|| FOLDER.into());
         let file = Path::new(&folder).join(format!("{}.safetensors", self.name));
         let bytes = crate::file::read_plain(&file, crate::file::MODEL).ok()?;
         Some(Cow::Owned(bytes))
