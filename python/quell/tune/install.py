@@ -190,6 +190,9 @@ def undo(dev: str, *, replace: bool) -> str:
         if made and (now or _there(inner)) and made != _kinds(now, inner) and not replace:
             raise InputError(f"--undo {dev}: its queues are not those that quell tune installed; to have those from "
                              "before anyway, add --replace")  # fmt: skip
+        if made and not replace and (name := _has_others(now, inner)):
+            raise InputError(f"--undo {dev}: {name} has filters that quell tune has not installed; remove them "
+                             f"(`tc filter show dev {name}`), or to have them removed add --replace")  # fmt: skip
         if not state.inner.index and (other := _redirects(inner, now)):
             # The kernel drops what is redirected to an interface that is gone.
             raise InputError(f"--undo {dev}: what arrives at {other} goes to {inner}, too; first quell tune --undo "
@@ -218,6 +221,9 @@ def _before(dev: str, file: StateFile, *, replace: bool) -> State:
         raise InputError(f"--apply {dev}: quell tune has changed it before; first `quell tune --undo {dev}`")
     if not _there(dev):
         raise InputError(f"--apply {dev}: there is no such interface (`ip link` lists them)")
+    if (name := _name(socket.if_nametoindex(dev))) not in ("", dev):
+        # Under each of its names it would have another state file.
+        raise InputError(f"--apply {dev}: this is another name of {name}; give --apply {name}")
     try:
         state = State(Side.of(dev), Side.of(targets.ifb(dev)))
     except InputError as error:
@@ -300,6 +306,18 @@ def _redirects(ifb: str, dev: str) -> str:
                 return name
         except (ValueError, InputError):
             continue
+    return ""
+
+
+def _has_others(dev: str, ifb: str) -> str:
+    """Name the interface of the two that has filters but the redirection to the ifb; empty if neither has."""
+    for name in (dev, ifb):
+        try:
+            inner = socket.if_nametoindex(ifb) if _there(ifb) else 0
+            if _there(name) and (netlink.has_filters(name) or netlink.redirected(name) not in (0, inner)):
+                return name
+        except ValueError:
+            return name
     return ""
 
 

@@ -126,6 +126,22 @@ def test_filters_of_a_block_are_not_lost(tmp_path: Path) -> None:
     assert shown == ["same"]
 
 
+def test_a_filter_that_was_added_since_is_not_lost(tmp_path: Path) -> None:
+    refused, found, undone = lines(
+        tmp_path,
+        """
+        apply v0
+        tc filter add dev v0 parent ffff: protocol ip prio 1 u32 match u32 0x11 0xff at 8 \\
+            action mirred egress redirect dev v1
+        undo v0
+        tc filter show dev v0 parent ffff: | grep -c 00000011
+        undo v0 --replace
+        """,
+    )
+    assert "v0 has filters that quell tune has not installed" in refused and "--replace" in refused
+    assert (found, undone) == ("1", "v0 has again what it had before")
+
+
 @pytest.mark.parametrize(
     ("change", "name", "said"),
     [
@@ -148,6 +164,22 @@ def test_an_ifb_of_the_operator_gets_its_queue_back(tmp_path: Path, change: str,
     )
     assert undone.startswith(said)
     assert shown.startswith("qdisc pfifo 7: root") and "limit 777p" in shown
+
+
+def test_an_interface_is_changed_by_one_of_its_names_alone(tmp_path: Path) -> None:
+    refused, attached, shown = lines(
+        tmp_path,
+        """
+        ip link property add dev v0 altname wan
+        tc qdisc add dev v0 root handle 1: pfifo limit 50
+        apply wan
+        "$live" attach wan fifo --replace 2>&1 || true
+        tc qdisc show dev v0
+        """,
+    )
+    assert refused == "--apply wan: this is another name of v0; give --apply v0"
+    assert attached == "quell: wan: this is another name of v0; give v0"
+    assert "limit 50p" in shown
 
 
 STEER = """

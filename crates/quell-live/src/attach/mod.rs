@@ -74,6 +74,11 @@ impl Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let dev = options.dev.as_str();
     let device = host::existing(dev)?;
+    if let Some(name) = host::name(device).filter(|name| name != dev) {
+        // Under each of its names it would have another state file.
+        let error = Error::new(format!("this is another name of {name}")).key(dev);
+        return Err(error.remedy(format!("give {name}")));
+    }
     let knobs = options.knobs()?;
     let no = |e: std::io::Error| Error::new(format!("rtnetlink: {}", host::reason(&e))).key(dev);
     let rows = tree::rows(&mut Dump::new().map_err(no)?, device).map_err(no)?;
