@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import Quell
+from conftest import QUELL, Quell
 
 GOOD = '[link]\nrate = "15mbit"\n'
 
@@ -135,3 +137,13 @@ def test_a_file_that_cannot_be_written_in_the_end_says_so_without_a_traceback(qu
     assert done.returncode in (1, 2)
     assert "/dev/full" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the streams")
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_closed_standard_stream_costs_nothing_but_its_lines(tmp_path: Path, closed: str) -> None:
+    words = f'exec "$0" compare --duration 6s --seeds 1 --aqm pfifo --json out.json --html out.html {closed}'
+    done = subprocess.run(["sh", "-c", words, QUELL], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert (tmp_path / "out.json").read_text()[0] == "["
+    assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")

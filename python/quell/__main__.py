@@ -11,8 +11,23 @@ import sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def open_streams() -> None:
+    """Open the null device for each standard stream that is closed, as Rust's programs do.
+
+    Otherwise the next file that is opened would get its number, and messages would be written to it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            found = os.open(os.devnull, os.O_RDWR)
+            if found != number:
+                os.dup2(found, number)
+                os.close(found)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+
+
 def main() -> None:
     """Run the command line and exit with its status: 0 done, 2 bad input, 130 interrupted, 1 anything else."""
+    open_streams()
     words = sys.argv[1:]
     try:
         # A shell that asks for completions gives no arguments; what it asks is in the environment.
