@@ -100,3 +100,48 @@ iptables-save | grep -c quell-
     command = ["unshare", "-n", "sh", "-c", script]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["0", "1"], done.stderr
+
+
+LEFT = """
+ip link set lo up
+echo 0 >/proc/sys/net/ipv4/ip_forward
+{quell} shell --rate 5mbit --nat --quiet -- sleep 1000 & pid=$!
+until iptables -t nat -S | grep -q quell- && [ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]; do sleep 0.05; done
+kill -9 $(pgrep -P $pid -f natguard) $pid
+wait $pid
+iptables -S | grep -c quell-
+while ip link show quell0 >/dev/null 2>&1; do sleep 0.05; done
+{quell} shell --rate 5mbit --nat --quiet -- true
+cat /proc/sys/net/ipv4/ip_forward
+iptables-save | grep -c quell-
+"""
+
+
+@pytest.mark.real_time
+def test_rules_of_a_shell_that_was_killed_with_its_guard_go_with_the_next_one(tmp_path: Path) -> None:
+    """The end of a session or of memory may kill both; the rules then drop all that is forwarded."""
+    if shutil.which("iptables") is None:
+        pytest.skip("iptables is not installed")
+    command = ["unshare", "-n", "sh", "-c", LEFT.format(quell=QUELL)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["6", "0", "0"], done.stdout + done.stderr
+
+
+MEANWHILE = """
+ip link set lo up
+echo 0 >/proc/sys/net/ipv4/ip_forward
+{quell} shell --rate 5mbit --nat --quiet -- sleep 2 & pid=$!
+until iptables -t nat -S | grep -q quell- && [ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]; do sleep 0.05; done
+{rule}
+wait $pid
+"""
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("rule", "told"), [("iptables -A FORWARD -i docker0 -j ACCEPT", True), (":", False)])
+def test_that_forwarding_is_off_again_is_told_where_others_may_need_it(tmp_path: Path, rule: str, told: bool) -> None:
+    if shutil.which("iptables") is None:
+        pytest.skip("iptables is not installed")
+    command = ["unshare", "-n", "sh", "-c", MEANWHILE.format(quell=QUELL, rule=rule)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ("ip_forward is 0 again" in done.stderr) == told, done.stderr

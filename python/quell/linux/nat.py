@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +21,8 @@ _CONF = Path("/proc/sys/net/ipv4/conf")
 _REDIRECTS = _CONF / "all/accept_redirects"
 _SHELLS = "quell+"
 """Every shell's device, to iptables."""
+_TAG = re.compile(r"\bquell-\d+-(\d+)(?:-(\d+))?\b")
+"""The comment of a shell's rules: its process, and ip_forward and accept_redirects before."""
 _GUARD = Path(__file__).with_name("natguard.py")
 
 
@@ -39,7 +43,8 @@ def translated(device: str, network: str) -> Iterator[None]:
     """
     # What was before the first of the shells that run or have not yet restored it: ip_forward, and accept_redirects, to
     # which the kernel gives a value of its own whenever the other changes.
-    others = re.search(r"\bquell-\d+-(\d+)(?:-(\d+))?\b", _iptables("-S", "FORWARD"))
+    shown = _iptables("-S", "FORWARD")
+    others = _TAG.search(shown)
     now = tuple(path.read_text().strip() for path in (_FORWARDING, _REDIRECTS))
     before, redirects = others.groups("1") if others else now
     if before == "0" and not others and (names := _forwarding()):
@@ -47,6 +52,7 @@ def translated(device: str, network: str) -> Iterator[None]:
             f"--nat: net.ipv4.conf.{names[0]}.forwarding is 1 and ip_forward 0, which --nat could not restore; set "
             f"ip_forward to 1, or net.ipv4.conf.{names[0]}.forwarding to 0"
         )
+    _remove_left(shown, device)
     tag = ["-m", "comment", "--comment", f"quell-{os.getpid()}-{before}-{redirects}"]
     # Each is inserted above the one before. The last ones are needed before packets are forwarded, so they come first.
     forward = [
@@ -76,6 +82,40 @@ def translated(device: str, network: str) -> Iterator[None]:
         raise InputError(f"--nat: {_FORWARDING}: {error.strerror}; only root may forward packets") from None
     finally:
         guard.communicate()
+        _tell(shown)
+
+
+def _remove_left(shown: str, device: str) -> None:
+    """Remove the rules of shells that were killed together with their guards: their devices are gone."""
+    left = set()
+    for line in shown.splitlines():
+        tag, own = _TAG.search(line), re.search(r"(?<!! )-i (quell\d+) ", line)
+        if tag and own and (own[1] == device or not _there(own[1])):
+            left.add(tag[0])
+    for table, chain in (("filter", "FORWARD"), ("nat", "POSTROUTING")) if left else ():
+        for line in _iptables("-t", table, "-S", chain).splitlines():
+            if (tag := _TAG.search(line)) and tag[0] in left:
+                # The one that removes them may be at it.
+                subprocess.run(["iptables", "-w", "-t", table, "-D", *shlex.split(line)[1:]], capture_output=True)
+
+
+def _there(device: str) -> bool:
+    try:
+        socket.if_nametoindex(device)
+    except OSError:
+        return False
+    return True
+
+
+def _tell(before: str) -> None:
+    """Say that forwarding is off again where another program may have come to need it."""
+    try:
+        now = {line for line in _iptables("-S", "FORWARD").splitlines() if not _TAG.search(line)}
+    except InputError:
+        return
+    if now - set(before.splitlines()) and _FORWARDING.read_text().strip() == "0":
+        print("quell: net.ipv4.ip_forward is 0 again, as before --nat; other programs have changed the chain FORWARD "
+              "meanwhile: if they forward packets, set it to 1", file=sys.stderr)  # fmt: skip
 
 
 def _forwarding() -> list[str]:
