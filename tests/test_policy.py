@@ -234,6 +234,32 @@ def test_an_agent_of_torch_is_a_queue() -> None:
 
 
 @pytest.mark.torch
+def test_a_card_takes_over_what_gymnasiums_normaliser_has_learned() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+
+    env = gymnasium.wrappers.NormalizeObservation(gymnasium.make("quell/RlAqm-v0"))
+    env.reset(seed=1)
+    for _ in range(50):
+        env.step(1)
+    env.update_running_mean = False
+    agent = torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.ReLU(), torch.nn.Linear(16, 5))
+    card = Policy.load(ROOT / "crates/quell-link/models/rl-aqm.safetensors").card
+    # As in docs/how-to/environments.md.
+    seen, names = env.obs_rms, [reading["name"] for reading in card["inputs"]]
+    scales = 1 / (seen.var + env.epsilon) ** 0.5
+    inputs = [
+        {"name": n, "offset": float(m), "scale": float(k)} for n, m, k in zip(names, seen.mean, scales, strict=True)
+    ]
+    policy = Policy.from_torch(agent, {**card, "inputs": inputs})
+    normalised, *_ = env.step(1)
+    raw = normalised / scales + seen.mean
+    assert seen.mean[0] > 1
+    expected = agent(torch.from_numpy(normalised).float()[None]).detach().numpy()
+    np.testing.assert_allclose(policy(raw[None].astype(np.float32)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.torch
 def test_a_module_that_is_no_perceptron_is_refused() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     nn = torch.nn

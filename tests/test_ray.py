@@ -202,7 +202,7 @@ def test_a3c_workers_are_actors_whose_gradients_make_one_network(on: executor.Ex
     here, there = (Policy.load(tmp_path / f"{name}.safetensors").tensors() for name in ("here", "there"))
     assert all((there[name] == array).all() for name, array in here.items())
     two = a3c.Arguments(workers=2, episodes=2, steps=20, environment="lookup", reward="rtt")
-    shared = a3c.Global(two)
+    shared = a3c.start_global(two)
     first = shared.flat.clone()
     traces = [coupled.record(1, k, published=False, duration_s=6.0) for k in range(2)]
     with a3c.start_workers(two, shared, a3c.scaling(two, traces), traces, on) as workers:

@@ -18,9 +18,10 @@ from quell.train import coupled
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+import torch
 from safetensors.torch import load_file
 
-from quell.train import a3c
+from quell.train import a3c, asynchronous, kit, worlds
 from quell.train.a3c import Arguments
 
 SMALL: dict[str, Any] = {"workers": 1, "episodes": 4, "steps": 40, "testbed": True}
@@ -42,6 +43,87 @@ def test_one_worker_gives_the_same_network_each_time_and_goes_on_where_it_stoppe
         pl.read_parquet(tmp_path / f"{name}-checkpoints" / "curve.parquet").drop("step") for name in ("whole", "part")
     ]
     assert last[0].equals(last[1])
+
+
+@pytest.fixture
+def few_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "WORLDS", 6)
+    monkeypatch.setattr(coupled, "CHOICE", [(10.0, 20.0, 2)])
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("few_worlds")
+def test_worlds_give_the_same_network_each_time_and_go_on_where_they_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = worlds.Arguments(episodes=14)
+    whole = worlds.train(chosen, tmp_path / "whole.safetensors")
+    assert (whole["results"]["settings"], len(whole["inputs"])) == (1, worlds.READINGS)
+    play = asynchronous.Workers.play
+
+    def killed(self: asynchronous.Workers, number: int) -> list[asynchronous.EpisodeMeans]:
+        if number == 12:
+            raise MemoryError
+        return play(self, number)
+
+    # After ten batches each world has been replaced once, and the present ones are simulated again.
+    monkeypatch.setattr(asynchronous.Workers, "play", killed)
+    with pytest.raises(MemoryError):
+        worlds.train(chosen, tmp_path / "part.safetensors")
+    monkeypatch.setattr(asynchronous.Workers, "play", play)
+    worlds.train(chosen, tmp_path / "part.safetensors", resume=True)
+    assert weights(tmp_path / "whole.safetensors") == weights(tmp_path / "part.safetensors")
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("few_worlds")
+def test_worlds_of_two_processes_make_one_network_that_is_a_queue(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    worlds.train(worlds.Arguments(workers=2, episodes=2), path)
+    curve = pl.read_parquet(tmp_path / "m-checkpoints" / "curve.parquet")
+    assert [len(r) for r in curve["rewards"]] == [2] * 2
+    scenario = _core.Scenario("l4s", duration="3s")
+    words = f"a3c_l4s model {path} guard"
+    (record,) = experiment.run_each([(scenario, experiment.Job(words, 1, None))], lambda r: r)
+    assert record["guard"]["learned"] > 50
+
+
+@pytest.mark.torch
+def test_an_action_is_what_the_queue_makes_of_it(tmp_path: Path) -> None:
+    """The trainer's decoding beside the queue's: as long as nothing drops, a constant gives one p' of both."""
+    networks = worlds.Networks()
+    networks.flat.zero_()
+    for action in (-1.5, -0.4, 0.3):
+        with torch.no_grad():
+            list(networks.actor.parameters())[-1].fill_(action)
+        tensors = networks.tensors()
+        scale = worlds.Scaling(np.zeros(worlds.READINGS, np.float32), np.ones(worlds.READINGS, np.float32))
+        path = tmp_path / "m.safetensors"
+        path.write_bytes(kit.model_bytes(tensors, worlds.card(worlds.Arguments(), scale, {})))
+        scenario = coupled.router(10, 20, 4, both_ways=False, duration_s=4)
+        p = float(worlds.probability(np.array([action], np.float32))[0])
+        constant = tmp_path / "c.safetensors"
+        constant.write_bytes(coupled.constant(p))
+        jobs = [(scenario, experiment.Job(f"a3c_l4s model {m}", 1, None)) for m in (path, constant)]
+        learned, held = experiment.run_each(jobs, lambda r: r["sojourn_ms"]["mean"])
+        assert learned == pytest.approx(held, rel=0.02)
+
+
+@pytest.mark.torch
+def test_idleness_costs_and_a_backlog_that_lasts_is_no_idleness() -> None:
+    free, priced = (worlds.Worlds(seed=1, worker=0, count=4, idle_price=price) for price in (0.0, 100.0))
+    p = np.full(free.busy.shape, 0.3, np.float32)
+    idle = 0
+    for _ in range(300):
+        before = free.backlog_ms.copy()
+        free.step(p)
+        priced.step(p)
+        paid = (free.reward - priced.reward).max(axis=1)
+        waited = np.minimum(before, free.backlog_ms) > 0
+        assert (paid[waited] == 0).all()
+        assert ((paid >= 0) & (paid <= 100)).all()
+        idle += int((paid > 50).sum())
+    assert idle > 0
 
 
 @pytest.mark.torch
@@ -125,6 +207,8 @@ def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> No
         worlds(queue="pie")
     with pytest.raises(InputError, match="there is no queue 2; choose 0 to 1"):
         worlds(port=2)
+    with pytest.raises(InputError, match="differ in number: 1 and 2"):
+        _core.CoupledQueues([scenario], "l4s", [1, 2], observation="linear")
     with pytest.raises(InputError, match="there is no world"):
         worlds(0)
     with pytest.raises(InputError, match="6 sub-queues"):
@@ -135,7 +219,16 @@ def test_a_world_without_sub_queues_or_with_bad_probabilities_is_refused() -> No
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "words", [["--environment", "moon"], ["--reward", "fame"], ["--weights", "1,2"], ["--weights", "1,2,x"]]
+    "words",
+    [
+        ["--environment", "moon"],
+        ["--reward", "fame"],
+        ["--weights", "1,2"],
+        ["--weights", "1,2,x"],
+        ["--steps", "9"],
+        ["--testbed"],
+        ["--idle-price", "9", "--environment", "loop"],
+    ],
 )
 def test_bad_options_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["train", "a3c-l4s", *words]) == 2

@@ -3,9 +3,10 @@
 
     .venv/bin/python tools/a3c.py [STUDY ...]
 
-Studies: seeds (the shipped network's training, five seeds), scales (Figure 27), a2c (stable-baselines3's), first (random
-first weights), long (the same in long episodes), follow (what these pay a network that follows the delay). A study's rows
-replace those that the file has of it. Takes some ten minutes of a core in all.
+Studies: seeds (the shipped network's training, five seeds), scales (Figure 27), a2c (stable-baselines3's), first (the
+paper's procedure from random first weights), long (the same in long episodes), follow (what these pay a network that
+follows the delay), worlds (many worlds from random weights, five seeds; networks and checkpoints go to target/a3c). A
+study's rows replace those that the file has of it. Takes half an hour of a core in all, most of it for the worlds.
 """
 
 import argparse
@@ -21,11 +22,14 @@ import torch
 
 from quell.common import files
 from quell.common.console import err
-from quell.train import a3c, coupled
+from quell.train import a3c, coupled, worlds
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INTO = ROOT / "python" / "quell" / "papers" / "trained" / "a3c-l4s.studies.parquet"
 SHIPPED: dict[str, Any] = {"actor_rate": 5e-5}
+NETWORKS = ROOT / "target" / "a3c"
+RUNS = 5
+"""Runs of each scenario by which the seeds' networks are judged."""
 SCALES = (10.0, 25.0, 50.0, 100.0)
 EPISODES = 60
 """From random weights."""
@@ -43,7 +47,7 @@ def judged(path):
 
 def learn(arguments):
     """Train without choosing: the last global network, and the curve."""
-    shared = a3c.Global(arguments)
+    shared = a3c.start_global(arguments)
     traces = []
     if arguments.environment == "lookup":
         traces = [coupled.record(arguments.seed, k, published=arguments.as_published) for k in range(4)]
@@ -79,6 +83,29 @@ def chosen(arguments):
         return curve.select("step", *KEPT).to_dicts(), judged(path)
 
 
+def in_worlds(arguments):
+    """Train in many worlds, and judge on the sets that chose nothing."""
+    NETWORKS.mkdir(parents=True, exist_ok=True)
+    path = NETWORKS / f"seed-{arguments.seed}.safetensors"
+    folder = path.with_name(f"{path.stem}-checkpoints")
+    if not path.exists():
+        worlds.train(arguments, path, resume=folder.exists())
+    curve = pl.read_parquet(folder / "curve.parquet").select("step", *KEPT).to_dicts()
+    results: dict[str, Any] = {}
+    for name in ("held out", "few flows", "new"):
+        words = f"a3c_l4s model {path}"
+        got = coupled.held_out(
+            [words, coupled.QUEUE],
+            settings=coupled.SETS[name],
+            seeds=RUNS,
+            first_seed=coupled.FIRST_SEEDS[name],
+            threads=1,
+        )
+        found = coupled.versus(got[words], got[coupled.QUEUE])
+        results |= found if name == "held out" else {f"{name} {key}": value for key, value in found.items()}
+    return curve, results
+
+
 def in_tables(arguments):
     """Train on the published tables; what delay the network's choices look up, and the tables' own, worker by worker."""
     networks, scale, traces, curve = learn(arguments)
@@ -111,6 +138,8 @@ def studies():
     """Give every training: study, name, how, arguments."""
     for seed in range(1, 6):
         yield "seeds", "shipped options", chosen, a3c.Arguments(seed=seed, **SHIPPED)
+        command = f"quell train a3c-l4s --seed {seed}"
+        yield "worlds", "many worlds", in_worlds, worlds.Arguments(seed=seed, command=command)
     for seed in range(1, 4):
         random: dict[str, Any] = {"start": "random", "seed": seed, "episodes": EPISODES}
         yield "a2c", "A3C", in_loop, a3c.Arguments(**random)

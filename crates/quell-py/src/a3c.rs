@@ -54,6 +54,13 @@ impl CoupledQueues {
             period: nanos(period_s)?,
             observation: self::observation(observation)?,
         };
+        if scenarios.len() != seeds.len() {
+            return Err(input_error(Error::new(format!(
+                "scenarios and seeds differ in number: {} and {}",
+                scenarios.len(),
+                seeds.len()
+            ))));
+        }
         let worlds: Vec<_> = scenarios.iter().map(|s| s.0.clone()).zip(seeds).collect();
         Fleet::new(task, &worlds, threads)
             .map(Self)

@@ -19,7 +19,7 @@ MODEL = "a3c-l4s"
 QUEUE = "a3c_l4s"
 LAWS = ("l4s target 2ms",)
 UNTRAINED = "a3c-l4s.untrained.safetensors"
-"""`quell train a3c-l4s --actor-rate 0 --episodes 1`: the first weights of the shipped network's training, untrained."""
+"""`quell train a3c-l4s --environment loop --actor-rate 0 --episodes 1`: first weights, untrained."""
 CONSTANTS = [0.001 * 2 ** (k / 2) for k in range(19)]
 """p' from 0.001 to 0.5: what a constant reaches where the network misses an aim."""
 

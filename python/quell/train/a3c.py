@@ -1,27 +1,19 @@
-"""A3C for coupled queues: an actor and a critic learn p' from several queues at once, asynchronously.
+"""The paper's procedure for coupled queues: A3C, one queue per worker.
 
-Source: Satish, Kua and Pokhrel 2024, section 3.2, and the authors' notebooks. One global network; every worker copies
-it, acts for some periods on its own queue, and applies its gradients to the global one whenever it has them.
-Workers are processes that share the global parameters and Adam's moments in memory; one worker is this process itself,
-and then the training is the same bit for bit each time. On a Ray cluster they are actors, whose gradients this process
-applies as they come.
+Source: Satish, Kua and Pokhrel 2024, section 3.2, and the authors' notebooks. Every worker copies the global network,
+acts for some periods on its own queue, and applies its gradients to the global one (quell.train.asynchronous).
 
-An episode of all workers is one step of the training: what is then left is the global network and Adam's moments alone,
-since everything that an episode draws follows from the seed, the worker and its number.
+After an episode of all workers, what is left is the global network and Adam's moments alone, since everything that an
+episode draws follows from the seed, the worker and its number. `quell.train.worlds` has the procedure that learns.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import multiprocessing as mp
-import os
-import signal
-import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from quell import _core
-from quell.experiments import executor
 from quell.experiments.executor import HERE, Executor
-from quell.train import Stopped, coupled, kit
+from quell.train import asynchronous, coupled, kit
+from quell.train.asynchronous import EpisodeMeans, Global
 from quell.train.coupled import MOST_MS, Environment, Floats, Ranges, Step
 
 LEAST_SPREAD, MOST_SPREAD = 0.01, 1.0
@@ -128,11 +120,7 @@ class Networks(nn.Module):
             nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 1)
         )
         self.all = list(self.parameters())
-        self.flat = torch.cat([p.detach().reshape(-1) for p in self.all])
-        at = 0
-        for p in self.all:
-            p.data = self.flat[at : at + p.numel()].view_as(p)
-            at += p.numel()
+        self.flat = kit.in_one_row(self.all)
         self.actor_size = sum(p.numel() for p in self.actor.parameters())
 
     def begin_proportional(self) -> None:
@@ -167,89 +155,26 @@ class Networks(nn.Module):
         return {name: p.detach().clone() for name, p in pairs}
 
 
-class Global:
-    """The global network and Adam's moments, in memory that all workers share."""
-
-    def __init__(self, arguments: Arguments) -> None:
-        kit.deterministic(arguments.seed)
-        first = Networks()
-        if arguments.start == "proportional":
-            first.begin_proportional()
-        self.flat = first.flat.clone().share_memory_()
-        self.moments = torch.zeros(2, len(self.flat)).share_memory_()
-        self.count = torch.zeros(1, dtype=torch.int64).share_memory_()
-        self.rates = torch.full((len(self.flat),), arguments.critic_rate)
-        self.rates[: first.actor_size] = arguments.actor_rate
-
-    def apply(self, gradient: Tensor) -> None:
-        """Take a step of Adam."""
-        self.count += 1
-        n, (mean, square) = int(self.count), self.moments
-        spread = kit.adam(gradient, mean, square, n)
-        self.flat.sub_(self.rates * mean / spread / (1 - 0.9**n))
-
-    def state(self) -> kit.State:
-        """Give everything that the next episode depends on."""
-        return {"flat": self.flat.clone(), "moments": self.moments.clone(), "count": int(self.count)}
-
-    def load_state(self, state: kit.State) -> None:
-        """Go on where `state` was taken."""
-        self.flat.copy_(state["flat"])
-        self.moments.copy_(state["moments"])
-        self.count.fill_(state["count"])
+def first(arguments: Arguments) -> Networks:
+    """Make the first network."""
+    kit.deterministic(arguments.seed)
+    networks = Networks()
+    if arguments.start == "proportional":
+        networks.begin_proportional()
+    return networks
 
 
-@dataclass
-class EpisodeMeans:
-    """Means over the steps of a worker's episode."""
-
-    reward: float
-    delay_ms: float
-    utilisation: float
-    spread: float
-    loss: float
-
-
-class Worker:
-    """One worker: a copy of the network, and its own queue."""
+class Worker(asynchronous.Worker):
+    """A worker of the paper's procedure: its own queue, a gradient every few steps."""
 
     def __init__(self, number: int, arguments: Arguments, scale: Scaling, traces: list[coupled.Trace]) -> None:
         self._number, self._arguments, self._scale = number, arguments, scale
         self._environment = environment(arguments, number, traces)
-        self._networks = Networks()
-        self._steps: Generator[Tensor, None, EpisodeMeans]
+        self.networks: Networks = Networks()
 
-    def begin(self, number: int, flat: Tensor) -> Tensor | EpisodeMeans:
-        """Start an episode with these parameters; return the first gradient, or the result at the end."""
-        self._networks.flat.copy_(flat)
-        self._steps = self._play(number)
-        return self._next()
-
-    def advance(self, flat: Tensor) -> Tensor | EpisodeMeans:
-        """Continue with these parameters; return the next gradient, or the result at the end of the episode."""
-        self._networks.flat.copy_(flat)
-        return self._next()
-
-    def _next(self) -> Tensor | EpisodeMeans:
-        try:
-            return next(self._steps)
-        except StopIteration as end:
-            means: EpisodeMeans = end.value
-            return means
-
-    def episode(self, number: int, shared: Global, lock: contextlib.AbstractContextManager[Any]) -> EpisodeMeans:
-        """Play an episode and send the global network a gradient every few steps."""
-        answer = self.begin(number, shared.flat)
-        while isinstance(answer, Tensor):
-            with lock:
-                shared.apply(answer)
-                flat = shared.flat.clone()
-            answer = self.advance(flat)
-        return answer
-
-    def _play(self, number: int) -> Generator[Tensor, None, EpisodeMeans]:
+    def play(self, number: int) -> Generator[Tensor, None, EpisodeMeans]:
         """Play an episode; give the gradient of every few steps."""
-        chosen, networks = self._arguments, self._networks
+        chosen, networks = self._arguments, self.networks
         rng = torch.Generator().manual_seed(chosen.seed * 1_000_003 + number * 101 + self._number)
         step = self._environment.begin(number)
         held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]] = []
@@ -283,7 +208,7 @@ class Worker:
         self, held: list[tuple[Tensor, Tensor, Floats, coupled.Flags]], after: Tensor
     ) -> tuple[Tensor, float]:
         """Give the gradient of some steps, and the critic's loss. Targets are n-step returns."""
-        chosen, networks = self._arguments, self._networks
+        chosen, networks = self._arguments, self.networks
         with torch.no_grad():
             ahead = networks.value(after)
         aims = []
@@ -313,121 +238,23 @@ def environment(arguments: Arguments, worker: int, traces: list[coupled.Trace]) 
     return coupled.Loop(arguments.seed, worker, ranges, arguments.steps, published=arguments.as_published)
 
 
-class Workers:
-    """All workers: this process alone, or one process each."""
-
-    def __init__(self, arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace]) -> None:
-        self.workers = [Worker(k, arguments, scale, traces) for k in range(arguments.workers)]
-        self._shared = shared
-        self._ends: list[Connection] = []
-        self._processes: list[Any] = []
-        self._lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if arguments.workers == 1:
-            return
-        # A forked child has this memory and does not import torch again.
-        context: Any = mp.get_context("fork" if sys.platform == "linux" else "spawn")
-        self._lock = context.Lock()
-        for worker in self.workers:
-            mine, its = context.Pipe()
-            process = context.Process(target=_serve, args=(worker, shared, its, self._lock, os.getpid()), daemon=True)
-            process.start()
-            its.close()
-            self._ends.append(mine)
-            self._processes.append(process)
-
-    def play(self, number: int) -> list[EpisodeMeans]:
-        """Have every worker play an episode."""
-        if not self._ends:
-            return [self.workers[0].episode(number, self._shared, self._lock)]
-        for end in self._ends:
-            end.send(number)
-        means = []
-        for k, end in enumerate(self._ends):
-            try:
-                answer = end.recv()
-            except EOFError:
-                raise Stopped(f"worker {k} has died; continue with --resume", kit.FAILED) from None
-            if isinstance(answer, str):
-                raise Stopped(f"worker {k}: {answer}", kit.FAILED)
-            means.append(answer)
-        return means
-
-    def close(self) -> None:
-        """End the processes; they hold nothing that is not in the global network."""
-        for process in self._processes:
-            process.kill()
-            process.join()
-
-
-class Cluster:
-    """All workers as actors of a Ray cluster; this process applies each gradient and answers with the outcome."""
-
-    def __init__(self, actors: executor.Actors, arguments: Arguments, shared: Global) -> None:
-        self._actors, self._count, self._shared = actors, arguments.workers, shared
-
-    def play(self, number: int) -> list[EpisodeMeans]:
-        """Have every worker play an episode."""
-        means: dict[int, EpisodeMeans] = {}
-        for k in range(self._count):
-            self._actors.call(k, "begin", number, self._shared.flat.clone())
-        while len(means) < self._count:
-            try:
-                k, answer = self._actors.first()
-            except Exception as error:
-                raise Stopped(f"{type(error).__name__}: {error}; continue with --resume", kit.FAILED) from None
-            if isinstance(answer, EpisodeMeans):
-                means[k] = answer
-            else:
-                self._shared.apply(answer)
-                self._actors.call(k, "advance", self._shared.flat.clone())
-        return [means[k] for k in range(self._count)]
-
-    def close(self) -> None:
-        """End the actors."""
-        self._actors.close()
-
-
-def _serve(
-    worker: Worker, shared: Global, end: Connection, lock: contextlib.AbstractContextManager[Any], parent: int
-) -> None:
-    """Play episodes until killed or orphaned. The main process handles Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    while True:
-        while not end.poll(5):
-            if os.getppid() != parent:
-                return
-        number = end.recv()
-        try:
-            answer: EpisodeMeans | str = worker.episode(number, shared, lock)
-        except Exception as error:  # the main process reports it
-            answer = f"{type(error).__name__}: {error}"
-        end.send(answer)
-
-
-def _on_a_cluster(number: int, arguments: Arguments, scale: Scaling, traces: list[coupled.Trace]) -> Worker:
-    torch.set_num_threads(1)
-    return Worker(number, arguments, scale, traces)
-
-
-@contextlib.contextmanager
 def start_workers(
     arguments: Arguments, shared: Global, scale: Scaling, traces: list[coupled.Trace], on: Executor = HERE
-) -> Iterator[Workers | Cluster]:
-    """Start workers, and end them on exit."""
-    actors = on.actors(_on_a_cluster, range(arguments.workers), arguments, scale, traces)
-    pool = Workers(arguments, shared, scale, traces) if actors is None else Cluster(actors, arguments, shared)
-    try:
-        yield pool
-    finally:
-        pool.close()
+) -> contextlib.AbstractContextManager[asynchronous.Workers | asynchronous.Cluster]:
+    """Start workers, which end with the context."""
+    return asynchronous.started(Worker, arguments.workers, shared, arguments, scale, traces, on=on)
+
+
+def start_global(arguments: Arguments) -> Global:
+    """Start the global network."""
+    return Global(first(arguments), arguments.actor_rate, arguments.critic_rate)
 
 
 def train(
     arguments: Arguments, out: Path, *, resume: bool = False, tensorboard: Path | None = None, on: Executor = HERE
 ) -> dict[str, Any]:
     """Train, with a checkpoint after each episode; write the model to `out` and return its card."""
-    shared = Global(arguments)
+    shared = start_global(arguments)
     traces: list[coupled.Trace] = []
     if arguments.environment == "lookup" or arguments.as_published:
         traces = [coupled.record(arguments.seed, k, published=arguments.as_published) for k in range(4)]

@@ -240,6 +240,16 @@ def model_bytes(tensors: dict[str, torch.Tensor], card: Mapping[str, Any]) -> by
     return save(tensors, metadata={"quell": json.dumps(card)})
 
 
+def in_one_row(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
+    """Move parameters into one row, in this order, of which they become views; return the row."""
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    at = 0
+    for p in parameters:
+        p.data = flat[at : at + p.numel()].view_as(p)
+        at += p.numel()
+    return flat
+
+
 def adam(gradient: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, step: int) -> torch.Tensor:
     """Take a gradient into Adam's moments, in place; return what the mean is to be divided by.
 

@@ -288,7 +288,7 @@ def test_endless_flows_cost_no_memory_and_a_heavy_one_is_named(net: Net) -> None
         heavy.kill()
         heavy.communicate()
         assert flood.returncode == 0
-        assert "udp 10.9.1.2:4321 → 10.9.2.2:9" in looks[-1]
+        assert any("udp 10.9.1.2:4321 → 10.9.2.2:9" in said for said in looks)
         assert all(said.count("→") <= 8 for said in looks)
         assert kilobytes() - before < 2000
     finally:
