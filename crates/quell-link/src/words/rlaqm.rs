@@ -1,8 +1,8 @@
 //! `rlaqm`: a FIFO whose drop probability a network sets; the network is a file's or one that quell ships.
 
-use quell_qdisc::US;
 use quell_qdisc::control::{Control, rlaqm};
 use quell_qdisc::policy::Policy;
+use quell_qdisc::{US, disciplines, fifo};
 
 use super::model::{Model, Own, own};
 use super::rows::*;
@@ -43,6 +43,8 @@ pub struct Words {
     pub as_published: bool,
     /// [`Shipped::Throughput`].
     pub throughput: bool,
+    /// Packets that can be marked are marked instead of dropped.
+    pub ecn: bool,
     /// Another network than a shipped one, and its file.
     pub model: Model,
 }
@@ -77,7 +79,13 @@ impl Words {
 
 impl Spec for Words {
     fn build(&self, _: u64) -> Built {
-        Built::fifo(self.controller())
+        Built {
+            queue: disciplines::Params::Fifo(fifo::Params {
+                ecn: self.ecn,
+                ..fifo::Params::default()
+            }),
+            controller: self.controller(),
+        }
     }
 
     fn set_policy(&mut self, policy: Policy) -> Result<(), Error> {
@@ -106,6 +114,12 @@ pub(super) static RLAQM: Kind<Words> = Kind {
             Field::Flag(|w| &mut w.params.heuristics, "noheuristics"),
             "an empty queue reduces the probability by 0.1, regardless of the network",
         ),
+        opt(
+            "ceiling",
+            Field::Time(|w| &mut w.params.ceiling, 0, LONG),
+            "delay above which the probability is 0.5, whatever a network of probabilities answers (0: none)",
+        ),
+        opt("ecn", Field::Flag(|w| &mut w.ecn, "noecn"), ECN),
         opt(
             "epsilon",
             Field::Probability(|w| &mut w.params.epsilon),

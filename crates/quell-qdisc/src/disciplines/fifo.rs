@@ -20,6 +20,8 @@ pub struct Params {
     /// When it is full, the flow that holds the most bytes loses its newest packet, which need not be the one that arrives
     /// (default off). A drop then visits every packet.
     pub selective: bool,
+    /// An arrival that `drop` hits is marked instead, where its transport is ECN-capable (default off).
+    pub ecn: bool,
 }
 
 impl Default for Params {
@@ -29,6 +31,7 @@ impl Default for Params {
             limit_bytes: u64::MAX,
             drop: 0.0,
             selective: false,
+            ecn: false,
         }
     }
 }
@@ -58,6 +61,8 @@ pub struct Fifo<P> {
     params: Params,
     queue: Ring<P>,
     bytes: u64,
+    /// Packets marked.
+    marks: u64,
     /// Bytes by flow, while one is looked for.
     flows: Vec<(u32, u64)>,
 }
@@ -111,6 +116,7 @@ impl<P: Packet> Fifo<P> {
             params,
             queue: Ring::new(),
             bytes: 0,
+            marks: 0,
             flows: Vec::new(),
         }
     }
@@ -147,7 +153,13 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         {
             self.overflow(now, make(), drops);
         } else if self.params.drop > 0.0 && rng.f64() < self.params.drop {
-            drops.drop(now, make(), DropCause::Early);
+            let mut packet = make();
+            if !(self.params.ecn && packet.mark()) {
+                return drops.drop(now, packet, DropCause::Early);
+            }
+            self.marks += 1;
+            self.bytes += u64::from(len);
+            self.queue.push(packet).set_enqueued(now);
         } else {
             self.bytes += u64::from(len);
             self.queue.push(make()).set_enqueued(now);
@@ -216,9 +228,14 @@ impl<P: Packet> Discipline<P> for Fifo<P> {
         self.bytes
     }
 
+    fn marks(&self) -> u64 {
+        self.marks
+    }
+
     fn gauges(&self, now: Nanos, gauges: &mut Gauges) {
         gauges.limit_packets = self.params.limit_packets;
         gauges.probability = self.params.drop;
+        gauges.marks = self.marks;
         gauges.head_age = self.queue.front().map_or(0, |p| now - p.enqueued());
     }
 
@@ -336,6 +353,35 @@ mod tests {
         let share = drops.len() as f64 / 50_000.0;
         assert!((share - 0.3).abs() < 0.01, "{share}");
         assert!(drops.iter().all(|d| d.1 == DropCause::Early));
+    }
+
+    #[test]
+    fn with_ecn_the_knob_marks_what_can_be_marked_and_drops_the_rest() {
+        let params = Params {
+            drop: 1.0,
+            ecn: true,
+            ..Params::default()
+        };
+        let (mut q, mut drops) = (Fifo::new(params), Vec::new());
+        let mut rng = Rng::new(1, "fifo");
+        for (id, ecn) in [(0, Ecn::Ect0), (1, Ecn::NotEct), (2, Ecn::Ect1)] {
+            q.enqueue(0, TestPacket::new(id, 1000, 0, ecn), &mut rng, &mut drops);
+        }
+        let lost: Vec<_> = drops.iter().map(|(p, cause)| (p.id, *cause)).collect();
+        assert_eq!(lost, [(1, DropCause::Early)]);
+        assert_eq!((q.len(), q.bytes(), Discipline::marks(&q)), (2, 2000, 2));
+        while let Got::Packet(p) = q.dequeue(0, &mut rng, &mut drops) {
+            assert_eq!(p.ecn, Ecn::Ce);
+        }
+        // A full queue drops.
+        q.params.limit_packets = 0;
+        q.enqueue(
+            0,
+            TestPacket::new(3, 1000, 0, Ecn::Ect0),
+            &mut rng,
+            &mut drops,
+        );
+        assert_eq!(drops[1].1, DropCause::Overflow);
     }
 
     #[test]
