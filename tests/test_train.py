@@ -19,7 +19,9 @@ import pytest
 from quell import train
 from quell._core import InputError
 from quell.cli import dispatch as cli
+from quell.common import origin
 from quell.common.extras import install
+from quell.papers import rl_aqm_networks
 
 
 def test_without_torch_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +253,31 @@ def test_killed_and_resumed_the_weights_are_those_of_an_uninterrupted_training(
     trained("killed", episodes, resume=True)
     assert weights(out) == weights(whole)
     assert curve(out).equals(curve(whole))
+
+
+@pytest.mark.torch
+def test_a_corrected_training_repeats_bit_for_bit_and_continues_from_a_model(tmp_path: Path) -> None:
+    from quell.train import rl_aqm_corrected, rl_aqm_links
+
+    small = rl_aqm_corrected.Arguments(rounds=4, links=2, validation=2, nics=(0, 100), senders=("newreno",))
+
+    def train(name: str, rounds: int, **more: Any) -> bytes:
+        out = tmp_path / f"{name}.safetensors"
+        rl_aqm_corrected.train(dataclasses.replace(small, rounds=rounds), out, **more)
+        return out.read_bytes()
+
+    def network(data: bytes) -> bytes:
+        return bytes(origin.split(data)[1])
+
+    whole = train("whole", 4)
+    assert network(whole) == network(train("again", 4))
+    other = train("other", 4, start=whole)
+    assert network(other) != network(whole)
+    with pytest.raises(InputError, match="--from: not a network of --corrected"):
+        train("wrong", 4, start=rl_aqm_networks.pi(0.1, 1.0, 0.0))
+    # The model is used as any other.
+    found = rl_aqm_links.judge("rlaqm", rl_aqm_links.link("test", 0, nic=0, seconds=5), 0, model=whole)
+    assert -2 < found.reward < 1
 
 
 def test_the_command_says_what_is_wrong_in_one_line(

@@ -1,33 +1,53 @@
 #!/usr/bin/env python3
-"""Train RL-AQM as its paper's Figures 4 and 8 do, and write python/quell/papers/trained/rl-aqm.studies.parquet.
+"""Train RL-AQM as its paper's Figures 4 and 8 do, judge its variants, and write python/quell/papers/trained/rl-aqm.*.parquet.
 
     .venv/bin/python tools/rl_aqm.py [STUDY ...]
 
-Studies, five seeds each, above a device of 100 packets: 10mbit (Figure 4's link), 100mbit (Figure 8's). A study's rows
-replace those that the file has of it. Takes some ten minutes of a core in all.
+| study | what it does | file | minutes of a core |
+|---|---|---|---|
+| 10mbit | five trainings on Figure 4's link above a device of 100 packets | rl-aqm.studies | 6 |
+| 100mbit | the same on Figure 8's | rl-aqm.studies | 4 |
+| wide | the corrected network, the default one, a tuned PI and the rule on 32 links, and on 16 with CUBIC, ECN and BBR | rl-aqm.wide | 10 |
+| process | searches the paper's decision process for a policy that beats the rule | rl-aqm.process | 2 |
+| pi | finds PI's three numbers by CMA-ES, for each depth of the device; prints them | | 4 |
+
+A study's rows replace those that its file has of it. Without STUDY: 10mbit and 100mbit. wide needs --model FILE.
 """
 
 import argparse
 import contextlib
+import itertools
+import math
 import pathlib
 import tempfile
+from typing import Any
 
+import cma
+import numpy as np
 import polars as pl
 
 from quell import Scenario
 from quell.common import files
 from quell.common.console import err
 from quell.papers import rl_aqm as paper
+from quell.papers import rl_aqm_more as more
+from quell.papers import rl_aqm_networks as networks
 from quell.papers.bench import Bench, mean
-from quell.train import rl_aqm
+from quell.train import rl_aqm, rl_aqm_links
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-INTO = ROOT / "python" / "quell" / "papers" / "trained" / "rl-aqm.studies.parquet"
+TRAINED = ROOT / "python" / "quell" / "papers" / "trained"
 STUDIES = {"10mbit": (10, 40), "100mbit": (100, 25)}
 """Mbit/s, and episodes: rewards do not rise after some ten."""
 SEEDS = range(1, 6)
 NIC = 100
 RUNS = 10
+WIDE_RUNS = 20
+WIDE_FIELDS = ("reward", "delay_ms", "utilisation", "goodput_mbps")
+SETS: tuple[tuple[rl_aqm_links.Senders, int], ...] = (("newreno", 32), ("mixed", 16))
+PROCESS_LINKS = 32
+SEARCHED = 40
+"""Generations."""
 
 
 def trained(mbps, episodes, seed):
@@ -48,21 +68,120 @@ def trained(mbps, episodes, seed):
         return curve
 
 
+def keep(name, study, rows):
+    """Put a study's rows in place of those that the table has of it."""
+    into = TRAINED / f"rl-aqm.{name}.parquet"
+    table = pl.DataFrame([{"study": study, **row} for row in rows], infer_schema_length=None)
+    with contextlib.suppress(FileNotFoundError):
+        others = pl.read_parquet(into).filter(pl.col("study") != study)
+        table = pl.concat([others, table], how="diagonal_relaxed")
+    files.write_whole(into, table.write_parquet)
+
+
+def curves(study):
+    mbps, episodes = STUDIES[study]
+    rows = []
+    for seed in SEEDS:
+        curve = trained(mbps, episodes, seed)
+        rows += [{"seed": seed, **point} for point in curve]
+        err.print(f"{study} {seed}: { {k: v for k, v in curve[-1].items() if '_' in k} }", soft_wrap=True)
+    keep("studies", study, rows)
+
+
+# Links that nothing was chosen by. -----------------------------------------------------------------------------------
+
+
+def wide(corrected):
+    """Judge each queue on each link: means of the same runs."""
+    rows: list[dict[str, Any]] = []
+    for (senders, count), nic in itertools.product(SETS, rl_aqm_links.NICS):
+        queues = {
+            "rule": ("rlaqm", more.always_more()),
+            "default": ("rlaqm", None),
+            "corrected": ("rlaqm", corrected.read_bytes()),
+            "pi": ("rlaqm", networks.pi(*networks.PI[nic])),
+        }
+        for queue, (words, model) in queues.items():
+            marks = " ecn" if senders == "mixed" else ""
+            for k in range(count):
+                link = rl_aqm_links.link("judge", k, nic=nic, senders=senders)
+                runs = [rl_aqm_links.judge(words + marks, link, run, model=model) for run in range(WIDE_RUNS)]
+                found = {field: mean(getattr(run, field) for run in runs) for field in WIDE_FIELDS}
+                rows.append({"senders": senders, "nic": nic, "queue": queue, "link": k, "runs": WIDE_RUNS, **found})
+            own = mean([row["reward"] for row in rows[-count:]])
+            err.print(f"{senders}, nic {nic}, {queue}: reward {own:.4f}", soft_wrap=True)
+    keep("wide", "wide", rows)
+
+
+# The paper's decision process. ---------------------------------------------------------------------------------------
+
+
+def process():
+    """Compare policies of delay, utilisation and p, with the paper's steps and rules, on links above 100 packets."""
+    policies = {name: networks.steps(*network) for name, network in networks.STEPS.items()}
+    policies["found by CMA-ES"] = found = search_steps()
+    asked = full = decisions = 0
+    rows: list[dict[str, Any]] = []
+    for (name, model), k in itertools.product(policies.items(), range(PROCESS_LINKS)):
+        link = rl_aqm_links.link("process", k, nic=NIC)
+        judged = rl_aqm_links.judge("rlaqm", link, 0, model=model)
+        rows.append({"policy": name, "link": k, "reward": judged.reward, "same": model == found})
+    for k in range(PROCESS_LINKS):
+        read, _ = rl_aqm_links.played("rlaqm", rl_aqm_links.link("process", k, nic=NIC), 0, model=more.always_more())
+        busy = read["utilisation"][read["delay_ms"] >= rl_aqm.EMPTY_MS]
+        decisions, asked = decisions + len(read["delay_ms"]), asked + len(busy)
+        full += int((busy >= 0.95).sum())
+    for name in policies:
+        rewards = [row["reward"] for row in rows if row["policy"] == name]
+        err.print(f"{name}: reward {mean(rewards):.4f}", soft_wrap=True)
+    err.print(
+        f"asked in {100 * asked / decisions:.1f} % of decisions, U >= 0.95 in {100 * full / asked:.1f} % of those"
+    )
+    shares = {"asked": asked / decisions, "full": full / asked}
+    keep("process", "process", [{**row, **shares} for row in rows])
+
+
+def search_steps():
+    """Find a linear network of steps by CMA-ES; each generation is judged on links of its own."""
+    search = cma.CMAEvolutionStrategy(np.zeros(20), 0.5, {"popsize": 12, "seed": 2, "verbose": -9})
+    for generation in range(SEARCHED):
+        links = [rl_aqm_links.link("search", 6 * generation + k, nic=NIC, seconds=45) for k in range(6)]
+        found = search.ask()
+        models = [networks.steps(x[:15].reshape(5, 3), x[15:]) for x in found]
+        losses = [-mean(rl_aqm_links.judge("rlaqm", link, 0, model=m).reward for link in links) for m in models]
+        search.tell(found, losses)
+    x = search.result.xfavorite
+    return networks.steps(x[:15].reshape(5, 3), x[15:])
+
+
+def pi():
+    """Find PI's gain, reference and damping."""
+    for nic in rl_aqm_links.NICS:
+        first = [math.log(v) for v in (0.03, 1.5 if nic == 0 else 1.0, 0.05)]
+        search = cma.CMAEvolutionStrategy(first, 0.7, {"popsize": 10, "seed": 2, "verbose": -9})
+        for generation in range(24):
+            links = [rl_aqm_links.link("search", 6 * generation + k, nic=nic, seconds=45) for k in range(6)]
+            found = search.ask()
+            models = [networks.pi(*np.exp(np.clip(x, -12, 4))) for x in found]
+            losses = [-mean(rl_aqm_links.judge("rlaqm", link, 0, model=m).reward for link in links) for m in models]
+            search.tell(found, losses)
+        numbers = ", ".join(f"{v:.3g}" for v in np.exp(search.result.xfavorite))
+        err.print(f"nic {nic}: {numbers}")
+
+
 def main():
+    studies = {name: lambda name=name: curves(name) for name in STUDIES} | {"process": process, "pi": pi}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("studies", nargs="*", choices=[*STUDIES, []], metavar="STUDY")
-    for study in parser.parse_args().studies or STUDIES:
-        mbps, episodes = STUDIES[study]
-        rows = []
-        for seed in SEEDS:
-            curve = trained(mbps, episodes, seed)
-            rows += [{"study": study, "seed": seed, **point} for point in curve]
-            err.print(f"{study} {seed}: { {k: v for k, v in curve[-1].items() if '_' in k} }", soft_wrap=True)
-        table = pl.DataFrame(rows, infer_schema_length=None)
-        with contextlib.suppress(FileNotFoundError):
-            others = pl.read_parquet(INTO).filter(pl.col("study") != study)
-            table = pl.concat([others, table], how="diagonal_relaxed")
-        files.write_whole(INTO, table.write_parquet)
+    parser.add_argument("studies", nargs="*", choices=[*studies, "wide", []], metavar="STUDY")
+    parser.add_argument("--model", type=pathlib.Path, help="wide: a network of quell train rl-aqm --corrected")
+    args = parser.parse_args()
+    if "wide" in args.studies and args.model is None:
+        parser.error("wide: give --model FILE")
+    for study in args.studies or STUDIES:
+        if study == "wide":
+            wide(args.model)
+        else:
+            studies[study]()
 
 
 if __name__ == "__main__":

@@ -553,6 +553,52 @@ class Policy:
     def forward(self, inputs: Buffer, outputs: Buffer) -> None:
         """Write the outputs (float32) for rows of raw inputs (float32)."""
 
+@final
+class Dqn:
+    """A network of `rlaqm`'s in training, and what it learns from (crates/quell-lab/src/dqn.rs).
+
+    The same calls give the same bits on every machine. Raises InputError for a network that is not one of values.
+    """
+
+    def __new__(
+        cls,
+        card: str,
+        hidden: Sequence[int],
+        seed: int,
+        *,
+        model: bytes | None = None,
+        weight: float = 1.0,
+        square: bool = True,
+        scale_ms: float = 5.0,
+        gamma: float = 0.95,
+        horizon: int = 5,
+        batch: int = 256,
+        replay: int = 400_000,
+        follow: float = 0.005,
+    ) -> Dqn:
+        """Begin with random weights for a card (JSON) and widths of hidden layers, or with a policy file's weights.
+
+        `weight`, `square` and `scale_ms` are the reward's.
+        """
+
+    def keep(self, inputs: bytes, actions: bytes) -> float:
+        """Keep what `episode` gave; return its mean reward per decision."""
+
+    def fit(self, count: int, rate: float, stream: int) -> float:
+        """Fit batches, drawn from a random stream with this number; return the mean loss."""
+
+    def average(self) -> None:
+        """Take the weights as they are into their mean."""
+
+    def model(self, card: str, *, mean: bool = False) -> bytes:
+        """Give a policy file with this card and the weights as they are, or their mean."""
+
+    def state(self) -> tuple[list[bytes], int, int]:
+        """Give all that the next fit depends on."""
+
+    def restore(self, numbers: Sequence[bytes], steps: int, averaged: int) -> None:
+        """Continue where `state` was taken."""
+
 def policy_bytes(card: str, layers: Sequence[tuple[Buffer, Buffer]]) -> bytes:
     """Give a policy file: its card (JSON), and for each hidden layer, then each head, weight and bias (float32).
 

@@ -3,6 +3,7 @@
 //! Its types are written down in `python/quell/_core.pyi`.
 
 mod a3c;
+mod dqn;
 mod env;
 mod episode;
 #[cfg(target_os = "linux")]
@@ -34,6 +35,8 @@ mod _core {
     use super::InputError;
     #[pymodule_export]
     use crate::a3c::{CoupledQueues, a3c_most, a3c_readings};
+    #[pymodule_export]
+    use crate::dqn::Dqn;
     #[pymodule_export]
     use crate::env::{Environments, readings};
     #[pymodule_export]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,20 +39,34 @@ def _train() -> None:
 @training.command(
     "rl-aqm",
     epilog="Examples:\n\n  quell train rl-aqm --tensorboard runs\n\n  quell train rl-aqm --resume\n\n"
+    "  quell train rl-aqm --corrected\n\n"
     "  quell train rl-aqm --as-published --out published.safetensors",
 )
 def train_rl_aqm(
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of the scenario to learn from.")] = 200,
+    episodes: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Runs to learn from. Default: 200; with --corrected 864."),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of weights, exploration and replay.")] = 1,
-    hidden: Annotated[str, typer.Option(metavar="N,N,...", help="Widths of the hidden layers.")] = "3,32,32",
+    hidden: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Widths of the hidden layers. Default: 3,32,32; with --corrected 32,32."),
+    ] = None,
     scenario: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="FILE", help="Scenario file or built-in scenario to learn on.", autocompletion=complete.files
+            metavar="FILE",
+            help="Scenario file or built-in scenario to learn on. Default: rl-aqm.",
+            autocompletion=complete.files,
         ),
-    ] = "rl-aqm",
+    ] = None,
     nic: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Packets in the device below the discipline.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Packets in the device below the discipline. Default: the scenario's; with --corrected 0 and 100.",
+        ),
     ] = None,
     weight: Annotated[
         float,
@@ -86,6 +101,13 @@ def train_rl_aqm(
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Softmax head, raw inputs, no replay, one fit per step.")
     ] = False,
+    corrected: Annotated[
+        bool,
+        typer.Option("--corrected", help="Rank drop probabilities instead of steps, without rules, on random links."),
+    ] = False,
+    start: Annotated[
+        Path | None, typer.Option("--from", metavar="MODEL", help="Continue from the weights of this model.")
+    ] = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="PATH", help="Model; checkpoints and curve go to a folder beside it.")
     ] = Path("rl-aqm.safetensors"),
@@ -93,23 +115,42 @@ def train_rl_aqm(
     tensorboard: Tensorboard = None,
     ray: Ray = None,
 ) -> int:
-    """Learn RL-AQM's drop probabilities by a DQN on the paper's nine-section scenario."""
+    """Learn RL-AQM's drop probabilities by a DQN: on the paper's nine-section scenario, or on random links."""
     files.check_target("--out", out)
-    try:
-        widths = tuple(int(width) for width in hidden.split(","))
-    except ValueError:
-        widths = ()
-    if not widths or not all(1 <= width <= 1024 for width in widths):
-        raise InputError(f"--hidden {hidden}: write widths of 1 to 1024, as in 3,32,32")
+    widths = None if hidden is None else _widths(hidden)
+    if corrected and (as_published or scenario is not None):
+        raise InputError(
+            "--corrected has links of its own and is not as published: leave --scenario, --as-published out"
+        )
+    first = None if start is None else _core.read_file(start, "model")
     train.need_torch()
-    from quell.train import rl_aqm
+    from quell.train import rl_aqm, rl_aqm_corrected
 
-    arguments = rl_aqm.Arguments(
-        scenario=scenario, episodes=episodes, nic=nic, seed=seed, hidden=widths, utilisation_weight=weight,
-        utilisation_power=power, delay_scale_ms=delay_scale, as_published=as_published, command=command(),
-    )  # fmt: skip
     with executor(ray) as on:
-        card = rl_aqm.train(arguments, out, resume=resume, tensorboard=tensorboard, on=on)
+        if corrected:
+            own = rl_aqm_corrected.Arguments(
+                seed=seed, utilisation_weight=weight, utilisation_power=power, delay_scale_ms=delay_scale,
+                command=command(),
+            )  # fmt: skip
+            if episodes is not None:
+                own = replace(own, rounds=-(-episodes // own.links))
+            if nic is not None:
+                own = replace(own, nics=(nic,))
+            own = own if widths is None else replace(own, hidden=widths)
+            card = rl_aqm_corrected.train(own, out, start=first, resume=resume, tensorboard=tensorboard, on=on)
+            results = card["results"]
+            err.print(
+                f"{out}: round {results['round']}; without exploring, on {results['links']} other links: "
+                f"reward {results['reward']}",
+                soft_wrap=True,
+            )
+            return 0
+        arguments = rl_aqm.Arguments(
+            scenario=scenario or "rl-aqm", episodes=episodes or 200, nic=nic, seed=seed, hidden=widths or (3, 32, 32),
+            utilisation_weight=weight, utilisation_power=power, delay_scale_ms=delay_scale, as_published=as_published,
+            command=command(),
+        )  # fmt: skip
+        card = rl_aqm.train(arguments, out, start=first, resume=resume, tensorboard=tensorboard, on=on)
     results = card["results"]
     err.print(
         f"{out}: episode {results['episode']}; without exploring, {results['runs']} other runs: "
@@ -117,6 +158,16 @@ def train_rl_aqm(
         soft_wrap=True,
     )
     return 0
+
+
+def _widths(hidden: str) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(width) for width in hidden.split(","))
+    except ValueError:
+        widths = ()
+    if not widths or not all(1 <= width <= 1024 for width in widths):
+        raise InputError(f"--hidden {hidden}: write widths of 1 to 1024, as in 3,32,32")
+    return widths
 
 
 @training.command(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import struct
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quell import _core
 from quell._core import Scenario
-from quell.papers import curves
+from quell.papers import curves, rl_aqm_networks
 from quell.papers.bench import Bench, mean
 from quell.papers.claim import SHARE, Claim, estimate
 from quell.papers.paper import Study
@@ -179,31 +176,7 @@ def always_more() -> bytes:
 
     With the paper's two rules below 1 ms it is: p - 0.1 below a delay of 1 ms, p + 0.1 from there on, 0 <= p <= 0.5.
     """
-    actions = ["drop +0", "drop +0.01", "drop -0.01", "drop +0.1", "drop -0.1"]
-    names = ["delay_ms", "utilisation", "drop"]
-    card = {
-        "format": 1,
-        "name": "rule",
-        "what": "+0.1, always",
-        "inputs": [{"name": name, "offset": 0.0, "scale": 1.0} for name in names],
-        "hidden": [],
-        "heads": [{"name": "action", "activation": "linear", "outputs": actions}],
-        "trained_on": "nothing",
-        "seed": 0,
-        "quell": _core.__version__,
-        "results": {},
-    }
-    weight, bias = [0.0] * len(names) * len(actions), [0.0, 0.0, 0.0, 1.0, 0.0]
-    header: dict[str, object] = {"__metadata__": {"quell": json.dumps(card)}}
-    data = b""
-    for name, values, shape in (("weight", weight, [len(actions), len(names)]), ("bias", bias, [len(actions)])):
-        header[f"heads.0.{name}"] = {
-            "dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * len(values)]
-        }  # fmt: skip
-        data += struct.pack(f"<{len(values)}f", *values)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + data
+    return rl_aqm_networks.steps(*rl_aqm_networks.STEPS[rl_aqm_networks.RULE])
 
 
 def _pair(record: Record) -> tuple[float, float]:

@@ -21,6 +21,8 @@ TRIED = 4
 """Other values of an input that its sensitivity looks at, at each point."""
 RANGES = {"delay_ms": (1.0, 200.0), "utilisation": (0.0, 1.0), "drop": (0.0, 0.5)}
 """Of inputs whose scale does not tell where they end; below 1 ms RL-AQM's rules decide, not its network."""
+PROBABILITIES = {*RANGES, "delay_before_ms", "log_delay", "log_delay_before", "load"}
+"""What RL-AQM's networks of probabilities can read (crates/quell-qdisc/src/control/rlaqm.rs)."""
 RULED_MS = RANGES["delay_ms"][0]
 ASKED = 100_000
 """Most other points that sensitivities are looked at at."""
@@ -154,6 +156,10 @@ def recorded(network: Network) -> tuple[str, Rows]:
     width = len(network.names)
     if network.names == ["delay_ms", "utilisation", "drop"]:
         return "the built-in scenario rl-aqm", asked(Scenario("rl-aqm"), "rlaqm", model=network.data)
+    if PROBABILITIES.issuperset(network.names):
+        scenario = Scenario("rl-aqm")
+        _, states, _, _ = _core.episode(scenario, "rlaqm", scenario.run_seed(0), model=network.data)
+        return "the built-in scenario rl-aqm", _rows(states, width)
     if width == len(_core.lfq_features()):
         return "100 flows of LFQ's training", _flows(network)
     for observation in OBSERVATIONS:

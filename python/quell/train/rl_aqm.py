@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import nn
 
 from quell import _core
-from quell._core import Scenario
+from quell._core import InputError, Scenario
+from quell.common import origin
 from quell.experiments import experiment
 from quell.experiments.executor import HERE, Executor
 from quell.train import kit
@@ -231,6 +233,17 @@ class Learner:
         named = zip(names, self.network.layers, strict=True)
         return {f"{n}.{p}": v.clone() for n, layer in named for p, v in zip(("weight", "bias"), layer, strict=True)}
 
+    def start_from(self, model: bytes) -> None:
+        """Take over the weights of a policy file. Raises InputError if it is of another form."""
+        _core.Policy("--from", model)
+        tensors = safetensors.torch.load(model)
+        for name, value in self.tensors().items():
+            if name not in tensors or tensors[name].shape != value.shape:
+                widths = ",".join(map(str, self.arguments.hidden))
+                raise InputError(f"--from: not a network of five steps with hidden layers of {widths}; see --hidden")
+        self.network.flat.copy_(torch.cat([tensors[name].flatten() for name in self.tensors()]))
+        self.target = copy.deepcopy(self.network)
+
     def state(self) -> dict[str, Any]:
         """Give everything that the next fit depends on."""
         return {
@@ -343,19 +356,24 @@ def train(
     arguments: Arguments,
     out: Path,
     *,
+    start: bytes | None = None,
     resume: bool = False,
     tensorboard: Path | None = None,
     on: Executor = HERE,
 ) -> dict[str, Any]:
     """Train, with a checkpoint after each episode; write the model to `out` and return its card.
 
-    `on` simulates; what is learned step by step (as published) stays in this process.
+    `start` is a model file from whose weights the training continues. `on` simulates; what is learned step by step (as
+    published) stays in this process.
     """
     learner = Learner(arguments)
+    if start is not None:
+        learner.start_from(start)
     model = as_file(learner)
     kept: list[tuple[float, int, dict[str, torch.Tensor]]] = []
     options = {k: v for k, v in asdict(arguments).items() if k not in ("episodes", "command")}
     options["scenario"] = load(arguments).toml()
+    options["from"] = None if start is None else origin.weights_sha256(start)
     session = kit.Session(
         out, options, total=arguments.episodes, unit="episodes", every=1, resume=resume, tensorboard=tensorboard
     )

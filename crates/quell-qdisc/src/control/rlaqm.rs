@@ -264,11 +264,12 @@ impl RlAqm {
         let bytes = gauges.departed_bytes.saturating_sub(departed);
         let arrivals = gauges.arrivals.saturating_sub(arrived) as f64;
         self.last = (gauges.now, gauges.departed_bytes, gauges.arrivals);
-        let packets = rate * seconds / (8.0 * PACKET_BYTES);
+        let packets = (rate * seconds / (8.0 * PACKET_BYTES)).max(1.0);
+        let utilisation = (bytes as f64 * 8.0 / (rate * seconds)).min(1.0);
         Seen {
             delay_ms,
-            utilisation: (bytes as f64 * 8.0 / (rate * seconds)).min(1.0),
-            load: (arrivals / packets.max(1.0)).min(MOST_LOAD),
+            utilisation,
+            load: (arrivals / packets).min(MOST_LOAD),
         }
     }
 

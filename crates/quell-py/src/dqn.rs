@@ -1,0 +1,117 @@
+//! `quell._core.Dqn`: the learner of `rlaqm`'s networks of probabilities.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use quell_lab::dqn::{self, Pay, Settings};
+use quell_qdisc::policy::{Card, Policy};
+
+use crate::input_error;
+
+/// A network in training, and what it learns from.
+#[pyclass(module = "quell._core")]
+pub struct Dqn(dqn::Dqn);
+
+#[pymethods]
+impl Dqn {
+    /// Begins with random weights for a card (JSON) and widths of hidden layers, or with those of `model`, a policy file's bytes.
+    #[new]
+    #[pyo3(signature = (card, hidden, seed, *, model = None, weight = 1.0, square = true, scale_ms = 5.0, gamma = 0.95, horizon = 5,
+        batch = 256, replay = 400_000, follow = 0.005))]
+    #[allow(clippy::too_many_arguments)] // They are Python's keywords.
+    fn new(
+        card: &str,
+        hidden: Vec<usize>,
+        seed: u64,
+        model: Option<&[u8]>,
+        weight: f64,
+        square: bool,
+        scale_ms: f64,
+        gamma: f64,
+        horizon: usize,
+        batch: usize,
+        replay: usize,
+        follow: f32,
+    ) -> PyResult<Self> {
+        let card = Card::from_json(card).map_err(input_error)?;
+        let policy = match model {
+            Some(bytes) => Policy::load("the model", bytes),
+            None => {
+                let layers = dqn::random_layers(&card, &hidden, seed);
+                Policy::new(card, &layers)
+            }
+        };
+        let settings = Settings {
+            pay: Pay {
+                weight,
+                square,
+                scale_ms,
+            },
+            gamma,
+            horizon,
+            batch,
+            replay,
+            follow,
+        };
+        let policy = policy.map_err(input_error)?;
+        dqn::Dqn::new(&policy, settings, seed)
+            .map(Self)
+            .map_err(input_error)
+    }
+
+    /// Keeps an episode, as `episode` gave it; gives its mean reward per decision.
+    fn keep(&mut self, inputs: &[u8], actions: &[u8]) -> f64 {
+        self.0.keep(&floats(inputs), &floats(actions))
+    }
+
+    /// Fits so many batches; gives the mean loss. The interpreter's lock is released.
+    fn fit(&mut self, py: Python<'_>, count: usize, rate: f32, stream: u64) -> PyResult<f64> {
+        py.detach(|| self.0.fit(count, rate, stream))
+            .map_err(input_error)
+    }
+
+    /// Takes the weights as they are into their mean.
+    fn average(&mut self) {
+        self.0.average();
+    }
+
+    /// The bytes of a policy file with this card (JSON) and the weights as they are, or their mean.
+    #[pyo3(signature = (card, *, mean = false))]
+    fn model<'py>(&self, py: Python<'py>, card: &str, mean: bool) -> PyResult<Bound<'py, PyBytes>> {
+        let card = Card::from_json(card).map_err(input_error)?;
+        let layers = self.0.layers(mean).map_err(input_error)?;
+        let bytes = Policy::save(&card, &layers).map_err(input_error)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// All that the next fit depends on: float32 by name, and two counts.
+    fn state<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, u64, u32) {
+        let s = self.0.state();
+        let all = [s.online, s.target, s.mean, s.first, s.second, s.rows];
+        let bytes = |v: &Vec<f32>| {
+            let bytes: Vec<u8> = v.iter().flat_map(|x| x.to_ne_bytes()).collect();
+            PyBytes::new(py, &bytes)
+        };
+        (all.iter().map(bytes).collect(), s.steps, s.averaged)
+    }
+
+    /// Continues where `state` was taken.
+    fn restore(&mut self, numbers: [Vec<u8>; 6], steps: u64, averaged: u32) -> PyResult<()> {
+        let [online, target, mean, first, second, rows] = numbers.map(|bytes| floats(&bytes));
+        let state = dqn::State {
+            online,
+            target,
+            mean,
+            first,
+            second,
+            steps,
+            averaged,
+            rows,
+        };
+        self.0.restore(state).map_err(input_error)
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let of = |b: &[u8; 4]| f32::from_ne_bytes(*b);
+    bytes.as_chunks().0.iter().map(of).collect()
+}

@@ -1,0 +1,83 @@
+"""Small networks for `rlaqm` that were not trained: policies of the paper's steps, and PI."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from quell import _core
+
+ACTIONS = ("drop +0", "drop +0.01", "drop -0.01", "drop +0.1", "drop -0.1")
+READS = ("delay_ms", "utilisation", "drop")
+PI = {0: (0.171, 1.87, 0.006), 100: (0.456, 0.371, 0.0078)}
+"""By depth of the device: gain per ms and period, reference in ms, damping per ms; found by CMA-ES on other links
+(`tools/rl_aqm.py pi` searches anew)."""
+RULE = "always +0.1, the rule"
+NOTHING = ((0.0, 0.0, 0.0),) * 5
+
+
+def _always(action: int) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
+    return NOTHING, [float(k == action) for k in range(5)]
+
+
+def _above(ms: float, otherwise: int) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
+    """+0.1 above a delay, another step below."""
+    weight = [(0.0, 0.0, 0.0)] * 5
+    weight[3] = (1.0, 0.0, 0.0)
+    return weight, [ms if k == otherwise else 0.0 if k == 3 else -1e6 for k in range(5)]
+
+
+def _until(most: float) -> tuple[Sequence[Sequence[float]], Sequence[float]]:
+    """+0.1 while p is below a bound, then +0."""
+    weight = [(0.0, 0.0, 0.0)] * 5
+    weight[0] = (0.0, 0.0, 1.0)
+    return weight, [0.0, -1e6, -1e6, most - 0.05, -1e6]
+
+
+STEPS: dict[str, tuple[Sequence[Sequence[float]], Sequence[float]]] = {
+    RULE: _always(3),
+    "always +0.01": _always(1),
+    "+0.1 above 2 ms, else +0": _above(2, 0),
+    "+0.1 above 2 ms, else +0.01": _above(2, 1),
+    "+0.1 above 5 ms, else +0": _above(5, 0),
+    "+0.1 while p < 0.3": _until(0.3),
+    "+0.1 while p < 0.4": _until(0.4),
+}
+"""Weights and biases of one linear layer over delay in ms, utilisation and p, by what the policy does."""
+
+
+def _card(name: str, what: str, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "name": name,
+        "what": what,
+        "inputs": [{"name": n, "offset": 0.0, "scale": 1.0} for n in inputs],
+        "hidden": [],
+        "heads": [{"name": "action", "activation": "linear", "outputs": list(outputs)}],
+        "trained_on": "nothing",
+        "seed": 0,
+        "quell": _core.__version__,
+        "results": {},
+    }
+
+
+def _linear(card: dict[str, Any], weight: Sequence[float], bias: Sequence[float]) -> bytes:
+    return _core.policy_bytes(json.dumps(card), [(array("f", weight), array("f", bias))])
+
+
+def steps(weight: Any, bias: Any) -> bytes:
+    """Return the policy file of a network of steps with one linear layer."""
+    flat = [float(w) for row in weight for w in row]
+    return _linear(_card("steps", "a policy of RL-AQM's steps", READS, ACTIONS), flat, [float(b) for b in bias])
+
+
+def pi(gain: float, reference_ms: float, damping: float) -> bytes:
+    """Return the policy file of PI: each period p += gain (D - reference) + damping (D - D before), 0 <= p <= 0.5.
+
+    It reads the utilisation only because its judge wants to.
+    """
+    names = ("delay_ms", "delay_before_ms", "drop", "utilisation")
+    card = _card("pi", "PI on the queue's delay", names, ["drop"])
+    return _linear(card, [gain + damping, -damping, 1.0, 0.0], [-gain * reference_ms])

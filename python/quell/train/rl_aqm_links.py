@@ -1,0 +1,92 @@
+"""Links on which RL-AQM's corrected network learns and is judged: the paper's nine sections on wide ranges."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from quell import _core
+from quell._core import Scenario
+
+Senders = Literal["newreno", "mixed"]
+"""NewReno, as in the paper; or CUBIC, with ECN, and BBR."""
+RATES = 5e6, 100e6
+"""bit/s, from least to most; drawn so that each ratio is as likely."""
+RTTS = 10e-3, 100e-3
+"""s."""
+Readings = dict[str, Any]
+"""By name, an array of a value per decision."""
+SECONDS = 120.0
+"""The paper's."""
+NICS = (0, 100)
+STEPS = ("delay_ms", "utilisation", "drop")
+"""What a network of steps reads."""
+
+
+@cache
+def _paper() -> dict[str, Any]:
+    return tomllib.loads(Scenario("rl-aqm").toml())
+
+
+def link(of: str, index: int, *, nic: int, seconds: float = SECONDS, senders: Senders = "newreno") -> Scenario:
+    """Draw link `index` of the set named `of`: the same rate, round trip and senders for each `nic` and length."""
+    rng = random.Random(f"rl-aqm {of} {index}")
+
+    def wide(low: float, high: float) -> float:
+        return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+    rate, one_way_us = wide(*RATES), round(wide(*RTTS) * 5e5)
+    scale = seconds / SECONDS
+
+    def ms(text: str) -> str:
+        in_ms = float(text[:-2]) if text.endswith("ms") else 1e3 * float(text[:-1])
+        return f"{in_ms * scale:.0f}ms"
+
+    flows = []
+    for table in _paper()["flow"]:
+        own = {**table, "rtt": f"{2 * one_way_us}us", "start": ms(table["start"]), "stop": ms(table["stop"])}
+        if senders == "mixed":
+            own |= rng.choice(({"cc": "cubic", "ecn": True}, {"cc": "bbr"}))
+        flows.append(own)
+    what: dict[str, Any] = {**_paper()["link"], "rate": f"{rate:.0f}bit", "delay": f"{one_way_us}us", "nic": nic}
+    name, duration = f"rl-aqm-{of.replace(' ', '-')}-{index}", f"{seconds * 1e3:.0f}ms"
+    return Scenario.from_keys(name=name, duration=duration, warmup="0s", link=cast(Any, what), flow=cast(Any, flows))
+
+
+# Judging. ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a run gave: means over its decisions, and what its receivers got."""
+
+    reward: float
+    delay_ms: float
+    utilisation: float
+    goodput_mbps: float
+
+
+def played(words: str, scenario: Scenario, run: int, *, model: bytes | None = None) -> tuple[Readings, str]:
+    """Run `rlaqm` words, with a network in place of theirs of steps; give what it read, by name, and the record."""
+    record, inputs, _, _ = _core.episode(scenario, words, scenario.run_seed(run), model=model)
+    card = None if model is None else json.loads(_core.Policy("the model", model).card)
+    names = STEPS if card is None else [read["name"] for read in card["inputs"]]
+    columns = np.frombuffer(inputs, np.float32).reshape(-1, len(names)).T.astype(float)
+    return dict(zip(names, columns, strict=True)), record
+
+
+def judge(words: str, scenario: Scenario, run: int, *, model: bytes | None = None) -> Judged:
+    """Give the paper's reward of the decisions of a run, and means; of a network that reads delay and utilisation."""
+    read, record = played(words, scenario, run, model=model)
+    used = read["utilisation"]
+    delay = read["delay_ms"] if "delay_ms" in read else np.expm1(read["log_delay"])
+    rewards = used**2 - 0.5 + 2 / (1 + delay / 5) - 1.5
+    goodput = json.loads(record)["goodput_mbps"]
+    return Judged(float(rewards.mean()), float(delay.mean()), float(used.mean()), goodput)
