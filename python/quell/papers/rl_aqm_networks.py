@@ -12,8 +12,8 @@ from quell import _core
 ACTIONS = ("drop +0", "drop +0.01", "drop -0.01", "drop +0.1", "drop -0.1")
 READS = ("delay_ms", "utilisation", "drop")
 PI = {0: (0.171, 1.87, 0.006), 100: (0.456, 0.371, 0.0078)}
-"""By depth of the device: gain per ms and period, reference in ms, damping per ms; found by CMA-ES on other links
-(`tools/rl_aqm.py pi` searches anew)."""
+"""By depth of the device: gain per ms and period, reference in ms, damping per ms; from an earlier search on other
+links, which `tools/rl_aqm.py pi` repeats."""
 RULE = "always +0.1, the rule"
 NOTHING = ((0.0, 0.0, 0.0),) * 5
 
