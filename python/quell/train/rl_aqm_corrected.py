@@ -20,6 +20,8 @@ from quell.experiments.executor import HERE, Executor
 from quell.train import kit
 from quell.train.rl_aqm_links import Senders, link
 
+LEVEL = "drop = "
+"""An output of this name sets p (control/rlaqm.rs)."""
 LEVELS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
 """Probabilities that are ranked."""
 INPUTS = {
@@ -218,7 +220,7 @@ def card(chosen: Arguments, results: dict[str, Any] | None = None) -> dict[str, 
         "what": "RL-AQM (corrected): ranks drop probabilities of a FIFO, every 20 ms",
         "inputs": [{"name": n, "scale": s} for n, s in INPUTS.items()],
         "hidden": ["relu"] * len(chosen.hidden),
-        "heads": [{"name": "action", "activation": "linear", "outputs": [f"drop = {p:g}" for p in LEVELS]}],
+        "heads": [{"name": "action", "activation": "linear", "outputs": [LEVEL + f"{p:g}" for p in LEVELS]}],
         "trained_on": f"{chosen.rounds} rounds of {chosen.links} links of 45 s, 5 to 100 Mbit/s, 10 to 100 ms, "
         f"senders {', '.join(chosen.senders)}, nic {', '.join(map(str, chosen.nics))}, reward {paid}; {chosen.command}",
         "seed": chosen.seed,
